@@ -1,0 +1,158 @@
+"""`compile`: from a model to a function that runs at every shape of its range."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compiler.assemble import Request, assemble, distinct
+from compiler.bind_constants import bind_constants
+from compiler.codegen import host_target, limits
+from compiler.fingerprint import fingerprint
+from compiler.ingest import Ingested, ingest
+from compiler.model_cache import ModelCache
+from compiler.options import CompileOptions
+from compiler.source import ModelIR
+from compiler.tables import default_tables
+from compiler.worker_builder import WorkerBuilder
+from passes.base import Callback, PassPipeline
+from passes.graph_pipeline import graph_passes
+from passes.instruments import standard
+from passes.mlir import ir
+from passes.outline import workloads_of
+from passes.pipelines import recover_passes
+from passes.workload import Workload
+from runtime import knobs
+from runtime.artifact import Bundle
+from runtime.cpu import HostDevice
+from runtime.errors import OptionError
+from runtime.function import CompiledFunction
+from runtime.shape import Dim
+from runtime.target import Target, TargetKind
+from search.protocols import Builder
+
+
+def compile(  # noqa: A001 - the public name; written tw.compile
+    model_ir: ModelIR,
+    dynamic_dims: Mapping[str, Dim | tuple[int, int]] | None = None,
+    target: Target | str = "host",
+    options: CompileOptions | None = None,
+    *,
+    constants: Mapping[str, Any] | None = None,
+    donate: Sequence[str] = (),
+    function: str | None = None,
+    callback: Callback | None = None,
+    builder: Builder | None = None,
+) -> CompiledFunction:
+    """Compile a model once for all shapes of its range.
+
+    Args:
+        model_ir: linalg-level MLIR as text, a path, an `ir.Module`, or what `tw.ops` built.
+        dynamic_dims: dim name -> Dim or (lo, hi); a name is one of `tw.dims` in the model, or a place such as "arg0.1".
+        target: "host", or "host:<level>" such as "host:x86-64-v3".
+        options: see CompileOptions.
+        constants: argument name ("arg1") -> array, bound now and stored with the function.
+        donate: arguments ("arg1") whose buffer a result of equal type and extents may take.
+        function: which function of the module, when it has several public ones.
+        callback: called before and after every pass (passes/base.py); a compile with a callback is never cached.
+        builder: builds kernels; default: worker processes.
+    Returns:
+        A CompiledFunction; calling it never needs the compiler again.
+    Raises:
+        IngestError, OptionError, BuildError: each says what was wanted, what came and what to do.
+    """
+    options = options or CompileOptions()
+    target = Target.parse(target) if isinstance(target, str) else target
+    if target.kind is not TargetKind.HOST:
+        raise OptionError(f"target {target}: this version compiles for host targets only, such as host or host:x86-64-v3")
+    cache = None if callback or builder or knobs.DUMP.get() else ModelCache()
+    key = None if cache is None else cache_key(model_ir, dynamic_dims or {}, target, options, constants or {}, donate, function)
+    bundle = cache.get(key) if cache is not None and key is not None else None
+    if bundle is None:
+        bundle = compile_bundle(model_ir, dynamic_dims or {}, target, options, constants or {}, donate, function, callback, builder)
+        if cache is not None and key is not None:
+            cache.put(key, bundle)
+    return CompiledFunction(bundle.program, bundle.code, bundle.constants, HostDevice(bytes(bundle.code[bundle.program.runtime_object])), llvm_ir=bundle.llvm_ir,
+                            threads=options.threads)
+
+
+def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int, int]], target: Target, options: CompileOptions,
+                   constants: Mapping[str, Any], donate: Sequence[str], function: str | None, callback: Callback | None,
+                   builder: Builder | None) -> Bundle:
+    """The table of contents of a compile."""
+    ingested = ingest(model_ir, dynamic_dims, function)
+    options.check_traffic(shape_range(ingested))
+    ingested, bound = bind_constants(ingested, constants)
+    donated = donated_pairs(ingested, bound, donate)
+    outlined, workloads = outline_model(ingested.text, callback)
+    made = distinct(list(workloads.values()))
+    if builder is None:
+        with WorkerBuilder(target) as workers:
+            tables = default_tables(made, limits(target), workers)
+    else:
+        tables = default_tables(made, limits(target), builder)
+    request = Request(target, donated, options.out_of_range.value, ingested.text)
+    return assemble(outlined, workloads, tables, ingested, bound, request)
+
+
+def outline_model(text: str, callback: Callback | None = None) -> tuple[str, dict[str, Workload]]:
+    """Recover, fuse and outline: the outlined module's text and its workloads by function name."""
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        PassPipeline([*recover_passes(), *graph_passes()], standard(callback, knobs.DUMP.get())).run(module)
+        return str(module), workloads_of(module)
+
+
+def shape_range(ingested: Ingested) -> Any:
+    """The range of all dims of a model."""
+    from runtime.shape import ShapeRange
+
+    return ShapeRange(tuple((d.name, d.dim()) for d in ingested.dims))
+
+
+def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """(input, output) numbers whose buffers are shared: the first free output of equal type and extents for each name."""
+    inputs = [a for i, a in enumerate(ingested.inputs) if i not in bound]
+    names = [a.name for a in inputs]
+    taken: set[int] = set()
+    pairs = []
+    for name in donate:
+        if name not in names:
+            raise OptionError(f"donate names {name!r}, which is no input; inputs: {', '.join(names)}")
+        given = inputs[names.index(name)]
+        fits = [i for i, o in enumerate(ingested.outputs)
+                if i not in taken and o.dtype == given.dtype and o.dims == given.dims and o.dims is not None]
+        if not fits:
+            raise OptionError(f"donate names {name!r}, but no result has its type {given.dtype.value} and extents {given.dims}")
+        taken.add(fits[0])
+        pairs.append((names.index(name), fits[0]))
+    return tuple(pairs)
+
+
+def cache_key(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int, int]], target: Target, options: CompileOptions,
+              constants: Mapping[str, Any], donate: Sequence[str], function: str | None) -> str:
+    """sha256 over everything that decides what is compiled."""
+    if isinstance(model_ir, str | Path) and "\n" not in str(model_ir) and Path(model_ir).is_file():
+        model = Path(model_ir).read_text()
+    else:
+        model = model_ir.module_text() if hasattr(model_ir, "module_text") else str(model_ir)
+    digest = hashlib.sha256()
+    dims = {n: replace(d) if isinstance(d, Dim) else Dim(*d) for n, d in dynamic_dims.items()}
+    asked = replace(options, threads=None, log=None)
+    parts = [fingerprint(), model, repr(sorted(dims.items())), str(target), host_target(target).cpu, host_target(target).features,
+             repr(asked), repr(tuple(donate)), repr(function)]
+    for part in parts:
+        digest.update(hashlib.sha256(part.encode()).digest())
+    for name in sorted(constants):
+        array = np.ascontiguousarray(constants[name])
+        digest.update(f"{name}:{array.dtype}:{array.shape}".encode())
+        digest.update(hashlib.sha256(array.tobytes()).digest())
+    return digest.hexdigest()
+
+
+

@@ -1,0 +1,128 @@
+"""Assemble: an outlined model and the dispatch tables of its operators become a Program with all its code."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.codegen import compile_object, host_target, runtime_object
+from compiler.host_plan import HostPlan, Planner
+from compiler.host_program import HostProgram
+from compiler.ingest import Ingested
+from compiler.llvm_bridge import to_llvm22
+from compiler.lowering import to_llvm_text
+from compiler.tables import Tables
+from passes.mlir import functions, ir
+from passes.workload import Workload
+from runtime.artifact import Bundle
+from runtime.dispatch import DispatchTable, Leaf, Node
+from runtime.program import Call, Constant, Program
+from runtime.target import Target
+from runtime.tensor import DType
+from runtime.thread_pool import runtime_object_ir
+
+MAIN = "main"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for, as far as the program records it."""
+
+    target: Target
+    donated: tuple[tuple[int, int], ...]
+    out_of_range: str
+    source: str
+
+
+def assemble(outlined: str, workloads: Mapping[str, Workload], tables: Tables, ingested: Ingested,
+             bound: Mapping[int, np.ndarray], request: Request) -> Bundle:
+    """Emit and compile the host program.
+
+    Args:
+        outlined: text of the outlined module. workloads: by function name in it.
+        tables: of the distinct workloads, by key inside. bound: argument number -> value bound at compile time.
+    """
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(outlined)
+        main = next(f for f in functions(module) if ir.StringAttr(f.attributes["sym_name"]).value == MAIN)
+        plan = Planner(main, workloads, request.donated).run()
+        number = {t.workload: i for i, t in enumerate(tables.tables)}
+        table_of = [number[c.workload.key] for c in plan.calls]
+        dims = [d.name for d in ingested.dims]
+        emitter = HostProgram(plan, dims, tables.tables, table_of, ingested.checks)
+        text = to_llvm_text(emitter.emit())
+        arena = str(emitter.arena())
+    code = dict(tables.code)
+    llvm_ir = dict(tables.llvm_ir)
+    host = _add(compile_object(text, request.target), text, code, llvm_ir)
+    runtime_ir = runtime_object_ir(host_target(request.target).arch)
+    runtime = _add(runtime_object(request.target), runtime_ir, code, llvm_ir)
+    constants, memory = _constants(plan, bound)
+    program = Program(
+        target=str(request.target),
+        features=host_target(request.target).features,
+        dims=ingested.dims,
+        inputs=tuple(a for i, a in enumerate(ingested.inputs) if i not in bound),
+        outputs=tuple(plan.outputs),
+        constants=constants,
+        tables=tuple(tables.tables),
+        calls=tuple(Call(t, tuple(map(str, c.dims))) for t, c in zip(table_of, plan.calls, strict=True)),
+        checks=ingested.checks,
+        arena=arena,
+        host_object=host,
+        runtime_object=runtime,
+        source=request.source,
+        dispatch_source="\n".join(dispatch_text(t) for t in tables.tables),
+        donated=request.donated,
+        out_of_range=request.out_of_range,
+    )
+    return Bundle(program, code, memory, llvm_ir)
+
+
+def _add(code: bytes, text: str, codes: dict[str, bytes], texts: dict[str, str]) -> str:
+    digest = hashlib.sha256(code).hexdigest()
+    codes[digest], texts[digest] = code, to_llvm22(text)
+    return digest
+
+
+def _constants(plan: HostPlan, bound: Mapping[int, np.ndarray]) -> tuple[tuple[Constant, ...], dict[str, np.ndarray]]:
+    arrays = [(f"arg{i}", bound[i]) for i in plan.bound] + [(f"constant{i}", a) for i, a in enumerate(plan.constants)]
+    infos, memory = [], {}
+    for name, array in arrays:
+        data = np.ascontiguousarray(array).reshape(array.shape)
+        digest = hashlib.sha256(data.tobytes()).hexdigest()
+        infos.append(Constant(name, DType.of(data.dtype), tuple(data.shape), digest))
+        memory[digest] = data
+    return tuple(infos), memory
+
+
+def dispatch_text(table: DispatchTable) -> str:
+    """The decision tree of a table as readable pseudo-code."""
+    lines = [f"{table.name}({', '.join(table.dims)}):"]
+
+    def show(node: Node, depth: int) -> None:
+        pad = "  " * depth
+        if isinstance(node, Leaf):
+            kernel = table.kernels[node.kernel]
+            units = kernel.grid[0] if kernel.grid[1:] == ("1", "1") else " x ".join(kernel.grid)
+            threads = f" on at most {node.threads} threads" if node.threads else ""
+            lines.append(f"{pad}{kernel.config}: {units} units{threads}")
+            return
+        lines.append(f"{pad}if {node.expr} <= {node.bound}:")
+        show(node.below, depth + 1)
+        lines.append(f"{pad}else:")
+        show(node.above, depth + 1)
+
+    show(table.root, 1)
+    return "\n".join(lines)
+
+
+def distinct(workloads: Sequence[Workload]) -> list[Workload]:
+    """One workload per key, in order of appearance."""
+    seen: dict[str, Workload] = {}
+    for w in workloads:
+        seen.setdefault(w.key, w)
+    return list(seen.values())

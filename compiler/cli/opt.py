@@ -1,0 +1,90 @@
+"""`tilewright opt`: run passes over MLIR and print the result."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runtime.errors import IngestError, OptionError
+
+if TYPE_CHECKING:
+    from passes.base import Pass
+    from passes.mlir import ir
+
+
+def opt_command(
+    file: Annotated[str, typer.Argument(help="A file of MLIR, or - for standard input.")],
+    passes: Annotated[
+        list[str] | None,
+        typer.Option("--pass", help='Passes, in order: "name{option=value ...},name,...". Repeatable.'),
+    ] = None,
+    pipeline: Annotated[str | None, typer.Option(help="recover or graph: run this pipeline before the passes.")] = None,
+    dim: Annotated[
+        list[str] | None,
+        typer.Option(help="Bind a dim first: T@arg0.1=1:128, arg0.1=1:128[:multiple]. Repeatable."),
+    ] = None,
+    print_ir_after_all: Annotated[
+        bool, typer.Option("--print-ir-after-all", help="Print the module after each pass, on standard error.")
+    ] = False,
+    timing: Annotated[bool, typer.Option("--timing", help="Print the time of each pass, on standard error.")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the result here.")] = None,
+) -> None:
+    """Run passes over MLIR and print the result."""
+    from passes.base import PassPipeline
+    from passes.instruments import PrintAfterAll, Timing, chain, standard
+    from passes.mlir import ir
+    from runtime import knobs
+
+    text = sys.stdin.read() if file == "-" else Path(file).read_text()
+    steps = [*_pipeline(pipeline), *_passes(passes or [])]
+    clock = Timing() if timing else None
+    with ir.Context():
+        module = _bind(text, dim) if dim else _parse(text, file)
+        callback = chain(clock, PrintAfterAll() if print_ir_after_all else None)
+        try:
+            PassPipeline(steps, standard(callback, knobs.DUMP.get())).run(module)
+        finally:
+            if clock:
+                print(clock.report(), file=sys.stderr)
+        if output:
+            output.write_text(f"{module}\n")
+        else:
+            print(module)
+
+
+def _parse(text: str, file: str) -> ir.Module:
+    from passes.mlir import ir
+
+    try:
+        return ir.Module.parse(text)
+    except ir.MLIRError as error:
+        raise IngestError(f"{file}: this is not MLIR that the bindings can read: {error}") from error
+
+
+def _bind(text: str, dims: list[str]) -> ir.Module:
+    from compiler.cli.arguments import parse_dims
+    from compiler.ingest import ingest
+    from passes.mlir import ir
+
+    return ir.Module.parse(ingest(text, parse_dims(dims).as_ranges()).text)
+
+
+def _passes(texts: list[str]) -> list[Pass]:
+    from passes.registry import passes_from_text
+
+    return [step for text in texts for step in passes_from_text(text)]
+
+
+def _pipeline(name: str | None) -> list[Pass]:
+    if name is None:
+        return []
+    from passes.graph_pipeline import graph_passes
+    from passes.pipelines import recover_passes
+
+    known = {"recover": recover_passes, "graph": graph_passes}
+    if name not in known:
+        raise OptionError(f"there is no pipeline {name!r}; the pipelines are {', '.join(known)}")
+    return list(known[name]())

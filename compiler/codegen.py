@@ -1,0 +1,44 @@
+"""Code generation for the host: LLVM IR text to relocatable object code. Imports no MLIR."""
+
+from __future__ import annotations
+
+from compiler.llvm_bridge import to_llvm22
+from runtime.host_cpu import host_limits
+from runtime.host_target import HostTarget, host_target, lowest_level
+from runtime.limits import HostLimits
+from runtime.object_code import emit_assembly, emit_object, optimised_ir
+from runtime.target import Target
+from runtime.thread_pool import runtime_object_ir
+
+__all__ = ["HostTarget", "compile_assembly", "compile_object", "host_target", "limits", "optimise", "runtime_object"]
+
+
+def limits(target: Target) -> HostLimits:
+    """What tile rules need to know of the target: vector width from its features, caches when native."""
+    host = host_target(target)
+    return host_limits(host.required(), host.arch, host.native)
+
+
+def compile_object(llvm_text: str, target: Target, opt_level: int = 3) -> bytes:
+    """Relocatable, position-independent object code of an LLVM IR module in LLVM 24's or 22's spelling.
+
+    Raises:
+        BuildError: the text does not parse or verify, or the code calls something that no library provides.
+    """
+    return emit_object(to_llvm22(llvm_text), host_target(target), opt_level)
+
+
+def compile_assembly(llvm_text: str, target: Target, opt_level: int = 3) -> str:
+    """The assembly of what `compile_object` gives, to read."""
+    return emit_assembly(to_llvm22(llvm_text), host_target(target), opt_level)
+
+
+def optimise(llvm_text: str, target: Target, opt_level: int = 3) -> str:
+    """The LLVM IR after optimisation, to read."""
+    return optimised_ir(to_llvm22(llvm_text), host_target(target), opt_level)
+
+
+def runtime_object(target: Target) -> bytes:
+    """Object code of the host device's native parts, for the lowest level of the target's architecture."""
+    arch = host_target(target).arch
+    return emit_object(runtime_object_ir(arch), lowest_level(arch))

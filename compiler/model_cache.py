@@ -1,0 +1,33 @@
+"""Cache of whole compiles: the artifact of a model by a key over everything that decides it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from compiler.cache import Cache
+from runtime.artifact import Artifact, Bundle, write_artifact
+from runtime.errors import ArtifactError
+
+
+class ModelCache:
+    """Stores and finds bundles; a damaged entry counts as missing."""
+
+    def __init__(self, cache: Cache | None = None) -> None:
+        self.cache = cache or Cache()
+
+    def get(self, key: str) -> Bundle | None:
+        found = self.cache.path(key)
+        if found is None:
+            return None
+        try:
+            stored = next(Artifact(found).bundles("host"))
+            return Bundle(stored.program(), stored.code(), stored.constants(), stored.llvm_ir())
+        except (ArtifactError, StopIteration):
+            return None
+
+    def put(self, key: str, bundle: Bundle) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.tw"
+            write_artifact(path, [bundle])
+            self.cache.put(key, path.read_bytes())

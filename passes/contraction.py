@@ -1,0 +1,191 @@
+"""Contraction: a linalg op seen as sum over k of lhs * rhs, its loops in four groups: batch, m, n, k.
+
+The groups come from the indexing maps alone, so named contractions, convolutions (M is (n, oh, ow), K is (kh, kw, c)), grouped
+and depthwise ones, and generics of any layout are the same thing to a kernel family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from passes.emit import constant, is_float, lanes_of, vector_type
+from passes.evaluator import evaluate, loop_extent, loop_kinds
+from passes.index import Index
+from passes.mlir import arith, attributes, ir, llvm, maps_of, operations, owner, position
+from passes.symbolic import SymbolicShapes
+from runtime.shape import Expr
+
+LHS, RHS, OUT = 0, 1, 2
+_CASTS = ("arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp", "arith.uitofp",
+          "arith.fptosi", "arith.fptoui")
+_MULTIPLY, _ADD = ("arith.mulf", "arith.muli"), ("arith.addf", "arith.addi")
+
+
+@dataclass(frozen=True)
+class Product:
+    """The body acc + lhs * rhs: the conversions that each factor goes through, and the type that is accumulated in.
+
+    f16 and bf16 are accumulated in f32 and rounded once at the end.
+    """
+
+    casts: tuple[tuple[ir.Operation, ...], tuple[ir.Operation, ...]]
+    element: ir.Type
+    accumulator: ir.Type
+
+    def factor(self, which: int, value: ir.Value) -> ir.Value:
+        """A loaded element of lhs or rhs, scalar or vector, as what is multiplied."""
+        for op in self.casts[which]:
+            result = vector_type(op.results[0].type, lanes_of(value))
+            value = ir.Operation.create(op.name, results=[result], operands=[value], attributes=attributes(op)).results[0]
+        return self.widen(value)
+
+    def widen(self, value: ir.Value) -> ir.Value:
+        """A value of the result's type in the accumulator's."""
+        if self.element == self.accumulator:
+            return value
+        return arith.extf(vector_type(self.accumulator, lanes_of(value)), value)
+
+    def round(self, value: ir.Value) -> ir.Value:
+        """An accumulator in the result's type."""
+        if self.element == self.accumulator:
+            return value
+        return arith.truncf(vector_type(self.element, lanes_of(value)), value)
+
+    def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        """a * b + c, fused where the target can."""
+        if is_float(self.accumulator):
+            return llvm.intr_fmuladd(a, b, c)
+        return arith.addi(c, arith.muli(a, b))
+
+    def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return arith.addf(a, b) if is_float(self.accumulator) else arith.addi(a, b)
+
+    def zero(self, lanes: int) -> ir.Value:
+        return constant(self.accumulator, 0, lanes)
+
+
+def product_of(op: ir.Operation) -> Product | None:
+    """The body when it is one multiplication and one addition with conversions; else None."""
+    if not op.name.startswith("linalg.") or len(op.operands) != 3 or len(op.results) != 1 or not len(op.regions):
+        return None
+    block = op.regions[0].blocks[0]
+    arguments = list(block.arguments)
+    add = owner(operations(block)[-1].operands[0])
+    if add is None or add.name not in _ADD or arguments[OUT] not in list(add.operands):
+        return None
+    terms = [v for v in add.operands if v != arguments[OUT]]
+    multiply = owner(terms[0]) if len(terms) == 1 else None
+    if multiply is None or multiply.name not in _MULTIPLY:
+        return None
+    found: dict[int, tuple[ir.Operation, ...]] = {}
+    for value in multiply.operands:
+        chain: list[ir.Operation] = []
+        while (cast := owner(value)) is not None and cast.name in _CASTS:
+            chain.insert(0, cast)
+            value = cast.operands[0]
+        if value not in arguments[:OUT]:
+            return None
+        found[arguments.index(value)] = tuple(chain)
+    if set(found) != {LHS, RHS}:
+        return None
+    element = add.results[0].type
+    narrow = isinstance(element, ir.F16Type | ir.BF16Type)
+    return Product((found[LHS], found[RHS]), element, ir.F32Type.get() if narrow else element)
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """batch, m, n, k: loop dimensions in the op's order; maps: of lhs, rhs and the result; extents: one per loop."""
+
+    op: ir.Operation
+    product: Product
+    maps: tuple[ir.AffineMap, ...]
+    extents: tuple[Expr, ...]
+    batch: tuple[int, ...]
+    m: tuple[int, ...]
+    n: tuple[int, ...]
+    k: tuple[int, ...]
+
+    @staticmethod
+    def of(op: ir.Operation, shapes: SymbolicShapes) -> Contraction:
+        """The view of an op; ValueError says why it is no sum of products over a dense result."""
+        where = f"{op.name} at {op.location}"
+        product = product_of(op)
+        if product is None:
+            raise ValueError(f"{where}: the body is not one multiplication added to the result")
+        maps = tuple(maps_of(op))
+        used = [used_loops(m) for m in maps]
+        kinds = loop_kinds(op)
+        written = [position(e) for e in maps[OUT].results if not isinstance(e, ir.AffineConstantExpr)]
+        parallel = [d for d, kind in enumerate(kinds) if kind == "parallel"]
+        if None in written or sorted(d for d in written if d is not None) != parallel:
+            raise ValueError(f"{where}: the result's map {maps[OUT]} is no permutation of the parallel loops")
+        idle = [d for d in range(len(kinds)) if d not in used[LHS] | used[RHS]]
+        if idle:
+            raise ValueError(f"{where}: loop d{idle[0]} is in neither operand")
+        group = {(True, True): "batch", (True, False): "m", (False, True): "n"}
+        named = {d: group[d in used[LHS], d in used[RHS]] if d in parallel else "k" for d in range(len(kinds))}
+        loops = {g: tuple(d for d in named if named[d] == g) for g in ("batch", "m", "n", "k")}
+        extents = tuple(loop_extent(shapes, op, d) for d in range(len(kinds)))
+        return Contraction(op, product, maps, extents, **loops)
+
+    @property
+    def parallel(self) -> tuple[int, ...]:
+        return tuple(sorted((*self.batch, *self.m, *self.n)))
+
+    def operand(self, which: int) -> ir.Value:
+        return self.op.operands[which]
+
+    def loops_of(self, which: int) -> frozenset[int]:
+        """The loops that an operand depends on."""
+        return used_loops(self.maps[which])
+
+    def size(self, loops: Sequence[int]) -> Expr:
+        """Product of the extents of some loops."""
+        total = Expr.of(1)
+        for d in loops:
+            total = total * self.extents[d]
+        return total
+
+    def coords(self, which: int, loops: Sequence[Index | None]) -> list[Index]:
+        """Coordinates of lhs, rhs or the result at a point of the loops."""
+        return [evaluate(e, loops) for e in self.maps[which].results]
+
+    def linear_axis(self, which: int, d: int) -> int | None:
+        """The axis of an operand that moves by exactly one when loop `d` does, when `d` moves no other axis."""
+        moving = [(axis, _slope(e, d)) for axis, e in enumerate(self.maps[which].results) if d in _loops(e)]
+        return moving[0][0] if len(moving) == 1 and moving[0][1] == 1 else None
+
+
+def used_loops(m: ir.AffineMap) -> frozenset[int]:
+    return frozenset(d for e in m.results for d in _loops(e))
+
+
+def _loops(e: ir.AffineExpr) -> frozenset[int]:
+    at = position(e)
+    if at is not None:
+        return frozenset([at])
+    if isinstance(e, ir.AffineConstantExpr | ir.AffineSymbolExpr):
+        return frozenset()
+    binary = ir.AffineBinaryExpr(e)
+    return _loops(binary.lhs) | _loops(binary.rhs)
+
+
+def _slope(e: ir.AffineExpr, d: int) -> int | None:
+    """The constant that `e` grows by when loop `d` grows by one; None when there is no such constant."""
+    if d not in _loops(e):
+        return 0
+    if position(e) is not None:
+        return 1
+    binary = ir.AffineBinaryExpr(e)
+    a, b = _slope(binary.lhs, d), _slope(binary.rhs, d)
+    if a is None or b is None:
+        return None
+    if isinstance(e, ir.AffineAddExpr):
+        return a + b
+    if isinstance(e, ir.AffineMulExpr):
+        for side, other in ((a, binary.rhs), (b, binary.lhs)):
+            if isinstance(other, ir.AffineConstantExpr):
+                return side * int(ir.AffineConstantExpr(other).value)
+    return None

@@ -1,0 +1,130 @@
+"""Family `generic`: each result element is evaluated on demand, vectorised along the result's unit-stride axis.
+
+A result whose map is no permutation of parallel loops (a scatter) runs its loops in order in one work unit instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from passes.emit import all_of, lane_mask, loop, when
+from passes.evaluator import evaluate, loop_extent, loop_kinds
+from passes.host_kernel import Grid, HostKernel
+from passes.index import Index, delinearize
+from passes.mlir import ir, maps_of, owner, position
+from passes.spaces.generic import GenericConfig
+from runtime.shape import Expr
+
+
+def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
+    """The whole kernel; results of equal extents share one loop nest."""
+
+    def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
+        groups: dict[tuple[Expr, ...], list[int]] = {}
+        serial = []
+        for number, value in enumerate(kernel.results):
+            if _scatters(value):
+                serial.append(number)
+            else:
+                groups.setdefault(kernel.shapes.dims(value), []).append(number)
+        start = Expr.of(0)
+        for dims, members in groups.items():
+            start = start + _dense(kernel, config, dims, members, begin, end, start)
+        for number in serial:
+            first = kernel.evaluator.emit(start)
+            here = [begin.le(first), first.lt(end)]
+            when(all_of(here), lambda number=number: _serial(kernel, number))  # type: ignore[misc]
+            start = start + 1
+        return Grid(units=start)
+
+    return kernel.build(body)
+
+
+def _scatters(value: ir.Value) -> bool:
+    op = owner(value)
+    if op is None or not op.name.startswith("linalg.") or op.name == "linalg.fill":
+        return False
+    results = list(op.results)
+    m = maps_of(op)[len(op.operands) - len(results) + results.index(value)]
+    fixed = [position(e) for e in m.results]
+    parallel = {d for d, kind in enumerate(loop_kinds(op)) if kind == "parallel"}
+    plain = all(p is not None or isinstance(e, ir.AffineConstantExpr) for p, e in zip(fixed, m.results, strict=True))
+    return not plain or not parallel <= set(fixed) or len([p for p in fixed if p is not None]) != len({*fixed} - {None})
+
+
+def _dense(kernel: HostKernel, config: GenericConfig, dims: tuple[Expr, ...], members: list[int], begin: Index, end: Index,
+           start: Expr) -> Expr:
+    """Emits the part of [begin, end) that falls on these results; returns how many units they take."""
+    ev = kernel.evaluator
+    memory = kernel.outputs[members[0]]
+    axis = next((a for a in reversed(range(len(dims))) if memory.strides[a].const == 1), len(dims) - 1)
+    outer = [a for a in range(len(dims)) if a != axis]
+    length = dims[axis] if dims else Expr.of(1)
+    chunks = length.ceildiv(config.chunk) if dims else Expr.of(1)
+    if length.constant is not None and length.constant > 0:
+        chunks = Expr.of(-(-length.constant // config.chunk))
+    units = chunks
+    for a in outer:
+        units = units * dims[a]
+    lanes = config.lanes if length.constant is None or length.constant >= config.lanes else 1
+    first, last = ev.emit(start), ev.emit(start + units)
+    row_chunks, extent = ev.emit(chunks), ev.emit(length)
+
+    def unit(u: Index) -> None:
+        local = u - first
+        where = delinearize(local // row_chunks, [ev.emit(dims[a]) for a in outer])
+        lo = (local % row_chunks) * config.chunk
+        hi = (lo + config.chunk).min(extent)
+
+        def at(c: Index, mask: ir.Value | None) -> None:
+            coords: list[Index] = [Index(0)] * len(dims)
+            for a, x in zip(outer, where, strict=True):
+                coords[a] = x
+            if dims:
+                coords[axis] = c
+            with ev.kept():
+                for number in members:
+                    kernel.outputs[number].store(ev.element(kernel.results[number], coords, mask), coords, mask)
+
+        if lanes == 1:
+            loop(lo, hi, 1, lambda c: at(c, None), index=kernel.index)
+            return
+        whole = hi - (hi - lo) % lanes
+        loop(lo, whole, lanes, lambda c: at(Index.ramp(c, lanes), None), index=kernel.index)
+        left = hi - whole
+        when(Index(0).lt(left), lambda: at(Index.ramp(whole, lanes), lane_mask(left, lanes, kernel.index)))
+
+    loop(begin.max(first), end.min(last), 1, lambda u: unit(u), index=kernel.index)
+    return units
+
+
+def _serial(kernel: HostKernel, number: int) -> None:
+    """Copies the initial tensor to the result, then runs all loops in order, updating the result in memory."""
+    ev = kernel.evaluator
+    value, memory = kernel.results[number], kernel.outputs[number]
+    op = owner(value)
+    assert op is not None
+    results = list(op.results)
+    inputs = len(op.operands) - len(results)
+    at = inputs + results.index(value)
+    if len(results) > 1:
+        raise ValueError(f"{op.name} at {op.location}: several results with maps that are no permutations")
+
+    def copy(coords: list[Index], axes: Sequence[Index]) -> None:
+        if axes:
+            loop(0, axes[0], 1, lambda i: copy([*coords, i], axes[1:]), index=kernel.index)
+        else:
+            with ev.kept():
+                memory.store(ev.element(op.operands[at], coords), coords)
+
+    def update(loops: list[Index]) -> None:
+        if len(loops) < maps_of(op)[0].n_dims:
+            extent = ev.emit(loop_extent(kernel.shapes, op, len(loops)))
+            loop(0, extent, 1, lambda i: update([*loops, i]), index=kernel.index)
+            return
+        coords = [evaluate(e, loops) for e in maps_of(op)[at].results]
+        with ev.kept():
+            memory.store(ev.region(op, loops, {at: memory.load(coords)}, None)[0], coords)
+
+    copy([], memory.sizes)
+    update([])

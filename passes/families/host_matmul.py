@@ -1,0 +1,252 @@
+"""Family `host_matmul`: contractions of any layout on vectors, with what is fused before and after them.
+
+A work unit is one point of the shared loops, a chunk of rows and a panel of columns, panels fastest, so that a chunk of the
+streamed operand stays in the second-level cache while panels pass. In it, blocks of mr rows (smaller ones for what is left) by
+nv vectors keep their sums in registers over the whole of k; the last panel is done one vector at a time under a mask.
+Every element is summed in an order that depends on the shape and the configuration, never on how units are split.
+
+For k beyond a few thousand, k would be cut in pieces outside the rows, each piece's panel copied in turn, and the sums of a chunk
+kept in the workspace in between (kc); everything here takes the loops over k as given, so that adds one loop to `_unit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from passes.contraction import OUT
+from passes.emit import Memory, byte_width, lane_mask, loop, when
+from passes.families.host_matmul_block import Block, Columns, Loops
+from passes.families.host_matmul_panel import PanelCopy
+from passes.families.host_matmul_plan import Plan
+from passes.families.host_matmul_stream import Stream
+from passes.host_kernel import Grid, HostKernel
+from passes.index import Index, delinearize, select, splat_to
+from passes.mlir import ir, owner
+from passes.placement import axis_name
+from passes.spaces.host_matmul import HostMatmulConfig, Pack
+from runtime.shape import Expr
+
+
+def emit(kernel: HostKernel, config: HostMatmulConfig) -> Grid:
+    """The whole kernel. ValueError when the region is no contraction that this family computes."""
+
+    def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
+        plan = Plan.of(kernel)
+        if plan.tile % config.columns and plan.tile:
+            raise ValueError(f"panels of {plan.tile} columns cannot be read in blocks of {config.columns}")
+        return _Emitter(kernel, config, plan, workspace).units(begin, end)
+
+    return kernel.build(body)
+
+
+@dataclass(frozen=True)
+class _Emitter:
+    kernel: HostKernel
+    config: HostMatmulConfig
+    plan: Plan
+    workspace: ir.Value
+
+    @property
+    def _element(self) -> ir.Type:
+        return self.plan.view.product.accumulator
+
+    @property
+    def _copies(self) -> bool:
+        """Are the columns copied to the workspace?"""
+        return not self.plan.tile and (self.config.pack is Pack.PANEL or not self.plan.in_place)
+
+    @property
+    def _streams(self) -> bool:
+        """Are sums kept in the workspace? Needs one factor that is the same in all lanes."""
+        return self.config.stream > 0 and not self._copies and self.plan.column not in self.plan.view.loops_of(self.plan.narrow)
+
+    def _panel_elements(self) -> Expr:
+        """A transposing copy writes up to `lanes` rows beyond the last."""
+        return (self.plan.depth + self.config.lanes) * self.config.columns if self._copies else Expr.of(0)
+
+    def _memory(self, offset: Expr) -> Memory:
+        """[row][column of a block] in the workspace, `offset` elements from its start."""
+        size = byte_width(self._element)
+        at = self.kernel.offset_pointer(self.workspace, self.kernel.evaluator.emit(offset), size)
+        strides = (Index(self.config.columns), Index(1))
+        return Memory(at, self._element, strides, strides, self.kernel.index)
+
+    def units(self, begin: Index, end: Index) -> Grid:
+        ev, plan, config = self.kernel.evaluator, self.plan, self.config
+        columns, rows = plan.view.extents[plan.column], plan.row_count
+        chunks = rows.ceildiv(config.mc) if config.mc else rows.minimum(1)
+        panels = columns.ceildiv(config.columns)
+        outer = [*(plan.view.extents[d] for d in plan.shared), chunks, panels]
+        total = Expr.of(1)
+        for extent in outer:
+            total = total * extent
+        scratch = config.mr * config.columns if plan.heavy or self._streams else 0
+        space = self._panel_elements() + scratch
+        sizes, extent, height = [ev.emit(e) for e in outer], ev.emit(columns), ev.emit(rows)
+
+        def unit(u: Index) -> None:
+            *shared, chunk, panel = delinearize(u, sizes)
+            loops: Loops = [None] * len(plan.view.extents)
+            for d, x in zip(plan.shared, shared, strict=True):
+                loops[d] = x
+            low = chunk * config.mc
+            high = (low + config.mc).min(height) if config.mc else height
+            self._unit(loops, panel * config.columns, extent, low, high)
+
+        loop(begin, end, 1, unit, index=self.kernel.index)
+        return Grid(units=total, workspace=space * byte_width(self._element))
+
+    def _unit(self, loops: Loops, first: Index, extent: Index, low: Index, high: Index) -> None:
+        """Rows [low, high) of the columns from `first` on."""
+        config, lanes = self.config, self.config.lanes
+        panel = self._memory(Expr.of(0)) if self._copies else None
+        left = extent - first
+        if self._streams:
+            self._stream(loops, first, left, low, high)
+            return
+        if panel is not None:
+            PanelCopy(self.kernel.evaluator, self.plan, config, panel).copy(loops, first, left, extent)
+        block = Block(self.kernel.evaluator, self.plan, config, panel)
+
+        def whole() -> None:
+            at = tuple(Index(j * lanes) for j in range(config.nv))
+            self._rows(block, loops, Columns(tuple(first + x for x in at), None, at), low, high)
+
+        def part() -> None:
+            def one(j: Index) -> None:
+                at = j * lanes
+                mask = lane_mask(left - at, lanes, self.kernel.index)
+                self._rows(block, loops, Columns((first + at,), mask, (at,)), low, high)
+
+            loop(0, (left + (lanes - 1)) // lanes, 1, one, index=self.kernel.index)
+
+        full = self._full()
+        when(left.ge(config.columns) if full is None else full, whole, part)
+
+    def _stream(self, loops: Loops, first: Index, left: Index, low: Index, high: Index) -> None:
+        """One row after the other, its sums in the workspace."""
+        stream = Stream(Block(self.kernel.evaluator, self.plan, self.config, None), self._memory(Expr.of(0)))
+
+        def row(i: Index) -> None:
+            point = self._points(loops, i, 1)[0]
+            stream.row(point, first, left, lambda column, value, mask: self._store(point, column, value, mask))
+
+        loop(low, high, 1, row, index=self.kernel.index)
+
+    def _full(self) -> bool | None:
+        """Are all panels full, or none? None: it depends on the panel."""
+        columns = self.plan.view.extents[self.plan.column]
+        if columns.divisible_by(self.config.columns):
+            return True
+        return False if columns.constant is not None and columns.constant < self.config.columns else None
+
+    def _rows(self, block: Block, loops: Loops, columns: Columns, low: Index, high: Index) -> None:
+        """Blocks of mr rows, then what is left: one block of its height, or one of each power of two in it."""
+        mr = self.config.mr
+
+        def run(row: Index, height: int) -> None:
+            self._block(block, loops, columns, row, height)
+
+        whole = high - (high - low) % mr
+        if whole.const is None or whole.const != low.const:
+            loop(low, whole, mr, lambda row: run(row, mr), index=self.kernel.index)
+        at, left = whole, high - whole
+        if self.config.exact_tails:
+            for height in range(1, mr):
+                when(left.eq(height), _bound(run, at, height))
+            return
+        for height in (h for h in (8, 4, 2, 1) if h < mr):
+            has = left.ge(height)
+            when(has, _bound(run, at, height))
+            at, left = select(has, at + height, at), select(has, left - height, left)
+
+    def _block(self, block: Block, loops: Loops, columns: Columns, row: Index, height: int) -> None:
+        points = self._points(loops, row, height)
+        sums = block.accumulate(points, columns)
+        if not self.plan.heavy or height * len(columns.first) < 4:
+            with self.kernel.evaluator.kept():
+                for point, vectors in zip(points, sums, strict=True):
+                    for column, value in zip(columns.first, vectors, strict=True):
+                        self._store(point, column, value, columns.mask)
+            return
+        scratch = self._memory(self._panel_elements())
+        for i, vectors in enumerate(sums):
+            for j, value in enumerate(vectors):
+                scratch.store(value, [Index(i), Index.ramp(j * self.config.lanes, self.config.lanes)])
+
+        def each(i: Index) -> None:
+            point = self._points(loops, row + i, 1)[0]
+
+            def vector(j: Index) -> None:
+                at = j * self.config.lanes
+                value = scratch.load([i, Index.ramp(at, self.config.lanes)])
+                self._store(point, columns.first[0] + at, value, columns.mask)
+
+            loop(0, len(columns.first), 1, vector, index=self.kernel.index)
+
+        loop(0, height, 1, each, index=self.kernel.index)
+
+    def _points(self, loops: Loops, row: Index, height: int) -> list[Loops]:
+        """Loop coordinates of consecutive rows; the first is divided out, the others carry from it."""
+        plan = self.plan
+        sizes = [self.kernel.evaluator.emit(plan.view.extents[d]) for d in plan.rows]
+        coords = delinearize(row, sizes)
+        found = []
+        for i in range(height):
+            if i and len(sizes) == 1:
+                coords = [row + i]
+            elif i:
+                coords = _next(coords, sizes)
+            point = list(loops)
+            for d, x in zip(plan.rows, coords, strict=True):
+                point[d] = x
+            found.append(point)
+        return found
+
+    def _store(self, point: Loops, column: Index, value: ir.Value, mask: ir.Value | None) -> None:
+        """Adds the initial value of the result, computes what follows the contraction and stores every result."""
+        ev, view = self.kernel.evaluator, self.plan.view
+        at = list(point)
+        at[self.plan.column] = Index.ramp(column, self.config.lanes)
+        root = view.coords(OUT, at)
+        if not _is_zero(view.operand(OUT)):
+            start = view.product.widen(ev.element(view.operand(OUT), root, mask))
+            value = view.product.add(value, splat_to(start, self.config.lanes))
+        fragment = view.product.round(value)
+        ev.known[view.op.results[0]] = lambda _: fragment
+        ev.dims.update({axis_name(axis): c for axis, c in enumerate(root)})
+        for memory, place, result in zip(self.kernel.outputs, self.plan.places, self.kernel.results, strict=True):
+            coords = [ev.emit(e) for e in place]
+            memory.store(ev.element(result, coords, mask), coords, mask)
+
+
+def _bound(run: Callable[[Index, int], None], row: Index, height: int) -> Callable[[], None]:
+    return lambda: run(row, height)
+
+
+def _next(coords: list[Index], sizes: list[Index]) -> list[Index]:
+    """The point after `coords` in a box, last axis fastest."""
+    found = list(coords)
+    carry: ir.Value | bool = True
+    for axis in reversed(range(1, len(sizes))):
+        moved = select(carry, found[axis] + 1, found[axis])
+        over = moved.eq(sizes[axis])
+        found[axis] = select(over, Index(0), moved)
+        carry = over
+    found[0] = select(carry, found[0] + 1, found[0])
+    return found
+
+
+def _is_zero(value: ir.Value) -> bool:
+    """A tensor filled with zero, or one that nothing has been written to."""
+    op = owner(value)
+    if op is None or op.name == "tensor.empty":
+        return op is not None
+    filled = owner(op.operands[0]) if op.name == "linalg.fill" else None
+    if filled is None or filled.name != "arith.constant":
+        return False
+    number = filled.attributes["value"]
+    if isinstance(number, ir.FloatAttr):
+        return float(ir.FloatAttr(number).value) == 0.0
+    return isinstance(number, ir.IntegerAttr) and int(ir.IntegerAttr(number).value) == 0

@@ -1,0 +1,186 @@
+"""RowEmitter: what both ways of walking rows share: one column step, the end of a reduction, values kept between sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from passes.emit import Memory, byte_width, constant, element_type, integer_type, lanes_of
+from passes.families.row_program import Place, RowProgram
+from passes.families.row_reduction import Combiner, pick, values_of
+from passes.host_kernel import HostKernel
+from passes.index import Index, splat_to
+from passes.mlir import ir, llvm, owner
+from passes.spaces.host_rows import HostRowsConfig
+from runtime.shape import Expr
+
+Key = tuple[object, ...]
+At = Sequence[Index]  # a coordinate per frame axis
+Accumulators = list[ir.Value] | None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A full value between sweeps: the sweep that stores it, where it lies, and its coordinates there."""
+
+    first: int
+    memory: Memory
+    coords: Callable[[At], list[Index]]
+    separate: bool = True  # False: the store of a result puts it there
+
+
+class RowEmitter:
+    """Registers with the evaluator what is known at the current row; a read at other coordinates is a ValueError."""
+
+    def __init__(self, kernel: HostKernel, program: RowProgram, config: HostRowsConfig) -> None:
+        self.kernel, self.program, self.config = kernel, program, config
+        self.ev, self.index, self.lanes = kernel.evaluator, kernel.index, config.lanes
+        self.sizes = [self.ev.emit(e) for e in program.frame]
+        self.kept: dict[ir.Value, Kept] = {}
+        self.workspace = Expr.of(0)
+        self._known: dict[ir.Value, dict[tuple[Key, ...], ir.Value]] = {}
+
+    # -- what is known
+
+    def publish(self, value: ir.Value, at: At, number: ir.Value) -> None:
+        """At frame coordinates `at` the tensor `value` has the element `number`."""
+        coords = self.coords(self.program.places[value], at)
+        self._known.setdefault(value, {})[tuple(_key(c, self.index) for c in coords)] = number
+        self.ev.known[value] = lambda coords: self._look_up(value, coords)
+
+    def forget(self) -> None:
+        for value in self._known:
+            del self.ev.known[value]
+        self._known.clear()
+
+    def _look_up(self, value: ir.Value, coords: Sequence[Index]) -> ir.Value:
+        found = self._known[value].get(tuple(_key(c, self.index) for c in coords))
+        if found is None:
+            op = owner(value)
+            where = f"{op.name} at {op.location}" if op is not None else str(value)
+            raise ValueError(f"the result of {where} is read at another row than the one being computed")
+        return found
+
+    def coords(self, place: Place, at: At) -> list[Index]:
+        return [Index(0) if a is None else at[a] for a in place]
+
+    # -- one column
+
+    def step(self, number: int, at: At, mask: ir.Value | None, accumulators: Accumulators, held: bool = False) -> list[ir.Value]:
+        """Sweep `number` at one column of one row (a coordinate of `at` is a ramp): the next accumulators, one per result of
+        each reduction; None starts them."""
+        program, sweep = self.program, self.program.sweeps[number]
+        with nullcontext() if held else self.ev.kept():
+            for value, kept in self.kept.items():
+                if kept.first < number:
+                    self.publish(value, at, kept.memory.load(kept.coords(at), mask))
+            joins, values = [], []
+            for op in sweep.reductions:
+                loops = [at[a] for a in program.loops[op]]
+                joins += program.joins[op]
+                values += values_of(self.ev, op, program.joins[op], loops, self.lanes, mask)
+            stores = []
+            for n in sweep.results:
+                coords = self.coords(program.result_places[n], at)
+                stores.append((self.kernel.outputs[n], coords, self.ev.element(program.results[n], coords, mask)))
+            for value in sweep.kept:
+                if value in self.kept and self.kept[value].separate:
+                    element = self.ev.element(value, self.coords(program.places[value], at), mask)
+                    stores.append((self.kept[value].memory, self.kept[value].coords(at), element))
+            for memory, coords, element in stores:
+                memory.store(element, coords, mask)
+        if accumulators is None:
+            return [v if mask is None else pick(mask, v, c.neutral(self.lanes)) for c, v in zip(joins, values, strict=True)]
+        return [pick(mask, c(v, a), a) for c, v, a in zip(joins, values, accumulators, strict=True)]
+
+    def joins(self, number: int) -> list[Combiner]:
+        """The combiner of each accumulator of a sweep."""
+        return [c for op in self.program.sweeps[number].reductions for c in self.program.joins[op]]
+
+    # -- the end of a sweep
+
+    def finish(self, number: int, at: At, totals: Sequence[ir.Value], mask: ir.Value | None = None) -> list[tuple[ir.Value, ir.Value]]:
+        """Joins totals with the initial values, computes the row scalars that follow and stores row results.
+        Returns (tensor value, its element), all published at `at`."""
+        program, sweep = self.program, self.program.sweeps[number]
+        made: list[tuple[ir.Value, ir.Value]] = []
+        left = iter(totals)
+        for op in sweep.reductions:
+            for c, result in zip(program.joins[op], op.results, strict=True):
+                total = next(left)
+                start = self.ev.element(op.operands[c.number], self.coords(program.places[result], at), mask)
+                if not _is_neutral(start, c):
+                    total = c(splat_to(c.widen(start), lanes_of(total)), total)
+                made.append((result, c.narrow(total)))
+                self.publish(result, at, made[-1][1])
+        for value in sweep.scalars:
+            if value not in self.ev.known:
+                made.append((value, self.ev.element(value, self.coords(program.places[value], at), mask)))
+                self.publish(value, at, made[-1][1])
+        for n in sweep.row_results:
+            coords = self.coords(program.result_places[n], at)
+            self.kernel.outputs[n].store(self.ev.element(program.results[n], coords, mask), coords, mask)
+        return made
+
+    # -- memory between sweeps
+
+    def keep_values(self, workspace: ir.Value, length: Expr, coordinate: Callable[[At], Index]) -> None:
+        """Gives each kept value its place: an output of its type that is written later, else `length` elements of workspace
+        indexed by `coordinate`."""
+        taken: set[int] = set()
+        for first, sweep in enumerate(self.program.sweeps):
+            for value in sweep.kept:
+                found = self._output_for(value, taken)
+                if found is not None:
+                    taken.add(found)
+                    place, memory = self.program.result_places[found], self.kernel.outputs[found]
+                    self.kept[value] = Kept(first, memory, lambda at, place=place: self.coords(place, at),  # type: ignore[misc]
+                                            self.program.results[found] != value)
+                    continue
+                t = element_type(ir.RankedTensorType(value.type).element_type)
+                pointer = self.kernel.offset_pointer(workspace, self.ev.emit(self.workspace), 1)
+                memory = Memory(pointer, t, (self.ev.emit(length),), (Index(1),), self.index)
+                self.kept[value] = Kept(first, memory, lambda at: [coordinate(at)])
+                self.workspace = self.workspace + (length * byte_width(memory.stored)).ceildiv(64) * 64
+
+    def _output_for(self, value: ir.Value, taken: set[int]) -> int | None:
+        program = self.program
+        for n, result in enumerate(program.results):
+            if result == value and n not in taken:
+                return n
+        last = program.last_use(value)
+        for n, result in enumerate(program.results):
+            same = ir.RankedTensorType(result.type).element_type == ir.RankedTensorType(value.type).element_type
+            full = not program.is_row_place(program.result_places[n])
+            if n not in taken and same and full and program.depth(result) >= last and result not in self.kept:
+                return n
+        return None
+
+    def array(self, value: ir.Value, length: int) -> Memory:
+        """A stack array for a row scalar; call only in the entry block."""
+        t = ir.RankedTensorType(value.type).element_type
+        stored = integer_type(8) if str(t) == "i1" else t
+        count = constant(integer_type(64), length)
+        pointer = llvm.AllocaOp(llvm.PointerType.get(), count, ir.TypeAttr.get(stored), alignment=64).result
+        return Memory(pointer, t, (Index(length),), (Index(1),), self.index)
+
+
+def _key(c: Index, type_: ir.Type) -> Key:
+    """Equal for coordinates that are the same constant, SSA value or ramp."""
+    base = c.base
+    number = base.const if base.const is not None else base.value(type_)
+    return (number, c.lanes, None if c.step is None else _key(c.step, type_))
+
+
+def _is_neutral(start: ir.Value, c: Combiner) -> bool:
+    """Is `start` a constant that changes nothing?"""
+    op = owner(start)
+    if op is None or op.name != "arith.constant" or lanes_of(start) > 1:
+        return False
+    neutral = c.neutral()
+    made = owner(neutral)
+    assert made is not None
+    same = c.type == c.wide and op.attributes["value"] == made.attributes["value"]
+    made.erase()
+    return same

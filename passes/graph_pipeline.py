@@ -1,0 +1,27 @@
+"""The passes between the recovered form and the outlined form."""
+
+from __future__ import annotations
+
+from passes.base import Mlir, Pass
+from passes.copy_results import CopyResults
+from passes.decompose import Decompose
+from passes.fuse import Fuse
+from passes.normalize import Normalize
+from passes.outline import Outline
+from passes.split_init import SplitInit
+from passes.widen_accumulator import WidenAccumulator
+
+
+def graph_passes() -> list[Pass]:
+    """Recovered form -> outlined form: operations in one form, dispatch regions, functions."""
+    return [
+        Decompose(),
+        WidenAccumulator(),
+        SplitInit(),
+        Normalize(),
+        Mlir("canonicalize,cse"),
+        CopyResults(),
+        Fuse(),
+        Outline(),
+        Mlir("cse"),
+    ]

@@ -1,0 +1,92 @@
+"""The one module that names the MLIR bindings; everything else imports `ir` and the dialects from here."""
+
+from torch_mlir import ir
+from torch_mlir.dialects import (
+    affine,
+    arith,
+    builtin,
+    func,
+    linalg,
+    llvm,
+    math,
+    scf,
+    tensor,
+    vector,
+)
+from torch_mlir.passmanager import PassManager
+
+__all__ = [
+    "PassManager",
+    "affine",
+    "arith",
+    "attributes",
+    "builtin",
+    "func",
+    "functions",
+    "ir",
+    "iterators",
+    "linalg",
+    "llvm",
+    "maps_of",
+    "math",
+    "operations",
+    "owner",
+    "position",
+    "replace_all_uses",
+    "scf",
+    "tensor",
+    "vector",
+    "walk",
+]
+
+from collections.abc import Iterator
+
+
+def owner(value: ir.Value) -> ir.Operation | None:
+    """The operation that defines `value`; None for a block argument."""
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def walk(op: ir.Operation) -> list[ir.Operation]:
+    """All operations below `op` (not itself), in program order; a list, so that the caller may erase and insert."""
+    found: list[ir.Operation] = []
+    for region in op.operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                found.append(inner.operation)
+                found.extend(walk(inner.operation))
+    return found
+
+
+def operations(block: ir.Block) -> list[ir.Operation]:
+    """The operations of one block, as a list."""
+    return [o.operation for o in block.operations]
+
+
+def attributes(op: ir.Operation) -> dict[str, ir.Attribute]:
+    return {name: op.attributes[name] for name in op.attributes}
+
+
+def maps_of(op: ir.Operation) -> list[ir.AffineMap]:
+    """Indexing maps of a linalg op, one per operand (inputs, then outputs)."""
+    return [ir.AffineMapAttr(a).value for a in linalg.get_indexing_maps(op)]
+
+
+def iterators(op: ir.Operation) -> list[str]:
+    """Iterator kinds of a linalg.generic: "parallel" or "reduction"."""
+    return [str(a).split("<")[1].rstrip(">") for a in op.attributes["iterator_types"]]
+
+
+def position(expr: ir.AffineExpr) -> int | None:
+    """The loop dimension when `expr` is just that dimension."""
+    return ir.AffineDimExpr(expr).position if isinstance(expr, ir.AffineDimExpr) else None
+
+
+def replace_all_uses(old: ir.Value, new: ir.Value) -> None:
+    old.replace_all_uses_with(new)
+
+
+def functions(module: ir.Module) -> Iterator[ir.Operation]:
+    for op in operations(module.body):
+        if op.name == "func.func":
+            yield op

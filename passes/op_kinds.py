@@ -1,0 +1,130 @@
+"""What an operation on tensors is to the graph passes: root, reduction, elementwise, data movement, view or cheap."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from passes.mlir import ir, linalg, maps_of, operations, owner
+from passes.strides import VIEW_OPS, Views
+from passes.structured import iterator_kinds
+from passes.symbolic import mixed
+
+CHEAP_OPS = ("tensor.empty", "linalg.fill", "arith.constant")
+MOVEMENT_OPS = ("tensor.pad", "tensor.concat", "tensor.insert_slice", "tensor.insert")
+
+
+class OpKind(Enum):
+    """CONTRACTION: sums of products, convolutions too. REDUCTION: projected maps and one combiner, as in softmax.
+
+    WINDOW: any other linalg op with reduction loops, such as pooling. MOVEMENT: places elements and computes none.
+    VIEW: a strided window. CHEAP: made again by every reader. SCALAR: no tensor. OPAQUE: nothing that can be compiled.
+    """
+
+    CONTRACTION = "contraction"
+    REDUCTION = "reduction"
+    WINDOW = "window"
+    ELEMENTWISE = "elementwise"
+    MOVEMENT = "movement"
+    VIEW = "view"
+    CHEAP = "cheap"
+    SCALAR = "scalar"
+    OPAQUE = "opaque"
+
+
+def op_kind(op: ir.Operation, views: Views) -> OpKind:
+    """The kind of `op`, one of the list above."""
+    if op.name in CHEAP_OPS:
+        return OpKind.CHEAP
+    if not any(isinstance(r.type, ir.RankedTensorType) for r in op.results):
+        return OpKind.SCALAR
+    if op.name in VIEW_OPS:
+        return OpKind.VIEW if views.is_view(op) else OpKind.MOVEMENT
+    if op.name in MOVEMENT_OPS:
+        return OpKind.MOVEMENT
+    if not op.name.startswith("linalg.") or op.name == "linalg.softmax":
+        return OpKind.OPAQUE
+    if is_contraction(op):
+        return OpKind.CONTRACTION
+    if "reduction" not in iterator_kinds(op):
+        return OpKind.ELEMENTWISE
+    return OpKind.REDUCTION if is_row_reduction(op) else OpKind.WINDOW
+
+
+def is_contraction(op: ir.Operation) -> bool:
+    """A sum of products with rows or columns of its own; x*x summed along a row is a reduction, not a contraction."""
+    if linalg.isa_contraction_op(op):
+        found = linalg.infer_contraction_dimensions(op)
+        return bool(list(found.m)) or bool(list(found.n))
+    return linalg.isa_convolution_op(op) and multiplies_and_adds(op)
+
+
+def multiplies_and_adds(op: ir.Operation) -> bool:
+    body = operations(op.regions[0].blocks[0])
+    return (
+        len(body) >= 3
+        and body[-2].name in ("arith.addf", "arith.addi")
+        and sum(o.name in ("arith.mulf", "arith.muli") for o in body) == 1
+    )
+
+
+def combiner(op: ir.Operation) -> ir.Operation | None:
+    """The operation that joins the accumulator of a one-result reduction with a new value; None without one."""
+    block = op.regions[0].blocks[0]
+    if len(op.results) != 1:
+        return None
+    accumulator = block.arguments[len(block.arguments) - 1]
+    last = owner(operations(block)[-1].operands[0])
+    if last is None or len(list(accumulator.uses)) != 1 or accumulator not in list(last.operands):
+        return None
+    return last
+
+
+ROW_COMBINERS = ("arith.addf", "arith.mulf", "arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf")
+
+
+def is_row_reduction(op: ir.Operation) -> bool:
+    """A generic whose maps are projected permutations, with one float result and one associative combiner."""
+    if op.name != "linalg.generic" or not all(m.is_projected_permutation for m in maps_of(op)):
+        return False
+    last = combiner(op)
+    return last is not None and last.name in ROW_COMBINERS and "linalg.index" not in body_names(op)
+
+
+def body_names(op: ir.Operation) -> list[str]:
+    return [o.name for o in operations(op.regions[0].blocks[0])] if len(op.regions) else []
+
+
+_FREE = (
+    "linalg.yield",
+    "arith.constant",
+    "linalg.index",
+    "arith.extf",
+    "arith.truncf",
+    "arith.extsi",
+    "arith.extui",
+    "arith.sitofp",
+    "arith.uitofp",
+    "arith.index_cast",
+    "arith.index_castui",
+)
+_EXPENSIVE = ("arith.divf", "arith.divsi", "arith.divui", "arith.remf", "arith.remsi", "arith.remui", "tensor.extract")
+
+
+def arithmetic(op: ir.Operation) -> int:
+    """Scalar operations per element, casts and constants not counted."""
+    return sum(n not in _FREE for n in body_names(op)) if op.name.startswith("linalg.") else 0
+
+
+def expensive(op: ir.Operation) -> bool:
+    """Dearer than a load: a function of math, a division or a lookup in each element."""
+    return any(n.startswith("math.") or n in _EXPENSIVE for n in body_names(op))
+
+
+def constant_pad(op: ir.Operation) -> bool:
+    """A tensor.pad with one value for all padded places."""
+    if op.name != "tensor.pad":
+        return False
+    yielded = operations(op.regions[0].blocks[0])[-1].operands[0]
+    return not isinstance(yielded.owner, ir.Block) and all(
+        not isinstance(x, int) or x >= 0 for s, n in (("static_low", 1), ("static_high", 2)) for x in mixed(op, s, n)
+    )

@@ -1,0 +1,147 @@
+"""Reading an outlined module back into Workloads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from passes.canonical_spec import KEY, KIND
+from passes.mlir import functions, ir, linalg, maps_of, operations, owner
+from passes.op_kinds import arithmetic, body_names, is_contraction, is_row_reduction
+from passes.region_function import CONSTANT, UNIT
+from passes.regions import loop_extents
+from passes.structured import iterator_kinds
+from passes.symbolic import DIMS, SymbolicShapes, argument_attributes, integer, read_dims
+from passes.workload import Kind, Loop, Operand, Workload
+from runtime.errors import PassError
+from runtime.shape import Expr
+from runtime.tensor import DType
+
+
+def workloads_of(module: ir.Module) -> dict[str, Workload]:
+    """The Workload of each outlined function, by the function's name."""
+    return {
+        (name := ir.StringAttr(fn.attributes["sym_name"]).value): workload_of(fn, name)
+        for fn in functions(module)
+        if KEY in fn.attributes
+    }
+
+
+def workload_of(fn: ir.Operation, name: str) -> Workload:
+    shapes = SymbolicShapes(fn)
+    inputs, dims, scalars = [], [], []
+    for value, named in zip(fn.regions[0].blocks[0].arguments, argument_attributes(fn), strict=True):
+        if isinstance(value.type, ir.RankedTensorType):
+            inputs.append(_operand(value.type, named))
+        elif DIMS in named:
+            dims.append(str(read_dims(named[DIMS])[0]))
+        else:
+            scalars.append(DType(str(value.type)))
+    body = operations(fn.regions[0].blocks[0])
+    results = [{n.name: n.attr for n in ir.DictAttr(a)} for a in fn.attributes["res_attrs"]]
+    outputs = [_operand(v.type, named) for v, named in zip(body[-1].operands, results, strict=True)]
+    kind = Kind(ir.StringAttr(fn.attributes[KIND]).value)
+    return Workload(
+        key=ir.StringAttr(fn.attributes[KEY]).value,
+        name=name,
+        kind=kind,
+        ir=_standalone(fn, name),
+        dims=tuple(dims),
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        loops=loops_of(fn, kind, shapes),
+        flops=_flops(body, shapes),
+        bytes=_bytes([*inputs, *outputs]),
+        scalars=tuple(scalars),
+    )
+
+
+def root_of(fn: ir.Operation, kind: Kind) -> ir.Operation:
+    """The operation that drives the loop nest of a region; for POINTWISE the producer of the first result."""
+    body = operations(fn.regions[0].blocks[0])
+    linalg_ops = [op for op in body if op.name.startswith("linalg.") and op.name != "linalg.fill"]
+    if kind is Kind.CONTRACTION:
+        return next(op for op in linalg_ops if is_contraction(op))
+    if kind is Kind.ROWS:
+        return next(op for op in linalg_ops if is_row_reduction(op) and "reduction" in iterator_kinds(op))
+    if kind is Kind.GENERIC:
+        return next(op for op in linalg_ops if "reduction" in iterator_kinds(op))
+    made = owner(body[-1].operands[0])
+    if made is None:
+        raise PassError("a region returns one of its arguments")
+    return made
+
+
+def loops_of(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes) -> tuple[Loop, ...]:
+    """Loops of the root with their roles, in the root's order."""
+    root = root_of(fn, kind)
+    if kind is Kind.POINTWISE:
+        return tuple(Loop("p", e) for e in shapes.dims(root.results[0]))
+    extents = loop_extents(root, shapes)
+    if kind is Kind.CONTRACTION:
+        roles = contraction_roles(root)
+    else:
+        names = {"parallel": "row", "reduction": "col"} if kind is Kind.ROWS else {"parallel": "p", "reduction": "r"}
+        roles = [names[k] for k in iterator_kinds(root)]
+    return tuple(Loop(role, extent) for role, extent in zip(roles, extents, strict=True))
+
+
+def contraction_roles(op: ir.Operation) -> list[str]:
+    """ "b", "m", "n" or "k" of each loop of a contraction or convolution.
+
+    Of a convolution, output images are m, output channels n, window and input channels k, groups (depth) b.
+    """
+    roles = ["m"] * maps_of(op)[0].n_dims
+    if linalg.isa_contraction_op(op):
+        found = linalg.infer_contraction_dimensions(op)
+        parts = {"b": found.batch, "m": found.m, "n": found.n, "k": found.k}
+    else:
+        convolution = linalg.infer_convolution_dimensions(op)
+        parts = {
+            "b": convolution.depth,
+            "m": [*convolution.batch, *convolution.output_image],
+            "n": convolution.output_channel,
+            "k": [*convolution.filter_loop, *convolution.input_channel],
+        }
+    for role, loops in parts.items():
+        for loop in loops:
+            roles[loop] = role
+    return roles
+
+
+def _operand(type_: ir.Type, named: dict[str, ir.Attribute]) -> Operand:
+    unit = integer(named[UNIT]) if UNIT in named else None
+    return Operand(DType(str(ir.RankedTensorType(type_).element_type)), read_dims(named[DIMS]), unit, CONSTANT in named)
+
+
+def _flops(body: Sequence[ir.Operation], shapes: SymbolicShapes) -> Expr:
+    """Scalar operations of each linalg op, its body once per point of its loop nest."""
+    total = Expr.of(0)
+    for op in body:
+        if op.name.startswith("linalg.") and op.name != "linalg.fill" and len(body_names(op)):
+            points = Expr.of(arithmetic(op))
+            for extent in loop_extents(op, shapes):
+                points = points * extent
+            total = total + points
+    return total
+
+
+def _bytes(operands: Sequence[Operand]) -> Expr:
+    total = Expr.of(0)
+    for operand in operands:
+        size = Expr.of(operand.dtype.bytes)
+        for extent in operand.dims:
+            size = size * extent
+        total = total + size
+    return total
+
+
+def _standalone(fn: ir.Operation, name: str) -> str:
+    """A module of its own whose one function is called `workload`."""
+    module = ir.Module.create(loc=ir.Location.unknown(fn.context))
+    with ir.InsertionPoint(module.body):
+        copy = fn.clone().operation
+    copy.attributes["sym_name"] = ir.StringAttr.get("workload", fn.context)
+    for attribute in (KEY, "sym_visibility"):
+        if attribute in copy.attributes:
+            del copy.attributes[attribute]
+    return str(module)

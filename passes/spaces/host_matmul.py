@@ -1,0 +1,151 @@
+"""Choices of the family `host_matmul`: register block, where columns are read from, work units. MLIR-free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import product
+from typing import ClassVar
+
+from passes.tile_config import TileConfig
+from passes.workload import Kind, Workload
+from runtime.dispatch import Leaf, Node, switch
+from runtime.limits import HostLimits
+from runtime.shape import Expr
+
+
+class Pack(StrEnum):
+    """NONE: the vector operand is read in place where it is contiguous along the columns. PANEL: its columns are copied to
+    [k][column] in the thread's workspace first; a transposed or computed operand always is."""
+
+    NONE = "none"
+    PANEL = "panel"
+
+
+@dataclass(frozen=True)
+class HostMatmulConfig(TileConfig):
+    """mr x nv: rows and vectors of the register block; lanes: elements of a vector of the accumulator's type.
+
+    prefetch: rows of the vector operand fetched ahead when read in place; mc: rows in one work unit, 0 for all; exact_tails:
+    rows left over are one block of their own height, which reads the columns once, instead of blocks of 8, 4, 2 and 1.
+    """
+
+    family: ClassVar[str] = "host_matmul"
+    mr: int = 8
+    nv: int = 3
+    lanes: int = 16
+    pack: Pack = Pack.NONE
+    prefetch: int = 0
+    mc: int = 0
+    exact_tails: bool = False
+    stream: int = 0
+
+    @property
+    def columns(self) -> int:
+        """Columns of a block."""
+        return self.nv * self.lanes
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Of a workload as this family sees it: rows stream, columns lie along the vectors; Exprs over the local dims."""
+
+    rows: Expr
+    columns: Expr
+    depth: Expr
+    element_bytes: int
+
+    @staticmethod
+    def of(workload: Workload) -> Extents:
+        """Columns are the loop that the result's unit-stride axis runs along, so m and n change places for a C^T."""
+        out = workload.outputs[0]
+        unit = out.unit_axis if out.unit_axis is not None else len(out.dims) - 1
+        columns = out.dims[unit] if out.dims else Expr.of(1)
+        groups = {role: [loop.extent for loop in workload.loops if loop.role == role] for role in ("b", "m", "n")}
+        swapped = columns not in groups["n"] and columns in groups["m"]
+        rows = workload.size("n" if swapped else "m")
+        widest = max(o.dtype.bytes for o in (*workload.inputs, *workload.outputs))
+        return Extents(rows, columns, workload.size("k"), max(4, widest))
+
+
+def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
+    """All legal configurations."""
+    widest = limits.lanes(Extents.of(workload).element_bytes)
+    shapes = [(mr, nv) for mr in range(1, 13) for nv in range(1, 7)] + [(1, nv) for nv in (8, 12, 16)]
+    for (mr, nv), lanes, pack, prefetch, chunk in product(shapes, (widest, widest // 2), Pack, (0, 8, 16), (0, 8, 32)):
+        config = HostMatmulConfig(mr, nv, lanes, pack, prefetch, chunk * mr)
+        if why_invalid(config, workload, limits) is None:
+            yield config
+
+
+def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> str | None:
+    """The rule that the configuration breaks, or None."""
+    extents = Extents.of(workload)
+    size = extents.element_bytes
+    if workload.kind is not Kind.CONTRACTION:
+        return f"contraction: the workload is {workload.kind.value}"
+    if config.mr < 1 or config.nv < 1:
+        return f"block-positive: {config.mr} x {config.nv}"
+    if config.lanes < 2 or config.lanes & (config.lanes - 1):
+        return f"lanes-power-of-two: {config.lanes} lanes"
+    if config.lanes * size > limits.vector_bytes:
+        return f"lanes-fit: {config.lanes} lanes of {size} bytes are wider than a {limits.vector_bytes}-byte register"
+    needed = config.mr * config.nv + config.nv + 1
+    if needed > limits.vector_registers:
+        return f"register-budget: {config.mr} x {config.nv} accumulators, a row of columns and a row element need " \
+               f"{needed} of {limits.vector_registers} vector registers"
+    if config.mc % config.mr:
+        return f"chunk-whole-blocks: {config.mc} rows are no multiple of {config.mr}"
+    if config.pack is Pack.PANEL and config.prefetch:
+        return "prefetch-in-place: a copied panel is in the cache already"
+    depth = extents.depth.constant
+    if config.pack is Pack.PANEL and config.nv > 1 and depth is not None and depth * config.columns * size > limits.l2:
+        return f"panel-fits-l2: {depth} x {config.columns} elements of {size} bytes exceed {limits.l2} bytes"
+    return None
+
+
+def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulConfig, ...], Node]:
+    """A wide block for one row, columns in place for few rows, copied panels for many.
+
+    In place, a row of columns that is a multiple of a page apart shares cache sets, so copying pays from 16 rows on.
+    """
+    extents = Extents.of(workload)
+    lanes = max(2, limits.lanes(extents.element_bytes))
+    mr, nv = register_block(extents.columns.constant, lanes, limits)
+    apart = extents.columns.constant
+    few = 15 if apart is not None and apart * extents.element_bytes % 4096 == 0 else 127
+    wide = max(nv, min(8, (limits.vector_registers - 1) // 2))
+    in_place = HostMatmulConfig(mr, nv, lanes, Pack.NONE, prefetch=8)
+    panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, mc=_chunk(extents, mr, limits))
+    while why_invalid(panel, workload, limits) is not None and panel.nv > 1:
+        panel = HostMatmulConfig(mr, panel.nv - 1, lanes, Pack.PANEL, mc=panel.mc)
+    cases = [(1, HostMatmulConfig(1, wide, lanes, Pack.NONE, prefetch=16)), (few, in_place)]
+    return _tree(extents.rows, cases, panel)
+
+
+def register_block(columns: int | None, lanes: int, limits: HostLimits) -> tuple[int, int]:
+    """Rows and vectors of the main block: what fills the registers, with whole blocks of columns where they are known."""
+    if limits.vector_registers < 32:
+        return 6, 2
+    blocks = ((8, 2), (12, 1)) if limits.vector_bytes == 16 else ((8, 3), (6, 4), (12, 2), (12, 1))
+    vectors = None if columns is None else -(-columns // lanes)
+    whole = [b for b in blocks if vectors is not None and vectors % b[1] == 0 and (b[1] > 1 or vectors == 1)]
+    return whole[0] if whole else blocks[0]
+
+
+def _chunk(extents: Extents, mr: int, limits: HostLimits) -> int:
+    """Rows of a work unit: as many as leave half of the second-level cache to the panel, at most 512."""
+    depth = extents.depth.constant or 1024
+    rows = limits.l2 // 2 // (depth * extents.element_bytes)
+    return max(8, min(512 // mr, rows // mr)) * mr
+
+
+def _tree(rows: Expr, cases: list[tuple[int, HostMatmulConfig]],
+          otherwise: HostMatmulConfig) -> tuple[tuple[HostMatmulConfig, ...], Node]:
+    """A switch on the number of rows; only the branch that is taken when it is constant."""
+    if rows.constant is not None:
+        chosen = next((config for bound, config in cases if rows.constant <= bound), otherwise)
+        return (chosen,), Leaf(0)
+    leaves: list[tuple[int, Node]] = [(bound, Leaf(number)) for number, (bound, _) in enumerate(cases)]
+    return (*(config for _, config in cases), otherwise), switch(str(rows), leaves, Leaf(len(cases)))

@@ -1,0 +1,16 @@
+"""TileConfig: the compile-time choices of one kernel family, a small frozen value with a text form. MLIR-free.
+
+Each space module (passes/spaces/<family>.py) defines a frozen subclass whose fields are the choices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class TileConfig:
+    """Base of all configurations; `family` names the kernel family. Text form: `host_matmul{mr=8 nr=48}`."""
+
+    family: ClassVar[str] = ""

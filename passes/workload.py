@@ -1,0 +1,77 @@
+"""Workload: one operator as outlined from a model, in canonical form: what is tuned, cached and dispatched. MLIR-free.
+
+`ir` is the text of a module with one function
+    func.func @workload(%arg0: tensor<?x768xf32> {tw.dims = ["d0", 768], tw.unit = 1}, ..., %arg3: index {tw.dims = ["d0"]},
+                        %arg4: f32) -> (tensor<?x2304xf32> {tw.dims = ["d0", 2304], tw.unit = 1})
+tensors first, then the local dims as index arguments in order, then other scalars. `tw.unit` is the axis whose stride is
+statically 1 (absent: none is known). Every extent inside is an expression of the local dims.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from runtime.shape import Expr
+from runtime.tensor import DType
+
+
+class Kind(Enum):
+    """What drives the loop nest of a region."""
+
+    CONTRACTION = "contraction"
+    ROWS = "rows"
+    POINTWISE = "pointwise"
+    GENERIC = "generic"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor operand: element type, extents over local dims, the axis of unit stride, whether it is bound at compile time."""
+
+    dtype: DType
+    dims: tuple[Expr, ...]
+    unit_axis: int | None
+    constant: bool = False
+
+    def stride_axes(self) -> list[int]:
+        """Axes whose stride is passed at run time."""
+        return [a for a in range(len(self.dims)) if a != self.unit_axis]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop dimension of the root: role "b", "m", "n", "k" (contraction), "row", "col" (rows), "p" (pointwise), "r"."""
+
+    role: str
+    extent: Expr
+
+
+@dataclass(frozen=True)
+class Workload:
+    """An operator over local dims. Equal keys share kernels, tuning records and dispatch tables.
+
+    key: sha256 of the canonical spec (iterators, maps, dtypes, static extents, epilogue, constness), never of printed IR.
+    flops: scalar arithmetic operations; bytes: distinct bytes read and written; both over local dims.
+    scalars: element types of scalar parameters that are not dims.
+    """
+
+    key: str
+    name: str
+    kind: Kind
+    ir: str
+    dims: tuple[str, ...]
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    loops: tuple[Loop, ...]
+    flops: Expr
+    bytes: Expr
+    scalars: tuple[DType, ...] = ()
+
+    def size(self, role: str) -> Expr:
+        """Product of the extents of all loops with this role (1 when there is none)."""
+        total = Expr.of(1)
+        for loop in self.loops:
+            if loop.role == role:
+                total = total * loop.extent
+        return total

@@ -1,0 +1,131 @@
+"""What a compiled program does at one shape: the kernel of each call, and the memory it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from runtime.errors import OptionError
+from runtime.program import Program
+from runtime.shape import Expr
+
+
+class CallChoice(msgspec.Struct, frozen=True):
+    """One kernel launch. `units`: independent pieces of work; `threads`: the most on them (0: all)."""
+
+    call: int
+    workload: str
+    kernel: str
+    family: str
+    config: str
+    units: int
+    threads: int
+    dims: dict[str, int]
+
+
+class MemoryUse(msgspec.Struct, frozen=True):
+    """Bytes that a call takes beside its inputs; `constants` are shared by all calls."""
+
+    arena: int
+    constants: int
+    outputs: int
+
+    @property
+    def total(self) -> int:
+        return self.arena + self.constants + self.outputs
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """The choices of the dispatch at one shape. `str()` is a table."""
+
+    target: str
+    dims: dict[str, int]
+    calls: tuple[CallChoice, ...]
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    def __str__(self) -> str:
+        head = f"{self.target}  {_point(self.dims)}".rstrip()
+        rows = [("call", "workload", "kernel", "family", "config", "units", "threads", "dims")]
+        rows += [
+            (
+                str(c.call),
+                c.workload,
+                c.kernel,
+                c.family,
+                c.config,
+                str(c.units),
+                str(c.threads or "all"),
+                _point(c.dims),
+            )
+            for c in self.calls
+        ]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        numbers = {0, 5, 6}
+        lines = [
+            "  ".join(
+                cell.rjust(w) if i in numbers else cell.ljust(w)
+                for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([head, *lines])
+
+
+def explain(program: Program, dims: Mapping[str, int]) -> Explanation:
+    """Which kernel serves each call at these dims.
+
+    Raises:
+        OptionError: a dim is missing or unknown. ShapeError: one is outside its range.
+    """
+    point = resolve(program, dims)
+    choices = []
+    for number, call in enumerate(program.calls):
+        table = program.tables[call.table]
+        local = {name: Expr.parse(text).evaluate(point) for name, text in zip(table.dims, call.dims, strict=True)}
+        leaf = table.select(local)
+        kernel = table.kernels[leaf.kernel]
+        choices.append(
+            CallChoice(
+                number,
+                table.name,
+                kernel.symbol,
+                kernel.family,
+                kernel.config,
+                math.prod(kernel.units(local)),
+                leaf.threads,
+                local,
+            )
+        )
+    return Explanation(program.target, point, tuple(choices))
+
+
+def memory(program: Program, dims: Mapping[str, int], threads: int) -> MemoryUse:
+    """Bytes of arena, constants and results at these dims; errors as `explain`."""
+    point = resolve(program, dims)
+    arena = Expr.parse(program.arena).evaluate({**point, "threads": threads})
+    constants = {c.digest: math.prod(c.shape) * c.dtype.bytes for c in program.constants}
+    outputs = sum(math.prod(e.evaluate(point) for e in a.spec().dims) * a.dtype.bytes for a in program.outputs)
+    return MemoryUse(arena, sum(constants.values()), outputs)
+
+
+def resolve(program: Program, dims: Mapping[str, int]) -> dict[str, int]:
+    """The dims in the program's order, checked."""
+    names = [d.name for d in program.dims]
+    wrong = sorted(set(dims) ^ set(names))
+    if wrong:
+        raise OptionError(
+            f"wanted a value for each of the dims {', '.join(names) or '(none)'}, got "
+            f"{', '.join(dims) or 'none'}; see {', '.join(wrong)}"
+        )
+    point = {name: int(dims[name]) for name in names}
+    if program.out_of_range == "error":
+        program.ranges().check(point)
+    return point
+
+
+def _point(dims: Mapping[str, int]) -> str:
+    return " ".join(f"{name}={value}" for name, value in dims.items())

@@ -1,0 +1,119 @@
+"""Results of a call: memory for each output, from `out=`, from a donated input, or fresh."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from runtime.binder import Bound, describe
+from runtime.errors import DTypeError, ShapeError
+from runtime.interop import Array, view
+from runtime.program import Program
+
+
+def address(array: Array) -> int:
+    """Of the first element."""
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+class Results:
+    """Prepares the outputs of one program's calls. Holds no state of a call."""
+
+    def __init__(self, program: Program) -> None:
+        self._outputs = program.outputs
+        self._dtypes = [a.dtype.numpy for a in program.outputs]
+        self._tensor_names = [a.name for a in program.inputs if a.dims is not None]
+        tensor_of = {i: t for t, i in enumerate(i for i, a in enumerate(program.inputs) if a.dims is not None)}
+        self._positions = list(tensor_of)
+        self._donors = {output: tensor_of[source] for source, output in program.donated}
+
+    def prepare(self, bound: Bound, args: Sequence[Any], out: Any) -> tuple[list[Array], list[Any]]:
+        """Output arrays, and the objects to return for them.
+
+        Raises:
+            DTypeError, ShapeError: `out` does not fit, or overlaps an input or another output.
+        """
+        if out is None:
+            return self._allocate(bound, args)
+        given = out if isinstance(out, tuple | list) else (out,)
+        if len(given) != len(self._outputs):
+            raise DTypeError(
+                f"out: wanted {len(self._outputs)} arrays ({', '.join(map(describe, self._outputs))}), got {len(given)}"
+            )
+        arrays = [
+            self._checked(i, value, shape) for i, (value, shape) in enumerate(zip(given, bound.outputs, strict=True))
+        ]
+        self._check_overlap(bound, arrays)
+        return arrays, list(given)
+
+    def _allocate(self, bound: Bound, args: Sequence[Any]) -> tuple[list[Array], list[Any]]:
+        arrays: list[Array] = []
+        returned: list[Any] = []
+        for index, (shape, dtype) in enumerate(zip(bound.outputs, self._dtypes, strict=True)):
+            donor = self._donors.get(index)
+            if donor is not None and self._may_donate(bound, donor, shape, dtype):
+                arrays.append(bound.arrays[donor])
+                if bound.is_shared[donor]:
+                    returned.append(args[self._positions[donor]])
+                    continue
+            else:
+                arrays.append(np.empty(shape, dtype))
+            returned.append(arrays[-1] if bound.wrap is None else bound.wrap(arrays[-1]))
+        return arrays, returned
+
+    @staticmethod
+    def _may_donate(bound: Bound, donor: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+        """The buffer fits, may be written, and is no other argument's."""
+        array = bound.arrays[donor]
+        return (
+            array.shape == shape
+            and array.dtype == dtype
+            and array.flags.writeable
+            and not any(_overlap(array, other) for i, other in enumerate(bound.arrays) if i != donor)
+        )
+
+    def _checked(self, index: int, value: Any, shape: tuple[int, ...]) -> Array:
+        argument, dtype, name = self._outputs[index], self._dtypes[index], self._name(index)
+        array = value if type(value) is np.ndarray else view(value, name)[0]
+        if array.dtype != dtype:
+            raise DTypeError(
+                f"{name}: wanted {argument.dtype.value} ({dtype.name}), got {array.dtype}; a result is never converted"
+            )
+        if array.shape != shape:
+            raise ShapeError(f"{name}: wanted shape {shape} as in {describe(argument)}, got {array.shape}")
+        flags = array.flags
+        for is_met, wanted in (
+            (flags.c_contiguous, "C-contiguous"),
+            (flags.writeable, "writeable"),
+            (flags.aligned, "aligned"),
+        ):
+            if not is_met:
+                raise ShapeError(f"{name}: wanted {wanted} memory; take a fresh numpy.empty({shape}, {dtype.name!r})")
+        return array
+
+    def _check_overlap(self, bound: Bound, arrays: list[Array]) -> None:
+        for index, array in enumerate(arrays):
+            for tensor, other in enumerate(bound.arrays):
+                is_donor = self._donors.get(index) == tensor and address(array) == address(other)
+                if not is_donor and _overlap(array, other):
+                    raise ShapeError(
+                        f"{self._name(index)} overlaps the input {self._tensor_names[tensor]}; pass other memory, or "
+                        f"compile with donate=({self._tensor_names[tensor]!r},)"
+                    )
+            for earlier in range(index):
+                if _overlap(array, arrays[earlier]):
+                    raise ShapeError(
+                        f"{self._name(index)} overlaps {self._name(earlier)}; pass separate memory for each result"
+                    )
+
+    def _name(self, index: int) -> str:
+        return "out" if len(self._outputs) == 1 else f"out[{index}]"
+
+
+def _overlap(a: Array, b: Array) -> bool:
+    """Do two C-contiguous arrays share bytes?"""
+    x, y = address(a), address(b)
+    return x < y + b.nbytes and y < x + a.nbytes and bool(a.nbytes and b.nbytes)

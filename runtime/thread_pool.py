@@ -1,0 +1,279 @@
+"""launch and parallel_for of the device table: a thread pool in LLVM IR over pthreads, kept in every artifact.
+
+A loop of `units` is cut into parts that the caller and the workers claim by compare-and-swap on one 64-bit word
+    generation << 32 | threads << 22 | next part << 11 | parts
+so that a late worker cannot touch a loop that is over, and the caller does the parts of workers that do not run. Who
+runs a part has no influence on its result. A worker spins some microseconds for the next loop, then sleeps on a
+condition variable. A nested loop, or one that starts while another is running, is run by its caller alone.
+
+Worker t uses workspace t; the caller uses workspace 0. Workers are detached and live as long as the process, so the
+code must never be unmapped. `tw_forked`, registered as the child handler of fork, forgets the workers, which are
+created again on need.
+"""
+
+from __future__ import annotations
+
+from runtime.arena_pool import arena_pool_ir
+from runtime.host_cpu import machine
+
+SYMBOLS = ("tw_launch", "tw_parallel_for", "tw_alloc", "tw_release", "tw_forked")
+MOST_THREADS = 1023
+
+_PAUSE = {"x86_64": "llvm.x86.sse2.pause()", "aarch64": "llvm.aarch64.isb(i32 15)"}
+_SPINS = {"x86_64": 400, "aarch64": 600}  # some 10 microseconds
+
+
+def runtime_object_ir(arch: str | None = None) -> str:
+    """The native parts of the host device for an architecture in LLVM's words (default this one's); defines SYMBOLS."""
+    arch = arch or machine()
+    pause = f"call void @{_PAUSE[arch]}" if arch in _PAUSE else ""
+    return _POOL.replace("$PAUSE", pause).replace("$SPINS", str(_SPINS.get(arch, 1000))) + arena_pool_ir()
+
+
+_POOL = """
+@word = internal global i64 0, align 64
+@kernel = internal global ptr null, align 64
+@slots = internal global ptr null
+@units = internal global i64 0
+@workspace = internal global ptr null
+@stride = internal global i64 0
+@done = internal global i64 0, align 64
+@busy = internal global i64 0, align 64
+@sleepers = internal global i64 0, align 64
+@workers = internal global i64 0, align 64
+@mutex = internal global [128 x i8] zeroinitializer, align 64
+@wake = internal global [128 x i8] zeroinitializer, align 64
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_detach(i64)
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @sched_yield()
+declare i64 @llvm.smin.i64(i64, i64)
+
+; Claims and runs parts of one generation until none is left.
+define internal void @help(i64 %generation, i64 %thread) nounwind {
+entry:
+  br label %look
+look:
+  %now = load atomic i64, ptr @word acquire, align 8
+  %g = lshr i64 %now, 32
+  %same = icmp eq i64 %g, %generation
+  %shifted = lshr i64 %now, 11
+  %part = and i64 %shifted, 2047
+  %parts = and i64 %now, 2047
+  %left = icmp ult i64 %part, %parts
+  %go = and i1 %same, %left
+  br i1 %go, label %claim, label %exit
+claim:
+  %next = add i64 %now, 2048
+  %swap = cmpxchg ptr @word, i64 %now, i64 %next acq_rel monotonic
+  %mine = extractvalue { i64, i1 } %swap, 1
+  br i1 %mine, label %run, label %look
+run:
+  %kernel = load ptr, ptr @kernel
+  %slots = load ptr, ptr @slots
+  %units = load i64, ptr @units
+  %workspace = load ptr, ptr @workspace
+  %stride = load i64, ptr @stride
+  %low = mul i64 %units, %part
+  %begin = udiv i64 %low, %parts
+  %high = add i64 %low, %units
+  %end = udiv i64 %high, %parts
+  %offset = mul i64 %stride, %thread
+  %own = getelementptr i8, ptr %workspace, i64 %offset
+  call void %kernel(ptr %slots, i64 %begin, i64 %end, ptr %own)
+  %old = atomicrmw add ptr @done, i64 1 release
+  br label %look
+exit:
+  ret void
+}
+
+; %self is generation << 10 | thread, the generation being the last one before the worker was created.
+define internal ptr @worker(ptr %self) nounwind {
+entry:
+  %packed = ptrtoint ptr %self to i64
+  %thread = and i64 %packed, 1023
+  %first = lshr i64 %packed, 10
+  br label %next
+next:
+  %seen = phi i64 [ %first, %entry ], [ %g, %work ], [ %g, %serve ]
+  br label %spin
+spin:
+  %k = phi i64 [ 0, %next ], [ %k1, %again ]
+  %w1 = load atomic i64, ptr @word acquire, align 8
+  %g1 = lshr i64 %w1, 32
+  %new = icmp ne i64 %g1, %seen
+  br i1 %new, label %work, label %idle
+idle:
+  %tired = icmp ugt i64 %k, $SPINS
+  br i1 %tired, label %sleep, label %again
+again:
+  $PAUSE
+  %k1 = add i64 %k, 1
+  br label %spin
+sleep:
+  %locked = call i32 @pthread_mutex_lock(ptr @mutex)
+  %in = atomicrmw add ptr @sleepers, i64 1 seq_cst
+  br label %check
+check:
+  %w2 = load atomic i64, ptr @word seq_cst, align 8
+  %g2 = lshr i64 %w2, 32
+  %changed = icmp ne i64 %g2, %seen
+  br i1 %changed, label %awake, label %wait
+wait:
+  %waited = call i32 @pthread_cond_wait(ptr @wake, ptr @mutex)
+  br label %check
+awake:
+  %out = atomicrmw sub ptr @sleepers, i64 1 seq_cst
+  %unlocked = call i32 @pthread_mutex_unlock(ptr @mutex)
+  br label %work
+work:
+  %w = phi i64 [ %w1, %spin ], [ %w2, %awake ]
+  %g = lshr i64 %w, 32
+  %shifted = lshr i64 %w, 22
+  %threads = and i64 %shifted, 1023
+  %invited = icmp ult i64 %thread, %threads
+  br i1 %invited, label %serve, label %next
+serve:
+  call void @help(i64 %g, i64 %thread)
+  br label %next
+}
+
+; Creates workers until there are %wanted, or the system refuses. The caller holds @busy.
+define internal void @grow(i64 %wanted) nounwind {
+entry:
+  %id = alloca i64
+  %start = load i64, ptr @workers
+  %none = icmp eq i64 %start, 0
+  br i1 %none, label %prepare, label %look
+prepare:
+  %m = call i32 @pthread_mutex_init(ptr @mutex, ptr null)
+  %c = call i32 @pthread_cond_init(ptr @wake, ptr null)
+  br label %look
+look:
+  %have = load i64, ptr @workers
+  %few = icmp ult i64 %have, %wanted
+  br i1 %few, label %create, label %exit
+create:
+  %thread = add i64 %have, 1
+  %now = load atomic i64, ptr @word monotonic, align 8
+  %generation = lshr i64 %now, 32
+  %high = shl i64 %generation, 10
+  %packed = or i64 %high, %thread
+  %self = inttoptr i64 %packed to ptr
+  %error = call i32 @pthread_create(ptr %id, ptr null, ptr @worker, ptr %self)
+  %refused = icmp ne i32 %error, 0
+  br i1 %refused, label %exit, label %created
+created:
+  store i64 %thread, ptr @workers
+  %pthread = load i64, ptr %id
+  %detached = call i32 @pthread_detach(i64 %pthread)
+  br label %look
+exit:
+  ret void
+}
+
+define void @tw_parallel_for(ptr %table, ptr %kernel, ptr %slots, i64 %units, i64 %threads, ptr %workspace,
+                             i64 %stride) nounwind {
+entry:
+  %any = icmp sgt i64 %units, 0
+  br i1 %any, label %size, label %exit
+size:
+  %most = load i64, ptr %table
+  %t1 = call i64 @llvm.smin.i64(i64 %threads, i64 %most)
+  %t2 = call i64 @llvm.smin.i64(i64 %t1, i64 %units)
+  %t = call i64 @llvm.smin.i64(i64 %t2, i64 1023)
+  %several = icmp sgt i64 %t, 1
+  br i1 %several, label %try, label %alone
+try:
+  %swap = cmpxchg ptr @busy, i64 0, i64 1 acquire monotonic
+  %got = extractvalue { i64, i1 } %swap, 1
+  br i1 %got, label %owner, label %alone
+alone:
+  call void %kernel(ptr %slots, i64 0, i64 %units, ptr %workspace)
+  br label %exit
+owner:
+  %wanted = sub i64 %t, 1
+  %have = load i64, ptr @workers
+  %few = icmp ult i64 %have, %wanted
+  br i1 %few, label %more, label %publish
+more:
+  call void @grow(i64 %wanted)
+  br label %publish
+publish:
+  store ptr %kernel, ptr @kernel
+  store ptr %slots, ptr @slots
+  store i64 %units, ptr @units
+  store ptr %workspace, ptr @workspace
+  store i64 %stride, ptr @stride
+  store atomic i64 0, ptr @done monotonic, align 8
+  %fourfold = mul i64 %t, 4
+  %p1 = call i64 @llvm.smin.i64(i64 %fourfold, i64 %units)
+  %parts = call i64 @llvm.smin.i64(i64 %p1, i64 2047)
+  %last = load atomic i64, ptr @word monotonic, align 8
+  %g0 = lshr i64 %last, 32
+  %g1 = add i64 %g0, 1
+  %generation = and i64 %g1, 4294967295
+  %high = shl i64 %generation, 32
+  %middle = shl i64 %t, 22
+  %upper = or i64 %high, %middle
+  %fresh = or i64 %upper, %parts
+  store atomic i64 %fresh, ptr @word seq_cst, align 8
+  %asleep = load atomic i64, ptr @sleepers seq_cst, align 8
+  %rouse = icmp ne i64 %asleep, 0
+  br i1 %rouse, label %signal, label %join
+signal:
+  %locked = call i32 @pthread_mutex_lock(ptr @mutex)
+  %sent = call i32 @pthread_cond_broadcast(ptr @wake)
+  %unlocked = call i32 @pthread_mutex_unlock(ptr @mutex)
+  br label %join
+join:
+  call void @help(i64 %generation, i64 0)
+  br label %wait
+wait:
+  %k = phi i64 [ 0, %join ], [ %k1, %pause ], [ 0, %yield ]
+  %finished = load atomic i64, ptr @done acquire, align 8
+  %all = icmp eq i64 %finished, %parts
+  br i1 %all, label %over, label %hold
+hold:
+  %long = icmp ugt i64 %k, $SPINS
+  br i1 %long, label %yield, label %pause
+pause:
+  $PAUSE
+  %k1 = add i64 %k, 1
+  br label %wait
+yield:
+  %yielded = call i32 @sched_yield()
+  br label %wait
+over:
+  store atomic i64 0, ptr @busy release, align 8
+  br label %exit
+exit:
+  ret void
+}
+
+define void @tw_launch(ptr %table, i64 %number, i64 %gx, i64 %gy, i64 %gz, ptr %slots, i64 %count, i64 %threads,
+                       ptr %workspace, i64 %stride) nounwind {
+  %field = getelementptr i64, ptr %table, i64 1
+  %kernels = load ptr, ptr %field
+  %place = getelementptr ptr, ptr %kernels, i64 %number
+  %kernel = load ptr, ptr %place
+  call void @tw_parallel_for(ptr %table, ptr %kernel, ptr %slots, i64 %gx, i64 %threads, ptr %workspace, i64 %stride)
+  ret void
+}
+
+; In the child of a fork no worker runs, and whatever another thread was doing is gone.
+define void @tw_forked() nounwind {
+  store i64 0, ptr @workers
+  store i64 0, ptr @sleepers
+  store i64 0, ptr @busy
+  %now = load i64, ptr @word
+  %idle = and i64 %now, -4294967296
+  store i64 %idle, ptr @word
+  ret void
+}
+"""

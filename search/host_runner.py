@@ -1,0 +1,71 @@
+"""HostRunner: runs a kernel on seeded random data on the host CPU and times it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+
+import numpy as np
+
+from passes.workload import Operand, Workload
+from runtime.benchmark import Timing, time_call
+from runtime.cpu import HostDevice
+from runtime.device import LAUNCH
+from runtime.kernel import MicroKernel
+from runtime.shape import Expr
+from search.protocols import Measurement
+
+_LAUNCH = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] + [ctypes.c_int64] * 4 + [ctypes.c_void_p] + [ctypes.c_int64] * 2
+                                   + [ctypes.c_void_p, ctypes.c_int64]))
+
+
+class HostRunner:
+    """A Runner in this process. Operands are dense and warm in cache: the state that a layer finds its inputs in."""
+
+    def __init__(self, device: HostDevice, threads: int = 1, timing: Timing = Timing(), seed: int = 0) -> None:
+        self.device, self.threads, self.timing, self.seed = device, threads, timing, seed
+
+    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int]) -> Measurement:
+        """Times of one launch; a kernel whose guards do not hold at `dims` is an error text."""
+        if not kernel.legal(dims):
+            return Measurement(error=f"{kernel.config} is not legal at {dict(dims)}")
+        loaded = self.device.load([code])
+        table = self.device.table([loaded.address(kernel.symbol)])
+        arrays = operands(workload, dims, np.random.default_rng(self.seed))
+        slots = (ctypes.c_uint64 * len(kernel.params))(*launch_slots(kernel, arrays, dims))
+        size = -(-Expr.parse(kernel.workspace).evaluate(dims) // 64) * 64
+        room = np.zeros(size * self.threads + 64, np.uint8)
+        start = (room.ctypes.data + 63) // 64 * 64
+        launch = _LAUNCH(table[LAUNCH])
+        arguments = (ctypes.addressof(table), 0, *kernel.units(dims), ctypes.addressof(slots), len(slots), self.threads, start, size)
+        return Measurement(tuple(sorted(time_call(lambda: launch(*arguments), self.timing))))
+
+
+def operands(workload: Workload, dims: Mapping[str, int], rng: np.random.Generator) -> list[np.ndarray]:
+    """Dense random arrays of inputs and outputs, in order, laid out so that the axis of unit stride is innermost."""
+    return [_array(o, dims, rng) for o in (*workload.inputs, *workload.outputs)]
+
+
+def _array(operand: Operand, dims: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
+    shape = [d.evaluate(dims) for d in operand.dims]
+    order = list(range(len(shape)))
+    if operand.unit_axis is not None:
+        order.remove(operand.unit_axis)
+        order.append(operand.unit_axis)
+    values = rng.standard_normal([shape[a] for a in order]) if operand.dtype.is_float \
+        else rng.integers(0, 2, [shape[a] for a in order])
+    array = np.ascontiguousarray(values.astype(operand.dtype.numpy))
+    return array.transpose([order.index(a) for a in range(len(shape))])
+
+
+def launch_slots(kernel: MicroKernel, arrays: list[np.ndarray], dims: Mapping[str, int]) -> list[int]:
+    """Words of the native convention (runtime/kernel.py); scalars are 0."""
+    words = []
+    for p in kernel.params:
+        if p.kind == "pointer":
+            words.append(arrays[p.index].ctypes.data)
+        elif p.kind == "stride":
+            words.append(arrays[p.index].strides[p.axis] // arrays[p.index].itemsize)
+        else:
+            words.append(dims[p.name] if p.kind == "dim" else 0)
+    return words

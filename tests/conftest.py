@@ -1,0 +1,53 @@
+"""Collects lit files as tests and skips what this machine cannot run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lit_runner
+import pytest
+
+LIT = Path(__file__).parent / "lit"
+
+
+class LitError(Exception):
+    """A RUN line did not do what its file says."""
+
+
+class LitItem(pytest.Item):
+    """One RUN line."""
+
+    def __init__(self, *, line: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.line = line
+
+    def runtest(self) -> None:
+        report = lit_runner.run(self.line, self.path)
+        if report is not None:
+            raise LitError(report)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        return str(excinfo.value) if isinstance(excinfo.value, LitError) else super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, f"{self.path.relative_to(LIT.parent)}: {self.line}"
+
+
+class LitFile(pytest.File):
+    """A .mlir or .py file with RUN lines; each is a test. A file without one is an error: it would test nothing."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        lines = lit_runner.run_lines(self.path.read_text())
+        if not lines:
+            raise self.CollectError(f"{self.path}: no RUN line")
+        for number, line in enumerate(lines, 1):
+            yield LitItem.from_parent(self, name=f"RUN{number}", line=line)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    inside = file_path.is_relative_to(LIT) and "Output" not in file_path.parts
+    if inside and file_path.suffix in (".mlir", ".py") and file_path.name != "lit.cfg.py":
+        return LitFile.from_parent(parent, path=file_path)
+    return None

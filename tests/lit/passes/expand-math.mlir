@@ -1,0 +1,115 @@
+// RUN: tilewright opt %s --pass "expand-math" | filecheck %s
+// RUN: tilewright opt %s --pass "expand-math{approximate=true keep-maximum=true}" | filecheck %s --check-prefix=CHEAP
+// RUN: not tilewright opt %s --pass "expand-math{bogus=1}" 2>&1 | filecheck %s --check-prefix=BAD
+// BAD: error: expand-math has no option 'bogus'; its options: approximate, keep-maximum
+
+// A kernel: range reduction in two parts, a polynomial, the exponent by an integer addition, the ends by selects.
+// CHECK-LABEL: llvm.func @exp
+// CHECK-NOT: math.exp
+// CHECK: math.fma
+// CHECK: arith.subf
+// CHECK: %[[HIGH:.+]] = math.fma
+// CHECK: math.fma %{{.+}}, %{{.+}}, %[[HIGH]] : vector<16xf32>
+// CHECK: arith.shli %{{.+}} : vector<16xi32>
+// CHECK: arith.addi %{{.+}} : vector<16xi32>
+// CHECK: arith.cmpf ole
+// CHECK: arith.select
+// CHECK: arith.cmpf olt
+// CHECK: arith.select
+// CHEAP-LABEL: llvm.func @exp
+// CHEAP: arith.negf
+llvm.func @exp(%x: vector<16xf32>) -> vector<16xf32> {
+  %y = math.exp %x : vector<16xf32>
+  llvm.return %y : vector<16xf32>
+}
+
+// One flag asks for the cheaper form: the reduction negates n instead of subtracting it twice.
+// CHECK-LABEL: llvm.func @exp_afn
+// CHECK: arith.negf
+llvm.func @exp_afn(%x: f32) -> f32 {
+  %y = math.exp %x fastmath<afn> : f32
+  llvm.return %y : f32
+}
+
+// f16 and bf16 go through f32, also ops without an expansion.
+// CHECK-LABEL: func.func @small
+// CHECK: arith.extf %{{.+}} : bf16 to f32
+// CHECK-NOT: math.tanh
+// CHECK: arith.divf %{{.+}} : f32
+// CHECK: arith.truncf %{{.+}} : f32 to bf16
+// CHECK: %[[WIDE:.+]] = arith.extf %{{.+}} : f16 to f32
+// CHECK: math.sin %[[WIDE]] : f32
+func.func @small(%a: bf16, %b: f16) -> (bf16, f16) {
+  %0 = math.tanh %a : bf16
+  %1 = math.sin %b : f16
+  return %0, %1 : bf16, f16
+}
+
+// CHECK-LABEL: func.func @kept
+// CHECK: math.sqrt
+// CHECK: math.sin
+// CHECK: math.erf %{{.+}} : f64
+// CHECK: arith.maxnumf
+func.func @kept(%a: f32, %b: f64) -> (f32, f64) {
+  %0 = math.sqrt %a : f32
+  %1 = math.sin %0 : f32
+  %2 = math.erf %b : f64
+  %3 = arith.maxnumf %1, %a : f32
+  return %3, %2 : f32, f64
+}
+
+// CHECK-LABEL: func.func @rsqrt
+// CHECK: %[[ROOT:.+]] = math.sqrt %{{.+}} : f64
+// CHECK: arith.divf %{{.+}}, %[[ROOT]] : f64
+func.func @rsqrt(%a: f64) -> f64 {
+  %0 = math.rsqrt %a : f64
+  return %0 : f64
+}
+
+// With a constant, NaN can only come from the other operand: one compare.
+// CHECK-LABEL: func.func @maximum
+// CHECK: arith.cmpf ogt
+// CHECK: arith.select
+// CHECK: arith.cmpf uno
+// CHECK: arith.select
+// CHECK: arith.cmpf ogt
+// CHECK: arith.select
+// CHECK-NOT: arith.cmpf uno
+// CHECK: return
+// CHEAP-LABEL: func.func @maximum
+// CHEAP-COUNT-2: arith.maximumf
+func.func @maximum(%a: f32, %b: f32) -> f32 {
+  %zero = arith.constant 0.0 : f32
+  %0 = arith.maximumf %a, %b : f32
+  %1 = arith.maximumf %0, %zero : f32
+  return %1 : f32
+}
+
+// CHECK-LABEL: func.func @powers
+// CHECK: arith.mulf
+// CHECK: arith.mulf
+// CHECK: math.powf
+// CHECK: arith.muli
+func.func @powers(%a: f32, %i: i32) -> (f32, f32, i32) {
+  %three = arith.constant 3.0 : f32
+  %half = arith.constant 5.0e-1 : f32
+  %five = arith.constant 5 : i32
+  %0 = math.powf %a, %three : f32
+  %1 = math.powf %a, %half : f32
+  %2 = math.ipowi %i, %five : i32
+  return %0, %1, %2 : f32, f32, i32
+}
+
+// In a linalg body.
+// CHECK-LABEL: func.func @body
+// CHECK: linalg.generic
+// CHECK-NOT: math.erf
+// CHECK: linalg.yield
+func.func @body(%a: tensor<?xf32>) -> tensor<?xf32> {
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]} outs(%a : tensor<?xf32>) {
+  ^bb0(%x: f32):
+    %1 = math.erf %x : f32
+    linalg.yield %1 : f32
+  } -> tensor<?xf32>
+  return %0 : tensor<?xf32>
+}

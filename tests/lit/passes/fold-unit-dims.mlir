@@ -1,0 +1,33 @@
+// RUN: tilewright opt %s --pass "fold-unit-dims" | filecheck %s
+// RUN: not tilewright opt %s --pass "fold-unit-dims{bogus=1}" 2>&1 | filecheck %s --check-prefix=BAD
+// BAD: error: fold-unit-dims has no option 'bogus'; its options: none
+
+// CHECK-DAG: #[[ALL:.*]] = affine_map<(d0, d1) -> (d0, d1)>
+// CHECK-DAG: #[[ROW:.*]] = affine_map<(d0, d1) -> (d0)>
+// CHECK-LABEL: func.func @main
+// CHECK: %[[X:.*]] = tensor.collapse_shape %arg0 {{\[}}[0, 1], [2]] : tensor<1x?x768xf32> into tensor<?x768xf32>
+// CHECK: %[[SUM:.*]] = linalg.generic {indexing_maps = [#[[ALL]], #[[ROW]]], iterator_types = ["parallel", "reduction"]} ins(%[[X]] : tensor<?x768xf32>) outs(%{{.*}} : tensor<?xf32>)
+// CHECK: linalg.generic {indexing_maps = [#[[ALL]], #[[ROW]], #[[ALL]]]
+// CHECK-SAME: ins(%{{.*}}, %[[SUM]] : tensor<?x768xf32>, tensor<?xf32>)
+// CHECK: tensor.expand_shape %{{.*}} {{\[}}[0, 1], [2]] output_shape [1, %{{.*}}, 768]
+#map1 = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
+#map6 = affine_map<(d0, d1, d2) -> (d0, d1, 0)>
+func.func @main(%arg0: tensor<1x?x768xf32> {tw.dims = [1, "T", 768]}) -> tensor<1x?x768xf32> attributes {tw.ranges = {T = [1, 128, 1]}} {
+  %c1 = arith.constant 1 : index
+  %cst = arith.constant 0.000000e+00 : f32
+  %dim = tensor.dim %arg0, %c1 : tensor<1x?x768xf32>
+  %36 = tensor.empty(%dim) : tensor<1x?x1xf32>
+  %37 = linalg.fill ins(%cst : f32) outs(%36 : tensor<1x?x1xf32>) -> tensor<1x?x1xf32>
+  %38 = linalg.generic {indexing_maps = [#map1, #map6], iterator_types = ["parallel", "parallel", "reduction"]} ins(%arg0 : tensor<1x?x768xf32>) outs(%37 : tensor<1x?x1xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %78 = arith.addf %in, %out : f32
+    linalg.yield %78 : f32
+  } -> tensor<1x?x1xf32>
+  %31 = tensor.empty(%dim) : tensor<1x?x768xf32>
+  %43 = linalg.generic {indexing_maps = [#map1, #map6, #map1], iterator_types = ["parallel", "parallel", "parallel"]} ins(%arg0, %38 : tensor<1x?x768xf32>, tensor<1x?x1xf32>) outs(%31 : tensor<1x?x768xf32>) {
+  ^bb0(%in: f32, %in_0: f32, %out: f32):
+    %78 = arith.subf %in, %in_0 : f32
+    linalg.yield %78 : f32
+  } -> tensor<1x?x768xf32>
+  return %43 : tensor<1x?x768xf32>
+}

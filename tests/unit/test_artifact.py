@@ -1,0 +1,290 @@
+"""Saved models: they run in a process without the compiler, and every kind of damage is told apart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from runtime import features, function
+from runtime.artifact import Artifact, Bundle, write_artifact
+from runtime.cpu import HostDevice
+from runtime.dispatch import DispatchTable, Leaf
+from runtime.errors import ArtifactError, OptionError
+from runtime.function import CompiledFunction, load
+from runtime.host_cpu import machine
+from runtime.kernel import MicroKernel
+from runtime.program import Argument, Call, Constant, DimInfo, Program
+from runtime.recompile import recompile
+from runtime.tensor import DType
+from runtime.thread_pool import runtime_object_ir
+
+pytest.importorskip("llvmlite", reason="the test makes its own object code")
+
+HOST = """
+define i64 @tw_call(ptr %table, ptr %tensors, ptr %scalars, ptr %dims, i64 %threads) {
+  %slots = alloca [4 x i64]
+  call void @llvm.memcpy.p0.p0.i64(ptr %slots, ptr %tensors, i64 24, i1 false)
+  %units = load i64, ptr %dims
+  %kernels_at = getelementptr i64, ptr %table, i64 1
+  %kernels = load ptr, ptr %kernels_at
+  %kernel = load ptr, ptr %kernels
+  %for_at = getelementptr i64, ptr %table, i64 3
+  %for = load ptr, ptr %for_at
+  call void %for(ptr %table, ptr %kernel, ptr %slots, i64 %units, i64 %threads, ptr null, i64 0)
+  ret i64 0
+}
+"""
+KERNEL = """
+define void @twice_plus(ptr %slots, i64 %begin, i64 %end, ptr %workspace) "target-features"="+no-such-feature" {
+entry:
+  %x = load ptr, ptr %slots
+  %w_at = getelementptr i64, ptr %slots, i64 1
+  %w = load ptr, ptr %w_at
+  %y_at = getelementptr i64, ptr %slots, i64 2
+  %y = load ptr, ptr %y_at
+  %some = icmp slt i64 %begin, %end
+  br i1 %some, label %loop, label %exit
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %next, %loop ]
+  %xi_at = getelementptr float, ptr %x, i64 %i
+  %xi = load float, ptr %xi_at
+  %wi_at = getelementptr float, ptr %w, i64 %i
+  %wi = load float, ptr %wi_at
+  %two = fmul float %xi, 2.0
+  %sum = fadd float %two, %wi
+  %yi_at = getelementptr float, ptr %y, i64 %i
+  store float %sum, ptr %yi_at
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %end
+  br i1 %more, label %loop, label %exit
+exit:
+  ret void
+}
+"""
+WEIGHT = np.arange(64, dtype=np.float32)
+X = np.linspace(-1, 1, 40, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    texts = [HOST, KERNEL, runtime_object_ir(machine())]
+    built = recompile(dict(zip("hkr", texts, strict=True)))
+    digest = {key: hashlib.sha256(code).hexdigest() for key, code in built.items()}
+    kernel = MicroKernel("twice_plus", "w", "generic", "plain", (), ("T", "1", "1"), digest["k"])
+    constant = hashlib.sha256(WEIGHT.tobytes()).hexdigest()
+    program = Program(
+        target="host", features="", dims=(DimInfo("T", 1, 64, at=("arg0.0",)),),
+        inputs=(Argument("arg0", DType.F32, ("T",)),), outputs=(Argument("result0", DType.F32, ("T",)),),
+        constants=(Constant("arg1", DType.F32, (64,), constant),),
+        tables=(DispatchTable("w", "twice", ("T",), (kernel,), Leaf(0)),), calls=(Call(0, ("T",)),), checks=(),
+        arena="0", host_object=digest["h"], runtime_object=digest["r"], source="module {}",
+        dispatch_source="twice: plain")  # fmt: skip
+    llvm_ir = {digest[key]: text for key, text in zip("hkr", texts, strict=True)}
+    return Bundle(program, {digest[key]: code for key, code in built.items()}, {constant: WEIGHT}, llvm_ir)
+
+
+@pytest.fixture
+def saved(bundle: Bundle, tmp_path: Path) -> Path:
+    path = tmp_path / "model.tw"
+    device = HostDevice(bytes(bundle.code[bundle.program.runtime_object]))
+    CompiledFunction(bundle.program, bundle.code, bundle.constants, device, llvm_ir=bundle.llvm_ir).save(path)
+    return path
+
+
+def check(fn: CompiledFunction) -> None:
+    for count in (1, 7, 40):
+        np.testing.assert_array_equal(fn(X[:count]), 2 * X[:count] + WEIGHT[:count])
+    for threads in (1, 2, 3):
+        np.testing.assert_array_equal(fn(X, threads=threads), 2 * X + WEIGHT[:40])
+
+
+def test_a_saved_model_runs_and_can_be_saved_again(saved: Path) -> None:
+    fn = load(saved, verify="all")
+    check(fn)
+    assert fn.dispatch_source() == "twice: plain" and fn.program.source == "module {}"
+    fn.save(saved)
+    check(load(saved))
+    check(fn)
+    with pytest.raises(OptionError, match="verify='none'"):
+        load(saved, verify="none")  # type: ignore[arg-type]
+
+
+def test_sections_lie_at_64_bytes_and_constants_are_not_copied(saved: Path) -> None:
+    opened = Artifact(saved)
+    assert {s.offset % 64 for s in opened.manifest.sections} == {0}
+    group = next(opened.bundles("host"))
+    (memory,) = group.constants().values()
+    assert memory.readonly and np.frombuffer(memory, np.float32).ctypes.data % 64 == 0
+    assert saved.read_bytes().count(WEIGHT.tobytes()) == 1
+
+
+def test_loading_needs_neither_compiler_nor_llvm(saved: Path) -> None:
+    script = (
+        "import sys, numpy as np, tilewright as tw\n"
+        f"y = tw.load({str(saved)!r})(np.ones(3, np.float32))\n"
+        "assert y.tolist() == [2, 3, 4], y\n"
+        "heavy = {'torch_mlir', 'xgboost', 'emcee', 'scipy', 'torch', 'ml_dtypes', 'llvmlite'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def damage(path: Path, at: int, data: bytes) -> None:
+    content = bytearray(path.read_bytes())
+    content[at : at + len(data)] = data
+    path.write_bytes(content)
+
+
+def flip(path: Path, name: str) -> None:
+    """Change one byte in the middle of a section."""
+    opened = Artifact(path)
+    section = next(s for s in opened.manifest.sections if s.name.startswith(name))
+    at = path.read_bytes().index(bytes(opened.section(section.name))) + section.size // 2
+    damage(path, at, bytes([path.read_bytes()[at] ^ 1]))
+
+
+@pytest.mark.parametrize("name", ["program/", "code/"])
+def test_damaged_code_is_found_at_load(saved: Path, name: str) -> None:
+    flip(saved, name)
+    with pytest.raises(ArtifactError, match=f"damaged: section {name}.* does not match its hash"):
+        load(saved)
+
+
+def test_damaged_constants_are_found_on_request(saved: Path) -> None:
+    flip(saved, "constant/")
+    load(saved)
+    with pytest.raises(ArtifactError, match="damaged: section constant/"):
+        load(saved, verify="all")
+
+
+@pytest.mark.parametrize(
+    ("keep", "words"), [(0.9, "truncated: wanted"), (100, "truncated"), (20, "truncated: 20 bytes")]
+)
+def test_truncated(saved: Path, keep: float, words: str) -> None:
+    content = saved.read_bytes()
+    saved.write_bytes(content[: int(keep * len(content)) if keep < 1 else int(keep)])
+    with pytest.raises(ArtifactError, match=words):
+        load(saved)
+
+
+def test_other_files(saved: Path, tmp_path: Path) -> None:
+    for content in (b"", b"PK\3\4 a zip archive", bytes(4096)):
+        saved.write_bytes(content)
+        with pytest.raises(ArtifactError, match="is not a Tilewright model"):
+            load(saved)
+    with pytest.raises(ArtifactError, match=r"cannot read .*nothing\.tw: No such file"):
+        load(tmp_path / "nothing.tw")
+    with pytest.raises(ArtifactError, match="cannot read"):
+        load(tmp_path)
+
+
+def test_another_version(saved: Path) -> None:
+    damage(saved, 8, struct.pack("<I", 99))
+    with pytest.raises(ArtifactError, match="has format 99 and this Tilewright reads 1; compile the model again"):
+        load(saved)
+
+
+def test_a_damaged_manifest(saved: Path) -> None:
+    at = saved.read_bytes().index(b'"size"')
+    damage(saved, at, b'"sIze"')
+    with pytest.raises(ArtifactError, match="its manifest does not match its hash"):
+        load(saved)
+
+
+def test_a_manifest_that_lies(saved: Path) -> None:
+    content = bytearray(saved.read_bytes())
+    magic, schema, length, whole, _ = struct.unpack_from("<8sIIQ8x32s", content)
+    manifest = json.loads(content[64 : 64 + length])
+    manifest["sections"][0]["offset"] = 9 * 10 ** (len(str(manifest["sections"][0]["offset"])) - 1)
+    manifest["sections"][1]["offset"] = 10**12
+    text = json.dumps(manifest, separators=(",", ":")).encode()
+    header = struct.pack("<8sIIQ8x32s", magic, schema, len(text), whole, hashlib.sha256(text).digest())
+    saved.write_bytes((header + text).ljust(whole, b"\0")[:whole])
+    with pytest.raises(ArtifactError, match="lies outside the file"):
+        load(saved)
+
+
+def test_writing_says_what_is_wrong_and_leaves_nothing(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ArtifactError, match=r"the folder .*missing does not exist"):
+        write_artifact(tmp_path / "missing" / "model.tw", [bundle])
+    with pytest.raises(ArtifactError, match="is a folder"):
+        write_artifact(tmp_path, [bundle])
+    old = tmp_path / "model.tw"
+    old.write_bytes(b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ArtifactError, match="No space left on device"):
+        write_artifact(old, [bundle])
+    assert old.read_bytes() == b"old" and list(tmp_path.iterdir()) == [old]
+
+
+def lacking(bundle: Bundle, **fields: Any) -> Bundle:
+    """The bundle, for a CPU that does not exist."""
+    program = msgspec.structs.replace(bundle.program, features="+no-such-feature")
+    return Bundle(**{"program": program, "code": bundle.code, "constants": bundle.constants, **fields})
+
+
+def test_a_lacking_feature_recompiles_or_is_named(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.tw"
+    broken = {digest: b"\x7fELF" + bytes(100) for digest in bundle.code}
+    write_artifact(path, [lacking(bundle, code=broken, llvm_ir=bundle.llvm_ir)])
+    check(load(path))
+    monkeypatch.setattr(function, "can_recompile", lambda: False)
+    with pytest.raises(ArtifactError, match="needs ELF machine 0, which this CPU lacks; install llvmlite"):
+        load(path)
+    write_artifact(path, [lacking(bundle)])
+    with pytest.raises(ArtifactError, match="needs no-such-feature, which this CPU lacks, and holds no LLVM IR"):
+        load(path)
+
+
+def test_the_first_group_that_runs_is_taken(bundle: Bundle, tmp_path: Path) -> None:
+    path = tmp_path / "model.tw"
+    write_artifact(path, [lacking(bundle), bundle])
+    check(load(path))
+
+
+def test_a_group_for_another_kind_of_device(bundle: Bundle, tmp_path: Path) -> None:
+    path = tmp_path / "model.tw"
+    program = msgspec.structs.replace(bundle.program, target="cuda:sm_90a")
+    write_artifact(path, [Bundle(program, bundle.code, bundle.constants)])
+    with pytest.raises(ArtifactError, match="holds code for cuda:sm_90a and none for host"):
+        load(path)
+
+
+def test_features_of_this_machine() -> None:
+    assert features.missing_features("") == ()
+    assert features.missing_features("-avx512f,-no-such-feature") == ()
+    assert features.missing_features("+no-such-feature,+no-such-feature") == ("no-such-feature",)
+    if machine() == "x86_64":
+        assert features.missing_features("x86-64-v2") == ()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_loaded_model_runs_after_fork(saved: Path) -> None:
+    fn = load(saved)
+    fn(X, threads=2)
+    child = os.fork()
+    if not child:
+        os._exit(0 if np.array_equal(fn(X, threads=2), 2 * X + WEIGHT[:40]) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    check(fn)

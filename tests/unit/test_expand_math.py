@@ -1,0 +1,352 @@
+"""expand-math and promote-bf16, measured: kernels over random bit patterns of all magnitudes against float64."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import llvmlite.binding as llvmlite
+import ml_dtypes
+import numpy as np
+import pytest
+from scipy import special
+
+from compiler.codegen import compile_assembly, compile_object
+from compiler.lowering import to_llvm_text
+from passes.base import Pass
+from passes.expand_math import ExpandMath
+from passes.mlir import ir
+from passes.promote_bf16 import PromoteBf16
+from runtime.target import Target
+
+DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
+          "i32": np.int32, "i64": np.int64, "i1": np.bool_}
+Array = np.ndarray[Any, Any]
+
+
+def assert_same(got: Array, wanted: Array, message: str = "") -> None:
+    """Equal values, NaN in the same places."""
+    if got.dtype == ml_dtypes.bfloat16:
+        got, wanted = got.astype(np.float32), wanted.astype(np.float32)
+    np.testing.assert_array_equal(got, wanted, message)
+
+
+def kernel_text(name: str, body: str, operands: Sequence[str], result: str, lanes: int) -> str:
+    """An llvm.func storing %y of `body` for every %x0, %x1, ...; {f32} stands for f32 or its vector, n counts those."""
+    def typed(element: str) -> str:
+        return element if lanes == 1 else f"vector<{lanes}x{element}>"
+
+    types = {e: typed(e) for e in DTYPES}
+    stored = "i8" if result == "i1" else result
+    loads = "\n".join(
+        f"    %p{i} = llvm.getelementptr %a{i}[%at] : (!llvm.ptr, i64) -> !llvm.ptr, {e}\n"
+        f"    %x{i} = llvm.load %p{i} {{alignment = 1 : i64}} : !llvm.ptr -> {typed(e)}"
+        for i, e in enumerate(operands))
+    widen = f"%w = arith.extui %y : {typed('i1')} to {typed('i8')}" if result == "i1" else ""
+    return f"""
+llvm.func @run_{name}({", ".join(f"%a{i}: !llvm.ptr" for i in range(len(operands)))}, %out: !llvm.ptr, %n: i64) {{
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %lanes = arith.constant {lanes} : i64
+  scf.for %i = %zero to %n step %one : i64 {{
+    %at = arith.muli %i, %lanes : i64
+{loads}
+    {body.format(**types)}
+    {widen}
+    %q = llvm.getelementptr %out[%at] : (!llvm.ptr, i64) -> !llvm.ptr, {stored}
+    llvm.store {"%w" if widen else "%y"}, %q {{alignment = 1 : i64}} : {typed(stored)}, !llvm.ptr
+  }}
+  llvm.return
+}}"""
+
+
+class Kernels:
+    """A module of kernels, expanded, lowered and loaded; `run` calls one of them."""
+
+    def __init__(self, specs: dict[str, tuple[str, tuple[str, ...], str]], passes: Sequence[Pass],
+                 lanes: int = 16, target: str = "host") -> None:
+        self.specs, self.lanes = specs, lanes
+        text = "\n".join(kernel_text(name, *spec, lanes) for name, spec in specs.items())
+        with ir.Context(), ir.Location.unknown():
+            module = ir.Module.parse(text)
+            for step in passes:
+                step.run(module)
+                module.operation.verify()
+            self.expanded = str(module)
+            text = to_llvm_text(module)
+        self.assembly = compile_assembly(text, Target.parse(target))
+        library = llvmlite.JITLibraryBuilder().add_object_img(compile_object(text, Target.parse(target)))
+        library.add_current_process()
+        for name in specs:
+            library.export_symbol(f"run_{name}")
+        self._engine = llvmlite.create_lljit_compiler()
+        self._symbols = library.link(self._engine, "kernels")
+
+    def run(self, name: str, *arguments: Array) -> Array:
+        _, operands, result = self.specs[name]
+        count = len(arguments[0])
+        padded = -(-count // self.lanes) * self.lanes
+        arrays = []
+        for a, element in zip(arguments, operands, strict=True):
+            assert a.dtype == DTYPES[element]
+            arrays.append(np.concatenate([a, np.zeros(padded - count, a.dtype)]))
+        out = np.empty(padded, DTYPES[result])
+        pointers = [ctypes.c_void_p(a.ctypes.data) for a in [*arrays, out]]
+        signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers), ctypes.c_int64)
+        signature(self._symbols[f"run_{name}"])(*pointers, padded // self.lanes)
+        return out[:count]
+
+
+def unary(op: str, element: str = "f32", flags: str = "") -> tuple[str, tuple[str, ...], str]:
+    return f"%y = math.{op} %x0 {flags} : {{{element}}}", (element,), element
+
+
+def binary(op: str, element: str, flags: str = "") -> tuple[str, tuple[str, ...], str]:
+    return f"%y = {op} %x0, %x1 {flags} : {{{element}}}", (element, element), element
+
+
+def cast(op: str, source: str, target: str) -> tuple[str, tuple[str, ...], str]:
+    return f"%y = arith.{op} %x0 : {{{source}}} to {{{target}}}", (source,), target
+
+
+REFERENCES: dict[str, Callable[[Array], Array]] = {
+    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "erf": special.erf, "erfc": special.erfc, "tanh": np.tanh,
+    "log": np.log, "log1p": np.log1p, "log2": np.log2, "rsqrt": lambda x: 1 / np.sqrt(x),
+}
+BOUNDS = {"exp": 1.0, "exp2": 1.0, "expm1": 1.5, "erf": 6.0, "erfc": 7.0, "tanh": 6.0, "log": 2.0, "log1p": 2.0,
+          "log2": 2.0, "rsqrt": 1.5}
+FLUSHED = {"exp", "exp2", "erfc"}  # results below the smallest normal number are 0 or less exact
+
+
+def samples() -> Array:
+    """f32: random bit patterns, a dense sweep of moderate numbers, and the special ones."""
+    rng = np.random.default_rng(1)
+    patterns = rng.integers(0, 2**32, 200_000, dtype=np.uint32).view(np.float32)
+    moderate = (np.exp(rng.uniform(-20, 5.5, 200_000)) * rng.choice([-1, 1], 200_000)).astype(np.float32)
+    near_one = (1 + rng.uniform(-0.5, 0.5, 50_000)).astype(np.float32)
+    tiny = np.finfo(np.float32).smallest_subnormal
+    marks = np.array([0, 1, tiny, 2.0**-126, 2.0**-149, 0.5, 2, 3.92, 9.02, 10, 88, 88.72283, 88.72284, 87.33654,
+                      87.3366, 103.9, 104, 126, 127.99999, 128, 129, 150, 3.4e38, np.inf, np.nan], np.float32)
+    return np.concatenate([patterns, moderate, near_one, marks, -marks])
+
+
+def ulps(value: Array, exact: Array, bits: int = 24, least: int = -126) -> Array:
+    """Error of `value` in units of the last place of `exact`, for a format of `bits` bits of mantissa."""
+    exponent = np.maximum(np.frexp(exact)[1] - 1, least)
+    return np.abs(value.astype(np.float64) - exact) / np.ldexp(1.0, exponent - bits + 1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet() -> Iterator[None]:
+    with np.errstate(all="ignore"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def f32() -> Kernels:
+    specs = {op: unary(op) for op in REFERENCES}
+    specs["exp_afn"] = unary("exp", flags="fastmath<afn>")
+    return Kernels(specs, [ExpandMath()])
+
+
+@pytest.mark.parametrize("op", REFERENCES)
+def test_f32_error(f32: Kernels, op: str) -> None:
+    x = samples()
+    got, exact = f32.run(op, x), REFERENCES[op](x.astype(np.float64))
+    assert_same(np.isnan(got), np.isnan(exact))
+    rounded = exact.astype(np.float32)
+    usual = np.isfinite(rounded) & np.isfinite(exact)
+    assert_same(got[np.isinf(rounded)], rounded[np.isinf(rounded)])
+    if op in FLUSHED:
+        small = usual & (np.abs(exact) < 2.0**-126)
+        assert np.all((got[small] >= 0) & (got[small] <= 2.0**-126))
+        usual &= ~small
+    error = ulps(got[usual], exact[usual])
+    worst = error.argmax()
+    at = f"{op}({x[usual][worst]!r}) = {got[usual][worst]!r}"
+    assert error[worst] <= BOUNDS[op], f"{at} is {error[worst]:.2f} ulp off"
+
+
+def test_no_library_call_in_f32(f32: Kernels) -> None:
+    assert "math.exp" not in f32.expanded
+    assert "call" not in f32.assembly
+
+
+@pytest.mark.parametrize("op", ["tanh", "erf", "expm1", "log1p"])
+def test_odd_near_zero(f32: Kernels, op: str) -> None:
+    x = np.array([0.0, -0.0, 1e-45, -1e-45, 1e-30, -1e-30], np.float32)
+    assert_same(np.signbit(f32.run(op, x)), np.signbit(x))
+
+
+def test_saturation(f32: Kernels) -> None:
+    x = np.linspace(9.02, 60, 10_000).astype(np.float32)
+    assert np.all(f32.run("tanh", x) == 1) and np.all(f32.run("tanh", -x) == -1)
+    assert np.all(f32.run("erf", x) == 1) and np.all(f32.run("erf", -x) == -1)
+    assert np.all(np.abs(f32.run("tanh", samples()[:-2])[np.isfinite(samples()[:-2])]) <= 1)
+
+
+def test_exp_is_monotone_where_it_ends(f32: Kernels) -> None:
+    first, last = (int(np.float32(v).view(np.uint32)) for v in (-87.5, -87.0))
+    y = f32.run("exp", np.arange(first, last, -1).astype(np.uint32).view(np.float32))
+    assert y[0] == 0 and y[-1] > 0 and np.all(np.diff(y) >= 0)
+
+
+def test_exact_powers_of_two(f32: Kernels) -> None:
+    n = np.arange(-126, 128).astype(np.float32)
+    powers = np.ldexp(np.float32(1), np.arange(-126, 128))
+    assert_same(f32.run("exp2", n), powers)
+    assert_same(f32.run("log2", powers), n)
+
+
+def test_approximate_exp(f32: Kernels) -> None:
+    x = np.linspace(-87.3, 88.7, 200_000).astype(np.float32)
+    error = ulps(f32.run("exp_afn", x), np.exp(x.astype(np.float64)))
+    assert error[np.abs(x) <= 20].max() <= 8 and error.max() <= 25 and error.max() > 1
+    ends = np.array([-np.inf, -88, 89, np.inf, np.nan], np.float32)
+    assert_same(f32.run("exp_afn", ends), np.array([0, 0, np.inf, np.inf, np.nan]))
+    everywhere = Kernels({"exp": unary("exp")}, [ExpandMath(approximate=True)])
+    assert_same(everywhere.run("exp", x), f32.run("exp_afn", x))
+
+
+def test_scalars_and_vectors_give_the_same_bits(f32: Kernels) -> None:
+    scalar = Kernels({op: unary(op) for op in REFERENCES}, [ExpandMath()], lanes=1)
+    x = samples()[::37]
+    for op in REFERENCES:
+        assert_same(scalar.run(op, x), f32.run(op, x))
+
+
+@pytest.mark.parametrize(("element", "bits", "least"), [("f16", 11, -14), ("bf16", 8, -126)])
+def test_small_floats_are_rounded_once(element: str, bits: int, least: int) -> None:
+    ops = ["exp", "tanh", "erf", "log", "sqrt", "rsqrt", "ceil", "sin"]
+    kernels = Kernels({op: unary(op, element) for op in ops}, [ExpandMath(), PromoteBf16()])
+    x = np.arange(2**16, dtype=np.uint16).view(DTYPES[element])
+    references = {**REFERENCES, "sqrt": np.sqrt, "ceil": np.ceil, "sin": np.sin}
+    for op in ops:
+        got, exact = kernels.run(op, x).astype(np.float64), references[op](x.astype(np.float64))
+        assert_same(np.isnan(got), np.isnan(exact), op)
+        fine = np.isfinite(exact) & np.isfinite(got)
+        assert_same(np.isinf(got), np.isinf(exact.astype(DTYPES[element]).astype(np.float64)), op)
+        fine &= (np.abs(exact) >= 2.0**-126) | (op not in FLUSHED)
+        assert ulps(got[fine], exact[fine], bits, least).max() <= 0.51, op
+
+
+def test_f64_stays_accurate_near_zero() -> None:
+    kernels = Kernels({op: unary(op, "f64") for op in ("expm1", "log1p", "rsqrt")}, [ExpandMath()])
+    rng = np.random.default_rng(2)
+    x = np.exp(rng.uniform(-80, 6, 5_000)) * rng.choice([-1, 1], 5_000)
+    for op in ("expm1", "log1p", "rsqrt"):
+        np.testing.assert_allclose(kernels.run(op, x), REFERENCES[op](x), rtol=1e-15, atol=0, err_msg=op)
+
+
+@pytest.mark.parametrize("element", ["f32", "f64", "f16", "bf16"])
+def test_maximum_keeps_nan(element: str) -> None:
+    constant = "%c = arith.constant {c} : {t}\n    %y = arith.maximumf %x0, %c : {t}"
+    lanes = 16
+    splat = constant.format(c="dense<0.0>", t="{" + element + "}")
+    specs = {"maximumf": binary("arith.maximumf", element), "minimumf": binary("arith.minimumf", element),
+             "relu": (splat, (element,), element)}
+    kernels = Kernels(specs, [ExpandMath(), PromoteBf16()], lanes)
+    values = np.array([-np.inf, -2, -1, 0, 1, 2, np.inf, np.nan])
+    a, b = (v.ravel().astype(DTYPES[element]) for v in np.meshgrid(values, values))
+    assert_same(kernels.run("maximumf", a, b), np.maximum(a, b))
+    assert_same(kernels.run("minimumf", a, b), np.minimum(a, b))
+    assert_same(kernels.run("relu", a), np.maximum(a, DTYPES[element](0)))
+
+
+def test_relu_is_one_instruction() -> None:
+    body = "%c = arith.constant dense<0.0> : {f32}\n    %y = arith.maximumf %x0, %c : {f32}"
+    assembly = Kernels({"relu": (body, ("f32",), "f32")}, [ExpandMath()]).assembly
+    assert "max" in assembly and "unord" not in assembly
+
+
+def test_powers() -> None:
+    def power(n: float) -> tuple[str, tuple[str, ...], str]:
+        return f"%c = arith.constant dense<{n}> : {{f32}}\n    %y = math.powf %x0, %c : {{f32}}", ("f32",), "f32"
+
+    specs = {
+        "square": power(2.0), "cube": power(3.0), "inverse": power(-1.0), "root": power(0.5),
+        "fpowi": ("%y = math.fpowi %x0, %x1 : {f32}, {i32}", ("f32", "i32"), "f32"),
+        "ipowi": binary("math.ipowi", "i32"),
+        "ipowi5": ("%c = arith.constant dense<5> : {i32}\n    %y = math.ipowi %x0, %c : {i32}", ("i32",), "i32"),
+    }
+    kernels = Kernels(specs, [ExpandMath()])
+    x = np.random.default_rng(3).normal(0, 3, 5000).astype(np.float32)
+    for name, n in {"square": 2, "cube": 3, "inverse": -1, "root": 0.5}.items():
+        np.testing.assert_allclose(kernels.run(name, x), np.power(x.astype(np.float64), n), rtol=2e-7)
+    n = np.random.default_rng(4).integers(-20, 20, 5000).astype(np.int32)
+    np.testing.assert_allclose(kernels.run("fpowi", x, n), np.power(x.astype(np.float64), n), rtol=1.2e-7, atol=1e-44)
+    base = np.tile(np.arange(-8, 9), 40).astype(np.int32)
+    exponent = np.repeat(np.arange(40), 17).astype(np.int32)
+    assert_same(kernels.run("ipowi", base, exponent), base**exponent)
+    assert_same(kernels.run("ipowi5", base), base**5)
+    base, exponent = np.array([[1, -1, -1, 7, 0, 2], [-3, -3, -2, -1, -1, -2**31]], np.int32)
+    assert_same(kernels.run("ipowi", base, exponent), np.array([1, -1, 1, 0, 0, 0]))
+
+
+@pytest.mark.parametrize("element", ["f16", "bf16", "f32", "f64"])
+def test_classes(element: str) -> None:
+    references = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite}
+    ops = [*references, "isnormal"]
+    specs = {op: (f"%y = math.{op} %x0 : {{{element}}}", (element,), "i1") for op in ops}
+    kernels = Kernels(specs, [ExpandMath(), PromoteBf16()])
+    info = ml_dtypes.finfo(DTYPES[element])
+    x = np.array([0, 1, -2, info.smallest_subnormal, info.smallest_normal, info.max, np.inf, -np.inf, np.nan],
+                 DTYPES[element])
+    for op, reference in references.items():
+        assert_same(kernels.run(op, x), reference(x), op)
+    assert_same(kernels.run("isnormal", x), np.array([0, 1, 1, 0, 1, 1, 0, 0, 0]))
+
+
+ARITHMETIC = {"addf": np.add, "subf": np.subtract, "mulf": np.multiply, "divf": np.divide}
+
+
+@pytest.mark.parametrize("target", ["host", "host:x86-64-v3"])
+@pytest.mark.parametrize("element", ["f16", "bf16"])
+def test_small_arithmetic_is_correctly_rounded(element: str, target: str) -> None:
+    specs = {op: binary(f"arith.{op}", element) for op in ARITHMETIC}
+    specs |= {f"from_{t}": cast("truncf", t, element) for t in ("f32", "f64")}
+    specs |= {f"from_{t}": cast("sitofp", t, element) for t in ("i32", "i64")}
+    specs |= {"to_f64": cast("extf", element, "f64"), "to_i32": cast("fptosi", element, "i32")}
+    specs["less"] = (f"%y = arith.cmpf olt, %x0, %x1 : {{{element}}}", (element, element), "i1")
+    kernels = Kernels(specs, [ExpandMath(), PromoteBf16()], target=target)
+    for symbol in ("__trunc", "__extend", "__gnu_h2f", "__gnu_f2h", "__float"):
+        assert symbol not in kernels.assembly
+    kind = DTYPES[element]
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(0, 2**16, 20_000, dtype=np.uint16).view(kind) for _ in range(2))
+    for op, reference in ARITHMETIC.items():
+        exact = reference(a.astype(np.float32), b.astype(np.float32))
+        assert_same(kernels.run(op, a, b), exact.astype(kind), op)
+    wide = rng.integers(0, 2**32, 50_000, dtype=np.uint32).view(np.float32)
+    spread = (rng.normal(size=50_000) * np.exp(rng.uniform(-30, 15, 50_000))).astype(np.float32)
+    halves = np.arange(0, 2**32, 2**15, dtype=np.int64).astype(np.uint32).view(np.float32)  # ties of bf16
+    for x in (wide, spread, halves):
+        assert_same(kernels.run("from_f32", x), x.astype(kind))
+        assert_same(kernels.run("from_f64", x.astype(np.float64)), x.astype(kind))
+    ties = halves[(np.abs(halves) > 2.0**-13) & (np.abs(halves) < 60000)]
+    above = ties.astype(np.float64) * (1 + 2.0**-40)  # f32 would round these onto the ties
+    assert_same(kernels.run("from_f64", above), np.nextafter(ties, ties * 2).astype(kind))
+    whole = rng.integers(-2**31, 2**31, 20_000)
+    assert_same(kernels.run("from_i32", whole.astype(np.int32)), exact_small(whole, kind))
+    assert_same(kernels.run("from_i64", whole << 8), exact_small(whole << 8, kind))
+    assert_same(kernels.run("to_f64", a), a.astype(np.float64))
+    assert_same(kernels.run("less", a, b), a < b)
+    tame = a[np.abs(a.astype(np.float32)) < 2e9]
+    assert_same(kernels.run("to_i32", tame), tame.astype(np.float32).astype(np.int32))
+
+
+def exact_small(whole: Array, kind: Any) -> Array:
+    """Integers rounded to nearest even in one step: the low bits become one sticky bit first."""
+    size = np.abs(whole)
+    shift = np.maximum(np.frexp(size.astype(np.float64))[1] - 20, 0)
+    kept = size >> shift
+    sticky = kept | ((kept << shift) != size)
+    return (np.sign(whole) * np.ldexp(sticky.astype(np.float64), shift)).astype(np.float32).astype(kind)
+
+
+def test_nan_payloads_stay_nan_in_bf16() -> None:
+    kernels = Kernels({"cast": cast("truncf", "f32", "bf16")}, [PromoteBf16()])
+    bits = np.concatenate([np.arange(0x7F800001, 0x80000000, 4099), np.arange(0xFF800001, 0x100000000, 4099)])
+    got = kernels.run("cast", bits.astype(np.uint32).view(np.float32))
+    assert np.all(np.isnan(got.astype(np.float32)))

@@ -1,0 +1,357 @@
+"""The family host_matmul against NumPy: layouts, element types, epilogues, and every kind of odd extent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pytest
+from kernel_harness import NUMPY, Dim, T, at_edge, empty, filled, guarded, load, workload
+
+from passes.spaces.host_matmul import HostMatmulConfig, Pack, default, space, why_invalid
+from passes.workload import Kind, Loop, Operand, Workload
+from runtime.errors import BuildError
+from runtime.limits import HostLimits
+from runtime.shape import Expr
+from runtime.tensor import DType
+
+CONFIGS = ("host_matmul{mr=4 nv=2 lanes=8 prefetch=8}", "host_matmul{mr=8 nv=3 pack=panel mc=8}")
+AVX512 = HostLimits(64, 32, 48 * 1024, 1024 * 1024, 32 * 1024 * 1024, 2)
+AVX2 = HostLimits(32, 16)
+TOLERANCE = {"f32": 2e-6, "f64": 1e-14, "f16": 2e-3, "bf16": 1.6e-2, "i32": 0.0, "i64": 0.0}
+
+
+def generic(out: str, maps: Sequence[str], kinds: str, ins: Mapping[str, T], init: tuple[str, T], body: str) -> str:
+    """A linalg.generic; kinds is one letter a loop: p or r; block arguments are x0, x1, ..., acc."""
+    iterators = ", ".join({"p": '"parallel"', "r": '"reduction"'}[k] for k in kinds)
+    listed = ", ".join(f"affine_map<{m}>" for m in maps)
+    arguments = ", ".join([*(f"%x{i}: {t.element}" for i, t in enumerate(ins.values())), f"%acc: {init[1].element}"])
+    return f"""%{out} = linalg.generic {{indexing_maps = [{listed}], iterator_types = [{iterators}]}}
+      ins({", ".join(f"%{n}" for n in ins)} : {", ".join(t.type() for t in ins.values())})
+      outs(%{init[0]} : {init[1].type()}) {{ ^bb0({arguments}): {body} }} -> {init[1].type()}"""
+
+
+def multiply_add(t: str) -> str:
+    f = "f" if "f" in t else "i"
+    return f"""%p = arith.mul{f} %x0, %x1 : {t}
+      %s = arith.add{f} %acc, %p : {t}
+      linalg.yield %s : {t}"""
+
+
+def matmul(a: T, b: T, c: T, maps: str, kinds: str = "pppr", inputs: Mapping[str, T] | None = None, after: str = "",
+           results: Mapping[str, T] | None = None, dims: Sequence[str] | None = None, body: str = "") -> str:
+    """A workload around one generic contraction of %a and %b; maps: "b m k, k n, b m n" over loops b, m, n, k."""
+    loops = "(d0, d1, d2, d3)" if len(kinds) == 4 else "(d0, d1, d2)"
+    names = dict(zip("bmnk" if len(kinds) == 4 else "mnk", ("d0", "d1", "d2", "d3"), strict=False))
+    written = [f"{loops} -> ({', '.join(names[x] for x in m.split())})" for m in maps.split(",")]
+    f = "0.0" if "f" in c.element else "0"
+    text = filled("z", c, f) + "\n" + generic("m", written, kinds, {"a": a, "b": b}, ("z", c), body or multiply_add(c.element))
+    named = [d for t in (a, b, c) for d in t.dims if isinstance(d, str)]
+    return workload(inputs or {"a": a, "b": b}, dims or list(dict.fromkeys(named)), text + "\n" + after, results or {"m": c})
+
+
+def random(t: T, dims: Mapping[str, int], seed: int = 0) -> np.ndarray:
+    """Memory order: the unit axis last."""
+    rng = np.random.default_rng(seed + 17 * len(t.dims))
+    shape = t.shape(dims)
+    values = rng.integers(-7, 8, shape) if t.element[0] == "i" else rng.standard_normal(shape)
+    found = values.astype(NUMPY[t.element])
+    if t.unit is not None and t.dims:
+        found = np.moveaxis(np.ascontiguousarray(np.moveaxis(found, t.unit, -1)), -1, t.unit)
+    return at_edge(found)
+
+
+def check(text: str, config: str, inputs: Mapping[str, T], results: Sequence[T], dims: Mapping[str, int],
+          reference: Callable[..., object], parts: int = 1) -> list[np.ndarray]:
+    arrays = [random(t, dims, seed) for seed, t in enumerate(inputs.values())]
+    outputs = []
+    for t in results:
+        made = guarded(t.shape(dims), np.dtype(NUMPY[t.element]))
+        unit = len(t.dims) - 1 if t.unit is None else t.unit % len(t.dims)
+        order = [a for a in range(len(t.dims)) if a != unit] + [unit]
+        outputs.append(made.reshape([t.shape(dims)[a] for a in order]).transpose(np.argsort(order)))
+    load(text, config)(arrays, dims, outputs, parts)
+    exact = [x.astype(np.float64 if t.element[0] != "i" else np.int64) for x, t in zip(arrays, inputs.values(), strict=True)]
+    wanted = reference(*exact)
+    for t, got, want in zip(results, outputs, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        assert got.shape == want.shape
+        scale = max(1.0, float(np.abs(want).max(initial=0)))
+        error = np.abs(got.astype(np.float64) - want).max(initial=0) / scale
+        assert error <= TOLERANCE[t.element], (config, dims, error)
+    return outputs
+
+
+SIZES = [(1, 1, 1), (1, 47, 5), (2, 48, 16), (3, 49, 1), (5, 16, 17), (7, 33, 31), (8, 97, 3), (9, 15, 40), (17, 50, 19),
+         (0, 5, 3), (4, 0, 3), (4, 5, 0)]
+LAYOUTS = {"nn": (("M", "K"), ("K", "N"), "m k,k n,m n"), "nt": (("M", "K"), ("N", "K"), "m k,n k,m n"),
+           "tn": (("K", "M"), ("K", "N"), "k m,k n,m n"), "tt": (("K", "M"), ("N", "K"), "k m,n k,m n"),
+           "transposed_result": (("M", "K"), ("K", "N"), "m k,k n,n m")}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_and_extents(layout: str, config: str) -> None:
+    a_dims, b_dims, maps = LAYOUTS[layout]
+    a, b = T("f32", a_dims), T("f32", b_dims)
+    c = T("f32", ("N", "M") if layout == "transposed_result" else ("M", "N"))
+    text = matmul(a, b, c, maps, "ppr", dims=("M", "N", "K"))
+    subscripts = maps.replace(" ", "").replace(",", "|").split("|")
+    for m, n, k in SIZES:
+        check(text, config, {"a": a, "b": b}, [c], {"M": m, "N": n, "K": k},
+              lambda x, y: np.einsum(f"{subscripts[0]},{subscripts[1]}->{subscripts[2]}", x, y))
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("dims", [(3, 40, 64), (8, 48, 7), (16, 96, 5), (1, 1, 9)])
+def test_static_extents(dims: tuple[int, int, int], config: str) -> None:
+    m, n, k = dims
+    a, b, c = T("f32", (m, k)), T("f32", (k, n)), T("f32", (m, n))
+    check(matmul(a, b, c, "m k,k n,m n", "ppr"), config, {"a": a, "b": b}, [c], {}, np.matmul)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("maps", ["b m k,b k n,b m n", "b m k,b n k,b m n", "b m k,k n,b m n", "m k,b k n,b m n", "b k m,k n,m b n"])
+def test_batches(maps: str, config: str) -> None:
+    letters = [tuple(x.upper() for x in m.split()) for m in maps.split(",")]
+    a, b, c = (T("f32", d) for d in letters)
+    text = matmul(a, b, c, maps, dims=("B", "M", "N", "K"))
+    subscripts = maps.replace(" ", "").split(",")
+    for batch, m, n, k in ((1, 1, 1, 1), (3, 5, 17, 18), (2, 9, 50, 7), (0, 3, 3, 3), (5, 2, 31, 33)):
+        check(text, config, {"a": a, "b": b}, [c], {"B": batch, "M": m, "N": n, "K": k},
+              lambda x, y: np.einsum(f"{subscripts[0]},{subscripts[1]}->{subscripts[2]}", x, y), parts=3)
+
+
+@pytest.mark.parametrize("config", ["host_matmul{mr=4 nv=2 lanes=8}", "host_matmul{mr=4 nv=2 lanes=8 pack=panel}"])
+@pytest.mark.parametrize("kind", ["f64", "f16", "bf16", "i32", "i64"])
+def test_element_types(kind: str, config: str) -> None:
+    a, b, c = T(kind, ("M", "K")), T(kind, ("K", 24)), T(kind, ("M", 24))
+    text = matmul(a, b, c, "m k,k n,m n", "ppr")
+    for m, k in ((1, 3), (7, 33)):
+        check(text, config, {"a": a, "b": b}, [c], {"M": m, "K": k}, np.matmul)
+
+
+@pytest.mark.parametrize("layout", ["k n", "n k"])
+@pytest.mark.parametrize("narrow,wide,cast", [("i8", "i32", "extsi"), ("i8", "i32", "extui"), ("f16", "f32", "extf"), ("bf16", "f32", "extf")])
+def test_widening_products(narrow: str, wide: str, cast: str, layout: str) -> None:
+    a, b, c = T(narrow, ("M", 19)), T(narrow, (19, "N") if layout == "k n" else ("N", 19)), T(wide, ("M", "N"))
+    f = wide[0]
+    body = f"""%w0 = arith.{cast} %x0 : {narrow} to {wide}
+      %w1 = arith.{cast} %x1 : {narrow} to {wide}
+      %p = arith.mul{f} %w0, %w1 : {wide}
+      %s = arith.add{f} %p, %acc : {wide}
+      linalg.yield %s : {wide}"""
+    text = matmul(a, b, c, f"m k,{layout},m n", "ppr", body=body)
+
+    def reference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        x, y = (x & 255, y & 255) if cast == "extui" else (x, y)
+        return x @ (y if layout == "k n" else y.T)
+
+    for m, n in ((1, 5), (6, 37)):
+        check(text, "host_matmul{mr=4 nv=2}", {"a": a, "b": b}, [c], {"M": m, "N": n}, reference)
+
+
+BIAS_RELU = """%s = arith.addf %x0, %x1 : f32
+      %zero = arith.constant 0.0 : f32
+      %r = arith.maximumf %s, %zero : f32
+      %o = arith.addf %r, %x2 : f32
+      linalg.yield %o : f32"""
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_epilogue_of_bias_relu_and_residual(config: str) -> None:
+    a, b, c, bias = T("f32", ("M", 12)), T("f32", (12, "N")), T("f32", ("M", "N")), T("f32", ("N",))
+    ident = "(d0, d1) -> (d0, d1)"
+    after = empty("e", c) + "\n" + generic("r", [ident, "(d0, d1) -> (d1)", ident, ident], "pp",
+                                           {"m": c, "bias": bias, "x": c}, ("e", c), BIAS_RELU)
+    inputs = {"a": a, "b": b, "bias": bias, "x": c}
+    text = matmul(a, b, c, "m k,k n,m n", "ppr", inputs, after, {"r": c}, ("M", "N"))
+    for m, n in ((1, 1), (11, 47), (9, 96)):
+        check(text, config, inputs, [c], {"M": m, "N": n}, lambda x, y, z, w: np.maximum(x @ y + z, 0) + w)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_heavy_epilogue_goes_through_the_workspace(config: str) -> None:
+    a, b, c = T("f32", ("B", "M", 12)), T("f32", (12, "N")), T("f32", ("B", "M", "N"))
+    ident = "(d0, d1, d2) -> (d0, d1, d2)"
+    body = "%t = math.tanh %x0 : f32\n linalg.yield %t : f32"
+    after = empty("e", c) + "\n" + generic("r", [ident, ident], "ppp", {"m": c}, ("e", c), body)
+    text = matmul(a, b, c, "b m k,k n,b m n", results={"r": c}, after=after)
+    for batch, m, n in ((1, 1, 1), (3, 5, 47), (2, 9, 96)):
+        check(text, config, {"a": a, "b": b}, [c], {"B": batch, "M": m, "N": n}, lambda x, y: np.tanh(x @ y))
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_two_results_one_of_them_transposed_and_cast(config: str) -> None:
+    a, b, c, d = T("f32", ("M", "K")), T("f32", ("K", "N")), T("f32", ("M", "N")), T("f16", ("N", "M"))
+    after = empty("e", d) + "\n" + generic("h", ["(d0, d1) -> (d0, d1)", "(d0, d1) -> (d1, d0)"], "pp", {"m": c}, ("e", d),
+                                           "%t = arith.truncf %x0 : f32 to f16\n linalg.yield %t : f16")
+    text = matmul(a, b, c, "m k,k n,m n", "ppr", after=after, results={"m": c, "h": d}, dims=("M", "N", "K"))
+    for m, n, k in ((1, 1, 1), (9, 35, 20)):
+        check(text, config, {"a": a, "b": b}, [c, d], {"M": m, "N": n, "K": k}, lambda x, y: (x @ y, (x @ y).T))
+
+
+def test_reshaped_result_and_strided_operands() -> None:
+    a, b, c = T("f32", ("M", 6), None), T("f32", (6, 24), 0), T("f32", ("M", 24))
+    r = T("f32", ("M", 3, 8))
+    after = f"%r = tensor.expand_shape %m [[0], [1, 2]] output_shape [%M, 3, 8] : {c.type()} into {r.type()}"
+    text = matmul(a, b, c, "m k,k n,m n", "ppr", after=after, results={"r": r})
+    for config in CONFIGS:
+        check(text, config, {"a": a, "b": b}, [r], {"M": 5}, lambda x, y: (x @ y).reshape(5, 3, 8))
+
+
+def test_initial_value_prologue_and_constant_operands() -> None:
+    """c + (2 a) b, with b a computed operand too."""
+    a, b, c = T("f32", ("M", "K")), T("f32", ("K", "N")), T("f32", ("M", "N"))
+    ident = "(d0, d1) -> (d0, d1)"
+    twice = "%t = arith.addf %x0, %x0 : f32\n linalg.yield %t : f32"
+    text = "\n".join([empty("ea", a), empty("eb", b), generic("a2", [ident, ident], "pp", {"a": a}, ("ea", a), twice),
+                      generic("b2", [ident, ident], "pp", {"b": b}, ("eb", b), twice),
+                      generic("m", ["(d0, d1, d2) -> (d0, d2)", "(d0, d1, d2) -> (d2, d1)", "(d0, d1, d2) -> (d0, d1)"], "ppr",
+                              {"a2": a, "b2": b}, ("c", c), multiply_add("f32"))])
+    inputs = {"a": a, "b": b, "c": c}
+    for config in CONFIGS:
+        for m, n, k in ((1, 1, 0), (6, 41, 9)):
+            check(workload(inputs, ("M", "N", "K"), text, {"m": c}), config, inputs, [c], {"M": m, "N": n, "K": k},
+                  lambda x, y, z: z + 4 * (x @ y))
+
+
+@pytest.mark.parametrize("columns", [100, 96, 31])
+def test_prepacked_operand_is_read_panel_by_panel(columns: int) -> None:
+    a, b, c = T("f32", ("M", 20)), T("f32", (-(-columns // 48), 20, 48)), T("f32", ("M", columns))
+    body = filled("z", c, "0.0") + "\n" + generic(
+        "m", ["(d0, d1, d2) -> (d0, d2)", "(d0, d1, d2) -> (d1 floordiv 48, d2, d1 mod 48)", "(d0, d1, d2) -> (d0, d1)"], "ppr",
+        {"a": a, "b": b}, ("z", c), multiply_add("f32"))
+    text = workload({"a": a, "b": b}, ("M",), body, {"m": c})
+    for config in ("host_matmul{prefetch=16}", "host_matmul{mr=12 nv=1 pack=panel}"):
+        assert load(text, config).kernel.workspace == "0"
+        for m in (1, 13):
+            check(text, config, {"a": a, "b": b}, [c], {"M": m},
+                  lambda x, y: x @ y.transpose(1, 0, 2).reshape(20, -1)[:, :columns])
+    with pytest.raises(BuildError, match="panels of 48 columns"):
+        load(text, "host_matmul{mr=6 nv=4}")
+
+
+def windows(x: np.ndarray, kh: int, kw: int, stride: int, dilation: int) -> np.ndarray:
+    """[n, h, w, c] -> [n, oh, ow, kh, kw, c]."""
+    oh = (x.shape[1] - dilation * (kh - 1) - 1) // stride + 1
+    ow = (x.shape[2] - dilation * (kw - 1) - 1) // stride + 1
+    found = np.empty((x.shape[0], oh, ow, kh, kw, x.shape[3]), x.dtype)
+    for i in range(kh):
+        for j in range(kw):
+            found[:, :, :, i, j] = x[:, i * dilation :, j * dilation :][:, : (oh - 1) * stride + 1 : stride, : (ow - 1) * stride + 1 : stride]
+    return found
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("stride,dilation", [(1, 1), (2, 1), (1, 2)])
+@pytest.mark.parametrize("op", ["nhwc_hwcf", "nhwc_fhwc", "nchw_fchw", "ngchw_gfchw", "depthwise_nhwc_hwc"])
+def test_convolutions(op: str, stride: int, dilation: int, config: str) -> None:
+    h = w = 11
+    out = (h - dilation * 2 - 1) // stride + 1
+    dims: dict[str, tuple[tuple[Dim, ...], tuple[Dim, ...], tuple[Dim, ...]]] = {
+        "nhwc_hwcf": (("B", h, w, 5), (3, 3, 5, 19), ("B", out, out, 19)),
+        "nhwc_fhwc": (("B", h, w, 5), (19, 3, 3, 5), ("B", out, out, 19)),
+        "nchw_fchw": (("B", 5, h, w), (19, 5, 3, 3), ("B", 19, out, out)),
+        "ngchw_gfchw": (("B", 2, 5, h, w), (2, 7, 5, 3, 3), ("B", 2, 7, out, out)),
+        "depthwise_nhwc_hwc": (("B", h, w, 19), (3, 3, 19), ("B", out, out, 19))}
+    a, b, c = (T("f32", d) for d in dims[op])
+    name = op if op.startswith("depthwise") else f"2d_{op}"
+    name = "linalg.depthwise_conv_2d_nhwc_hwc" if op.startswith("depthwise") else f"linalg.conv_{name}"
+    body = filled("z", c, "0.0") + f"""
+      %m = {name} {{strides = dense<{stride}> : tensor<2xi64>, dilations = dense<{dilation}> : tensor<2xi64>}}
+        ins(%a, %b : {a.type()}, {b.type()}) outs(%z : {c.type()}) -> {c.type()}"""
+
+    def reference(x: np.ndarray, f: np.ndarray) -> np.ndarray:
+        if op == "ngchw_gfchw":
+            parts = [np.einsum("nhwijc,fcij->nfhw", windows(x[:, g].transpose(0, 2, 3, 1), 3, 3, stride, dilation), f[g]) for g in (0, 1)]
+            return np.stack(parts, 1)
+        seen = windows(x.transpose(0, 2, 3, 1) if op == "nchw_fchw" else x, 3, 3, stride, dilation)
+        sums = {"nhwc_hwcf": "nhwijc,ijcf->nhwf", "nhwc_fhwc": "nhwijc,fijc->nhwf", "nchw_fchw": "nhwijc,fcij->nfhw",
+                "depthwise_nhwc_hwc": "nhwijc,ijc->nhwc"}
+        return np.einsum(sums[op], seen, f)
+
+    for batch in (1, 3):
+        check(workload({"a": a, "b": b}, ("B",), body, {"m": c}), config, {"a": a, "b": b}, [c], {"B": batch}, reference, parts=2)
+
+
+def test_matrix_times_vector_and_vector_times_matrix() -> None:
+    for op, a, b, c, sums in (("matvec", T("f32", ("M", "K")), T("f32", ("K",)), T("f32", ("M",)), "mk,k->m"),
+                              ("vecmat", T("f32", ("K",)), T("f32", ("K", "M")), T("f32", ("M",)), "k,km->m"),
+                              ("batch_matvec", T("f32", ("B", "M", "K")), T("f32", ("B", "K")), T("f32", ("B", "M")), "bmk,bk->bm")):
+        body = filled("z", c, "0.0") + f"\n%m = linalg.{op} ins(%a, %b : {a.type()}, {b.type()}) outs(%z : {c.type()}) -> {c.type()}"
+        text = workload({"a": a, "b": b}, ("B", "M", "K"), body, {"m": c})
+        for m, k in ((1, 1), (35, 37)):
+            check(text, CONFIGS[0], {"a": a, "b": b}, [c], {"B": 2, "M": m, "K": k}, lambda x, y, s=sums: np.einsum(s, x, y))
+
+
+def test_bits_do_not_depend_on_how_units_are_split() -> None:
+    a, b, c = T("f32", ("M", "K")), T("f32", ("K", "N")), T("f32", ("M", "N"))
+    text = matmul(a, b, c, "m k,k n,m n", "ppr", dims=("M", "N", "K"))
+    dims = {"M": 37, "N": 130, "K": 65}
+    config = "host_matmul{mr=4 nv=2 lanes=8 mc=8}"
+    got = [check(text, config, {"a": a, "b": b}, [c], dims, np.matmul, parts)[0].tobytes() for parts in (1, 2, 7)]
+    assert got[0] == got[1] == got[2]
+
+
+@pytest.mark.parametrize("body,message", [
+    ("%s = arith.maximumf %x0, %acc : f32\n linalg.yield %s : f32", "one contraction"),
+    ("%p = arith.mulf %x0, %x1 : f32\n %s = arith.subf %acc, %p : f32\n linalg.yield %s : f32", "one contraction"),
+    ("%p = arith.mulf %x0, %x0 : f32\n %s = arith.addf %acc, %p : f32\n linalg.yield %s : f32", "one contraction")])
+def test_other_bodies_are_left_to_another_family(body: str, message: str) -> None:
+    a, b, c = T("f32", ("M", 4)), T("f32", (4, 8)), T("f32", ("M", 8))
+    with pytest.raises(BuildError, match=message):
+        load(matmul(a, b, c, "m k,k n,m n", "ppr", body=body), "host_matmul")
+
+
+def test_result_joined_with_its_transpose_is_refused() -> None:
+    a, b, c = T("f32", (8, 4)), T("f32", (4, 8)), T("f32", (8, 8))
+    ident, flip = "(d0, d1) -> (d0, d1)", "(d0, d1) -> (d1, d0)"
+    after = empty("e", c) + "\n" + generic("r", [ident, flip, ident], "pp", {"m": c, "m ": c}, ("e", c),
+                                           "%s = arith.addf %x0, %x1 : f32\n linalg.yield %s : f32")
+    with pytest.raises(BuildError, match="different elements"):
+        load(matmul(a, b, c, "m k,k n,m n", "ppr", after=after, results={"r": c}), "host_matmul")
+
+
+def described(m: Dim, n: Dim, k: Dim, unit: int = 1) -> Workload:
+    def size(d: Dim) -> Expr:
+        return Expr.of(d) if isinstance(d, int) else Expr.dim(d)
+
+    a, b, c = ((size(m), size(k)), (size(k), size(n)), (size(m), size(n)))
+    operands = [Operand(DType.F32, d, 1) for d in (a, b)]
+    loops = (Loop("m", size(m)), Loop("n", size(n)), Loop("k", size(k)))
+    return Workload("key", "dense", Kind.CONTRACTION, "", ("M",), tuple(operands), (Operand(DType.F32, c, unit),), loops,
+                    size(m) * size(n) * size(k) * 2, Expr.of(0))
+
+
+@pytest.mark.parametrize("config,rule", [
+    (HostMatmulConfig(mr=0), "block-positive"), (HostMatmulConfig(lanes=12), "lanes-power-of-two"),
+    (HostMatmulConfig(lanes=32), "lanes-fit"), (HostMatmulConfig(mr=9), "register-budget"),
+    (HostMatmulConfig(mc=12), "chunk-whole-blocks"), (HostMatmulConfig(pack=Pack.PANEL, prefetch=8), "prefetch-in-place"),
+    (HostMatmulConfig(pack=Pack.PANEL), "panel-fits-l2"), (HostMatmulConfig(), None)])
+def test_rules_name_what_is_broken(config: HostMatmulConfig, rule: str | None) -> None:
+    reason = why_invalid(config, described("M", 96, 30000), AVX512)
+    assert reason is None if rule is None else reason is not None and reason.startswith(rule)
+
+
+@pytest.mark.parametrize("limits", [AVX512, AVX2, HostLimits(16, 32)])
+@pytest.mark.parametrize("m,n,k", [("M", 2304, 768), (1, 768, 768), ("M", 10, 50000), ("M", "M", 64), (300, 64, "M")])
+def test_default_configurations_are_legal_and_in_the_tree(m: Dim, n: Dim, k: Dim, limits: HostLimits) -> None:
+    work = described(m, n, k)
+    configs, root = default(work, limits)
+    assert [why_invalid(c, work, limits) for c in configs] == [None] * len(configs)
+    from runtime.dispatch import leaves
+
+    assert {leaf.kernel for leaf in leaves(root)} == set(range(len(configs)))
+
+
+def test_space_is_legal_and_holds_the_defaults_of_many_rows() -> None:
+    work = described("M", 2304, 768)
+    found = list(space(work, AVX512))
+    assert all(why_invalid(c, work, AVX512) is None for c in found)
+    assert HostMatmulConfig(8, 3, 16, Pack.PANEL) in found
+    assert len(found) == len(set(found))
+
+
+def test_result_with_transposed_unit_axis_swaps_rows_and_columns() -> None:
+    _, root = default(described("M", 5, 64, unit=0), AVX512)
+    assert str(root).count("kernel") == 1

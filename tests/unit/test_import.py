@@ -1,0 +1,107 @@
+"""What `import tilewright` loads, what it refuses, and who may import whom."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("torch_mlir", "llvmlite", "xgboost", "emcee", "scipy", "torch", "onnx", "rich", "typer")
+
+
+def python(code: str, cwd: Path, path: Path = ROOT, safe: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run a script that lies in `cwd`, so that the folder is first on sys.path unless `safe`."""
+    script = cwd / "script_under_test.py"
+    script.write_text(code)
+    flags = ["-P"] if safe else []
+    return subprocess.run([sys.executable, *flags, str(script)], cwd=cwd, env={**os.environ, "PYTHONPATH": str(path)},
+                          capture_output=True, text=True, timeout=120)
+
+
+def test_import_is_lazy(tmp_path: Path) -> None:
+    code = f"""
+import sys
+import tilewright as tw
+early = set(sys.modules)
+tw.Dim(1, 128), tw.Target.parse("host"), tw.CompileOptions(), tw.errors.ShapeError
+late = set(sys.modules)
+print([m for m in {HEAVY} if m in late], "numpy" in early)
+"""
+    done = python(code, tmp_path)
+    assert done.stdout.strip() == "[] False", done.stderr
+
+
+def test_load_needs_no_compiler(tmp_path: Path) -> None:
+    done = python(f"import sys, tilewright as tw\ntw.load\nprint([m for m in {HEAVY} if m in sys.modules])", tmp_path)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_every_public_name_resolves() -> None:
+    import tilewright as tw
+
+    for name in tw.__all__:
+        assert getattr(tw, name) is not None
+    assert set(dir(tw)) == set(tw.__all__)
+    with pytest.raises(AttributeError, match=r"no attribute 'Compile'.*compile"):
+        _ = tw.Compile
+
+
+def test_shadowing_folder_is_named(tmp_path: Path) -> None:
+    shadow = tmp_path / "runtime"
+    shadow.mkdir()
+    (shadow / "__init__.py").write_text("")
+    done = python("import tilewright", tmp_path)
+    assert done.returncode == 1
+    assert f"'runtime' in {ROOT} is shadowed by {shadow}" in done.stderr
+    assert "python -P" in done.stderr
+    assert python("import tilewright", tmp_path, safe=True).returncode == 0
+
+
+def test_shadow_imported_before_us_is_named(tmp_path: Path) -> None:
+    shadow = tmp_path / "search"
+    shadow.mkdir()
+    (shadow / "__init__.py").write_text("")
+    done = python(f"import sys, search\nsys.path.remove({str(tmp_path)!r})\nimport tilewright", tmp_path)
+    assert f"is shadowed by {shadow}" in done.stderr
+
+
+def test_folder_without_init_does_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "runtime").mkdir()
+    done = python("import tilewright as tw\nprint(tw.Dim(1, 2))", tmp_path)
+    assert done.stdout.strip() == "1..2", done.stderr
+
+
+def test_missing_package_is_named(tmp_path: Path) -> None:
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    shutil.copy(ROOT / "tilewright.py", alone)
+    done = python("import tilewright", tmp_path, path=alone)
+    assert "'compiler' is missing from" in done.stderr
+    assert str(alone) in done.stderr
+
+
+def test_import_contracts_hold(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    importlinter = pytest.importorskip("importlinter.cli")
+    monkeypatch.chdir(ROOT)
+    code = importlinter.lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True)
+    assert code == 0, capsys.readouterr().out
+
+
+def test_only_one_module_names_the_bindings() -> None:
+    naming = re.compile(r"^\s*(?:from|import)\s+torch_mlir\b", re.MULTILINE)
+    files = [p for top in ("compiler", "passes", "runtime", "search") for p in (ROOT / top).rglob("*.py")]
+    assert [str(p.relative_to(ROOT)) for p in files if naming.search(p.read_text())] == ["passes/mlir.py"]
+
+
+def test_readme_lists_every_knob() -> None:
+    from runtime import knobs
+
+    row = re.compile(r"^\| `(TILEWRIGHT_\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", re.MULTILINE)
+    rows = row.findall((ROOT / "README.md").read_text())
+    assert rows == [tuple(knob) for knob in knobs.table()]

@@ -1,0 +1,58 @@
+"""CompileOptions refuses what it cannot mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compiler.options import CompileOptions, Deterministic, OutOfRange, Precision
+from runtime.errors import OptionError
+from runtime.shape import ShapeRange
+
+
+def test_texts_become_enums() -> None:
+    options = CompileOptions(precision="bf16", deterministic="batch", out_of_range="fallback")
+    assert options.precision is Precision.BF16
+    assert options.deterministic is Deterministic.BATCH
+    assert options.out_of_range is OutOfRange.FALLBACK
+
+
+@pytest.mark.parametrize(("option", "value", "says"), [
+    ("threads", 0, "integer >= 1"),
+    ("threads", 1.5, "integer >= 1"),
+    ("threads", True, "integer >= 1"),
+    ("trials", -1, "integer >= 1"),
+    ("max_kernels", 0, "integer >= 1"),
+    ("seed", -1, "integer >= 0"),
+    ("seconds", -1.0, "seconds >= 0"),
+    ("seconds", float("nan"), "seconds >= 0"),
+    ("max_regret", "5%", "fraction"),
+    ("precision", "f8", "'f32', 'tf32', 'bf16', 'f16'"),
+    ("deterministic", "always", "'shape', 'batch'"),
+    ("out_of_range", "", "'error', 'fallback'"),
+    ("log", 3, "a path"),
+    ("traffic", {"B": 1}, "pairs"),
+    ("traffic", [({"B": 1}, 0)], "weight > 0"),
+    ("traffic", [({"B": "x"}, 1)], "pairs"),
+    ("traffic", [3], "pairs"),
+])
+def test_bad_value(option: str, value: Any, says: str) -> None:
+    with pytest.raises(OptionError, match=says) as caught:
+        CompileOptions(**{option: value})
+    assert option in str(caught.value)
+
+
+def test_traffic_names_each_dim_in_range() -> None:
+    ranges = ShapeRange.of({"B": (1, 8), "S": (1, 512)})
+    CompileOptions(traffic=[({"B": 1, "S": 57}, 0.2)]).check_traffic(ranges)
+    with pytest.raises(OptionError, match=r"names dims \['B'\]"):
+        CompileOptions(traffic=[({"B": 1}, 0.2)]).check_traffic(ranges)
+    with pytest.raises(OptionError, match=r"S = 513 is outside its range 1\.\.512"):
+        CompileOptions(traffic=[({"B": 1, "S": 513}, 0.2)]).check_traffic(ranges)
+
+
+def test_options_are_values() -> None:
+    one = CompileOptions(traffic=[({"B": 1}, 1)])
+    assert one == CompileOptions(traffic=[({"B": 1}, 1.0)])
+    assert hash(one) == hash(CompileOptions(traffic=[({"B": 1}, 1.0)]))

@@ -1,0 +1,76 @@
+"""The checkout as a distribution: versions, what is shipped, the rules that files keep."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import passes
+import tilewright
+from passes.base import Pass
+from passes.registry import PASSES
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("compiler", "passes", "runtime", "search")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SOURCES = sorted(p for top in (*PACKAGES, "tools", "tests") for p in (ROOT / top).rglob("*.py"))
+
+
+def test_version_is_stated_once_more_nowhere() -> None:
+    assert PROJECT["project"]["version"] == tilewright.__version__
+    assert f"## {tilewright.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_every_package_is_shipped() -> None:
+    include = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert include == [f"{p}*" for p in PACKAGES]
+    folders = {p.parent for top in PACKAGES for p in (ROOT / top).rglob("*.py")}
+    assert [str(f) for f in folders if not (f / "__init__.py").is_file()] == []
+
+
+def test_test_extra_pulls_no_framework() -> None:
+    wanted = " ".join(PROJECT["project"]["optional-dependencies"]["test"])
+    assert not re.search(r"\b(torch|onnx|onnxruntime)\b", wanted)
+
+
+def test_licence_has_the_exception() -> None:
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in text
+    assert "LLVM Exceptions to the Apache 2.0 License" in text
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_source_file(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= 500, "split the file before it reaches 500 lines"
+    assert path.name not in ("utils.py", "common.py", "helpers.py")
+    if path != Path(__file__).resolve():
+        assert not re.search(r"\b(TODO|FIXME|XXX)\b|NotImplementedError|except Exception:|import pickle", text)
+
+
+@pytest.mark.parametrize("kind", PASSES, ids=lambda c: c.name)
+def test_pass_has_a_lit_file_with_a_bad_option(kind: type) -> None:
+    path = ROOT / "tests" / "lit" / "passes" / f"{kind.name}.mlir"
+    text = path.read_text()
+    assert re.search(rf"RUN: tilewright opt .*{re.escape(kind.name)}", text)
+    assert re.search(r"RUN: not tilewright opt ", text)
+
+
+def test_every_pass_is_registered_once() -> None:
+    for module in pkgutil.walk_packages(passes.__path__, "passes."):
+        importlib.import_module(module.name)
+    defined = {c for c in subclasses(Pass) if c.__module__.startswith("passes.")}
+    assert {c.__name__ for c in defined} == {c.__name__ for c in PASSES}
+    assert len({c.name for c in PASSES}) == len(PASSES)
+
+
+def subclasses(kind: type[Pass]) -> Iterator[type[Pass]]:
+    for found in kind.__subclasses__():
+        yield found
+        yield from subclasses(found)

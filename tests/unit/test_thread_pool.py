@@ -1,0 +1,253 @@
+"""The native thread pool and arena cache: every unit once, whatever the threads; nested, concurrent, forked callers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from compiler.codegen import compile_object, runtime_object
+from runtime.cpu import HostDevice
+from runtime.device import ALLOC, CONTEXT, LAUNCH, PARALLEL_FOR, RELEASE, LoadedCode
+from runtime.target import Target
+
+HOST = Target.parse("host")
+
+# count: slots = (int64 *hits, work): hits[unit] += 1, after spinning `work` times; notes its thread in workspace[0].
+# nested: slots = (table, parallel_for, inner kernel, inner slots, inner units): each unit runs an inner loop.
+KERNELS = """
+define void @count(ptr %slots, i64 %begin, i64 %end, ptr %workspace) {
+entry:
+  %hits = load ptr, ptr %slots
+  %field = getelementptr i64, ptr %slots, i64 1
+  %work = load i64, ptr %field
+  %used = load i64, ptr %workspace
+  %used1 = add i64 %used, 1
+  store i64 %used1, ptr %workspace
+  br label %next
+next:
+  %i = phi i64 [ %begin, %entry ], [ %i1, %done ]
+  %more = icmp slt i64 %i, %end
+  br i1 %more, label %spin, label %exit
+spin:
+  %k = phi i64 [ 0, %next ], [ %k1, %spin ]
+  %k1 = add i64 %k, 1
+  store volatile i64 %k1, ptr %workspace
+  %busy = icmp slt i64 %k1, %work
+  br i1 %busy, label %spin, label %done
+done:
+  %place = getelementptr i64, ptr %hits, i64 %i
+  %old = load i64, ptr %place
+  %new = add i64 %old, 1
+  store i64 %new, ptr %place
+  %i1 = add i64 %i, 1
+  br label %next
+exit:
+  ret void
+}
+
+define void @nested(ptr %slots, i64 %begin, i64 %end, ptr %workspace) {
+entry:
+  %table = load ptr, ptr %slots
+  %f1 = getelementptr i64, ptr %slots, i64 1
+  %loop = load ptr, ptr %f1
+  %f2 = getelementptr i64, ptr %slots, i64 2
+  %kernel = load ptr, ptr %f2
+  %f3 = getelementptr i64, ptr %slots, i64 3
+  %inner = load ptr, ptr %f3
+  %f4 = getelementptr i64, ptr %slots, i64 4
+  %units = load i64, ptr %f4
+  br label %next
+next:
+  %i = phi i64 [ %begin, %entry ], [ %i1, %body ]
+  %more = icmp slt i64 %i, %end
+  br i1 %more, label %body, label %exit
+body:
+  call void %loop(ptr %table, ptr %kernel, ptr %inner, i64 %units, i64 2, ptr %workspace, i64 0)
+  %i1 = add i64 %i, 1
+  br label %next
+exit:
+  ret void
+}
+"""
+
+word, pointer = ctypes.c_int64, ctypes.c_void_p
+LOOP = ctypes.CFUNCTYPE(None, pointer, pointer, pointer, word, word, pointer, word)
+LAUNCHER = ctypes.CFUNCTYPE(None, pointer, word, word, word, word, pointer, word, word, pointer, word)
+ALLOCATE = ctypes.CFUNCTYPE(pointer, pointer, word)
+GIVE_BACK = ctypes.CFUNCTYPE(None, pointer, pointer)
+
+
+@dataclass
+class Host:
+    code: LoadedCode
+    table: ctypes.Array[ctypes.c_uint64]
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self.table)
+
+    def loop(self, kernel: str, slots: np.ndarray, units: int, threads: int, workspace: np.ndarray) -> None:
+        LOOP(self.table[PARALLEL_FOR])(
+            self.address,
+            self.code.address(kernel),
+            slots.ctypes.data,
+            units,
+            threads,
+            workspace.ctypes.data,
+            workspace.strides[0],
+        )
+
+    def count(self, units: int, threads: int, work: int = 0) -> np.ndarray:
+        hits = np.zeros(max(units, 1), np.int64)
+        self.loop("count", np.array([hits.ctypes.data, work], np.uint64), units, threads, np.zeros((64, 8), np.int64))
+        return hits[:units]
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    device = HostDevice(runtime_object(HOST))
+    code = device.load([compile_object(KERNELS, HOST)])
+    table = device.table([0, code.address("count")])
+    table[CONTEXT] = 64  # more threads than cores, to find races
+    yield Host(code, table)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 5, 8, 16])
+def test_every_unit_runs_once(host: Host, threads: int) -> None:
+    for units in (0, 1, 2, 3, 7, 64, 1000, 9973):
+        assert (host.count(units, threads) == 1).all(), (units, threads)
+
+
+def test_workspaces_belong_to_threads(host: Host) -> None:
+    hits, workspace = np.zeros(400, np.int64), np.zeros((8, 8), np.int64)
+    slots = np.array([hits.ctypes.data, 2000], np.uint64)
+    host.loop("count", slots, 400, 4, workspace)
+    assert (hits == 1).all()
+    assert workspace[:4, 0].any() and not workspace[4:].any() and not workspace[:, 1:].any()
+
+
+def test_launch_takes_the_kernel_by_number(host: Host) -> None:
+    hits, workspace = np.zeros(100, np.int64), np.zeros((4, 8), np.int64)
+    slots = np.array([hits.ctypes.data, 0], np.uint64)
+    LAUNCHER(host.table[LAUNCH])(host.address, 1, 100, 1, 1, slots.ctypes.data, 2, 4, workspace.ctypes.data, 64)
+    assert (hits == 1).all()
+
+
+def test_the_table_bounds_the_threads(host: Host) -> None:
+    limited = HostDevice(runtime_object(HOST)).table([])
+    assert 1 <= limited[CONTEXT] <= len(os.sched_getaffinity(0))
+
+
+def test_a_nested_loop_runs_in_its_caller(host: Host) -> None:
+    hits = np.zeros(50, np.int64)
+    inner = np.array([hits.ctypes.data, 0], np.uint64)
+    outer = np.array(
+        [host.address, host.table[PARALLEL_FOR], host.code.address("count"), inner.ctypes.data, 50], np.uint64
+    )
+    host.loop("nested", outer, 1, 4, np.zeros((8, 8), np.int64))  # one unit: serial, the inner loop may use the pool
+    assert (hits == 1).all()
+    LOOP(host.table[PARALLEL_FOR])(
+        host.address, host.code.address("nested"), outer.ctypes.data, 6, 1, np.zeros((8, 8), np.int64).ctypes.data, 64
+    )
+    assert (hits == 7).all()
+
+
+def test_nested_in_parallel(host: Host) -> None:
+    """Each outer unit has its own hits by way of one inner unit: the sum is what counts."""
+    hits = np.zeros(1, np.int64)
+    inner = np.array([hits.ctypes.data, 0], np.uint64)
+    outer = np.array(
+        [host.address, host.table[PARALLEL_FOR], host.code.address("count"), inner.ctypes.data, 1], np.uint64
+    )
+    host.loop("nested", outer, 2, 1, np.zeros((8, 8), np.int64))
+    assert hits[0] == 2
+    host.loop("nested", outer, 64, 4, np.zeros((8, 8), np.int64))  # completes: no deadlock on the pool's lock
+
+
+def test_callers_at_once(host: Host) -> None:
+    """Python threads drop the GIL in ctypes, so that several callers meet in the pool."""
+    wrong: list[tuple[int, int]] = []
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(300):
+            units, threads = chance.choice([1, 5, 40, 333]), chance.randint(1, 6)
+            if not (host.count(units, threads, chance.choice([0, 0, 50])) == 1).all():
+                wrong.append((units, threads))
+
+    callers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong
+
+
+def test_many_short_loops(host: Host) -> None:
+    """Late workers of one loop meet the next ones: the claim word must keep them apart."""
+    for i in range(3000):
+        units = 2 + i % 13
+        assert (host.count(units, 2 + i % 7) == 1).all(), i
+
+
+def test_sleeping_workers_wake(host: Host) -> None:
+    pause = threading.Event()
+    for _ in range(5):
+        pause.wait(0.01)  # longer than a worker spins
+        assert (host.count(256, 4, 100) == 1).all()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_use_after_fork(host: Host) -> None:
+    """The child has no workers of its parent, and makes its own."""
+    stop = threading.Event()
+    busy = threading.Thread(target=lambda: [host.count(64, 4, 100) for _ in iter(stop.is_set, True)])
+    host.count(100, 4)
+    busy.start()
+    try:
+        for _ in range(5):
+            child = os.fork()
+            if child == 0:
+                right = all((host.count(500, 4, 20) == 1).all() for _ in range(20))
+                os._exit(0 if right else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        busy.join()
+    assert (host.count(500, 4) == 1).all()
+
+
+def test_arenas_are_aligned_distinct_and_reused(host: Host) -> None:
+    take, give = ALLOCATE(host.table[ALLOC]), GIVE_BACK(host.table[RELEASE])
+    first = take(host.address, 100_000)
+    second = take(host.address, 100_000)
+    assert first and second and first % 64 == second % 64 == 0 and abs(first - second) >= 100_000
+    ctypes.memset(first, 1, 100_000)
+    ctypes.memset(second, 2, 100_000)
+    give(host.address, first)
+    assert take(host.address, 50_000) == first
+    give(host.address, first)
+    give(host.address, second)
+    give(host.address, None)
+
+
+def test_no_memory_is_null(host: Host) -> None:
+    take = ALLOCATE(host.table[ALLOC])
+    assert take(host.address, 1 << 59) is None
+    assert take(host.address, -1) is None
+
+
+def test_more_arenas_than_places(host: Host) -> None:
+    take, give = ALLOCATE(host.table[ALLOC]), GIVE_BACK(host.table[RELEASE])
+    for size in (64, 10_000, 1_000_000, 0):
+        held = [take(host.address, size) for _ in range(9)]
+        assert len(set(held)) == 9 and all(held)
+        for arena in held:
+            give(host.address, arena)

@@ -70,7 +70,7 @@ class Index:
         return self._value
 
     def _pair(self, other: Index, build: Callable[[Any, Any], ir.Value]) -> Index:
-        type_ = self.type or other.type
+        type_ = self.type or other.type or ir.IntegerType.get_signless(64)
         a, b = self.value(type_), other.value(type_)
         lanes = max(self.lanes, other.lanes)
         if lanes > 1:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from runtime.host_cpu import cpu_features, machine
+from runtime.host_target import LEVELS
 
-_LEVEL_2 = ("cx16", "sahf", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3")
-_LEVEL_3 = (*_LEVEL_2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
-_LEVEL_4 = (*_LEVEL_3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
-_LEVELS = {"x86-64": (), "x86-64-v2": _LEVEL_2, "x86-64-v3": _LEVEL_3, "x86-64-v4": _LEVEL_4}
 _IMPLIED_BY = {"crc32": "sse4.2", "64bit": "lm", "x87": "fpu", "shstk": "user_shstk", "evex512": "avx512f"}
 _MACHINES = {62: "x86_64", 183: "aarch64"}  # ELF e_machine
 
@@ -37,8 +34,8 @@ def foreign_machine(code: bytes) -> str | None:
 
 
 def _expand(text: str) -> tuple[str, ...]:
-    if text in _LEVELS:
-        return _LEVELS[text]
+    if text in LEVELS:
+        return LEVELS[text]
     return (text[1:],) if text.startswith("+") else () if text.startswith("-") else (text,)
 
 

@@ -12,7 +12,7 @@ from runtime.target import Target, TargetKind
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
-_LEVELS = {"x86-64": (), "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4, "aarch64": ("neon",)}
+LEVELS: dict[str, tuple[str, ...]] = {"x86-64": (), "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4, "aarch64": ("neon",)}
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ def host_target(target: Target) -> HostTarget:
 
         on = sorted(name for name, have in llvm.get_host_cpu_features().items() if have)
         return HostTarget(llvm.get_process_triple(), llvm.get_host_cpu_name(), _features(on, machine()), True)
-    if target.arch not in _LEVELS:
+    if target.arch not in LEVELS:
         raise OptionError(
             f"target {target}: level {target.arch!r} is unknown; wanted host or one of "
-            + ", ".join(f"host:{level}" for level in _LEVELS)
+            + ", ".join(f"host:{level}" for level in LEVELS)
         )
-    features = sorted(_LEVELS[target.arch])
+    features = sorted(LEVELS[target.arch])
     if target.arch == "aarch64":
         return HostTarget("aarch64-unknown-linux-gnu", "generic", _features(features, "aarch64"), False)
     return HostTarget("x86_64-unknown-linux-gnu", target.arch, _features(features, "x86_64"), False)

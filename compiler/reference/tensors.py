@@ -55,7 +55,10 @@ def pad_widths(op: ir.Operation, operands: Sequence[Array]) -> list[tuple[int, i
 
 
 def _window(op: ir.Operation, operands: Sequence[Array], first: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Offsets, sizes and strides as slices (the ellipsis keeps rank 0 a view); `first` counts the operand groups before the offsets."""
+    """Offsets, sizes and strides as slices; `first` counts the operand groups before the offsets.
+
+    The ellipsis at the end keeps a tensor of rank 0 a view.
+    """
     groups = (("static_offsets", first), ("static_sizes", first + 1), ("static_strides", first + 2))
     window: list[Any] = []
     for extent, offset, size, stride in zip(shape, *(_mixed(op, operands, *g) for g in groups), strict=True):
@@ -75,8 +78,8 @@ def _extract_slice(op: ir.Operation, operands: Sequence[Array]) -> Array:
     for kept in itertools.combinations(range(view.ndim), len(wanted)):
         dropped = [a for a in range(view.ndim) if a not in kept]
         if [sizes[a] for a in kept] == wanted and all(sizes[a] == 1 for a in dropped):
-            return view.squeeze(tuple(dropped))
-    return view.reshape([n for n, s in zip(view.shape, sizes, strict=True) if s != 1])
+            return np.asarray(view.squeeze(tuple(dropped)))
+    return np.asarray(view).reshape([n for n, s in zip(view.shape, sizes, strict=True) if s != 1])
 
 
 def _insert_slice(op: ir.Operation, operands: Sequence[Array]) -> Array:

@@ -12,7 +12,7 @@ kept in the workspace in between (kc); everything here takes the loops over k as
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from passes.contraction import OUT
 from passes.emit import Memory, byte_width, lane_mask, loop, when
@@ -33,11 +33,19 @@ def emit(kernel: HostKernel, config: HostMatmulConfig) -> Grid:
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
         plan = Plan.of(kernel)
-        if plan.tile % config.columns and plan.tile:
-            raise ValueError(f"panels of {plan.tile} columns cannot be read in blocks of {config.columns}")
-        return _Emitter(kernel, config, plan, workspace).units(begin, end)
+        chosen = _possible(config, plan)
+        if plan.tile % chosen.columns:
+            raise ValueError(f"panels of {plan.tile} columns cannot be read in blocks of {chosen.columns}")
+        return _Emitter(kernel, chosen, plan, workspace).units(begin, end)
 
     return kernel.build(body)
+
+
+def _possible(config: HostMatmulConfig, plan: Plan) -> HostMatmulConfig:
+    """Without streaming where the columns must be copied, are prepacked, or meet a factor that varies along them."""
+    if not config.stream or (plan.in_place and not plan.tile and plan.column not in plan.view.loops_of(plan.narrow)):
+        return config
+    return replace(config, stream=0, nv=min(config.nv, 4))
 
 
 @dataclass(frozen=True)
@@ -55,11 +63,6 @@ class _Emitter:
     def _copies(self) -> bool:
         """Are the columns copied to the workspace?"""
         return not self.plan.tile and (self.config.pack is Pack.PANEL or not self.plan.in_place)
-
-    @property
-    def _streams(self) -> bool:
-        """Are sums kept in the workspace? Needs one factor that is the same in all lanes."""
-        return self.config.stream > 0 and not self._copies and self.plan.column not in self.plan.view.loops_of(self.plan.narrow)
 
     def _panel_elements(self) -> Expr:
         """A transposing copy writes up to `lanes` rows beyond the last."""
@@ -81,7 +84,7 @@ class _Emitter:
         total = Expr.of(1)
         for extent in outer:
             total = total * extent
-        scratch = config.mr * config.columns if plan.heavy or self._streams else 0
+        scratch = config.mr * config.columns if plan.heavy or config.stream else 0
         space = self._panel_elements() + scratch
         sizes, extent, height = [ev.emit(e) for e in outer], ev.emit(columns), ev.emit(rows)
 
@@ -102,7 +105,7 @@ class _Emitter:
         config, lanes = self.config, self.config.lanes
         panel = self._memory(Expr.of(0)) if self._copies else None
         left = extent - first
-        if self._streams:
+        if self.config.stream:
             self._stream(loops, first, left, low, high)
             return
         if panel is not None:

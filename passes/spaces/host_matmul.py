@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import product
+from itertools import chain, product
 from typing import ClassVar
 
 from passes.tile_config import TileConfig
@@ -27,8 +27,9 @@ class Pack(StrEnum):
 class HostMatmulConfig(TileConfig):
     """mr x nv: rows and vectors of the register block; lanes: elements of a vector of the accumulator's type.
 
-    prefetch: rows of the vector operand fetched ahead when read in place; mc: rows in one work unit, 0 for all; exact_tails:
-    rows left over are one block of their own height, which reads the columns once, instead of blocks of 8, 4, 2 and 1.
+    prefetch: values of k that columns read in place are fetched ahead. mc: rows in one work unit, 0 for all. exact_tails: rows
+    left over are one block of their own height, which reads the columns once, instead of blocks of 8, 4, 2 and 1. stream: the
+    sums of nv vectors stay in the workspace while so many values of k at a time pass; 0 keeps them in registers.
     """
 
     family: ClassVar[str] = "host_matmul"
@@ -73,8 +74,13 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
     """All legal configurations."""
     widest = limits.lanes(Extents.of(workload).element_bytes)
     shapes = [(mr, nv) for mr in range(1, 13) for nv in range(1, 7)] + [(1, nv) for nv in (8, 12, 16)]
-    for (mr, nv), lanes, pack, prefetch, chunk in product(shapes, (widest, widest // 2), Pack, (0, 8, 16), (0, 8, 32)):
-        config = HostMatmulConfig(mr, nv, lanes, pack, prefetch, chunk * mr)
+    lanes = (widest, widest // 2)
+    blocks = product(shapes, lanes, Pack, (0, 8, 16), (0, 8, 32), (False, True))
+    streams = product((12, 24, 48), lanes, (0, 2, 4, 8), (2, 4, 8))
+    for config in chain(
+        (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact) for (mr, nv), w, pack, ahead, chunk, exact in blocks),
+        (HostMatmulConfig(1, nv, w, prefetch=ahead, stream=stream) for nv, w, ahead, stream in streams),
+    ):
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -91,10 +97,13 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
         return f"lanes-power-of-two: {config.lanes} lanes"
     if config.lanes * size > limits.vector_bytes:
         return f"lanes-fit: {config.lanes} lanes of {size} bytes are wider than a {limits.vector_bytes}-byte register"
-    needed = config.mr * config.nv + config.nv + 1
+    if config.stream and (config.mr > 1 or config.mc or config.pack is Pack.PANEL):
+        return "stream-one-row: streaming takes one row at a time, of columns in place"
+    if config.stream and config.columns * size > limits.l1 // 4:
+        return f"stream-fits-l1: the sums of {config.columns} columns of {size} bytes exceed a quarter of {limits.l1} bytes"
+    needed = config.stream + 3 if config.stream else config.mr * config.nv + config.nv + 1
     if needed > limits.vector_registers:
-        return f"register-budget: {config.mr} x {config.nv} accumulators, a row of columns and a row element need " \
-               f"{needed} of {limits.vector_registers} vector registers"
+        return f"register-budget: accumulators, columns and a row element need {needed} of {limits.vector_registers} registers"
     if config.mc % config.mr:
         return f"chunk-whole-blocks: {config.mc} rows are no multiple of {config.mr}"
     if config.pack is Pack.PANEL and config.prefetch:
@@ -106,7 +115,7 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
 
 
 def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulConfig, ...], Node]:
-    """A wide block for one row, columns in place for few rows, copied panels for many.
+    """Streaming for one row, columns in place for few rows, copied panels for many.
 
     In place, a row of columns that is a multiple of a page apart shares cache sets, so copying pays from 16 rows on.
     """
@@ -115,13 +124,13 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulCon
     mr, nv = register_block(extents.columns.constant, lanes, limits)
     apart = extents.columns.constant
     few = 15 if apart is not None and apart * extents.element_bytes % 4096 == 0 else 127
-    wide = max(nv, min(8, (limits.vector_registers - 1) // 2))
-    in_place = HostMatmulConfig(mr, nv, lanes, Pack.NONE, prefetch=8)
+    piece = (48 if apart is not None and apart >= 96 * lanes else 24) * lanes * extents.element_bytes
+    one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // extents.element_bytes // lanes, lanes, prefetch=4, stream=4)
+    in_place = HostMatmulConfig(mr, nv, lanes, prefetch=8, exact_tails=True)
     panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, mc=_chunk(extents, mr, limits))
     while why_invalid(panel, workload, limits) is not None and panel.nv > 1:
         panel = HostMatmulConfig(mr, panel.nv - 1, lanes, Pack.PANEL, mc=panel.mc)
-    cases = [(1, HostMatmulConfig(1, wide, lanes, Pack.NONE, prefetch=16)), (few, in_place)]
-    return _tree(extents.rows, cases, panel)
+    return _tree(extents.rows, [(1, one), (few, in_place)], panel)
 
 
 def register_block(columns: int | None, lanes: int, limits: HostLimits) -> tuple[int, int]:

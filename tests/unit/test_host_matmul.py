@@ -15,7 +15,8 @@ from runtime.limits import HostLimits
 from runtime.shape import Expr
 from runtime.tensor import DType
 
-CONFIGS = ("host_matmul{mr=4 nv=2 lanes=8 prefetch=8}", "host_matmul{mr=8 nv=3 pack=panel mc=8}")
+CONFIGS = ("host_matmul{mr=4 nv=2 lanes=8 prefetch=8 exact-tails=true}", "host_matmul{mr=8 nv=3 pack=panel mc=8}",
+           "host_matmul{mr=1 nv=3 lanes=8 prefetch=4 stream=4}")
 AVX512 = HostLimits(64, 32, 48 * 1024, 1024 * 1024, 32 * 1024 * 1024, 2)
 AVX2 = HostLimits(32, 16)
 TOLERANCE = {"f32": 2e-6, "f64": 1e-14, "f16": 2e-3, "bf16": 1.6e-2, "i32": 0.0, "i64": 0.0}
@@ -325,9 +326,11 @@ def described(m: Dim, n: Dim, k: Dim, unit: int = 1) -> Workload:
 
 @pytest.mark.parametrize("config,rule", [
     (HostMatmulConfig(mr=0), "block-positive"), (HostMatmulConfig(lanes=12), "lanes-power-of-two"),
-    (HostMatmulConfig(lanes=32), "lanes-fit"), (HostMatmulConfig(mr=9), "register-budget"),
+    (HostMatmulConfig(lanes=32), "lanes-fit"), (HostMatmulConfig(mr=10), "register-budget"),
     (HostMatmulConfig(mc=12), "chunk-whole-blocks"), (HostMatmulConfig(pack=Pack.PANEL, prefetch=8), "prefetch-in-place"),
-    (HostMatmulConfig(pack=Pack.PANEL), "panel-fits-l2"), (HostMatmulConfig(), None)])
+    (HostMatmulConfig(pack=Pack.PANEL), "panel-fits-l2"),
+    (HostMatmulConfig(stream=4), "stream-one-row"), (HostMatmulConfig(mr=1, nv=256, stream=4), "stream-fits-l1"),
+    (HostMatmulConfig(mr=1, nv=48, stream=4), None), (HostMatmulConfig(), None)])
 def test_rules_name_what_is_broken(config: HostMatmulConfig, rule: str | None) -> None:
     reason = why_invalid(config, described("M", 96, 30000), AVX512)
     assert reason is None if rule is None else reason is not None and reason.startswith(rule)

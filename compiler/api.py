@@ -25,6 +25,7 @@ from passes.graph_pipeline import graph_passes
 from passes.instruments import standard
 from passes.mlir import ir
 from passes.outline import workloads_of
+from passes.pack_constants import PackConstants
 from passes.pipelines import recover_passes
 from passes.workload import Workload
 from runtime import knobs
@@ -32,6 +33,7 @@ from runtime.artifact import Bundle
 from runtime.cpu import HostDevice
 from runtime.errors import OptionError
 from runtime.function import CompiledFunction
+from runtime.limits import HostLimits
 from runtime.shape import Dim
 from runtime.target import Target, TargetKind
 from search.protocols import Builder
@@ -89,7 +91,7 @@ def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int
     options.check_traffic(shape_range(ingested))
     ingested, bound = bind_constants(ingested, constants)
     donated = donated_pairs(ingested, bound, donate)
-    outlined, workloads = outline_model(ingested.text, callback)
+    outlined, workloads = outline_model(ingested.text, limits(target), callback)
     made = distinct(list(workloads.values()))
     if builder is None:
         with WorkerBuilder(target) as workers:
@@ -100,11 +102,12 @@ def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int
     return assemble(outlined, workloads, tables, ingested, bound, request)
 
 
-def outline_model(text: str, callback: Callback | None = None) -> tuple[str, dict[str, Workload]]:
-    """Recover, fuse and outline: the outlined module's text and its workloads by function name."""
+def outline_model(text: str, host: HostLimits, callback: Callback | None = None) -> tuple[str, dict[str, Workload]]:
+    """Recover, fuse, outline and lay out constants: the outlined module's text and its workloads by function name."""
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(text)
-        PassPipeline([*recover_passes(), *graph_passes()], standard(callback, knobs.DUMP.get())).run(module)
+        pack = PackConstants(host.vector_bytes, host.vector_registers)
+        PassPipeline([*recover_passes(), *graph_passes(), pack], standard(callback, knobs.DUMP.get())).run(module)
         return str(module), workloads_of(module)
 
 

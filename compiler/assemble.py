@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.bind_constants import packed
 from compiler.codegen import compile_object, host_target, runtime_object
 from compiler.host_plan import HostPlan, Planner
 from compiler.host_program import HostProgram
@@ -89,7 +90,7 @@ def _add(code: bytes, text: str, codes: dict[str, bytes], texts: dict[str, str])
 
 
 def _constants(plan: HostPlan, bound: Mapping[int, np.ndarray]) -> tuple[tuple[Constant, ...], dict[str, np.ndarray]]:
-    arrays = [(f"arg{i}", bound[i]) for i in plan.bound] + [(f"constant{i}", a) for i, a in enumerate(plan.constants)]
+    arrays = [(f"arg{b.argument}", packed(bound[b.argument], b.layout) if b.layout else bound[b.argument]) for b in plan.bound]
     infos, memory = [], {}
     for name, array in arrays:
         data = np.ascontiguousarray(array).reshape(array.shape)

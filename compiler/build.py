@@ -9,33 +9,36 @@ import msgspec
 
 from compiler.codegen import compile_object
 from compiler.llvm_bridge import to_llvm22
-from compiler.lowering import to_llvm_text
+from compiler.lowering import LOWER_GPU, LOWER_HOST, to_llvm_text
+from compiler.ptx import to_ptx
 from passes.base import Pass, PassPipeline
 from passes.expand_math import ExpandMath
 from passes.instruments import standard
-from passes.kernelize import KERNEL, Kernelize, config_text
+from passes.kernelize import KERNEL, Kernelize
 from passes.mlir import ir
 from passes.promote_bf16 import PromoteBf16
+from passes.spaces.registry import config_text
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime import knobs
 from runtime.errors import BuildError, PassError
 from runtime.kernel import MicroKernel
-from runtime.target import Target
+from runtime.target import Target, TargetKind
 
 
 @dataclass(frozen=True)
 class Built:
-    """A kernel with its relocatable object and the LLVM IR before optimisation."""
+    """A kernel with its code (a relocatable object on the host, else the text of PTX) and the LLVM IR before optimisation."""
 
     kernel: MicroKernel
     code: bytes
     llvm_ir: str
 
 
-def kernel_passes(config: str, symbol: str, workload_key: str) -> list[Pass]:
-    """The kernel pipeline of the host, up to the LLVM dialect."""
-    return [Kernelize(config, symbol, workload_key), ExpandMath(), PromoteBf16()]
+def kernel_passes(config: str, symbol: str, workload_key: str, target: Target) -> list[Pass]:
+    """The kernel pipeline of a target, up to the LLVM dialect."""
+    gpu = target.kind is not TargetKind.HOST
+    return [Kernelize(config, symbol, workload_key), ExpandMath(keep_maximum=gpu), PromoteBf16(keep_conversion=gpu)]
 
 
 def kernel_symbol(workload: Workload, config: TileConfig) -> str:
@@ -55,12 +58,12 @@ def build_kernel(workload_ir: str, workload_key: str, symbol: str, config: str, 
         try:
             dump = knobs.DUMP.get()
             instruments = standard(dump=dump / symbol if dump else None)
-            PassPipeline(kernel_passes(config, symbol, workload_key), instruments).run(module)
+            PassPipeline(kernel_passes(config, symbol, workload_key, target), instruments).run(module)
         except PassError as error:
             raise BuildError(f"{symbol}: {error}", error.log) from error
         kernel = msgspec.json.decode(ir.StringAttr(module.operation.attributes[KERNEL]).value, type=MicroKernel)
         del module.operation.attributes[KERNEL]
-        text = to_llvm_text(module)
-    code = compile_object(text, target)
+        text = to_llvm_text(module, LOWER_HOST if target.kind is TargetKind.HOST else LOWER_GPU)
+    code = compile_object(text, target) if target.kind is TargetKind.HOST else to_ptx(text, target.arch).encode()
     digest = hashlib.sha256(code).hexdigest()
     return Built(msgspec.structs.replace(kernel, object=digest), code, to_llvm22(text))

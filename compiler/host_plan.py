@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from passes.mlir import ir, operations, owner
-from passes.symbolic import SymbolicShapes, argument_attributes
+from passes.pack_constants import PACK
+from passes.region_function import CONSTANT
+from passes.symbolic import SymbolicShapes, argument_attributes, integer
 from passes.strides import View, Views
 from passes.workload import Workload
 from runtime.errors import BuildError
@@ -17,7 +17,6 @@ from runtime.program import Argument
 from runtime.shape import Expr
 from runtime.tensor import DType
 
-CONSTANT = "tw.constant"  # unit attribute of an argument of @main that is bound at compile time
 
 
 @dataclass(frozen=True)
@@ -66,13 +65,20 @@ class Copy:
     bytes: Expr
 
 
+@dataclass(frozen=True)
+class Bound:
+    """A constant operand: which bound argument it is, and its packed layout [tile, axis of columns, other axes], if any."""
+
+    argument: int
+    layout: tuple[int, ...] = ()
+
+
 @dataclass
 class HostPlan:
     calls: list[PlannedCall] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
     arena: ArenaPlan = field(default_factory=lambda: ArenaPlan({}, Expr.of(0)))
-    constants: list[np.ndarray] = field(default_factory=list)  # dense constants of the IR, in `tensors` order
-    bound: list[int] = field(default_factory=list)  # arguments of @main bound at compile time, in `tensors` order before them
+    bound: list[Bound] = field(default_factory=list)  # what the model holds itself, in `tensors` order
     outputs: list[Argument] = field(default_factory=list)
 
 
@@ -112,12 +118,14 @@ class Planner:
             self.places[value] = Tensor(len(self.places))
         self.input_values = [v for _, v in inputs]
         for number, value in bound:
+            if next(iter(value.uses), None) is None:
+                continue
             self.places[value] = Tensor(len(self.places))
-            self.plan.bound.append(number)
-        for op in self.ops:
-            if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
-                self.places[op.results[0]] = Tensor(len(self.places))
-                self.plan.constants.append(constant_array(op))
+            if PACK in named[number]:
+                source, *layout = (integer(a) for a in ir.ArrayAttr(named[number][PACK]))
+                self.plan.bound.append(Bound(source, tuple(layout)))
+            else:
+                self.plan.bound.append(Bound(number))
 
     def _buffers(self) -> None:
         first_output = len(self.places)
@@ -198,18 +206,3 @@ class Planner:
 
 def _name(call: int, result: int) -> str:
     return f"call{call}.{result}"
-
-
-def constant_array(op: ir.Operation) -> np.ndarray:
-    """The bytes of a dense tensor constant as a contiguous array."""
-    attribute = op.attributes["value"]
-    t = ir.RankedTensorType(op.results[0].type)
-    dtype = DType(str(t.element_type))
-    shape = tuple(t.shape)
-    if isinstance(attribute, ir.DenseResourceElementsAttr):
-        return np.frombuffer(memoryview(attribute), dtype=dtype.numpy).reshape(shape).copy()
-    dense = ir.DenseElementsAttr(attribute)
-    if dtype in (DType.BF16, DType.F8E4M3, DType.F8E5M2):
-        values = [ir.FloatAttr(a).value for a in dense]
-        return np.array(values, dtype=np.float64).astype(dtype.numpy).reshape(shape)
-    return np.ascontiguousarray(np.broadcast_to(np.array(dense), shape).astype(dtype.numpy))

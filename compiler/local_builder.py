@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from compiler.build import build_kernel, kernel_symbol
-from passes.kernelize import config_text
+from passes.spaces.registry import config_text
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.errors import BuildError, OptionError

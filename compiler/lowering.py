@@ -15,6 +15,12 @@ LOWER_HOST = """
     convert-index-to-llvm, convert-arith-to-llvm, convert-cf-to-llvm, convert-func-to-llvm,
     reconcile-unrealized-casts, canonicalize, cse"""
 
+LOWER_GPU = """
+    canonicalize, cse, loop-invariant-code-motion, cse, convert-scf-to-cf,
+    convert-math-to-nvvm, convert-vector-to-llvm, convert-nvvm-to-llvm, convert-ub-to-llvm,
+    convert-index-to-llvm, convert-arith-to-llvm, convert-cf-to-llvm, convert-func-to-llvm,
+    reconcile-unrealized-casts, canonicalize, cse"""
+
 # Instructions of every target, vectors too. What is left of `math` becomes calls of libm, a vector one call per lane.
 _INSTRUCTIONS = {
     "math.absf": "fabs",
@@ -47,8 +53,8 @@ _ATTRIBUTES = {
 _FAST_MATH = re.compile(r"#arith\.fastmath<(.*)>")
 
 
-def to_llvm_text(module: ir.Module) -> str:
-    """Lower a kernel module in place and translate it.
+def to_llvm_text(module: ir.Module, pipeline: str = LOWER_HOST) -> str:
+    """Lower a kernel module in place by LOWER_HOST or LOWER_GPU and translate it.
 
     Raises:
         BuildError: the lowering failed, or ops outside the llvm dialect are left over; names each with its location.
@@ -56,7 +62,7 @@ def to_llvm_text(module: ir.Module) -> str:
     with module.context, ir.Location.unknown():
         _run(module, EXPAND_MATH)
         _use_instructions(module)
-        _run(module, re.sub(r"\s+", "", LOWER_HOST))
+        _run(module, re.sub(r"\s+", "", pipeline))
         _check_lowered(module)
         return str(llvm.translate_module_to_llvmir(module.operation))
 
@@ -99,12 +105,12 @@ def _check_lowered(module: ir.Module) -> None:
     left = [
         op
         for op in walk(module.operation)
-        if not op.name.startswith(("llvm.", "builtin.")) or op.name == "builtin.unrealized_conversion_cast"
+        if not op.name.startswith(("llvm.", "nvvm.", "builtin.")) or op.name == "builtin.unrealized_conversion_cast"
     ]
     if left:
         named = "; ".join(sorted({f"{op.name} at {op.location}" for op in left}))
         raise BuildError(
-            f"ops are left that have no lowering for the host: {named}. Wanted func, scf, arith, math, llvm and "
+            f"ops are left that have no lowering: {named}. Wanted func, scf, arith, math, llvm and "
             "1-D vector ops; expand the others before",
             str(module),
         )

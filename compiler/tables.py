@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from passes.kernelize import space_of
+from passes.spaces.registry import space_of
 from passes.workload import Kind, Workload
 from runtime.dispatch import DispatchTable, Leaf, Node, Split
 from runtime.errors import BuildError

@@ -14,7 +14,7 @@ from compiler.codegen import host_target
 from compiler.fingerprint import fingerprint
 from compiler.requests import KernelReply, KernelRequest
 from compiler.worker_pool import WorkerPool
-from passes.kernelize import config_text
+from passes.spaces.registry import config_text
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime import knobs

@@ -15,6 +15,7 @@ from passes.op_kinds import CHEAP_OPS
 from passes.strides import Views, collapsed_stride
 from passes.structured import iterator_kinds
 from passes.symbolic import integer
+from runtime.shape import Expr
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -145,6 +146,8 @@ def _groups(
         for value, row in rows.items():
             if (a in row or b in row) and not _adjacent(row, a, b):
                 return False
+            if a in row and _is_empty(views.shapes.dims(value)[row.index(a) : row.index(a) + 2]):
+                return False
             if a in row and value not in inside and not _nests(value, row.index(a), views):
                 return False
         for op, nest in loops.items():
@@ -162,6 +165,11 @@ def _groups(
         {v: _runs(row, merged) for v, row in rows.items()},
         {op: _loop_groups(nest, merged, kinds[op]) for op, nest in loops.items()},
     )
+
+
+def _is_empty(dims: Sequence[Expr]) -> bool:
+    """An extent is 0 for every shape: a static 0 has no collapse of a dynamic type."""
+    return any(d.constant == 0 for d in dims)
 
 
 def _adjacent(row: list[object], a: object, b: object) -> bool:

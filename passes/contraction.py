@@ -158,6 +158,16 @@ class Contraction:
         return moving[0][0] if len(moving) == 1 and moving[0][1] == 1 else None
 
 
+def roles_of(op: ir.Operation) -> list[str]:
+    """ "b", "m", "n" or "k" of each loop of an op with two inputs, from the operands and results it occurs in.
+
+    Of a convolution, images are m, output channels n, window and input channels k, groups b.
+    """
+    lhs, rhs, out = (used_loops(m) for m in maps_of(op))
+    group = {(True, True): "b", (True, False): "m", (False, True): "n", (False, False): "m"}
+    return [group[d in lhs, d in rhs] if d in out else "k" for d in range(maps_of(op)[0].n_dims)]
+
+
 def used_loops(m: ir.AffineMap) -> frozenset[int]:
     return frozenset(d for e in m.results for d in _loops(e))
 

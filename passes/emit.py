@@ -46,6 +46,14 @@ def constant(t: ir.Type, value: float, lanes: int = 1) -> ir.Value:
     return arith.constant(t, attribute)
 
 
+def resized(value: ir.Value, t: ir.Type) -> ir.Value:
+    """A signed integer in another width."""
+    have = ir.IntegerType(value.type).width
+    if have == t.width:
+        return value
+    return arith.trunci(t, value) if have > t.width else arith.extsi(t, value)
+
+
 def gep(base: ir.Value, offset: ir.Value, element: ir.Type) -> ir.Value:
     """base + offset elements; a vector of offsets gives a vector of pointers."""
     pointer = base.type
@@ -146,6 +154,10 @@ class Memory:
             return arith.cmpi(arith.CmpIPredicate.ne, raw, zero)
         return raw
 
+    def alignment(self, offset: Index) -> int:
+        """Bytes that the address of a contiguous vector at `offset` is aligned to."""
+        return byte_width(self.stored)
+
     def _load(self, offset: Index, mask: ir.Value | None) -> ir.Value:
         alignment = byte_width(self.stored)
         if offset.is_vector and offset.step is not None and offset.step.const == 0:
@@ -156,6 +168,7 @@ class Memory:
         whole = vector_type(self.stored, offset.lanes)
         if offset.step is not None and offset.step.const == 1:
             at = gep(self.pointer, offset.base.value(self.index), self.stored)
+            alignment = self.alignment(offset)
             if mask is None:
                 return llvm.LoadOp(whole, at, alignment=alignment).result
             return llvm.intr_masked_load(whole, at, mask, alignment, pass_thru=constant(self.stored, 0, offset.lanes))
@@ -175,6 +188,7 @@ class Memory:
         value = splat_to(value, offset.lanes)
         if offset.step is not None and offset.step.const == 1:
             at = gep(self.pointer, offset.base.value(self.index), self.stored)
+            alignment = self.alignment(offset)
             if mask is None:
                 llvm.StoreOp(value, at, alignment=alignment)
             else:

@@ -11,17 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from passes.emit import (
-    Memory,
-    all_of,
-    choose,
-    constant,
-    element_type,
-    integer_type,
-    lanes_of,
-    loop,
-    vector_type,
-)
+from passes.emit import Memory, all_of, choose, constant, element_type, lanes_of, loop, resized, vector_type
 from passes.index import Index, delinearize, emit_expr, splat_to
 from passes.mlir import arith, attributes, ir, iterators, maps_of, operations, owner, position
 from passes.symbolic import SymbolicShapes, integer, kept_axes, mixed, reassociation
@@ -29,6 +19,9 @@ from runtime.shape import Expr
 
 Coords = Sequence[Index]
 Known = Callable[[Coords], ir.Value]
+_INTEGER_DIVISIONS = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.ceildivsi", "arith.ceildivui",
+                      "arith.floordivsi")
+_MOVEMENTS = ("tensor.cast", "tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape")
 
 
 class Evaluator:
@@ -104,16 +97,13 @@ class Evaluator:
             return [self.scalar(op.operands[0])]
         if op.name.startswith("linalg."):
             return self._linalg(op, value, coords, mask)
+        if op.name in _MOVEMENTS:
+            return [self._element(op.operands[0], self.moved(op, coords), mask)]
         walkers = {
-            "tensor.extract_slice": self._slice,
-            "tensor.collapse_shape": self._collapse,
-            "tensor.expand_shape": self._expand,
             "tensor.pad": self._pad,
             "tensor.concat": self._concat,
             "tensor.insert_slice": self._insert,
         }
-        if op.name == "tensor.cast":
-            return [self._element(op.operands[0], coords, mask)]
         if op.name == "tensor.empty":
             return [constant(ir.RankedTensorType(value.type).element_type, 0)]
         if op.name == "tensor.splat":
@@ -223,11 +213,11 @@ class Evaluator:
             elif op.name == "tensor.dim":
                 values[op.results[0]] = self.scalar(op.results[0])
             else:
-                for result, new in zip(op.results, self._clone_op(op, [get(v) for v in op.operands]), strict=True):
+                for result, new in zip(op.results, self._clone_op(op, [get(v) for v in op.operands], mask), strict=True):
                     values[result] = new
         raise ValueError("a region without a yield")
 
-    def _clone_op(self, op: ir.Operation, operands: list[ir.Value]) -> list[ir.Value]:
+    def _clone_op(self, op: ir.Operation, operands: list[ir.Value], mask: ir.Value | None = None) -> list[ir.Value]:
         if op.name.split(".")[0] not in ("arith", "math") or len(op.regions):
             raise ValueError(f"{op.name} at {op.location}: not a scalar operation that a kernel can compute")
         lanes = max((lanes_of(v) for v in operands), default=1)
@@ -235,6 +225,9 @@ class Evaluator:
         named = attributes(op)
         if op.name == "arith.constant":
             return [arith.constant(types[0], named["value"])]
+        if mask is not None and op.name in _INTEGER_DIVISIONS and lanes_of(operands[1]) > 1:
+            one = constant(element_type(operands[1].type), 1, lanes)
+            operands = [operands[0], arith.select(mask, operands[1], one)]  # a lane that is off may hold 0
         return list(ir.Operation.create(op.name, results=types, operands=[splat_to(v, lanes) for v in operands],
                                         attributes=named).results)
 
@@ -255,8 +248,7 @@ class Evaluator:
                 if isinstance(value.type, ir.IndexType):
                     return arith.index_cast(value.type, number.value(self.index_type))
                 if value.type.width > 1:
-                    wide = number.value(integer_type(64)) if number.const is not None else number.value(self.index_type)
-                    return wide if value.type.width == 64 else arith.trunci(value.type, wide)
+                    return resized(number.value(value.type if number.const is not None else self.index_type), value.type)
         op = owner(value)
         if op is None:
             raise ValueError(f"scalar {value} is not a parameter of the kernel")
@@ -268,31 +260,29 @@ class Evaluator:
 
     # -- movement
 
-    def _slice(self, op: ir.Operation, coords: Coords, mask: ir.Value | None) -> ir.Value:
-        offsets = [self.size(x) for x in mixed(op, "static_offsets", 1)]
-        strides = [self.size(x) for x in mixed(op, "static_strides", 3)]
-        at = list(offsets)
-        for c, axis in zip(coords, kept_axes(op), strict=True):
-            at[axis] = offsets[axis] + c * strides[axis]
-        return self._element(op.operands[0], at, mask)
-
-    def _collapse(self, op: ir.Operation, coords: Coords, mask: ir.Value | None) -> ir.Value:
+    def moved(self, op: ir.Operation, coords: Coords) -> list[Index]:
+        """Coordinates in the source of a cast, slice or reshape."""
         source = op.operands[0]
-        at: list[Index] = []
-        for c, group in zip(coords, reassociation(op), strict=True):
-            at += delinearize(c, [self.extent(source, axis) for axis in group])
-        if not reassociation(op):
-            at = [Index(0)] * ir.RankedTensorType(source.type).rank
-        return self._element(source, at, mask)
-
-    def _expand(self, op: ir.Operation, coords: Coords, mask: ir.Value | None) -> ir.Value:
-        at = []
-        for group in reassociation(op):
-            linear = Index(0)
-            for axis in group:
-                linear = linear * self.extent(op.results[0], axis) + coords[axis]
-            at.append(linear)
-        return self._element(op.operands[0], at, mask)
+        if op.name == "tensor.extract_slice":
+            offsets = [self.size(x) for x in mixed(op, "static_offsets", 1)]
+            strides = [self.size(x) for x in mixed(op, "static_strides", 3)]
+            at = list(offsets)
+            for c, axis in zip(coords, kept_axes(op), strict=True):
+                at[axis] = offsets[axis] + c * strides[axis]
+            return at
+        if op.name == "tensor.collapse_shape":
+            groups = reassociation(op)
+            found = [delinearize(c, [self.extent(source, axis) for axis in g]) for c, g in zip(coords, groups, strict=True)]
+            return [x for g in found for x in g] if groups else [Index(0)] * ir.RankedTensorType(source.type).rank
+        if op.name == "tensor.expand_shape":
+            at = []
+            for group in reassociation(op):
+                linear = Index(0)
+                for axis in group:
+                    linear = linear * self.extent(op.results[0], axis) + coords[axis]
+                at.append(linear)
+            return at
+        return list(coords)
 
     def _guarded(self, checks: Sequence[ir.Value | bool], type_: ir.Type, lanes: int, mask: ir.Value | None,
                  inside: Callable[[ir.Value | None], ir.Value], outside: Callable[[], ir.Value]) -> ir.Value:
@@ -308,7 +298,8 @@ class Evaluator:
 
         return self._scoped(scalar, vector_type(type_, lanes), then, lambda: splat_to(outside(), lanes))
 
-    def _pad(self, op: ir.Operation, coords: Coords, mask: ir.Value | None) -> ir.Value:
+    def inside_pad(self, op: ir.Operation, coords: Coords) -> tuple[list[Index], list[ir.Value | bool]]:
+        """Coordinates in the source of a tensor.pad, and the conditions under which they are in it."""
         low, high = mixed(op, "static_low", 1), mixed(op, "static_high", 2)
         checks: list[ir.Value | bool] = []
         at = list(coords)
@@ -318,6 +309,10 @@ class Evaluator:
                 checks.append(at[axis].ge(0))
             if a != 0 or b != 0:
                 checks.append(at[axis].lt(self.extent(op.operands[0], axis)))
+        return at, checks
+
+    def _pad(self, op: ir.Operation, coords: Coords, mask: ir.Value | None) -> ir.Value:
+        at, checks = self.inside_pad(op, coords)
         block = op.regions[0].blocks[0]
         type_ = ir.RankedTensorType(op.results[0].type).element_type
         return self._guarded(checks, type_, _lanes(coords), mask, lambda m: self._element(op.operands[0], at, m),
@@ -351,8 +346,6 @@ class Evaluator:
         offsets = [self.size(x) for x in mixed(op, "static_offsets", 2)]
         sizes = [self.size(x) for x in mixed(op, "static_sizes", 3)]
         strides = [self.size(x) for x in mixed(op, "static_strides", 4)]
-        if any(s.const != 1 for s in strides):
-            raise ValueError(f"tensor.insert_slice at {op.location}: only unit strides can be compiled")
         rank = ir.RankedTensorType(source.type).rank
         static = mixed(op, "static_sizes", 3)
         drop = len(offsets) - rank
@@ -364,8 +357,11 @@ class Evaluator:
                 kept.append(axis)
         at = [c - o for c, o in zip(coords, offsets, strict=True)]
         checks: list[ir.Value | bool] = []
-        for a, s, o in zip(at, sizes, offsets, strict=True):
-            checks += [True if o.const == 0 else a.ge(0), a.lt(s)]
+        for axis, (a, size, offset, stride) in enumerate(zip(list(at), sizes, offsets, strides, strict=True)):
+            checks += [True if offset.const == 0 else a.ge(0), a.lt(size * stride)]
+            if stride.const != 1:
+                at[axis] = a.floordiv(stride)
+                checks.append((at[axis] * stride).eq(a))
         type_ = ir.RankedTensorType(target.type).element_type
         lanes = _lanes(coords)
         return self._guarded(checks, type_, lanes, mask, lambda m: self._element(source, [at[a] for a in kept], m),

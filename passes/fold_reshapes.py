@@ -92,7 +92,9 @@ def _slice_before_expand(op: ir.Operation, views: Reshaper) -> bool:
     if expand is None or len(views.shapes.dims(op.results[0])) != len(views.shapes.dims(op.operands[0])):
         return False
     groups = reassociation(expand)
-    if not all(full_axis(op, a, views.shapes) for g in groups if len(g) > 1 for a in g):
+    rank = ir.RankedTensorType(expand.results[0].type).rank
+    split = [a for g in groups if len(g) > 1 for a in g] if groups else range(rank)
+    if not all(full_axis(op, a, views.shapes) for a in split):
         return False
     inner = expand.operands[0]
     source = views.shapes.dims(inner)

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from passes.emit import Memory, gep, integer_type
-from passes.evaluator import Evaluator
+from passes.emit import gep, integer_type
 from passes.index import Index
-from passes.mlir import functions, ir, llvm, operations
-from passes.symbolic import SymbolicShapes, argument_attributes, integer
-from runtime.kernel import MicroKernel, Param
+from passes.kernel_frame import UNIT, KernelFrame
+from passes.mlir import ir, llvm, operations
+from runtime.kernel import MicroKernel
 from runtime.shape import Expr
 
-UNIT = "tw.unit"
+__all__ = ["UNIT", "Grid", "HostKernel"]
 
 
 @dataclass(frozen=True)
@@ -29,67 +28,22 @@ class Grid:
     guards: tuple[Expr, ...] = ()
 
 
-class HostKernel:
-    """`open` creates the function and returns the block to emit into; `close` erases the region and gives the metadata."""
+class HostKernel(KernelFrame):
+    """A host kernel with 64-bit coordinates. `describe` gives the metadata of what `build` emitted."""
 
     def __init__(self, module: ir.Module, symbol: str) -> None:
-        self.module = module
-        self.symbol = symbol
-        self.fn = next(functions(module))
-        self.block = self.fn.regions[0].blocks[0]
-        self.shapes = SymbolicShapes(self.fn)
-        self.index = integer_type(64)
-        self.evaluator = Evaluator(self.shapes, self.index)
-        self.results = list(operations(self.block)[-1].operands)
-        self.outputs: list[Memory] = []
-        self.params: list[Param] = []
-
-    def ops(self) -> list[ir.Operation]:
-        """The region's operations in program order, without the return."""
-        return operations(self.block)[:-1]
+        super().__init__(module, symbol, integer_type(64))
 
     def build(self, emit: Callable[[Index, Index, ir.Value], Grid]) -> Grid:
-        """`emit(begin, end, workspace)` emits the loop over work units and says how many there are."""
-        tensors = [v for v in self.block.arguments if isinstance(v.type, ir.RankedTensorType)]
-        operands = [(v.type, self._unit("arg_attrs", number)) for number, v in enumerate(tensors)]
-        operands += [(v.type, self._unit("res_attrs", number)) for number, v in enumerate(self.results)]
-        named = argument_attributes(self.fn)
-        pointer, words = llvm.PointerType.get(), []
-        for number, (t, unit) in enumerate(operands):
-            words.append(pointer)
-            self.params.append(Param("pointer", number))
-            for axis in range(ir.RankedTensorType(t).rank):
-                if axis != unit:
-                    words.append(self.index)
-                    self.params.append(Param("stride", number, axis))
-        dims, scalars = [], []
-        for number, v in enumerate(self.block.arguments):
-            if isinstance(v.type, ir.IndexType):
-                expr = self.shapes.expr(v)
-                name = expr.symbol if expr is not None else None
-                if name is None:
-                    raise ValueError(f"index argument {number} names no dim: {named[number]}")
-                dims.append(name)
-                words.append(self.index)
-                self.params.append(Param("dim", name=name))
-            elif not isinstance(v.type, ir.RankedTensorType):
-                self.params.append(Param("scalar", len(scalars)))
-                scalars.append(v)
-                words.append(v.type)
-        body = self._create(words)
+        """`emit(begin, end, workspace)` emits the loop over work units and says how many there are. Erases the region."""
+        body = self._create(self.slot_types)
         arguments = list(body.arguments)
         with ir.InsertionPoint(body):
-            self._bind(tensors, operands, dims, scalars, arguments)
+            self.bind(arguments[:-3])
             grid = emit(Index(arguments[-3]), Index(arguments[-2]), arguments[-1])
             llvm.ReturnOp()
         self.fn.erase()
         return grid
-
-    def _unit(self, which: str, number: int) -> int | None:
-        if which not in self.fn.attributes:
-            return None
-        named = {n.name: n.attr for n in ir.DictAttr(ir.ArrayAttr(self.fn.attributes[which])[number])}
-        return integer(named[UNIT]) if UNIT in named else None
 
     def _create(self, words: list[ir.Type]) -> ir.Block:
         """Entry and body functions; returns the body's block, whose arguments are the words, begin, end and workspace."""
@@ -123,27 +77,6 @@ class HostKernel:
         block = made[0].regions[0].blocks[0]
         operations(block)[0].erase()
         return block
-
-    def _bind(self, tensors: list[ir.Value], operands: list[tuple[ir.Type, int | None]], dims: list[str],
-              scalars: list[ir.Value], arguments: list[ir.Value]) -> None:
-        word = iter(arguments)
-        raw = []
-        for t, unit in operands:
-            pointer = next(word)
-            rank = ir.RankedTensorType(t).rank
-            raw.append((pointer, [Index(1) if axis == unit else Index(next(word)) for axis in range(rank)]))
-        for name in dims:
-            self.evaluator.dims[name] = Index(next(word))
-        for v in scalars:
-            self.evaluator.scalars[v] = next(word)
-        for number, ((t, _), (pointer, strides)) in enumerate(zip(operands, raw, strict=True)):
-            value = tensors[number] if number < len(tensors) else self.results[number - len(tensors)]
-            sizes = [self.evaluator.emit(e) for e in self.shapes.dims(value)]
-            memory = Memory(pointer, ir.RankedTensorType(t).element_type, tuple(sizes), tuple(strides), self.index)
-            if number < len(tensors):
-                self.evaluator.memories[value] = memory
-            else:
-                self.outputs.append(memory)
 
     def offset_pointer(self, base: ir.Value, offset: Index, bytes_each: int) -> ir.Value:
         """base + offset * bytes_each, for carving the workspace."""

@@ -7,6 +7,7 @@ values. Sums and products keep ramps, so that a load can tell a contiguous run f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import gcd
 from typing import Any
 
 from passes.mlir import arith, ir, vector
@@ -14,9 +15,12 @@ from runtime.shape import Atom, Expr
 
 
 class Index:
-    """Immutable. `type` is the integer type of coordinates (i64 on the host, i32 on a GPU), known once a value is."""
+    """Immutable. `type` is the integer type of coordinates (i64 on the host, i32 on a GPU), known once a value is.
 
-    __slots__ = ("_value", "const", "lanes", "step", "type")
+    `multiple`: a number that divides the value (of lane 0, for a ramp) for certain; 0 when the value is 0.
+    """
+
+    __slots__ = ("_value", "const", "lanes", "multiple", "step", "type")
 
     def __init__(self, value: Index | int | ir.Value, step: Index | None = None, lanes: int = 1) -> None:
         self.const: int | None = None
@@ -24,12 +28,14 @@ class Index:
         self.type: ir.Type | None = None
         self.step = step
         self.lanes = lanes
+        self.multiple = 1
         if isinstance(value, Index):
-            self.const, self._value, self.type = value.const, value._value, value.type
+            self.const, self._value, self.type, self.multiple = value.const, value._value, value.type, value.multiple
             if step is None:
                 self.step, self.lanes = value.step, value.lanes
         elif isinstance(value, int):
             self.const = value
+            self.multiple = abs(value)
         else:
             self._value = value
             t = value.type
@@ -42,6 +48,12 @@ class Index:
         """base, base + step, ...: one value per lane."""
         return Index(Index(base), Index(step), lanes) if lanes > 1 else Index(base)
 
+    def known_multiple(self, n: int) -> Index:
+        """The same value, known to be a multiple of n (besides what is known already)."""
+        found = Index(self)
+        found.multiple = n * self.multiple // gcd(n, self.multiple) if self.multiple else 0
+        return found
+
     @property
     def is_vector(self) -> bool:
         return self.lanes > 1
@@ -52,8 +64,12 @@ class Index:
         if self.step is None:
             return self
         scalar = Index(0)
-        scalar.const, scalar._value, scalar.type = self.const, self._value, self.type
+        scalar.const, scalar._value, scalar.type, scalar.multiple = self.const, self._value, self.type, self.multiple
         return scalar
+
+    def lane(self, number: int) -> Index:
+        """One lane of a ramp; a scalar itself."""
+        return self if self.step is None else self.base + self.step * number
 
     def value(self, type_: ir.Type) -> ir.Value:
         """The scalar SSA value, or the vector of all lanes."""
@@ -84,6 +100,12 @@ class Index:
             return Index(fold(self.const, o.const))
         return self._pair(o, build)
 
+    def _divided_by(self, n: int) -> Index:
+        """Itself, freshly made, now known to be a multiple of n."""
+        if self.const is None:
+            self.multiple = n
+        return self
+
     def __add__(self, other: Index | int) -> Index:
         o = Index(other)
         if o.const == 0 and o.step is None:
@@ -95,7 +117,7 @@ class Index:
             return Index.ramp(self.base + o.base, self.lanes, step)
         if o.step is not None and not self.is_vector:
             return o + self
-        return self._fold(o, lambda a, b: a + b, arith.addi)
+        return self._fold(o, lambda a, b: a + b, arith.addi)._divided_by(gcd(self.multiple, o.multiple))
 
     __radd__ = __add__
 
@@ -107,7 +129,7 @@ class Index:
             return Index.ramp(self.base - o, self.lanes, self.step)
         if o.step is not None or self.step is not None:
             return self + o * -1
-        return self._fold(o, lambda a, b: a - b, arith.subi)
+        return self._fold(o, lambda a, b: a - b, arith.subi)._divided_by(gcd(self.multiple, o.multiple))
 
     def __rsub__(self, other: int) -> Index:
         return Index(other) - self
@@ -121,7 +143,7 @@ class Index:
                 return Index(0)
             if a.step is not None and not b.is_vector:
                 return Index.ramp(a.base * b, a.lanes, a.step * b)
-        return self._fold(o, lambda a, b: a * b, arith.muli)
+        return self._fold(o, lambda a, b: a * b, arith.muli)._divided_by(self.multiple * o.multiple)
 
     __rmul__ = __mul__
 
@@ -131,7 +153,10 @@ class Index:
 
     def __mod__(self, other: Index | int) -> Index:
         """Both sides must be non-negative."""
-        return Index(0) if Index(other).const == 1 else self._fold(other, lambda a, b: a % b, arith.remui)
+        o = Index(other)
+        if o.const == 1:
+            return Index(0)
+        return self._fold(o, lambda a, b: a % b, arith.remui)._divided_by(gcd(self.multiple, o.multiple))
 
     def floordiv(self, other: Index) -> Index:
         """Rounds towards minus infinity; the divisor must be positive."""
@@ -139,17 +164,17 @@ class Index:
             return self
         if self.const is not None and self.step is None and other.const is not None:
             return Index(self.const // other.const)
-        adjusted = self - select(self.lt(0), other - 1, Index(0), self.lanes)
+        adjusted = self - select(self.lt(0), other - 1, Index(0), self.lanes, self.type or other.type)
         return adjusted._pair(other, arith.divsi)
 
     def ceildiv(self, n: Index | int) -> Index:
         return (self + (Index(n) - 1)) // n
 
     def min(self, other: Index | int) -> Index:
-        return self._fold(other, min, arith.minsi)
+        return self._fold(other, min, arith.minsi)._divided_by(gcd(self.multiple, Index(other).multiple))
 
     def max(self, other: Index | int) -> Index:
-        return self._fold(other, max, arith.maxsi)
+        return self._fold(other, max, arith.maxsi)._divided_by(gcd(self.multiple, Index(other).multiple))
 
     def compare(self, predicate: arith.CmpIPredicate, other: Index | int) -> ir.Value | bool:
         o = Index(other)
@@ -172,14 +197,14 @@ class Index:
         return self.compare(arith.CmpIPredicate.eq, other)
 
 
-def select(condition: ir.Value | bool, a: Index, b: Index, lanes: int = 1) -> Index:
-    """a where the condition holds, else b."""
+def select(condition: ir.Value | bool, a: Index, b: Index, lanes: int = 1, type_: ir.Type | None = None) -> Index:
+    """a where the condition holds, else b. `type_`: of coordinates, where both may be constants."""
     if isinstance(condition, bool):
         return a if condition else b
-    type_ = a.type or b.type or ir.IntegerType.get_signless(64)
+    t = a.type or b.type or type_ or ir.IntegerType.get_signless(64)
     lanes = max(a.lanes, b.lanes, Index(condition).lanes, lanes)
-    x, y = (splat_to(v.value(type_), lanes) for v in (a, b))
-    return Index(arith.select(splat_to(condition, lanes), x, y))
+    x, y = (splat_to(v.value(t), lanes) for v in (a, b))
+    return Index(arith.select(splat_to(condition, lanes), x, y))._divided_by(gcd(a.multiple, b.multiple))
 
 
 def splat_to(value: ir.Value, lanes: int) -> ir.Value:

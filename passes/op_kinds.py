@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from passes.contraction import roles_of
 from passes.mlir import ir, linalg, maps_of, operations, owner
 from passes.strides import VIEW_OPS, Views
 from passes.structured import iterator_kinds
@@ -55,7 +56,9 @@ def is_contraction(op: ir.Operation) -> bool:
     if linalg.isa_contraction_op(op):
         found = linalg.infer_contraction_dimensions(op)
         return bool(list(found.m)) or bool(list(found.n))
-    return linalg.isa_convolution_op(op) and multiplies_and_adds(op)
+    if linalg.isa_convolution_op(op):
+        return multiplies_and_adds(op)
+    return len(op.operands) == 3 and multiplies_and_adds(op) and bool({"m", "n"} & set(roles_of(op)))
 
 
 def multiplies_and_adds(op: ir.Operation) -> bool:

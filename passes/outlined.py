@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from passes.canonical_spec import KEY, KIND
-from passes.mlir import functions, ir, linalg, maps_of, operations, owner
+from passes.contraction import roles_of
+from passes.mlir import functions, ir, operations, owner
 from passes.op_kinds import arithmetic, body_names, is_contraction, is_row_reduction
-from passes.region_function import CONSTANT, UNIT
+from passes.region_function import CONSTANT, PANEL, UNIT
 from passes.regions import loop_extents
 from passes.structured import iterator_kinds
 from passes.symbolic import DIMS, SymbolicShapes, argument_attributes, integer, read_dims
@@ -78,39 +79,17 @@ def loops_of(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes) -> tuple[Loop
         return tuple(Loop("p", e) for e in shapes.dims(root.results[0]))
     extents = loop_extents(root, shapes)
     if kind is Kind.CONTRACTION:
-        roles = contraction_roles(root)
+        roles = roles_of(root)
     else:
         names = {"parallel": "row", "reduction": "col"} if kind is Kind.ROWS else {"parallel": "p", "reduction": "r"}
         roles = [names[k] for k in iterator_kinds(root)]
     return tuple(Loop(role, extent) for role, extent in zip(roles, extents, strict=True))
 
 
-def contraction_roles(op: ir.Operation) -> list[str]:
-    """ "b", "m", "n" or "k" of each loop of a contraction or convolution.
-
-    Of a convolution, output images are m, output channels n, window and input channels k, groups (depth) b.
-    """
-    roles = ["m"] * maps_of(op)[0].n_dims
-    if linalg.isa_contraction_op(op):
-        found = linalg.infer_contraction_dimensions(op)
-        parts = {"b": found.batch, "m": found.m, "n": found.n, "k": found.k}
-    else:
-        convolution = linalg.infer_convolution_dimensions(op)
-        parts = {
-            "b": convolution.depth,
-            "m": [*convolution.batch, *convolution.output_image],
-            "n": convolution.output_channel,
-            "k": [*convolution.filter_loop, *convolution.input_channel],
-        }
-    for role, loops in parts.items():
-        for loop in loops:
-            roles[loop] = role
-    return roles
-
-
 def _operand(type_: ir.Type, named: dict[str, ir.Attribute]) -> Operand:
     unit = integer(named[UNIT]) if UNIT in named else None
-    return Operand(DType(str(ir.RankedTensorType(type_).element_type)), read_dims(named[DIMS]), unit, CONSTANT in named)
+    return Operand(DType(str(ir.RankedTensorType(type_).element_type)), read_dims(named[DIMS]), unit, CONSTANT in named,
+                   integer(named[PANEL]) if PANEL in named else 0)
 
 
 def _flops(body: Sequence[ir.Operation], shapes: SymbolicShapes) -> Expr:

@@ -18,7 +18,7 @@ from passes.symbolic import DIMS, integer, write_dims
 from runtime.errors import PassError
 from runtime.shape import Expr
 
-UNIT, CONSTANT = "tw.unit", "tw.constant"
+UNIT, CONSTANT, PANEL = "tw.unit", "tw.constant", "tw.panel"
 _SCALAR = (ir.IndexType, ir.IntegerType)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from passes.assert_to_facts import AssertToFacts
-from passes.base import Mlir, Pass, parse_specs
+from passes.base import Mlir, Pass
 from passes.copy_results import CopyResults
 from passes.decompose import Decompose
 from passes.drop_dead_results import DropDeadResults
@@ -16,8 +16,11 @@ from passes.fold_transpose import FoldTranspose
 from passes.fold_unit_dims import FoldUnitDims
 from passes.fuse import Fuse
 from passes.generalize import Generalize
+from passes.kernelize import Kernelize
 from passes.normalize import Normalize
+from passes.option_text import parse_specs
 from passes.outline import Outline
+from passes.pack_constants import PackConstants
 from passes.promote_bf16 import PromoteBf16
 from passes.resolve_reshape import ResolveReshape
 from passes.simplify_shapes import SimplifyShapes
@@ -47,8 +50,10 @@ PASSES: tuple[type[Pass], ...] = (
     CopyResults,
     Fuse,
     Outline,
+    PackConstants,
     ExpandMath,
     PromoteBf16,
+    Kernelize,
 )
 
 

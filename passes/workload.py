@@ -27,12 +27,16 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor operand: element type, extents over local dims, the axis of unit stride, whether it is bound at compile time."""
+    """A tensor operand: element type, extents over local dims, the axis of unit stride, whether it is bound at compile time.
+
+    panel: columns of a panel when the tensor is laid out in panels (passes/pack_constants.py), else 0.
+    """
 
     dtype: DType
     dims: tuple[Expr, ...]
     unit_axis: int | None
     constant: bool = False
+    panel: int = 0
 
     def stride_axes(self) -> list[int]:
         """Axes whose stride is passed at run time."""

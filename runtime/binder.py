@@ -37,7 +37,7 @@ class Bound(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Site:
+class Site:
     """Where a dim is read: an axis of a tensor that holds factor * dim + offset, or a scalar input (`tensor` -1)."""
 
     place: str
@@ -56,6 +56,9 @@ class _Site:
 class Binder:
     """Binds the arguments of one program's calls. Holds no state of a call.
 
+    Attributes:
+        names: the dims. sources: where each is read; repeats: (dim number, place) of all other places it stands at.
+        tensors: (position, dtype, rank, argument) of the tensor inputs; scalars: of the scalars that are not dims.
     Raises:
         OptionError: a dim of the program can be read from no input.
     """
@@ -67,10 +70,10 @@ class Binder:
         self.tensors = [(i, a.dtype.numpy, len(a.dims), a) for i, a in enumerate(program.inputs) if a.dims is not None]
         self._shapes = [argument.spec().dims for _, _, _, argument in self.tensors]
         sites = self._all_sites(program)
-        self._sources = [sites[name][0] for name in self.names]
-        self._repeats = [(i, site) for i, name in enumerate(self.names) for site in sites[name][1:]]
+        self.sources = [sites[name][0] for name in self.names]
+        self.repeats = [(i, site) for i, name in enumerate(self.names) for site in sites[name][1:]]
         self._dim_scalars = [site.argument for name in self.names for site in sites[name] if site.tensor < 0]
-        self._scalars = [(i, a) for i, a in enumerate(program.inputs) if a.dims is None and i not in self._dim_scalars]
+        self.scalars = [(i, a) for i, a in enumerate(program.inputs) if a.dims is None and i not in self._dim_scalars]
         outputs = [a.spec().dims for a in program.outputs]
         self._extents = compile_shapes([*self._shapes, *outputs], self.names)
 
@@ -106,8 +109,8 @@ class Binder:
             arrays.append(array)
         shapes = tuple([a.shape for a in arrays])
         given = {i: _integer(args[i], self._inputs[i]) for i in self._dim_scalars}
-        dims = [site.value(shapes, given) for site in self._sources]
-        scalars = [encode(args[i], argument) for i, argument in self._scalars]
+        dims = [site.value(shapes, given) for site in self.sources]
+        scalars = [encode(args[i], argument) for i, argument in self.scalars]
         return Bound(arrays, is_shared, dims, scalars, self._checked(dims, shapes, given), wrap)
 
     def _checked(self, dims: list[int], shapes: Shapes, given: Mapping[int, int]) -> Shapes:
@@ -139,11 +142,11 @@ class Binder:
 
     def _check_repeats(self, dims: list[int], shapes: Shapes, given: Mapping[int, int]) -> None:
         """A dim that is read at several places has one value."""
-        for index, site in self._repeats:
+        for index, site in self.repeats:
             value = site.value(shapes, given)
             if value != dims[index]:
                 raise ShapeError(
-                    f"{self.names[index]} = {dims[index]} from {self._sources[index].place} but {value} from "
+                    f"{self.names[index]} = {dims[index]} from {self.sources[index].place} but {value} from "
                     f"{site.place}; these extents must be equal"
                 )
 
@@ -160,21 +163,21 @@ class Binder:
     def _point(self, dims: Sequence[int]) -> str:
         return ", ".join(f"{n} = {v}" for n, v in zip(self.names, dims, strict=True)) or "the only shape"
 
-    def _all_sites(self, program: Program) -> dict[str, list[_Site]]:
+    def _all_sites(self, program: Program) -> dict[str, list[Site]]:
         """Per dim: the places it is read from, those that give it directly first."""
-        sites: dict[str, list[_Site]] = {d.name: [] for d in program.dims}
-        scaled: list[tuple[str, _Site]] = []
+        sites: dict[str, list[Site]] = {d.name: [] for d in program.dims}
+        scaled: list[tuple[str, Site]] = []
         for tensor, ((position, _, _, argument), exprs) in enumerate(zip(self.tensors, self._shapes, strict=True)):
             for axis, expr in enumerate(exprs):
                 place = f"{argument.name}.{axis}"
                 if expr.symbol in sites:
-                    sites[expr.symbol].append(_Site(place, position, tensor, axis))
+                    sites[expr.symbol].append(Site(place, position, tensor, axis))
                 elif (linear := _linear(expr)) is not None and linear[0] in sites:
-                    scaled.append((linear[0], _Site(place, position, tensor, axis, *linear[1:])))
+                    scaled.append((linear[0], Site(place, position, tensor, axis, *linear[1:])))
         for dim in program.dims:
             for position, argument in enumerate(program.inputs):
                 if argument.dims is None and argument.name in dim.at:
-                    sites[dim.name].append(_Site(argument.name, position))
+                    sites[dim.name].append(Site(argument.name, position))
         for name, site in scaled:
             if not sites[name]:
                 sites[name].append(site)

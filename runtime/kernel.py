@@ -4,12 +4,17 @@ Native convention on the host:  `void kernel(const uint64_t *slots, int64_t begi
 `slots` holds one 8-byte word per Param, in the order of `params`: pointers of the operands (inputs, then outputs; already
 offset to the first element), strides in elements of the axes that have no static stride, local dims, scalars (bit pattern,
 zero-extended). Work units [begin, end) of `grid[0]` are done; units are independent and give the same bits in any order.
-`workspace` points to `workspace` bytes that belong to this thread, 64-byte aligned. On a GPU each slot is one parameter.
+`workspace` points to `workspace` bytes that belong to this thread, 64-byte aligned.
+
+On a GPU each slot is one parameter of the entry; a slot of kind "workspace" points to `workspace` bytes of the whole launch,
+256-byte aligned. `grid` counts blocks; a grid with a zero is not launched. The launches of `then` follow in order, with the same
+slots. Grids and guards are over local dims; guards also over the layout of operands (`layout` names the symbols): buffers
+begin 256-byte aligned, and an operand's view of its buffer has an offset and strides, in elements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -20,17 +25,30 @@ from runtime.shape import Expr
 class Param(msgspec.Struct, frozen=True):
     """One launch slot. `index` counts operands (inputs, then outputs) or scalars; `name` is a local dim."""
 
-    kind: Literal["pointer", "stride", "dim", "scalar"]
+    kind: Literal["pointer", "stride", "dim", "scalar", "workspace"]
     index: int = 0
     axis: int = 0
     name: str = ""
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """One launch of an entry of a GPU image: blocks per axis as texts of Expr, threads and dynamic shared bytes per block."""
+
+    symbol: str
+    grid: tuple[str, str, str]
+    threads: int
+    shared_bytes: int = 0
+
+    def blocks(self, dims: Mapping[str, int]) -> tuple[int, int, int]:
+        x, y, z = (Expr.parse(g).evaluate(dims) for g in self.grid)
+        return x, y, z
 
 
 class MicroKernel(msgspec.Struct, frozen=True):
     """A parametric kernel: tile sizes fixed, shapes free. Expressions are texts of Expr over the workload's local dims.
 
     grid: work units per axis (the host uses the first only). guards: expressions that must be 0 for the kernel to be legal.
-    workspace: bytes per host thread. threads, shared_bytes: per block, GPU only. object: sha256 of the code.
+    workspace: bytes per host thread, or per launch on a GPU. threads, shared_bytes, then: GPU only. object: sha256 of the code.
     """
 
     symbol: str
@@ -44,10 +62,31 @@ class MicroKernel(msgspec.Struct, frozen=True):
     threads: int = 1
     shared_bytes: int = 0
     guards: tuple[str, ...] = ()
+    then: tuple[Launch, ...] = ()
+
+    def launches(self) -> tuple[Launch, ...]:
+        """Everything that a GPU runs for this kernel, in order."""
+        return (Launch(self.symbol, self.grid, self.threads, self.shared_bytes), *self.then)
 
     def units(self, dims: Mapping[str, int]) -> tuple[int, int, int]:
         x, y, z = (Expr.parse(g).evaluate(dims) for g in self.grid)
         return x, y, z
 
     def legal(self, dims: Mapping[str, int]) -> bool:
+        """Do all guards hold? `dims`: local dims, and the layout of the operands where a guard names it."""
         return all(Expr.parse(g).evaluate(dims) == 0 for g in self.guards)
+
+
+def stride_symbol(operand: int, axis: int) -> str:
+    """How guards name a stride."""
+    return f"operand{operand}.stride{axis}"
+
+
+def offset_symbol(operand: int) -> str:
+    """How guards name the offset of an operand in its buffer."""
+    return f"operand{operand}.offset"
+
+
+def layout(operand: int, strides: Sequence[int], offset: int = 0) -> dict[str, int]:
+    """Values of an operand's layout symbols; strides of all axes and the offset in elements."""
+    return {offset_symbol(operand): offset, **{stride_symbol(operand, axis): s for axis, s in enumerate(strides)}}

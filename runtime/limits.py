@@ -19,3 +19,22 @@ class HostLimits:
     def lanes(self, element_bytes: int) -> int:
         """Elements per vector register."""
         return self.vector_bytes // element_bytes
+
+
+@dataclass(frozen=True)
+class GpuLimits:
+    """A GPU architecture: shared bytes and threads of a block, registers of a multiprocessor and of a thread, multiprocessors."""
+
+    arch: str
+    shared_bytes: int
+    threads: int = 1024
+    registers: int = 65536
+    thread_registers: int = 255
+    multiprocessors: int = 108
+
+    @staticmethod
+    def of(arch: str) -> GpuLimits:
+        """What NVIDIA's programming guide (table of technical specifications) says of a compute capability."""
+        number = int("".join(c for c in arch if c.isdigit()) or 0)
+        shared = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}.get(number, 99)
+        return GpuLimits(arch, shared * 1024, multiprocessors=132 if number >= 90 else 108)

@@ -74,7 +74,8 @@ class Program(msgspec.Struct, frozen=True):
 
     donated: (input index, output index) pairs whose buffers may be shared. arena: text of an Expr over the model dims and
     the reserved symbol "threads". host_object, runtime_object: digests of the host program and of launch, thread pool and arena
-    pool. `source`: the ingested MLIR, kept for --check and for recompiling. `code`: sha256 -> object
+    pool. binder_object: digest of the code that takes calls without Python, "" where there is none (runtime/native_call.py).
+    `source`: the ingested MLIR, kept for --check and for recompiling. `code`: sha256 -> object
     code; `llvm_ir`: sha256 -> LLVM IR before O3, for re-codegen on another machine.
     """
 
@@ -94,6 +95,7 @@ class Program(msgspec.Struct, frozen=True):
     dispatch_source: str
     donated: tuple[tuple[int, int], ...] = ()
     out_of_range: str = "error"
+    binder_object: str = ""
     schema: int = SCHEMA
 
     def ranges(self) -> ShapeRange:

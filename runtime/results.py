@@ -24,7 +24,7 @@ class Results:
 
     def __init__(self, program: Program) -> None:
         self._outputs = program.outputs
-        self._dtypes = [a.dtype.numpy for a in program.outputs]
+        self.dtypes = [a.dtype.numpy for a in program.outputs]
         self._tensor_names = [a.name for a in program.inputs if a.dims is not None]
         tensor_of = {i: t for t, i in enumerate(i for i, a in enumerate(program.inputs) if a.dims is not None)}
         self._positions = list(tensor_of)
@@ -52,7 +52,7 @@ class Results:
     def _allocate(self, bound: Bound, args: Sequence[Any]) -> tuple[list[Array], list[Any]]:
         arrays: list[Array] = []
         returned: list[Any] = []
-        for index, (shape, dtype) in enumerate(zip(bound.outputs, self._dtypes, strict=True)):
+        for index, (shape, dtype) in enumerate(zip(bound.outputs, self.dtypes, strict=True)):
             donor = self._donors.get(index)
             if donor is not None and self._may_donate(bound, donor, shape, dtype):
                 arrays.append(bound.arrays[donor])
@@ -76,7 +76,7 @@ class Results:
         )
 
     def _checked(self, index: int, value: Any, shape: tuple[int, ...]) -> Array:
-        argument, dtype, name = self._outputs[index], self._dtypes[index], self._name(index)
+        argument, dtype, name = self._outputs[index], self.dtypes[index], self._name(index)
         array = value if type(value) is np.ndarray else view(value, name)[0]
         if array.dtype != dtype:
             raise DTypeError(

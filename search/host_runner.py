@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from passes.workload import Operand, Workload
 from runtime.benchmark import Timing, time_call
 from runtime.cpu import HostDevice
-from runtime.device import LAUNCH
+from runtime.device import LAUNCH, LoadedCode
 from runtime.kernel import MicroKernel
 from runtime.shape import Expr
 from search.protocols import Measurement
@@ -20,25 +21,43 @@ _LAUNCH = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] + [ctypes.c_int64] * 4 + [c
 
 
 class HostRunner:
-    """A Runner in this process. Operands are dense and warm in cache: the state that a layer finds its inputs in."""
+    """A Runner in this process. Operands are dense and warm in cache: the state that a layer finds its inputs in.
 
-    def __init__(self, device: HostDevice, threads: int = 1, timing: Timing = Timing(), seed: int = 0) -> None:
-        self.device, self.threads, self.timing, self.seed = device, threads, timing, seed
+    Operands of the shapes used last are kept, up to `keep` bytes.
+    """
 
-    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int]) -> Measurement:
+    def __init__(self, device: HostDevice, timing: Timing = Timing(), seed: int = 0, keep: int = 256 << 20) -> None:
+        self.device, self.timing, self.seed, self.keep = device, timing, seed, keep
+        self._operands: dict[tuple[str, tuple[tuple[str, int], ...]], list[np.ndarray]] = {}
+        self._loaded: dict[bytes, LoadedCode] = {}
+
+    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1) -> Measurement:
         """Times of one launch; a kernel whose guards do not hold at `dims` is an error text."""
         if not kernel.legal(dims):
             return Measurement(error=f"{kernel.config} is not legal at {dict(dims)}")
-        loaded = self.device.load([code])
-        table = self.device.table([loaded.address(kernel.symbol)])
-        arrays = operands(workload, dims, np.random.default_rng(self.seed))
-        slots = (ctypes.c_uint64 * len(kernel.params))(*launch_slots(kernel, arrays, dims))
+        digest = hashlib.sha256(code).digest()
+        if digest not in self._loaded:
+            self._loaded[digest] = self.device.load([code])
+        table = self.device.table([self._loaded[digest].address(kernel.symbol)])
+        arrays = self._arrays(workload, dims)
+        slots = (ctypes.c_uint64 * max(1, len(kernel.params)))(*launch_slots(kernel, arrays, dims))
         size = -(-Expr.parse(kernel.workspace).evaluate(dims) // 64) * 64
-        room = np.zeros(size * self.threads + 64, np.uint8)
+        room = np.zeros(size * threads + 64, np.uint8)
         start = (room.ctypes.data + 63) // 64 * 64
         launch = _LAUNCH(table[LAUNCH])
-        arguments = (ctypes.addressof(table), 0, *kernel.units(dims), ctypes.addressof(slots), len(slots), self.threads, start, size)
+        arguments = (ctypes.addressof(table), 0, *kernel.units(dims), ctypes.addressof(slots), len(kernel.params), threads, start, size)
         return Measurement(tuple(sorted(time_call(lambda: launch(*arguments), self.timing))))
+
+    def _arrays(self, workload: Workload, dims: Mapping[str, int]) -> list[np.ndarray]:
+        key = (workload.key, tuple(dims.items()))
+        found = self._operands.pop(key, None)
+        if found is None:
+            found = operands(workload, dims, np.random.default_rng(self.seed))
+            size = sum(a.nbytes for a in found)
+            while self._operands and size + sum(a.nbytes for kept in self._operands.values() for a in kept) > self.keep:
+                del self._operands[next(iter(self._operands))]
+        self._operands[key] = found
+        return found
 
 
 def operands(workload: Workload, dims: Mapping[str, int], rng: np.random.Generator) -> list[np.ndarray]:
@@ -52,7 +71,7 @@ def _array(operand: Operand, dims: Mapping[str, int], rng: np.random.Generator) 
     if operand.unit_axis is not None:
         order.remove(operand.unit_axis)
         order.append(operand.unit_axis)
-    values = rng.standard_normal([shape[a] for a in order]) if operand.dtype.is_float \
+    values = rng.random([shape[a] for a in order], np.float32) - np.float32(0.5) if operand.dtype.is_float \
         else rng.integers(0, 2, [shape[a] for a in order])
     array = np.ascontiguousarray(values.astype(operand.dtype.numpy))
     return array.transpose([order.index(a) for a in range(len(shape))])

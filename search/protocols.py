@@ -27,10 +27,14 @@ class BuildResult:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Times of one kernel at one shape, in seconds a launch, best first; `error` says why there are none."""
+    """Times of one kernel at one shape, in seconds a launch, best first; `error` says why there are none.
+
+    cache: the state of the operands before each launch, "warm": as the launch before left them.
+    """
 
     seconds: tuple[float, ...] = ()
     error: str = ""
+    cache: str = "warm"
 
 
 class Builder(Protocol):
@@ -40,6 +44,7 @@ class Builder(Protocol):
 
 
 class Runner(Protocol):
-    """Runs built kernels at local dims and times them."""
+    """Runs built kernels at local dims on some threads and times them."""
 
-    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int]) -> Measurement: ...
+    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int],
+            threads: int = 1) -> Measurement: ...

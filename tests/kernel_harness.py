@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from compiler.build import build_kernel
 from runtime.device import LoadedCode
 from runtime.elf import load_object
 from runtime.kernel import MicroKernel
+from runtime.shape import Expr
 from runtime.target import Target, TargetKind
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8,
@@ -74,7 +76,8 @@ class Loaded:
     kernel: MicroKernel
     code: LoadedCode
 
-    def __call__(self, inputs: Sequence[np.ndarray], dims: Mapping[str, int], outputs: Sequence[np.ndarray], parts: int = 1) -> None:
+    def __call__(self, inputs: Sequence[np.ndarray], dims: Mapping[str, int], outputs: Sequence[np.ndarray],
+                 parts: int = 1) -> None:
         """Runs all units into `outputs`, in `parts` calls, the last units first."""
         operands = [*inputs, *outputs]
         words: list[int] = []
@@ -90,14 +93,12 @@ class Loaded:
         units = self.kernel.units(dims)[0]
         scratch = guarded((workspace_bytes(self.kernel, dims),), np.dtype(np.uint8))
         cuts = [units * i // parts for i in range(parts + 1)]
-        for low, high in reversed(list(zip(cuts, cuts[1:], strict=False))):
+        for low, high in reversed(list(itertools.pairwise(cuts))):
             entry(ctypes.addressof(slots), low, high, scratch.ctypes.data)
 
 
 def workspace_bytes(kernel: MicroKernel, dims: Mapping[str, int]) -> int:
     """Bytes of a thread's workspace, rounded up to its alignment."""
-    from runtime.shape import Expr
-
     return -(-Expr.parse(kernel.workspace).evaluate(dims) // 64) * 64
 
 

@@ -5,13 +5,11 @@ A result whose map is no permutation of parallel loops (a scatter) runs its loop
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from passes.emit import all_of, lane_mask, loop, when
-from passes.evaluator import evaluate, loop_extent, loop_kinds
+from passes.families.scatter import scatters, serial
 from passes.host_kernel import Grid, HostKernel
 from passes.index import Index, delinearize
-from passes.mlir import ir, maps_of, owner, position
+from passes.mlir import ir
 from passes.spaces.generic import GenericConfig
 from runtime.shape import Expr
 
@@ -23,7 +21,7 @@ def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
         groups: dict[tuple[Expr, ...], list[int]] = {}
         serial = []
         for number, value in enumerate(kernel.results):
-            if _scatters(value):
+            if scatters(value):
                 serial.append(number)
             else:
                 groups.setdefault(kernel.shapes.dims(value), []).append(number)
@@ -33,23 +31,11 @@ def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
         for number in serial:
             first = kernel.evaluator.emit(start)
             here = [begin.le(first), first.lt(end)]
-            when(all_of(here), lambda number=number: _serial(kernel, number))  # type: ignore[misc]
+            when(all_of(here), lambda number=number: serial(kernel, number))  # type: ignore[misc]
             start = start + 1
         return Grid(units=start)
 
     return kernel.build(body)
-
-
-def _scatters(value: ir.Value) -> bool:
-    op = owner(value)
-    if op is None or not op.name.startswith("linalg.") or op.name == "linalg.fill":
-        return False
-    results = list(op.results)
-    m = maps_of(op)[len(op.operands) - len(results) + results.index(value)]
-    fixed = [position(e) for e in m.results]
-    parallel = {d for d, kind in enumerate(loop_kinds(op)) if kind == "parallel"}
-    plain = all(p is not None or isinstance(e, ir.AffineConstantExpr) for p, e in zip(fixed, m.results, strict=True))
-    return not plain or not parallel <= set(fixed) or len([p for p in fixed if p is not None]) != len({*fixed} - {None})
 
 
 def _dense(kernel: HostKernel, config: GenericConfig, dims: tuple[Expr, ...], members: list[int], begin: Index, end: Index,
@@ -96,35 +82,3 @@ def _dense(kernel: HostKernel, config: GenericConfig, dims: tuple[Expr, ...], me
 
     loop(begin.max(first), end.min(last), 1, lambda u: unit(u), index=kernel.index)
     return units
-
-
-def _serial(kernel: HostKernel, number: int) -> None:
-    """Copies the initial tensor to the result, then runs all loops in order, updating the result in memory."""
-    ev = kernel.evaluator
-    value, memory = kernel.results[number], kernel.outputs[number]
-    op = owner(value)
-    assert op is not None
-    results = list(op.results)
-    inputs = len(op.operands) - len(results)
-    at = inputs + results.index(value)
-    if len(results) > 1:
-        raise ValueError(f"{op.name} at {op.location}: several results with maps that are no permutations")
-
-    def copy(coords: list[Index], axes: Sequence[Index]) -> None:
-        if axes:
-            loop(0, axes[0], 1, lambda i: copy([*coords, i], axes[1:]), index=kernel.index)
-        else:
-            with ev.kept():
-                memory.store(ev.element(op.operands[at], coords), coords)
-
-    def update(loops: list[Index]) -> None:
-        if len(loops) < maps_of(op)[0].n_dims:
-            extent = ev.emit(loop_extent(kernel.shapes, op, len(loops)))
-            loop(0, extent, 1, lambda i: update([*loops, i]), index=kernel.index)
-            return
-        coords = [evaluate(e, loops) for e in maps_of(op)[at].results]
-        with ev.kept():
-            memory.store(ev.region(op, loops, {at: memory.load(coords)}, None)[0], coords)
-
-    copy([], memory.sizes)
-    update([])

@@ -2,7 +2,8 @@
 
 A work unit is one point of the shared loops, a chunk of rows and a panel of columns, panels fastest, so that a chunk of the
 streamed operand stays in the second-level cache while panels pass. In it, blocks of mr rows (smaller ones for what is left) by
-nv vectors keep their sums in registers over the whole of k; the last panel is done one vector at a time under a mask.
+nv vectors keep their sums in registers over the whole of k; the last panel is masked, and done one vector at a time where its
+width is not known. A single row streams instead, or takes dot products along k.
 Every element is summed in an order that depends on the shape and the configuration, never on how units are split.
 
 For k beyond a few thousand, k would be cut in pieces outside the rows, each piece's panel copied in turn, and the sums of a chunk
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 from passes.contraction import OUT
 from passes.emit import Memory, byte_width, lane_mask, loop, when
 from passes.families.host_matmul_block import Block, Columns, Loops
+from passes.families.host_matmul_dot import Dot
 from passes.families.host_matmul_panel import PanelCopy
 from passes.families.host_matmul_plan import Plan
 from passes.families.host_matmul_stream import Stream
@@ -26,6 +28,8 @@ from passes.mlir import ir, owner
 from passes.placement import axis_name
 from passes.spaces.host_matmul import HostMatmulConfig, Pack
 from runtime.shape import Expr
+
+Mask = Callable[["Index | int"], "ir.Value | None"]
 
 
 def emit(kernel: HostKernel, config: HostMatmulConfig) -> Grid:
@@ -42,10 +46,12 @@ def emit(kernel: HostKernel, config: HostMatmulConfig) -> Grid:
 
 
 def _possible(config: HostMatmulConfig, plan: Plan) -> HostMatmulConfig:
-    """Without streaming where the columns must be copied, are prepacked, or meet a factor that varies along them."""
-    if not config.stream or (plan.in_place and not plan.tile and plan.column not in plan.view.loops_of(plan.narrow)):
+    """Without streaming where the columns are computed, prepacked or no unit stride, or meet a factor that varies with them."""
+    once = (plan.in_place or plan.transposed) and not plan.tile and plan.column not in plan.view.loops_of(plan.narrow)
+    if not config.stream or once:
         return config
-    return replace(config, stream=0, nv=min(config.nv, 4))
+    fitting = [nv for nv in (4, 3, 2, 1) if nv <= config.nv and plan.tile % (nv * config.lanes) == 0]
+    return replace(config, stream=0, nv=fitting[0] if fitting else config.nv)
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class _Emitter:
     @property
     def _copies(self) -> bool:
         """Are the columns copied to the workspace?"""
-        return not self.plan.tile and (self.config.pack is Pack.PANEL or not self.plan.in_place)
+        return not self.plan.tile and not self.config.stream and (self.config.pack is Pack.PANEL or not self.plan.in_place)
 
     def _panel_elements(self) -> Expr:
         """A transposing copy writes up to `lanes` rows beyond the last."""
@@ -86,7 +92,7 @@ class _Emitter:
             total = total * extent
         scratch = config.mr * config.columns if plan.heavy or config.stream else 0
         space = self._panel_elements() + scratch
-        sizes, extent, height = [ev.emit(e) for e in outer], ev.emit(columns), ev.emit(rows)
+        sizes, count, height = [ev.emit(e) for e in outer], ev.emit(columns), ev.emit(rows)
 
         def unit(u: Index) -> None:
             *shared, chunk, panel = delinearize(u, sizes)
@@ -95,7 +101,7 @@ class _Emitter:
                 loops[d] = x
             low = chunk * config.mc
             high = (low + config.mc).min(height) if config.mc else height
-            self._unit(loops, panel * config.columns, extent, low, high)
+            self._unit(loops, panel * config.columns, count, low, high)
 
         loop(begin, end, 1, unit, index=self.kernel.index)
         return Grid(units=total, workspace=space * byte_width(self._element))
@@ -113,23 +119,24 @@ class _Emitter:
         block = Block(self.kernel.evaluator, self.plan, config, panel)
 
         def whole() -> None:
-            at = tuple(Index(j * lanes) for j in range(config.nv))
-            self._rows(block, loops, Columns(tuple(first + x for x in at), None, at), low, high)
+            self._rows(block, loops, first, Index(0), config.nv, None, low, high)
 
         def part() -> None:
-            def one(j: Index) -> None:
-                at = j * lanes
-                mask = lane_mask(left - at, lanes, self.kernel.index)
-                self._rows(block, loops, Columns((first + at,), mask, (at,)), low, high)
-
-            loop(0, (left + (lanes - 1)) // lanes, 1, one, index=self.kernel.index)
+            known = self.plan.view.extents[self.plan.column].constant
+            if known is not None:
+                count = known % config.columns
+                self._rows(block, loops, first, Index(0), -(-count // lanes), Index(count), low, high)
+                return
+            loop(0, (left + (lanes - 1)) // lanes, 1,
+                 lambda j: self._rows(block, loops, first, j * lanes, 1, left - j * lanes, low, high), index=self.kernel.index)
 
         full = self._full()
         when(left.ge(config.columns) if full is None else full, whole, part)
 
     def _stream(self, loops: Loops, first: Index, left: Index, low: Index, high: Index) -> None:
-        """One row after the other, its sums in the workspace."""
-        stream = Stream(Block(self.kernel.evaluator, self.plan, self.config, None), self._memory(Expr.of(0)))
+        """One row after the other: dot products where the columns are transposed, else sums in the workspace."""
+        block = Block(self.kernel.evaluator, self.plan, self.config, None)
+        stream = Dot(block) if self.plan.transposed else Stream(block, self._memory(Expr.of(0)))
 
         def row(i: Index) -> None:
             point = self._points(loops, i, 1)[0]
@@ -144,34 +151,45 @@ class _Emitter:
             return True
         return False if columns.constant is not None and columns.constant < self.config.columns else None
 
-    def _rows(self, block: Block, loops: Loops, columns: Columns, low: Index, high: Index) -> None:
-        """Blocks of mr rows, then what is left: one block of its height, or one of each power of two in it."""
-        mr = self.config.mr
+    def _rows(self, block: Block, loops: Loops, first: Index, at: Index, vectors: int, left: Index | None, low: Index,
+              high: Index) -> None:
+        """Blocks of mr rows, then what is left: one block of its height, or one of each power of two in it.
+
+        The columns are some vectors, `at` columns into the panel; left: how many columns there are, None when all.
+        """
+        mr, lanes = self.config.mr, self.config.lanes
+        places = tuple(at + j * lanes for j in range(vectors))
+
+        def mask(j: Index | int) -> ir.Value | None:
+            return None if left is None else lane_mask(left - Index(j) * lanes, lanes, self.kernel.index)
+
+        columns = Columns(tuple(first + x for x in places), tuple(mask(j) for j in range(vectors)), places)
 
         def run(row: Index, height: int) -> None:
-            self._block(block, loops, columns, row, height)
+            self._block(block, loops, columns, mask, row, height)
 
         whole = high - (high - low) % mr
         if whole.const is None or whole.const != low.const:
             loop(low, whole, mr, lambda row: run(row, mr), index=self.kernel.index)
-        at, left = whole, high - whole
+        row, over = whole, high - whole
         if self.config.exact_tails:
             for height in range(1, mr):
-                when(left.eq(height), _bound(run, at, height))
+                when(over.eq(height), _bound(run, row, height))
             return
         for height in (h for h in (8, 4, 2, 1) if h < mr):
-            has = left.ge(height)
-            when(has, _bound(run, at, height))
-            at, left = select(has, at + height, at), select(has, left - height, left)
+            has = over.ge(height)
+            when(has, _bound(run, row, height))
+            row, over = select(has, row + height, row), select(has, over - height, over)
 
-    def _block(self, block: Block, loops: Loops, columns: Columns, row: Index, height: int) -> None:
+    def _block(self, block: Block, loops: Loops, columns: Columns, mask: Mask, row: Index, height: int) -> None:
+        """Sums of a block, then what follows them: unrolled when it is light, else in a loop over sums in the workspace."""
         points = self._points(loops, row, height)
         sums = block.accumulate(points, columns)
         if not self.plan.heavy or height * len(columns.first) < 4:
             with self.kernel.evaluator.kept():
                 for point, vectors in zip(points, sums, strict=True):
-                    for column, value in zip(columns.first, vectors, strict=True):
-                        self._store(point, column, value, columns.mask)
+                    for j, value in enumerate(vectors):
+                        self._store(point, columns.first[j], value, columns.masks[j])
             return
         scratch = self._memory(self._panel_elements())
         for i, vectors in enumerate(sums):
@@ -184,7 +202,7 @@ class _Emitter:
             def vector(j: Index) -> None:
                 at = j * self.config.lanes
                 value = scratch.load([i, Index.ramp(at, self.config.lanes)])
-                self._store(point, columns.first[0] + at, value, columns.mask)
+                self._store(point, columns.first[0] + at, value, mask(j))
 
             loop(0, len(columns.first), 1, vector, index=self.kernel.index)
 

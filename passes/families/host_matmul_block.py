@@ -19,10 +19,10 @@ _LINE = 64  # bytes of a cache line
 
 @dataclass(frozen=True)
 class Columns:
-    """Vectors of columns: the first column of each, the lane mask of the last block, and the place in the copied panel."""
+    """Vectors of columns: the first column of each, its lane mask, and its place in the copied panel."""
 
     first: tuple[Index, ...]
-    mask: ir.Value | None
+    masks: tuple[ir.Value | None, ...]
     panel: tuple[Index, ...]
 
 
@@ -92,7 +92,7 @@ class Block:
             for j, b in enumerate(wide):
                 point = list(row)
                 point[plan.column] = Index.ramp(columns.first[j], lanes)
-                a = shared if shared is not None else self.narrow(point, columns.mask)
+                a = shared if shared is not None else self.narrow(point, columns.masks[j])
                 done.append(product.multiply_add(a, b, sums[i * len(wide) + j]))
         return done
 
@@ -107,7 +107,7 @@ class Block:
         view, which, lanes = self.plan.view, self.plan.wide, self.config.lanes
         if self.panel is not None:
             return self.panel.load([linear, Index.ramp(columns.panel[j], lanes)])
-        mask = None if self.plan.tile else columns.mask
+        mask = None if self.plan.tile else columns.masks[j]
         value = self.evaluator.element(view.operand(which), self._coords(loops, columns.first[j]), mask)
         return splat_to(view.product.factor(which, value), lanes)
 

@@ -1,7 +1,7 @@
 """One row times a matrix that is read once: a few values of k at a time along long pieces of its rows.
 
-Memory sees `stream` sequential reads, which the hardware prefetches; the sums of the piece stay in the workspace, in the first-level
-cache. Faster than sums in registers where the matrix comes from beyond the second-level cache and has no second use.
+Memory sees a few sequential reads, which the hardware prefetches; the sums of the piece stay in the workspace, in the
+first-level cache. Faster than sums in registers where the matrix comes from beyond the second-level cache.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Stream:
 
         def vector(c: Index, mask: ir.Value | None) -> None:
             chains = [self._get(c), product.zero(self.block.config.lanes)]
-            columns = Columns((first + c,), mask, (c,))
+            columns = Columns((first + c,), (mask,), (c,))
             for s, (p, a) in enumerate(zip(points, shared, strict=True)):
                 self.block.prefetch(p, columns)
                 chains[s % 2] = product.multiply_add(a, self.block.wide(p, columns, 0, Index(0)), chains[s % 2])

@@ -18,6 +18,8 @@ from passes.mlir import ir, scf
 from passes.spaces.host_rows import HostRowsConfig
 from runtime.shape import Expr
 
+Walk = Callable[[int, At], list[ir.Value]]
+
 
 def emit(kernel: HostKernel, config: HostRowsConfig) -> Grid:
     """The whole kernel; ValueError when the region is no program over rows and columns."""
@@ -45,7 +47,7 @@ class RowColumns(RowEmitter):
         if not c.held:
             stored = Expr.of(c.vectors * c.lanes) if c.vectors else length.ceildiv(c.lanes) * c.lanes
             pitch = _product([*(program.frame[a] for a in program.columns[:-1]), stored])
-            row = self.ev.emit(pitch)
+            row, self.padded = self.ev.emit(pitch), self.ev.emit(stored)
             self.keep_values(workspace, pitch * c.rows, lambda at: self.slot * row + self._column(at))
         self.arrays = self._arrays()
         lo = begin * c.block
@@ -64,10 +66,10 @@ class RowColumns(RowEmitter):
         return Grid(total.ceildiv(c.block), self.workspace, guards)
 
     def _column(self, at: At) -> Index:
-        """Linear number of a column."""
+        """Linear number of a column, rows of the last column axis padded to whole vectors."""
         linear = Index(0)
         for a in self.program.columns:
-            linear = linear * self.sizes[a] + at[a]
+            linear = linear * (self.padded if a == self.inner else self.sizes[a]) + at[a]
         return linear
 
     def _arrays(self) -> dict[ir.Value, Memory]:
@@ -80,7 +82,7 @@ class RowColumns(RowEmitter):
 
     # -- rows
 
-    def _rows(self, lo: Index, hi: Index, walk: Callable[[int, At], list[ir.Value]]) -> None:
+    def _rows(self, lo: Index, hi: Index, walk: Walk) -> None:
         """All sweeps of rows [lo, hi); `walk(sweep, at)` walks the columns and gives the totals."""
         sweeps = range(len(self.program.sweeps))
         if self.config.rows == 1:
@@ -98,23 +100,27 @@ class RowColumns(RowEmitter):
             count = (hi - first).min(self.config.rows)
             known: list[ir.Value] = []
             for number in sweeps:
-                made: list[ir.Value] = []
-
-                def one(i: Index, number: int = number, made: list[ir.Value] = made) -> None:
-                    self.forget()
-                    self.slot = i
-                    at = self._at(first + i)
-                    with self.ev.kept():
-                        for value in known:
-                            self.publish(value, at, self.arrays[value].load([i]))
-                        for value, element in self.finish(number, at, walk(number, at)):
-                            self.arrays[value].store(element, [i])
-                            made.append(value)
-
-                loop(0, count, 1, one, index=self.index)
-                known += made
+                known += self._sweep_rows(number, first, count, known, walk)
 
         loop(lo, hi, self.config.rows, block, index=self.index)
+
+    def _sweep_rows(self, number: int, first: Index, count: Index, known: Sequence[ir.Value], walk: Walk) -> list[ir.Value]:
+        """One sweep of `count` rows from `first` on; row scalars go through stack arrays. Returns what is known after it."""
+        made: list[ir.Value] = []
+
+        def row(i: Index) -> None:
+            self.forget()
+            self.slot = i
+            at = self._at(first + i)
+            with self.ev.kept():
+                for value in known:
+                    self.publish(value, at, self.arrays[value].load([i]))
+                for value, element in self.finish(number, at, walk(number, at)):
+                    self.arrays[value].store(element, [i])
+                    made.append(value)
+
+        loop(0, count, 1, row, index=self.index)
+        return made
 
     def _at(self, row: Index) -> list[Index]:
         at = [Index(0)] * len(self.sizes)
@@ -124,13 +130,11 @@ class RowColumns(RowEmitter):
 
     # -- columns
 
-    def _variants(self, length: Expr, rows: Callable[[Callable[[int, At], list[ir.Value]]], None]) -> None:
+    def _variants(self, length: Expr, rows: Callable[[Walk], None]) -> None:
         """One body for each number of vectors; the last vector of a row is masked."""
         c = self.config
-        if length.constant is not None:
-            counts = [max(1, -(-length.constant // c.lanes))]
-        else:
-            counts = list(range(1, c.vectors + 1))
+        static = length.constant
+        counts = list(range(1, c.vectors + 1)) if static is None else [max(1, -(-static // c.lanes))]
 
         def variant(count: int) -> None:
             mask = lane_mask(self.extent - (count - 1) * c.lanes, c.lanes, self.index)
@@ -208,14 +212,12 @@ def _unless_empty(condition: ir.Value | bool, values: Sequence[ir.Value], then: 
     """`then()` under the condition, else `values`."""
     if isinstance(condition, bool):
         return then() if condition else list(values)
-    if not values:
-        when(condition, lambda: [then(), None][1])
-        return []
-    op = scf.IfOp(condition, [v.type for v in values], has_else=True)
+    op = scf.IfOp(condition, [v.type for v in values], has_else=bool(values))
     with ir.InsertionPoint(op.then_block):
         scf.YieldOp(then())
-    with ir.InsertionPoint(op.else_block):
-        scf.YieldOp(list(values))
+    if values:
+        with ir.InsertionPoint(op.else_block):
+            scf.YieldOp(list(values))
     return list(op.results_)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 from passes.emit import Memory, byte_width, constant, element_type, integer_type, lanes_of
 from passes.families.row_program import Place, RowProgram
@@ -22,12 +23,16 @@ Accumulators = list[ir.Value] | None
 
 @dataclass(frozen=True)
 class Kept:
-    """A full value between sweeps: the sweep that stores it, where it lies, and its coordinates there."""
+    """A full value between sweeps: the sweep that stores it, where it lies, and its coordinates there. Scratch memory holds
+    whole vectors, so no access to it is masked."""
 
     first: int
     memory: Memory
     coords: Callable[[At], list[Index]]
-    separate: bool = True  # False: the store of a result puts it there
+    scratch: bool = False
+
+    def load(self, at: At, mask: ir.Value | None) -> ir.Value:
+        return self.memory.load(self.coords(at), None if self.scratch else mask)
 
 
 class RowEmitter:
@@ -51,7 +56,7 @@ class RowEmitter:
 
     def forget(self) -> None:
         for value in self._known:
-            del self.ev.known[value]
+            self.ev.known.pop(value, None)
         self._known.clear()
 
     def _look_up(self, value: ir.Value, coords: Sequence[Index]) -> ir.Value:
@@ -74,7 +79,7 @@ class RowEmitter:
         with nullcontext() if held else self.ev.kept():
             for value, kept in self.kept.items():
                 if kept.first < number:
-                    self.publish(value, at, kept.memory.load(kept.coords(at), mask))
+                    self.publish(value, at, kept.load(at, mask))
             joins, values = [], []
             for op in sweep.reductions:
                 loops = [at[a] for a in program.loops[op]]
@@ -83,13 +88,13 @@ class RowEmitter:
             stores = []
             for n in sweep.results:
                 coords = self.coords(program.result_places[n], at)
-                stores.append((self.kernel.outputs[n], coords, self.ev.element(program.results[n], coords, mask)))
+                stores.append((self.kernel.outputs[n], coords, self.ev.element(program.results[n], coords, mask), mask))
             for value in sweep.kept:
-                if value in self.kept and self.kept[value].separate:
+                if value in self.kept and self.kept[value].scratch:
                     element = self.ev.element(value, self.coords(program.places[value], at), mask)
-                    stores.append((self.kept[value].memory, self.kept[value].coords(at), element))
-            for memory, coords, element in stores:
-                memory.store(element, coords, mask)
+                    stores.append((self.kept[value].memory, self.kept[value].coords(at), element, None))
+            for memory, coords, element, lanes in stores:
+                memory.store(element, coords, lanes)
         if accumulators is None:
             return [v if mask is None else pick(mask, v, c.neutral(self.lanes)) for c, v in zip(joins, values, strict=True)]
         return [pick(mask, c(v, a), a) for c, v, a in zip(joins, values, accumulators, strict=True)]
@@ -100,7 +105,8 @@ class RowEmitter:
 
     # -- the end of a sweep
 
-    def finish(self, number: int, at: At, totals: Sequence[ir.Value], mask: ir.Value | None = None) -> list[tuple[ir.Value, ir.Value]]:
+    def finish(self, number: int, at: At, totals: Sequence[ir.Value],
+               mask: ir.Value | None = None) -> list[tuple[ir.Value, ir.Value]]:
         """Joins totals with the initial values, computes the row scalars that follow and stores row results.
         Returns (tensor value, its element), all published at `at`."""
         program, sweep = self.program, self.program.sweeps[number]
@@ -115,9 +121,9 @@ class RowEmitter:
                 made.append((result, c.narrow(total)))
                 self.publish(result, at, made[-1][1])
         for value in sweep.scalars:
-            if value not in self.ev.known:
-                made.append((value, self.ev.element(value, self.coords(program.places[value], at), mask)))
-                self.publish(value, at, made[-1][1])
+            self.ev.known.pop(value, None)  # it is known at other rows only
+            made.append((value, self.ev.element(value, self.coords(program.places[value], at), mask)))
+            self.publish(value, at, made[-1][1])
         for n in sweep.row_results:
             coords = self.coords(program.result_places[n], at)
             self.kernel.outputs[n].store(self.ev.element(program.results[n], coords, mask), coords, mask)
@@ -126,36 +132,19 @@ class RowEmitter:
     # -- memory between sweeps
 
     def keep_values(self, workspace: ir.Value, length: Expr, coordinate: Callable[[At], Index]) -> None:
-        """Gives each kept value its place: an output of its type that is written later, else `length` elements of workspace
-        indexed by `coordinate`."""
-        taken: set[int] = set()
+        """Gives each kept value its place: the output, when it is a result, else `length` elements of workspace indexed by
+        `coordinate`. Rows of the workspace are whole aligned vectors: masked stores are slow to read back."""
         for first, sweep in enumerate(self.program.sweeps):
             for value in sweep.kept:
-                found = self._output_for(value, taken)
-                if found is not None:
-                    taken.add(found)
-                    place, memory = self.program.result_places[found], self.kernel.outputs[found]
-                    self.kept[value] = Kept(first, memory, lambda at, place=place: self.coords(place, at),  # type: ignore[misc]
-                                            self.program.results[found] != value)
+                if value in self.program.results:
+                    n = self.program.results.index(value)
+                    self.kept[value] = Kept(first, self.kernel.outputs[n], partial(self.coords, self.program.result_places[n]))
                     continue
                 t = element_type(ir.RankedTensorType(value.type).element_type)
                 pointer = self.kernel.offset_pointer(workspace, self.ev.emit(self.workspace), 1)
                 memory = Memory(pointer, t, (self.ev.emit(length),), (Index(1),), self.index)
-                self.kept[value] = Kept(first, memory, lambda at: [coordinate(at)])
+                self.kept[value] = Kept(first, memory, lambda at: [coordinate(at)], scratch=True)
                 self.workspace = self.workspace + (length * byte_width(memory.stored)).ceildiv(64) * 64
-
-    def _output_for(self, value: ir.Value, taken: set[int]) -> int | None:
-        program = self.program
-        for n, result in enumerate(program.results):
-            if result == value and n not in taken:
-                return n
-        last = program.last_use(value)
-        for n, result in enumerate(program.results):
-            same = ir.RankedTensorType(result.type).element_type == ir.RankedTensorType(value.type).element_type
-            full = not program.is_row_place(program.result_places[n])
-            if n not in taken and same and full and program.depth(result) >= last and result not in self.kept:
-                return n
-        return None
 
     def array(self, value: ir.Value, length: int) -> Memory:
         """A stack array for a row scalar; call only in the entry block."""

@@ -7,7 +7,7 @@ and computes the results of depth s; reductions of depth s and the row scalars m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from passes.clone import captured
@@ -194,22 +194,6 @@ class RowProgram:
             return 0
         own = sum(_COST.get(o.name, 16 if o.name.startswith("math.") else 1) for o in operations(op.regions[0].blocks[0])[:-1])
         return own + sum(self._cost(v, kept) for v in op.operands if isinstance(v.type, ir.RankedTensorType))
-
-    def last_use(self, value: ir.Value) -> int:
-        """Number of the last sweep that reads a kept value."""
-        return max(s for s, sweep in enumerate(self.sweeps) if value in set(self._reads(self.roots(sweep))))
-
-    def _reads(self, values: Sequence[ir.Value]) -> Iterator[ir.Value]:
-        todo, seen = list(values), set[ir.Value]()
-        while todo:
-            value = todo.pop()
-            op = owner(value)
-            if value in seen:
-                continue
-            seen.add(value)
-            yield value
-            if op is not None and op not in self.joins:
-                todo += [v for v in captured(op) if isinstance(v.type, ir.RankedTensorType)]
 
 
 def is_reduction(op: ir.Operation) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from passes.emit import constant, element_type, integer_type, lanes_of, vector_type
+from passes.emit import constant, element_type, lanes_of, vector_type
 from passes.evaluator import Evaluator
 from passes.index import Index, splat_to
 from passes.mlir import arith, ir, operations, owner, vector

@@ -28,8 +28,9 @@ class HostMatmulConfig(TileConfig):
     """mr x nv: rows and vectors of the register block; lanes: elements of a vector of the accumulator's type.
 
     prefetch: values of k that columns read in place are fetched ahead. mc: rows in one work unit, 0 for all. exact_tails: rows
-    left over are one block of their own height, which reads the columns once, instead of blocks of 8, 4, 2 and 1. stream: the
-    sums of nv vectors stay in the workspace while so many values of k at a time pass; 0 keeps them in registers.
+    left over are one block of their own height, which reads the columns once, instead of blocks of 8, 4, 2 and 1. stream: for
+    one row; the sums of nv vectors stay in the workspace while so many values of k at a time pass (dot products along k where
+    the columns are transposed); 0 keeps them in registers.
     """
 
     family: ClassVar[str] = "host_matmul"
@@ -97,6 +98,9 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
         return f"lanes-power-of-two: {config.lanes} lanes"
     if config.lanes * size > limits.vector_bytes:
         return f"lanes-fit: {config.lanes} lanes of {size} bytes are wider than a {limits.vector_bytes}-byte register"
+    tile = prepacked(workload)
+    if tile % config.columns or (tile and (config.stream or config.pack is Pack.PANEL)):
+        return f"prepacked-panels: panels of {tile} columns are read in place, in equal blocks, not of {config.columns}"
     if config.stream and (config.mr > 1 or config.mc or config.pack is Pack.PANEL):
         return "stream-one-row: streaming takes one row at a time, of columns in place"
     if config.stream and config.columns * size > limits.l1 // 4:
@@ -115,15 +119,21 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
 
 
 def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulConfig, ...], Node]:
-    """Streaming for one row, columns in place for few rows, copied panels for many.
+    """Streaming for one row, columns in place for few rows, copied panels for many. Of prepacked panels, one block shape.
 
-    In place, a row of columns that is a multiple of a page apart shares cache sets, so copying pays from 16 rows on.
+    In place, a row of columns that is a multiple of a page apart shares cache sets, so copying pays from 32 rows on.
     """
     extents = Extents.of(workload)
     lanes = max(2, limits.lanes(extents.element_bytes))
     mr, nv = register_block(extents.columns.constant, lanes, limits)
+    tile = prepacked(workload)
+    if tile:
+        nv = next(n for n in (nv, 4, 3, 2, 1) if tile % (n * lanes) == 0)
+        mr = min(mr, (limits.vector_registers - 1) // nv - 1)
+        many = HostMatmulConfig(mr, nv, lanes, prefetch=16, mc=_chunk(extents, mr, limits))
+        return _tree(extents.rows, [(127, HostMatmulConfig(mr, nv, lanes, prefetch=16, exact_tails=True))], many)
     apart = extents.columns.constant
-    few = 15 if apart is not None and apart * extents.element_bytes % 4096 == 0 else 127
+    few = 31 if apart is not None and apart * extents.element_bytes % 4096 == 0 else 127
     piece = (48 if apart is not None and apart >= 96 * lanes else 24) * lanes * extents.element_bytes
     one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // extents.element_bytes // lanes, lanes, prefetch=4, stream=4)
     in_place = HostMatmulConfig(mr, nv, lanes, prefetch=8, exact_tails=True)
@@ -131,6 +141,11 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulCon
     while why_invalid(panel, workload, limits) is not None and panel.nv > 1:
         panel = HostMatmulConfig(mr, panel.nv - 1, lanes, Pack.PANEL, mc=panel.mc)
     return _tree(extents.rows, [(1, one), (few, in_place)], panel)
+
+
+def prepacked(workload: Workload) -> int:
+    """Columns of the panels of an operand that was laid out at compile time; 0 when there is none."""
+    return max((o.panel for o in workload.inputs), default=0)
 
 
 def register_block(columns: int | None, lanes: int, limits: HostLimits) -> tuple[int, int]:

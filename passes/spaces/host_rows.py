@@ -17,6 +17,7 @@ from runtime.limits import HostLimits
 from runtime.shape import Expr
 
 MAX_VECTORS = 8  # of an unrolled row; longer rows are walked with a loop
+IN_L1 = 1024  # columns of which four rows stay in the first cache
 
 
 @dataclass(frozen=True)
@@ -80,15 +81,13 @@ def why_invalid(config: HostRowsConfig, workload: Workload, limits: HostLimits) 
         return f"unroll-used: {c.unroll} accumulators for {c.vectors} vectors"
     if c.held and (c.rows > 1 or not c.vectors):
         return "held-one-row: only one unrolled row at a time stays in registers"
-    if c.rows > 1 and not c.vectors and c.unroll > 4:
-        return f"registers: {c.rows} rows leave no use for {c.unroll} accumulators"
     if c.block % c.rows:
         return f"block-whole: {c.block} rows in a unit are no multiple of {c.rows}"
     return None
 
 
 def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostRowsConfig, ...], Node]:
-    """Short rows unrolled, four rows a sweep; long rows with a loop; vectors across rows when columns are not contiguous."""
+    """Short rows unrolled, four rows a sweep; long rows one at a time with a loop; a row per lane when columns are strided."""
     lanes = limits.lanes(_widest(workload))
     columns = [loop.extent for loop in workload.loops if loop.role == "col"]
     if _across_rows(workload):
@@ -100,7 +99,8 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostRowsConfi
     bound = MAX_VECTORS * lanes
     extent = columns[0].constant
     if extent is not None:
-        return (short if extent <= bound else long,), Leaf(0)
+        medium = HostRowsConfig(lanes=lanes, rows=4)
+        return (short if extent <= bound else medium if extent <= IN_L1 else long,), Leaf(0)
     return (short, long), switch(str(columns[0]), [(bound, Leaf(0))], Leaf(1))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from kernel_harness import NUMPY, Dim, T, at_edge, empty, filled, guarded, load,
 
 from passes.spaces.host_matmul import HostMatmulConfig, Pack, default, space, why_invalid
 from passes.workload import Kind, Loop, Operand, Workload
+from runtime.dispatch import leaves
 from runtime.errors import BuildError
 from runtime.limits import HostLimits
 from runtime.shape import Expr
@@ -103,7 +105,7 @@ def test_layouts_and_extents(layout: str, config: str) -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("dims", [(3, 40, 64), (8, 48, 7), (16, 96, 5), (1, 1, 9)])
+@pytest.mark.parametrize("dims", [(3, 40, 64), (8, 48, 7), (16, 96, 5), (1, 1, 9), (9, 63, 4)])
 def test_static_extents(dims: tuple[int, int, int], config: str) -> None:
     m, n, k = dims
     a, b, c = T("f32", (m, k)), T("f32", (k, n)), T("f32", (m, n))
@@ -111,7 +113,8 @@ def test_static_extents(dims: tuple[int, int, int], config: str) -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("maps", ["b m k,b k n,b m n", "b m k,b n k,b m n", "b m k,k n,b m n", "m k,b k n,b m n", "b k m,k n,m b n"])
+@pytest.mark.parametrize("maps", ["b m k,b k n,b m n", "b m k,b n k,b m n", "b m k,k n,b m n", "m k,b k n,b m n",
+                                  "b k m,k n,m b n"])
 def test_batches(maps: str, config: str) -> None:
     letters = [tuple(x.upper() for x in m.split()) for m in maps.split(",")]
     a, b, c = (T("f32", d) for d in letters)
@@ -132,7 +135,8 @@ def test_element_types(kind: str, config: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["k n", "n k"])
-@pytest.mark.parametrize("narrow,wide,cast", [("i8", "i32", "extsi"), ("i8", "i32", "extui"), ("f16", "f32", "extf"), ("bf16", "f32", "extf")])
+@pytest.mark.parametrize("narrow,wide,cast", [("i8", "i32", "extsi"), ("i8", "i32", "extui"), ("f16", "f32", "extf"),
+                                              ("bf16", "f32", "extf")])
 def test_widening_products(narrow: str, wide: str, cast: str, layout: str) -> None:
     a, b, c = T(narrow, ("M", 19)), T(narrow, (19, "N") if layout == "k n" else ("N", 19)), T(wide, ("M", "N"))
     f = wide[0]
@@ -223,7 +227,7 @@ def test_prepacked_operand_is_read_panel_by_panel(columns: int) -> None:
         "m", ["(d0, d1, d2) -> (d0, d2)", "(d0, d1, d2) -> (d1 floordiv 48, d2, d1 mod 48)", "(d0, d1, d2) -> (d0, d1)"], "ppr",
         {"a": a, "b": b}, ("z", c), multiply_add("f32"))
     text = workload({"a": a, "b": b}, ("M",), body, {"m": c})
-    for config in ("host_matmul{prefetch=16}", "host_matmul{mr=12 nv=1 pack=panel}"):
+    for config in ("host_matmul{prefetch=16}", "host_matmul{mr=12 nv=1 pack=panel}", "host_matmul{mr=1 nv=24 stream=4}"):
         assert load(text, config).kernel.workspace == "0"
         for m in (1, 13):
             check(text, config, {"a": a, "b": b}, [c], {"M": m},
@@ -239,7 +243,8 @@ def windows(x: np.ndarray, kh: int, kw: int, stride: int, dilation: int) -> np.n
     found = np.empty((x.shape[0], oh, ow, kh, kw, x.shape[3]), x.dtype)
     for i in range(kh):
         for j in range(kw):
-            found[:, :, :, i, j] = x[:, i * dilation :, j * dilation :][:, : (oh - 1) * stride + 1 : stride, : (ow - 1) * stride + 1 : stride]
+            corner = x[:, i * dilation :, j * dilation :]
+            found[:, :, :, i, j] = corner[:, : (oh - 1) * stride + 1 : stride, : (ow - 1) * stride + 1 : stride]
     return found
 
 
@@ -264,8 +269,8 @@ def test_convolutions(op: str, stride: int, dilation: int, config: str) -> None:
 
     def reference(x: np.ndarray, f: np.ndarray) -> np.ndarray:
         if op == "ngchw_gfchw":
-            parts = [np.einsum("nhwijc,fcij->nfhw", windows(x[:, g].transpose(0, 2, 3, 1), 3, 3, stride, dilation), f[g]) for g in (0, 1)]
-            return np.stack(parts, 1)
+            seen = [windows(x[:, g].transpose(0, 2, 3, 1), 3, 3, stride, dilation) for g in (0, 1)]
+            return np.stack([np.einsum("nhwijc,fcij->nfhw", s, f[g]) for g, s in enumerate(seen)], 1)
         seen = windows(x.transpose(0, 2, 3, 1) if op == "nchw_fchw" else x, 3, 3, stride, dilation)
         sums = {"nhwc_hwcf": "nhwijc,ijcf->nhwf", "nhwc_fhwc": "nhwijc,fijc->nhwf", "nchw_fchw": "nhwijc,fcij->nfhw",
                 "depthwise_nhwc_hwc": "nhwijc,ijc->nhwc"}
@@ -276,10 +281,10 @@ def test_convolutions(op: str, stride: int, dilation: int, config: str) -> None:
 
 
 def test_matrix_times_vector_and_vector_times_matrix() -> None:
-    for op, a, b, c, sums in (("matvec", T("f32", ("M", "K")), T("f32", ("K",)), T("f32", ("M",)), "mk,k->m"),
-                              ("vecmat", T("f32", ("K",)), T("f32", ("K", "M")), T("f32", ("M",)), "k,km->m"),
-                              ("batch_matvec", T("f32", ("B", "M", "K")), T("f32", ("B", "K")), T("f32", ("B", "M")), "bmk,bk->bm")):
-        body = filled("z", c, "0.0") + f"\n%m = linalg.{op} ins(%a, %b : {a.type()}, {b.type()}) outs(%z : {c.type()}) -> {c.type()}"
+    for op, sums in (("matvec", "mk,k->m"), ("vecmat", "k,km->m"), ("batch_matvec", "bmk,bk->bm")):
+        a, b, c = (T("f32", tuple(letters.upper())) for letters in sums.replace("->", ",").split(","))
+        types = f"ins(%a, %b : {a.type()}, {b.type()}) outs(%z : {c.type()}) -> {c.type()}"
+        body = filled("z", c, "0.0") + f"\n%m = linalg.{op} {types}"
         text = workload({"a": a, "b": b}, ("B", "M", "K"), body, {"m": c})
         for m, k in ((1, 1), (35, 37)):
             check(text, CONFIGS[0], {"a": a, "b": b}, [c], {"B": 2, "M": m, "K": k}, lambda x, y, s=sums: np.einsum(s, x, y))
@@ -342,9 +347,17 @@ def test_default_configurations_are_legal_and_in_the_tree(m: Dim, n: Dim, k: Dim
     work = described(m, n, k)
     configs, root = default(work, limits)
     assert [why_invalid(c, work, limits) for c in configs] == [None] * len(configs)
-    from runtime.dispatch import leaves
-
     assert {leaf.kernel for leaf in leaves(root)} == set(range(len(configs)))
+
+
+@pytest.mark.parametrize("limits,tile", [(AVX512, 48), (AVX512, 64), (AVX2, 16), (AVX2, 8), (HostLimits(16, 32), 8)])
+def test_default_configurations_fit_prepacked_panels(limits: HostLimits, tile: int) -> None:
+    work = described("M", 2304, 768)
+    packed = Operand(DType.F32, (Expr.of(2304 // tile), Expr.of(768), Expr.of(tile)), 2, True, tile)
+    work = dataclasses.replace(work, inputs=(work.inputs[0], packed))
+    configs, _ = default(work, limits)
+    assert [why_invalid(c, work, limits) for c in configs] == [None] * len(configs)
+    assert str(why_invalid(HostMatmulConfig(1, 5, 4), work, limits)).startswith("prepacked-panels")
 
 
 def test_space_is_legal_and_holds_the_defaults_of_many_rows() -> None:

@@ -1,0 +1,53 @@
+"""Anatomy: what is known of a tile configuration before it is built; the search's view of a family. MLIR-free.
+
+Each family has passes/spaces/<family>_anatomy.py with `extents(workload)`, the named sizes it sees, and
+`anatomy(config, workload, limits)`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from passes.tile_config import TileConfig
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes that stay in a cache while they are used again: `bytes` for each element of the extent `along`."""
+
+    bytes: int
+    along: str
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """Keys of `tiles`, `units`, `most` name extents.
+
+    coordinates: place in the lattice, one number a choice. tiles: elements of a tile; what an extent lacks to whole tiles
+    is padding. units: elements of a work unit, 0 for the whole extent. most: largest extent that the kernel serves.
+    features: named numbers for the cost model.
+    """
+
+    coordinates: Mapping[str, float]
+    tiles: Mapping[str, int] = field(default_factory=dict)
+    units: Mapping[str, int] = field(default_factory=dict)
+    most: Mapping[str, int] = field(default_factory=dict)
+    footprints: Mapping[str, Footprint] = field(default_factory=dict)
+    features: Mapping[str, float] = field(default_factory=dict)
+
+
+def fields_of(config: TileConfig) -> dict[str, float]:
+    """The fields of a configuration as numbers; members of an enum and texts by their place or code."""
+    return {f.name: _number(getattr(config, f.name)) for f in dataclasses.fields(config)}
+
+
+def _number(value: object) -> float:
+    if isinstance(value, Enum):
+        return float(list(type(value)).index(value))
+    if isinstance(value, str):
+        return float(int.from_bytes(value.encode()[:4], "big"))
+    assert isinstance(value, bool | int | float)
+    return float(value)

@@ -1,0 +1,30 @@
+"""What configurations of GPU families have in common. MLIR-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from passes.tile_config import TileConfig
+
+WARP = 32
+INDEX_BITS = (32, 64)
+
+
+@dataclass(frozen=True)
+class GpuConfig(TileConfig):
+    """index: bits of coordinates; 32 need fewer registers and a guard, that every operand has less than 2^31 elements."""
+
+    index: int = field(default=32, kw_only=True)
+
+
+def is_power_of_two(n: int) -> bool:
+    return n > 0 and n & (n - 1) == 0
+
+
+def why_invalid_block(threads: int, index: int, most: int) -> str | None:
+    """Rules that every family shares."""
+    if threads % WARP or not 0 < threads <= most:
+        return f"threads-whole-warps: {threads} threads are no multiple of {WARP} up to {most}"
+    if index not in INDEX_BITS:
+        return f"index-bits: {index} is neither 32 nor 64"
+    return None

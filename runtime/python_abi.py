@@ -1,0 +1,175 @@
+"""What native code must know of CPython and NumPy to take a call without Python: addresses and object layouts.
+
+Nothing of Python or NumPy is linked: emitted code finds all it uses in a table of 8-byte words, filled when a function is
+loaded. `is_supported` checks the layouts on live objects; where one is not as expected (another implementation, a
+free-threaded or debug build, a NumPy of another ABI) calls go through Python.
+
+References: https://docs.python.org/3/c-api/call.html, https://numpy.org/doc/stable/reference/c-api/types-and-structures.html
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+# Byte offsets: of the type in any object, of a tuple's length, of the fields of an ndarray.
+TYPE, LENGTH = 8, 16
+DATA, RANK, EXTENTS, DTYPE, FLAGS = 16, 24, 32, 56, 64
+CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400  # NPY_ARRAY_* bits of the flags
+
+# The words of the table that every program has, in order.
+WORDS = (
+    "save_thread", "restore_thread", "vectorcall", "incref", "decref", "tuple_new", "tuple_set_item", "long_value",
+    "float_value", "empty", "getenv", "ndarray", "tuple", "int", "float", "out", "tuple_items", "fallback", "call",
+    "device", "threads",
+)  # fmt: skip
+
+_FUNCTIONS = {
+    "save_thread": "PyEval_SaveThread",
+    "restore_thread": "PyEval_RestoreThread",
+    "vectorcall": "PyObject_Vectorcall",
+    "incref": "Py_IncRef",
+    "decref": "Py_DecRef",
+    "tuple_new": "PyTuple_New",
+    "tuple_set_item": "PyTuple_SetItem",
+    "long_value": "PyLong_AsLongLongAndOverflow",
+    "float_value": "PyFloat_AsDouble",
+}
+_NUMPY_VERSION, _NUMPY_EMPTY = 0, 184  # PyArray_GetNDArrayCVersion, PyArray_Empty in NumPy's table of C functions
+
+_VECTORCALL_FLAG = 1 << 11  # Py_TPFLAGS_HAVE_VECTORCALL
+_DEFAULT_FLAGS = 1 << 18  # Py_TPFLAGS_DEFAULT
+_MEMBERS_SLOT = 72  # Py_tp_members
+_SSIZE, _READONLY = 19, 1  # Py_T_PYSSIZET, Py_READONLY
+
+
+class _Member(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("type", ctypes.c_int), ("offset", ctypes.c_ssize_t),
+                ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))  # fmt: skip
+
+
+class _Slot(ctypes.Structure):
+    _fields_ = (("slot", ctypes.c_int), ("function", ctypes.c_void_p))
+
+
+class _Spec(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("basicsize", ctypes.c_int), ("itemsize", ctypes.c_int),
+                ("flags", ctypes.c_uint), ("slots", ctypes.POINTER(_Slot)))  # fmt: skip
+
+
+@functools.cache
+def is_supported() -> bool:
+    """Are objects of this interpreter and this NumPy laid out as emitted code takes them to be?"""
+    if sys.implementation.name != "cpython" or sys.maxsize != (1 << 63) - 1 or hasattr(sys, "gettotalrefcount"):
+        return False
+    return object.__basicsize__ == 16 and _tuple_fits() and _array_fits() and _numpy_fits()
+
+
+def word(base: int, offset: int, type_: type[Any] = ctypes.c_int64) -> Any:
+    """The value at an address."""
+    return type_.from_address(base + offset).value
+
+
+def _tuple_fits() -> bool:
+    probe = ("out", object())
+    items = tuple.__basicsize__
+    return (
+        word(id(probe), TYPE) == id(tuple)
+        and word(id(probe), LENGTH) == 2
+        and [word(id(probe), items + 8 * i) for i in range(2)] == [id(p) for p in probe]
+    )
+
+
+def _array_fits() -> bool:
+    for shape, flags in (((3, 5), CONTIGUOUS | ALIGNED | WRITEABLE), ((), CONTIGUOUS | ALIGNED)):
+        probe = np.zeros(shape, np.float32)
+        probe.flags.writeable = bool(flags & WRITEABLE)
+        at = id(probe)
+        if (
+            word(at, TYPE) != id(np.ndarray)
+            or word(at, DATA) != probe.__array_interface__["data"][0]
+            or word(at, RANK, ctypes.c_int) != probe.ndim
+            or [word(word(at, EXTENTS), 8 * axis) for axis in range(probe.ndim)] != list(shape)
+            or word(at, DTYPE) != id(probe.dtype)
+            or word(at, FLAGS, ctypes.c_int) & (CONTIGUOUS | ALIGNED | WRITEABLE) != flags
+        ):
+            return False
+    strided = np.zeros((4, 4), np.float32)[:, ::2]
+    return not word(id(strided), FLAGS, ctypes.c_int) & CONTIGUOUS
+
+
+def _numpy_fits() -> bool:
+    table = _numpy_table()
+    if not table:
+        return False
+    version = ctypes.CFUNCTYPE(ctypes.c_uint)(word(table, 8 * _NUMPY_VERSION))()
+    return version >> 24 == 2
+
+
+def _numpy_table() -> int:
+    """Address of NumPy's table of C functions, which extension modules import; 0 when there is none."""
+    capsule = getattr(np._core._multiarray_umath, "_ARRAY_API", None)
+    if capsule is None:
+        return 0
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    return int(pointer(capsule, None) or 0)
+
+
+@functools.cache
+def shared_words() -> dict[str, int]:
+    """The words that are the same for every function of the process."""
+    addresses = {name: _address(getattr(ctypes.pythonapi, symbol)) for name, symbol in _FUNCTIONS.items()}
+    return {
+        **addresses,
+        "empty": word(_numpy_table(), 8 * _NUMPY_EMPTY),
+        "getenv": _address(ctypes.CDLL(None).getenv),
+        "ndarray": id(np.ndarray),
+        "tuple": id(tuple),
+        "int": id(int),
+        "float": id(float),
+        "out": id(sys.intern("out")),
+        "tuple_items": tuple.__basicsize__,
+    }
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+@functools.cache
+def callable_type(base: type) -> type:
+    """A subclass of `base` with one word more, at `base.__basicsize__`: the native function that a call goes to.
+
+    The word has the signature of `vectorcallfunc`; while it is null, calls go to `base.__call__`.
+    """
+    members = (_Member * 2)()
+    members[0] = _Member(b"__vectorcalloffset__", _SSIZE, base.__basicsize__, _READONLY, None)
+    slots = (_Slot * 2)()
+    slots[0] = _Slot(_MEMBERS_SLOT, ctypes.addressof(members))
+    name = f"{base.__module__}.{base.__qualname__}".encode()
+    spec = _Spec(name, base.__basicsize__ + 8, 0, _DEFAULT_FLAGS | _VECTORCALL_FLAG, slots)
+    create = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)(
+        ("PyType_FromSpecWithBases", ctypes.pythonapi)
+    )
+    made: type = create(ctypes.addressof(spec), (base,))
+    made.__doc__ = base.__doc__
+    made._spec = (members, slots, name)  # type: ignore[attr-defined] # CPython keeps pointers into these
+    return made
+
+
+def set_entry(instance: object, base: type, address: int) -> None:
+    """Make calls of an instance of `callable_type(base)` go to native code."""
+    ctypes.c_int64.from_address(id(instance) + base.__basicsize__).value = address
+
+
+def fill(table: int, words: dict[str, int], rest: Sequence[int]) -> None:
+    """Write WORDS and what follows them."""
+    values = [words[name] for name in WORDS] + list(rest)
+    (ctypes.c_uint64 * len(values)).from_address(table)[:] = values

@@ -1,0 +1,193 @@
+"""Named features for the cost model: of a configuration in its workload, and of a configuration at a shape.
+
+A row of numbers always travels with its names, so that a model trained on one family or operator reads the rows of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from passes.workload import Operand, Workload
+from search import analytic
+from search.shapes import Dims
+from search.space import Floats, Ints, Lattice, Many
+
+_PAGE = 4096
+
+
+@dataclass(frozen=True)
+class Rows:
+    """values: [row, feature]; NaN where a feature does not apply."""
+
+    names: tuple[str, ...]
+    values: Floats
+
+    def under(self, names: Sequence[str]) -> Floats:
+        """The columns with these names, in their order; NaN for those that are not there."""
+        place = {n: i for i, n in enumerate(self.names)}
+        found = np.full((len(self.values), len(names)), np.nan)
+        for column, name in enumerate(names):
+            if name in place:
+                found[:, column] = self.values[:, place[name]]
+        return found
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """(configuration, shape, threads) triples by index into a FeatureSpace: arrays of one length."""
+
+    configs: Ints
+    shapes: Ints
+    threads: Ints
+
+    @staticmethod
+    def product(configs: Many, shapes: Many, threads: Many) -> Pairs:
+        """All combinations, threads fastest."""
+        grid = np.meshgrid(np.asarray(configs, np.int64), np.asarray(shapes, np.int64), np.asarray(threads, np.int64), indexing="ij")
+        return Pairs(*(g.ravel() for g in grid))
+
+    def __len__(self) -> int:
+        return len(self.configs)
+
+
+class FeatureSpace:
+    """A lattice and shapes, with what the cost model reads of their pairs."""
+
+    def __init__(self, lattice: Lattice, shapes: Sequence[Dims]) -> None:
+        self.lattice, self.shapes = lattice, tuple(shapes)
+
+    @cached_property
+    def extents(self) -> Ints:
+        """[shape, extent]."""
+        return np.array([[e.evaluate(dict(s)) for e in self.lattice.extents.values()] for s in self.shapes], np.int64).reshape(
+            len(self.shapes), len(self.lattice.extents))
+
+    @cached_property
+    def cycles(self) -> Floats:
+        """Work of each shape, in cycles of one core (search/analytic.py)."""
+        w = self.lattice.workload
+        flops = np.array([w.flops.evaluate(dict(s)) for s in self.shapes], np.float64)
+        bytes_ = np.array([w.bytes.evaluate(dict(s)) for s in self.shapes], np.float64)
+        return analytic.work(flops, bytes_, self.lattice.limits)
+
+    @cached_property
+    def config_rows(self) -> Rows:
+        """One row a configuration: its coordinates and what its family says of it, what its workload is."""
+        columns: dict[str, Floats] = {}
+        n = len(self.lattice)
+        for i, config in enumerate(self.lattice.configs):
+            found = self.lattice.anatomy(i)
+            named = [(f"{config.family}.{k}", v) for k, v in (*found.coordinates.items(), *found.features.items())]
+            for name, value in named:
+                columns.setdefault(name, np.full(n, np.nan))[i] = value
+        for name, value in workload_features(self.lattice.workload).items():
+            columns[name] = np.full(n, value)
+        return Rows(tuple(columns), np.stack(list(columns.values()), axis=1))
+
+    @cached_property
+    def shape_rows(self) -> Rows:
+        """One row a shape: logarithms of its extents, work and bytes, strides that share cache sets."""
+        w, limits = self.lattice.workload, self.lattice.limits
+        bytes_ = np.array([max(1, w.bytes.evaluate(dict(s))) for s in self.shapes], np.float64)
+        columns = {f"log_{n}": np.log2(np.maximum(self.extents[:, i], 1)) for i, n in enumerate(self.lattice.extents)}
+        columns["log_work"] = np.log2(self.cycles)
+        columns["bytes_of_l2"] = np.log2(bytes_ / limits.l2)
+        columns["bytes_of_l3"] = np.log2(bytes_ / limits.l3)
+        conflicts = [[stride_conflict(o, dict(s)) for s in self.shapes] for o in (*w.inputs, *w.outputs)]
+        columns["conflicting_strides"] = np.sum(np.array(conflicts, np.float64), axis=0)
+        return Rows(tuple(columns), np.stack(list(columns.values()), axis=1))
+
+    def pads(self, pairs: Pairs) -> Floats:
+        return analytic.pad(self.extents[pairs.shapes], self.lattice.tiles[pairs.configs])
+
+    def units(self, pairs: Pairs) -> Floats:
+        return analytic.units(self.extents[pairs.shapes], self.lattice.units[pairs.configs])
+
+    def legal(self, pairs: Pairs) -> np.ndarray:
+        """Does the kernel serve the shape, as far as its anatomy says?"""
+        return np.asarray(np.all(self.extents[pairs.shapes] <= self.lattice.most[pairs.configs], axis=1))
+
+    def log_base(self, pairs: Pairs) -> Floats:
+        """Logarithm of the cycles that a kernel at peak rate would take: work / (threads * occ * pad)."""
+        cores = pairs.threads.astype(np.float64)
+        busy = analytic.occ(self.units(pairs), cores)
+        return np.asarray(np.log(self.cycles[pairs.shapes] / (cores * busy * self.pads(pairs))), np.float64)
+
+    def pair_rows(self, pairs: Pairs) -> Rows:
+        """Features of a kernel at a shape: what the analytic form leaves open."""
+        cores = pairs.threads.astype(np.float64)
+        pieces = self.units(pairs)
+        waves = np.ceil(pieces / cores)
+        extents, tiles = self.extents[pairs.shapes], self.lattice.tiles[pairs.configs]
+        columns = {
+            "threads": cores,
+            "pad": analytic.pad(extents, tiles),
+            "occ": analytic.occ(pieces, cores),
+            "log_units": np.log2(pieces),
+            "log_waves": np.log2(waves),
+            "last_wave": pieces / cores - (waves - 1),
+            "log_work_a_unit": np.log2(self.cycles[pairs.shapes] / pieces),
+        }
+        for i, name in enumerate(self.lattice.extents):
+            columns[f"tiles_{name}"] = np.log2(np.maximum(extents[:, i] / tiles[:, i], 1 / 64))
+            columns[f"tail_{name}"] = (extents[:, i] % tiles[:, i]) / tiles[:, i]
+        for name, values in self._footprints(pairs).items():
+            columns[name] = values
+        shape = self.shape_rows
+        for i, name in enumerate(shape.names):
+            columns[name] = shape.values[pairs.shapes, i]
+        return Rows(tuple(columns), np.stack(list(columns.values()), axis=1))
+
+    def _footprints(self, pairs: Pairs) -> dict[str, Floats]:
+        """Logarithm of each footprint as a share of the first and second cache."""
+        bytes_, along = self._footprint_table
+        found = {}
+        for name, per in bytes_.items():
+            size = per[pairs.configs] * self.extents[pairs.shapes, along[name][pairs.configs]]
+            found[f"{name}_of_l1"] = np.log2(np.maximum(size, 1) / self.lattice.limits.l1)
+            found[f"{name}_of_l2"] = np.log2(np.maximum(size, 1) / self.lattice.limits.l2)
+        return found
+
+    @cached_property
+    def _footprint_table(self) -> tuple[dict[str, Floats], dict[str, Ints]]:
+        """Bytes an element and the number of the extent they run along, by footprint and configuration."""
+        numbers = {n: i for i, n in enumerate(self.lattice.extents)}
+        bytes_: dict[str, Floats] = {}
+        along: dict[str, Ints] = {}
+        for i, config in enumerate(self.lattice.configs):
+            for name, footprint in self.lattice.anatomy(i).footprints.items():
+                key = f"{config.family}.{name}"
+                bytes_.setdefault(key, np.zeros(len(self.lattice)))[i] = footprint.bytes
+                along.setdefault(key, np.zeros(len(self.lattice), np.int64))[i] = numbers[f"{config.family}.{footprint.along}"]
+        return bytes_, along
+
+
+def workload_features(workload: Workload) -> Mapping[str, float]:
+    """What sets the operators of a family apart: static extents, operands and their layout, arithmetic."""
+    found: dict[str, float] = {
+        "inputs": len(workload.inputs),
+        "outputs": len(workload.outputs),
+        "constants": sum(o.constant for o in workload.inputs),
+        "widest": max(o.dtype.bytes for o in (*workload.inputs, *workload.outputs)),
+    }
+    for number, operand in enumerate(workload.inputs[:3]):
+        found[f"unit_axis_from_last_{number}"] = np.nan if operand.unit_axis is None else len(operand.dims) - 1 - operand.unit_axis
+    for role in ("b", "m", "n", "k", "row", "col", "p", "r"):
+        size = workload.size(role).constant
+        found[f"static_{role}"] = np.nan if size is None else np.log2(max(size, 1))
+    return found
+
+
+def stride_conflict(operand: Operand, dims: Mapping[str, int]) -> float:
+    """1 when neighbours along the slowest-but-one axis of a dense operand are whole pages apart, 0.5 for half pages."""
+    if len(operand.dims) < 2:
+        return 0.0
+    axis = operand.unit_axis if operand.unit_axis is not None else len(operand.dims) - 1
+    pitch = operand.dims[axis].evaluate(dims) * operand.dtype.bytes
+    if pitch == 0:
+        return 0.0
+    return 1.0 if pitch % _PAGE == 0 else 0.5 if pitch % (_PAGE // 2) == 0 else 0.0

@@ -1,0 +1,136 @@
+"""Lattice: all configurations of a workload as one indexed space, with arrays of what is known of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from passes.spaces.anatomy import Anatomy
+from passes.spaces.registry import anatomy_of, config_text, space_of
+from passes.tile_config import TileConfig
+from passes.workload import Workload
+from runtime.errors import OptionError
+from runtime.limits import HostLimits
+from runtime.shape import Expr
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Many = Sequence[int] | Ints
+
+
+class Lattice:
+    """Configurations numbered from 0. Two are neighbours when one coordinate differs by one step of the values in use.
+
+    Args:
+        configs: distinct configurations of one or more families.
+    """
+
+    def __init__(self, workload: Workload, limits: HostLimits, configs: Sequence[TileConfig]) -> None:
+        self.workload, self.limits = workload, limits
+        self.configs = tuple(dict.fromkeys(configs))
+        if not self.configs:
+            raise OptionError(f"{workload.name}: no legal configuration")
+        self.texts = tuple(map(config_text, self.configs))
+        self._number = {text: i for i, text in enumerate(self.texts)}
+        self.families = tuple(dict.fromkeys(c.family for c in self.configs))
+        self.extents: dict[str, Expr] = {}
+        for family in self.families:
+            self.extents.update({f"{family}.{n}": e for n, e in anatomy_of(family).extents(workload).items()})
+
+    @staticmethod
+    def of(workload: Workload, limits: HostLimits, families: Sequence[str], extra: Sequence[TileConfig] = ()) -> Lattice:
+        """The whole space of the families, with `extra` configurations that lie beside its steps."""
+        found = [*extra]
+        for family in families:
+            found += space_of(family).space(workload, limits)
+        return Lattice(workload, limits, found)
+
+    def __len__(self) -> int:
+        return len(self.configs)
+
+    def __iter__(self) -> Iterator[TileConfig]:
+        return iter(self.configs)
+
+    def number(self, text: str) -> int | None:
+        """The index of a configuration's text."""
+        return self._number.get(text)
+
+    def sample(self, count: int, rng: np.random.Generator) -> list[int]:
+        """Distinct indices, drawn evenly."""
+        return [int(i) for i in rng.choice(len(self), min(count, len(self)), replace=False)]
+
+    def neighbours(self, index: int) -> list[int]:
+        """Indices one step away along one coordinate: the nearest value in use on each side that gives a member."""
+        found = []
+        family, place = self._places[index]
+        for axis in range(len(place)):
+            for direction in (-1, 1):
+                step = list(place)
+                step[axis] += direction
+                while 0 <= step[axis] < self._values_in_use[family][axis]:
+                    near = self._at.get((family, tuple(step)))
+                    if near is not None:
+                        found.append(near)
+                        break
+                    step[axis] += direction
+        return found
+
+    def anatomy(self, index: int) -> Anatomy:
+        return self._anatomies[index]
+
+    @cached_property
+    def _anatomies(self) -> list[Anatomy]:
+        return [anatomy_of(c.family).anatomy(c, self.workload, self.limits) for c in self.configs]
+
+    @cached_property
+    def _grid(self) -> tuple[list[tuple[str, tuple[int, ...]]], dict[str, list[int]]]:
+        places: list[tuple[str, tuple[int, ...]]] = [("", ())] * len(self)
+        used: dict[str, list[int]] = {}
+        for family in self.families:
+            members = [i for i, c in enumerate(self.configs) if c.family == family]
+            rows = np.array([list(self._anatomies[i].coordinates.values()) for i in members])
+            levels = [np.unique(column) for column in rows.T]
+            used[family] = [len(v) for v in levels]
+            steps = np.stack([np.searchsorted(v, column) for v, column in zip(levels, rows.T, strict=True)], axis=1)
+            for i, step in zip(members, steps.tolist(), strict=True):
+                places[i] = (family, tuple(step))
+        return places, used
+
+    @property
+    def _places(self) -> list[tuple[str, tuple[int, ...]]]:
+        return self._grid[0]
+
+    @property
+    def _values_in_use(self) -> dict[str, list[int]]:
+        return self._grid[1]
+
+    @cached_property
+    def _at(self) -> dict[tuple[str, tuple[int, ...]], int]:
+        return {place: i for i, place in enumerate(self._places)}
+
+    def per_extent(self, what: str, missing: int) -> Ints:
+        """[configuration, extent] of the anatomy's `tiles`, `units` or `most`; `missing` where it says nothing."""
+        found = np.full((len(self), len(self.extents)), missing, np.int64)
+        for column, name in enumerate(self.extents):
+            family, short = name.split(".")
+            for i, config in enumerate(self.configs):
+                if config.family == family:
+                    given: Any = getattr(self._anatomies[i], what)
+                    found[i, column] = given.get(short, missing)
+        return found
+
+    @cached_property
+    def tiles(self) -> Ints:
+        return self.per_extent("tiles", 1)
+
+    @cached_property
+    def units(self) -> Ints:
+        return self.per_extent("units", 0)
+
+    @cached_property
+    def most(self) -> Ints:
+        return self.per_extent("most", np.iinfo(np.int64).max)

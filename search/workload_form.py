@@ -1,0 +1,53 @@
+"""WorkloadForm: a Workload as plain data, sizes as text: what tuning logs and runner processes carry."""
+
+from __future__ import annotations
+
+import msgspec
+
+from passes.workload import Kind, Loop, Operand, Workload
+from runtime.shape import Expr
+from runtime.tensor import DType
+
+
+class OperandForm(msgspec.Struct, frozen=True):
+    """Operand of passes/workload.py."""
+
+    dtype: DType
+    dims: tuple[str, ...]
+    unit_axis: int | None
+    constant: bool = False
+
+
+class WorkloadForm(msgspec.Struct, frozen=True, tag="workload", tag_field="record"):
+    """All fields of a Workload; `loops` are (role, extent)."""
+
+    key: str
+    name: str
+    kind: Kind
+    ir: str
+    dims: tuple[str, ...]
+    inputs: tuple[OperandForm, ...]
+    outputs: tuple[OperandForm, ...]
+    loops: tuple[tuple[str, str], ...]
+    flops: str
+    bytes: str
+    scalars: tuple[DType, ...] = ()
+
+    @staticmethod
+    def of(w: Workload) -> WorkloadForm:
+        return WorkloadForm(w.key, w.name, w.kind, w.ir, w.dims, tuple(map(_form, w.inputs)), tuple(map(_form, w.outputs)),
+                            tuple((loop.role, str(loop.extent)) for loop in w.loops), str(w.flops), str(w.bytes), w.scalars)
+
+    def workload(self) -> Workload:
+        """The inverse of `of`."""
+        loops = tuple(Loop(role, Expr.parse(extent)) for role, extent in self.loops)
+        return Workload(self.key, self.name, self.kind, self.ir, self.dims, tuple(map(_operand, self.inputs)),
+                        tuple(map(_operand, self.outputs)), loops, Expr.parse(self.flops), Expr.parse(self.bytes), self.scalars)
+
+
+def _form(o: Operand) -> OperandForm:
+    return OperandForm(o.dtype, tuple(map(str, o.dims)), o.unit_axis, o.constant)
+
+
+def _operand(o: OperandForm) -> Operand:
+    return Operand(o.dtype, tuple(map(Expr.parse, o.dims)), o.unit_axis, o.constant)

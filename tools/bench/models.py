@@ -1,0 +1,49 @@
+"""The model suite: one BERT layer and one residual block, both from the MLIR of the tests, weights constant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tools.bench.operator_spec import Input, Operator
+
+DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
+BERT_LENGTHS = (16, 64, 128, 384)
+WIDTH, INNER, HEADS = 768, 3072, 12
+
+
+def models() -> Iterator[Operator]:
+    yield bert_layer()
+    yield resnet_block()
+
+
+def bert_layer() -> Operator:
+    """Post-norm encoder layer, hidden 768, 12 heads, exact gelu; inputs in the order of the MLIR's arguments."""
+    weight, bias, gain = (lambda *d: Input(d, True, 0.04)), Input, (lambda n: Input((n,), True))
+    return Operator(
+        "bert_layer", "bert_layer", "models",
+        {
+            "x": Input((1, "S", WIDTH)),
+            "w_qkv": weight(WIDTH, 3 * WIDTH), "b_qkv": bias((3 * WIDTH,), True, 0.1),
+            "w_out": weight(WIDTH, WIDTH), "b_out": bias((WIDTH,), True, 0.1),
+            "w_up": weight(WIDTH, INNER), "b_up": bias((INNER,), True, 0.1),
+            "w_down": weight(INNER, WIDTH), "b_down": bias((WIDTH,), True, 0.1),
+            "g_1": gain(WIDTH), "n_1": gain(WIDTH), "g_2": gain(WIDTH), "n_2": gain(WIDTH),
+        },
+        (1, "S", WIDTH), {"S": (1, 512)}, tuple({"S": s} for s in BERT_LENGTHS),
+        params={"heads": HEADS, "mlir": str(DATA / "bert_layer_dyn_seq.mlir"), "at": "arg0.1"},
+        flops=(2, "S", WIDTH, 3 * WIDTH + WIDTH + 2 * INNER),
+    )  # fmt: skip
+
+
+def resnet_block() -> Operator:
+    """relu(x + conv3x3(relu(conv3x3(x)))) at 64 channels of 56 x 56, with biases."""
+    image = ("B", 64, 56, 56)
+    weight = Input((64, 64, 3, 3), True, 0.04)
+    return Operator(
+        "resnet_block", "resnet_block", "models",
+        {"x": Input(image), "w_1": weight, "b_1": Input((64,), True), "w_2": weight, "b_2": Input((64,), True)},
+        image, {"B": (1, 8)}, ({"B": 1}, {"B": 4}),
+        params={"mlir": str(DATA / "resnet_block_dyn_batch.mlir"), "at": "arg0.0"},
+        flops=(4, "B", 64, 64, 9, 56, 56),
+    )  # fmt: skip

@@ -1,0 +1,77 @@
+"""Tilewright through its public interface: tw.compile with default options, operands and results in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tilewright as tw
+from compiler import ops
+from tools.bench.operator_spec import Array, Operator, Shape
+from tools.bench.peers import Bound, UnsupportedError
+
+
+class Tilewright:
+    """One compile per operator for its whole range.
+
+    Args:
+        log: tuning log; None measures the configurations that the rules choose.
+        artifact: a saved function to load in place of a compile.
+    """
+
+    def __init__(self, threads: int, log: str | None = None, artifact: str | None = None) -> None:
+        self._options = tw.CompileOptions(threads=threads, log=log)
+        self._artifact = artifact
+        self._operator: Operator | None = None
+        self._fn: Any = None
+
+    def version(self) -> str:
+        return f"tilewright {tw.__version__}"
+
+    def prepare(self, operator: Operator, constants: Mapping[str, Array]) -> None:
+        self._operator = operator
+        if self._artifact:
+            self._fn = tw.load(self._artifact)
+            return
+        self._fn = compiled(operator, constants, self._options)
+
+    def bind(self, shape: Shape, arguments: Mapping[str, Array], output: Array) -> Bound:
+        fn, values = self._fn, tuple(arguments.values())
+        return Bound(lambda: fn(*values, out=output), lambda: output)
+
+
+def compiled(operator: Operator, constants: Mapping[str, Array], options: tw.CompileOptions) -> Any:
+    """The compiled function of an operator."""
+    names = {n: f"arg{i}" for i, n in enumerate(operator.inputs)}
+    bound = {names[n]: a for n, a in constants.items()}
+    at = [str(operator.params["at"])] if "mlir" in operator.params else None
+    dims = {n: tw.Dim(lo, hi, at=at) for n, (lo, hi) in operator.ranges.items()}
+    model = Path(str(operator.params["mlir"])) if "mlir" in operator.params else graph(operator)
+    return tw.compile(model, dims, options=options, constants=bound)
+
+
+def graph(operator: Operator) -> ops.Graph:
+    """The operator as our builders make it."""
+    if operator.kind not in _KINDS:
+        raise UnsupportedError(operator.name)
+    g = ops.Graph()
+    inputs = {n: g.input(n, list(i.dims), operator.dtype) for n, i in operator.inputs.items()}
+    g.output(_KINDS[operator.kind](inputs, operator.params))
+    return g
+
+
+def _conv(a: Mapping[str, ops.Tensor], p: Mapping[str, Any]) -> ops.Tensor:
+    return ops.conv2d(a["x"], a["w"], stride=p["stride"], padding=p["padding"], layout=p["layout"])
+
+
+_KINDS: Mapping[str, Callable[[Mapping[str, ops.Tensor], Mapping[str, Any]], ops.Tensor]] = {
+    "dense": lambda a, p: ops.dense(a["x"], a["w"]),
+    "bmm_nt": lambda a, p: ops.batch_matmul(a["q"], a["k"], transpose_b=True),
+    "bmm_nn": lambda a, p: ops.batch_matmul(a["p"], a["v"]),
+    "softmax": lambda a, p: ops.softmax(a["x"]),
+    "layernorm": lambda a, p: ops.layernorm(a["x"], a["g"], a["b"]),
+    "rmsnorm": lambda a, p: ops.rmsnorm(a["x"], a["g"]),
+    "attention": lambda a, p: ops.attention(a["q"], a["k"], a["v"], causal=bool(p["causal"])),
+    "conv": _conv,
+}

@@ -1,0 +1,135 @@
+"""Systems: what each process of the harness measures. This module has the protocol, the registry and NumPy."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tools.bench.operator_spec import Array, Operator, Shape
+
+OURS = "tilewright"
+# name -> class; the part before the colon is the peer that --peers names, the rest a variant of it.
+SYSTEMS: Mapping[str, str] = {
+    OURS: "tools.bench.ours:Tilewright",
+    "numpy": "tools.bench.peers:NumPy",
+    "torch": "tools.bench.torch_peers:Eager",
+    "onednn": "tools.bench.torch_peers:OneDnn",
+    "ort": "tools.bench.ort_peers:Plain",
+    "ort:fused": "tools.bench.ort_peers:Fused",
+}
+
+
+class UnsupportedError(Exception):
+    """A system does not compute this operator; not a failure."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A call with its operands and result in place, and what reads the result of the last call."""
+
+    call: Callable[[], object]
+    result: Callable[[], Array]
+
+
+class System(Protocol):
+    """One implementation. Made once per process; `prepare` once per operator, `bind` once per shape."""
+
+    def __init__(self, threads: int) -> None: ...
+
+    def version(self) -> str: ...
+
+    def prepare(self, operator: Operator, constants: Mapping[str, Array]) -> None:
+        """Compile, pack, or nothing; UnsupportedError when it cannot compute this."""
+
+    def bind(self, shape: Shape, arguments: Mapping[str, Array], output: Array) -> Bound: ...
+
+
+def make(name: str, threads: int) -> System:
+    """The system of a name, in this process; ImportError when its package is absent."""
+    module, _, member = SYSTEMS[name].partition(":")
+    system: System = getattr(importlib.import_module(module), member)(threads)
+    return system
+
+
+def chosen(peers: str) -> list[str]:
+    """Names of the systems for a comma-separated list of peers, ours first."""
+    wanted = [OURS, *(p.strip() for p in peers.split(",") if p.strip())]
+    known = {name.partition(":")[0] for name in SYSTEMS}
+    unknown = sorted(set(wanted) - known)
+    if unknown:
+        raise ValueError(f"unknown peer {', '.join(unknown)}; known: {', '.join(sorted(known - {OURS}))}")
+    return [name for name in SYSTEMS if name.partition(":")[0] in wanted]
+
+
+class NumPy:
+    """NumPy with OpenBLAS. Constant weights gain nothing: its products take no packed operand."""
+
+    def __init__(self, threads: int) -> None:
+        from threadpoolctl import threadpool_limits
+
+        self._limits = threadpool_limits(threads)
+        self._operator: Operator | None = None
+        self._constants: Mapping[str, Array] = {}
+
+    def version(self) -> str:
+        from threadpoolctl import threadpool_info
+
+        blas = next((i for i in threadpool_info() if i.get("user_api") == "blas"), {})
+        return f"numpy {np.__version__}, {blas.get('internal_api')} {blas.get('version')} {blas.get('architecture')}"
+
+    def prepare(self, operator: Operator, constants: Mapping[str, Array]) -> None:
+        if operator.kind not in _NUMPY or operator.dtype != "f32":
+            raise UnsupportedError(operator.name)
+        self._operator, self._constants = operator, constants
+
+    def bind(self, shape: Shape, arguments: Mapping[str, Array], output: Array) -> Bound:
+        assert self._operator
+        call = _NUMPY[self._operator.kind]({**arguments, **self._constants}, output)
+        return Bound(call, lambda: output)
+
+
+def _matmul(a: Array, b: Array, out: Array) -> Callable[[], object]:
+    return lambda: np.matmul(a, b, out=out)
+
+
+def _softmax(x: Array, out: Array) -> Callable[[], object]:
+    def call() -> None:
+        np.subtract(x, x.max(-1, keepdims=True), out=out)
+        np.exp(out, out=out)
+        np.divide(out, out.sum(-1, keepdims=True), out=out)
+
+    return call
+
+
+def _layernorm(x: Array, g: Array, b: Array, out: Array) -> Callable[[], object]:
+    def call() -> None:
+        np.subtract(x, x.mean(-1, keepdims=True), out=out)
+        scale = np.einsum("ij,ij->i", out, out)[:, None] / np.float32(x.shape[-1]) + np.float32(1e-5)
+        np.multiply(out, 1 / np.sqrt(scale), out=out)
+        np.multiply(out, g, out=out)
+        np.add(out, b, out=out)
+
+    return call
+
+
+def _rmsnorm(x: Array, g: Array, out: Array) -> Callable[[], object]:
+    def call() -> None:
+        scale = np.einsum("ij,ij->i", x, x)[:, None] / np.float32(x.shape[-1]) + np.float32(1e-6)
+        np.multiply(x, 1 / np.sqrt(scale), out=out)
+        np.multiply(out, g, out=out)
+
+    return call
+
+
+_NUMPY: Mapping[str, Callable[[Mapping[str, Array], Array], Callable[[], object]]] = {
+    "dense": lambda a, o: _matmul(a["x"], a["w"], o),
+    "bmm_nt": lambda a, o: _matmul(a["q"], a["k"].swapaxes(-1, -2), o),
+    "bmm_nn": lambda a, o: _matmul(a["p"], a["v"], o),
+    "softmax": lambda a, o: _softmax(a["x"], o),
+    "layernorm": lambda a, o: _layernorm(a["x"], a["g"], a["b"], o),
+    "rmsnorm": lambda a, o: _rmsnorm(a["x"], a["g"], o),
+}

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from compiler.bind_constants import packed
+from compiler.call_path import call_path_ir, model_work
 from compiler.codegen import compile_object, host_target, runtime_object
 from compiler.host_plan import HostPlan, Planner
 from compiler.host_program import HostProgram
@@ -80,6 +82,10 @@ def assemble(outlined: str, workloads: Mapping[str, Workload], tables: Tables, i
         donated=request.donated,
         out_of_range=request.out_of_range,
     )
+    work = model_work([(c.workload.flops, c.workload.bytes, dict(zip(c.workload.dims, c.dims, strict=True))) for c in plan.calls])
+    binder = call_path_ir(program, work)
+    if binder:
+        program = replace(program, binder_object=_add(compile_object(binder, request.target), binder, code, llvm_ir))
     return Bundle(program, code, memory, llvm_ir)
 
 

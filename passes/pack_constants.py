@@ -91,7 +91,10 @@ def panel_columns(columns: int, element: ir.Type, limits: HostLimits) -> int:
 def _packable(fn: ir.Operation, root: ir.Operation) -> tuple[int, int, list[int]] | None:
     """(operand, axis of its columns, its other axes in loop order) of a constant argument that only the root reads."""
     shapes = SymbolicShapes(fn)
-    view = Contraction.of(root, shapes)
+    try:
+        view = Contraction.of(root, shapes)
+    except ValueError:  # no contraction to the family host_matmul
+        return None
     named = argument_attributes(fn)
     arguments = list(fn.regions[0].blocks[0].arguments)
     results = operations(fn.regions[0].blocks[0])[-1].operands

@@ -50,7 +50,9 @@ class CompiledFunction:
         self.program = program
         self._bundle = Bundle(program, code, constants, llvm_ir or {})
         self._caller = Caller(program, code, constants, device, threads)
-        self._kept = native_call.attach(self, CompiledFunction, self._caller) if native_call.can_take(program) else ()
+        self._kept: tuple[object, ...] = ()
+        if native_call.can_take(program) and type(self) is native_call.callable_type(CompiledFunction):
+            self._kept = native_call.attach(self, CompiledFunction, self._caller)
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None) -> Any:
         """Run the model at the shapes of the arguments.

@@ -35,7 +35,7 @@ def expected_improvement(best: Floats, mean: Floats, deviation: Floats) -> Float
     """E[max(0, best - x)] of a normal x; of logarithms it is the expected relative reduction."""
     from scipy.special import ndtr
 
-    z = (best - mean) / deviation
+    z = np.where(np.isfinite(mean), (best - mean) / deviation, -40.0)
     return np.asarray(deviation * (z * ndtr(z) + np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)))
 
 

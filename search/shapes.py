@@ -42,6 +42,12 @@ class Points:
         whole = sum(total.values())
         return Points(tuple(ordered), tuple(total[s] / whole for s in ordered), measured_weights)
 
+    def without(self, shapes: Iterable[Dims]) -> Points:
+        """Without some shapes, as long as one is left."""
+        gone = set(shapes)
+        left = [(dict(s), w) for s, w in zip(self.shapes, self.weights, strict=True) if s not in gone]
+        return Points.of(left, self.measured_weights) if left else self
+
     def thin(self, most: int) -> Points:
         """At most `most` of the shapes, the heaviest and those spread over the rest; their weights stand for all."""
         if len(self) <= most:

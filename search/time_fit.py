@@ -28,24 +28,40 @@ class Curve:
     deviation: Floats
 
 
-def fit_kernel(space: FeatureSpace, model: CostModel, config: int, threads: tuple[int, ...], measured: Pairs,
-               seconds: Floats) -> Curve:
-    """The curve of configuration number `config` over all shapes of the space.
+def fit_kernels(space: FeatureSpace, model: CostModel, threads: tuple[int, ...], measured: Pairs, seconds: Floats) -> dict[int, Curve]:
+    """The curve of each measured configuration over all shapes of the space.
 
-    measured, seconds: what was measured of this kernel, at least one.
+    measured: pairs whose shapes are numbers of the same space. seconds: what each took.
     """
-    targets = Pairs.product([config], range(len(space.shapes)), threads)
-    both = Pairs(*(np.concatenate([a, b]) for a, b in ((measured.configs, targets.configs), (measured.shapes, targets.shapes),
-                                                       (measured.threads, targets.threads))))
-    mean, deviation = model.predict(space, both)
-    n = len(measured)
-    place = np.column_stack([np.log2(np.maximum(space.extents[both.shapes], 1)), 2.0 * np.log2(both.threads)]) / _OCTAVES
-    distance = ((place[:, None, :] - place[None, :n, :]) ** 2).sum(axis=2)
-    local = np.maximum(deviation, _LEAST)
-    cover = _SHARED**2 + local[:, None] * local[None, :n] * np.exp(-0.5 * distance)
-    noise = cover[:n] + _NOISE**2 * np.eye(n)
-    solved = np.linalg.solve(noise, np.column_stack([np.log(seconds) - mean[:n], cover[n:].T]))
-    bent = mean[n:] + cover[n:] @ solved[:, 0]
-    left = _SHARED**2 + local[n:] ** 2 - np.einsum("ij,ji->i", cover[n:], solved[:, 1:])
-    shape = (len(space.shapes), len(threads))
-    return Curve(bent.reshape(shape), np.sqrt(np.maximum(left, 1e-6)).reshape(shape))
+    configs = np.unique(measured.configs)
+    targets = Pairs.product(configs, range(len(space.shapes)), threads)
+    at_measured, at_targets = model.predict(space, measured), model.predict(space, targets)
+    where_measured, where_targets = _place(space, measured), _place(space, targets)
+    log_seconds = np.log(seconds)
+    found = {}
+    for config in configs.tolist():
+        m, t = measured.configs == config, targets.configs == config
+        mean, variance = _bend(where_measured[m], at_measured[0][m], at_measured[1][m], log_seconds[m],
+                               where_targets[t], at_targets[0][t], at_targets[1][t])
+        shape = (len(space.shapes), len(threads))
+        found[config] = Curve(mean.reshape(shape), np.sqrt(variance).reshape(shape))
+    return found
+
+
+def _place(space: FeatureSpace, pairs: Pairs) -> Floats:
+    return np.column_stack([np.log2(np.maximum(space.extents[pairs.shapes], 1)), 2.0 * np.log2(pairs.threads)]) / _OCTAVES
+
+
+def _bend(at: Floats, mean: Floats, deviation: Floats, seen: Floats, to: Floats, mean_to: Floats, deviation_to: Floats) -> tuple[Floats, Floats]:
+    """Mean and variance at `to` of the process with this prior, given what was seen at `at`."""
+    local, local_to = np.maximum(deviation, _LEAST), np.maximum(deviation_to, _LEAST)
+    noise = _cover(at, at, local, local) + _NOISE**2 * np.eye(len(at))
+    across = _cover(to, at, local_to, local)
+    solved = np.linalg.solve(noise, np.column_stack([seen - mean, across.T]))
+    variance = _SHARED**2 + local_to**2 - np.einsum("ij,ji->i", across, solved[:, 1:])
+    return mean_to + across @ solved[:, 0], np.maximum(variance, 1e-6)
+
+
+def _cover(a: Floats, b: Floats, local_a: Floats, local_b: Floats) -> Floats:
+    distance = ((a[:, None, :] - b[None, :, :]) ** 2).sum(axis=2)
+    return np.asarray(_SHARED**2 + np.outer(local_a, local_b) * np.exp(-0.5 * distance))

@@ -1,0 +1,71 @@
+"""Selection: from evidence to the few kernels that are kept and the tree that dispatches among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.dispatch import Leaf, Node, Split
+from search.cover import cover
+from search.evidence import Evidence
+from search.features import FeatureSpace
+from search.regions import Choices, dispatch_tree, select
+from search.space import Floats
+from search.task import Task, TuneOptions
+
+
+@dataclass(frozen=True)
+class Selection:
+    """configs: lattice numbers; root: over their positions. regrets, seconds: expected at each point of the task."""
+
+    configs: tuple[int, ...]
+    root: Node
+    regrets: Floats
+    seconds: Floats
+
+    def leaf(self, dims: Mapping[str, int]) -> Leaf:
+        return select(self.root, dims)
+
+
+def select_kernels(task: Task, space: FeatureSpace, evidence: Evidence, options: TuneOptions) -> Selection:
+    """A cover within half of the regret that is allowed, which leaves the other half to the tree, and its regions."""
+    weights = np.array(task.points.weights)
+    configs, times = evidence.cautious
+    least = times.min(axis=2)
+    chosen = list(cover(least, weights, options.max_regret / 2, options.max_kernels).kernels)
+    if not any(_serves_all(space, configs[i]) for i in chosen):
+        chosen += [min((i for i in range(len(configs)) if _serves_all(space, configs[i])), key=lambda i: float(least[i] @ weights))]
+    kept = times[chosen]
+    leaves = tuple(Leaf(k, 0 if t == max(evidence.threads) else t) for k in range(len(chosen)) for t in evidence.threads)
+    variants = kept.transpose(0, 2, 1).reshape(len(leaves), -1)
+    expressions = [e for name in space.lattice.extents for e in [space.lattice.extents[name]]]
+    root = dispatch_tree(Choices(task.points.shapes, variants, weights, leaves), expressions, options.max_regret)
+    used = sorted({leaf.kernel for leaf in _leaves(root)} | {_fallback(space, configs, chosen)})
+    root = _renumbered(root, {k: i for i, k in enumerate(used)})
+    final = tuple(configs[chosen[k]] for k in used)
+    picked = [select(root, dict(s)) for s in task.points.shapes]
+    place = {t: i for i, t in enumerate(evidence.threads)}
+    seconds = np.array([times[chosen[used[leaf.kernel]], s, place[leaf.threads or max(evidence.threads)]] for s, leaf in enumerate(picked)])
+    return Selection(final, root, np.maximum(seconds / least.min(axis=0) - 1, 0), seconds)
+
+
+def _serves_all(space: FeatureSpace, config: int) -> bool:
+    """Has the kernel no bound on any extent?"""
+    return not space.lattice.anatomy(config).most
+
+
+def _fallback(space: FeatureSpace, configs: list[int], chosen: list[int]) -> int:
+    """A chosen kernel that serves every shape, to fall back to where guards of others do not hold."""
+    return next(k for k, i in enumerate(chosen) if _serves_all(space, configs[i]))
+
+
+def _leaves(node: Node) -> list[Leaf]:
+    return [node] if isinstance(node, Leaf) else _leaves(node.below) + _leaves(node.above)
+
+
+def _renumbered(node: Node, number: Mapping[int, int]) -> Node:
+    if isinstance(node, Leaf):
+        return Leaf(number[node.kernel], node.threads)
+    return Split(node.expr, node.bound, _renumbered(node.below, number), _renumbered(node.above, number))

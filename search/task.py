@@ -1,0 +1,94 @@
+"""Task: one operator to tune over a range; Budget and TuneOptions: how long and how."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from passes.workload import Workload
+from runtime.limits import HostLimits
+from runtime.shape import Expr, ShapeRange
+from search.shapes import Dims, Points, Traffic, evaluation_points, held_out
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a search may spend; None: no limit of that kind. Both None: until nothing is left to gain."""
+
+    seconds: float | None = None
+    trials: int | None = None
+
+    def share(self, seconds: float, trials: int) -> float:
+        """What has been spent, 1 when the budget is used up."""
+        shares = [0.0]
+        if self.seconds is not None:
+            shares.append(seconds / self.seconds if self.seconds > 0 else 1.0)
+        if self.trials is not None:
+            shares.append(trials / self.trials if self.trials > 0 else 1.0)
+        return max(shares)
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """How to search.
+
+    Args:
+        max_regret, max_kernels: of the cover (search/cover.py). threads: most threads of a call; 1 and this many are tried.
+        seed: of everything random. batch: new kernels a round. first: random ones before the model is asked. shapes_each: shapes
+        a new kernel is measured at. cells: measurements a round of kernels that lead. points: shapes that are looked at in a
+        round. certify: share of the budget that is kept for the certificate. rivals: kernels timed against the dispatched one.
+        enough: gain, as a share of the weighted time, below which a kind of measurement is not worth taking.
+    """
+
+    max_regret: float = 0.05
+    max_kernels: int | None = None
+    threads: int = 1
+    seed: int = 0
+    batch: int = 8
+    first: int = 8
+    shapes_each: int = 3
+    cells: int = 16
+    points: int = 32
+    certify: float = 0.15
+    rivals: int = 3
+    enough: float = 0.0005
+
+    @property
+    def thread_choices(self) -> tuple[int, ...]:
+        return (1,) if self.threads == 1 else (1, self.threads)
+
+
+@dataclass(frozen=True)
+class Task:
+    """points: shapes of the local dims that count, with weights; held_out: shapes that only the certificate may look at."""
+
+    workload: Workload
+    limits: HostLimits
+    families: tuple[str, ...]
+    points: Points
+    held_out: tuple[Dims, ...] = ()
+
+    @staticmethod
+    def of(workload: Workload, limits: HostLimits, families: Sequence[str], ranges: ShapeRange,
+           uses: Sequence[Mapping[str, Expr]], traffic: Traffic = (), seed: int = 0, held: int = 16) -> Task:
+        """A task over the range of a model's dims.
+
+        Args:
+            uses: for each call of the workload, each local dim over the model's dims. held: most held-out shapes; fewer, down
+                to none, where the range is small.
+        """
+        points = evaluation_points(ranges, uses, traffic)
+        size = math.prod(d.hi // d.multiple_of - -(-d.lo // d.multiple_of) + 1 for _, d in ranges.dims)
+        taken = points.shapes if traffic or size > 4 * len(points) else _ends(points)
+        aside = held_out(ranges, uses, taken, min(held, size // 8), seed)
+        return Task(workload, limits, tuple(families), points.without(aside), tuple(aside))
+
+
+def _ends(points: Points) -> tuple[Dims, ...]:
+    """Least and largest value of each dim: extrapolating beyond what was measured is no test."""
+    found = set()
+    for axis in range(len(points.shapes[0])):
+        ordered = sorted(points.shapes, key=lambda s: s[axis][1])
+        found |= {ordered[0], ordered[-1]}
+    return tuple(found)

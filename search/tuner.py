@@ -1,0 +1,253 @@
+"""Tuner: the joint search of one operator over its whole range (DietCode, MLSys'22, and beyond it).
+
+`tune` is the recipe. A step builds the kernels that promise most, measures each at a few shapes, settles who wins where, and
+teaches the model. `best` gives a dispatch at any moment; every measurement is in the log as soon as it is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from passes.spaces.registry import space_of
+from passes.tile_config import TileConfig
+from runtime.certificate import Certificate
+from runtime.dispatch import Leaf, Node
+from search.certificate import Entry, certify, measure_entry
+from search.cost_model import CostModel
+from search.evidence import Evidence
+from search.features import FeatureSpace
+from search.measure import Environment, Measurer
+from search.propose import Proposal, Proposer
+from search.protocols import Builder, Runner
+from search.records import TuningLog
+from search.selection import Selection, select_kernels
+from search.shapes import Dims
+from search.space import Lattice
+from search.task import Budget, Task, TuneOptions
+
+
+@dataclass(frozen=True)
+class Progress:
+    """State of a search. latency: weighted seconds over the range with the best kernel known of each shape. share: of the
+    budget. eta: seconds left, None when the budget has no time limit. gain: what the next kernels promise."""
+
+    workload: str
+    phase: str
+    trials: int
+    kernels: int
+    failed: int
+    latency: float
+    gain: float
+    share: float
+    eta: float | None
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a dispatch table is made of: configurations, the tree over their numbers, the certificate.
+
+    predicted: seconds expected at each of `shapes`.
+    """
+
+    configs: tuple[TileConfig, ...]
+    root: Node
+    certificate: Certificate
+    shapes: tuple[Dims, ...] = ()
+    predicted: tuple[float, ...] = ()
+
+
+def tune(task: Task, builder: Builder, runner: Runner, budget: Budget, environment: Environment, options: TuneOptions = TuneOptions(),
+         log: TuningLog | None = None, prior: CostModel | None = None,
+         progress: Callable[[Progress], None] = lambda state: None) -> Tuned:
+    """Search until the budget is spent or nothing is left to gain, then certify.
+
+    What the log knows counts as measured and costs nothing. An interrupt leaves the log whole: the next call resumes.
+    """
+    tuner = Tuner(task, builder, runner, budget, environment, options, log, prior, progress)
+    while not tuner.done:
+        tuner.step()
+    return tuner.certified()
+
+
+class Tuner:
+    """A search that can be stepped, by `tune` or by a scheduler over many operators."""
+
+    def __init__(self, task: Task, builder: Builder, runner: Runner, budget: Budget, environment: Environment,
+                 options: TuneOptions = TuneOptions(), log: TuningLog | None = None, prior: CostModel | None = None,
+                 progress: Callable[[Progress], None] = lambda state: None) -> None:
+        self.task, self.budget, self.options, self.progress = task, budget, options, progress
+        self.clock = environment.clock
+        self.log = TuningLog() if log is None else log
+        self.measurer = Measurer(task.workload, builder, runner, self.log, environment)
+        self.model = CostModel(prior=prior)
+        self.lattice = Lattice.of(task.workload, task.limits, task.families, self._defaults())
+        self.points = task.points.thin(options.points)
+        self.space = FeatureSpace(self.lattice, self.points.shapes)
+        self.rng = np.random.default_rng(options.seed)
+        self.proposer = Proposer(self.space, options.thread_choices, self.rng, options.shapes_each)
+        self._started = self.clock()
+        self._gain = 1.0
+        self._idle = 0
+        self._begun = False
+        self._evidence: Evidence | None = None
+
+    @property
+    def spent(self) -> float:
+        """Share of the budget."""
+        return self.budget.share(self.clock() - self._started, self.measurer.trials)
+
+    @property
+    def done(self) -> bool:
+        """Is the part of the budget spent that is not kept for the certificate, or is nothing left to gain?"""
+        return self.spent >= 1 - self.options.certify * bool(self.task.held_out) or self._idle >= 2
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the measurements say, brought up to date."""
+        if self._evidence is None:
+            self._evidence = Evidence.of(self.space, self.points, self.model, self.measurer.records, self.options.thread_choices)
+        return self._evidence
+
+    def step(self) -> None:
+        """One round: new kernels, then the shapes where it is open which kernel wins."""
+        before = self.measurer.trials
+        if not self._begun:
+            self._begun = True
+            self._measure("first kernels", self._first())
+            self._learn()
+            return
+        proposals = self._propose()
+        self._gain = sum(p.gain for p in proposals)
+        if self._gain >= self.options.enough:
+            self._measure("searching", proposals)
+            self._learn()
+        self._settle()
+        worth = self.measurer.trials > before and self._gain >= self.options.enough
+        self._idle = 0 if worth else self._idle + 1
+        self._report("searching")
+
+    def best(self) -> Tuned:
+        """The dispatch that the measurements so far support; with none, the defaults of the family."""
+        chosen = self._select()
+        if chosen is None:
+            configs, root = space_of(self.task.families[0]).default(self.task.workload, self.task.limits)
+            return Tuned(tuple(configs), root, self._named(certify((), np.zeros(1), np.ones(1), 0), len(configs)))
+        certificate = certify((), chosen.regrets, np.array(self.task.points.weights), 0)
+        configs = tuple(self.lattice.configs[c] for c in chosen.configs)
+        predicted = tuple(float(s) for s in chosen.seconds)
+        return Tuned(configs, chosen.root, self._named(certificate, len(configs)), self.task.points.shapes, predicted)
+
+    def certified(self) -> Tuned:
+        """`best`, with its regret measured at the held-out shapes, as many as the rest of the budget allows."""
+        found = self.best()
+        chosen = self._select()
+        if chosen is None or not self.task.held_out:
+            return found
+        entries = self._hold_out(chosen)
+        certificate = certify(entries, chosen.regrets, np.array(self.task.points.weights), self.options.rivals)
+        return replace(found, certificate=self._named(certificate, len(found.configs)))
+
+    def _defaults(self) -> list[TileConfig]:
+        """What runs untuned is in the space, so that tuning does not make it slower."""
+        return [c for f in self.task.families for c in space_of(f).default(self.task.workload, self.task.limits)[0]]
+
+    def _first(self) -> list[Proposal]:
+        """The defaults, and random kernels while the model knows little."""
+        known = {r.config for r in self.measurer.records if r.seconds}
+        defaults = [c for c in map(self.lattice.number, map(_text, self._defaults())) if c is not None]
+        found = [Proposal(c, self.proposer.spread(c), 0.0) for c in dict.fromkeys(defaults)]
+        self._learn()
+        random = self.options.first if self.model.prior is None else self.options.first // 2
+        taken = {p.config for p in found} | self._taken()
+        return found + self.proposer.random(taken, max(0, random - len(known)))
+
+    def _propose(self) -> list[Proposal]:
+        evidence = self.evidence
+        if not evidence.curves:
+            return self.proposer.random(self._taken(), self.options.batch)
+        found = self.proposer.propose(self.model, evidence.best, evidence.importance, self._taken(), self.options.batch)
+        if found and self._gain > 10 * self.options.enough:
+            found[-1:] = self.proposer.random(self._taken() | {p.config for p in found}, 1)
+        return found
+
+    def _taken(self) -> set[int]:
+        """Configurations that were measured or cannot be built."""
+        texts = {r.config for r in self.measurer.records} | set(self.measurer.refused)
+        return {n for n in map(self.lattice.number, texts) if n is not None}
+
+    def _measure(self, phase: str, proposals: Sequence[Proposal]) -> None:
+        """Build all, then measure shape by shape, so that operands are made once and building disturbs nothing."""
+        self.measurer.build([self.lattice.configs[p.config] for p in proposals])
+        places = sorted((shape, threads, p.config) for p in proposals for shape, threads in p.at)
+        for shape, threads, config in places:
+            if self.spent >= 1:
+                break
+            self.measurer.measure(self.lattice.configs[config], self.points.shapes[shape], threads)
+            self._report(phase)
+
+    def _settle(self) -> None:
+        """Measure where it is open which of the measured kernels wins."""
+        for config, shape, threads in self.evidence.open_cells(self.options.cells, self.options.enough / len(self.points)):
+            if self.spent >= 1:
+                break
+            self.measurer.measure(self.lattice.configs[config], self.points.shapes[shape], threads)
+            self._report("settling")
+        self._evidence = None
+
+    def _learn(self) -> None:
+        samples = Evidence.samples(self.lattice, self.measurer.records)
+        self.model.fit([samples] if samples is not None else [])
+        self._evidence = None
+
+    def _select(self) -> Selection | None:
+        full = FeatureSpace(self.lattice, self.task.points.shapes)
+        evidence = Evidence.of(full, self.task.points, self.model, self.measurer.records, self.options.thread_choices)
+        if not evidence.curves:
+            return None
+        return select_kernels(self.task, full, evidence, self.options)
+
+    def _hold_out(self, chosen: Selection) -> list[Entry]:
+        space = FeatureSpace(self.lattice, self.task.held_out)
+        evidence = Evidence.of(space, None, self.model, self.measurer.records, self.options.thread_choices)
+        found = []
+        for number, shape in enumerate(self.task.held_out):
+            if self.spent >= 1 and self.budget.seconds is not None:
+                break
+            leaf = chosen.leaf(dict(shape))
+            rivals = [Leaf(c, t) for c, t in evidence.fastest(number, self.options.rivals)]
+            entry = measure_entry(shape, Leaf(chosen.configs[leaf.kernel], leaf.threads or self.options.threads), rivals, self._time)
+            if entry is not None:
+                found.append(entry)
+            self._report("certifying")
+        return found
+
+    def _time(self, leaf: Leaf, shape: Dims) -> float:
+        """Seconds of a lattice number (as `kernel`) at a shape, measured now."""
+        record = self.measurer.measure(self.lattice.configs[leaf.kernel], shape, leaf.threads, again=True)
+        return float("inf") if record is None else record.time
+
+    def _named(self, certificate: Certificate, kernels: int) -> Certificate:
+        import msgspec
+
+        environment = self.measurer.environment
+        return msgspec.structs.replace(certificate, workload=self.task.workload.key, device=environment.device, kernels=kernels,
+                                       trials=self.measurer.trials, configurations=len(self.lattice), when=environment.clock())
+
+    def _report(self, phase: str) -> None:
+        evidence = self._evidence
+        share = min(1.0, self.spent)
+        elapsed = self.clock() - self._started
+        eta = None if self.budget.seconds is None else max(0.0, self.budget.seconds - elapsed)
+        latency = evidence.latency if evidence is not None and evidence.curves else float("nan")
+        kernels = len({r.config for r in self.measurer.records if r.seconds})
+        self.progress(Progress(self.task.workload.name, phase, self.measurer.trials, kernels, self.measurer.failed, latency,
+                               self._gain, share, eta))
+
+
+def _text(config: TileConfig) -> str:
+    from passes.spaces.registry import config_text
+
+    return config_text(config)

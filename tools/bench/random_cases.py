@@ -1,0 +1,196 @@
+"""Random (program, shape) cases against the float64 reference, each program in a process that may crash.
+
+    python tools/bench/random_cases.py --cases 2000 --seed 0 --workers 2 --json out.jsonl
+    python tools/bench/random_cases.py --seed 0 --only 17          one program here, with its text
+
+Prints what is wrong with the command that repeats it, and which operators the family `generic` took. Exit code 1 when
+anything is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import importlib
+import json
+import queue
+import random
+import selectors
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SHAPES = 5
+SECONDS = 120.0
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from compiler.local_builder import LocalBuilder  # noqa: E402
+from passes.tile_config import TileConfig  # noqa: E402
+from passes.workload import Kind, Workload  # noqa: E402
+from runtime.errors import TilewrightError  # noqa: E402
+from runtime.target import Target  # noqa: E402
+from search.protocols import BuildResult  # noqa: E402
+
+
+@dataclass
+class RecordingBuilder:
+    """Builds in this process and notes which family took each workload, and why the preferred one did not."""
+
+    inner: LocalBuilder
+    calls: list[dict[str, str]] = field(default_factory=list)
+
+    def build(self, candidates: Sequence[tuple[Workload, TileConfig]]) -> list[BuildResult]:
+        results = self.inner.build(candidates)
+        for (workload, config), result in zip(candidates, results, strict=True):
+            error = "" if result.kernel is not None else result.error.splitlines()[0]
+            self.calls.append({"name": workload.name, "kind": workload.kind.value, "family": config.family, "error": error})
+        return results
+
+
+def run_program(seed: int, number: int) -> dict[str, Any]:
+    """All shapes of one program; `wrong` lists what is not right."""
+    programs, operators, check = (importlib.import_module(f"e2e.random_{n}") for n in ("programs", "operators", "check"))
+    rng = random.Random(f"{seed}/{number}")
+    program = programs.draw(rng, operators.OPERATORS)
+    shapes = program.shapes(rng, SHAPES)
+    builder = RecordingBuilder(LocalBuilder(Target.parse("host")))
+    record: dict[str, Any] = {"program": number, "operators": program.operators, "dtypes": sorted(program.dtypes),
+                              "cases": len(shapes), "wrong": []}
+    try:
+        fn = check.compiled(program, builder)
+    except TilewrightError as error:
+        record["wrong"].append({"shape": {}, "reason": f"{type(error).__name__}: {error}"})
+        return record
+    for dims in shapes:
+        wrong = check.wrong_at(fn, program, dims, number)
+        if wrong is not None:
+            record["wrong"].append({"shape": wrong.shape, "reason": wrong.reason})
+    return {**record, "kernels": builder.calls}
+
+
+def serve(seed: int) -> None:
+    """Program numbers on stdin, a record each on stdout."""
+    for line in sys.stdin:
+        print(json.dumps(run_program(seed, int(line))), flush=True)
+
+
+@dataclass
+class Server:
+    """A process that runs programs; replaced when one kills it."""
+
+    seed: int
+    process: subprocess.Popen[str] | None = None
+
+    def run(self, number: int) -> dict[str, Any]:
+        if self.process is None:
+            command = [sys.executable, __file__, "--serve", "--seed", str(self.seed)]
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(f"{number}\n")
+        self.process.stdin.flush()
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            line = self.process.stdout.readline() if selector.select(SECONDS) else ""
+        if line:
+            record: dict[str, Any] = json.loads(line)
+            return record
+        reason = f"no result in {SECONDS:g} s" if self.process.poll() is None else ""
+        self.close()
+        reason = reason or f"the process ended with status {self.code}"
+        return {"program": number, "operators": [], "dtypes": [], "cases": 1, "wrong": [{"shape": {}, "reason": reason}]}
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill() if self.process.poll() is None else None
+            self.code = self.process.wait()
+            self.process = None
+
+
+def run_all(seed: int, cases: int, workers: int, log: Path | None) -> list[dict[str, Any]]:
+    """Programs 0, 1, ... until they hold `cases` cases."""
+    numbers: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in range(cases):
+        numbers.put(number)
+    records: list[dict[str, Any]] = []
+    lock = threading.Lock()
+
+    def work() -> None:
+        server = Server(seed)
+        while sum(r["cases"] for r in records) < cases:
+            record = server.run(numbers.get())
+            with lock:
+                records.append(record)
+                if log is not None:
+                    with log.open("a") as file:
+                        file.write(json.dumps(record) + "\n")
+                report_wrong(record, seed)
+        server.close()
+
+    threads = [threading.Thread(target=work) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return records
+
+
+def report_wrong(record: dict[str, Any], seed: int) -> None:
+    for wrong in record["wrong"][:1]:
+        reason = wrong["reason"].splitlines()[0][:300]
+        print(f"WRONG {' '.join(record['operators'])} ({', '.join(record['dtypes'])}) at {wrong['shape']}: {reason}\n"
+              f"      python tools/bench/random_cases.py --seed {seed} --only {record['program']}", flush=True)
+
+
+def summarize(records: Sequence[dict[str, Any]], seconds: float) -> int:
+    """Totals, and what fell to `generic`; the number of wrong cases."""
+    cases, wrong = sum(r["cases"] for r in records), sum(len(r["wrong"]) for r in records)
+    used = collections.Counter(o for r in records for o in r["operators"])
+    print(f"{cases} cases of {len(records)} programs in {seconds:.0f} s: {wrong} wrong")
+    print("operators: " + ", ".join(f"{n} {c}" for n, c in used.most_common()))
+    kernels = [k for r in records for k in r.get("kernels", ())]
+    for kind in Kind:
+        families = collections.Counter(k["family"] for k in kernels if k["kind"] == kind.value and not k["error"])
+        print(f"{kind.value}: " + (", ".join(f"{n} kernels of {f}" for f, n in families.most_common()) or "none"))
+    refused = collections.Counter(_reason(k["error"]) for k in kernels if k["error"])
+    for reason, count in refused.most_common(20):
+        print(f"  {count} times: {reason}")
+    return wrong
+
+
+def _reason(error: str) -> str:
+    """An error without the names of one kernel."""
+    return error.rpartition(" failed: ")[2][:160]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=2000, help="cases to run; a program and a shape are one")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="append a record per program to this file")
+    parser.add_argument("--only", type=int, help="run one program here and print it")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.serve:
+        serve(given.seed)
+        return 0
+    if given.only is not None:
+        programs, operators = (importlib.import_module(f"e2e.random_{n}") for n in ("programs", "operators"))
+        program = programs.draw(random.Random(f"{given.seed}/{given.only}"), operators.OPERATORS)
+        print(program.text, *program.ranges.items(), *program.inputs, sep="\n", flush=True)
+        record = run_program(given.seed, given.only)
+        print(json.dumps(record, indent=1))
+        return 1 if record["wrong"] else 0
+    start = time.perf_counter()
+    records = run_all(given.seed, given.cases, given.workers, given.json)
+    return 1 if summarize(records, time.perf_counter() - start) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -14,15 +14,17 @@ from compiler.assemble import Request, assemble, distinct
 from compiler.bind_constants import bind_constants
 from compiler.codegen import host_target, limits
 from compiler.fingerprint import fingerprint
+from compiler.fold_constants import fold_constants
 from compiler.ingest import Ingested, ingest
 from compiler.model_cache import ModelCache
-from compiler.options import CompileOptions
+from compiler.options import CompileOptions, Precision
 from compiler.source import ModelIR
 from compiler.tables import default_tables
 from compiler.worker_builder import WorkerBuilder
-from passes.base import Callback, PassPipeline
+from passes.base import Callback, Pass, PassPipeline
 from passes.graph_pipeline import graph_passes
 from passes.instruments import standard
+from passes.lower_precision import LowerPrecision
 from passes.mlir import ir
 from passes.outline import workloads_of
 from passes.pack_constants import PackConstants
@@ -34,7 +36,7 @@ from runtime.cpu import HostDevice
 from runtime.errors import OptionError
 from runtime.function import CompiledFunction
 from runtime.limits import HostLimits
-from runtime.shape import Dim
+from runtime.shape import Dim, ShapeRange
 from runtime.target import Target, TargetKind
 from search.protocols import Builder
 
@@ -91,7 +93,7 @@ def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int
     options.check_traffic(shape_range(ingested))
     ingested, bound = bind_constants(ingested, constants)
     donated = donated_pairs(ingested, bound, donate)
-    outlined, workloads = outline_model(ingested.text, limits(target), callback)
+    outlined, workloads = outline_model(ingested.text, bound, limits(target), options, callback)
     made = distinct(list(workloads.values()))
     if builder is None:
         with WorkerBuilder(target) as workers:
@@ -102,19 +104,28 @@ def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int
     return assemble(outlined, workloads, tables, ingested, bound, request)
 
 
-def outline_model(text: str, host: HostLimits, callback: Callback | None = None) -> tuple[str, dict[str, Workload]]:
-    """Recover, fuse, outline and lay out constants: the outlined module's text and its workloads by function name."""
+def outline_model(text: str, bound: dict[int, np.ndarray], host: HostLimits, options: CompileOptions,
+                  callback: Callback | None = None) -> tuple[str, dict[str, Workload]]:
+    """Recover, fuse, outline, fold and lay out constants: the outlined module's text and its workloads by function name."""
+    callback = standard(callback, knobs.DUMP.get())
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(text)
-        pack = PackConstants(host.vector_bytes, host.vector_registers)
-        PassPipeline([*recover_passes(), *graph_passes(), pack], standard(callback, knobs.DUMP.get())).run(module)
+        graph = [*recover_passes(), *precision_passes(options.precision), *graph_passes()]
+        PassPipeline(graph, callback).run(module)
+        fold_constants(module, bound)
+        PassPipeline([PackConstants(host.vector_bytes, host.vector_registers)], callback).run(module)
         return str(module), workloads_of(module)
 
 
-def shape_range(ingested: Ingested) -> Any:
-    """The range of all dims of a model."""
-    from runtime.shape import ShapeRange
+def precision_passes(precision: Precision | str) -> list[Pass]:
+    """What makes the contractions of an f32 model read narrower operands."""
+    if precision is Precision.TF32:
+        raise OptionError('precision="tf32": host targets have no tf32; wanted "f32", "bf16" or "f16"')
+    return [] if precision is Precision.F32 else [LowerPrecision(Precision(precision).value)]
 
+
+def shape_range(ingested: Ingested) -> ShapeRange:
+    """The range of all dims of a model."""
     return ShapeRange(tuple((d.name, d.dim()) for d in ingested.dims))
 
 

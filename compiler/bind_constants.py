@@ -10,8 +10,7 @@ import numpy as np
 
 from compiler.ingest import Ingested
 from passes.mlir import functions, ir, operations, replace_all_uses
-from passes.region_function import CONSTANT
-from passes.symbolic import DIMS, argument_attributes, write_dims
+from passes.symbolic import CONSTANT, DIMS, argument_attributes, write_dims
 from runtime.errors import DTypeError, OptionError, ShapeError
 from runtime.tensor import DType
 

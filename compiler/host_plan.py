@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 
 from passes.mlir import ir, operations, owner
 from passes.pack_constants import PACK
-from passes.region_function import CONSTANT
-from passes.symbolic import SymbolicShapes, argument_attributes, integer
 from passes.strides import View, Views
+from passes.symbolic import CONSTANT, SymbolicShapes, argument_attributes, integer
 from passes.workload import Workload
 from runtime.errors import BuildError
 from runtime.memory import ArenaPlan, Temporary, plan
 from runtime.program import Argument
 from runtime.shape import Expr
 from runtime.tensor import DType
-
 
 
 @dataclass(frozen=True)

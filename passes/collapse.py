@@ -148,7 +148,7 @@ def _groups(
                 return False
             if a in row and _is_empty(views.shapes.dims(value)[row.index(a) : row.index(a) + 2]):
                 return False
-            if a in row and value not in inside and not _nests(value, row.index(a), views):
+            if a in row and value not in inside and not _nests(value, _run(row, row.index(a), merged), views):
                 return False
         for op, nest in loops.items():
             if (a in nest or b in nest) and not (
@@ -176,10 +176,19 @@ def _adjacent(row: list[object], a: object, b: object) -> bool:
     return row.count(a) == 1 and row.count(b) == 1 and row.index(b) == row.index(a) + 1
 
 
-def _nests(value: ir.Value, axis: int, views: Views) -> bool:
-    """Can axes `axis` and `axis + 1` of an operand be walked with one stride?"""
-    dims, strides = views.shapes.dims(value)[axis : axis + 2], views.view(value).strides[axis : axis + 2]
-    return collapsed_stride(dims, strides) is not None
+def _run(row: list[object], axis: int, merged: dict[object, object]) -> slice:
+    """The axes around `axis` and `axis + 1` that are one group once these two are merged."""
+    first, last = axis, axis + 1
+    while first and merged.get(row[first]) == row[first - 1]:
+        first -= 1
+    while last + 1 < len(row) and merged.get(row[last + 1]) == row[last]:
+        last += 1
+    return slice(first, last + 1)
+
+
+def _nests(value: ir.Value, axes: slice, views: Views) -> bool:
+    """Can these axes of an operand be walked with one stride?"""
+    return collapsed_stride(views.shapes.dims(value)[axes], views.view(value).strides[axes]) is not None
 
 
 def _runs(row: list[object], merged: dict[object, object]) -> Groups:

@@ -21,7 +21,7 @@ Coords = Sequence[Index]
 Known = Callable[[Coords], ir.Value]
 _INTEGER_DIVISIONS = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.ceildivsi", "arith.ceildivui",
                       "arith.floordivsi")
-_MOVEMENTS = ("tensor.cast", "tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape")
+MOVEMENTS = ("tensor.cast", "tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape")
 
 
 class Evaluator:
@@ -97,7 +97,7 @@ class Evaluator:
             return [self.scalar(op.operands[0])]
         if op.name.startswith("linalg."):
             return self._linalg(op, value, coords, mask)
-        if op.name in _MOVEMENTS:
+        if op.name in MOVEMENTS:
             return [self._element(op.operands[0], self.moved(op, coords), mask)]
         walkers = {
             "tensor.pad": self._pad,

@@ -15,10 +15,10 @@ from passes.generic import i64
 from passes.mlir import functions, ir, operations, owner
 from passes.op_kinds import OpKind, op_kind
 from passes.outlined import workloads_of
-from passes.region_function import CONSTANT, RegionFunction, as_type
+from passes.region_function import RegionFunction, as_type
 from passes.shape_values import ShapeValues, tensor_type
 from passes.strides import Views
-from passes.symbolic import SymbolicShapes, argument_attributes, integer, reassociation
+from passes.symbolic import CONSTANT, SymbolicShapes, argument_attributes, integer, reassociation
 from passes.workload import Kind
 from passes.workload_name import workload_name
 from runtime.errors import PassError

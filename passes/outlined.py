@@ -8,10 +8,10 @@ from passes.canonical_spec import KEY, KIND
 from passes.contraction import roles_of
 from passes.mlir import functions, ir, operations, owner
 from passes.op_kinds import arithmetic, body_names, is_contraction, is_row_reduction
-from passes.region_function import CONSTANT, PANEL, UNIT
+from passes.region_function import PANEL, UNIT
 from passes.regions import loop_extents
 from passes.structured import iterator_kinds
-from passes.symbolic import DIMS, SymbolicShapes, argument_attributes, integer, read_dims
+from passes.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, integer, read_dims
 from passes.workload import Kind, Loop, Operand, Workload
 from runtime.errors import PassError
 from runtime.shape import Expr

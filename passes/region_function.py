@@ -14,11 +14,11 @@ from passes.regions import loop_extents
 from passes.shape_values import tensor_type
 from passes.strides import Views
 from passes.structured import iterator_kinds
-from passes.symbolic import DIMS, integer, write_dims
+from passes.symbolic import CONSTANT, DIMS, integer, write_dims
 from runtime.errors import PassError
 from runtime.shape import Expr
 
-UNIT, CONSTANT, PANEL = "tw.unit", "tw.constant", "tw.panel"
+UNIT, PANEL = "tw.unit", "tw.panel"
 _SCALAR = (ir.IndexType, ir.IntegerType)
 
 
@@ -92,6 +92,12 @@ class RegionFunction:
         for op in self.collapse.loops:
             for extent in self.loop_extents(op):
                 signature.local(extent)
+        for op in self.ops:
+            for value in captured(op):
+                walked = op.name == "linalg.generic" and value in list(op.operands)
+                if isinstance(value.type, ir.RankedTensorType) and is_cheap(value) and not walked:
+                    for extent in self.shapes.dims(value):
+                        signature.local(extent)
         for value in extents:
             found = self.shapes.expr(value)
             if found is not None:

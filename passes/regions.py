@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from passes.clone import captured, users
 from passes.mlir import ir, maps_of, operations, owner, position
-from passes.op_kinds import OpKind, arithmetic, constant_pad, expensive, op_kind
+from passes.op_kinds import OpKind, arithmetic, body_names, constant_pad, expensive, op_kind
 from passes.strides import Views
-from passes.structured import iterator_kinds
-from passes.symbolic import SymbolicShapes
+from passes.structured import inputs, iterator_kinds
+from passes.symbolic import CONSTANT, SymbolicShapes, argument_attributes
 from runtime.shape import Expr
 
 LOAD_ARITHMETIC = 2
@@ -67,6 +67,11 @@ class Partition:
         self.kinds = {op: op_kind(op, self.views) for op in self.order}
         self.region_of: dict[ir.Operation, Region] = {}
         self.refusals: list[Refusal] = []
+        named = zip(self.block.arguments, argument_attributes(fn), strict=True)
+        self.bound = {v for v, attributes in named if CONSTANT in attributes}  # known at compile time
+        for op in self.order:
+            if self._constant(op):
+                self.bound.update(op.results)
         for op, kind in self.kinds.items():
             if kind in _COMPUTE:
                 self._place(op, kind)
@@ -203,14 +208,20 @@ class Partition:
         self.region_of[copy] = region
         region.ops.append(copy)
 
+    def _constant(self, op: ir.Operation) -> bool:
+        """Does `op` compute something from tensors that are all bound at compile time?"""
+        tensors = [v for v in inputs(op) if isinstance(v.type, ir.RankedTensorType)]
+        return op.name == "linalg.generic" and bool(tensors) and len(body_names(op)) > 1 and all(v in self.bound for v in tensors)
+
     def loads(self, op: ir.Operation) -> list[ir.Operation] | None:
         """The chain of cheap producers up to `op` that a reader may compute at each load; None when it must be a value.
 
         Rule "cheap-load": casts, permutations, broadcasts and constant pads always; up to LOAD_ARITHMETIC scalar
-        operations when nothing else reads the value; never a function of math, a division or a lookup.
+        operations when nothing else reads the value; never a function of math, a division or a lookup, nor arithmetic on
+        constants alone, which runs once at compile time.
         """
         region = self.region_of.get(op)
-        if region is None or region.kind is not OpKind.ELEMENTWISE or op.name == "linalg.fill":
+        if region is None or region.kind is not OpKind.ELEMENTWISE or op.name == "linalg.fill" or self._constant(op):
             return None
         kind = self.kinds[op]
         if kind is OpKind.MOVEMENT:

@@ -17,6 +17,7 @@ from passes.fold_unit_dims import FoldUnitDims
 from passes.fuse import Fuse
 from passes.generalize import Generalize
 from passes.kernelize import Kernelize
+from passes.lower_precision import LowerPrecision
 from passes.normalize import Normalize
 from passes.option_text import parse_specs
 from passes.outline import Outline
@@ -44,6 +45,7 @@ PASSES: tuple[type[Pass], ...] = (
     FlattenContraction,
     FoldUnitDims,
     FoldReshapes,
+    LowerPrecision,
     Decompose,
     WidenAccumulator,
     Normalize,

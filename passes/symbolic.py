@@ -12,6 +12,7 @@ from passes.mlir import ir, owner, position
 from runtime.shape import Dim, Expr, ShapeRange
 
 DIMS, RANGES = "tw.dims", "tw.ranges"
+CONSTANT = "tw.constant"  # unit attribute of an argument that is bound at compile time
 _IDENTITY = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci")
 _BINARY = {
     "arith.addi": Expr.__add__,

@@ -115,7 +115,8 @@ class Binder:
 
     def _checked(self, dims: list[int], shapes: Shapes, given: Mapping[int, int]) -> Shapes:
         """Shapes of the results, after every shape and dim is found legal."""
-        self._check_repeats(dims, shapes, given)
+        if self.repeats:
+            self._check_repeats(dims, shapes, given)
         if self._ranges is not None:
             for value, (_, dim) in zip(dims, self._ranges.dims, strict=True):
                 if not dim.lo <= value <= dim.hi or value % dim.multiple_of:

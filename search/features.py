@@ -102,7 +102,7 @@ class FeatureSpace:
         return Rows(tuple(columns), np.stack(list(columns.values()), axis=1))
 
     def pads(self, pairs: Pairs) -> Floats:
-        return analytic.pad(self.extents[pairs.shapes], self.lattice.tiles[pairs.configs])
+        return analytic.pad(self.extents[pairs.shapes], self.lattice.pads[pairs.configs])
 
     def units(self, pairs: Pairs) -> Floats:
         return analytic.units(self.extents[pairs.shapes], self.lattice.units[pairs.configs])
@@ -125,7 +125,7 @@ class FeatureSpace:
         extents, tiles = self.extents[pairs.shapes], self.lattice.tiles[pairs.configs]
         columns = {
             "threads": cores,
-            "pad": analytic.pad(extents, tiles),
+            "pad": self.pads(pairs),
             "occ": analytic.occ(pieces, cores),
             "log_units": np.log2(pieces),
             "log_waves": np.log2(waves),

@@ -113,7 +113,7 @@ class Lattice:
         return {place: i for i, place in enumerate(self._places)}
 
     def per_extent(self, what: str, missing: int) -> Ints:
-        """[configuration, extent] of the anatomy's `tiles`, `units` or `most`; `missing` where it says nothing."""
+        """[configuration, extent] of the anatomy's `tiles`, `pads`, `units` or `most`; `missing` where it says nothing."""
         found = np.full((len(self), len(self.extents)), missing, np.int64)
         for column, name in enumerate(self.extents):
             family, short = name.split(".")
@@ -126,6 +126,10 @@ class Lattice:
     @cached_property
     def tiles(self) -> Ints:
         return self.per_extent("tiles", 1)
+
+    @cached_property
+    def pads(self) -> Ints:
+        return self.per_extent("pads", 1)
 
     @cached_property
     def units(self) -> Ints:

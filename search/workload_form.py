@@ -16,6 +16,7 @@ class OperandForm(msgspec.Struct, frozen=True):
     dims: tuple[str, ...]
     unit_axis: int | None
     constant: bool = False
+    panel: int = 0
 
 
 class WorkloadForm(msgspec.Struct, frozen=True, tag="workload", tag_field="record"):
@@ -46,8 +47,8 @@ class WorkloadForm(msgspec.Struct, frozen=True, tag="workload", tag_field="recor
 
 
 def _form(o: Operand) -> OperandForm:
-    return OperandForm(o.dtype, tuple(map(str, o.dims)), o.unit_axis, o.constant)
+    return OperandForm(o.dtype, tuple(map(str, o.dims)), o.unit_axis, o.constant, o.panel)
 
 
 def _operand(o: OperandForm) -> Operand:
-    return Operand(o.dtype, tuple(map(Expr.parse, o.dims)), o.unit_axis, o.constant)
+    return Operand(o.dtype, tuple(map(Expr.parse, o.dims)), o.unit_axis, o.constant, o.panel)

@@ -19,16 +19,16 @@ def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
         groups: dict[tuple[Expr, ...], list[int]] = {}
-        serial = []
+        scattered = []
         for number, value in enumerate(kernel.results):
             if scatters(value):
-                serial.append(number)
+                scattered.append(number)
             else:
                 groups.setdefault(kernel.shapes.dims(value), []).append(number)
         start = Expr.of(0)
         for dims, members in groups.items():
             start = start + _dense(kernel, config, dims, members, begin, end, start)
-        for number in serial:
+        for number in scattered:
             first = kernel.evaluator.emit(start)
             here = [begin.le(first), first.lt(end)]
             when(all_of(here), lambda number=number: serial(kernel, number))  # type: ignore[misc]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from passes.emit import lane_mask, loop, when
-from passes.families.row_emitter import RowEmitter
+from passes.families.host_row_emitter import HostRowEmitter
 from passes.host_kernel import Grid
 from passes.index import Index, delinearize
 from passes.mlir import ir, maps_of, position
 from runtime.shape import Expr
 
 
-class RowLanes(RowEmitter):
+class RowLanes(HostRowEmitter):
     """`unroll` vectors of rows side by side, an accumulator each; the last rows one masked vector at a time."""
 
     def emit(self, begin: Index, end: Index, workspace: ir.Value) -> Grid:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from passes.emit import Memory, lane_mask, loop, when
+from passes.families.host_row_emitter import HostRowEmitter
 from passes.families.host_row_lanes import RowLanes
-from passes.families.row_emitter import Accumulators, At, RowEmitter
+from passes.families.row_emitter import Accumulators, At
 from passes.families.row_program import RowProgram
 from passes.host_kernel import Grid, HostKernel
 from passes.index import Index, delinearize
@@ -29,7 +30,7 @@ def emit(kernel: HostKernel, config: HostRowsConfig) -> Grid:
     return kernel.build(lambda begin, end, workspace: RowColumns(kernel, program, config).emit(begin, end, workspace))
 
 
-class RowColumns(RowEmitter):
+class RowColumns(HostRowEmitter):
     """Vectors along the last column axis."""
 
     def emit(self, begin: Index, end: Index, workspace: ir.Value) -> Grid:

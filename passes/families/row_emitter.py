@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 
-from passes.emit import Memory, byte_width, constant, element_type, integer_type, lanes_of
+from passes.emit import Memory, lanes_of
 from passes.families.row_program import Place, RowProgram
 from passes.families.row_reduction import Combiner, pick, values_of
-from passes.host_kernel import HostKernel
 from passes.index import Index, splat_to
-from passes.mlir import ir, llvm, owner
-from passes.spaces.host_rows import HostRowsConfig
-from runtime.shape import Expr
+from passes.kernel_frame import KernelFrame
+from passes.mlir import ir, owner
 
 Key = tuple[object, ...]
 At = Sequence[Index]  # a coordinate per frame axis
@@ -38,12 +35,11 @@ class Kept:
 class RowEmitter:
     """Registers with the evaluator what is known at the current row; a read at other coordinates is a ValueError."""
 
-    def __init__(self, kernel: HostKernel, program: RowProgram, config: HostRowsConfig) -> None:
-        self.kernel, self.program, self.config = kernel, program, config
-        self.ev, self.index, self.lanes = kernel.evaluator, kernel.index, config.lanes
+    def __init__(self, kernel: KernelFrame, program: RowProgram, lanes: int) -> None:
+        self.kernel, self.program = kernel, program
+        self.ev, self.index, self.lanes = kernel.evaluator, kernel.index, lanes
         self.sizes = [self.ev.emit(e) for e in program.frame]
         self.kept: dict[ir.Value, Kept] = {}
-        self.workspace = Expr.of(0)
         self._known: dict[ir.Value, dict[tuple[Key, ...], ir.Value]] = {}
 
     # -- what is known
@@ -94,7 +90,7 @@ class RowEmitter:
                     element = self.ev.element(value, self.coords(program.places[value], at), mask)
                     stores.append((self.kept[value].memory, self.kept[value].coords(at), element, None))
             for memory, coords, element, lanes in stores:
-                memory.store(element, coords, lanes)
+                self.store(memory, element, coords, lanes)
         if accumulators is None:
             return [v if mask is None else pick(mask, v, c.neutral(self.lanes)) for c, v in zip(joins, values, strict=True)]
         return [pick(mask, c(v, a), a) for c, v, a in zip(joins, values, accumulators, strict=True)]
@@ -126,33 +122,18 @@ class RowEmitter:
             self.publish(value, at, made[-1][1])
         for n in sweep.row_results:
             coords = self.coords(program.result_places[n], at)
-            self.kernel.outputs[n].store(self.ev.element(program.results[n], coords, mask), coords, mask)
+            self.store_once(self.kernel.outputs[n], self.ev.element(program.results[n], coords, mask), coords, mask)
         return made
 
-    # -- memory between sweeps
+    # -- stores
 
-    def keep_values(self, workspace: ir.Value, length: Expr, coordinate: Callable[[At], Index]) -> None:
-        """Gives each kept value its place: the output, when it is a result, else `length` elements of workspace indexed by
-        `coordinate`. Rows of the workspace are whole aligned vectors: masked stores are slow to read back."""
-        for first, sweep in enumerate(self.program.sweeps):
-            for value in sweep.kept:
-                if value in self.program.results:
-                    n = self.program.results.index(value)
-                    self.kept[value] = Kept(first, self.kernel.outputs[n], partial(self.coords, self.program.result_places[n]))
-                    continue
-                t = element_type(ir.RankedTensorType(value.type).element_type)
-                pointer = self.kernel.offset_pointer(workspace, self.ev.emit(self.workspace), 1)
-                memory = Memory(pointer, t, (self.ev.emit(length),), (Index(1),), self.index)
-                self.kept[value] = Kept(first, memory, lambda at: [coordinate(at)], scratch=True)
-                self.workspace = self.workspace + (length * byte_width(memory.stored)).ceildiv(64) * 64
+    def store(self, memory: Memory, element: ir.Value, coords: Sequence[Index], mask: ir.Value | None) -> None:
+        """Stores elements of a column step."""
+        memory.store(element, coords, mask)
 
-    def array(self, value: ir.Value, length: int) -> Memory:
-        """A stack array for a row scalar; call only in the entry block."""
-        t = ir.RankedTensorType(value.type).element_type
-        stored = integer_type(8) if str(t) == "i1" else t
-        count = constant(integer_type(64), length)
-        pointer = llvm.AllocaOp(llvm.PointerType.get(), count, ir.TypeAttr.get(stored), alignment=64).result
-        return Memory(pointer, t, (Index(length),), (Index(1),), self.index)
+    def store_once(self, memory: Memory, element: ir.Value, coords: Sequence[Index], mask: ir.Value | None) -> None:
+        """Stores an element of a row, which all that work on the row have."""
+        memory.store(element, coords, mask)
 
 
 def _key(c: Index, type_: ir.Type) -> Key:

@@ -24,15 +24,16 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Keys of `tiles`, `units`, `most` name extents.
+    """Keys of `tiles`, `pads`, `units`, `most` name extents.
 
-    coordinates: place in the lattice, one number a choice. tiles: elements of a tile; what an extent lacks to whole tiles
-    is padding. units: elements of a work unit, 0 for the whole extent. most: largest extent that the kernel serves.
-    features: named numbers for the cost model.
+    coordinates: place in the lattice, one number a choice. tiles: elements of a block of the inner loops. pads: what an extent
+    lacks to whole multiples of this is computed in vain. units: elements of a work unit, 0 for the whole extent. most: largest
+    extent that the kernel serves. features: named numbers for the cost model.
     """
 
     coordinates: Mapping[str, float]
     tiles: Mapping[str, int] = field(default_factory=dict)
+    pads: Mapping[str, int] = field(default_factory=dict)
     units: Mapping[str, int] = field(default_factory=dict)
     most: Mapping[str, int] = field(default_factory=dict)
     footprints: Mapping[str, Footprint] = field(default_factory=dict)

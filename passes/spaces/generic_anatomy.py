@@ -24,6 +24,7 @@ def anatomy(config: GenericConfig, workload: Workload, limits: HostLimits) -> An
     return Anatomy(
         coordinates=fields_of(config),
         tiles={"columns": config.lanes},
+        pads={"columns": config.lanes},
         units={"rows": 1, "columns": config.chunk},
         features={"vector_share": config.lanes * size / limits.vector_bytes, "chunk_bytes": config.chunk * size},
     )

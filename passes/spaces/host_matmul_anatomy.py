@@ -27,6 +27,7 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
     return Anatomy(
         coordinates=coordinates,
         tiles={"rows": config.mr, "columns": config.columns},
+        pads={"columns": config.lanes},
         units={"batch": 1, "rows": config.mc, "columns": config.columns},
         footprints={
             "panel": Footprint(config.columns * size, "depth"),

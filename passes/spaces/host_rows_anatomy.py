@@ -21,6 +21,7 @@ def anatomy(config: HostRowsConfig, workload: Workload, limits: HostLimits) -> A
     return Anatomy(
         coordinates={**fields_of(config), "axis": float(across)},
         tiles={"rows": config.lanes} if across else {"rows": config.rows, "columns": config.lanes},
+        pads={"rows": config.lanes} if across else {"columns": config.lanes},
         units={"rows": rows_a_unit, "columns": 0},
         most={"columns": config.vectors * config.lanes} if config.vectors else {},
         footprints={"rows_kept": Footprint((config.lanes if across else config.rows) * size, "columns")},

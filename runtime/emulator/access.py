@@ -11,6 +11,7 @@ from runtime.emulator.findings import Check, Site
 from runtime.emulator.formats import Array
 from runtime.emulator.memory import GLOBAL_BASE, LOCAL_BASE, LOCAL_WINDOW, PARAM_WINDOW, SHARED_BASE, SHARED_WINDOW, Storage
 from runtime.emulator.profile import count_sectors, count_wavefronts
+from runtime.emulator.races import Race
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def resolve(s: Batch, access: Access, addresses: Array, lanes: Array) -> Target:
     if access.space == "shared":
         offsets = offsets + s.block_of[lanes] * s.shared.stride
     elif access.space == "local":
-        offsets = offsets + lanes * s.local_stride
+        offsets = offsets + lanes * s.local.stride
     return Target(storage, lanes, offsets, kept)
 
 
@@ -102,10 +103,9 @@ def _report_address(s: Batch, access: Access, addresses: Array, lanes: Array, in
         s.found(Check.ALIGNMENT, access.site, message, int(lanes[at]), int(addresses[at]))
 
 
-def report_race(s: Batch, access: Access, target: Target, race: object, verb: str) -> None:
-    from runtime.emulator.races import Race
-
-    if not isinstance(race, Race):
+def report_race(s: Batch, access: Access, target: Target, race: Race | None, verb: str) -> None:
+    """Turn a race that the tracker found into a finding."""
+    if race is None:
         return
     assert s.shared.races is not None
     lane = int(target.lanes[race.position])

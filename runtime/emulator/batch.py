@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from runtime.emulator.async_copy import CopyQueue
     from runtime.emulator.barriers import Barriers
-    from runtime.emulator.memory import GlobalMemory, Storage
+    from runtime.emulator.memory import GlobalMemory, LocalMemory
     from runtime.emulator.shared_memory import SharedMemory
     from runtime.emulator.statistics import Statistics
 
@@ -85,7 +85,7 @@ class Batch:
     report: Report
     memory: GlobalMemory
     shared: SharedMemory
-    local: Storage
+    local: LocalMemory
     parameters: Array
     statistics: Statistics
     barriers: Barriers

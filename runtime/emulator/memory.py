@@ -73,6 +73,15 @@ class Storage:
         self._valid_words[16][index] = np.frombuffer(b"\1" * 16, dtype=np.complex128)[0]
 
 
+class LocalMemory(Storage):
+    """`size` bytes per lane; lane i begins at i * stride."""
+
+    def __init__(self, lanes: int, size: int) -> None:
+        self.stride = -(-size // 16) * 16
+        super().__init__(lanes * self.stride)
+        self.size = size
+
+
 class GlobalMemory(Storage):
     """Allocations with guard gaps between them. Addresses are of the device, never of the host."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from types import MappingProxyType
 
 from compiler import ops
@@ -298,7 +299,7 @@ def encoder(d: Draft, x: Value) -> Value:
     heads = d.rng.choice([h for h in (1, 2, 3, 4) if width % h == 0])
     before = len(d.graph._names)
     weights = ops.EncoderWeights.inputs(d.graph, width, d.rng.choice((4, 9, 16)), f"e{before}", x.dtype)
-    d.inputs += [Input("weight")] * (len(d.graph._names) - before)
+    d.inputs += [Input("weight", x.dtype, t.dims) for t in (getattr(weights, f.name) for f in fields(weights))]
     fresh = _plus(d, x)
     tensor = ops.transformer_encoder_layer(fresh.tensor, weights, heads, d.rng.random() < 0.3,
                                            d.rng.choice(("gelu", "relu", "silu")), d.rng.random() < 0.5)

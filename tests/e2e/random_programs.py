@@ -19,10 +19,14 @@ from runtime.shape import Dim, Expr
 from runtime.tensor import DType
 
 STATIC = (1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33)
+LARGE = (1, 31, 48, 64, 96, 127, 129, 257, 300)
 DTYPES = ("f32",) * 6 + ("f64", "f16", "f16", "bf16", "bf16", "i8", "i32", "i64", "i1")
-LIMIT = 30_000  # elements of any tensor at the largest shape
+LIMITS = (30_000, 400_000)  # elements of any tensor of a small and a large program at the largest shape
 FLOAT_TOP = {"f16": 2e4, "bf16": 1e12, "f32": 1e12, "f64": 1e12}
 RANK = 4
+IEEE = frozenset((
+    "negate relu absolute add subtract multiply maximum minimum compare max min transpose reshape slice pad concat gather "
+    "broadcast_to reverse triangle insert_slice linalg_broadcast diagonal").split())  # exact for infinities and NaN
 
 
 class Refused(Exception):
@@ -61,21 +65,24 @@ class Value:
 
 @dataclass(frozen=True)
 class Input:
-    """How to fill an argument: "normal", "positive", "weight", "index" (integers below `below`) or "dim"."""
+    """An argument. fill: "normal", "positive", "weight", "special", "index" (below `below`), or "dim" (its value is dims[0])."""
 
     fill: str
+    dtype: DType
+    dims: tuple[Expr, ...]
     below: Expr | None = None
 
 
 @dataclass(frozen=True)
 class Program:
-    """A model as text, its ranges, how to fill its arguments, and the operators it holds."""
+    """A model as text, its ranges, how to fill its arguments, which of them are bound as constants, its operators."""
 
     text: str
     ranges: Mapping[str, Dim]
     inputs: tuple[Input, ...]
     operators: tuple[str, ...]
     dtypes: frozenset[str]
+    bound: tuple[int, ...] = ()
 
     def shapes(self, rng: random.Random, count: int) -> list[dict[str, int]]:
         """Both ends of every range and random values between, distinct."""
@@ -101,6 +108,8 @@ class Draft:
     inputs: list[Input] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     readable: set[str] = field(default_factory=set)
+    static: set[int] = field(default_factory=set)
+    large: bool = False
 
     def dim(self) -> Expr:
         """A dim of the program, or a new one."""
@@ -110,12 +119,12 @@ class Draft:
         name = "BST"[len(self.ranges)]
         lo = self.rng.choice((0, 1, 1, 1, 2, 3, 5))
         step = self.rng.choice((1,) * 6 + (2, 4))
-        self.ranges[name] = Dim(lo, max(lo, step) + self.rng.choice((step, 7, 16, 24, 40)), multiple_of=step)
+        self.ranges[name] = Dim(lo, max(lo, step) + self.rng.choice((200, 300) if self.large else (step, 7, 16, 24, 40)), multiple_of=step)
         self.readable.add(name)
         return Expr.dim(name)
 
     def extent(self) -> Expr:
-        return self.dim() if self.rng.random() < 0.5 else Expr.of(self.rng.choice(STATIC))
+        return self.dim() if self.rng.random() < 0.5 else Expr.of(self.rng.choice(LARGE if self.large else STATIC))
 
     def shape(self, least: int = 0, most: int = RANK) -> list[Expr]:
         rank = self.rng.choice([r for r in (0, 1, 2, 2, 3, 3, 4, 4) if least <= r <= most])
@@ -124,7 +133,9 @@ class Draft:
     def input(self, dims: Sequence[Expr], dtype: DType, fill: str = "normal", below: Expr | None = None) -> Value:
         """A new argument; refused when it is too large."""
         self.check(dims)
-        self.inputs.append(Input(fill, below))
+        if dims and all(d.constant is not None for d in dims) and fill != "index":
+            self.static.add(len(self.inputs))
+        self.inputs.append(Input(fill, dtype, tuple(dims), below))
         tensor = self.graph.input(f"x{len(self.inputs) - 1}", list(dims), dtype)
         top = {"normal": 3.0, "positive": 2.0, "weight": 1.0}.get(fill, 9.0) if dtype.is_float else 9.0
         return Value(tensor, 1.0 if dtype is DType.I1 else top, True)
@@ -135,7 +146,7 @@ class Draft:
             raise Refused
         name = "BST"[len(self.ranges)]
         self.ranges[name] = Dim(0, hi)
-        self.inputs.append(Input("dim"))
+        self.inputs.append(Input("dim", DType.I64, (Expr.dim(name),)))
         return self.graph.dim(name)
 
     def corners(self) -> list[dict[str, int]]:
@@ -149,11 +160,11 @@ class Draft:
     def most(self, extent: Expr) -> int:
         return max(extent.evaluate(c) for c in self.corners())
 
-    def check(self, dims: Sequence[Expr], limit: int = LIMIT) -> None:
+    def check(self, dims: Sequence[Expr]) -> None:
         """Refuse negative extents and large tensors."""
         for point in self.corners():
             sizes = [d.evaluate(point) for d in dims]
-            if any(s < 0 for s in sizes) or math.prod(sizes) > limit:
+            if any(s < 0 for s in sizes) or math.prod(sizes) > LIMITS[self.large]:
                 raise Refused
 
     def need(self, condition: bool) -> None:
@@ -170,7 +181,7 @@ class Draft:
         g, e = self.graph, self.graph.emitter
         kept = [(holder, name, getattr(holder, name).copy()) for holder, name in (
             (g, "_arguments"), (g, "_names"), (g, "_dims"), (e, "constants"), (e, "lines"), (e, "sources"), (e, "_indices"),
-            (self, "ranges"), (self, "inputs"), (self, "values"), (self, "readable"))]
+            (self, "ranges"), (self, "inputs"), (self, "values"), (self, "readable"), (self, "static"))]
         try:
             yield
         except (Refused, TilewrightError):
@@ -185,12 +196,16 @@ Operators = Mapping[str, Mapping[str, Operator]]
 
 def draw(rng: random.Random, operators: Operators, longest: int = 5) -> Program:
     """A program of 1 to `longest` operators; each is drawn from a random group of the table until it applies."""
-    draft = Draft(rng)
+    draft = Draft(rng, large=rng.random() < 0.1)
     dtype = DType(rng.choice(DTYPES))
+    fill = rng.choice(("normal", "normal", "positive"))
+    if dtype.is_float and rng.random() < 0.08:
+        fill = "special"
+        operators = {g: found for g, t in operators.items() if (found := {n: o for n, o in t.items() if n in IEEE})}
     while not draft.values:
         try:
             with draft.attempt():
-                draft.values.append(draft.input(draft.shape(), dtype, rng.choice(("normal", "normal", "positive"))))
+                draft.values.append(draft.input(draft.shape(), dtype, fill))
         except Refused:
             continue
     used: list[str] = []
@@ -203,7 +218,8 @@ def draw(rng: random.Random, operators: Operators, longest: int = 5) -> Program:
     draft.graph.output(*(v.tensor for v in outputs))
     kinds = frozenset(line.rpartition("x")[2].rstrip(">") for line in _element_types(draft.graph.module_text()))
     ranges = {n: draft.ranges[n] for n in draft.graph.dims}
-    return Program(draft.graph.module_text(), ranges, tuple(draft.inputs), tuple(used), kinds)
+    bound = tuple(sorted(i for i in draft.static if i and rng.random() < 0.4))
+    return Program(draft.graph.module_text(), ranges, tuple(draft.inputs), tuple(used), kinds, bound)
 
 
 def apply_one(draft: Draft, operators: Operators) -> str | None:

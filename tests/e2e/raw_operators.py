@@ -53,6 +53,15 @@ def window(d: Draft, x: Value) -> Value:
     return x.like(made, x.top * (size if adds else 1), not adds and x.exact)
 
 
+def diagonal(d: Draft, x: Value) -> Value:
+    """x on the diagonal of a matrix of ones."""
+    d.need(x.rank == 1)
+    dims = _sized(d, [x.dims[0], x.dims[0]])
+    out = d.graph.filled(1, x.dtype, dims)
+    made = d.graph.generic([(x.tensor, ["d0"])], (out, ["d0", "d0"]), ["parallel"], lambda _, v, __: v[0])
+    return x.like(made, max(x.top, 1))
+
+
 def overlap_add(d: Draft, x: Value) -> Value:
     """out[i + j] += x[i, j]: an output map that is no permutation."""
     d.need(x.rank == 2 and x.dtype in (DType.F32, DType.F64, DType.I32, DType.I64))
@@ -282,6 +291,7 @@ RAW: MappingProxyType[str, Operator] = MappingProxyType({
     "transposed_result": transposed_result,
     "window": window,
     "overlap_add": overlap_add,
+    "diagonal": diagonal,
     "reverse": reverse,
     "add_index": add_index,
     "triangle": triangle,

@@ -18,7 +18,7 @@ from tools.bench.interleave import PINS, Team, WorkerDiedError, environment
 from tools.bench.measure import Bench
 from tools.bench.operator_spec import shown
 from tools.bench.peers import chosen
-from tools.bench.records import Case, Failure, Figure, Record, Run, append, new_run
+from tools.bench.records import Case, Failure, Figure, Record, append, new_run
 
 SUITES = ("operators", "models", "calls", "all")
 
@@ -82,9 +82,12 @@ def main() -> int:
                 for record in bench.operator(subject, [p for p in points if not values or values & set(p.values())]):
                     keep(record)
     if "calls" in suites:
-        for record in calls.measure(run.run, systems, threads, args.seconds, args.filter):
+        names = {calls.COSTS, *(o.name for o in (*operators.operators(), *models.models()))}
+        wanted = frozenset(n for n in names if matches(n, args.filter))
+        for record in calls.Calls(run.run, systems, threads, args.seconds, args.rounds, wanted).measure():
             keep(record)
-    report.show(report.latest(found))
+    if cases := report.latest(found):
+        report.show(cases)
     return 0
 
 

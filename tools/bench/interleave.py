@@ -39,7 +39,7 @@ class Worker:
 
     def __init__(self, system: str, threads: int, options: Sequence[str] = ()) -> None:
         self.system, self.threads = system, threads
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tools.bench.worker", system, str(threads), *options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, cwd=ROOT,
@@ -63,6 +63,7 @@ class Worker:
         if not line:
             raise WorkerDiedError(self._last_words())
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._stopped = True
         reply: dict[str, Any] = json.loads(line)
         return reply

@@ -19,16 +19,15 @@ def models() -> Iterator[Operator]:
 
 def bert_layer() -> Operator:
     """Post-norm encoder layer, hidden 768, 12 heads, exact gelu; inputs in the order of the MLIR's arguments."""
-    weight, bias, gain = (lambda *d: Input(d, True, 0.04)), Input, (lambda n: Input((n,), True))
     return Operator(
         "bert_layer", "bert_layer", "models",
         {
             "x": Input((1, "S", WIDTH)),
-            "w_qkv": weight(WIDTH, 3 * WIDTH), "b_qkv": bias((3 * WIDTH,), True, 0.1),
-            "w_out": weight(WIDTH, WIDTH), "b_out": bias((WIDTH,), True, 0.1),
-            "w_up": weight(WIDTH, INNER), "b_up": bias((INNER,), True, 0.1),
-            "w_down": weight(INNER, WIDTH), "b_down": bias((WIDTH,), True, 0.1),
-            "g_1": gain(WIDTH), "n_1": gain(WIDTH), "g_2": gain(WIDTH), "n_2": gain(WIDTH),
+            "w_qkv": weight(WIDTH, 3 * WIDTH), "b_qkv": vector(3 * WIDTH, 0.1),
+            "w_out": weight(WIDTH, WIDTH), "b_out": vector(WIDTH, 0.1),
+            "w_up": weight(WIDTH, INNER), "b_up": vector(INNER, 0.1),
+            "w_down": weight(INNER, WIDTH), "b_down": vector(WIDTH, 0.1),
+            "g_1": vector(WIDTH), "n_1": vector(WIDTH), "g_2": vector(WIDTH), "n_2": vector(WIDTH),
         },
         (1, "S", WIDTH), {"S": (1, 512)}, tuple({"S": s} for s in BERT_LENGTHS),
         params={"heads": HEADS, "mlir": str(DATA / "bert_layer_dyn_seq.mlir"), "at": "arg0.1"},
@@ -36,13 +35,21 @@ def bert_layer() -> Operator:
     )  # fmt: skip
 
 
+def weight(rows: int, columns: int) -> Input:
+    return Input((rows, columns), True, 0.04)
+
+
+def vector(size: int, scale: float = 1.0) -> Input:
+    return Input((size,), True, scale)
+
+
 def resnet_block() -> Operator:
     """relu(x + conv3x3(relu(conv3x3(x)))) at 64 channels of 56 x 56, with biases."""
     image = ("B", 64, 56, 56)
-    weight = Input((64, 64, 3, 3), True, 0.04)
+    filters = Input((64, 64, 3, 3), True, 0.04)
     return Operator(
         "resnet_block", "resnet_block", "models",
-        {"x": Input(image), "w_1": weight, "b_1": Input((64,), True), "w_2": weight, "b_2": Input((64,), True)},
+        {"x": Input(image), "w_1": filters, "b_1": vector(64), "w_2": filters, "b_2": vector(64)},
         image, {"B": (1, 8)}, ({"B": 1}, {"B": 4}),
         params={"mlir": str(DATA / "resnet_block_dyn_batch.mlir"), "at": "arg0.0"},
         flops=(4, "B", 64, 64, 9, 56, 56),

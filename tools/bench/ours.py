@@ -22,6 +22,7 @@ class Tilewright:
 
     def __init__(self, threads: int, log: str | None = None, artifact: str | None = None) -> None:
         self._options = tw.CompileOptions(threads=threads, log=log)
+        self._load = tw.load
         self._artifact = artifact
         self._operator: Operator | None = None
         self._fn: Any = None
@@ -32,9 +33,12 @@ class Tilewright:
     def prepare(self, operator: Operator, constants: Mapping[str, Array]) -> None:
         self._operator = operator
         if self._artifact:
-            self._fn = tw.load(self._artifact)
+            self._fn = self._load(self._artifact)
             return
         self._fn = compiled(operator, constants, self._options)
+
+    def save(self, path: str) -> None:
+        self._fn.save(path)
 
     def bind(self, shape: Shape, arguments: Mapping[str, Array], output: Array) -> Bound:
         fn, values = self._fn, tuple(arguments.values())
@@ -45,7 +49,7 @@ def compiled(operator: Operator, constants: Mapping[str, Array], options: tw.Com
     """The compiled function of an operator."""
     names = {n: f"arg{i}" for i, n in enumerate(operator.inputs)}
     bound = {names[n]: a for n, a in constants.items()}
-    at = [str(operator.params["at"])] if "mlir" in operator.params else None
+    at = (str(operator.params["at"]),) if "mlir" in operator.params else None
     dims = {n: tw.Dim(lo, hi, at=at) for n, (lo, hi) in operator.ranges.items()}
     model = Path(str(operator.params["mlir"])) if "mlir" in operator.params else graph(operator)
     return tw.compile(model, dims, options=options, constants=bound)

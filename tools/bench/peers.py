@@ -48,6 +48,12 @@ class System(Protocol):
     def bind(self, shape: Shape, arguments: Mapping[str, Array], output: Array) -> Bound: ...
 
 
+class Saving(System, Protocol):
+    """A system that can keep what it prepared in a file."""
+
+    def save(self, path: str) -> None: ...
+
+
 def make(name: str, threads: int) -> System:
     """The system of a name, in this process; ImportError when its package is absent."""
     module, _, member = SYSTEMS[name].partition(":")
@@ -78,7 +84,7 @@ class NumPy:
     def version(self) -> str:
         from threadpoolctl import threadpool_info
 
-        blas = next((i for i in threadpool_info() if i.get("user_api") == "blas"), {})
+        blas: dict[str, str] = next((i for i in threadpool_info() if i.get("user_api") == "blas"), {})
         return f"numpy {np.__version__}, {blas.get('internal_api')} {blas.get('version')} {blas.get('architecture')}"
 
     def prepare(self, operator: Operator, constants: Mapping[str, Array]) -> None:

@@ -63,7 +63,7 @@ def run_program(seed: int, number: int) -> dict[str, Any]:
     record: dict[str, Any] = {"program": number, "operators": program.operators, "dtypes": sorted(program.dtypes),
                               "cases": len(shapes), "wrong": []}
     try:
-        fn = check.compiled(program, builder)
+        fn = check.compiled(program, builder, number)
     except TilewrightError as error:
         record["wrong"].append({"shape": {}, "reason": f"{type(error).__name__}: {error}"})
         return record

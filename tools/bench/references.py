@@ -14,7 +14,7 @@ from tools.bench.operator_spec import Array, Operator
 def reference(operator: Operator, arrays: Mapping[str, Array]) -> Array:
     """The result in float64; KeyError for a kind without a reference."""
     wide = {n: a.astype(np.float64) for n, a in arrays.items()}
-    return _KINDS[operator.kind](wide, operator.params)
+    return np.asarray(_KINDS[operator.kind](wide, operator.params))
 
 
 def softmax(x: Array) -> Array:
@@ -34,7 +34,7 @@ def rmsnorm(x: Array, gain: Array) -> Array:
 def attention(q: Array, k: Array, v: Array, causal: bool = False) -> Array:
     scores = q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
     if causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+        scores = np.where(np.tri(*scores.shape[-2:]) > 0, scores, -np.inf)
     return np.asarray(softmax(scores) @ v)
 
 

@@ -13,6 +13,7 @@ from tools.bench.peers import Bound, UnsupportedError
 
 Call = Callable[[], Any]
 Linear = Callable[[Any, Any, Any], Any]
+Conv = Callable[[Any, Any, Any, int, int], Any]
 Kinds = Mapping[str, Callable[[Mapping[str, Any], Any, Mapping[str, Any]], Call]]
 
 
@@ -81,12 +82,15 @@ class Eager(_Torch):
             "attention": lambda a, o, p: lambda: sdpa(a["q"], a["k"], a["v"], is_causal=bool(p["causal"])),
             "conv": self._conv,
             "bert_layer": lambda a, o, p: bert_layer(torch, a, functional.linear, self._up, int(p["heads"])),
-            "resnet_block": lambda a, o, p: resnet_block(torch, a, functional.conv2d),
+            "resnet_block": lambda a, o, p: resnet_block(torch, a, functional.conv2d, self._conv_relu),
         }
 
     def _up(self, x: Any, w: Any, b: Any) -> Any:
         functional = self.torch.nn.functional
         return functional.gelu(functional.linear(x, w, b))
+
+    def _conv_relu(self, x: Any, w: Any, b: Any, stride: int, padding: int) -> Any:
+        return self.torch.relu_(self.torch.nn.functional.conv2d(x, w, b, stride, padding))
 
     def _conv(self, a: Mapping[str, Any], _: Any, params: Mapping[str, Any]) -> Call:
         conv2d = self.torch.nn.functional.conv2d
@@ -127,7 +131,7 @@ class OneDnn(_Torch):
             "dense": lambda a, o, p: lambda: linear(a["x"], a["w"], None),
             "conv": self._conv,
             "bert_layer": lambda a, o, p: bert_layer(self.torch, a, linear, self._up, int(p["heads"])),
-            "resnet_block": lambda a, o, p: resnet_block(self.torch, a, self._conv2d),
+            "resnet_block": lambda a, o, p: resnet_block(self.torch, a, self._conv2d, self._conv_relu),
         }
 
     def _linear(self, x: Any, w: Any, b: Any) -> Any:
@@ -136,9 +140,12 @@ class OneDnn(_Torch):
     def _up(self, x: Any, w: Any, b: Any) -> Any:
         return self.torch.ops.mkldnn._linear_pointwise(x, w, b, "gelu", [], "none")
 
-    def _conv2d(self, x: Any, w: Any, b: Any, stride: int, padding: int) -> Any:
+    def _conv2d(self, x: Any, w: Any, b: Any, stride: int, padding: int, after: str = "none") -> Any:
         pointwise = self.torch.ops.mkldnn._convolution_pointwise
-        return pointwise(x, w, b, [padding] * 2, [stride] * 2, [1, 1], 1, "none", [], "")
+        return pointwise(x, w, b, [padding] * 2, [stride] * 2, [1, 1], 1, after, [], "")
+
+    def _conv_relu(self, x: Any, w: Any, b: Any, stride: int, padding: int) -> Any:
+        return self._conv2d(x, w, b, stride, padding, "relu")
 
     def _conv(self, a: Mapping[str, Any], _: Any, params: Mapping[str, Any]) -> Call:
         x, w, stride, padding = a["x"], a["w"], params["stride"], params["padding"]
@@ -165,11 +172,12 @@ def bert_layer(torch: Any, a: Mapping[str, Any], linear: Linear, up: Linear, hea
     return call
 
 
-def resnet_block(torch: Any, a: Mapping[str, Any], conv2d: Callable[[Any, Any, Any, int, int], Any]) -> Call:
+def resnet_block(torch: Any, a: Mapping[str, Any], conv2d: Conv, conv_relu: Conv) -> Call:
+    """Residual block around a convolution, and one followed by relu."""
     x = a["x"]
 
     def call() -> Any:
-        first = torch.relu_(conv2d(x, a["w_1"], a["b_1"], 1, 1))
+        first = conv_relu(x, a["w_1"], a["b_1"], 1, 1)
         return torch.relu_(conv2d(first, a["w_2"], a["b_2"], 1, 1).add_(x))
 
     return call

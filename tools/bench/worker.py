@@ -17,13 +17,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import numpy as np
 
 from tools.bench import models, operators
 from tools.bench.operator_spec import Operator
-from tools.bench.peers import OURS, Bound, System, UnsupportedError, make
+from tools.bench.peers import OURS, Bound, Saving, System, UnsupportedError, make
 
 WARM_SHARE, BATCHES = 0.2, 8
 
@@ -53,7 +53,7 @@ def time_calls(call: Callable[[], object], seconds: float, clock: Callable[[], f
 
 
 class Server:
-    """Answers the requests prepare, bind, time, memory and version for one system."""
+    """Answers the requests version, prepare, save, bind, time and memory for one system."""
 
     def __init__(self, system: System, threads: int, all_cores: set[int]) -> None:
         self.system, self.threads, self.all_cores = system, threads, all_cores
@@ -82,6 +82,11 @@ class Server:
         took = time.perf_counter() - start
         pin(self.all_cores, self.threads)
         return {"seconds": took}
+
+    def do_save(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Ours alone: write what was prepared as an artifact."""
+        cast(Saving, self.system).save(request["path"])
+        return {}
 
     def do_bind(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run once; the result goes to the file `output`, as f32."""

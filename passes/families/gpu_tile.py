@@ -1,0 +1,143 @@
+"""TileLoader: copies tiles of a contraction's operand to shared memory, in a ring of stages.
+
+An operand that is a view of memory goes by asynchronous copies that fill with zero what is outside; any other is computed by the
+evaluator into registers (`begin`) and stored later (`land`), so that the arithmetic between the two hides the loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from passes.contraction import Contraction
+from passes.emit import all_of, byte_width, constant, integer_type, lanes_of, when
+from passes.families.simt_plan import loops_at
+from passes.gpu_kernel import GpuKernel
+from passes.gpu_memory import WIDEST, GpuMemory
+from passes.gpu_space import Point, Space
+from passes.index import Index, select, splat_to
+from passes.mlir import arith, ir, nvvm
+from passes.trace import Source, trace
+
+_LEAST_COPY = 4  # bytes of an asynchronous copy
+
+
+@dataclass(frozen=True)
+class Held:
+    """Elements in registers on their way to shared memory; `inside` says whether the thread has such a chunk at all."""
+
+    value: ir.Value
+    at: tuple[Index, ...]
+    has: ir.Value | bool
+
+
+class TileLoader:
+    """Tiles of `extent` positions along `outer` by `depth` along k. deep: the tile's rows run along k, as memory does; then the
+    tile is [stage][outer][k], else [stage][k][outer]."""
+
+    def __init__(self, kernel: GpuKernel, view: Contraction, which: int, outer: Space, inner: Space, extent: int, depth: int,
+                 stages: int, vec: int, batch: Point) -> None:
+        self.kernel, self.view, self.which, self.batch = kernel, view, which, batch
+        self.element = ir.RankedTensorType(view.operand(which).type).element_type
+        self.outer, self.inner = outer, inner
+        self.deep, self.vec = self._orientation(vec, extent, depth)
+        fast = self.inner if self.deep else self.outer
+        fast.guard(self.vec)
+        if self.deep:
+            self.inner = inner.assume_multiple(self.vec)
+        else:
+            self.outer = outer.assume_multiple(self.vec)
+        size = byte_width(self.element)
+        self.rows, self.columns = (extent, depth) if self.deep else (depth, extent)
+        pitch = self.columns + max(1, WIDEST // size) if self.deep else self.columns
+        self.tile = kernel.shared(self.element, [stages, self.rows, pitch])
+        self.is_async = self._source(Index(0), Index(0)) is not None and self.vec * size >= _LEAST_COPY and str(self.element) != "i1"
+
+    # -- layout
+
+    def _orientation(self, vec: int, extent: int, depth: int) -> tuple[bool, int]:
+        """Along which of k and the outer loops memory is contiguous, and how many elements one access can take."""
+        for deep, space, most in ((True, self.inner, depth), (False, self.outer, extent)):
+            n = min(vec, most, max(1, WIDEST // byte_width(self.element)))
+            while n > 1:
+                if self._is_run(deep, space, n):
+                    return deep, n
+                n //= 2
+        return self._is_run(True, self.inner, 1), 1
+
+    def _is_run(self, deep: bool, space: Space, n: int) -> bool:
+        """Are n positions one aligned access, wholly inside or outside? With n = 1: are neighbours contiguous?"""
+        if not space.loops or not space.may_be_multiple(n):
+            return False
+        here = self.kernel.thread()
+        run = space.assume_multiple(n).point(Index.ramp(here.known_multiple(n), max(n, 2)))
+        other = (self.outer if deep else self.inner).point(here)
+        coords = self.view.coords(self.which, loops_at(self.view, self.batch, other, run))
+        source = trace(self.kernel.evaluator, self.view.operand(self.which), coords)
+        if source is None:
+            return self.view.linear_axis(self.which, space.loops[-1]) == len(coords) - 1
+        assert isinstance(source.memory, GpuMemory)
+        offset = source.memory.offset(source.coords)
+        if n == 1:
+            return offset.step is not None and offset.step.const == 1
+        return source.memory.run_of(offset) == n and all(isinstance(c, bool) or lanes_of(c) == 1 for c in source.inside)
+
+    def _loops(self, outer: Index, k: Index) -> list[Index | None]:
+        return loops_at(self.view, self.batch, self.outer.point(outer), self.inner.point(k))
+
+    def _source(self, outer: Index, k: Index) -> Source | None:
+        return trace(self.kernel.evaluator, self.view.operand(self.which), self.view.coords(self.which, self._loops(outer, k)))
+
+    # -- copies
+
+    def begin(self, stage: Index, outer: Index, k: Index, end: Index, thread: Index) -> list[Held]:
+        """Starts the copy of the tile at (outer, k); positions of k from `end` on are zero. Returns what `land` stores."""
+        held = []
+        per_row = self.columns // self.vec
+        total = self.rows * per_row
+        for i in range(-(-total // self.kernel.threads)):
+            chunk = thread + i * self.kernel.threads
+            has = True if (i + 1) * self.kernel.threads <= total else chunk.lt(total)
+            row, column = chunk // per_row, (chunk % per_row) * self.vec
+            o, c = (outer + row, k + column) if self.deep else (outer + column, k + row)
+            inside = all_of([o.lt(self.outer.extent), c.lt(end)])
+            at = (stage, row, Index.ramp(column, self.vec))
+            if self.is_async:
+                when(has, lambda o=o, c=c, at=at, inside=inside: self._copy(o, c, at, inside))  # type: ignore[misc]
+            else:
+                held.append(Held(self._compute(o, c, all_of([inside, has])), at, has))
+        return held
+
+    def land(self, held: Sequence[Held]) -> None:
+        """Stores what `begin` computed."""
+        for h in held:
+            when(h.has, lambda h=h: self.tile.store(h.value, h.at))  # type: ignore[misc]
+
+    def _copy(self, o: Index, c: Index, at: tuple[Index, ...], inside: ir.Value | bool) -> None:
+        source = self._source(*self._run(o, c))
+        assert source is not None and isinstance(source.memory, GpuMemory)
+        size = self.vec * byte_width(self.element)
+        offset = source.memory.offset(source.coords)
+        source.memory.alignment(offset)
+        whole = all_of([inside, *source.inside])
+        count = select(whole, Index(size), Index(0), type_=integer_type(32))
+        mode = nvvm.LoadCacheModifierKind.CG if size == WIDEST else nvvm.LoadCacheModifierKind.CA
+        target = self.tile.address([*at[:-1], at[-1].base])
+        address = source.memory.address([x.base for x in source.coords])
+        nvvm.cp_async_shared_global(target, address, size, mode, cp_size=count.value(integer_type(32)))
+
+    def _run(self, o: Index, c: Index) -> tuple[Index, Index]:
+        return (o, Index.ramp(c, self.vec)) if self.deep else (Index.ramp(o, self.vec), c)
+
+    def _compute(self, o: Index, c: Index, inside: ir.Value | bool) -> ir.Value:
+        """Elements outside are read at the first position and dropped: there is one, as the step is not empty."""
+        n = self.vec
+        t = self.kernel.index
+        o, c = (select(inside, x, Index(0), type_=t) for x in (o, c))
+        o, c = (c_.known_multiple(n) if fast else c_ for c_, fast in ((o, not self.deep), (c, self.deep)))
+        coords = self.view.coords(self.which, self._loops(*self._run(o, c)))
+        value = splat_to(self.kernel.evaluator.element(self.view.operand(self.which), coords), n)
+        if isinstance(inside, bool):
+            return value if inside else constant(self.element, 0, n)
+        return arith.select(inside, value, constant(self.element, 0, n))
+

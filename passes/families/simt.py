@@ -1,0 +1,245 @@
+"""Family `simt`: contractions by fused multiply-adds of single threads, tiles in a ring of stages in shared memory.
+
+Blocks of bm rows by bn columns; a step is bk deep. While a step is computed the next ones are copied. Threads of a warp lie 4 x 8
+over the block where they can. Rows and columns of a thread are interleaved with its neighbours', so that a warp reads every bank of
+shared memory once. Every element is summed in the order of k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from passes.contraction import LHS
+from passes.emit import lanes_of, loop, when
+from passes.families.gpu_tile import Held, TileLoader
+from passes.families.simt_plan import SimtPlan
+from passes.families.simt_store import Result, SplitSum
+from passes.gpu_kernel import WARP, GpuKernel, Grid
+from passes.gpu_space import Point, Space
+from passes.index import Index, delinearize, splat_to
+from passes.mlir import ir, nvvm, vector
+from passes.spaces.simt import SimtConfig
+from runtime.shape import Expr
+
+_FRAGMENT = 4  # elements of one access of shared memory
+_WARP_ROWS = 4
+
+
+def emit(kernel: GpuKernel, config: SimtConfig) -> None:
+    """The whole kernel. ValueError when the region is no contraction that this family computes."""
+    plan = SimtPlan.of(kernel)
+    split = SplitSum(kernel, plan, config.split) if config.split > 1 else None
+    if split is not None:
+        kernel.use_workspace(split.bytes())
+    kernel.launch(config.threads, lambda: _Block(kernel, plan, config, split).emit())
+    if split is not None:
+        kernel.launch(256, lambda: split.finish(config.vec), "_sum")
+
+
+@dataclass(frozen=True)
+class _Side:
+    """How a thread's rows (or columns) lie in its tile: runs of `run`, `count` of them, one every `every`, from `first` on."""
+
+    loader: TileLoader
+    run: int
+    count: int
+    every: int
+    first: Index
+
+    @staticmethod
+    def of(loader: TileLoader, mine: int, threads: int, thread: Index) -> _Side:
+        run = 1 if loader.deep else gcd(mine, _FRAGMENT)
+        return _Side(loader, run, mine // run, threads * run, thread * run)
+
+    def position(self, number: int) -> Index:
+        """Where run `number` starts in the tile."""
+        return self.first + number * self.every
+
+
+class _Block:
+    """What one block of threads does."""
+
+    def __init__(self, kernel: GpuKernel, plan: SimtPlan, config: SimtConfig, split: SplitSum | None) -> None:
+        self.kernel, self.plan, self.config, self.split = kernel, plan, config, split
+        self.view, self.product = plan.view, plan.view.product
+        self.rows, self.columns = self._space(plan.rows), self._space(plan.columns)
+        self.depth, self.batch = self._space(self.view.k), self._space(self.view.batch)
+
+    def _space(self, loops: tuple[int, ...]) -> Space:
+        return Space(self.kernel, loops, self.view.extents)
+
+    def emit(self) -> Grid:
+        c, kernel = self.config, self.kernel
+        row_tiles, column_tiles = self.rows.size.ceildiv(c.bm), self.columns.size.ceildiv(c.bn)
+        tiles = row_tiles * column_tiles
+        for size in (tiles * self.batch.size, self.depth.size):
+            kernel.bound(size)
+        batch, row, column = self._place(kernel.evaluator.emit(row_tiles), kernel.evaluator.emit(column_tiles))
+        point = self.batch.point(batch)
+        self._emit_at(point, batch, row * c.bm, column * c.bn)
+        return tiles * self.batch.size, Expr.of(c.split), Expr.of(1)
+
+    def _place(self, row_tiles: Index, column_tiles: Index) -> tuple[Index, Index, Index]:
+        """Batch, row and column of the block: bands of `group` rows are walked column by column."""
+        number = self.kernel.block_id()
+        batch, tile = Index(0), number
+        if self.batch.loops:
+            batch, tile = delinearize(number, [Index(1), row_tiles * column_tiles])
+        if self.config.group == 1:
+            return (batch, *delinearize(tile, [Index(1), column_tiles]))
+        band = tile // (column_tiles * self.config.group)
+        first = band * self.config.group
+        height = (row_tiles - first).min(self.config.group)
+        inside = tile - band * (column_tiles * self.config.group)
+        return batch, first + inside % height, inside // height
+
+    def _emit_at(self, batch: Point, batch_number: Index, row: Index, column: Index) -> None:
+        c, kernel, view = self.config, self.kernel, self.view
+        vec = c.vec
+        row_tile = TileLoader(kernel, view, self.plan.row_side, self.rows, self.depth, c.bm, c.bk, c.stages, vec, batch)
+        column_tile = TileLoader(kernel, view, self.plan.column_side, self.columns, self.depth, c.bn, c.bk, c.stages, vec, batch)
+        thread = kernel.thread()
+        y, x = self._thread_place(thread)
+        down = _Side.of(row_tile, c.tm, c.bm // c.tm, y)
+        across = _Side.of(column_tile, c.tn, c.bn // c.tn, x)
+        begin, end, steps = self._range()
+        loaders = ((row_tile, row), (column_tile, column))
+
+        def fetch(step: Index) -> list[tuple[TileLoader, list[Held]]]:
+            stage, k = step % c.stages, begin + step * c.bk
+            held = [(loader, loader.begin(stage, outer, k, end, thread)) for loader, outer in loaders]
+            nvvm.cp_async_commit_group()
+            return held
+
+        def land(held: list[tuple[TileLoader, list[Held]]]) -> None:
+            for loader, values in held:
+                loader.land(values)
+
+        def prologue() -> None:
+            for step in range(c.stages - 1):
+                land(fetch(Index(step)))
+
+        when(Index(0).lt(steps), prologue)
+
+        def body(step: Index, *sums: ir.Value) -> list[ir.Value]:
+            nvvm.cp_async_wait_group(c.stages - 2)
+            kernel.barrier()
+            held = fetch(step + (c.stages - 1))
+            found = self._multiply(down, across, step % c.stages, sums)
+            land(held)
+            return found
+
+        zeros = [self.product.zero(across.run)] * (c.tm * across.count)
+        sums = loop(0, steps, 1, body, zeros, kernel.index)
+        nvvm.cp_async_wait_group(0)
+        self._store(batch, batch_number, row, column, down, across, sums)
+
+    def _range(self) -> tuple[Index, Index, Index]:
+        """First and last position of k, and the number of steps, of this block's part."""
+        c, extent = self.config, self.depth.extent
+        if c.split == 1:
+            return Index(0), extent, extent.ceildiv(c.bk)
+        part = extent.ceildiv(c.bk * c.split) * c.bk
+        begin = self.kernel.block_id("y") * part
+        end = (begin + part).min(extent)
+        return begin, end, (end - begin).max(0).ceildiv(c.bk)
+
+    def _thread_place(self, thread: Index) -> tuple[Index, Index]:
+        """Row and column of the thread among the block's threads."""
+        down, across = self.config.bm // self.config.tm, self.config.bn // self.config.tn
+        wide = WARP // _WARP_ROWS
+        if down % _WARP_ROWS or across % wide:
+            return thread // across, thread % across
+        warp, lane = thread // WARP, thread % WARP
+        warps = across // wide
+        return (warp // warps) * _WARP_ROWS + lane // wide, (warp % warps) * wide + lane % wide
+
+    # -- products
+
+    def _multiply(self, down: _Side, across: _Side, stage: Index, sums: tuple[ir.Value, ...]) -> list[ir.Value]:
+        """Adds the products of one step; sums[i * across.count + j] is of row i and the run j of columns."""
+        found = list(sums)
+        ahead = gcd(self.config.bk, _FRAGMENT)
+        for k in range(0, self.config.bk, ahead):
+            a = self._fragments(down, self.plan.row_side, stage, k, ahead)
+            b = self._fragments(across, self.plan.column_side, stage, k, ahead)
+            for kk in range(ahead):
+                rows = [x for run in a[kk] for x in _lanes(run)]
+                for j, b_run in enumerate(b[kk]):
+                    for i, a_one in enumerate(rows):
+                        at = i * across.count + j
+                        factor = splat_to(a_one, across.run)
+                        left, right = (factor, b_run) if self.plan.row_side == LHS else (b_run, factor)
+                        found[at] = self.product.multiply_add(left, right, found[at])
+        return found
+
+    def _fragments(self, side: _Side, which: int, stage: Index, k: int, ahead: int) -> list[list[ir.Value]]:
+        """[position of k][run]: the thread's elements of a tile for `ahead` positions of k, as what is multiplied."""
+        tile = side.loader.tile
+        if not side.loader.deep:
+            runs = [Index.ramp(side.position(g), side.run) for g in range(side.count)]
+            return [[self.product.factor(which, tile.load([stage, Index(k + kk), run])) for run in runs] for kk in range(ahead)]
+        rows = [self.product.factor(which, tile.load([stage, side.position(g), Index.ramp(k, ahead)])) for g in range(side.count)]
+        return [[_lanes(row)[kk] for row in rows] for kk in range(ahead)]
+
+    # -- results
+
+    def _store(self, batch: Point, batch_number: Index, row: Index, column: Index, down: _Side, across: _Side,
+               sums: list[ir.Value]) -> None:
+        c = self.config
+        rows = [row + down.position(g) + i for g in range(down.count) for i in range(down.run)]
+        if self.split is not None:
+            for i, at in enumerate(rows):
+                for j in range(across.count):
+                    self.split.keep(batch_number, at, column + across.position(j), sums[i * across.count + j])
+            return
+        result = Result(self.kernel, self.plan, batch, self.rows, self.columns)
+        if not self.plan.heavy or c.tm * across.count <= _FRAGMENT:
+            width = result.width(min(c.vec, across.run))
+            for i, at in enumerate(rows):
+                for j in range(across.count):
+                    value, first = sums[i * across.count + j], column + across.position(j)
+                    for lane in range(0, across.run, width):
+                        result.store(at, first + lane, _part(value, lane, width))
+            return
+        self._staged(result, row, column, down, across, sums)
+
+    def _staged(self, result: Result, row: Index, column: Index, down: _Side, across: _Side, sums: list[ir.Value]) -> None:
+        """Through shared memory, over the tiles, so that the code of a costly epilogue is there once, in a loop."""
+        c, kernel = self.config, self.kernel
+        tile = kernel.shared(self.product.accumulator, [c.bm, c.bn + _FRAGMENT], at=0)
+        kernel.barrier()
+        for g in range(down.count):
+            for i in range(down.run):
+                for j in range(across.count):
+                    at = [down.position(g) + i, Index.ramp(across.position(j), across.run)]
+                    tile.store(sums[(g * down.run + i) * across.count + j], at)
+        kernel.barrier()
+        width = result.width(min(c.vec, c.bn))
+        per_row, thread = c.bn // width, kernel.thread()
+        total = c.bm * per_row
+
+        def chunk(number: Index) -> None:
+            y, x = number // per_row, (number % per_row) * width
+            result.store(row + y, column + x, tile.load([y, Index.ramp(x, width)]))
+
+        loop(thread, total, kernel.threads, chunk, index=kernel.index)
+
+
+def _lanes(value: ir.Value) -> list[ir.Value]:
+    """The elements of a vector, or the scalar itself."""
+    if lanes_of(value) == 1:
+        return [value]
+    return [vector.extract(value, [], [i]) for i in range(lanes_of(value))]
+
+
+def _part(value: ir.Value, first: int, width: int) -> ir.Value:
+    """Some neighbouring lanes of a vector."""
+    if width == lanes_of(value):
+        return value
+    if width == 1:
+        return vector.extract(value, [], [first])
+    return vector.shuffle(value, value, list(range(first, first + width)))
+
+

@@ -1,0 +1,74 @@
+"""lower-precision: contractions of f32 read their operands rounded to a narrower float and still accumulate in f32."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from passes.base import Pass
+from passes.generic import elementwise
+from passes.mlir import arith, ir, maps_of, owner, replace_all_uses, tensor, walk
+from passes.op_kinds import is_contraction
+from passes.shape_values import ShapeValues
+from passes.structured import inits, inputs, iterator_kinds, main_of, rebuild
+from passes.symbolic import SymbolicShapes
+from runtime.errors import OptionError
+
+_TYPES = {"bf16": "bf16", "f16": "f16"}
+
+
+@dataclass(frozen=True)
+class LowerPrecision(Pass):
+    """element: "bf16" or "f16", the type that the operands are rounded to."""
+
+    name: ClassVar[str] = "lower-precision"
+    element: str = "bf16"
+
+    def __post_init__(self) -> None:
+        if self.element not in _TYPES:
+            raise OptionError(f"{self.name}: element={self.element!r}; wanted bf16 or f16")
+
+    def run(self, module: ir.Module) -> None:
+        narrow = ir.Type.parse(_TYPES[self.element])
+        for fn in main_of(module):
+            rounded: dict[ir.Value, ir.Value] = {}
+            for op in walk(fn):
+                if op.name.startswith("linalg.") and len(op.operands) == 3 and is_contraction(op) and _is_f32(op):
+                    _lower(fn, op, narrow, rounded)
+
+
+def _is_f32(op: ir.Operation) -> bool:
+    return all(str(ir.RankedTensorType(v.type).element_type) == "f32" for v in op.operands)
+
+
+def _lower(fn: ir.Operation, op: ir.Operation, narrow: ir.Type, rounded: dict[ir.Value, ir.Value]) -> None:
+    """The contraction again, over rounded operands that its body widens."""
+    operands = []
+    for value in inputs(op):
+        if value not in rounded:
+            rounded[value] = _round(fn, value, narrow)
+        operands.append(rounded[value])
+
+    def widen(block: ir.Block) -> None:
+        for argument in list(block.arguments)[:2]:
+            argument.set_type(narrow)
+        with ir.InsertionPoint.at_block_begin(block):
+            for argument in list(block.arguments)[:2]:
+                users = [use.owner for use in argument.uses]
+                wide = arith.extf(ir.F32Type.get(), argument)
+                for user in users:
+                    for i, v in enumerate(user.operands):
+                        if v == argument:
+                            user.operands[i] = wide
+
+    made = rebuild(op, operands, inits(op), maps_of(op), iterator_kinds(op), widen)
+    replace_all_uses(op.results[0], made.results[0])
+    op.erase()
+
+
+def _round(fn: ir.Operation, value: ir.Value, narrow: ir.Type) -> ir.Value:
+    """An elementwise truncation right after the value is made."""
+    made = owner(value)
+    with ir.InsertionPoint.at_block_begin(value.owner) if made is None else ir.InsertionPoint.after(made):
+        into = tensor.empty(ShapeValues(fn).mixed(SymbolicShapes(fn).dims(value)), narrow)
+        return elementwise([value], into, lambda scalars: arith.truncf(narrow, scalars[0]))

@@ -1,0 +1,104 @@
+"""Choices of `simt`: contractions of any element type by fused multiply-adds of single threads. MLIR-free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import ClassVar
+
+from passes.spaces.gpu_config import GpuConfig, is_power_of_two, why_invalid_block
+from passes.workload import Kind, Workload
+from runtime.dispatch import Leaf, Node, switch
+from runtime.limits import GpuLimits
+from runtime.shape import Expr
+
+_PAD = 16  # bytes behind each row of a tile
+
+
+@dataclass(frozen=True)
+class SimtConfig(GpuConfig):
+    """bm x bn: rows and columns of a block; bk: depth of a step; tm x tn: of a thread; stages: steps in shared memory.
+
+    vec: elements of one copy or store, as far as layouts allow. split: parts that k is cut in, summed by a second launch in a
+    fixed order. group: rows of blocks that are walked together, so that their operands stay in the cache.
+    """
+
+    family: ClassVar[str] = "simt"
+    bm: int = 64
+    bn: int = 64
+    bk: int = 16
+    tm: int = 4
+    tn: int = 4
+    stages: int = 3
+    vec: int = 4
+    split: int = 1
+    group: int = 8
+
+    @property
+    def threads(self) -> int:
+        return (self.bm // self.tm) * (self.bn // self.tn)
+
+    def shared_bytes(self, element: int) -> int:
+        """An upper bound: both tiles of every stage."""
+        return self.stages * (self.bk + _PAD // element) * (self.bm + self.bn + 2 * _PAD // element) * element
+
+
+def space(workload: Workload, limits: GpuLimits) -> Iterator[SimtConfig]:
+    """All legal configurations."""
+    blocks = product((8, 16, 32, 64, 128, 256), (16, 32, 64, 128, 256), (8, 16, 32), (1, 2, 4, 8), (1, 2, 4, 8, 16))
+    for (bm, bn, bk, tm, tn), stages, vec, split in product(blocks, (2, 3, 4), (1, 2, 4), (1, 2, 4, 8, 16)):
+        config = SimtConfig(bm, bn, bk, tm, tn, stages, vec, split)
+        if why_invalid(config, workload, limits) is None:
+            yield config
+
+
+def why_invalid(config: SimtConfig, workload: Workload, limits: GpuLimits) -> str | None:
+    """The rule that the configuration breaks, or None."""
+    c = config
+    widest = max(o.dtype.bytes for o in (*workload.inputs, *workload.outputs))
+    if workload.kind is not Kind.CONTRACTION:
+        return f"contraction: the workload is {workload.kind.value}"
+    if not all(map(is_power_of_two, (c.bm, c.bn, c.bk, c.tm, c.tn, c.vec, c.split))):
+        return f"power-of-two: {c}"
+    if c.tm > c.bm or c.tn > c.bn:
+        return f"thread-in-block: {c.tm} x {c.tn} of {c.bm} x {c.bn}"
+    if c.stages < 2:
+        return f"stages: {c.stages}; a step is loaded while another is computed"
+    if c.vec > c.bk or c.vec * widest > 16:
+        return f"vector-fits: {c.vec} elements of {widest} bytes in one access and in {c.bk} columns"
+    registers = (c.tm * c.tn + 2 * (c.tm + c.tn)) * max(4, widest) // 4 + 32 * (c.index // 32)
+    if registers > limits.thread_registers or registers * c.threads > limits.registers:
+        return f"register-budget: about {registers} registers in each of {c.threads} threads"
+    if c.shared_bytes(widest) > limits.shared_bytes:
+        return f"shared-budget: {c.shared_bytes(widest)} of {limits.shared_bytes} bytes"
+    if c.group < 1:
+        return f"group-positive: {c.group}"
+    return why_invalid_block(c.threads, c.index, limits.threads)
+
+
+def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[SimtConfig, ...], Node]:
+    """By rows: small blocks for few rows, large ones where they fill the machine; the last has no guards."""
+    widest = max(4, *(o.dtype.bytes for o in (*workload.inputs, *workload.outputs)))
+    vec = 4 if widest == 4 else 2
+    rows, columns = _sides(workload)
+    tiles = rows * columns * workload.size("b")
+    few = SimtConfig(16, 64, 32, 2, 4, 3, vec)
+    middle = SimtConfig(64, 64, 16, 4, 4, 3, vec)
+    large = SimtConfig(128, 128, 16, 8, 8, 3, vec) if widest == 4 else SimtConfig(64, 64, 16, 4, 4, 3, vec)
+    safe = SimtConfig(64, 64, 16, 4, 4, 3, 1, index=64)
+    full = limits.multiprocessors * 128 * 128
+    configs = tuple(dict.fromkeys((few, middle, large, safe)))
+    node = switch(str(rows), [(32, Leaf(configs.index(few)))],
+                  switch(str(tiles), [(2 * full, Leaf(configs.index(middle)))], Leaf(configs.index(large))))
+    return configs, node
+
+
+def _sides(workload: Workload) -> tuple[Expr, Expr]:
+    """Rows and columns of the result as the family sees them: columns run along the unit-stride axis."""
+    out = workload.outputs[0]
+    unit = out.unit_axis if out.unit_axis is not None else len(out.dims) - 1
+    extent = out.dims[unit] if out.dims else Expr.of(1)
+    groups = {role: [loop.extent for loop in workload.loops if loop.role == role] for role in ("m", "n")}
+    swapped = extent not in groups["n"] and extent in groups["m"]
+    return (workload.size("n"), workload.size("m")) if swapped else (workload.size("m"), workload.size("n"))

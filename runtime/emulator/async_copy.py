@@ -1,0 +1,189 @@
+"""cp.async: copies from global to shared memory that land late (PTX ISA, section 9.7.9.25.3).
+
+A copy lands when its thread waits for its group; with a seed, at a random time between the two. Until the wait, and for other
+threads until a barrier after it, touching its bytes is a race.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.emulator.access import Access, report_race, resolve
+from runtime.emulator.batch import Batch, Runner
+from runtime.emulator.findings import Check
+from runtime.emulator.formats import Array
+from runtime.emulator.memory import GLOBAL_BASE, SHARED_WINDOW
+from runtime.emulator.operands import BuildContext, over_lanes
+from runtime.emulator.ptx import Immediate, Instruction
+from runtime.emulator.table import Builder
+
+
+@dataclass
+class Flight:
+    """One instruction's copies: per lane where from (bytes into global memory), where to, bytes to read, group, and progress."""
+
+    size: int
+    lanes: Array
+    targets: Array
+    sources: Array
+    counts: Array
+    group: Array
+    landed: Array
+    waited: Array
+
+
+class CopyQueue:
+    """Copies in flight of a batch, and how many groups each lane has committed."""
+
+    def __init__(self, lanes: int) -> None:
+        self.committed = np.zeros(lanes, dtype=np.int64)
+        self.flights: list[Flight] = []
+
+    def issue(self, flight: Flight) -> None:
+        self.flights.append(flight)
+
+    def commit(self, lanes: Array) -> None:
+        self.committed[lanes] += 1
+
+    def wait(self, s: Batch, lanes: Array, pending: Array) -> None:
+        """Finish, for these lanes, all groups but the latest `pending` committed ones; -1 finishes uncommitted copies too."""
+        limit = np.full(s.lanes, -1, dtype=np.int64)
+        limit[lanes] = self.committed[lanes] - 1 - pending
+        for flight in self.flights:
+            chosen = ~flight.waited & (flight.group <= limit[flight.lanes])
+            if chosen.any():
+                self._land(s, flight, chosen & ~flight.landed)
+                flight.waited |= chosen
+                if s.shared.races is not None:
+                    granules = s.shared.granules(flight.targets[chosen], flight.size)
+                    owners = flight.lanes[chosen]
+                    s.shared.races.finish_copy(granules, s.warp_of[owners], s.thread_of[owners])
+        self.flights = [flight for flight in self.flights if not flight.waited.all()]
+
+    def drift(self, s: Batch) -> None:
+        """Land some copies early, chosen by the batch's random generator."""
+        if s.rng is None:
+            return
+        for flight in self.flights:
+            chance = s.rng.choice([0.0, 0.3, 1.0])
+            chosen = ~flight.landed & (s.rng.random(len(flight.lanes)) < chance)
+            if chosen.any():
+                self._land(s, flight, chosen)
+
+    @staticmethod
+    def _land(s: Batch, flight: Flight, chosen: Array) -> None:
+        flight.landed |= chosen
+        for count in np.unique(flight.counts[chosen]):
+            part = chosen & (flight.counts == count)
+            words = np.zeros((int(part.sum()), flight.size), dtype=np.uint8)
+            if count == flight.size:
+                words = s.memory.gather(flight.sources[part], 1, flight.size)
+            elif count:
+                words[:, :count] = s.memory.data[flight.sources[part][:, None] + np.arange(count)]
+            s.shared.scatter(flight.targets[part], words)
+
+
+def _build_copy(inst: Instruction, cx: BuildContext) -> Runner:
+    to, source, size_operand = inst.operands[:3]
+    if not isinstance(size_operand, Immediate) or size_operand.value not in (4, 8, 16):
+        raise cx.refuse(inst, "the size of cp.async is 4, 8 or 16")
+    if inst.has("cg") and size_operand.value != 16:
+        raise cx.refuse(inst, "cp.async.cg copies 16 bytes")
+    size, site = size_operand.value, cx.site(inst)
+    to_address, from_address = cx.address(inst, to), cx.address(inst, source)
+    count, ignore = None, None
+    if len(inst.operands) > 3:
+        slot = cx.slot(inst.operands[3])
+        if slot is not None and slot.bits == 1:
+            ignore = cx.source(inst, inst.operands[3], "pred")
+        elif slot is None or slot.bits == 32:
+            count = cx.source(inst, inst.operands[3], "u32")
+    writing, reading = Access(site, "shared", size), Access(site, "global", size)
+
+    def run(s: Batch) -> None:
+        lanes = s.lane_indices()
+        targets = over_lanes(s, to_address(s), lanes)
+        targets = np.where(targets >= SHARED_WINDOW, targets - SHARED_WINDOW, targets)
+        sources = over_lanes(s, from_address(s), lanes)
+        counts = np.full(len(lanes), size, dtype=np.int64)
+        if count is not None:
+            counts = over_lanes(s, count(s), lanes).astype(np.int64)
+        elif ignore is not None:
+            counts = np.where(over_lanes(s, ignore(s), lanes), 0, size)
+        target = resolve(s, writing, targets, lanes)
+        keep = np.ones(len(lanes), dtype=bool)
+        if target.kept is not None:
+            keep[:] = False
+            keep[target.kept] = True
+        keep &= _check_source(s, reading, sources, lanes, counts)
+        offsets = np.zeros(len(lanes), dtype=np.int64)
+        offsets[target.kept if target.kept is not None else slice(None)] = target.offsets
+        lanes, offsets, sources, counts = lanes[keep], offsets[keep], sources[keep] - GLOBAL_BASE, counts[keep]
+        s.statistics.bytes_read["global"] += int(counts.sum())
+        s.statistics.bytes_written["shared"] += size * len(lanes)
+        if s.shared.races is not None and len(lanes):
+            granules = s.shared.granules(offsets, size)
+            race = s.shared.races.start_copy(granules, s.warp_of[lanes], s.thread_of[lanes], site.line)
+            target.lanes = lanes
+            report_race(s, writing, target, race, "copies over")
+        none = np.zeros(len(lanes), dtype=bool)
+        flight = Flight(size, lanes, offsets, sources, counts, s.copies.committed[lanes], none, none.copy())
+        s.copies.issue(flight)
+
+    return run
+
+
+def _check_source(s: Batch, access: Access, sources: Array, lanes: Array, counts: Array) -> Array:
+    """Check the bytes that are read; a source of no bytes may point anywhere."""
+    keep = np.ones(len(lanes), dtype=bool)
+    if (counts < 0).any() or (counts > access.size).any():
+        at = int(np.argmax((counts < 0) | (counts > access.size)))
+        s.found(Check.BOUNDS, access.site, f"src-size {int(counts[at])} is above cp-size {access.size}", int(lanes[at]))
+        np.clip(counts, 0, access.size, out=counts)
+    used = counts > 0
+    misplaced = used & (sources & (access.size - 1) != 0)
+    if misplaced.any():
+        at = int(np.argmax(misplaced))
+        message = f"the source is not a multiple of {access.size}, the size of the copy"
+        s.found(Check.ALIGNMENT, access.site, message, int(lanes[at]), int(sources[at]))
+        keep &= ~misplaced
+    for count in np.unique(counts[used & keep]):
+        part = np.flatnonzero((counts == count) & keep)
+        offsets = sources[part] - GLOBAL_BASE
+        inside = s.memory.inside(offsets, int(count))
+        if inside is not None:
+            at = int(part[int(np.argmin(inside))])
+            near = s.memory.nearest(int(sources[at]))
+            s.found(Check.BOUNDS, access.site, f"{count} bytes of global memory: {near}", int(lanes[at]), int(sources[at]))
+            keep[part[~inside]] = False
+            part, offsets = part[inside], offsets[inside]
+        if s.report.wants(Check.UNINITIALISED) and len(part):
+            written = s.memory.valid[offsets[:, None] + np.arange(int(count))].all(axis=1)
+            if not written.all():
+                at = int(part[int(np.argmin(written))])
+                message = f"copies {count} bytes of global memory that were not all written"
+                s.found(Check.UNINITIALISED, access.site, message, int(lanes[at]), int(sources[at]))
+    return keep
+
+
+def _build_commit(inst: Instruction, cx: BuildContext) -> Runner:
+    return lambda s: s.copies.commit(s.lane_indices())
+
+
+def _build_wait(inst: Instruction, cx: BuildContext) -> Runner:
+    if inst.parts[2] == "wait_all":
+        return lambda s: s.copies.wait(s, s.lane_indices(), np.array([-1]))
+    pending = cx.source(inst, inst.operands[0], "s32")
+    return lambda s: s.copies.wait(s, s.lane_indices(), over_lanes(s, pending(s), s.lane_indices()).astype(np.int64))
+
+
+ASYNC_COPY: Mapping[str, Builder] = {
+    "cp.async.ca": _build_copy,
+    "cp.async.cg": _build_copy,
+    "cp.async.commit_group": _build_commit,
+    "cp.async.wait_group": _build_wait,
+    "cp.async.wait_all": _build_wait,
+}

@@ -1,0 +1,243 @@
+"""EmulatorDevice: memory, modules and launches of an emulated GPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from runtime.emulator.async_copy import CopyQueue
+from runtime.emulator.barriers import Barriers
+from runtime.emulator.batch import WARP, Batch, Geometry
+from runtime.emulator.engine import Engine
+from runtime.emulator.findings import ALL_CHECKS, Check, EmulatorError, Finding, Report, Site
+from runtime.emulator.formats import Array
+from runtime.emulator.memory import GlobalMemory, LocalMemory
+from runtime.emulator.operands import Place
+from runtime.emulator.program import Program, build_program
+from runtime.emulator.ptx import Module, Symbol, Variable
+from runtime.emulator.ptx_parser import parse_ptx, type_bits
+from runtime.emulator.shared_memory import SharedMemory
+from runtime.emulator.statistics import Statistics
+
+Argument = int | bytes | np.generic
+_SHARED_LIMIT = {"sm_80": 166_912, "sm_86": 101_376, "sm_89": 101_376, "sm_90": 232_448, "sm_90a": 232_448}
+_DEFAULT_SHARED_LIMIT = 232_448
+_LANES = 8192
+_SHADOW_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class LoadedModule:
+    """PTX in the device: its kernels by name, ready to launch."""
+
+    ptx: Module
+    kernels: dict[str, Program]
+    variables: dict[str, Place]
+
+    def kernel(self, name: str) -> Program:
+        if name not in self.kernels:
+            raise EmulatorError(f"the module has no kernel {name!r}; it has {', '.join(self.kernels) or 'none'}")
+        return self.kernels[name]
+
+
+class EmulatorDevice:
+    """A GPU that executes PTX on NumPy arrays and checks every access.
+
+    arch: as in `sm_90a`; bounds the shared memory of a block. checks: the rules that are kept. seed: None runs warps in program
+    order and lands asynchronous copies at their wait; a number makes both adversarial. collect: findings are kept in
+    `report.findings` rather than raised. profile: count sectors and bank conflicts. budget: instructions per batch of blocks.
+    Launches finish before `launch` returns, so streams are in order by construction.
+    """
+
+    def __init__(
+        self,
+        arch: str = "sm_90a",
+        checks: Iterable[Check] = ALL_CHECKS,
+        seed: int | None = None,
+        *,
+        collect: bool = False,
+        profile: bool = False,
+        budget: int = 50_000_000,
+        memory_bytes: int = 1 << 36,
+    ) -> None:
+        self.name = f"emulator:{arch}"
+        self.arch = arch
+        self.seed = seed
+        self.memory = GlobalMemory(memory_bytes)
+        self.report = Report(checks, collect)
+        self.launches: list[Statistics] = []
+        self._profile = profile
+        self._budget = budget
+
+    # Memory
+
+    def alloc(self, size: int) -> int:
+        """Device address of `size` uninitialised bytes, aligned to 256."""
+        return self.memory.allocate(size)
+
+    def free(self, address: int) -> None:
+        self.memory.free(address)
+
+    def copy_in(self, address: int, array: Array | bytes) -> None:
+        """Copy an array's bytes, in C order, to device memory."""
+        self.memory.write(address, array)
+
+    def upload(self, array: Array) -> int:
+        """Allocate for an array and copy it in."""
+        address = self.alloc(array.nbytes)
+        self.copy_in(address, array)
+        return address
+
+    def copy_out(self, address: int, shape: Sequence[int] | int, dtype: Any, name: str = "memory") -> Array:
+        """A new array of device bytes. Bytes that nobody wrote are a finding (Check.NEVER_WRITTEN)."""
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        kind = np.dtype(dtype)
+        data, valid = self.memory.read(address, int(np.prod(shape, dtype=np.int64)) * kind.itemsize)
+        if not valid.all():
+            first = int(np.argmin(valid))
+            element = np.unravel_index(first // kind.itemsize, shape) if shape else ()
+            missing = len(np.unique(np.flatnonzero(valid == 0) // kind.itemsize))
+            index = tuple(int(i) for i in element)
+            message = f"{missing} of {int(np.prod(shape))} elements were never written, the first is {index}"
+            self.report.add(Finding(Check.NEVER_WRITTEN, Site(name, 0, "copy out"), message, address=address + first))
+        return np.asarray(data.view(kind).reshape(shape))
+
+    # Modules
+
+    def load(self, ptx: str | bytes) -> LoadedModule:
+        """Parse PTX and make its kernels ready. Raises EmulatorError naming the line of what it cannot."""
+        module = parse_ptx(ptx if isinstance(ptx, str) else ptx.decode().rstrip("\0"))
+        places = {v.name: self._place(v) for v in module.variables if v.space in ("global", "const")}
+        for variable in module.variables:
+            if variable.name in places:
+                self._initialise(variable, places)
+        kernels = {name: build_program(module, name, places) for name in module.kernels}
+        return LoadedModule(module, kernels, places)
+
+    def _place(self, variable: Variable) -> Place:
+        return Place("global", self.alloc(max(variable.size, 1)), variable.size)
+
+    def _initialise(self, variable: Variable, places: dict[str, Place]) -> None:
+        place, width = places[variable.name], type_bits(variable.type) // 8
+        data = np.zeros(variable.size, dtype=np.uint8)
+        words = data.view(f"u{width}")
+        for i, value in enumerate(variable.initial):
+            if isinstance(value, Symbol):
+                value = places[value.name].address + value.offset
+            words[i] = value & ((1 << (8 * width)) - 1)
+        self.copy_in(place.address, data)
+
+    # Launches
+
+    def launch(
+        self,
+        kernel: Program,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        args: Sequence[Argument],
+        cluster: tuple[int, int, int] = (1, 1, 1),
+    ) -> Statistics:
+        """Run a kernel to its end.
+
+        args: one per parameter: an int (truncated to the parameter's width), a NumPy scalar or bytes. Blocks run in batches, in
+        linear order; blocks of a batch run together. Raises EmulatorError for a launch that a device refuses and for findings.
+        """
+        geometry = Geometry(grid, block, cluster)
+        self._check_launch(kernel, geometry, shared_bytes)
+        parameters = _pack_arguments(kernel, args)
+        statistics = Statistics(profile=self._profile)
+        begin = time.perf_counter()
+        size = kernel.static_shared + shared_bytes
+        per_batch = self._blocks_per_batch(kernel, geometry, size)
+        rng = None if self.seed is None else np.random.default_rng((self.seed, len(self.launches)))
+        with np.errstate(all="ignore"):
+            for first in range(0, geometry.blocks, per_batch):
+                blocks = np.arange(first, min(first + per_batch, geometry.blocks))
+                self._run_batch(kernel, geometry, blocks, size, shared_bytes, parameters, statistics, rng)
+                statistics.batches += 1
+        statistics.seconds = time.perf_counter() - begin
+        self.launches.append(statistics)
+        return statistics
+
+    def _run_batch(
+        self,
+        kernel: Program,
+        geometry: Geometry,
+        blocks: Array,
+        size: int,
+        dynamic: int,
+        parameters: Array,
+        statistics: Statistics,
+        rng: np.random.Generator | None,
+    ) -> None:
+        track = self.report.wants(Check.RACE)
+        shared = SharedMemory(len(blocks), geometry.warps, size, kernel.race_granule, track)
+        lanes = len(blocks) * geometry.warps * WARP
+        batch = Batch(
+            geometry=geometry,
+            blocks=blocks,
+            report=self.report,
+            memory=self.memory,
+            shared=shared,
+            local=LocalMemory(lanes, kernel.local_bytes),
+            parameters=parameters,
+            statistics=statistics,
+            barriers=Barriers(len(blocks), geometry.warps, geometry.threads),
+            copies=CopyQueue(lanes),
+            rng=rng,
+            dynamic_shared=dynamic,
+        )
+        batch.allocate_registers(kernel.registers)
+        Engine(kernel, batch, self._budget).run()
+
+    def _blocks_per_batch(self, kernel: Program, geometry: Geometry, shared: int) -> int:
+        together = max(1, _LANES // (geometry.warps * WARP))
+        shadow = shared * 2 + shared // kernel.race_granule * (13 + 8 * geometry.warps)
+        registers = sum(count * max(bits, 8) // 8 for bits, count in kernel.registers.items()) * geometry.warps * WARP
+        fitting = max(1, _SHADOW_BYTES // max(1, shadow + registers // 4))
+        cluster = geometry.cluster[0] * geometry.cluster[1] * geometry.cluster[2]
+        count = max(1, min(together, fitting))
+        return -(-count // cluster) * cluster
+
+    def _check_launch(self, kernel: Program, geometry: Geometry, shared_bytes: int) -> None:
+        name = kernel.name
+        if min(*geometry.grid, *geometry.block, *geometry.cluster) < 1:
+            raise EmulatorError(f"{name}: grid {geometry.grid}, block {geometry.block} and cluster {geometry.cluster} must be positive")
+        if geometry.threads > 1024:
+            raise EmulatorError(f"{name}: a block of {geometry.threads} threads; at most 1024 fit")
+        if geometry.grid[0] >= 1 << 31 or max(geometry.grid[1:]) > 65535:
+            raise EmulatorError(f"{name}: grid {geometry.grid} is above (2147483647, 65535, 65535)")
+        if any(g % c for g, c in zip(geometry.grid, geometry.cluster, strict=True)):
+            raise EmulatorError(f"{name}: grid {geometry.grid} is not a multiple of cluster {geometry.cluster}")
+        limit = _SHARED_LIMIT.get(self.arch, _DEFAULT_SHARED_LIMIT)
+        if kernel.static_shared + shared_bytes > limit:
+            raise EmulatorError(f"{name}: {kernel.static_shared + shared_bytes} bytes of shared memory; {self.arch} has {limit}")
+        wanted = kernel.directives.get("reqntid")
+        if wanted and (*wanted, 1, 1)[:3] != geometry.block:
+            raise EmulatorError(f"{name}: block {geometry.block}, but the kernel requires .reqntid {wanted}")
+        most = kernel.directives.get("maxntid")
+        if most and geometry.threads > int(np.prod(most)):
+            raise EmulatorError(f"{name}: a block of {geometry.threads} threads, but the kernel allows .maxntid {most}")
+
+
+def _pack_arguments(kernel: Program, args: Sequence[Argument]) -> Array:
+    """The parameter block."""
+    if len(args) != len(kernel.parameters):
+        raise EmulatorError(f"{kernel.name}: {len(kernel.parameters)} arguments wanted, {len(args)} given")
+    block = np.zeros(kernel.parameter_bytes, dtype=np.uint8)
+    for parameter, value in zip(kernel.parameters, args, strict=True):
+        if isinstance(value, bytes):
+            raw = value
+        elif isinstance(value, np.generic):
+            raw = value.tobytes()
+        else:
+            raw = (value & ((1 << (8 * parameter.size)) - 1)).to_bytes(parameter.size, "little")
+        if len(raw) != parameter.size:
+            raise EmulatorError(f"{kernel.name}: {parameter.name} has {parameter.size} bytes, the argument has {len(raw)}")
+        block[parameter.offset : parameter.offset + parameter.size] = np.frombuffer(raw, dtype=np.uint8)
+    return block

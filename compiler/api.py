@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,10 @@ from compiler.ingest import Ingested, ingest
 from compiler.model_cache import ModelCache
 from compiler.options import CompileOptions, Precision
 from compiler.source import ModelIR
-from compiler.tables import default_tables
+from compiler.tables import Tables, default_tables
+from compiler.tuning import Request as TuningRequest
+from compiler.tuning import tables_from_log, tune_tables
+from compiler.uses import uses_of
 from compiler.worker_builder import WorkerBuilder
 from passes.base import Callback, Pass, PassPipeline
 from passes.graph_pipeline import graph_passes
@@ -39,6 +42,9 @@ from runtime.limits import HostLimits
 from runtime.shape import Dim, ShapeRange
 from runtime.target import Target, TargetKind
 from search.protocols import Builder
+from search.records import TuningLog
+from search.runner_process import ProcessRunner
+from search.tuner import Progress
 
 
 def compile(  # noqa: A001 - the public name; written tw.compile
@@ -52,6 +58,7 @@ def compile(  # noqa: A001 - the public name; written tw.compile
     function: str | None = None,
     callback: Callback | None = None,
     builder: Builder | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> CompiledFunction:
     """Compile a model once for all shapes of its range.
 
@@ -65,6 +72,7 @@ def compile(  # noqa: A001 - the public name; written tw.compile
         function: which function of the module, when it has several public ones.
         callback: called before and after every pass (passes/base.py); a compile with a callback is never cached.
         builder: builds kernels; default: worker processes.
+        progress: told how a search goes, where `options` ask for one.
     Returns:
         A CompiledFunction; calling it never needs the compiler again.
     Raises:
@@ -74,11 +82,12 @@ def compile(  # noqa: A001 - the public name; written tw.compile
     target = Target.parse(target) if isinstance(target, str) else target
     if target.kind is not TargetKind.HOST:
         raise OptionError(f"target {target}: this version compiles for host targets only, such as host or host:x86-64-v3")
-    cache = None if callback or builder or knobs.DUMP.get() else ModelCache()
+    cache = None if callback or builder or options.log or knobs.DUMP.get() else ModelCache()
     key = None if cache is None else cache_key(model_ir, dynamic_dims or {}, target, options, constants or {}, donate, function)
     bundle = cache.get(key) if cache is not None and key is not None else None
     if bundle is None:
-        bundle = compile_bundle(model_ir, dynamic_dims or {}, target, options, constants or {}, donate, function, callback, builder)
+        bundle = compile_bundle(model_ir, dynamic_dims or {}, target, options, constants or {}, donate, function, callback, builder,
+                                progress)
         if cache is not None and key is not None:
             cache.put(key, bundle)
     return CompiledFunction(bundle.program, bundle.code, bundle.constants, HostDevice(bytes(bundle.code[bundle.program.runtime_object])), llvm_ir=bundle.llvm_ir,
@@ -87,7 +96,7 @@ def compile(  # noqa: A001 - the public name; written tw.compile
 
 def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int, int]], target: Target, options: CompileOptions,
                    constants: Mapping[str, Any], donate: Sequence[str], function: str | None, callback: Callback | None,
-                   builder: Builder | None) -> Bundle:
+                   builder: Builder | None, progress: Callable[[Progress], None] | None = None) -> Bundle:
     """The table of contents of a compile."""
     ingested = ingest(model_ir, dynamic_dims, function)
     options.check_traffic(shape_range(ingested))
@@ -95,13 +104,26 @@ def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int
     donated = donated_pairs(ingested, bound, donate)
     outlined, workloads = outline_model(ingested.text, bound, limits(target), options, callback)
     made = distinct(list(workloads.values()))
+    search = TuningRequest(made, uses_of(outlined, workloads), shape_range(ingested), target, options)
     if builder is None:
         with WorkerBuilder(target) as workers:
-            tables = default_tables(made, limits(target), workers)
+            tables = make_tables(search, workers, progress)
     else:
-        tables = default_tables(made, limits(target), builder)
+        tables = make_tables(search, builder, progress)
     request = Request(target, donated, options.out_of_range.value, ingested.text)
     return assemble(outlined, workloads, tables, ingested, bound, request)
+
+
+def make_tables(search: TuningRequest, builder: Builder, progress: Callable[[Progress], None] | None) -> Tables:
+    """The defaults of each family; over them what the log knows; over that what a search finds, where one is asked for."""
+    tables = default_tables(search.workloads, limits(search.target), builder)
+    log = TuningLog(search.options.log)
+    if search.options.seconds or search.options.trials:
+        with ProcessRunner() as runner:
+            tune_tables(search, tables, builder, runner, log, progress or (lambda state: None))
+    elif len(log):
+        tables_from_log(search, tables, builder, log)
+    return tables
 
 
 def outline_model(text: str, bound: dict[int, np.ndarray], host: HostLimits, options: CompileOptions,

@@ -81,6 +81,7 @@ def assemble(outlined: str, workloads: Mapping[str, Workload], tables: Tables, i
         dispatch_source="\n".join(dispatch_text(t) for t in tables.tables),
         donated=request.donated,
         out_of_range=request.out_of_range,
+        certificates=tuple(tables.certificates),
     )
     work = model_work([(c.workload.flops, c.workload.bytes, dict(zip(c.workload.dims, c.dims, strict=True))) for c in plan.calls])
     binder = call_path_ir(program, work)

@@ -9,7 +9,7 @@ import msgspec
 
 from compiler.codegen import compile_object
 from compiler.llvm_bridge import to_llvm22
-from compiler.lowering import LOWER_GPU, LOWER_HOST, to_llvm_text
+from compiler.lowering import to_llvm_text
 from compiler.ptx import to_ptx
 from passes.base import Pass, PassPipeline
 from passes.expand_math import ExpandMath
@@ -53,6 +53,7 @@ def build_kernel(workload_ir: str, workload_key: str, symbol: str, config: str, 
     Raises:
         BuildError: the family refuses the workload or configuration, or a pass or the code generator failed.
     """
+    gpu = target.kind is not TargetKind.HOST
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(workload_ir)
         try:
@@ -63,7 +64,7 @@ def build_kernel(workload_ir: str, workload_key: str, symbol: str, config: str, 
             raise BuildError(f"{symbol}: {error}", error.log) from error
         kernel = msgspec.json.decode(ir.StringAttr(module.operation.attributes[KERNEL]).value, type=MicroKernel)
         del module.operation.attributes[KERNEL]
-        text = to_llvm_text(module, LOWER_HOST if target.kind is TargetKind.HOST else LOWER_GPU)
-    code = compile_object(text, target) if target.kind is TargetKind.HOST else to_ptx(text, target.arch).encode()
+        text = to_llvm_text(module, gpu)
+    code = to_ptx(text, target.arch).encode() if gpu else compile_object(text, target)
     digest = hashlib.sha256(code).hexdigest()
     return Built(msgspec.structs.replace(kernel, object=digest), code, to_llvm22(text))

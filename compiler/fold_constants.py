@@ -7,7 +7,7 @@ import numpy as np
 from compiler.reference import evaluate
 from passes.mlir import functions, ir, operations, replace_all_uses
 from passes.outlined import workload_of
-from passes.strides import VIEW_OPS
+from passes.strides import VIEW_OPS, Views
 from passes.structured import erase_unused
 from passes.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, mixed, write_dims
 from runtime.tensor import DType
@@ -20,6 +20,8 @@ def fold_constants(module: ir.Module, bound: dict[int, np.ndarray]) -> None:
 
     Args:
         bound: argument number of @main -> value; a result is rounded once to its element type.
+
+    A call whose result @main returns stays: it fills memory of the caller.
     """
     named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions(module)}
     main = named[MAIN]
@@ -27,9 +29,13 @@ def fold_constants(module: ir.Module, bound: dict[int, np.ndarray]) -> None:
     shapes = SymbolicShapes(main)
     values = {v: bound[i] for i, v in enumerate(block.arguments) if i in bound}
     folded: dict[ir.Value, ir.Operation] = {}
+    views = Views(shapes)
+    returned = {views.view(v).buffer for v in operations(block)[-1].operands}
     for op in operations(block):
         tensors = [v for v in op.operands if isinstance(v.type, ir.RankedTensorType)]
         if not tensors or not all(v in values for v in tensors) or not all(map(_static, op.results)):
+            continue
+        if any(r in returned for r in op.results):
             continue
         if op.name in VIEW_OPS:
             values[op.results[0]] = _view(op, values[tensors[0]])
@@ -51,8 +57,8 @@ def fold_constants(module: ir.Module, bound: dict[int, np.ndarray]) -> None:
         op.erase()
     erase_unused(main)
     main.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
-    returned = [v.type for v in operations(block)[-1].operands]
-    main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], returned))
+    results = [v.type for v in operations(block)[-1].operands]
+    main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], results))
     _mark(module, main, values)
     _erase_uncalled(module)
 
@@ -67,7 +73,7 @@ def _view(op: ir.Operation, source: np.ndarray) -> np.ndarray:
     if op.name != "tensor.extract_slice":
         return source.reshape(shape)
     parts = [mixed(op, f"static_{name}", i + 1) for i, name in enumerate(("offsets", "sizes", "strides"))]
-    window = tuple(slice(o, o + (n - 1) * s + 1, s) for o, n, s in zip(*parts, strict=True))
+    window = tuple(slice(o, o + n * s, s) for o, n, s in zip(*parts, strict=True))
     return np.ascontiguousarray(source[window]).reshape(shape)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from compiler.libdevice_calls import call_libdevice
 from passes.mlir import PassManager, ir, llvm, walk
 from runtime.errors import BuildError
 
@@ -17,7 +18,7 @@ LOWER_HOST = """
 
 LOWER_GPU = """
     canonicalize, cse, loop-invariant-code-motion, cse, convert-scf-to-cf,
-    convert-math-to-nvvm, convert-vector-to-llvm, convert-nvvm-to-llvm, convert-ub-to-llvm,
+    convert-math-to-llvm, convert-vector-to-llvm, convert-nvvm-to-llvm, convert-ub-to-llvm,
     convert-index-to-llvm, convert-arith-to-llvm, convert-cf-to-llvm, convert-func-to-llvm,
     reconcile-unrealized-casts, canonicalize, cse"""
 
@@ -53,8 +54,8 @@ _ATTRIBUTES = {
 _FAST_MATH = re.compile(r"#arith\.fastmath<(.*)>")
 
 
-def to_llvm_text(module: ir.Module, pipeline: str = LOWER_HOST) -> str:
-    """Lower a kernel module in place by LOWER_HOST or LOWER_GPU and translate it.
+def to_llvm_text(module: ir.Module, gpu: bool = False) -> str:
+    """Lower a kernel module of the host or of a GPU in place and translate it.
 
     Raises:
         BuildError: the lowering failed, or ops outside the llvm dialect are left over; names each with its location.
@@ -62,7 +63,9 @@ def to_llvm_text(module: ir.Module, pipeline: str = LOWER_HOST) -> str:
     with module.context, ir.Location.unknown():
         _run(module, EXPAND_MATH)
         _use_instructions(module)
-        _run(module, re.sub(r"\s+", "", pipeline))
+        if gpu:
+            call_libdevice(module)
+        _run(module, re.sub(r"\s+", "", LOWER_GPU if gpu else LOWER_HOST))
         _check_lowered(module)
         return str(llvm.translate_module_to_llvmir(module.operation))
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from compiler.llvm_bridge import to_llvm22
 from runtime.errors import BuildError, OptionError
+from runtime.limits import GpuLimits
+from runtime.target import Target
 
 TRIPLE = "nvptx64-nvidia-cuda"
 _FEATURES = {"sm_100": "+ptx86", "sm_100a": "+ptx86", "sm_120": "+ptx87", "sm_120a": "+ptx87"}
@@ -24,6 +26,11 @@ def check_arch(arch: str) -> str:
     if found is None or int(found[1]) < _OLDEST:
         raise OptionError(f"architecture {arch!r}: wanted sm_{_OLDEST} or later, as in cuda:sm_90a")
     return arch
+
+
+def gpu_limits(target: Target) -> GpuLimits:
+    """What tile rules need to know of a GPU target."""
+    return GpuLimits.of(check_arch(target.arch))
 
 
 def to_ptx(llvm_text: str, arch: str) -> str:

@@ -39,7 +39,8 @@ def find_tool(name: str) -> str | None:
     """Path of ptxas, nvdisasm, ... from NVIDIA's packages or a CUDA toolkit; None when there is none."""
     from cuda.pathfinder import find_nvidia_binary_utility
 
-    return find_nvidia_binary_utility(name)
+    found = find_nvidia_binary_utility(name)
+    return None if found is None else str(found)
 
 
 def assemble_ptx(ptx: str, arch: str) -> PtxasReport:

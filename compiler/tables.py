@@ -1,4 +1,4 @@
-"""Default dispatch tables: the rule of each family chooses a handful of configurations, nothing is measured."""
+"""Dispatch tables: from the rules of each family, which measure nothing, or from what a search found."""
 
 from __future__ import annotations
 
@@ -7,17 +7,28 @@ from dataclasses import dataclass, field
 
 from passes.spaces.registry import space_of
 from passes.workload import Kind, Workload
+from runtime.certificate import Certificate
 from runtime.dispatch import DispatchTable, Leaf, Node, Split
 from runtime.errors import BuildError
 from runtime.kernel import MicroKernel
-from runtime.limits import HostLimits
+from runtime.limits import GpuLimits, HostLimits
 from search.protocols import Builder, BuildResult
+from search.regions import guarded
+from search.tuner import Tuned
 
-_PREFERRED = {
+_HOST = {
     Kind.CONTRACTION: ("host_matmul", "generic"),
+    Kind.ATTENTION: ("host_attention", "generic"),
     Kind.ROWS: ("host_rows", "generic"),
     Kind.POINTWISE: ("generic",),
     Kind.GENERIC: ("generic",),
+}
+_GPU = {
+    Kind.CONTRACTION: ("simt", "gpu_pointwise"),
+    Kind.ATTENTION: ("gpu_pointwise",),
+    Kind.ROWS: ("gpu_rows", "gpu_pointwise"),
+    Kind.POINTWISE: ("gpu_pointwise",),
+    Kind.GENERIC: ("gpu_pointwise",),
 }
 
 
@@ -25,24 +36,29 @@ _PREFERRED = {
 class Tables:
     """Tables in the order of the workloads, with the object code and LLVM IR of their kernels by digest.
 
-    refused: workload name -> why its preferred family did not take it.
+    refused: workload name -> why its preferred family did not take it. certificates: of the tables that a search made.
     """
 
     tables: list[DispatchTable] = field(default_factory=list)
     code: dict[str, bytes] = field(default_factory=dict)
     llvm_ir: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    certificates: list[Certificate] = field(default_factory=list)
 
 
-def default_tables(workloads: Sequence[Workload], limits: HostLimits, builder: Builder) -> Tables:
+def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits, builder: Builder) -> Tables:
     """Build the default configurations of every workload; a workload that its family refuses falls to the next one.
 
+    On a GPU a kernel is reached only where its guards hold; the last configuration has none.
+
     Raises:
-        BuildError: no family, not even `generic`, could build a workload.
+        BuildError: no family, not even the generic one, could build a workload.
     """
     made = Tables()
     done: dict[str, DispatchTable] = {}
-    pending = [(w, list(_PREFERRED[w.kind])) for w in workloads]
+    on_gpu = isinstance(limits, GpuLimits)
+    preferred = _GPU if on_gpu else _HOST
+    pending = [(w, list(preferred[w.kind])) for w in workloads]
     while pending:
         choices = [space_of(families[0]).default(w, limits) for w, families in pending]
         candidates = [(w, c) for (w, _), (configs, _) in zip(pending, choices, strict=True) for c in configs]
@@ -52,7 +68,9 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits, builder: B
             built = [next(results) for _ in configs]
             failed = [r for r in built if r.kernel is None]
             if not failed:
-                done[w.key] = _table(w, built, root, made)
+                kernels = [r.kernel for r in built if r.kernel is not None]
+                tree = guarded(root, kernels, Leaf(len(kernels) - 1)) if on_gpu else root
+                done[w.key] = _table(w, built, tree, made)
             elif len(families) > 1:
                 made.refused[w.name] = f"{families[0]}: {failed[0].error}"
                 again.append((w, families[1:]))
@@ -61,6 +79,22 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits, builder: B
         pending = again
     made.tables = [done[w.key] for w in workloads]
     return made
+
+
+def tuned_table(workload: Workload, tuned: Tuned, builder: Builder, made: Tables) -> bool:
+    """Put what a search found in place of the workload's table; False, and the table stays, where a kernel cannot be built.
+
+    Kernels with guards are reached only where these hold; one without serves the rest.
+    """
+    built = builder.build([(workload, c) for c in tuned.configs])
+    kernels = [r.kernel for r in built if r.kernel is not None]
+    free = [k for k, kernel in enumerate(kernels) if not kernel.guards]
+    if len(kernels) < len(built) or not free:
+        return False
+    table = _table(workload, built, guarded(tuned.root, kernels, Leaf(free[0])), made)
+    made.tables = [table if t.workload == workload.key else t for t in made.tables]
+    made.certificates = [c for c in made.certificates if c.workload != workload.key] + [tuned.certificate]
+    return True
 
 
 def _table(workload: Workload, built: Sequence[BuildResult], root: Node, made: Tables) -> DispatchTable:

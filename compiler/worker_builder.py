@@ -19,7 +19,7 @@ from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime import knobs
 from runtime.kernel import MicroKernel
-from runtime.target import Target
+from runtime.target import Target, TargetKind
 from search.protocols import BuildResult
 
 
@@ -31,6 +31,14 @@ class _Entry(msgspec.Struct, frozen=True):
     llvm_ir: str
 
 
+def _machine(target: Target) -> tuple[str, ...]:
+    """What the code of a kernel depends on besides the kernel. PTX is the same for a device and the emulator."""
+    if target.kind is not TargetKind.HOST:
+        return ("ptx", target.arch)
+    host = host_target(target)
+    return (host.cpu, host.features, host.triple)
+
+
 class WorkerBuilder:
     """A Builder. Workers start at the first kernel that is not in the cache and stop at `close`."""
 
@@ -39,7 +47,7 @@ class WorkerBuilder:
         self.target = target
         self.cache = cache or Cache()
         self.pool = WorkerPool(workers, time_limit)
-        self._cpu = host_target(target)
+        self._machine = _machine(target)
 
     def build(self, candidates: Sequence[tuple[Workload, TileConfig]]) -> list[BuildResult]:
         """Results in the order of the candidates; a failed build is a result with its error and is not cached."""
@@ -57,8 +65,7 @@ class WorkerBuilder:
                              str(self.target))
 
     def _key(self, workload: Workload, config: TileConfig) -> str:
-        return cache_key(fingerprint(), workload.ir, kernel_symbol(workload, config), config_text(config), self._cpu.cpu,
-                         self._cpu.features, self._cpu.triple)
+        return cache_key(fingerprint(), workload.ir, kernel_symbol(workload, config), config_text(config), *self._machine)
 
     def _cached(self, key: str) -> BuildResult | None:
         data = None if knobs.DUMP.get() else self.cache.get(key)  # a kernel out of the cache leaves no dump

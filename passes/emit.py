@@ -105,7 +105,21 @@ def when(condition: ir.Value | bool, then: Callable[[], None], otherwise: Callab
             scf.YieldOp([])
 
 
-def choose(condition: ir.Value | bool, type_: ir.Type, then: Callable[[], ir.Value], otherwise: Callable[[], ir.Value]) -> ir.Value:
+def when_values(condition: ir.Value | bool, values: Sequence[ir.Value], then: Callable[[], list[ir.Value]]) -> list[ir.Value]:
+    """`then()` under the condition, else `values`."""
+    if isinstance(condition, bool):
+        return then() if condition else list(values)
+    op = scf.IfOp(condition, [v.type for v in values], has_else=bool(values))
+    with ir.InsertionPoint(op.then_block):
+        scf.YieldOp(then())
+    if values:
+        with ir.InsertionPoint(op.else_block):
+            scf.YieldOp(list(values))
+    return list(op.results_)
+
+
+def choose(condition: ir.Value | bool, type_: ir.Type, then: Callable[[], ir.Value],
+           otherwise: Callable[[], ir.Value]) -> ir.Value:
     """A value computed in one of two branches."""
     if isinstance(condition, bool):
         return then() if condition else otherwise()

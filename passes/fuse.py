@@ -8,6 +8,7 @@ from typing import ClassVar
 from passes.base import Pass
 from passes.clone import clone, erase_dead
 from passes.mlir import functions, ir, operations, owner
+from passes.op_kinds import OpKind
 from passes.regions import Partition, Region
 from passes.symbolic import integer
 
@@ -37,7 +38,7 @@ class Fuse(Pass):
                 for op in region.ops:
                     op.attributes[REGION] = _number(number)
             erase_dead(fn.regions[0].blocks[0])
-            _renumber(fn.regions[0].blocks[0])
+            renumber_regions(fn.regions[0].blocks[0])
 
 
 def _copy_loads(partition: Partition, region: Region) -> None:
@@ -56,7 +57,7 @@ def _copy_loads(partition: Partition, region: Region) -> None:
             if producer is None or partition.region_of.get(producer) in (None, region):
                 continue
             chain = partition.loads(producer)
-            if chain is None:
+            if chain is None or _padded_factor(region, op, chain):
                 continue
             with ir.InsertionPoint(op):
                 for link in chain:
@@ -66,11 +67,16 @@ def _copy_loads(partition: Partition, region: Region) -> None:
             op.operands[i] = value(operand)
 
 
+def _padded_factor(region: Region, op: ir.Operation, chain: list[ir.Operation]) -> bool:
+    """Is this an operand of a contraction behind a pad? Each element is read many times, so the pad is paid for once."""
+    return op == region.root and region.kind is OpKind.CONTRACTION and any(o.name == "tensor.pad" for o in chain)
+
+
 def _number(number: int) -> ir.IntegerAttr:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
 
 
-def _renumber(block: ir.Block) -> None:
+def renumber_regions(block: ir.Block) -> None:
     """Numbers 0, 1, ... in the order of the first operation of each region."""
     seen: dict[int, int] = {}
     for op in operations(block):

@@ -1,7 +1,7 @@
 """GpuKernel: the frame of a GPU kernel that a family fills: one entry per launch, a parameter per slot.
 
-Coordinates and offsets are `index_bits` wide. With 32 bits, guards keep every operand within 2^31 elements. Vectors wider than one
-element are guards too: on the offset and the strides of the operands that a vector access touches.
+Coordinates and offsets are `index_bits` wide. With 32 bits, guards keep every operand within 2^31 elements. Accesses of several
+elements are guarded too: by the offset and the strides of the operands that they touch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Grid = tuple[Expr, Expr, Expr]
 
 
 class GpuKernel(KernelFrame):
-    """`launch` emits one entry each; `describe` erases nothing and gives the metadata of all of them."""
+    """`launch` emits one entry each; `finish` erases the region; `describe` gives the metadata of all entries."""
 
     def __init__(self, module: ir.Module, symbol: str, index_bits: int = 32) -> None:
         super().__init__(module, symbol, integer_type(index_bits))
@@ -106,10 +106,13 @@ class GpuKernel(KernelFrame):
 
     # -- one launch
 
-    def launch(self, threads: int, emit: Callable[[], Grid], suffix: str = "") -> None:
-        """Emits the entry `<symbol><suffix>` of blocks of `threads`; `emit` emits its body and says how many blocks there are."""
+    def launch(self, threads: int, emit: Callable[[], Grid], suffix: str = "", together: int = 0) -> None:
+        """Emits the entry `<symbol><suffix>` of blocks of `threads`; `emit` emits its body and says how many blocks there are.
+
+        together: blocks that must fit a multiprocessor at once, which bounds the registers; 0 for no bound.
+        """
         self.threads, self.shared_bytes = threads, 0
-        block = self._create(self.symbol + suffix)
+        block = self._create(self.symbol + suffix, together)
         arguments = list(block.arguments)
         tensors = len(self.params) - (self.workspace != Expr.of(0))
         with ir.InsertionPoint(block):
@@ -121,16 +124,17 @@ class GpuKernel(KernelFrame):
         x, y, z = map(str, grid)
         self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes))
 
-    def _create(self, symbol: str) -> ir.Block:
+    def _create(self, symbol: str, together: int) -> ir.Block:
         inputs = sum(not slot.result for slot in self.operands)
         arguments = []
         for number, (t, param) in enumerate(zip(self.slot_types, self.params, strict=True)):
             readonly = ", llvm.readonly" if param.kind == "pointer" and param.index < inputs else ""
             attributes = f" {{llvm.noalias{readonly}}}" if param.kind in ("pointer", "workspace") else ""
             arguments.append(f"%w{number}: {t}{attributes}")
+        bound = f", nvvm.minctasm = {together} : i32" if together else ""
         text = f"""
         llvm.mlir.global external @{SHARED}() {{addr_space = 3 : i32, alignment = 1024 : i64}} : !llvm.array<0 x i8>
-        llvm.func @{symbol}({", ".join(arguments)}) attributes {{nvvm.kernel, nvvm.reqntid = array<i32: {self.threads}>}} {{
+        llvm.func @{symbol}({", ".join(arguments)}) attributes {{nvvm.kernel, nvvm.reqntid = array<i32: {self.threads}>{bound}}} {{
           llvm.return
         }}"""
         parsed = ir.Module.parse(text)
@@ -172,7 +176,8 @@ class GpuKernel(KernelFrame):
         self.shared_bytes = max(self.shared_bytes, offset + -(-size // WIDEST) * WIDEST)
         base = llvm.AddressOfOp(ir.Type.parse("!llvm.ptr<3>"), ir.FlatSymbolRefAttr.get(SHARED)).result
         if offset:
-            base = llvm.GEPOp(base.type, base, [], ir.DenseI32ArrayAttr.get([offset]), ir.TypeAttr.get(integer_type(8)), None).result
+            at = ir.DenseI32ArrayAttr.get([offset])
+            base = llvm.GEPOp(base.type, base, [], at, ir.TypeAttr.get(integer_type(8)), None).result
         return self._dense(base, element, [Index(extent) for extent in shape], i32 if self.index_bits == 32 else self.index)
 
     # -- metadata

@@ -1,13 +1,13 @@
 """GpuMemory: a strided tensor in global or shared memory, as one GPU thread sees it.
 
-A vector access is as wide as its alignment is proven: by the multiples that coordinates and strides are known to be of. Masks of one
-lane are predicates; elements that are not contiguous are accessed one by one.
+A vector access is as wide as its alignment is proven, by the multiples that coordinates and strides are known to be of. Masks of
+one lane are predicates; elements that are not contiguous are accessed one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from passes.emit import Memory, byte_width, choose, constant, gep, lanes_of, vector_type, when
@@ -19,15 +19,23 @@ WIDEST = 16  # bytes of one access
 
 @dataclass(frozen=True)
 class GpuMemory(Memory):
-    """rely_on: told of every alignment (in elements) that an access needs of the pointer and the strides."""
+    """rely_on: told of every alignment (in elements) that an access needs of the pointer and the strides. multiple: of elements
+    that the pointer is from an aligned one; 0 when it is one."""
 
     rely_on: Callable[[int], None] | None = None
+    multiple: int = 0
+
+    def window(self, coords: Sequence[Index]) -> GpuMemory:
+        """The tensor from `coords` on, at a pointer of its own: constant coordinates in it cost no arithmetic."""
+        offset = self.offset(coords)
+        at = gep(self.pointer, offset.value(self.index), self.stored)
+        return replace(self, pointer=at, multiple=gcd(self.multiple, offset.multiple))
 
     def run_of(self, offset: Index) -> int:
         """Elements of an access at `offset` that are contiguous and aligned to their own size."""
         if offset.step is None or offset.step.const != 1:
             return 1
-        return gcd(offset.base.multiple, offset.lanes, WIDEST // byte_width(self.stored))
+        return gcd(offset.base.multiple, self.multiple, offset.lanes, WIDEST // byte_width(self.stored))
 
     def alignment(self, offset: Index) -> int:
         run = self.run_of(offset)

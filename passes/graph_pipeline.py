@@ -6,6 +6,7 @@ from passes.base import Mlir, Pass
 from passes.copy_results import CopyResults
 from passes.decompose import Decompose
 from passes.fuse import Fuse
+from passes.fuse_attention import FuseAttention
 from passes.normalize import Normalize
 from passes.outline import Outline
 from passes.split_init import SplitInit
@@ -22,6 +23,7 @@ def graph_passes() -> list[Pass]:
         Mlir("canonicalize,cse"),
         CopyResults(),
         Fuse(),
+        FuseAttention(),
         Outline(),
         Mlir("cse"),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from passes.contraction import roles_of
-from passes.mlir import ir, linalg, maps_of, operations, owner
+from passes.mlir import ir, linalg, maps_of, operations, owner, position
 from passes.strides import VIEW_OPS, Views
 from passes.structured import iterator_kinds
 from passes.symbolic import mixed
@@ -17,7 +17,7 @@ MOVEMENT_OPS = ("tensor.pad", "tensor.concat", "tensor.insert_slice", "tensor.in
 class OpKind(Enum):
     """CONTRACTION: sums of products, convolutions too. REDUCTION: projected maps and one combiner, as in softmax.
 
-    WINDOW: any other linalg op with reduction loops, such as pooling. MOVEMENT: places elements and computes none.
+    WINDOW: any other linalg op with reduction loops, such as pooling, or that scatters. MOVEMENT: places elements and computes none.
     VIEW: a strided window. CHEAP: made again by every reader. SCALAR: no tensor. OPAQUE: nothing that can be compiled.
     """
 
@@ -46,9 +46,27 @@ def op_kind(op: ir.Operation, views: Views) -> OpKind:
         return OpKind.OPAQUE
     if is_contraction(op):
         return OpKind.CONTRACTION
+    if scatters(op):
+        return OpKind.WINDOW
     if "reduction" not in iterator_kinds(op):
         return OpKind.ELEMENTWISE
     return OpKind.REDUCTION if is_row_reduction(op) else OpKind.WINDOW
+
+
+def scatters(op: ir.Operation) -> bool:
+    """Is a result of a linalg op written through a map that is no permutation of its parallel loops?
+
+    So in out[i + j] += x[i, j] and out[i, i] = x[i]: no element of the result can be computed alone.
+    """
+    if not op.name.startswith("linalg."):
+        return False
+    maps = maps_of(op)
+    parallel = {d for d, kind in enumerate(iterator_kinds(op)) if kind == "parallel"}
+    for m in maps[len(maps) - len(op.results) :]:
+        loops = [position(e) for e in m.results if not isinstance(e, ir.AffineConstantExpr)]
+        if None in loops or len(set(loops)) != len(loops) or not parallel <= set(loops):
+            return True
+    return False
 
 
 def is_contraction(op: ir.Operation) -> bool:

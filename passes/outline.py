@@ -151,6 +151,8 @@ def _reassociation(groups: Groups) -> ir.ArrayAttr:
 
 def _kind(ops: Sequence[ir.Operation], views: Views) -> Kind:
     kinds = {op_kind(op, views) for op in ops}
+    if {OpKind.CONTRACTION, OpKind.REDUCTION} <= kinds:
+        return Kind.ATTENTION
     for kind, meaning in (
         (OpKind.CONTRACTION, Kind.CONTRACTION),
         (OpKind.WINDOW, Kind.GENERIC),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from passes.attention import Attention
 from passes.canonical_spec import KEY, KIND
 from passes.contraction import roles_of
 from passes.mlir import functions, ir, operations, owner
@@ -60,7 +61,7 @@ def root_of(fn: ir.Operation, kind: Kind) -> ir.Operation:
     """The operation that drives the loop nest of a region; for POINTWISE the producer of the first result."""
     body = operations(fn.regions[0].blocks[0])
     linalg_ops = [op for op in body if op.name.startswith("linalg.") and op.name != "linalg.fill"]
-    if kind is Kind.CONTRACTION:
+    if kind in (Kind.CONTRACTION, Kind.ATTENTION):
         return next(op for op in linalg_ops if is_contraction(op))
     if kind is Kind.ROWS:
         return next(op for op in linalg_ops if is_row_reduction(op) and "reduction" in iterator_kinds(op))
@@ -73,7 +74,10 @@ def root_of(fn: ir.Operation, kind: Kind) -> ir.Operation:
 
 
 def loops_of(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes) -> tuple[Loop, ...]:
-    """Loops of the root with their roles, in the root's order."""
+    """Loops of the root with their roles, in the root's order; of attention those of the scores, then the value columns."""
+    if kind is Kind.ATTENTION:
+        roles_and_extents = Attention.of(operations(fn.regions[0].blocks[0])[:-1], shapes).roles()
+        return tuple(Loop(role, extent) for role, extent in roles_and_extents)
     root = root_of(fn, kind)
     if kind is Kind.POINTWISE:
         return tuple(Loop("p", e) for e in shapes.dims(root.results[0]))

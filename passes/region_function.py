@@ -12,7 +12,7 @@ from passes.generic import fill, generic, i64, renumber
 from passes.mlir import arith, func, ir, maps_of, owner, position, walk
 from passes.regions import loop_extents
 from passes.shape_values import tensor_type
-from passes.strides import Views
+from passes.strides import Views, collapsed_stride
 from passes.structured import iterator_kinds
 from passes.symbolic import CONSTANT, DIMS, integer, write_dims
 from runtime.errors import PassError
@@ -140,15 +140,12 @@ class RegionFunction:
         return ir.DictAttr.get(attributes)
 
     def _unit_axis(self, value: ir.Value) -> int | None:
-        """The unit-stride axis after collapsing: the group that holds the unit-stride axis as its last long one."""
-        axis = self.views.unit_axis(value)
-        if axis is None:
-            return None
-        dims = self.shapes.dims(value)
-        for number, group in enumerate(self.collapse.of(value)):
-            if axis in group:
-                return number if all(dims[a].constant == 1 for a in group if a > axis) else None
-        return None
+        """The unit-stride axis after collapsing: the last one that can be longer than 1."""
+        dims, strides = self.shapes.dims(value), self.views.view(value).strides
+        walked = [collapsed_stride([dims[a] for a in g], [strides[a] for a in g]) for g in self.collapse.of(value)]
+        unit = [number for number, stride in enumerate(walked) if stride is not None and stride.constant == 1]
+        extents = self.dims(value)
+        return max((n for n in unit if extents[n].constant != 1), default=max(unit, default=None))
 
     def _result(self, value: ir.Value) -> ir.DictAttr:
         dims = self.dims(value)

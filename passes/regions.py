@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from passes.clone import captured, users
 from passes.mlir import ir, maps_of, operations, owner, position
-from passes.op_kinds import OpKind, arithmetic, body_names, constant_pad, expensive, op_kind
+from passes.op_kinds import OpKind, arithmetic, body_names, constant_pad, expensive, op_kind, scatters
 from passes.strides import Views
 from passes.structured import inputs, iterator_kinds
 from passes.symbolic import CONSTANT, SymbolicShapes, argument_attributes
@@ -100,7 +100,7 @@ class Partition:
             frame = list(self.shapes.dims(op.results[0]))
             whole = tuple(range(len(frame)))
             shown = OpKind.ELEMENTWISE if kind is OpKind.MOVEMENT else kind
-            fits = not _scatters(op)
+            fits = not scatters(op)
             places = {r: whole for r in op.results if fits and ir.RankedTensorType(r.type).rank == len(frame)}
             return Region(shown, op, frame, ops=[op], places=places)
         maps = maps_of(op)
@@ -252,15 +252,6 @@ def loop_extents(op: ir.Operation, shapes: SymbolicShapes) -> list[Expr]:
     if missing:
         raise ValueError(f"{op.name} at {op.location}: no operand has the extent of loop {missing[0]}")
     return [found[d] for d in range(maps[0].n_dims)]
-
-
-def _scatters(op: ir.Operation) -> bool:
-    """Does a result's map compute coordinates, as in out[i + j] += x[i, j]? No element of it can be had alone."""
-    if not op.name.startswith("linalg."):
-        return False
-    maps = maps_of(op)
-    return any(position(e) is None and not isinstance(e, ir.AffineConstantExpr)
-               for m in maps[len(maps) - len(op.results) :] for e in m.results)
 
 
 def _positions(m: ir.AffineMap) -> Place | None:

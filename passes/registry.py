@@ -15,6 +15,7 @@ from passes.fold_reshapes import FoldReshapes
 from passes.fold_transpose import FoldTranspose
 from passes.fold_unit_dims import FoldUnitDims
 from passes.fuse import Fuse
+from passes.fuse_attention import FuseAttention
 from passes.generalize import Generalize
 from passes.kernelize import Kernelize
 from passes.lower_precision import LowerPrecision
@@ -51,6 +52,7 @@ PASSES: tuple[type[Pass], ...] = (
     Normalize,
     CopyResults,
     Fuse,
+    FuseAttention,
     Outline,
     PackConstants,
     ExpandMath,

@@ -20,6 +20,7 @@ class Kind(Enum):
     """What drives the loop nest of a region."""
 
     CONTRACTION = "contraction"
+    ATTENTION = "attention"
     ROWS = "rows"
     POINTWISE = "pointwise"
     GENERIC = "generic"
@@ -45,7 +46,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop dimension of the root: role "b", "m", "n", "k" (contraction), "row", "col" (rows), "p" (pointwise), "r"."""
+    """A loop dimension of the root: role "b", "m", "n", "k" (contraction; attention, with "e"), "row", "col" (rows), "p" (pointwise), "r"."""
 
     role: str
     extent: Expr

@@ -65,6 +65,7 @@ class Binder:
 
     def __init__(self, program: Program) -> None:
         self._inputs = program.inputs
+        self._donates = bool(program.donated)
         self._ranges: ShapeRange | None = program.ranges() if program.out_of_range == "error" else None
         self.names = [d.name for d in program.dims]
         self.tensors = [(i, a.dtype.numpy, len(a.dims), a) for i, a in enumerate(program.inputs) if a.dims is not None]
@@ -76,6 +77,25 @@ class Binder:
         self.scalars = [(i, a) for i, a in enumerate(program.inputs) if a.dims is None and i not in self._dim_scalars]
         outputs = [a.spec().dims for a in program.outputs]
         self._extents = compile_shapes([*self._shapes, *outputs], self.names)
+
+    def view(self, args: Sequence[Any]) -> tuple[Sequence[Any], Wrap | None]:
+        """The arguments with numpy views of other libraries' arrays, and how results become such a library's.
+
+        Without a way back, or where an input may become a result, the arguments stay as they are.
+        """
+        if len(args) != len(self._inputs) or self._donates:
+            return args, None
+        viewed: list[Any] | None = None
+        wrap: Wrap | None = None
+        for position, _, _, argument in self.tensors:
+            value = args[position]
+            if type(value) is not np.ndarray:
+                array, kind = view(value, argument.name)
+                if kind is not None:
+                    wrap = wrap or kind
+                    viewed = viewed or list(args)
+                    viewed[position] = array
+        return viewed or args, wrap
 
     def bind(self, args: Sequence[Any]) -> Bound:
         """Check and bind the arguments of a call.

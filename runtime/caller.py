@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from runtime.binder import Binder
 from runtime.device import KERNELS_PER_CALL, Device
 from runtime.errors import ArtifactError, DeviceError, OptionError, ShapeError
 from runtime.host_cpu import affinity
+from runtime.interop import Wrap, view
 from runtime.program import Program
 from runtime.results import Results, address
 
@@ -28,7 +29,12 @@ class Caller:
 
     Args:
         threads: most threads of a call; the affinity that limits them too is read once, here.
+    Attributes:
+        native: takes calls with numpy arrays without Python and passes those it does not like back to this object; None
+            where there is none.
     """
+
+    native: Callable[..., Any] | None = None
 
     def __init__(
         self,
@@ -57,6 +63,10 @@ class Caller:
         self._dims_array = ctypes.c_int64 * len(program.dims)
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None) -> Any:
+        if self.native is not None and threads is None:
+            arrays, wrap = self.binder.view(args)
+            if wrap is not None:
+                return self._through_numpy(arrays, wrap, out)
         bound = self.binder.bind(args)
         outputs, returned = self.results.prepare(bound, args, out)
         pointers = self._pointer_array(*map(address, bound.arrays), *self.constant_pointers, *map(address, outputs))
@@ -66,6 +76,17 @@ class Caller:
         if status:
             self._fail(status, dict(zip(self.binder.names, bound.dims, strict=True)))
         return returned[0] if len(returned) == 1 else tuple(returned)
+
+    def _through_numpy(self, arrays: Sequence[Any], wrap: Wrap, out: Any) -> Any:
+        """The call with arrays of another library, viewed as numpy's; results as theirs."""
+        assert self.native is not None
+        if out is None:
+            found = self.native(*arrays)
+            return tuple(map(wrap, found)) if isinstance(found, tuple) else wrap(found)
+        given = out if isinstance(out, tuple | list) else (out,)
+        viewed = [value if type(value) is np.ndarray else view(value, "out")[0] for value in given]
+        self.native(*arrays, out=viewed[0] if len(viewed) == 1 else tuple(viewed))
+        return given[0] if len(given) == 1 else tuple(given)
 
     def thread_count(self, threads: int | None = None) -> int:
         """Threads of a call: the least of what it asks for, the function's option, the knob as it is now, the affinity."""

@@ -18,6 +18,7 @@ from runtime.features import foreign_machine, missing_features
 from runtime.program import Argument, Program
 from runtime.recompile import can_recompile, recompile
 from runtime.shape import ShapeRange
+from runtime.tvm_function import tvm_function
 
 
 class CompiledFunction:
@@ -96,6 +97,14 @@ class CompiledFunction:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as one file that `load` runs without the compiler; ArtifactError when it cannot be."""
         artifact.write_artifact(path, [self._bundle])
+
+    def to_tvm_ffi(self) -> Any:
+        """This function as a `tvm_ffi.Function`: inputs to results, or inputs and outputs to None; keeps this alive.
+
+        Raises:
+            OptionError: apache-tvm-ffi is not installed.
+        """
+        return tvm_function(self, len(self.inputs), len(self.outputs))
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(describe, arguments)) for arguments in (self.inputs, self.outputs))

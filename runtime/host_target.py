@@ -13,6 +13,7 @@ _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 LEVELS: dict[str, tuple[str, ...]] = {"x86-64": (), "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4, "aarch64": ("neon",)}
+_BY_NAME_ONLY = ("rdrnd", "rdseed", "shstk")  # no ordinary code uses them, and systems hide them
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def host_target(target: Target) -> HostTarget:
     if not target.arch:
         import llvmlite.binding as llvm
 
-        on = sorted(name for name, have in llvm.get_host_cpu_features().items() if have)
+        on = sorted(name for name, have in llvm.get_host_cpu_features().items() if have and name not in _BY_NAME_ONLY)
         return HostTarget(llvm.get_process_triple(), llvm.get_host_cpu_name(), _features(on, machine()), True)
     if target.arch not in LEVELS:
         raise OptionError(

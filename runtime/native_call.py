@@ -13,7 +13,7 @@ import sys
 
 from runtime.caller import Caller
 from runtime.program import Program
-from runtime.python_abi import callable_type, fill, is_supported, set_entry, shared_words
+from runtime.python_abi import builtin, callable_type, fill, is_supported, set_entry, shared_words
 
 ENTRY, TABLE = "tw_enter", "tw_words"
 
@@ -41,5 +41,6 @@ def attach(instance: object, base: type, caller: Caller) -> tuple[object, ...]:
         "threads": caller.most_threads,
     }
     fill(caller.code.address(TABLE), words, [*map(id, dtypes), *caller.constant_pointers])
+    caller.native = builtin(caller.code.address(ENTRY))
     set_entry(instance, base, caller.code.address(ENTRY))
-    return (caller, fallback, dtypes, sys.intern("out"))
+    return (fallback, dtypes, sys.intern("out"))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import msgspec
 
+from runtime.certificate import Certificate
 from runtime.dispatch import DispatchTable
 from runtime.shape import Dim, Expr, ShapeRange
 from runtime.tensor import DType, TensorSpec
@@ -72,7 +73,7 @@ class Check(msgspec.Struct, frozen=True):
 class Program(msgspec.Struct, frozen=True):
     """A compiled model for one target.
 
-    donated: (input index, output index) pairs whose buffers may be shared. arena: text of an Expr over the model dims and
+    certificates: of the tables that were tuned, by workload key. donated: (input index, output index) pairs whose buffers may be shared. arena: text of an Expr over the model dims and
     the reserved symbol "threads". host_object, runtime_object: digests of the host program and of launch, thread pool and arena
     pool. binder_object: digest of the code that takes calls without Python, "" where there is none (runtime/native_call.py).
     `source`: the ingested MLIR, kept for --check and for recompiling. `code`: sha256 -> object
@@ -95,6 +96,7 @@ class Program(msgspec.Struct, frozen=True):
     dispatch_source: str
     donated: tuple[tuple[int, int], ...] = ()
     out_of_range: str = "error"
+    certificates: tuple[Certificate, ...] = ()
     binder_object: str = ""
     schema: int = SCHEMA
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ _VECTORCALL_FLAG = 1 << 11  # Py_TPFLAGS_HAVE_VECTORCALL
 _DEFAULT_FLAGS = 1 << 18  # Py_TPFLAGS_DEFAULT
 _MEMBERS_SLOT = 72  # Py_tp_members
 _SSIZE, _READONLY = 19, 1  # Py_T_PYSSIZET, Py_READONLY
+_FASTCALL_KEYWORDS = 0x82  # METH_FASTCALL | METH_KEYWORDS
 
 
 class _Member(ctypes.Structure):
@@ -55,6 +56,11 @@ class _Member(ctypes.Structure):
 
 class _Slot(ctypes.Structure):
     _fields_ = (("slot", ctypes.c_int), ("function", ctypes.c_void_p))
+
+
+class _Method(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
+                ("doc", ctypes.c_char_p))  # fmt: skip
 
 
 class _Spec(ctypes.Structure):
@@ -167,6 +173,19 @@ def callable_type(base: type) -> type:
 def set_entry(instance: object, base: type, address: int) -> None:
     """Make calls of an instance of `callable_type(base)` go to native code."""
     ctypes.c_int64.from_address(id(instance) + base.__basicsize__).value = address
+
+
+def builtin(address: int) -> Callable[..., Any]:
+    """A builtin function over native code of the signature of `vectorcallfunc`.
+
+    Its definition is its `self` too: CPython reads the definition when the function ends, and frees `self` after that.
+    """
+    method = _Method(b"native_call", address, _FASTCALL_KEYWORDS, None)
+    create = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+        ("PyCFunction_NewEx", ctypes.pythonapi)
+    )
+    made: Callable[..., Any] = create(ctypes.addressof(method), method, None)
+    return made
 
 
 def fill(table: int, words: dict[str, int], rest: Sequence[int]) -> None:

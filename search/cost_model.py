@@ -25,13 +25,15 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Training:
-    """members: models of the ensemble. rounds: trees a model. floor: least deviation of the logarithm that is claimed."""
+    """members: models of the ensemble. rounds: trees a model. floor: least deviation of the logarithm that is claimed. widen: the spread
+    of an ensemble is smaller than its error by about this."""
 
     members: int = 5
     rounds: int = 50
     depth: int = 4
     rate: float = 0.15
     floor: float = 0.03
+    widen: float = 1.5
     seed: int = 0
 
 
@@ -123,7 +125,7 @@ class CostModel:
         if not self.trained:
             return mean, deviation
         found = np.stack([_run(rate, chosen.under(self._config_names)) for rate, _ in self._members])
-        return mean + self._centre + found.mean(axis=0), np.maximum(found.std(axis=0), self.training.floor)
+        return mean + self._centre + found.mean(axis=0), self._deviation(found)
 
     def save(self, path: Path) -> None:
         """One msgpack file; the trees in xgboost's own binary JSON."""
@@ -164,7 +166,10 @@ class CostModel:
         config_values = configs.under(self._config_names)
         both = np.hstack([config_values[place], pairs.under(self._pair_names)])
         found = np.stack([_run(rate, config_values)[place] + _run(residual, both) for rate, residual in self._members])
-        return mean + self._centre + found.mean(axis=0), np.maximum(found.std(axis=0), self.training.floor)
+        return mean + self._centre + found.mean(axis=0), self._deviation(found)
+
+    def _deviation(self, found: Floats) -> Floats:
+        return np.maximum(self.training.widen * found.std(axis=0), self.training.floor)
 
     def _train(self) -> None:
         self._trained_on = sum(map(len, self._samples))

@@ -15,7 +15,7 @@ from search.shapes import Dims, Points
 from search.space import Floats, Lattice
 from search.time_fit import Curve, fit_kernels
 
-_CAUTION = 0.5  # deviations that are added to a time that was not measured
+_CAUTION = 1.0  # deviations that are added to a time that was not measured
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,15 @@ class Evidence:
         mean = np.stack([self.curves[c].mean for c in configs])
         deviation = np.stack([self.curves[c].deviation for c in configs])
         return configs, np.exp(mean + _CAUTION * deviation)
+
+    def leading(self, most: int, slack: float = 0.15) -> list[int]:
+        """Configurations that come within `slack` of the best at some shape, at most `most`, those that do so most often."""
+        configs, times = self.cautious
+        least = times.min(axis=2)
+        near = least <= (1 + slack) * least.min(axis=0)
+        score = (near * self.importance).sum(axis=1) + near.any(axis=1) * 1e-6 + (least == least.min(axis=0)).sum(axis=1)
+        chosen = [i for i in np.argsort(-score, kind="stable")[:most] if score[i] > 0]
+        return sorted(configs[i] for i in chosen)
 
     def fastest(self, shape: int, count: int) -> list[tuple[int, int]]:
         """(configuration, threads) expected to be fastest at a shape."""

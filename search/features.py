@@ -67,12 +67,21 @@ class FeatureSpace:
             len(self.shapes), len(self.lattice.extents))
 
     @cached_property
-    def cycles(self) -> Floats:
-        """Work of each shape, in cycles of one core (search/analytic.py)."""
+    def bytes(self) -> Floats:
+        """Distinct bytes that each shape reads and writes."""
         w = self.lattice.workload
-        flops = np.array([w.flops.evaluate(dict(s)) for s in self.shapes], np.float64)
-        bytes_ = np.array([w.bytes.evaluate(dict(s)) for s in self.shapes], np.float64)
-        return analytic.work(flops, bytes_, self.lattice.limits)
+        return np.array([max(1, w.bytes.evaluate(dict(s))) for s in self.shapes], np.float64)
+
+    @cached_property
+    def compute(self) -> Floats:
+        """Cycles of one core for the arithmetic of each shape (search/analytic.py)."""
+        w = self.lattice.workload
+        return analytic.compute(np.array([w.flops.evaluate(dict(s)) for s in self.shapes], np.float64), self.lattice.limits)
+
+    @cached_property
+    def traffic(self) -> Floats:
+        """Cycles of one core for the memory traffic of each shape."""
+        return analytic.traffic(self.bytes, self.lattice.limits)
 
     @cached_property
     def config_rows(self) -> Rows:
@@ -92,17 +101,20 @@ class FeatureSpace:
     def shape_rows(self) -> Rows:
         """One row a shape: logarithms of its extents, work and bytes, strides that share cache sets."""
         w, limits = self.lattice.workload, self.lattice.limits
-        bytes_ = np.array([max(1, w.bytes.evaluate(dict(s))) for s in self.shapes], np.float64)
         columns = {f"log_{n}": np.log2(np.maximum(self.extents[:, i], 1)) for i, n in enumerate(self.lattice.extents)}
-        columns["log_work"] = np.log2(self.cycles)
-        columns["bytes_of_l2"] = np.log2(bytes_ / limits.l2)
-        columns["bytes_of_l3"] = np.log2(bytes_ / limits.l3)
+        columns["log_work"] = np.log2(np.maximum(self.compute, self.traffic))
+        columns["compute_over_traffic"] = np.log2(self.compute / self.traffic)
+        columns["bytes_of_l2"] = np.log2(self.bytes / limits.l2)
+        columns["bytes_of_l3"] = np.log2(self.bytes / limits.l3)
         conflicts = [[stride_conflict(o, dict(s)) for s in self.shapes] for o in (*w.inputs, *w.outputs)]
         columns["conflicting_strides"] = np.sum(np.array(conflicts, np.float64), axis=0)
         return Rows(tuple(columns), np.stack(list(columns.values()), axis=1))
 
     def pads(self, pairs: Pairs) -> Floats:
-        return analytic.pad(self.extents[pairs.shapes], self.lattice.pads[pairs.configs])
+        """Share of the time that is not spent on padding and on short blocks."""
+        extents, lattice, c = self.extents[pairs.shapes], self.lattice, pairs.configs
+        short = analytic.tails(extents, lattice.tiles[c], lattice.least[c], lattice.halved[c])
+        return short * analytic.pad(extents, lattice.pads[c])
 
     def units(self, pairs: Pairs) -> Floats:
         return analytic.units(self.extents[pairs.shapes], self.lattice.units[pairs.configs])
@@ -112,10 +124,15 @@ class FeatureSpace:
         return np.asarray(np.all(self.extents[pairs.shapes] <= self.lattice.most[pairs.configs], axis=1))
 
     def log_base(self, pairs: Pairs) -> Floats:
-        """Logarithm of the cycles that a kernel at peak rate would take: work / (threads * occ * pad)."""
+        """Logarithm of the cycles expected by arithmetic alone: work / (threads * occ), where work is the larger of
+        arithmetic / (rate * pad) and memory traffic."""
         cores = pairs.threads.astype(np.float64)
         busy = analytic.occ(self.units(pairs), cores)
-        return np.asarray(np.log(self.cycles[pairs.shapes] / (cores * busy * self.pads(pairs))), np.float64)
+        return np.asarray(np.log(self._work(pairs) / (cores * busy)), np.float64)
+
+    def _work(self, pairs: Pairs) -> Floats:
+        needed = self.compute[pairs.shapes] / (self.lattice.rates[pairs.configs] * self.pads(pairs))
+        return np.maximum(needed, self.traffic[pairs.shapes])
 
     def pair_rows(self, pairs: Pairs) -> Rows:
         """Features of a kernel at a shape: what the analytic form leaves open."""
@@ -130,7 +147,8 @@ class FeatureSpace:
             "log_units": np.log2(pieces),
             "log_waves": np.log2(waves),
             "last_wave": pieces / cores - (waves - 1),
-            "log_work_a_unit": np.log2(self.cycles[pairs.shapes] / pieces),
+            "log_work_a_unit": np.log2(self._work(pairs) / pieces),
+            "work_over_traffic": np.log2(self._work(pairs) / self.traffic[pairs.shapes]),
         }
         for i, name in enumerate(self.lattice.extents):
             columns[f"tiles_{name}"] = np.log2(np.maximum(extents[:, i] / tiles[:, i], 1 / 64))

@@ -47,8 +47,9 @@ def dispatch_tree(choices: Choices, expressions: Sequence[Expr], max_regret: flo
     texts = list(dict.fromkeys(str(e) for e in expressions if e.symbols))
     values = np.array([[Expr.parse(t).evaluate(dict(s)) for s in choices.shapes] for t in texts], np.int64).reshape(len(texts), -1)
     price = choices.price(max_regret)
-    if len(texts) == 1:
-        return _intervals(texts[0], values[0], price, choices.leaves)
+    along = _line(values)
+    if along is not None:
+        return _intervals(texts[along], values[along], price, choices.leaves)
     return simplify(_split(texts, values, price, choices.leaves, np.arange(len(choices.shapes)), 0))
 
 
@@ -76,6 +77,15 @@ def select(node: Node, dims: Mapping[str, int]) -> Leaf:
     while isinstance(node, Split):
         node = node.below if Expr.parse(node.expr).evaluate(dims) <= node.bound else node.above
     return node
+
+
+def _line(values: Ints) -> int | None:
+    """An expression that orders all points, which no other one contradicts: the points lie on a line."""
+    for e, row in enumerate(values):
+        ordered = values[:, np.argsort(row, kind="stable")]
+        if len(np.unique(row)) == len(np.unique(values, axis=1).T) and np.all(np.diff(ordered, axis=1) >= 0):
+            return e
+    return None
 
 
 def _intervals(text: str, values: Ints, price: Floats, leaves: Sequence[Leaf]) -> Node:

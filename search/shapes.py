@@ -49,19 +49,24 @@ class Points:
         return Points.of(left, self.measured_weights) if left else self
 
     def thin(self, most: int) -> Points:
-        """At most `most` of the shapes, the heaviest and those spread over the rest; their weights stand for all."""
+        """At most `most` of the shapes: the heaviest, others spread evenly and, closer to each other, over the small ones.
+
+        Each stands for those nearest to it: the weights are theirs.
+       """
         if len(self) <= most:
             return self
         heavy = sorted(range(len(self)), key=lambda i: -self.weights[i])[: most // 2] if self.measured_weights else []
-        even = np.unique(np.round(np.linspace(0, len(self) - 1, most - len(heavy))).astype(int)).tolist()
-        keep = sorted({*heavy, *even})
+        room = most - len(heavy)
+        even = np.linspace(0, len(self) - 1, room - room // 2)
+        small = np.geomspace(1, len(self), room // 2) - 1
+        keep = sorted({*heavy, *np.round(np.concatenate([even, small])).astype(int).tolist()})
         weights = [0.0] * len(keep)
         for i, weight in enumerate(self.weights):
             weights[min(range(len(keep)), key=lambda j: abs(keep[j] - i))] += weight
         return Points(tuple(self.shapes[i] for i in keep), tuple(weights), self.measured_weights)
 
 
-def evaluation_points(ranges: ShapeRange, uses: Sequence[Mapping[str, Expr]], traffic: Traffic = (), count: int = 256) -> Points:
+def evaluation_points(ranges: ShapeRange, uses: Sequence[Mapping[str, Expr]], traffic: Traffic = (), count: int = 512) -> Points:
     """Shapes of a workload's local dims over the range of the model.
 
     Args:

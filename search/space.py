@@ -113,7 +113,7 @@ class Lattice:
         return {place: i for i, place in enumerate(self._places)}
 
     def per_extent(self, what: str, missing: int) -> Ints:
-        """[configuration, extent] of the anatomy's `tiles`, `pads`, `units` or `most`; `missing` where it says nothing."""
+        """[configuration, extent] of the anatomy's fields; `missing` where it says nothing."""
         found = np.full((len(self), len(self.extents)), missing, np.int64)
         for column, name in enumerate(self.extents):
             family, short = name.split(".")
@@ -132,9 +132,22 @@ class Lattice:
         return self.per_extent("pads", 1)
 
     @cached_property
+    def least(self) -> Ints:
+        return self.per_extent("least", 1)
+
+    @cached_property
+    def halved(self) -> Ints:
+        return self.per_extent("halved", 0)
+
+    @cached_property
     def units(self) -> Ints:
         return self.per_extent("units", 0)
 
     @cached_property
     def most(self) -> Ints:
         return self.per_extent("most", np.iinfo(np.int64).max)
+
+    @cached_property
+    def rates(self) -> Floats:
+        """Share of the peak that each inner block can reach."""
+        return np.array([a.rate for a in self._anatomies])

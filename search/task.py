@@ -6,10 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from passes.spaces.registry import space_of
+from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.limits import HostLimits
 from runtime.shape import Expr, ShapeRange
 from search.shapes import Dims, Points, Traffic, evaluation_points, held_out
+from search.space import Lattice
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class TuneOptions:
         max_regret, max_kernels: of the cover (search/cover.py). threads: most threads of a call; 1 and this many are tried.
         seed: of everything random. batch: new kernels a round. first: random ones before the model is asked. shapes_each: shapes
         a new kernel is measured at. cells: measurements a round of kernels that lead. points: shapes that are looked at in a
-        round. certify: share of the budget that is kept for the certificate. rivals: kernels timed against the dispatched one.
+        round. verify, certify: shares of the budget that are kept to measure the chosen kernels where they are chosen, and for the
+        certificate. rivals: kernels timed against the dispatched one.
         enough: gain, as a share of the weighted time, below which a kind of measurement is not worth taking.
     """
 
@@ -46,10 +50,11 @@ class TuneOptions:
     threads: int = 1
     seed: int = 0
     batch: int = 8
-    first: int = 8
+    first: int = 4
     shapes_each: int = 3
     cells: int = 16
-    points: int = 32
+    points: int = 40
+    verify: float = 0.15
     certify: float = 0.15
     rivals: int = 3
     enough: float = 0.0005
@@ -61,13 +66,27 @@ class TuneOptions:
 
 @dataclass(frozen=True)
 class Task:
-    """points: shapes of the local dims that count, with weights; held_out: shapes that only the certificate may look at."""
+    """points: shapes of the local dims that count, with weights; held_out: those that only the certificate may measure.
+
+    configs: the space to search, when it is not the whole of the families'.
+    """
 
     workload: Workload
     limits: HostLimits
     families: tuple[str, ...]
     points: Points
     held_out: tuple[Dims, ...] = ()
+    configs: tuple[TileConfig, ...] = ()
+
+    def lattice(self) -> Lattice:
+        """The space: what runs untuned is in it, so that tuning does not make it slower."""
+        if self.configs:
+            return Lattice(self.workload, self.limits, self.configs)
+        return Lattice.of(self.workload, self.limits, self.families, self.defaults())
+
+    def defaults(self) -> list[TileConfig]:
+        """What each family runs untuned."""
+        return [c for f in self.families for c in space_of(f).default(self.workload, self.limits)[0]]
 
     @staticmethod
     def of(workload: Workload, limits: HostLimits, families: Sequence[str], ranges: ShapeRange,
@@ -82,7 +101,7 @@ class Task:
         size = math.prod(d.hi // d.multiple_of - -(-d.lo // d.multiple_of) + 1 for _, d in ranges.dims)
         taken = points.shapes if traffic or size > 4 * len(points) else _ends(points)
         aside = held_out(ranges, uses, taken, min(held, size // 8), seed)
-        return Task(workload, limits, tuple(families), points.without(aside), tuple(aside))
+        return Task(workload, limits, tuple(families), points, tuple(aside))
 
 
 def _ends(points: Points) -> tuple[Dims, ...]:

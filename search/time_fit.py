@@ -14,7 +14,9 @@ from search.cost_model import CostModel
 from search.features import FeatureSpace, Pairs
 from search.space import Floats
 
-_OCTAVES = 3.0  # distance of extents over which the correction is alike
+_OCTAVES = 2.0  # distance of extents over which the correction is alike
+_NEAR = 0.25  # of that distance: what rises and falls from shape to shape is alike
+_ROUGH = 0.04  # deviation of the logarithm that it has
 _NOISE = 0.015  # deviation of the logarithm of one measurement
 _LEAST = 0.12  # deviation of the logarithm that the model is not trusted beyond
 _SHARED = 0.35  # deviation of a kernel's error that is the same at all shapes
@@ -58,10 +60,11 @@ def _bend(at: Floats, mean: Floats, deviation: Floats, seen: Floats, to: Floats,
     noise = _cover(at, at, local, local) + _NOISE**2 * np.eye(len(at))
     across = _cover(to, at, local_to, local)
     solved = np.linalg.solve(noise, np.column_stack([seen - mean, across.T]))
-    variance = _SHARED**2 + local_to**2 - np.einsum("ij,ji->i", across, solved[:, 1:])
+    variance = _SHARED**2 + _ROUGH**2 + local_to**2 - np.einsum("ij,ji->i", across, solved[:, 1:])
     return mean_to + across @ solved[:, 0], np.maximum(variance, 1e-6)
 
 
 def _cover(a: Floats, b: Floats, local_a: Floats, local_b: Floats) -> Floats:
     distance = ((a[:, None, :] - b[None, :, :]) ** 2).sum(axis=2)
-    return np.asarray(_SHARED**2 + np.outer(local_a, local_b) * np.exp(-0.5 * distance))
+    rough = _ROUGH**2 * np.exp(-0.5 * distance / _NEAR**2)
+    return np.asarray(_SHARED**2 + rough + np.outer(local_a, local_b) * np.exp(-0.5 * distance))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from passes.spaces.registry import space_of
+from passes.spaces.registry import config_text, space_of
 from passes.tile_config import TileConfig
 from runtime.certificate import Certificate
 from runtime.dispatch import Leaf, Node
@@ -25,8 +25,11 @@ from search.protocols import Builder, Runner
 from search.records import TuningLog
 from search.selection import Selection, select_kernels
 from search.shapes import Dims
-from search.space import Lattice
 from search.task import Budget, Task, TuneOptions
+
+_FINALISTS = 48
+_VERIFIED = 96  # shapes that the chosen kernels are measured at
+_GROWTH = 1.15  # of the samples, before the model is trained again
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,8 @@ class Tuner:
         self.log = TuningLog() if log is None else log
         self.measurer = Measurer(task.workload, builder, runner, self.log, environment)
         self.model = CostModel(prior=prior)
-        self.lattice = Lattice.of(task.workload, task.limits, task.families, self._defaults())
-        self.points = task.points.thin(options.points)
+        self.lattice = task.lattice()
+        self.points = task.points.without(task.held_out).thin(options.points)
         self.space = FeatureSpace(self.lattice, self.points.shapes)
         self.rng = np.random.default_rng(options.seed)
         self.proposer = Proposer(self.space, options.thread_choices, self.rng, options.shapes_each)
@@ -101,8 +104,12 @@ class Tuner:
 
     @property
     def done(self) -> bool:
-        """Is the part of the budget spent that is not kept for the certificate, or is nothing left to gain?"""
-        return self.spent >= 1 - self.options.certify * bool(self.task.held_out) or self._idle >= 2
+        """Is the part of the budget spent that is not kept for the choice and its certificate, or is nothing left to gain?"""
+        return self.spent >= self._certify_from - self.options.verify or self._idle >= 2
+
+    @property
+    def _certify_from(self) -> float:
+        return 1 - self.options.certify * bool(self.task.held_out)
 
     @property
     def evidence(self) -> Evidence:
@@ -117,13 +124,13 @@ class Tuner:
         if not self._begun:
             self._begun = True
             self._measure("first kernels", self._first())
-            self._learn()
+            self.learn()
             return
         proposals = self._propose()
         self._gain = sum(p.gain for p in proposals)
         if self._gain >= self.options.enough:
             self._measure("searching", proposals)
-            self._learn()
+            self.learn()
         self._settle()
         worth = self.measurer.trials > before and self._gain >= self.options.enough
         self._idle = 0 if worth else self._idle + 1
@@ -141,7 +148,9 @@ class Tuner:
         return Tuned(configs, chosen.root, self._named(certificate, len(configs)), self.task.points.shapes, predicted)
 
     def certified(self) -> Tuned:
-        """`best`, with its regret measured at the held-out shapes, as many as the rest of the budget allows."""
+        """`best` after its kernels were measured where it chooses them, and its regret at held-out shapes, as many of them as
+        the rest of the budget allows."""
+        self._verify()
         found = self.best()
         chosen = self._select()
         if chosen is None or not self.task.held_out:
@@ -150,16 +159,12 @@ class Tuner:
         certificate = certify(entries, chosen.regrets, np.array(self.task.points.weights), self.options.rivals)
         return replace(found, certificate=self._named(certificate, len(found.configs)))
 
-    def _defaults(self) -> list[TileConfig]:
-        """What runs untuned is in the space, so that tuning does not make it slower."""
-        return [c for f in self.task.families for c in space_of(f).default(self.task.workload, self.task.limits)[0]]
-
     def _first(self) -> list[Proposal]:
         """The defaults, and random kernels while the model knows little."""
         known = {r.config for r in self.measurer.records if r.seconds}
-        defaults = [c for c in map(self.lattice.number, map(_text, self._defaults())) if c is not None]
+        defaults = [c for c in map(self.lattice.number, map(config_text, self.task.defaults())) if c is not None]
         found = [Proposal(c, self.proposer.spread(c), 0.0) for c in dict.fromkeys(defaults)]
-        self._learn()
+        self.learn()
         random = self.options.first if self.model.prior is None else self.options.first // 2
         taken = {p.config for p in found} | self._taken()
         return found + self.proposer.random(taken, max(0, random - len(known)))
@@ -197,16 +202,38 @@ class Tuner:
             self._report("settling")
         self._evidence = None
 
-    def _learn(self) -> None:
-        samples = Evidence.samples(self.lattice, self.measurer.records)
-        self.model.fit([samples] if samples is not None else [])
+    def _verify(self) -> None:
+        """Measure each chosen kernel at the shapes it is chosen for, until the choice stands."""
+        while self.spent < self._certify_from:
+            chosen = self._select()
+            if chosen is None:
+                return
+            before = self.measurer.trials
+            for shape in self.task.points.without(self.task.held_out).thin(_VERIFIED).shapes:
+                leaf = chosen.leaf(dict(shape))
+                threads = leaf.threads or self.options.threads
+                if self.spent < self._certify_from:
+                    self.measurer.measure(self.lattice.configs[chosen.configs[leaf.kernel]], shape, threads)
+                    self._report("verifying")
+            self._evidence = None
+            if self.measurer.trials == before:
+                return
+
+    def learn(self) -> None:
+        """Train the model on what is known, when that has grown."""
         self._evidence = None
+        samples = Evidence.samples(self.lattice, self.measurer.records)
+        if samples is not None and len(samples) >= _GROWTH * self.model.samples:
+            self.model.fit([samples])
 
     def _select(self) -> Selection | None:
-        full = FeatureSpace(self.lattice, self.task.points.shapes)
-        evidence = Evidence.of(full, self.task.points, self.model, self.measurer.records, self.options.thread_choices)
-        if not evidence.curves:
+        if not self.evidence.curves:
             return None
+        leading = {self.lattice.texts[c] for c in self.evidence.leading(_FINALISTS)}
+        leading |= {config_text(c) for c in self.task.defaults()}
+        full = FeatureSpace(self.lattice, self.task.points.shapes)
+        records = [r for r in self.measurer.records if r.config in leading]
+        evidence = Evidence.of(full, self.task.points, self.model, records, self.options.thread_choices)
         return select_kernels(self.task, full, evidence, self.options)
 
     def _hold_out(self, chosen: Selection) -> list[Entry]:
@@ -246,8 +273,3 @@ class Tuner:
         self.progress(Progress(self.task.workload.name, phase, self.measurer.trials, kernels, self.measurer.failed, latency,
                                self._gain, share, eta))
 
-
-def _text(config: TileConfig) -> str:
-    from passes.spaces.registry import config_text
-
-    return config_text(config)

@@ -1,4 +1,4 @@
-"""The command line: `tilewright compile|run|explain|opt|targets`.
+"""The command line: `tilewright compile|tune|run|explain|opt|targets`.
 
 Exit codes: 0 done, 1 an error or a failed check, 2 wrong usage, 130 interrupted.
 """
@@ -18,6 +18,7 @@ from compiler.cli.explain import explain_command
 from compiler.cli.opt import opt_command
 from compiler.cli.run import run_command
 from compiler.cli.targets import targets_command
+from compiler.cli.tune import tune_command
 from runtime import knobs
 from runtime.errors import TilewrightError
 
@@ -36,6 +37,7 @@ def application() -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(_globals)
     app.command("compile")(compile_command)
+    app.command("tune")(tune_command)
     app.command("run")(run_command)
     app.command("explain")(explain_command)
     app.command("opt")(opt_command)

@@ -72,6 +72,8 @@ def collapse(x: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
     if all(len(g) == 1 for g in groups) or not x.rank:
         return x
     dims = [_product([x.dims[a] for a in g]) for g in groups]
+    if Expr.of(0) in dims:
+        return x.graph.empty(x.dtype, dims)
     shown_groups = [list(g) for g in groups]
     return x.graph.result(f"tensor.collapse_shape {x.ssa} {shown_groups} : {x.type} into ", x.dtype, dims)
 
@@ -81,6 +83,8 @@ def expand(x: Tensor, groups: Sequence[Sequence[Expr]]) -> Tensor:
     if all(len(g) == 1 for g in groups):
         return x
     dims = [d for g in groups for d in g]
+    if Expr.of(0) in x.dims:
+        return x.graph.empty(x.dtype, dims)
     axes, at = [], 0
     for g in groups:
         axes.append(list(range(at, at + len(g))))

@@ -117,7 +117,7 @@ class Structured:
         results = []
         for value, out, m in zip(values, self.outputs, self._output_maps(), strict=True):
             axes = [e.position for e in m.results if isinstance(e, ir.AffineDimExpr)]
-            if len(axes) == len(m.results):
+            if len(axes) == len(m.results) == len(set(axes)):
                 results.append(np.broadcast_to(value, self.space.shape).transpose(axes))
             else:
                 results.append(out.copy())

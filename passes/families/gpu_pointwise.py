@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from math import gcd
 
 from passes.emit import all_of, when
+from passes.families.gpu_transpose import crossing_of, tiled
 from passes.families.scatter import scatters, serial
 from passes.gpu_kernel import GpuKernel, Grid
 from passes.gpu_memory import GpuMemory
@@ -20,7 +21,14 @@ from runtime.shape import Expr
 
 def emit(kernel: GpuKernel, config: GpuPointwiseConfig) -> None:
     """The whole kernel; results of equal extents share their threads."""
-    kernel.launch(config.threads, lambda: elementwise(kernel, config.vec, config.chunks))
+
+    def body() -> Grid:
+        crossing = crossing_of(kernel) if config.tile else None
+        if crossing is None:
+            return elementwise(kernel, config.vec, config.chunks)
+        return tiled(kernel, crossing, config.tile)
+
+    kernel.launch(config.threads, body)
 
 
 def elementwise(kernel: GpuKernel, vec: int, chunks: int = 1) -> Grid:

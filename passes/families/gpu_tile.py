@@ -32,26 +32,33 @@ class Held:
 
 
 class TileLoader:
-    """Tiles of `extent` positions along `outer` by `depth` along k. deep: the tile's rows run along k, as memory does; then the
-    tile is [stage][outer][k], else [stage][k][outer]."""
+    """Tiles of `extent` positions along `outer` by `depth` along k.
+
+    along_k: memory is contiguous along k. deep: the tile is [stage][outer][k], as memory along k is; else it is
+    [stage][k][outer]. turn: never deep; what is contiguous along k is copied element by element.
+    """
 
     def __init__(self, kernel: GpuKernel, view: Contraction, which: int, outer: Space, inner: Space, extent: int, depth: int,
-                 stages: int, vec: int, batch: Point) -> None:
+                 stages: int, vec: int, turn: bool, batch: Point) -> None:
         self.kernel, self.view, self.which, self.batch = kernel, view, which, batch
         self.element = ir.RankedTensorType(view.operand(which).type).element_type
         self.outer, self.inner = outer, inner
-        self.deep, self.vec = self._orientation(vec, extent, depth)
-        fast = self.inner if self.deep else self.outer
+        self.along_k, self.vec = self._orientation(vec, extent, depth)
+        self.deep = self.along_k and not turn
+        if self.along_k and turn:
+            self.vec = 1
+        fast = self.inner if self.along_k else self.outer
         fast.guard(self.vec)
-        if self.deep:
+        if self.along_k:
             self.inner = inner.assume_multiple(self.vec)
         else:
             self.outer = outer.assume_multiple(self.vec)
         size = byte_width(self.element)
-        self.rows, self.columns = (extent, depth) if self.deep else (depth, extent)
-        pitch = self.columns + max(1, WIDEST // size) if self.deep else self.columns
-        self.tile = kernel.shared(self.element, [stages, self.rows, pitch])
-        self.is_async = self._source(Index(0), Index(0)) is not None and self.vec * size >= _LEAST_COPY and str(self.element) != "i1"
+        pad = max(1, WIDEST // size) if self.along_k else 0
+        self.rows, self.columns = (extent, depth) if self.along_k else (depth, extent)
+        self.tile = kernel.shared(self.element, [stages, extent, depth + pad] if self.deep else [stages, depth, extent + pad])
+        wide = self.vec * size >= _LEAST_COPY and str(self.element) != "i1"
+        self.is_async = wide and self._source(Index(0), Index(0)) is not None
 
     # -- layout
 
@@ -96,17 +103,24 @@ class TileLoader:
         per_row = self.columns // self.vec
         total = self.rows * per_row
         for i in range(-(-total // self.kernel.threads)):
-            chunk = thread + i * self.kernel.threads
-            has = True if (i + 1) * self.kernel.threads <= total else chunk.lt(total)
-            row, column = chunk // per_row, (chunk % per_row) * self.vec
-            o, c = (outer + row, k + column) if self.deep else (outer + column, k + row)
+            has = True if (i + 1) * self.kernel.threads <= total else (thread + i * self.kernel.threads).lt(total)
+            row, column = self._chunk(thread, i, per_row)
+            o, c = (outer + row, k + column) if self.along_k else (outer + column, k + row)
             inside = all_of([o.lt(self.outer.extent), c.lt(end)])
-            at = (stage, row, Index.ramp(column, self.vec))
+            at = (stage, column, row) if self.along_k and not self.deep else (stage, row, Index.ramp(column, self.vec))
             if self.is_async:
                 when(has, lambda o=o, c=c, at=at, inside=inside: self._copy(o, c, at, inside))  # type: ignore[misc]
             else:
                 held.append(Held(self._compute(o, c, all_of([inside, has])), at, has))
         return held
+
+    def _chunk(self, thread: Index, number: int, per_row: int) -> tuple[Index, Index]:
+        """Row and first column of a thread's chunk; those of whole rows are a constant apart."""
+        threads = self.kernel.threads
+        if threads % per_row == 0:
+            return thread // per_row + number * (threads // per_row), (thread % per_row) * self.vec
+        chunk = thread + number * threads
+        return chunk // per_row, (chunk % per_row) * self.vec
 
     def land(self, held: Sequence[Held]) -> None:
         """Stores what `begin` computed."""
@@ -127,14 +141,14 @@ class TileLoader:
         nvvm.cp_async_shared_global(target, address, size, mode, cp_size=count.value(integer_type(32)))
 
     def _run(self, o: Index, c: Index) -> tuple[Index, Index]:
-        return (o, Index.ramp(c, self.vec)) if self.deep else (Index.ramp(o, self.vec), c)
+        return (o, Index.ramp(c, self.vec)) if self.along_k else (Index.ramp(o, self.vec), c)
 
     def _compute(self, o: Index, c: Index, inside: ir.Value | bool) -> ir.Value:
         """Elements outside are read at the first position and dropped: there is one, as the step is not empty."""
         n = self.vec
         t = self.kernel.index
         o, c = (select(inside, x, Index(0), type_=t) for x in (o, c))
-        o, c = (c_.known_multiple(n) if fast else c_ for c_, fast in ((o, not self.deep), (c, self.deep)))
+        o, c = (c_.known_multiple(n) if fast else c_ for c_, fast in ((o, not self.along_k), (c, self.along_k)))
         coords = self.view.coords(self.which, self._loops(*self._run(o, c)))
         value = splat_to(self.kernel.evaluator.element(self.view.operand(self.which), coords), n)
         if isinstance(inside, bool):

@@ -15,17 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from passes.contraction import OUT
 from passes.emit import Memory, byte_width, lane_mask, loop, when
 from passes.families.host_matmul_block import Block, Columns, Loops
 from passes.families.host_matmul_dot import Dot
 from passes.families.host_matmul_panel import PanelCopy
 from passes.families.host_matmul_plan import Plan
+from passes.families.host_matmul_rows import row_blocks, row_points
+from passes.families.host_matmul_store import Results
 from passes.families.host_matmul_stream import Stream
 from passes.host_kernel import Grid, HostKernel
-from passes.index import Index, delinearize, select, splat_to
-from passes.mlir import ir, owner
-from passes.placement import axis_name
+from passes.index import Index, delinearize
+from passes.mlir import ir
 from passes.spaces.host_matmul import HostMatmulConfig, Pack
 from runtime.shape import Expr
 
@@ -168,18 +168,7 @@ class _Emitter:
         def run(row: Index, height: int) -> None:
             self._block(block, loops, columns, mask, row, height)
 
-        whole = high - (high - low) % mr
-        if whole.const is None or whole.const != low.const:
-            loop(low, whole, mr, lambda row: run(row, mr), index=self.kernel.index)
-        row, over = whole, high - whole
-        if self.config.exact_tails:
-            for height in range(1, mr):
-                when(over.eq(height), _bound(run, row, height))
-            return
-        for height in (h for h in (8, 4, 2, 1) if h < mr):
-            has = over.ge(height)
-            when(has, _bound(run, row, height))
-            row, over = select(has, row + height, row), select(has, over - height, over)
+        row_blocks(low, high, mr, self.config.exact_tails, self.kernel.index, run)
 
     def _block(self, block: Block, loops: Loops, columns: Columns, mask: Mask, row: Index, height: int) -> None:
         """Sums of a block, then what follows them: unrolled when it is light, else in a loop over sums in the workspace."""
@@ -209,65 +198,8 @@ class _Emitter:
         loop(0, height, 1, each, index=self.kernel.index)
 
     def _points(self, loops: Loops, row: Index, height: int) -> list[Loops]:
-        """Loop coordinates of consecutive rows; the first is divided out, the others carry from it."""
-        plan = self.plan
-        sizes = [self.kernel.evaluator.emit(plan.view.extents[d]) for d in plan.rows]
-        coords = delinearize(row, sizes)
-        found = []
-        for i in range(height):
-            if i and len(sizes) == 1:
-                coords = [row + i]
-            elif i:
-                coords = _next(coords, sizes)
-            point = list(loops)
-            for d, x in zip(plan.rows, coords, strict=True):
-                point[d] = x
-            found.append(point)
-        return found
+        sizes = [self.kernel.evaluator.emit(self.plan.view.extents[d]) for d in self.plan.rows]
+        return row_points(loops, self.plan.rows, sizes, row, height)
 
     def _store(self, point: Loops, column: Index, value: ir.Value, mask: ir.Value | None) -> None:
-        """Adds the initial value of the result, computes what follows the contraction and stores every result."""
-        ev, view = self.kernel.evaluator, self.plan.view
-        at = list(point)
-        at[self.plan.column] = Index.ramp(column, self.config.lanes)
-        root = view.coords(OUT, at)
-        if not _is_zero(view.operand(OUT)):
-            start = view.product.widen(ev.element(view.operand(OUT), root, mask))
-            value = view.product.add(value, splat_to(start, self.config.lanes))
-        fragment = view.product.round(value)
-        ev.known[view.op.results[0]] = lambda _: fragment
-        ev.dims.update({axis_name(axis): c for axis, c in enumerate(root)})
-        for memory, place, result in zip(self.kernel.outputs, self.plan.places, self.kernel.results, strict=True):
-            coords = [ev.emit(e) for e in place]
-            memory.store(ev.element(result, coords, mask), coords, mask)
-
-
-def _bound(run: Callable[[Index, int], None], row: Index, height: int) -> Callable[[], None]:
-    return lambda: run(row, height)
-
-
-def _next(coords: list[Index], sizes: list[Index]) -> list[Index]:
-    """The point after `coords` in a box, last axis fastest."""
-    found = list(coords)
-    carry: ir.Value | bool = True
-    for axis in reversed(range(1, len(sizes))):
-        moved = select(carry, found[axis] + 1, found[axis])
-        over = moved.eq(sizes[axis])
-        found[axis] = select(over, Index(0), moved)
-        carry = over
-    found[0] = select(carry, found[0] + 1, found[0])
-    return found
-
-
-def _is_zero(value: ir.Value) -> bool:
-    """A tensor filled with zero, or one that nothing has been written to."""
-    op = owner(value)
-    if op is None or op.name == "tensor.empty":
-        return op is not None
-    filled = owner(op.operands[0]) if op.name == "linalg.fill" else None
-    if filled is None or filled.name != "arith.constant":
-        return False
-    number = filled.attributes["value"]
-    if isinstance(number, ir.FloatAttr):
-        return float(ir.FloatAttr(number).value) == 0.0
-    return isinstance(number, ir.IntegerAttr) and int(ir.IntegerAttr(number).value) == 0
+        Results(self.kernel, self.plan, self.config.lanes).store(point, column, value, mask)

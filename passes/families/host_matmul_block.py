@@ -28,15 +28,20 @@ class Columns:
 
 @dataclass(frozen=True)
 class Block:
-    """panel: the copied columns, or None when they are read in place."""
+    """panel: the copied columns as [k][column], or None when they are read in place. rows: the factors that rows differ in
+    as [row of the block][k], or None when they are read from their operand. span: first value of the one k loop and the one
+    beyond the last, where k is done in pieces; the copies hold the piece.
+    """
 
     evaluator: Evaluator
     plan: Plan
     config: HostMatmulConfig
     panel: Memory | None
+    rows: Memory | None = None
+    span: tuple[Index, Index] | None = None
 
     def accumulate(self, rows: Sequence[Loops], columns: Columns) -> list[list[ir.Value]]:
-        """[row][vector] sums over all k, in the accumulator's type. Small blocks carry several sets of accumulators."""
+        """[row][vector] sums over k, in the accumulator's type. Small blocks carry several sets of accumulators."""
         view = self.plan.view
         size = len(rows) * len(columns.first)
         sets = 1 if size >= _IN_FLIGHT else min(_IN_FLIGHT, -(-_IN_FLIGHT // size))
@@ -55,10 +60,13 @@ class Block:
         if not k:
             return [*self._step(rows, columns, linear, sums[: len(sums) // sets]), *sums[len(sums) // sets :]]
         extent = self.evaluator.emit(self.plan.view.extents[k[depth]])
+        low = Index(0)
+        if self.span is not None:
+            low, extent = self.span[0], self.span[1] - self.span[0]
         index = self.evaluator.index_type
 
         def at(i: Index) -> list[Loops]:
-            return [[i if d == k[depth] else x for d, x in enumerate(row)] for row in rows]
+            return [[low + i if d == k[depth] else x for d, x in enumerate(row)] for row in rows]
 
         if depth < len(k) - 1:
             return loop(0, extent, 1, lambda i, *c: self._nest(at(i), columns, depth + 1, linear * extent + i, list(c), sets),
@@ -88,13 +96,18 @@ class Block:
         varies = plan.column in plan.view.loops_of(plan.narrow)
         done = []
         for i, row in enumerate(rows):
-            shared = None if varies else self.narrow(row)
+            shared = None if varies else self._shared(i, row, linear)
             for j, b in enumerate(wide):
                 point = list(row)
                 point[plan.column] = Index.ramp(columns.first[j], lanes)
                 a = shared if shared is not None else self.narrow(point, columns.masks[j])
                 done.append(product.multiply_add(a, b, sums[i * len(wide) + j]))
         return done
+
+    def _shared(self, i: int, row: Loops, linear: Index) -> ir.Value:
+        if self.rows is None:
+            return self.narrow(row)
+        return splat_to(self.rows.load([Index(i), linear]), self.config.lanes)
 
     def narrow(self, loops: Loops, mask: ir.Value | None = None) -> ir.Value:
         """The factor that rows differ in, one value in all lanes unless it varies along the columns too."""

@@ -17,12 +17,16 @@ Loops = list[Index | None]
 
 @dataclass(frozen=True)
 class PanelCopy:
-    """The panel holds the factors as they are multiplied, in the accumulator's type."""
+    """The panel holds the factors as they are multiplied, in the accumulator's type.
+
+    span: first value of the one k loop and the one beyond the last, where a piece of k is copied.
+    """
 
     evaluator: Evaluator
     plan: Plan
     config: HostMatmulConfig
     panel: Memory
+    span: tuple[Index, Index] | None = None
 
     def copy(self, loops: Loops, first: Index, left: Index, extent: Index) -> None:
         """Columns [first, first + min(left, columns of a block)); lanes beyond them hold anything, none is read from there.
@@ -63,11 +67,11 @@ class PanelCopy:
         if depth == len(k) - inner:
             body(list(loops), linear)
             return
-        extent = self.evaluator.emit(self.plan.view.extents[k[depth]])
+        low, extent = self._range(k[depth])
 
         def one(i: Index) -> None:
             point = list(loops)
-            point[k[depth]] = i
+            point[k[depth]] = low + i
             self._nest(point, depth + 1, linear * extent + i, body, inner)
 
         loop(0, extent, 1, one, index=self.panel.index)
@@ -79,12 +83,12 @@ class PanelCopy:
         """
         lanes, k = self.config.lanes, self.plan.view.k[-1]
         columns = [(first + at + i).min(extent - 1) for i in range(lanes)]
-        size = self.evaluator.emit(self.plan.view.extents[k])
+        low, size = self._range(k)
 
         def group(point: Loops, linear: Index) -> None:
             def square(start: Index, mask: ir.Value | None) -> None:
                 here = list(point)
-                here[k] = Index.ramp(start, lanes)
+                here[k] = Index.ramp(low + start, lanes)
                 rows = []
                 for column in columns:
                     here[self.plan.column] = column
@@ -98,6 +102,12 @@ class PanelCopy:
             when(Index(0).lt(over), lambda: square(whole, lane_mask(over, lanes, self.panel.index)))
 
         self._nest(loops, 0, Index(0), group, inner=1)
+
+    def _range(self, d: int) -> tuple[Index, Index]:
+        """First value and count of a k loop."""
+        if self.span is not None:
+            return self.span[0], self.span[1] - self.span[0]
+        return Index(0), self.evaluator.emit(self.plan.view.extents[d])
 
     def _factor(self, loops: Loops, mask: ir.Value | None) -> ir.Value:
         view, wide = self.plan.view, self.plan.wide

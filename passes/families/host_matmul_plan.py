@@ -45,7 +45,11 @@ class Plan:
         view = Contraction.of(roots[0], kernel.shapes)
         after = ops[ops.index(roots[0]) + 1 :]
         places = place(kernel.shapes, roots[0].results[0], after, kernel.results)
-        column = _column(kernel, view, places[0])
+        return Plan.along(kernel, view, _column(kernel, view, places[0]), tuple(places), _heavy(after))
+
+    @staticmethod
+    def along(kernel: HostKernel, view: Contraction, column: int, places: tuple[Place, ...] = (), heavy: bool = False) -> Plan:
+        """The plan with a given loop along the vectors."""
         wide = _wide(view, column)
         used = view.loops_of(wide)
         rows = tuple(d for d in view.parallel if d not in used and d != column)
@@ -56,7 +60,7 @@ class Plan:
         in_place = bool(tile) or (unit is not None and along == unit)
         last = view.linear_axis(wide, view.k[-1]) if view.k else None
         transposed = not in_place and unit is not None and last == unit
-        return Plan(view, column, wide, rows, shared, tile, in_place, transposed, tuple(places), _heavy(after))
+        return Plan(view, column, wide, rows, shared, tile, in_place, transposed, places, heavy)
 
     @property
     def narrow(self) -> int:

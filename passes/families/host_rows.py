@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from passes.emit import Memory, lane_mask, loop, when
+from passes.emit import Memory, lane_mask, loop, when, when_values
 from passes.families.host_row_emitter import HostRowEmitter
 from passes.families.host_row_lanes import RowLanes
 from passes.families.row_emitter import Accumulators, At
 from passes.families.row_program import RowProgram
 from passes.host_kernel import Grid, HostKernel
 from passes.index import Index, delinearize
-from passes.mlir import ir, scf
+from passes.mlir import ir
 from passes.spaces.host_rows import HostRowsConfig
 from runtime.shape import Expr
 
@@ -200,26 +200,13 @@ class RowColumns(HostRowEmitter):
         if self.config.unroll > 1:
             first = loop(self.whole, self.full, self.lanes, steps(1), first, self.index)
         at_end = self._with(at, Index.ramp(self.full, self.lanes))
-        first = _unless_empty(self.full.lt(self.extent), first, lambda: self.step(number, at_end, mask, first))
+        first = when_values(self.full.lt(self.extent), first, lambda: self.step(number, at_end, mask, first))
         return [*first, *rest]
 
     def _with(self, at: At, column: Index) -> list[Index]:
         here = list(at)
         here[self.inner] = column
         return here
-
-
-def _unless_empty(condition: ir.Value | bool, values: Sequence[ir.Value], then: Callable[[], list[ir.Value]]) -> list[ir.Value]:
-    """`then()` under the condition, else `values`."""
-    if isinstance(condition, bool):
-        return then() if condition else list(values)
-    op = scf.IfOp(condition, [v.type for v in values], has_else=bool(values))
-    with ir.InsertionPoint(op.then_block):
-        scf.YieldOp(then())
-    if values:
-        with ir.InsertionPoint(op.else_block):
-            scf.YieldOp(list(values))
-    return list(op.results_)
 
 
 def _product(extents: Sequence[Expr]) -> Expr:

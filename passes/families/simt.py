@@ -1,8 +1,8 @@
 """Family `simt`: contractions by fused multiply-adds of single threads, tiles in a ring of stages in shared memory.
 
-Blocks of bm rows by bn columns; a step is bk deep. While a step is computed the next ones are copied. Threads of a warp lie 4 x 8
-over the block where they can. Rows and columns of a thread are interleaved with its neighbours', so that a warp reads every bank of
-shared memory once. Every element is summed in the order of k.
+Blocks of bm rows by bn columns; a step is bk deep. While a step is computed the next ones are copied. Threads of a warp lie
+4 x 8 over the block where they can. Rows and columns of a thread are interleaved with its neighbours', so that a warp reads
+every bank of shared memory once. Every element is summed in the order of k.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from passes.families.gpu_tile import Held, TileLoader
 from passes.families.simt_plan import SimtPlan
 from passes.families.simt_store import Result, SplitSum
 from passes.gpu_kernel import WARP, GpuKernel, Grid
+from passes.gpu_memory import GpuMemory
 from passes.gpu_space import Point, Space
-from passes.index import Index, delinearize, splat_to
+from passes.index import Index, splat_to
 from passes.mlir import ir, nvvm, vector
 from passes.spaces.simt import SimtConfig
 from runtime.shape import Expr
@@ -32,7 +33,7 @@ def emit(kernel: GpuKernel, config: SimtConfig) -> None:
     split = SplitSum(kernel, plan, config.split) if config.split > 1 else None
     if split is not None:
         kernel.use_workspace(split.bytes())
-    kernel.launch(config.threads, lambda: _Block(kernel, plan, config, split).emit())
+    kernel.launch(config.threads, lambda: _Block(kernel, plan, config, split).emit(), together=config.together)
     if split is not None:
         kernel.launch(256, lambda: split.finish(config.vec), "_sum")
 
@@ -51,6 +52,11 @@ class _Side:
     def of(loader: TileLoader, mine: int, threads: int, thread: Index) -> _Side:
         run = 1 if loader.deep else gcd(mine, _FRAGMENT)
         return _Side(loader, run, mine // run, threads * run, thread * run)
+
+    def window(self, stage: Index) -> GpuMemory:
+        """The tile of a stage from the thread's first element on."""
+        at = [stage, self.first, Index(0)] if self.loader.deep else [stage, Index(0), self.first]
+        return self.loader.tile.window(at)
 
     def position(self, number: int) -> Index:
         """Where run `number` starts in the tile."""
@@ -85,9 +91,10 @@ class _Block:
         number = self.kernel.block_id()
         batch, tile = Index(0), number
         if self.batch.loops:
-            batch, tile = delinearize(number, [Index(1), row_tiles * column_tiles])
+            tiles = row_tiles * column_tiles
+            batch, tile = number // tiles, number % tiles
         if self.config.group == 1:
-            return (batch, *delinearize(tile, [Index(1), column_tiles]))
+            return batch, tile // column_tiles, tile % column_tiles
         band = tile // (column_tiles * self.config.group)
         first = band * self.config.group
         height = (row_tiles - first).min(self.config.group)
@@ -96,9 +103,9 @@ class _Block:
 
     def _emit_at(self, batch: Point, batch_number: Index, row: Index, column: Index) -> None:
         c, kernel, view = self.config, self.kernel, self.view
-        vec = c.vec
-        row_tile = TileLoader(kernel, view, self.plan.row_side, self.rows, self.depth, c.bm, c.bk, c.stages, vec, batch)
-        column_tile = TileLoader(kernel, view, self.plan.column_side, self.columns, self.depth, c.bn, c.bk, c.stages, vec, batch)
+        ring = (c.bk, c.stages, c.vec, c.turn, batch)
+        row_tile = TileLoader(kernel, view, self.plan.row_side, self.rows, self.depth, c.bm, *ring)
+        column_tile = TileLoader(kernel, view, self.plan.column_side, self.columns, self.depth, c.bn, *ring)
         thread = kernel.thread()
         y, x = self._thread_place(thread)
         down = _Side.of(row_tile, c.tm, c.bm // c.tm, y)
@@ -160,28 +167,28 @@ class _Block:
     def _multiply(self, down: _Side, across: _Side, stage: Index, sums: tuple[ir.Value, ...]) -> list[ir.Value]:
         """Adds the products of one step; sums[i * across.count + j] is of row i and the run j of columns."""
         found = list(sums)
-        ahead = gcd(self.config.bk, _FRAGMENT)
+        ahead = min(self.config.ahead, self.config.bk)
+        left, right = down.window(stage), across.window(stage)
         for k in range(0, self.config.bk, ahead):
-            a = self._fragments(down, self.plan.row_side, stage, k, ahead)
-            b = self._fragments(across, self.plan.column_side, stage, k, ahead)
-            for kk in range(ahead):
-                rows = [x for run in a[kk] for x in _lanes(run)]
-                for j, b_run in enumerate(b[kk]):
-                    for i, a_one in enumerate(rows):
+            a = [self._fragment(down, self.plan.row_side, g, left, k, ahead) for g in range(down.count)]
+            rows = [[x for run in a for x in _lanes(run[kk])] for kk in range(ahead)]
+            for j in range(across.count):
+                b = self._fragment(across, self.plan.column_side, j, right, k, ahead)
+                for kk in range(ahead):
+                    for i, a_one in enumerate(rows[kk]):
                         at = i * across.count + j
                         factor = splat_to(a_one, across.run)
-                        left, right = (factor, b_run) if self.plan.row_side == LHS else (b_run, factor)
-                        found[at] = self.product.multiply_add(left, right, found[at])
+                        x, y = (factor, b[kk]) if self.plan.row_side == LHS else (b[kk], factor)
+                        found[at] = self.product.multiply_add(x, y, found[at])
         return found
 
-    def _fragments(self, side: _Side, which: int, stage: Index, k: int, ahead: int) -> list[list[ir.Value]]:
-        """[position of k][run]: the thread's elements of a tile for `ahead` positions of k, as what is multiplied."""
-        tile = side.loader.tile
-        if not side.loader.deep:
-            runs = [Index.ramp(side.position(g), side.run) for g in range(side.count)]
-            return [[self.product.factor(which, tile.load([stage, Index(k + kk), run])) for run in runs] for kk in range(ahead)]
-        rows = [self.product.factor(which, tile.load([stage, side.position(g), Index.ramp(k, ahead)])) for g in range(side.count)]
-        return [[_lanes(row)[kk] for row in rows] for kk in range(ahead)]
+    def _fragment(self, side: _Side, which: int, number: int, window: GpuMemory, k: int, ahead: int) -> list[ir.Value]:
+        """Run `number` of the thread's elements of a tile, as what is multiplied, for each of `ahead` positions of k."""
+        stage, first = Index(0), Index(number * side.every)
+        if side.loader.deep:
+            return _lanes(self.product.factor(which, window.load([stage, first, Index.ramp(k, ahead)])))
+        runs = [[stage, Index(k + i), Index.ramp(first, side.run)] for i in range(ahead)]
+        return [self.product.factor(which, window.load(at)) for at in runs]
 
     # -- results
 
@@ -195,7 +202,8 @@ class _Block:
                     self.split.keep(batch_number, at, column + across.position(j), sums[i * across.count + j])
             return
         result = Result(self.kernel, self.plan, batch, self.rows, self.columns)
-        if not self.plan.heavy or c.tm * across.count <= _FRAGMENT:
+        scattered = across.run == 1 and c.tn > 1
+        if c.tm * across.count <= _FRAGMENT or not (self.plan.heavy or scattered):
             width = result.width(min(c.vec, across.run))
             for i, at in enumerate(rows):
                 for j in range(across.count):
@@ -206,7 +214,8 @@ class _Block:
         self._staged(result, row, column, down, across, sums)
 
     def _staged(self, result: Result, row: Index, column: Index, down: _Side, across: _Side, sums: list[ir.Value]) -> None:
-        """Through shared memory, over the tiles, so that the code of a costly epilogue is there once, in a loop."""
+        """Through shared memory, over the tiles: stores are wide though a thread's columns lie apart, and the code of a costly
+        epilogue is there once, in a loop."""
         c, kernel = self.config, self.kernel
         tile = kernel.shared(self.product.accumulator, [c.bm, c.bn + _FRAGMENT], at=0)
         kernel.barrier()

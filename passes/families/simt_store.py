@@ -11,6 +11,7 @@ from passes.evaluator import invert
 from passes.families.gpu_pointwise import elementwise
 from passes.families.simt_plan import SimtPlan, root_at
 from passes.gpu_kernel import GpuKernel, Grid
+from passes.gpu_memory import GpuMemory
 from passes.gpu_space import Point, Space
 from passes.index import Index, splat_to
 from passes.mlir import ir, vector
@@ -87,7 +88,7 @@ class SplitSum:
             inside = all_of([row.lt(rows.extent), at.lt(columns.extent)])
             when(inside, lambda at=at, one=one: memory.store(one, [part, batch, row, at]))  # type: ignore[misc]
 
-    def _memory(self):  # type: ignore[no-untyped-def]
+    def _memory(self) -> GpuMemory:
         ev, view = self.kernel.evaluator, self.plan.view
         sizes = [Expr.of(self.parts), view.size(view.batch), view.size(self.plan.rows), view.size(self.plan.columns)]
         return self.kernel.workspace_tensor(self.element, [ev.emit(e) for e in sizes])

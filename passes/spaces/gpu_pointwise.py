@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
-from passes.spaces.gpu_config import GpuConfig, is_power_of_two, why_invalid_block
+from passes.spaces.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node
 from runtime.limits import GpuLimits
@@ -15,18 +15,20 @@ from runtime.limits import GpuLimits
 
 @dataclass(frozen=True)
 class GpuPointwiseConfig(GpuConfig):
-    """vec: elements of one access along the unit-stride axis of the result; chunks: vectors that a thread computes."""
+    """vec: elements of one access along the unit-stride axis of the result; chunks: vectors that a thread computes. tile: edge of the
+    tiles in shared memory by which operands go that are read across that axis; 0 for none."""
 
     family: ClassVar[str] = "gpu_pointwise"
     vec: int = 4
     chunks: int = 1
     threads: int = 256
+    tile: int = 0
 
 
 def space(workload: Workload, limits: GpuLimits) -> Iterator[GpuPointwiseConfig]:
     """All legal configurations."""
-    for vec, chunks, threads in product((1, 2, 4, 8), (1, 2, 4), (64, 128, 256, 512)):
-        config = GpuPointwiseConfig(vec, chunks, threads)
+    for vec, chunks, threads, tile in product((1, 2, 4, 8), (1, 2, 4), (64, 128, 256, 512), (0, 32)):
+        config = GpuPointwiseConfig(vec, chunks, threads, tile)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -40,6 +42,10 @@ def why_invalid(config: GpuPointwiseConfig, workload: Workload, limits: GpuLimit
         return f"vector-fits: {config.vec} elements of {widest} bytes are more than two accesses"
     if config.chunks < 1:
         return f"chunks-positive: {config.chunks}"
+    if config.tile and (config.tile % WARP or config.threads % config.tile or config.tile % (config.threads // config.tile)):
+        return f"tile-whole-warps: tiles of {config.tile} by {config.threads} threads"
+    if config.tile and (config.vec, config.chunks) != (1, 1):
+        return "tile-elements: a thread of a tile moves single elements"
     return why_invalid_block(config.threads, config.index, limits.threads)
 
 
@@ -49,4 +55,15 @@ def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[GpuPointwiseCo
     safe = GpuPointwiseConfig(1, 1, 256, index=64)
     if workload.kind is not Kind.POINTWISE:
         return (GpuPointwiseConfig(1, 1, 128), safe), Leaf(0)
+    if _may_cross(workload):
+        return (GpuPointwiseConfig(1, 1, 256, 32), safe), Leaf(0)
     return (GpuPointwiseConfig(max(1, min(4, 16 // widest))), safe), Leaf(0)
+
+
+def _may_cross(workload: Workload) -> bool:
+    """Is an operand as large as the result and contiguous along another extent?"""
+    out = workload.outputs[0]
+    if out.unit_axis is None or len(out.dims) < 2:
+        return False
+    alike = [o for o in workload.inputs if sorted(o.dims) == sorted(out.dims) and o.unit_axis is not None]
+    return any(o.dims[o.unit_axis] != out.dims[out.unit_axis] for o in alike if o.unit_axis is not None)

@@ -8,7 +8,9 @@ from passes.workload import Workload
 from runtime.limits import HostLimits
 from runtime.shape import Expr
 
-_LATENCY = 8  # independent sums that keep two units of four cycles latency busy
+_LATENCY = 4.0  # cycles of a multiply-add, of which two start in each
+_LOADS = 2.0  # a cycle
+_NEXT_CACHE = 48.0  # bytes a cycle from the second cache
 
 
 def extents(workload: Workload) -> dict[str, Expr]:
@@ -24,11 +26,16 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
     coordinates = {**fields_of(config), "mc": float(chunk)}
     registers = sums + config.nv + 1
     copies = config.pack is Pack.PANEL
+    cycles, floor = _cycles(config, workload, limits)
+    share = sums / 2 / cycles * min(1.0, config.lanes * size / limits.vector_bytes)
     return Anatomy(
         coordinates=coordinates,
         tiles={"rows": config.mr, "columns": config.columns},
         pads={"columns": config.lanes},
+        least={"rows": max(1, round(floor / cycles * config.mr))},
+        halved={"rows": 0 if config.exact_tails else 1},
         units={"batch": 1, "rows": config.mc, "columns": config.columns},
+        rate=share,
         footprints={
             "panel": Footprint(config.columns * size, "depth"),
             "row_block": Footprint(config.mr * size, "depth"),
@@ -38,7 +45,7 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
             "sums": sums,
             "fmas_per_load": sums / (config.mr + config.nv),
             "column_loads_per_fma": 1 / config.mr,
-            "latency_hidden": min(1.0, sums / _LATENCY),
+            "peak_share": share,
             "register_share": registers / limits.vector_registers,
             "vector_share": config.lanes * size / limits.vector_bytes,
             "block_columns": config.columns,
@@ -46,3 +53,12 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
             "prefetch_bytes": config.prefetch * config.columns * size,
         },
     )
+
+
+def _cycles(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> tuple[float, float]:
+    """Cycles of the register block for one value of k; the part that fewer rows would not shorten."""
+    seen = Extents.of(workload)
+    depth = seen.depth.constant
+    beyond = depth is None or depth * config.columns * seen.element_bytes > limits.l1
+    floor = max(_LATENCY, config.nv * config.lanes * seen.element_bytes / _NEXT_CACHE if beyond else 0.0)
+    return max(config.mr * config.nv / 2, (config.mr + config.nv) / _LOADS, floor), floor

@@ -20,8 +20,10 @@ _PAD = 16  # bytes behind each row of a tile
 class SimtConfig(GpuConfig):
     """bm x bn: rows and columns of a block; bk: depth of a step; tm x tn: of a thread; stages: steps in shared memory.
 
-    vec: elements of one copy or store, as far as layouts allow. split: parts that k is cut in, summed by a second launch in a
-    fixed order. group: rows of blocks that are walked together, so that their operands stay in the cache.
+    vec: elements of one copy or store, as far as layouts allow. turn: operands that are contiguous along k are turned while
+    they are copied, element by element. ahead: positions of k whose elements are in registers at once. together: blocks that
+    must fit a multiprocessor, which bounds the registers. split: parts that k is cut in, summed by a second launch in a fixed
+    order. group: rows of blocks that are walked together, so that their operands stay in the cache.
     """
 
     family: ClassVar[str] = "simt"
@@ -32,6 +34,9 @@ class SimtConfig(GpuConfig):
     tn: int = 4
     stages: int = 3
     vec: int = 4
+    turn: bool = False
+    ahead: int = 4
+    together: int = 0
     split: int = 1
     group: int = 8
 
@@ -40,15 +45,21 @@ class SimtConfig(GpuConfig):
         return (self.bm // self.tm) * (self.bn // self.tn)
 
     def shared_bytes(self, element: int) -> int:
-        """An upper bound: both tiles of every stage."""
-        return self.stages * (self.bk + _PAD // element) * (self.bm + self.bn + 2 * _PAD // element) * element
+        """An upper bound: both tiles of every stage, then the block's results over them."""
+        pad = _PAD // element
+        side = self.bk * (self.bm + self.bn + 2 * pad) if self.turn else (self.bk + pad) * (self.bm + self.bn)
+        tiles = self.stages * side * element
+        return max(tiles, self.bm * (self.bn + _PAD // 4) * max(4, element))
 
 
 def space(workload: Workload, limits: GpuLimits) -> Iterator[SimtConfig]:
     """All legal configurations."""
-    blocks = product((8, 16, 32, 64, 128, 256), (16, 32, 64, 128, 256), (8, 16, 32), (1, 2, 4, 8), (1, 2, 4, 8, 16))
-    for (bm, bn, bk, tm, tn), stages, vec, split in product(blocks, (2, 3, 4), (1, 2, 4), (1, 2, 4, 8, 16)):
-        config = SimtConfig(bm, bn, bk, tm, tn, stages, vec, split)
+    vec = 4 if _widest(workload) == 4 else 2
+    shapes = product((16, 32, 64, 128, 256), (32, 64, 128, 256), (8, 16, 32), (2, 4, 8), (4, 8))
+    blocks = [b for b in shapes if 64 <= b[0] * b[1] // (b[3] * b[4]) <= 256]
+    rest = list(product((2, 3, 4), (1, vec), (False, True), (0, 2), (1, 2, 4, 8)))
+    for block, (stages, width, turn, together, split) in product(blocks, rest):
+        config = SimtConfig(*block, stages, width, turn, 4, together, split)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -56,13 +67,17 @@ def space(workload: Workload, limits: GpuLimits) -> Iterator[SimtConfig]:
 def why_invalid(config: SimtConfig, workload: Workload, limits: GpuLimits) -> str | None:
     """The rule that the configuration breaks, or None."""
     c = config
-    widest = max(o.dtype.bytes for o in (*workload.inputs, *workload.outputs))
+    widest = _widest(workload)
     if workload.kind is not Kind.CONTRACTION:
         return f"contraction: the workload is {workload.kind.value}"
     if not all(map(is_power_of_two, (c.bm, c.bn, c.bk, c.tm, c.tn, c.vec, c.split))):
         return f"power-of-two: {c}"
     if c.tm > c.bm or c.tn > c.bn:
         return f"thread-in-block: {c.tm} x {c.tn} of {c.bm} x {c.bn}"
+    if not is_power_of_two(c.ahead) or c.ahead > c.bk:
+        return f"ahead-in-step: {c.ahead} positions of {c.bk}"
+    if c.together * c.threads > 2048 or c.together * c.shared_bytes(widest) > limits.shared_bytes:
+        return f"together-fits: {c.together} blocks of {c.threads} threads and {c.shared_bytes(widest)} shared bytes"
     if c.stages < 2:
         return f"stages: {c.stages}; a step is loaded while another is computed"
     if c.vec > c.bk or c.vec * widest > 16:
@@ -79,19 +94,24 @@ def why_invalid(config: SimtConfig, workload: Workload, limits: GpuLimits) -> st
 
 def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[SimtConfig, ...], Node]:
     """By rows: small blocks for few rows, large ones where they fill the machine; the last has no guards."""
-    widest = max(4, *(o.dtype.bytes for o in (*workload.inputs, *workload.outputs)))
+    widest = _widest(workload)
     vec = 4 if widest == 4 else 2
     rows, columns = _sides(workload)
     tiles = rows * columns * workload.size("b")
     few = SimtConfig(16, 64, 32, 2, 4, 3, vec)
     middle = SimtConfig(64, 64, 16, 4, 4, 3, vec)
     large = SimtConfig(128, 128, 16, 8, 8, 3, vec) if widest == 4 else SimtConfig(64, 64, 16, 4, 4, 3, vec)
-    safe = SimtConfig(64, 64, 16, 4, 4, 3, 1, index=64)
+    safe = SimtConfig(64, 64, 16, 4, 4, 3, 1, turn=True, index=64)
     full = limits.multiprocessors * 128 * 128
     configs = tuple(dict.fromkeys((few, middle, large, safe)))
     node = switch(str(rows), [(32, Leaf(configs.index(few)))],
                   switch(str(tiles), [(2 * full, Leaf(configs.index(middle)))], Leaf(configs.index(large))))
     return configs, node
+
+
+def _widest(workload: Workload) -> int:
+    """Bytes of the widest element that a copy or a sum holds."""
+    return max(4, *(o.dtype.bytes for o in (*workload.inputs, *workload.outputs)))
 
 
 def _sides(workload: Workload) -> tuple[Expr, Expr]:

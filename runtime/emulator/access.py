@@ -124,7 +124,7 @@ def load(s: Batch, access: Access, addresses: Array, lanes: Array) -> Array:
     if access.space == "generic":
         return _generic_load(s, access, addresses, lanes)
     if access.space == "param":
-        return _parameter_words(s, access, addresses)
+        return _parameter_words(s, access, addresses, lanes)
     target = resolve(s, access, addresses, lanes)
     s.statistics.bytes_read[access.space] += len(lanes) * access.size
     if s.statistics.profile:
@@ -145,7 +145,7 @@ def _check_read(s: Batch, access: Access, target: Target, addresses: Array) -> N
         report_race(s, access, target, s.shared.races.read(granules, s.warp_of[lanes], s.thread_of[lanes]), "reads")
     if s.report.wants(Check.UNINITIALISED):
         written = target.storage.written(target.offsets, access.size)
-        if not written.all():
+        if written is not None:
             at = int(np.argmin(written))
             origin = at if target.kept is None else int(target.kept[at])
             s.found(
@@ -186,12 +186,13 @@ def _generic_load(s: Batch, access: Access, addresses: Array, lanes: Array) -> A
     return result
 
 
-def _parameter_words(s: Batch, access: Access, addresses: Array) -> Array:
+def _parameter_words(s: Batch, access: Access, addresses: Array, lanes: Array) -> Array:
     size = access.size
     inside = (addresses >= 0) & (addresses + size <= len(s.parameters))
     if not inside.all():
         at = int(np.argmin(inside))
-        s.found(Check.BOUNDS, access.site, f"{size} bytes past the {len(s.parameters)} bytes of parameters", None, int(addresses[at]))
+        message = f"{size} bytes past the {len(s.parameters)} bytes of parameters"
+        s.found(Check.BOUNDS, access.site, message, int(lanes[at]), int(addresses[at]))
     offsets = np.where(inside, addresses, 0)
     raw = s.parameters[offsets[:, None] + np.arange(size)]
     return np.ascontiguousarray(raw).view(f"u{access.width}").reshape(-1, access.count)

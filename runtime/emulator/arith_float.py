@@ -62,7 +62,7 @@ def flush(value: Array) -> Array:
 
 def saturate(value: Array) -> Array:
     """Clamp to [0, 1]; NaN becomes 0 (.sat)."""
-    return np.fmin(np.fmax(value, value.dtype.type(0)), value.dtype.type(1))
+    return np.asarray(np.fmin(np.fmax(value, value.dtype.type(0)), value.dtype.type(1)))
 
 
 def lifted(inst: Instruction, kind: str, count: int, function: Function) -> Elementwise:
@@ -169,7 +169,7 @@ def _minmax(inst: Instruction) -> Elementwise:
     def two(a: Array, b: Array) -> Array:
         if signs:
             size = pick(np.abs(a), np.abs(b))
-            return np.copysign(size, np.where(np.signbit(a) != np.signbit(b), -1, 1).astype(size.dtype))
+            return np.asarray(np.copysign(size, np.where(np.signbit(a) != np.signbit(b), -1, 1).astype(size.dtype)))
         return _zero_order(larger, pick(a, b), a, b)
 
     if count == 3:
@@ -189,7 +189,7 @@ def _sign(name: str) -> Callable[[Instruction], Elementwise]:
 
         def f(a: Array) -> Array:
             mask = a.dtype.type(sign)
-            return a ^ mask if name == "neg" else a & ~mask
+            return np.asarray(a ^ mask if name == "neg" else a & ~mask)
 
         return Elementwise(f, (bits,), (bits,))
 

@@ -30,7 +30,8 @@ def integer_add(kind: str, sign: int, saturate: bool) -> Elementwise:
     info = np.iinfo(numpy_type(kind))
 
     def clamped(a: Array, b: Array) -> Array:
-        return np.clip(a.astype(np.int64) + sign * b.astype(np.int64), info.min, info.max).astype(a.dtype)
+        total = a.astype(np.int64) + sign * b.astype(np.int64)
+        return np.asarray(np.clip(total, info.min, info.max).astype(a.dtype))
 
     return _same(clamped, kind)
 
@@ -41,7 +42,7 @@ def multiply_high(a: Array, b: Array) -> Array:
     bits, dtype = 8 * a.dtype.itemsize, a.dtype
     if bits < 64:
         wide = np.dtype(f"{dtype.kind}{dtype.itemsize * 2}")
-        return ((a.astype(wide) * b.astype(wide)) >> bits).astype(dtype)
+        return np.asarray(((a.astype(wide) * b.astype(wide)) >> bits).astype(dtype))
     ua, ub, low32 = a.view(np.uint64), b.view(np.uint64), np.uint64(0xFFFFFFFF)
     half = np.uint64(32)
     al, ah, bl, bh = ua & low32, ua >> half, ub & low32, ub >> half
@@ -50,7 +51,7 @@ def multiply_high(a: Array, b: Array) -> Array:
     high = ah * bh + (middle >> half) + (other >> half)
     if dtype.kind == "i":
         high = high - np.where(a < 0, ub, np.uint64(0)) - np.where(b < 0, ua, np.uint64(0))
-    return high.view(dtype)
+    return np.asarray(high.view(dtype))
 
 
 def multiply(inst: Instruction) -> Elementwise:
@@ -85,7 +86,7 @@ def _multiply24(inst: Instruction) -> Elementwise:
         if signed:
             x, y = (np.where(v & 0x800000, v - 0x1000000, v) for v in (x, y))
         product = ((x * y) >> 16 if high else x * y).astype(a.dtype)
-        return product + c[0] if add else product
+        return np.asarray(product + c[0] if add else product)
 
     return _same(f, kind, 3 if add else 2)
 
@@ -117,7 +118,7 @@ def _shift(inst: Instruction) -> Elementwise:
         amount = np.minimum(b, np.uint32(bits - 1)).astype(dtype)
         shifted = a << amount if left else a >> amount
         if dtype.kind == "i" and not left:
-            return shifted
+            return np.asarray(shifted)
         over = b >= bits
         return np.where(over, np.zeros(1, dtype), shifted) if over.any() else shifted
 
@@ -150,7 +151,7 @@ def minmax(inst: Instruction) -> Elementwise:
             parts = [f((x >> s).astype(np.uint16).view(half), (y >> s).astype(np.uint16).view(half))
                      for s in (np.uint32(0), np.uint32(16)) for x, y in [(a, b)]]  # fmt: skip
             low, high = (p.view(np.uint16).astype(np.uint32) for p in parts)
-            return low | (high << np.uint32(16))
+            return np.asarray(low | (high << np.uint32(16)))
 
         return _same(packed, "b32")
     if inst.has("relu"):

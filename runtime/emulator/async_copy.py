@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from runtime.emulator.access import Access, report_race, resolve
-from runtime.emulator.batch import Batch, Runner
+from runtime.emulator.batch import WARP, Batch, Runner
 from runtime.emulator.findings import Check
 from runtime.emulator.formats import Array
 from runtime.emulator.memory import GLOBAL_BASE, SHARED_WINDOW
 from runtime.emulator.operands import BuildContext, over_lanes
+from runtime.emulator.profile import count_sectors, count_wavefronts
 from runtime.emulator.ptx import Immediate, Instruction
 from runtime.emulator.table import Builder
 
@@ -124,6 +125,12 @@ def _build_copy(inst: Instruction, cx: BuildContext) -> Runner:
         lanes, offsets, sources, counts = lanes[keep], offsets[keep], sources[keep] - GLOBAL_BASE, counts[keep]
         s.statistics.bytes_read["global"] += int(counts.sum())
         s.statistics.bytes_written["shared"] += size * len(lanes)
+        if s.statistics.profile:
+            read = counts > 0
+            s.statistics.sectors += count_sectors(s.warp_of[lanes[read]], sources[read], size)
+            actual, ideal = count_wavefronts(s.warp_of[lanes], lanes % WARP, offsets, size)
+            s.statistics.shared_wavefronts += actual
+            s.statistics.shared_ideal += ideal
         if s.shared.races is not None and len(lanes):
             granules = s.shared.granules(offsets, size)
             race = s.shared.races.start_copy(granules, s.warp_of[lanes], s.thread_of[lanes], site.line)

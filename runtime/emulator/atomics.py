@@ -84,7 +84,7 @@ def _check(s: Batch, access: Access, target: Target, addresses: Array) -> None:
         report_race(s, access, target, race, "updates")
     if s.report.wants(Check.UNINITIALISED):
         written = target.storage.written(target.offsets, access.size)
-        if not written.all():
+        if written is not None:
             at = int(np.argmin(written))
             message = f"updates {access.size} bytes of {access.space} memory that were not written"
             origin = at if target.kept is None else int(target.kept[at])

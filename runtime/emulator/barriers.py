@@ -27,12 +27,13 @@ class Barriers:
     def __init__(self, blocks: int, warps: int, threads: int) -> None:
         self.arrived = np.zeros((blocks, BARRIERS), dtype=np.int64)
         self.expected = np.zeros((blocks, BARRIERS), dtype=np.int64)
-        self.clocks = np.zeros((blocks, BARRIERS, warps), dtype=np.int32)
+        self.clocks = np.zeros((blocks, BARRIERS, warps), dtype=np.int64)
         self.waits_for = np.full(blocks * warps * _WARP, -1, dtype=np.int64)
         self.values = np.zeros(blocks * warps * _WARP, dtype=bool)
         self.sites: dict[int, tuple[Site, bool]] = {}
         self.results: dict[int, Callable[[Batch, Array], None]] = {}
         self._full = warps * _WARP
+        self._passed = np.zeros(blocks, dtype=np.int64)
         self._weight = np.ones(blocks * warps * _WARP, dtype=np.int64)
         self._weight[(warps - 1) * _WARP :: warps * _WARP] += self._full - threads
 
@@ -88,7 +89,8 @@ class Barriers:
             self.clocks[block, barrier] = 0
         if s.rng is not None and len(lanes):
             warps = np.unique(s.warp_of[lanes])
-            s.level[warps] = s.rng.integers(0, 4, len(warps))
+            s.level[warps] = s.order[self._passed[block] % len(s.order), warps % s.geometry.warps]
+            self._passed[block] += 1
 
     def _check_warps(self, s: Batch, lanes: Array) -> None:
         """bar.sync and barrier.sync.aligned want the whole warp at one instruction."""

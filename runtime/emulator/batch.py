@@ -109,6 +109,10 @@ class Batch:
         self.status = np.where(self.live, RUNNING, EXITED).astype(np.int8)
         self.pc = np.zeros(self.lanes, dtype=np.int32)
         self.level = np.zeros(len(self.blocks) * g.warps, dtype=np.int64)
+        self.order = np.zeros((1, g.warps), dtype=np.int64)
+        if self.rng is not None:
+            self.order = self.rng.integers(0, 4, (64, g.warps))
+            self.level = np.tile(self.order[0], len(self.blocks))
         self.carry = np.zeros(self.lanes, dtype=bool)
         self.special: dict[str, Array] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -93,14 +94,13 @@ def _set(inst: Instruction) -> Elementwise:
     result, kind = inst.parts[-2:]
     compare, combine = _comparison(inst, inst.parts[1], kind), _boolean(inst, 2)
     dtype = numpy_type(result)
-    yes = {"f32": np.float32(1), "f16": np.float16(1), "bf16": np.uint16(0x3F80)}.get(result)
+    one: dict[str, Any] = {"f32": np.float32(1), "f16": np.float16(1), "bf16": np.uint16(0x3F80)}
+    yes = one.get(result, ~np.zeros(1, dtype))
 
     def f(a: Array, b: Array, *c: Array) -> Array:
         truth = compare(a, b)
         truth = truth if combine is None else combine(truth, c[0])
-        if yes is not None:
-            return np.where(truth, yes, dtype.type(0))
-        return np.where(truth, ~np.zeros(1, dtype), np.zeros(1, dtype))
+        return np.where(truth, yes, np.zeros(1, dtype))
 
     return Elementwise(f, (result,), (kind, kind) if combine is None else (kind, kind, "pred"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -99,10 +99,10 @@ def _build_barrier(inst: Instruction, cx: BuildContext) -> Continuation:
     plain = count is None and waits and not reduces
 
     def run(s: Batch) -> int | None:
-        if plain and s.mask is None and s.rng is None and not s.barriers.arrived.any():
-            if len(np.unique(identity(s))) == 1:
-                s.barriers.all_at_once(s)
-                return following
+        together = plain and s.mask is None and s.rng is None and not s.barriers.arrived.any()
+        if together and len(np.unique(identity(s))) == 1:
+            s.barriers.all_at_once(s)
+            return following
         lanes = s.lane_indices()
         s.pc[lanes] = following
         s.barriers.sites[following] = site, aligned
@@ -117,7 +117,7 @@ def _build_barrier(inst: Instruction, cx: BuildContext) -> Continuation:
     return run
 
 
-def _reduction(inst: Instruction, cx: BuildContext):  # type: ignore[no-untyped-def]
+def _reduction(inst: Instruction, cx: BuildContext) -> Callable[[Batch, Array], None]:
     popc, every = inst.has("popc"), inst.has("and")
     put = cx.sink(inst, inst.operands[0], "u32" if popc else "pred")
 

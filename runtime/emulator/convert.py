@@ -42,12 +42,8 @@ def _integer_to_float(value: Array, kind: str, mode: str) -> Array:
     if kind == "f32":
         if mode == "rn":
             return value.astype(np.float32)
-        wide = value.astype(np.float64)
-        rest = np.zeros_like(wide)
-        if value.dtype.itemsize == 8:
-            back = np.where(np.abs(wide) < 2.0**63, wide, 0.0).astype(value.dtype)
-            rest = np.where(np.abs(wide) < 2.0**63, (value - back).view(np.int64).astype(np.float64), 0.0)
-        return formats.directed_f32(wide, rest, mode)
+        low = value & value.dtype.type(0xFFFFFFFF) if value.dtype.itemsize == 8 else np.zeros(1, value.dtype)
+        return formats.directed_f32(*formats.two_sum((value - low).astype(np.float64), low.astype(np.float64)), mode)
     return encode(kind, value.astype(np.float64), mode)
 
 
@@ -132,7 +128,7 @@ def _cvt_fp8(inst: Instruction, result: str, kind: str) -> Elementwise:
 
         def from_pair(a: Array) -> Array:
             both = code(decode(kind, a, a.shape[-1]))
-            return both[..., 0::2] | (both[..., 1::2] << np.uint16(8))
+            return np.asarray(both[..., 0::2] | (both[..., 1::2] << np.uint16(8)))
 
         return Elementwise(from_pair, ("b16",), (kind,))
     if result not in ("f16x2", "bf16x2"):

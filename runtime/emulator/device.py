@@ -197,7 +197,7 @@ class EmulatorDevice:
 
     def _blocks_per_batch(self, kernel: Program, geometry: Geometry, shared: int) -> int:
         together = max(1, _LANES // (geometry.warps * WARP))
-        shadow = shared * 2 + shared // kernel.race_granule * (13 + 8 * geometry.warps)
+        shadow = shared * 2 + shared // kernel.race_granule * (12 + 8 * geometry.warps)
         registers = sum(count * max(bits, 8) // 8 for bits, count in kernel.registers.items()) * geometry.warps * WARP
         fitting = max(1, _SHADOW_BYTES // max(1, shadow + registers // 4))
         cluster = geometry.cluster[0] * geometry.cluster[1] * geometry.cluster[2]
@@ -207,7 +207,8 @@ class EmulatorDevice:
     def _check_launch(self, kernel: Program, geometry: Geometry, shared_bytes: int) -> None:
         name = kernel.name
         if min(*geometry.grid, *geometry.block, *geometry.cluster) < 1:
-            raise EmulatorError(f"{name}: grid {geometry.grid}, block {geometry.block} and cluster {geometry.cluster} must be positive")
+            sizes = f"grid {geometry.grid}, block {geometry.block}, cluster {geometry.cluster}"
+            raise EmulatorError(f"{name}: {sizes} must be positive")
         if geometry.threads > 1024:
             raise EmulatorError(f"{name}: a block of {geometry.threads} threads; at most 1024 fit")
         if geometry.grid[0] >= 1 << 31 or max(geometry.grid[1:]) > 65535:

@@ -1,7 +1,8 @@
 """Runs the blocks of a batch: picks lanes at one place of the program, executes a segment for them, until all have exited.
 
-Lanes at the lowest place run first, so that diverged lanes meet again where the compiler laid out the join. With a seed, warps get
-random levels at barriers and the lowest level runs first: some warps run as far ahead as the program's barriers let them.
+Lanes at the lowest place run first, so that diverged lanes meet again where the compiler laid out the join. With a seed,
+warps get random levels at barriers and the lowest level runs first: some warps run as far ahead as the program's barriers
+let them.
 """
 
 from __future__ import annotations
@@ -35,8 +36,6 @@ class Engine:
         """Execute until every thread has exited. Raises EmulatorError on a fatal finding."""
         s = self._s
         segments = self._program.segments
-        if s.rng is not None:
-            s.level[:] = s.rng.integers(0, 4, len(s.level))
         picked = self._pick()
         while picked is not None:
             index, group, whole = picked
@@ -117,8 +116,7 @@ class Engine:
         if s.rng is not None:
             s.copies.drift(s)
             if s.rng.random() < 0.1:
-                warp = int(s.rng.integers(len(s.level)))
-                s.level[warp] = s.rng.integers(0, 4)
+                s.level[int(s.rng.integers(s.geometry.warps)) :: s.geometry.warps] = s.rng.integers(0, 4)
         if self._streak > _PATIENCE:
             self._streak = 0
             if s.mask is not None and (running & ~s.mask).any():

@@ -111,10 +111,8 @@ def bf16_decode(bits: Array) -> Array:
 def bf16_encode(value: Array, mode: str = "rn") -> Array:
     """float32 -> uint16 bits, to nearest even or toward zero; NaN is 0x7fff."""
     bits = np.ascontiguousarray(value, dtype=np.float32).view(np.uint32)
-    if mode == "rn":
-        rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    else:
-        rounded = bits
+    step = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    rounded = bits + step if mode == "rn" else bits
     high = (rounded >> np.uint32(16)).astype(np.uint16)
     return np.where(bits & np.uint32(0x7FFFFFFF) > np.uint32(0x7F800000), np.uint16(0x7FFF), high)
 
@@ -142,9 +140,8 @@ def f16_encode(value: Array, mode: str = "rn") -> Array:
 def tf32_round(value: Array, mode: str = "rna") -> Array:
     """float32 with the mantissa rounded to 10 bits: rna to nearest, ties away; rn ties to even; rz truncates."""
     bits = np.ascontiguousarray(value, dtype=np.float32).view(np.uint32)
-    add = {"rna": np.uint32(0x1000), "rz": np.uint32(0)}.get(mode)
-    if add is None:
-        add = np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
+    even = np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
+    add = {"rna": np.uint32(0x1000), "rz": np.uint32(0)}.get(mode, even)
     rounded = (bits + add) & np.uint32(0xFFFFE000)
     finite = bits & np.uint32(0x7F800000) != np.uint32(0x7F800000)
     return np.where(finite, rounded, bits).view(np.float32)

@@ -15,6 +15,7 @@ from runtime.emulator.compare import COMPARE
 from runtime.emulator.convert import CONVERT, build_mov
 from runtime.emulator.elementwise import SpecTable
 from runtime.emulator.load_store import ADDRESSES, LOAD_STORE
+from runtime.emulator.matrix import MATRIX
 from runtime.emulator.table import Builder, ControlBuilder, WarpBuilder
 
 ELEMENTWISE: SpecTable = {**INTEGER, **FLOAT, **BITS, **COMPARE, **CONVERT, **ADDRESSES}
@@ -27,5 +28,5 @@ ORDINARY: Mapping[str, Builder] = {
     **control.SLEEP,
     "mov": build_mov,
 }
-WARP_STEPS: Mapping[str, WarpBuilder] = warp.WARP_STEPS
+WARP_STEPS: Mapping[str, WarpBuilder] = {**warp.WARP_STEPS, **MATRIX}
 CONTROL: Mapping[str, ControlBuilder] = control.CONTROL

@@ -9,6 +9,7 @@ import numpy as np
 from runtime.emulator.access import Access, load, store
 from runtime.emulator.batch import Batch, Runner
 from runtime.emulator.elementwise import Elementwise, SpecTable
+from runtime.emulator.formats import Array
 from runtime.emulator.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 from runtime.emulator.operands import BuildContext, over_lanes
 from runtime.emulator.ptx import SINK, Address, Instruction, Register, Symbol
@@ -115,7 +116,7 @@ def _cvta(inst: Instruction) -> Elementwise:
     if inst.has("to"):
         shift = -shift
 
-    def f(a: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def f(a: Array) -> Array:
         return (a.view(np.int64) + shift).view(np.uint64) if shift else a
 
     return Elementwise(f, (kind,), (kind,))

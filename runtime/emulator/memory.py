@@ -43,18 +43,19 @@ class Storage:
         """[lane, element] unsigned words of `width` bytes, `count` neighbours from each offset."""
         return self._gather(self._data_words, offsets, width, count)
 
-    def written(self, offsets: Array, size: int) -> Array:
-        """For each offset whether all `size` bytes were written."""
+    def written(self, offsets: Array, size: int) -> Array | None:
+        """For each offset whether all `size` bytes were written; None when all were."""
         shadow = self._gather(self._valid_words, offsets, min(size, 8), max(1, size // 8))
         full = int.from_bytes(b"\1" * min(size, 8), "little")
-        return np.asarray((shadow == full).all(axis=1))
+        good = shadow == full
+        return None if good.all() else np.asarray(good.all(axis=1))
 
     @staticmethod
     def _gather(words: dict[int, Array], offsets: Array, width: int, count: int) -> Array:
         total = width * count
         if total <= 16:
             taken = words[total][offsets // total]
-            return taken.view(f"u{width}").reshape(-1, count)
+            return np.asarray(taken.view(f"u{width}").reshape(-1, count))
         rows = words[16].reshape(-1, 1)[offsets[:, None] // 16 + np.arange(total // 16)]
         return np.ascontiguousarray(rows).view(f"u{width}").reshape(-1, count)
 

@@ -29,6 +29,7 @@ from runtime.emulator.ptx_parser import type_bits
 from runtime.emulator.table import Continuation, WarpStep, find
 
 _LONGEST_PACK = 64
+_SPACES = ("global", "shared", "local", "param", "const")
 
 
 @dataclass
@@ -149,7 +150,7 @@ def _race_granule(flat: FlatKernel, variables: Mapping[str, Place]) -> int:
     for item in flat.body:
         if not isinstance(item, Instruction) or item.parts[0] not in ("ld", "st", "atom", "red", "cp", "ldmatrix", "stmatrix"):
             continue
-        if any(p in ("global", "const", "local", "param") or p.startswith("param::") for p in item.parts) and item.parts[0] != "cp":
+        if item.parts[0] != "cp" and any(p.split("::")[0] in ("global", "const", "local", "param") for p in item.parts):
             continue
         if item.parts[0] == "cp":
             last = item.operands[2] if len(item.operands) > 2 else None
@@ -167,8 +168,8 @@ def opcode_class(inst: Instruction) -> str:
     """What statistics count by: the operation, with the state space of memory or the type of arithmetic."""
     head = inst.parts[0]
     if head in ("ld", "st", "atom", "red"):
-        space = next((p for p in inst.parts[1:] if p.split("::")[0] in ("global", "shared", "local", "param", "const")), "generic")
-        return f"{head}.{space.split('::')[0]}"
+        spaces = [p.split("::")[0] for p in inst.parts[1:]]
+        return f"{head}.{next((p for p in spaces if p in _SPACES), 'generic')}"
     if head in ("cp", "bar", "barrier", "mma", "wgmma", "mbarrier", "shfl", "vote", "match", "redux"):
         return ".".join(inst.parts[:2])
     return f"{head}.{inst.parts[-1]}" if len(inst.parts) > 1 else head
@@ -204,7 +205,8 @@ class _Cutter:
 
     def _merge_empty(self, labels: dict[str, int]) -> None:
         """Drop pieces without instructions; labels there move to the next one."""
-        moved, kept = [], []
+        moved: list[int] = []
+        kept: list[list[Instruction]] = []
         for piece in self._pieces:
             moved.append(len(kept))
             if piece:
@@ -246,14 +248,13 @@ class _Cutter:
         while i < len(insts):
             inst = insts[i]
             ordinary = find(ORDINARY, inst)
-            spec = None if ordinary is not None else find(ELEMENTWISE, inst)
             if ordinary is not None and not (inst.parts[0] == "mov" and is_plain_move(inst)):
                 runners.append(self._guarded(inst, ordinary(inst, self._cx)))
                 i += 1
                 continue
-            spec = spec or find(ELEMENTWISE, inst)
+            spec = find(ELEMENTWISE, inst)
             if spec is None:
-                raise self._cx.refuse(inst, f"the emulator does not know {inst.parts[0]!r}; its instructions are in runtime/emulator")
+                raise self._cx.refuse(inst, f"the emulator does not know {inst.parts[0]!r}")
             made = self._specify(inst, spec)
             run = self._independent(insts, i, made) if elementwise.packable(inst, made, self._cx) else 1
             if run > 1:

@@ -63,17 +63,17 @@ class _Parser:
             starts.append(starts[-1] + len(line) + 1)
         self._words: list[str] = []
         self._at: list[int] = []
-        line, limit = 1, starts[1]
+        number, limit = 1, starts[1]
         for match in _TOKEN.finditer(text):
             if match.lastgroup == "skip":
                 continue
             if match.start() >= limit:
-                line = bisect_right(starts, match.start())
-                limit = starts[line] if line < len(starts) else len(text) + 1
+                number = bisect_right(starts, match.start())
+                limit = starts[number] if number < len(starts) else len(text) + 1
             if match.lastgroup == "bad":
-                raise EmulatorError(f"PTX line {line}: unexpected character {match.group()!r}")
+                raise EmulatorError(f"PTX line {number}: unexpected character {match.group()!r}")
             self._words.append(match.group())
-            self._at.append(line)
+            self._at.append(number)
         self._words.append("")
         self._at.append(len(self._lines))
         self._i = 0

@@ -74,7 +74,7 @@ def rename_operand(operand: Operand, rename: Callable[[str], str]) -> Operand:
         case Address(base, offset, coordinates):
             inner = rename_operand(base, rename)
             assert isinstance(inner, Register | Symbol) or inner is base
-            return Address(inner, offset, each(coordinates))  # type: ignore[arg-type]
+            return Address(inner, offset, each(coordinates))
         case Vector(elements):
             return Vector(each(elements))
         case Arguments(elements):

@@ -1,8 +1,9 @@
 """Shared-memory races: who touched each granule last, and what every warp knows of the others (vector clocks per warp).
 
-A warp's clock advances when it arrives at a barrier; leaving the barrier, it has seen the clocks of all that arrived. Two accesses
-are ordered when the later warp has seen a clock above the earlier access's. Within a warp, threads are ordered by bar.warp.sync
-and block barriers only. The scheme is that of FastTrack (Flanagan and Freund, PLDI 2009), with warps as its threads.
+A warp's clock advances when it arrives at a barrier; leaving the barrier, it has seen the clocks of all that arrived.
+Two accesses are ordered when the later warp has seen a clock above the earlier access's. Within a warp, threads are
+ordered by bar.warp.sync and block barriers only. The scheme is that of FastTrack (Flanagan and Freund, PLDI 2009), with
+warps as its threads.
 """
 
 from __future__ import annotations
@@ -12,6 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from runtime.emulator.formats import Array
+
+_THREAD = 0xFFF
+_SEVERAL = 0xFFF
+_ATOMIC = 1 << 12
+_FLIGHT = 1 << 13
+_CLOCK = 14
+"""A stamp is clock << 14 | flight << 13 | atomic << 12 | thread + 1; clocks start at 1, so that 0 means never."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +43,11 @@ class RaceTracker:
         total = blocks * granules
         self.granule_bytes = granule_bytes
         self.warps = warps
-        self._writer = np.full(total, -1, dtype=np.int32)
-        self._write_clock = np.zeros(total, dtype=np.int32)
-        self._write_atomic = np.zeros(total, dtype=bool)
-        self._write_line = np.zeros(total, dtype=np.int32)
-        self._read_clock = np.full((total, warps), -1, dtype=np.int32)
-        self._reader = np.full((total, warps), -1, dtype=np.int32)
-        self._flight = np.zeros(total, dtype=np.int32)
-        self.clock = np.zeros(blocks * warps, dtype=np.int32)
-        self.seen = np.zeros((blocks * warps, warps), dtype=np.int32)
+        self._writes = np.zeros(total, dtype=np.int64)
+        self._lines = np.zeros(total, dtype=np.int32)
+        self._reads = np.zeros(total * warps, dtype=np.int64)
+        self.clock = np.ones(blocks * warps, dtype=np.int64)
+        self.seen = np.ones((blocks * warps, warps), dtype=np.int64)
 
     # Order
 
@@ -51,7 +55,8 @@ class RaceTracker:
         """Advance the clocks of these warps of the batch and return what each has seen, [warp, warps]."""
         self.clock[warps] += 1
         self.seen[warps, warps % self.warps] = self.clock[warps]
-        return self.seen[warps]
+        seen: Array = self.seen[warps]
+        return seen
 
     def acquire(self, warps: Array, clocks: Array) -> None:
         """These warps now know `clocks` ([warp, warps])."""
@@ -59,91 +64,85 @@ class RaceTracker:
 
     # Accesses
 
-    def _writes(self, granules: Array, warp: Array, thread: Array, atomic: bool) -> Array:
-        writer = self._writer[granules]
-        suspect = (writer >= 0) & (writer != thread[:, None])
-        if atomic:
-            suspect &= ~self._write_atomic[granules]
-        if not suspect.any():
-            return suspect
-        known = self.seen[warp[:, None], np.maximum(writer, 0) >> 5]
-        return suspect & (known <= self._write_clock[granules])
-
-    def _race(self, bad: Array, granules: Array, other: Array, action: str) -> Race:
-        position, column = (int(i[0]) for i in np.nonzero(bad))
-        granule = int(granules[position, column])
-        line = int(self._write_line[granule]) if action == "written" else 0
-        return Race(position, granule, int(other[position, column]), action, line)
-
-    def _in_flight(self, granules: Array) -> Race | None:
-        flight = self._flight[granules]
-        if flight.any():
-            return self._race(flight > 0, granules, flight - 1, "being copied asynchronously")
-        return None
-
     def read(self, granules: Array, warp: Array, thread: Array) -> Race | None:
         """Record reads; the first race found."""
-        bad = self._writes(granules, warp, thread, False)
-        race = self._race(bad, granules, self._writer[granules], "written") if bad.any() else self._in_flight(granules)
-        local, me, now = (warp % self.warps)[:, None], thread[:, None], self.clock[warp][:, None]
-        fresh = self._read_clock[granules, local] != now
-        known = self._reader[granules, local]
-        others = ~fresh & (known != me)
-        self._reader[granules, local] = np.where(others, -2, me)
-        self._read_clock[granules, local] = now
-        several = self._reader[granules, local] != np.where(others, -2, me)
-        if several.any():
-            rows = np.broadcast_to(local, granules.shape)
-            self._reader[granules[several], rows[several]] = -2
+        race = self._after_write(granules, warp, thread, False)
+        keys = granules * self.warps + (warp % self.warps)[:, None]
+        stamp = ((self.clock[warp] << _CLOCK) | (thread + 1))[:, None]
+        old = self._reads[keys]
+        now = np.broadcast_to(stamp, keys.shape)
+        again = (old >> _CLOCK) == (stamp >> _CLOCK)
+        if again.any():
+            now = np.where(again & (old != stamp), stamp | _SEVERAL, stamp)
+        self._reads[keys] = now
+        clash = self._reads[keys] != now
+        if clash.any():
+            self._reads[keys[clash]] = now[clash] | _SEVERAL
         return race
 
     def write(self, granules: Array, warp: Array, thread: Array, line: int, atomic: bool = False) -> Race | None:
         """Record writes or atomic updates; the first race found."""
-        race = self._check_write(granules, warp, thread, atomic)
-        self._writer[granules] = thread[:, None]
-        self._write_clock[granules] = self.clock[warp][:, None]
-        self._write_atomic[granules] = atomic
-        self._write_line[granules] = line
+        race = self._before_write(granules, warp, thread, atomic)
+        stamp = self._stamp(granules, warp, thread) | (_ATOMIC if atomic else 0)
+        self._writes[granules] = stamp
+        self._lines[granules] = line
         if race is None and not atomic:
-            clash = self._writer[granules] != thread[:, None]
-            if clash.any():
-                race = self._race(clash, granules, self._writer[granules], "written")
+            left = self._writes[granules]
+            if (left != stamp).any():
+                race = self._race(left != stamp, granules, left)
         return race
 
-    def _check_write(self, granules: Array, warp: Array, thread: Array, atomic: bool) -> Race | None:
-        bad = self._writes(granules, warp, thread, atomic)
+    def _stamp(self, granules: Array, warp: Array, thread: Array) -> Array:
+        stamp = (self.clock[warp] << _CLOCK) | (thread + 1)
+        return np.broadcast_to(stamp[:, None], granules.shape)
+
+    def _after_write(self, granules: Array, warp: Array, thread: Array, atomic: bool) -> Race | None:
+        """A race with the last write of a granule, or with a copy into it that is still in flight."""
+        last = self._writes[granules]
+        other = (last & _THREAD) - 1
+        known = self.seen.reshape(-1)[(warp * self.warps)[:, None] + (np.maximum(other, 0) >> 5)]
+        bad = (known <= last >> _CLOCK) & (last != 0)
         if bad.any():
-            return self._race(bad, granules, self._writer[granules], "written")
-        race = self._in_flight(granules)
+            bad &= (other != thread[:, None]) | (last & _FLIGHT != 0)
+            if atomic:
+                bad &= last & _ATOMIC == 0
+            if bad.any():
+                return self._race(bad, granules, last)
+        return None
+
+    def _before_write(self, granules: Array, warp: Array, thread: Array, atomic: bool) -> Race | None:
+        race = self._after_write(granules, warp, thread, atomic)
         if race is not None:
             return race
-        reads = self._read_clock[granules]
-        unordered = reads >= self.seen[warp][:, None, :]
+        columns = np.arange(self.warps)
+        reads = self._reads[granules[:, :, None] * self.warps + columns]
+        unordered = reads >> _CLOCK >= self.seen[warp][:, None, :]
         if unordered.any():
-            local = warp % self.warps
-            own = self._reader[granules, local[:, None]] == thread[:, None]
-            lanes, columns = np.nonzero(own)
-            unordered[lanes, columns, local[lanes]] = False
-            bad = unordered.any(axis=2)
-            if bad.any():
-                position, column = (int(i[0]) for i in np.nonzero(bad))
-                granule, other_warp = int(granules[position, column]), int(np.argmax(unordered[position, column]))
-                reader = int(self._reader[granule, other_warp])
-                return Race(position, granule, reader if reader >= 0 else other_warp * 32, "read", 0)
+            own = (columns == (warp % self.warps)[:, None, None]) & (reads & _THREAD == (thread + 1)[:, None, None])
+            unordered &= ~own
+            if unordered.any():
+                position, column, other_warp = (int(i[0]) for i in np.nonzero(unordered))
+                reader = int(reads[position, column, other_warp]) & _THREAD
+                other = other_warp * 32 if reader == _SEVERAL else reader - 1
+                return Race(position, int(granules[position, column]), other, "read", 0)
         return None
+
+    def _race(self, bad: Array, granules: Array, stamps: Array) -> Race:
+        position, column = (int(i[0]) for i in np.nonzero(bad))
+        granule, stamp = int(granules[position, column]), int(stamps[position, column])
+        action = "being copied asynchronously" if stamp & _FLIGHT else "written"
+        return Race(position, granule, (stamp & _THREAD) - 1, action, int(self._lines[granule]))
 
     # Asynchronous copies
 
     def start_copy(self, granules: Array, warp: Array, thread: Array, line: int) -> Race | None:
         """A copy by `thread` into these granules is in flight; any access until `finish_copy` is a race."""
-        race = self._check_write(granules, warp, thread, False)
-        self._flight[granules] = thread[:, None] + 1
-        self._write_line[granules] = line
+        race = self._before_write(granules, warp, thread, False)
+        never_seen = np.int64(1) << 48
+        self._writes[granules] = (never_seen << _CLOCK) | _FLIGHT | (thread + 1)[:, None]
+        self._lines[granules] = line
         return race
 
     def finish_copy(self, granules: Array, warp: Array, thread: Array) -> None:
         """The issuing thread waited for its copy: from here it counts as a write of that thread."""
-        self._flight[granules] = 0
-        self._writer[granules] = thread[:, None]
-        self._write_clock[granules] = self.clock[warp][:, None]
-        self._write_atomic[granules] = False
+        self._writes[granules] = self._stamp(granules, warp, thread)

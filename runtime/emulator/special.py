@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,7 +42,7 @@ def special_register(name: str) -> Callable[[Batch], Array]:
     return get
 
 
-def _value(s: Batch, base: str, axis: str) -> Array | int:
+def _value(s: Batch, base: str, axis: str) -> Any:
     g = s.geometry
     i = "xyz".find(axis) if axis else 0
     lane = s.all_lanes % 32

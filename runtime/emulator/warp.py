@@ -16,7 +16,8 @@ from runtime.emulator.table import Builder, WarpBuilder, WarpStep
 
 def packed(mask: Array) -> Array:
     """One uint32 per warp with the bits of its lanes."""
-    return np.packbits(mask.reshape(-1, WARP), axis=1, bitorder="little").view(np.uint32)[:, 0]
+    bits = np.packbits(mask.reshape(-1, WARP), axis=1, bitorder="little")
+    return np.asarray(bits.view(np.uint32)[:, 0])
 
 
 def _over_warps(s: Batch, value: Array) -> Array:
@@ -31,7 +32,7 @@ def _partners(s: Batch, members: Callable[[Batch], Array]) -> Array:
     """[warp, lane] lanes that execute and are in their own mask."""
     mask = _over_warps(s, members(s))
     inside = (mask >> np.arange(WARP, dtype=np.uint32)) & np.uint32(1) != 0
-    return s.active().reshape(-1, WARP) & inside
+    return np.asarray(s.active().reshape(-1, WARP) & inside)
 
 
 def _build_shuffle(inst: Instruction, cx: BuildContext) -> WarpStep:
@@ -80,9 +81,9 @@ def _build_vote(inst: Instruction, cx: BuildContext) -> WarpStep:
         if mode == "ballot":
             result = packed(here & truth)
         elif mode == "any":
-            result = (here & truth).any(axis=1)
+            result = np.asarray((here & truth).any(axis=1))
         else:
-            every = (~here | truth).all(axis=1)
+            every = np.asarray((~here | truth).all(axis=1))
             result = every if mode == "all" else every | ~(here & truth).any(axis=1)
         put(s, np.repeat(result, WARP))
 

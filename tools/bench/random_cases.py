@@ -89,7 +89,7 @@ class Server:
 
     def run(self, number: int) -> dict[str, Any]:
         if self.process is None:
-            command = [sys.executable, __file__, "--serve", "--seed", str(self.seed)]
+            command = [sys.executable, "-X", "faulthandler", __file__, "--serve", "--seed", str(self.seed)]
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(f"{number}\n")
@@ -100,16 +100,23 @@ class Server:
         if line:
             record: dict[str, Any] = json.loads(line)
             return record
-        reason = f"no result in {SECONDS:g} s" if self.process.poll() is None else ""
-        self.close()
-        reason = reason or f"the process ended with status {self.code}"
+        reason = self.close()
         return {"program": number, "operators": [], "dtypes": [], "cases": 1, "wrong": [{"shape": {}, "reason": reason}]}
 
-    def close(self) -> None:
-        if self.process is not None:
-            self.process.kill() if self.process.poll() is None else None
-            self.code = self.process.wait()
-            self.process = None
+    def close(self) -> str:
+        """End the process; what became of it."""
+        if self.process is None:
+            return ""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            reason = f"the process ended with status {self.process.wait(2)}"
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            reason = f"no result in {SECONDS:g} s"
+        self.process = None
+        return reason
 
 
 def run_all(seed: int, cases: int, workers: int, log: Path | None) -> list[dict[str, Any]]:

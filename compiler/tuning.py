@@ -1,0 +1,112 @@
+"""Tuning of a model: its operators one after the other, each with its share of the budget, into dispatch tables."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from compiler.codegen import host_target, limits
+from compiler.fingerprint import fingerprint
+from compiler.options import CompileOptions
+from compiler.tables import Tables, tuned_table
+from passes.workload import Workload
+from runtime.host_cpu import affinity, thread_count
+from runtime.shape import Expr, ShapeRange
+from runtime.target import Target
+from search.cost_model import CostModel
+from search.measure import Environment
+from search.protocols import Builder, Runner
+from search.records import TuningLog
+from search.replay import ReplayRunner
+from search.task import Budget, Task, TuneOptions
+from search.tuner import Progress, Tuned, Tuner, tune
+
+Uses = Mapping[str, Sequence[Mapping[str, Expr]]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A model's operators, the range of its dims, and how they are called (compiler/uses.py)."""
+
+    workloads: Sequence[Workload]
+    uses: Uses
+    ranges: ShapeRange
+    target: Target
+    options: CompileOptions
+
+
+def environment(target: Target) -> Environment:
+    """This machine as records name it."""
+    found, host = limits(target), host_target(target)
+    device = f"host {host.cpu} {found.vector_bytes * 8} bits l2={found.l2 >> 10}K l3={found.l3 >> 20}M cores={affinity()}"
+    return Environment(device, time.time, {"compiler": fingerprint()[:12]})
+
+
+def tune_tables(request: Request, tables: Tables, builder: Builder, runner: Runner, log: TuningLog,
+                progress: Callable[[Progress], None] = lambda state: None, prior: CostModel | None = None) -> None:
+    """Search each operator and put the result in its table. The time an operator leaves goes to those after it.
+
+    An operator's share of the budget grows with the root of its arithmetic times its calls: the large ones decide the latency,
+    yet small ones have as many kernels to try.
+    """
+    started = time.monotonic()
+    weights = [_weight(w, request) for w in request.workloads]
+    trials = 0
+    for number, workload in enumerate(request.workloads):
+        share = weights[number] / sum(weights[number:])
+        seconds, most = request.options.seconds, request.options.trials
+        budget = Budget(None if seconds is None else max(0.0, seconds - (time.monotonic() - started)) * share,
+                        None if most is None else round((most - trials) * share))
+        states: list[Progress] = []
+
+        def follow(state: Progress, states: list[Progress] = states) -> None:
+            states[:] = [state]
+            progress(state)
+
+        found = tune(task_of(workload, request, tables), builder, runner, budget, environment(request.target),
+                     tune_options(request.options), log, prior, follow)
+        trials += states[-1].trials if states else 0
+        tuned_table(workload, found, builder, tables)
+
+
+def tables_from_log(request: Request, tables: Tables, builder: Builder, log: TuningLog) -> None:
+    """Put what a log says of this machine in the tables; nothing is measured. Operators it does not know keep theirs."""
+    here = environment(request.target)
+    for workload in request.workloads:
+        if any(r.seconds for r in log.of(workload.key, here.device)):
+            found = best_known(task_of(workload, request, tables), builder, log, here, tune_options(request.options))
+            tuned_table(workload, found, builder, tables)
+
+
+def best_known(task: Task, builder: Builder, log: TuningLog, here: Environment, options: TuneOptions) -> Tuned:
+    """The dispatch that the records of a log support."""
+    tuner = Tuner(task, builder, ReplayRunner(()), Budget(trials=0), here, options, log)
+    tuner.learn()
+    return tuner.best()
+
+
+def task_of(workload: Workload, request: Request, tables: Tables) -> Task:
+    """The family is the one that built the default table."""
+    table = next(t for t in tables.tables if t.workload == workload.key)
+    family = table.kernels[0].family
+    traffic = [(dict(dims), weight) for dims, weight in request.options.traffic]
+    return Task.of(workload, limits(request.target), (family,), request.ranges, request.uses[workload.key], traffic,
+                   request.options.seed)
+
+
+def tune_options(options: CompileOptions) -> TuneOptions:
+    return TuneOptions(max_regret=options.max_regret, max_kernels=options.max_kernels, threads=thread_count(options.threads),
+                       seed=options.seed)
+
+
+def _weight(workload: Workload, request: Request) -> float:
+    """Root of the arithmetic and bytes of all calls at a middling shape."""
+    middle = {name: dim.values(3)[len(dim.values(3)) // 2] for name, dim in request.ranges.dims}
+    total = 0.0
+    for use in request.uses[workload.key]:
+        local = {name: expr.evaluate(middle) for name, expr in use.items()}
+        total += workload.flops.evaluate(local) + 8 * workload.bytes.evaluate(local)
+    return math.sqrt(max(total, 1.0))
+

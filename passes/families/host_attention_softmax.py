@@ -1,0 +1,127 @@
+"""The softmax of a block of scores in the workspace: rows side by side, so that their chains overlap.
+
+Logits and their maxima in one sweep along the keys, exponentials and their sums in another; division is left to the caller.
+The maximum need not keep NaN: a NaN logit makes its own exponential, the sum and with it the whole row NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from passes.attention import Attention
+from passes.emit import Memory, constant, lane_mask, lanes_of, loop, when_values
+from passes.evaluator import Evaluator
+from passes.families.host_matmul_rows import Loops
+from passes.index import Index, splat_to
+from passes.mlir import arith, ir, math, vector
+
+Join = Callable[[ir.Value, ir.Value], ir.Value]
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """scores: [row][key] in f32, rows whole vectors long."""
+
+    evaluator: Evaluator
+    view: Attention
+    scores: Memory
+    lanes: int
+
+    def logits(self, points: Sequence[Loops], first: Index, count: Index) -> list[ir.Value]:
+        """Replaces the scores of `count` keys from `first` on by the logits, -inf beyond the last; the maximum of each row,
+        in all lanes. points: loops of each row."""
+        whole = count - count % self.lanes
+        lowest = constant(ir.F32Type.get(), -inf, self.lanes)
+        found = loop(0, whole, self.lanes, lambda j, *c: self._logits(points, first, j, None, c), [lowest] * len(points),
+                     self.scores.index)
+        mask = lane_mask(count - whole, self.lanes, self.scores.index)
+        found = when_values(whole.lt(count), found, lambda: self._logits(points, first, whole, mask, found))
+        return across_rows(found, larger)
+
+    def _logits(self, points: Sequence[Loops], first: Index, j: Index, mask: ir.Value | None,
+                greatest: Sequence[ir.Value]) -> list[ir.Value]:
+        ev, view = self.evaluator, self.view
+        source = view.scores.op.results[0]
+        here = Index.ramp(first + j, self.lanes)
+        values = []
+        with ev.kept():
+            for i, point in enumerate(points):
+                at = list(point)
+                at[view.key] = here
+                raw = view.scores.product.round(self.scores.load([Index(i), Index.ramp(j, self.lanes)]))
+                ev.known[source] = _given(raw)
+                coords = [at[d] for d in view.place]
+                value = splat_to(ev.element(view.logits, [c for c in coords if c is not None], mask), self.lanes)
+                value = _widened(value)
+                values.append(value if mask is None else arith.select(mask, value, constant(ir.F32Type.get(), -inf, self.lanes)))
+        if mask is not None or view.logits != source:
+            for i, value in enumerate(values):
+                self.scores.store(value, [Index(i), Index.ramp(j, self.lanes)])
+        return [larger(v, g) for v, g in zip(values, greatest, strict=True)]
+
+    def exponentials(self, greatest: Sequence[ir.Value], count: Index) -> list[ir.Value]:
+        """Replaces logits by the exponentials of their distance to `greatest`; the sum of each row, in all lanes."""
+        def step(j: Index, *sums: ir.Value) -> list[ir.Value]:
+            done = []
+            for i, (top, total) in enumerate(zip(greatest, sums, strict=True)):
+                at = [Index(i), Index.ramp(j, self.lanes)]
+                value = exponential(arith.subf(self.scores.load(at), top))
+                self.scores.store(value, at)
+                done.append(arith.addf(total, value))
+            return done
+
+        zero = constant(ir.F32Type.get(), 0, self.lanes)
+        sums = loop(0, count, self.lanes, step, [zero] * len(greatest), self.scores.index)
+        return across_rows(sums, lambda a, b: arith.addf(a, b))
+
+
+def exponential(x: ir.Value) -> ir.Value:
+    """exp of what is not above 0."""
+    return math.exp(x)
+
+
+def larger(a: ir.Value, b: ir.Value) -> ir.Value:
+    """a where it is greater, else b: one instruction on x86, `b` for a NaN."""
+    return arith.select(arith.cmpf(arith.CmpFPredicate.OGT, a, b), a, b)
+
+
+def across_rows(rows: Sequence[ir.Value], join: Join) -> list[ir.Value]:
+    """Joins the lanes of each vector, several vectors at a time; each result is in all lanes of a vector.
+
+    Vectors are joined pairwise, half the lanes of each, until one holds a segment of lanes for every row; then the lanes of
+    the segments are joined. The order depends on the number of lanes alone for each row.
+    """
+    lanes = lanes_of(rows[0])
+    found: list[ir.Value] = []
+    for start in range(0, len(rows), lanes):
+        group = list(rows[start : start + lanes])
+        count = len(group)
+        size = 1 << (count - 1).bit_length()
+        group += [group[-1]] * (size - count)
+        segment = lanes
+        while len(group) > 1:
+            half = segment // 2
+            low = [base + lane for base in range(0, 2 * lanes, segment) for lane in range(half)]
+            high = [x + half for x in low]
+            group = [join(vector.shuffle(a, b, low), vector.shuffle(a, b, high))
+                     for a, b in zip(group[::2], group[1::2], strict=True)]
+            segment = half
+        one = group[0]
+        stride = segment
+        while segment > 1:
+            segment //= 2
+            one = join(one, vector.shuffle(one, one, [lane ^ segment for lane in range(lanes)]))
+        found += [vector.shuffle(one, one, [r * stride] * lanes) for r in range(count)]
+    return found
+
+
+def _given(value: ir.Value) -> Callable[[Sequence[Index]], ir.Value]:
+    return lambda _: value
+
+
+def _widened(value: ir.Value) -> ir.Value:
+    f32 = ir.F32Type.get()
+    t = ir.VectorType(value.type)
+    return value if t.element_type == f32 else arith.extf(ir.VectorType.get(t.shape, f32), value)

@@ -1,0 +1,63 @@
+"""Rows of a host matmul: the heights that a range of them is cut into, and the loop coordinates of consecutive ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from passes.emit import loop, when
+from passes.index import Index, delinearize, select
+from passes.mlir import ir
+
+Loops = list[Index | None]
+
+
+def row_blocks(low: Index, high: Index, mr: int, exact: bool, index: ir.Type, run: Callable[[Index, int], None]) -> None:
+    """run(first row, height) for blocks of mr rows, then for what is left: one block of its height (`exact`), or one of each
+    power of two in it."""
+    whole = high - (high - low) % mr
+    if whole.const is None or whole.const != low.const:
+        loop(low, whole, mr, lambda row: run(row, mr), index=index)
+    row, over = whole, high - whole
+    if exact:
+        for height in range(1, mr):
+            when(over.eq(height), _bound(run, row, height))
+        return
+    for height in (h for h in (8, 4, 2, 1) if h < mr):
+        has = over.ge(height)
+        when(has, _bound(run, row, height))
+        row, over = select(has, row + height, row), select(has, over - height, over)
+
+
+def row_points(loops: Loops, dims: Sequence[int], sizes: Sequence[Index], row: Index, height: int) -> list[Loops]:
+    """`loops` with the coordinates of consecutive rows, which run along `dims` as one space; the first row is divided out,
+    the others carry from it."""
+    coords = delinearize(row, list(sizes))
+    found = []
+    for i in range(height):
+        if i and len(sizes) == 1:
+            coords = [row + i]
+        elif i:
+            coords = _next(coords, sizes)
+        point = list(loops)
+        for d, x in zip(dims, coords, strict=True):
+            point[d] = x
+        found.append(point)
+    return found
+
+
+def _bound(run: Callable[[Index, int], None], row: Index, height: int) -> Callable[[], None]:
+    return lambda: run(row, height)
+
+
+def _next(coords: Sequence[Index], sizes: Sequence[Index]) -> list[Index]:
+    """The point after `coords` in a box, last axis fastest."""
+    found = list(coords)
+    carry: ir.Value | bool = True
+    for axis in reversed(range(1, len(sizes))):
+        moved = select(carry, found[axis] + 1, found[axis])
+        over = moved.eq(sizes[axis])
+        found[axis] = select(over, Index(0), moved)
+        carry = over
+    if found:
+        found[0] = select(carry, found[0] + 1, found[0])
+    return found

@@ -1,0 +1,52 @@
+"""What follows the sums of a host matmul: the initial value, the elementwise operations after it, the stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from passes.contraction import OUT
+from passes.families.host_matmul_plan import Plan
+from passes.families.host_matmul_rows import Loops
+from passes.host_kernel import HostKernel
+from passes.index import Index, splat_to
+from passes.mlir import ir, owner
+from passes.placement import axis_name
+
+
+@dataclass(frozen=True)
+class Results:
+    """Stores every result of the kernel from the sums of the plan's contraction."""
+
+    kernel: HostKernel
+    plan: Plan
+    lanes: int
+
+    def store(self, point: Loops, column: Index, value: ir.Value, mask: ir.Value | None) -> None:
+        """`value`: the sums of a vector of columns at a point of the other loops."""
+        ev, view = self.kernel.evaluator, self.plan.view
+        at = list(point)
+        at[self.plan.column] = Index.ramp(column, self.lanes)
+        root = view.coords(OUT, at)
+        if not is_zero(view.operand(OUT)):
+            start = view.product.widen(ev.element(view.operand(OUT), root, mask))
+            value = view.product.add(value, splat_to(start, self.lanes))
+        fragment = view.product.round(value)
+        ev.known[view.op.results[0]] = lambda _: fragment
+        ev.dims.update({axis_name(axis): c for axis, c in enumerate(root)})
+        for memory, place, result in zip(self.kernel.outputs, self.plan.places, self.kernel.results, strict=True):
+            coords = [ev.emit(e) for e in place]
+            memory.store(ev.element(result, coords, mask), coords, mask)
+
+
+def is_zero(value: ir.Value) -> bool:
+    """A tensor filled with zero, or one that nothing has been written to."""
+    op = owner(value)
+    if op is None or op.name == "tensor.empty":
+        return op is not None
+    filled = owner(op.operands[0]) if op.name == "linalg.fill" else None
+    if filled is None or filled.name != "arith.constant":
+        return False
+    number = filled.attributes["value"]
+    if isinstance(number, ir.FloatAttr):
+        return float(ir.FloatAttr(number).value) == 0.0
+    return isinstance(number, ir.IntegerAttr) and int(ir.IntegerAttr(number).value) == 0

@@ -1,0 +1,176 @@
+"""GPU families on the emulator, under all of its checks, against NumPy in f64: layouts, element types, epilogues, odd extents."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gpu_harness import build, check
+from gpu_workloads import RELU, TANH, Case, contraction, convolution, gather, pointwise, rows, transpose
+
+from runtime.errors import BuildError
+
+LAYOUTS = {"nn": "m k,k n,m n", "nt": "m k,n k,m n", "tn": "k m,k n,m n", "tt": "k m,n k,m n", "transposed_result": "m k,k n,n m"}
+FREE = "simt{bm=32 bn=32 bk=8 tm=2 tn=4 stages=2 vec=1 index=64}"
+VECTOR = "simt{bm=32 bn=64 bk=16 tm=4 tn=4}"
+SIZES = [(1, 1, 1), (32, 32, 16), (31, 33, 7), (33, 31, 17), (2, 67, 40), (65, 3, 9)]
+
+
+def sweep(case: Case, config: str, names: str, sizes: list[tuple[int, ...]], seed: int | None = None, **given: object) -> int:
+    """Checks all sizes; the number of those that the kernel's guards let run."""
+    dims = [dict(zip(names, size, strict=True)) for size in sizes]
+    return sum(check(case.text, config, case.inputs, case.results, d, case.reference, seed, **given) for d in dims)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_matmul_of_any_extents(layout: str) -> None:
+    assert sweep(contraction(LAYOUTS[layout]), FREE, "MNK", SIZES) == len(SIZES)
+
+
+@pytest.mark.parametrize("config", [VECTOR, "simt{bm=32 bn=64 bk=16 tm=4 tn=4 turn=true ahead=2}"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_matmul_with_vector_copies(layout: str, config: str) -> None:
+    sizes = [(4, 4, 4), (32, 64, 16), (36, 60, 20), (28, 68, 44)]
+    assert sweep(contraction(LAYOUTS[layout]), config, "MNK", sizes, seed=3) == len(sizes)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_matmul_of_any_extents_with_turned_copies(layout: str) -> None:
+    config = "simt{bm=32 bn=64 bk=8 tm=4 tn=8 stages=3 vec=1 turn=true ahead=1 group=1}"
+    assert sweep(contraction(LAYOUTS[layout]), config, "MNK", SIZES, seed=2) == len(SIZES)
+
+
+def test_vector_copies_are_guarded() -> None:
+    case = contraction("m k,k n,m n")
+    assert sweep(case, VECTOR, "MNK", [(5, 6, 8), (5, 8, 6), (4, 4, 5)]) == 0
+
+
+def test_empty_extents() -> None:
+    case = contraction("m k,k n,m n")
+    for config in (FREE, VECTOR):
+        assert sweep(case, config, "MNK", [(4, 4, 0), (0, 4, 4), (4, 0, 4)]) == 3
+
+
+@pytest.mark.parametrize("maps", ["b m k,b k n,b m n", "b m k,b n k,b m n", "b m k,k n,b m n", "m k,b k n,b m n",
+                                  "b k m,k n,m b n"])
+def test_batches(maps: str) -> None:
+    sizes = [(1, 1, 1, 1), (3, 5, 17, 18), (2, 33, 34, 7)]
+    case = contraction(maps)
+    order = "".join(x.upper() for x in "bmn" if x in maps.split(",")[2]) + "K"
+    assert sweep(case, FREE, order, sizes) == len(sizes)
+    assert sweep(case, VECTOR, order, [(2, 8, 12, 16), (3, 36, 68, 20)]) == 2
+
+
+@pytest.mark.parametrize("epilogue", [RELU, TANH])
+@pytest.mark.parametrize("config", [FREE, VECTOR, "simt{bm=64 bn=64 tm=8 tn=8 split=2}"])
+def test_epilogues(config: str, epilogue: str) -> None:
+    case = contraction("m k,k n,m n", epilogue=epilogue)
+    assert sweep(case, config, "MNK", [(32, 32, 16), (37, 68, 20)]) == 2
+    if config == FREE:
+        assert sweep(case, config, "MNK", SIZES) == len(SIZES)
+
+
+@pytest.mark.parametrize("element", ["f64", "f16", "bf16", "i32", "i64"])
+def test_element_types(element: str) -> None:
+    case = contraction("m k,k n,m n", element)
+    assert sweep(case, FREE, "MNK", [(5, 7, 9), (33, 34, 17)]) == 2
+    assert sweep(case, "simt{bm=32 bn=32 bk=8 tm=2 tn=4 vec=2}", "MNK", [(8, 8, 8), (34, 36, 18)]) == 2
+
+
+@pytest.mark.parametrize("layout,stride,pad", [("nhwc", 1, 0), ("nhwc", 2, 1), ("nhwc", 1, 1), ("nchw", 1, 1), ("nchw", 2, 0)])
+def test_convolutions(layout: str, stride: int, pad: int) -> None:
+    for channels, features, config in ((5, 19, FREE), (8, 20, VECTOR), (6, 7, VECTOR)):
+        case = convolution(layout, stride, pad, channels, features)
+        assert sweep(case, config, "B", [(1,), (3,)]) == 2
+
+
+@pytest.mark.parametrize("split", [2, 4, 16])
+def test_split_sums_are_the_same_for_every_schedule(split: int) -> None:
+    case = contraction("b m k,b k n,b m n")
+    for thread in ("tm=2 tn=2 vec=1", "tm=2 tn=4"):
+        config = f"simt{{bm=32 bn=32 bk=8 {thread} split={split}}}"
+        for seed in (None, 1, 2):
+            assert sweep(case, config, "BMNK", [(2, 36, 40, 100), (1, 4, 4, 4)], seed) == 2
+
+
+def test_leading_dimensions_and_offsets() -> None:
+    case = contraction("m k,k n,m n")
+    dims = [(12, 20, 16), (33, 36, 24)]
+    for pad, legal in ((4, 2), (3, 0)):
+        pads = {0: (0, pad), 1: (0, pad), 2: (0, pad)}
+        assert sweep(case, VECTOR, "MNK", dims, pads=pads) == legal
+        assert sweep(case, FREE, "MNK", dims, pads=pads) == 2
+    assert sweep(case, VECTOR, "MNK", dims, offsets={0: 4, 1: 8}) == 2
+    assert sweep(case, VECTOR, "MNK", dims, offsets={1: 2}) == 0
+    assert sweep(case, FREE, "MNK", dims, offsets={0: 1, 1: 3, 2: 5}) == 2
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_any_order_of_warps_and_copies(stages: int, seed: int) -> None:
+    case = contraction("m k,n k,m n")
+    assert sweep(case, f"simt{{bm=32 bn=32 bk=8 tm=2 tn=4 stages={stages}}}", "MNK", [(36, 40, 68), (4, 4, 8)], seed) == 2
+
+
+ROW_CONFIGS = ["gpu_rows{held=2 unroll=1}", "gpu_rows{vec=1 index=64}", "gpu_rows{threads=256 per_row=256 vec=1 held=4 unroll=1}",
+               "gpu_rows{per_row=1 vec=1 unroll=4}", "gpu_rows{per_row=64}", "gpu_rows{per_row=8 vec=2 unroll=1}",
+               "gpu_pointwise{vec=1}"]
+
+
+@pytest.mark.parametrize("config", ROW_CONFIGS)
+@pytest.mark.parametrize("kind", ["sum", "softmax", "layernorm", "sum0"])
+def test_rows(kind: str, config: str) -> None:
+    sizes = [(1, 1), (5, 8), (3, 37), (9, 256), (130, 100), (128, 31), (7, 200)]
+    ran = sweep(rows(kind), config, "MN", sizes, seed=1)
+    assert ran == len(sizes) if "vec=1" in config else ran > 0
+
+
+def test_rows_longer_than_what_is_held_are_refused() -> None:
+    assert sweep(rows("softmax"), "gpu_rows{vec=1 held=2 unroll=1}", "MN", [(4, 65), (4, 64)]) == 1
+    with pytest.raises(BuildError, match="rows of at most 64 columns"):
+        build(rows("softmax", 65).text, "gpu_rows{vec=1 held=2 unroll=1}")
+
+
+@pytest.mark.parametrize("columns", [1, 31, 32, 100, 129, 768])
+@pytest.mark.parametrize("kind", ["softmax", "layernorm"])
+def test_rows_of_static_length(kind: str, columns: int) -> None:
+    case = rows(kind, columns)
+    assert sweep(case, "gpu_rows{threads=64 per_row=64 vec=4 held=4 unroll=1}", "M", [(1,), (7,)]) == 2
+
+
+@pytest.mark.parametrize("element", ["f16", "f64"])
+def test_rows_of_other_types(element: str) -> None:
+    for config in ("gpu_rows{vec=1}", "gpu_rows{per_row=64 vec=2 held=2 unroll=1}"):
+        assert sweep(rows("softmax" if element == "f16" else "sum", element=element), config, "MN", [(3, 8), (5, 36)]) == 2
+
+
+@pytest.mark.parametrize("config", ["gpu_pointwise{vec=1 index=64}", "gpu_pointwise", "gpu_pointwise{vec=2 chunks=3 threads=64}"])
+def test_pointwise(config: str) -> None:
+    case = pointwise("%s = arith.mulf %x0, %x1 : f32\n %t = math.erf %s : f32\n linalg.yield %t : f32",
+                     lambda x, b: np.vectorize(__import__("math").erf, otypes=[np.float64])(x * b))
+    sizes = [(1, 4), (3, 8), (127, 36), (64, 64), (0, 4)]
+    assert sweep(case, config, "MN", sizes) == len(sizes)
+    assert sweep(case, config, "MN", [(5, 7)]) == ("vec=1" in config)
+
+
+@pytest.mark.parametrize("plus", [False, True])
+@pytest.mark.parametrize("config", ["gpu_pointwise{vec=1}", "gpu_pointwise", "gpu_pointwise{vec=1 tile=32}"])
+def test_transpose(config: str, plus: bool) -> None:
+    assert sweep(transpose(plus=plus), config, "MN", [(4, 8), (36, 33), (64, 1)], seed=1) == 3
+
+
+def test_tiles_of_a_transpose_read_and_write_whole_sectors() -> None:
+    """The tiled kernel keeps the operand in shared memory; the plain one has none."""
+    assert build(transpose().text, "gpu_pointwise{vec=1 tile=32}").kernel.shared_bytes == 32 * 33 * 4
+    assert build(transpose().text, "gpu_pointwise{vec=1}").kernel.shared_bytes == 0
+    straight = pointwise("%s = arith.addf %x0, %x1 : f32\n linalg.yield %s : f32", np.add)
+    assert build(straight.text, "gpu_pointwise{vec=1 tile=32}").kernel.shared_bytes == 0
+
+
+def test_gather() -> None:
+    from gpu_harness import Placed, run
+
+    case = gather()
+    table, at = np.arange(35, dtype=np.float32).reshape(7, 5), np.array([6, 0, 3], np.int64)
+    got = run(case.text, "gpu_pointwise{vec=1}", {"M": 7, "N": 5, "K": 3}, [Placed(table), Placed(at)],
+              [Placed(np.zeros((3, 5), np.float32))])
+    np.testing.assert_array_equal(got[0], table[at])

@@ -1,0 +1,148 @@
+"""PTX of every GPU family: ptxas takes it for every architecture without spills, and it does what its configuration says."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from gpu_workloads import RELU, TANH, Case, contraction, convolution, gather, pointwise, rows, transpose
+
+from compiler.build import build_kernel
+from compiler.ptx import check_arch, to_ptx
+from compiler.ptxas import assemble_ptx, find_tool, instructions
+from runtime.errors import BuildError, OptionError
+from runtime.target import Target
+
+needs_ptxas = pytest.mark.skipif(find_tool("ptxas") is None, reason="ptxas is not installed: pip install nvidia-cuda-nvcc")
+
+ERF = "%s = arith.mulf %x0, %x1 : f32\n %t = math.erf %s : f32\n linalg.yield %t : f32"
+CASES = {
+    "simt nn": (contraction("m k,k n,m n"), "simt"),
+    "simt nn large": (contraction("m k,k n,m n"), "simt{bm=128 bn=128 tm=8 tn=8}"),
+    "simt nn bounded": (contraction("m k,k n,m n"), "simt{bm=128 bn=128 tm=8 tn=8 together=2}"),
+    "simt nt large": (contraction("m k,n k,m n"), "simt{bm=128 bn=128 tm=8 tn=8}"),
+    "simt tn large": (contraction("k m,k n,m n"), "simt{bm=128 bn=128 tm=8 tn=8}"),
+    "simt few rows": (contraction("m k,k n,m n"), "simt{bm=16 bk=32 tm=2}"),
+    "simt any": (contraction("m k,k n,m n"), "simt{vec=1 turn=true index=64}"),
+    "simt batch": (contraction("b m k,b n k,b m n"), "simt"),
+    "simt epilogue": (contraction("m k,k n,m n", epilogue=RELU), "simt{bm=128 bn=128 tm=8 tn=8}"),
+    "simt staged": (contraction("m k,k n,m n", epilogue=TANH), "simt{bm=128 bn=128 tm=8 tn=8}"),
+    "simt split": (contraction("m k,k n,m n"), "simt{split=4}"),
+    "simt nhwc": (convolution("nhwc", 1, 1, 64, 64, 56), "simt"),
+    "simt nchw": (convolution("nchw", 1, 1, 64, 64, 56), "simt"),
+    "simt f64": (contraction("m k,k n,m n", "f64"), "simt{vec=2}"),
+    "simt f16": (contraction("m k,k n,m n", "f16"), "simt"),
+    "simt bf16": (contraction("m k,k n,m n", "bf16"), "simt"),
+    "simt i32": (contraction("m k,k n,m n", "i32"), "simt"),
+    "rows softmax": (rows("softmax"), "gpu_rows{held=8 unroll=1}"),
+    "rows softmax block": (rows("softmax"), "gpu_rows{threads=256 per_row=256 held=8 unroll=1}"),
+    "rows softmax long": (rows("softmax"), "gpu_rows{threads=512 per_row=512}"),
+    "rows softmax f16": (rows("softmax", element="f16"), "gpu_rows"),
+    "rows layernorm": (rows("layernorm"), "gpu_rows{held=8 unroll=1}"),
+    "rows layernorm any": (rows("layernorm"), "gpu_rows{threads=256 vec=1 index=64}"),
+    "rows sum": (rows("sum"), "gpu_rows"),
+    "rows sum of columns": (rows("sum0"), "gpu_rows{per_row=1 vec=1 unroll=4}"),
+    "pointwise": (pointwise(ERF, lambda x, b: x), "gpu_pointwise"),
+    "pointwise any": (pointwise(ERF, lambda x, b: x), "gpu_pointwise{vec=1 index=64}"),
+    "transpose": (transpose(), "gpu_pointwise{vec=1 tile=32}"),
+    "gather": (gather(), "gpu_pointwise"),
+}
+
+
+def ptx_of(case: Case, config: str, arch: str = "sm_80") -> str:
+    return build_kernel(case.text, "", "kernel", config, Target.parse(f"cuda:{arch}")).code.decode()
+
+
+@needs_ptxas
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a"])
+@pytest.mark.parametrize("name", CASES)
+def test_ptxas_takes_every_family_without_spills(name: str, arch: str) -> None:
+    case, config = CASES[name]
+    report = assemble_ptx(ptx_of(case, config, arch), arch)
+    assert "kernel" in report.entries
+    assert {entry: r.spills for entry, r in report.entries.items()} == dict.fromkeys(report.entries, 0)
+    assert report.warnings == ()
+
+
+@needs_ptxas
+def test_registers_are_bounded_where_blocks_share_a_multiprocessor() -> None:
+    report = assemble_ptx(ptx_of(*CASES["simt nn bounded"]), "sm_80")
+    assert report.entries["kernel"].registers <= 128
+
+
+def test_copies_of_a_contraction_are_asynchronous_and_wide() -> None:
+    text = ptx_of(contraction("m k,k n,m n"), "simt")
+    assert len(re.findall(r"cp\.async\.cg\.shared\.global", text)) == 6  # two stages of the prologue and the loop, two tiles
+    assert "cp.async.wait_group \t1" in text or "cp.async.wait_group 1" in text
+    assert "bar" in text
+    assert len(re.findall(r"fma\.rn\.f32", text)) == 64 * 4
+    assert "ld.shared.v4" in text
+
+
+def test_copies_follow_what_layouts_allow() -> None:
+    turned = ptx_of(contraction("m k,n k,m n"), "simt{turn=true}")
+    assert "cp.async.cg" not in turned
+    assert "cp.async.ca.shared.global" in turned
+    halves = ptx_of(contraction("m k,k n,m n", "f16"), "simt{vec=1}")
+    assert "cp.async.ca" not in halves  # two bytes are too few for an asynchronous copy
+    assert "st.shared" in halves
+
+
+def test_rows_join_by_shuffles_and_read_once_when_held() -> None:
+    held, again = ptx_of(rows("softmax"), "gpu_rows{held=2 unroll=1}"), ptx_of(rows("softmax"), "gpu_rows{vec=1 unroll=1}")
+    assert len(re.findall(r"shfl\.sync\.bfly", held)) == 2 * 5
+    assert len(re.findall(r"ld\.global", held)) == 2
+    assert len(re.findall(r"ld\.global", again)) == 3
+    assert "bar" not in held
+    assert "bar" in ptx_of(rows("softmax"), "gpu_rows{threads=64 per_row=64 vec=1}")
+
+
+def test_32_bit_coordinates_carry_a_guard() -> None:
+    case, _ = CASES["pointwise"]
+    kernels = [build_kernel(case.text, "", "kernel", c, Target.parse("cuda:sm_80")).kernel
+               for c in ("gpu_pointwise{vec=1}", "gpu_pointwise{vec=1 index=64}")]
+    big = {"M": 1 << 16, "N": 1 << 15, "operand0.stride0": 1 << 15, "operand2.stride0": 1 << 15}
+    small = {"M": 1 << 15, "N": 1 << 15, "operand0.stride0": 1 << 15, "operand2.stride0": 1 << 15}
+    assert [k.legal(big) for k in kernels] == [False, True]
+    assert [k.legal(small) for k in kernels] == [True, True]
+    assert kernels[1].guards == ()
+
+
+def test_functions_of_libdevice_are_linked() -> None:
+    case = pointwise("%s = math.sin %x0 : f32\n %t = math.powf %s, %x1 : f32\n linalg.yield %t : f32", lambda x, b: x)
+    text = ptx_of(case, "gpu_pointwise")
+    assert "__nv_" not in text
+    if find_tool("ptxas"):
+        assert assemble_ptx(text, "sm_80").entries["kernel"].registers > 0
+
+
+def test_unknown_intrinsics_and_functions_are_refused() -> None:
+    declared = 'declare float @llvm.nvvm.no.such.thing(float)\ndefine ptx_kernel void @k(ptr addrspace(1) %p) {\n' \
+               "%x = load float, ptr addrspace(1) %p\n%y = call float @llvm.nvvm.no.such.thing(float %x)\n" \
+               "store float %y, ptr addrspace(1) %p\nret void }"
+    with pytest.raises(BuildError, match=r"no instruction for llvm\.nvvm"):
+        to_ptx(declared, "sm_80")
+    with pytest.raises(BuildError, match="libdevice has no __nv_nothing"):
+        to_ptx(declared.replace("llvm.nvvm.no.such.thing", "__nv_nothing"), "sm_80")
+    with pytest.raises(BuildError, match="LLVM does not accept"):
+        to_ptx("define nonsense", "sm_80")
+
+
+@pytest.mark.parametrize("arch", ["", "sm_75", "gfx90a", "x86-64"])
+def test_architectures_are_checked(arch: str) -> None:
+    with pytest.raises(OptionError, match="wanted sm_80 or later"):
+        check_arch(arch)
+
+
+@needs_ptxas
+def test_ptxas_says_what_it_refuses() -> None:
+    with pytest.raises(BuildError, match="ptxas refuses the kernel for sm_80"):
+        assemble_ptx(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { nonsense; }", "sm_80")
+
+
+@pytest.mark.skipif(find_tool("nvdisasm") is None, reason="nvdisasm is not installed")
+def test_main_loop_is_mostly_multiply_adds() -> None:
+    report = assemble_ptx(ptx_of(*CASES["simt nn large"]), "sm_80")
+    code = instructions(report.cubin)["kernel"]
+    assert code.count("FFMA") >= 64 * 16
+    assert code.count("FFMA") > 0.6 * len(code)

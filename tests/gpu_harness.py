@@ -1,0 +1,141 @@
+"""Builds GPU kernels from workload texts and runs their PTX on the emulator under all of its checks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from kernel_harness import NUMPY, T
+
+from compiler.build import Built, build_kernel
+from runtime.emulator.device import EmulatorDevice
+from runtime.kernel import layout
+from runtime.shape import Expr
+from runtime.target import Target, TargetKind
+
+TOLERANCE = {"f32": 2e-6, "f64": 1e-14, "f16": 2e-3, "bf16": 1.6e-2, "i32": 0.0, "i64": 0.0}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An array in device memory: the elements of a buffer that a view with an offset and strides (in elements) shows."""
+
+    array: np.ndarray
+    offset: int = 0
+    pads: tuple[int, ...] = ()
+
+    def buffer(self, fill: float | None) -> tuple[np.ndarray, tuple[int, ...]]:
+        """The buffer and the strides; each axis but the fastest is `pads` elements longer than it has to be."""
+        pads = self.pads or (0,) * self.array.ndim
+        order = sorted(range(self.array.ndim), key=lambda a: (-self.array.strides[a], a))
+        strides, step = [0] * self.array.ndim, 1
+        for a in reversed(order):
+            strides[a] = step
+            step = step * self.array.shape[a] + pads[a]
+        last = sum((n - 1) * s for n, s in zip(self.array.shape, strides, strict=True)) if self.array.size else -1
+        memory = np.zeros(self.offset + last + 1, self.array.dtype)
+        if fill is None:
+            self.view(memory, strides)[...] = self.array
+        return memory, tuple(strides)
+
+    def view(self, memory: np.ndarray, strides: Sequence[int]) -> np.ndarray:
+        size = self.array.dtype.itemsize
+        at = memory[self.offset :] if self.array.size else memory[:0]
+        return np.lib.stride_tricks.as_strided(at, self.array.shape, [s * size for s in strides])
+
+
+@functools.cache
+def build(text: str, config: str, arch: str = "sm_80") -> Built:
+    """One kernel of a text, configuration and architecture is built once."""
+    return build_kernel(text, "", "kernel", config, Target(TargetKind.EMULATOR, arch))
+
+
+def symbols(built: Built, dims: Mapping[str, int], placed: Sequence[Placed]) -> dict[str, int]:
+    """Values of all that guards may name."""
+    values = dict(dims)
+    for number, p in enumerate(placed):
+        values |= layout(number, p.buffer(0.0)[1], p.offset)
+    return values
+
+
+def is_legal(text: str, config: str, dims: Mapping[str, int], placed: Sequence[Placed]) -> bool:
+    built = build(text, config)
+    return built.kernel.legal(symbols(built, dims, placed))
+
+
+def run(text: str, config: str, dims: Mapping[str, int], inputs: Sequence[Placed], outputs: Sequence[Placed],
+        seed: int | None = None, arch: str = "sm_80") -> list[np.ndarray]:
+    """The results; every launch in order. Fails on any finding of the emulator and on elements that were never written."""
+    built = build(text, config, arch)
+    kernel = built.kernel
+    device = EmulatorDevice(arch, seed=seed)
+    made, pointers, strides = [], [], []
+    for number, p in enumerate((*inputs, *outputs)):
+        memory, steps = p.buffer(None if number < len(inputs) else 0.0)
+        address = device.alloc(max(1, memory.nbytes))
+        if number < len(inputs):
+            device.copy_in(address, memory)
+        made.append(memory)
+        pointers.append(address)
+        strides.append(steps)
+    space = device.alloc(max(1, Expr.parse(kernel.workspace).evaluate(dims)))
+    args = []
+    everything = (*inputs, *outputs)
+    for param in kernel.params:
+        if param.kind == "pointer":
+            args.append(pointers[param.index] + everything[param.index].offset * everything[param.index].array.itemsize)
+        else:
+            args.append({"stride": lambda p: strides[p.index][p.axis], "dim": lambda p: dims[p.name],
+                         "workspace": lambda p: space}[param.kind](param))
+    module = device.load(built.code)
+    for launch in kernel.launches():
+        blocks = launch.blocks(dims)
+        if 0 not in blocks:
+            device.launch(module.kernel(launch.symbol), blocks, (launch.threads, 1, 1), launch.shared_bytes, args)
+    found = []
+    for number, p in enumerate(outputs, len(inputs)):
+        if any(p.pads) or p.offset:
+            data, _ = device.memory.read(pointers[number], made[number].nbytes)
+            memory = np.asarray(data).view(made[number].dtype)
+        else:
+            memory = device.copy_out(pointers[number], made[number].shape, made[number].dtype, f"result {number}")
+        found.append(p.view(memory, strides[number]).copy())
+    return found
+
+
+def random(t: T, dims: Mapping[str, int], seed: int = 0) -> np.ndarray:
+    """Values in the memory order of the type: the unit axis last."""
+    rng = np.random.default_rng(seed + 17 * len(t.dims))
+    shape = t.shape(dims)
+    values = rng.integers(-7, 8, shape) if t.element[0] == "i" else rng.standard_normal(shape)
+    found = values.astype(NUMPY[t.element])
+    if t.unit is not None and t.dims:
+        found = np.moveaxis(np.ascontiguousarray(np.moveaxis(found, t.unit, -1)), -1, t.unit)
+    return found
+
+
+def check(text: str, config: str, inputs: Sequence[T], results: Sequence[T], dims: Mapping[str, int],
+          reference: Callable[..., object], seed: int | None = None, arch: str = "sm_80",
+          pads: Mapping[int, tuple[int, ...]] | None = None, offsets: Mapping[int, int] | None = None) -> bool:
+    """Runs and compares with a reference in f64; False when a guard forbids it."""
+    pads, offsets = pads or {}, offsets or {}
+
+    def placed(array: np.ndarray, number: int) -> Placed:
+        return Placed(array, offsets.get(number, 0), pads.get(number, ()))
+
+    arrays = [random(t, dims, i) for i, t in enumerate(inputs)]
+    given = [placed(a, i) for i, a in enumerate(arrays)]
+    wanted = [placed(random(t, dims), len(given) + i) for i, t in enumerate(results)]
+    if not is_legal(text, config, dims, [*given, *wanted]):
+        return False
+    got = run(text, config, dims, given, wanted, seed, arch)
+    exact = [x.astype(np.float64 if t.element[0] != "i" else np.int64) for x, t in zip(arrays, inputs, strict=True)]
+    expected = reference(*exact)
+    for t, found, want in zip(results, got, expected if isinstance(expected, tuple) else (expected,), strict=True):
+        assert found.shape == np.shape(want)
+        scale = max(1.0, float(np.abs(want).max(initial=0)))
+        error = np.abs(found.astype(np.float64) - want).max(initial=0) / scale
+        assert error <= TOLERANCE[t.element], (config, dims, error)
+    return True

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.assemble import Request, assemble, distinct
+from compiler.assemble import Request, assemble, distinct, lowest_target
 from compiler.bind_constants import bind_constants
 from compiler.codegen import host_target, limits
 from compiler.fingerprint import fingerprint
@@ -35,10 +35,10 @@ from passes.pipelines import recover_passes
 from passes.workload import Workload
 from runtime import knobs
 from runtime.artifact import Bundle
-from runtime.cpu import HostDevice
+from runtime.devices import device_for
 from runtime.errors import OptionError
 from runtime.function import CompiledFunction
-from runtime.limits import HostLimits
+from runtime.limits import GpuLimits, HostLimits
 from runtime.shape import Dim, ShapeRange
 from runtime.target import Target, TargetKind
 from search.protocols import Builder
@@ -80,8 +80,8 @@ def compile(  # noqa: A001 - the public name; written tw.compile
     """
     options = options or CompileOptions()
     target = Target.parse(target) if isinstance(target, str) else target
-    if target.kind is not TargetKind.HOST:
-        raise OptionError(f"target {target}: this version compiles for host targets only, such as host or host:x86-64-v3")
+    if target.kind is not TargetKind.HOST and not target.arch:
+        raise OptionError(f"target {target}: name the architecture, as in {target}:sm_90a or {target}:sm_80")
     cache = None if callback or builder or options.log or knobs.DUMP.get() else ModelCache()
     key = None if cache is None else cache_key(model_ir, dynamic_dims or {}, target, options, constants or {}, donate, function)
     bundle = cache.get(key) if cache is not None and key is not None else None
@@ -90,7 +90,7 @@ def compile(  # noqa: A001 - the public name; written tw.compile
                                 progress)
         if cache is not None and key is not None:
             cache.put(key, bundle)
-    return CompiledFunction(bundle.program, bundle.code, bundle.constants, HostDevice(bytes(bundle.code[bundle.program.runtime_object])), llvm_ir=bundle.llvm_ir,
+    return CompiledFunction(bundle.program, bundle.code, bundle.constants, device_for(bundle.program, bundle.code), llvm_ir=bundle.llvm_ir,
                             threads=options.threads)
 
 
@@ -126,16 +126,17 @@ def make_tables(search: TuningRequest, builder: Builder, progress: Callable[[Pro
     return tables
 
 
-def outline_model(text: str, bound: dict[int, np.ndarray], host: HostLimits, options: CompileOptions,
+def outline_model(text: str, bound: dict[int, np.ndarray], found: HostLimits | GpuLimits, options: CompileOptions,
                   callback: Callback | None = None) -> tuple[str, dict[str, Workload]]:
     """Recover, fuse, outline, fold and lay out constants: the outlined module's text and its workloads by function name."""
     callback = standard(callback, knobs.DUMP.get())
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(text)
-        graph = [*recover_passes(), *precision_passes(options.precision), *graph_passes()]
+        graph = [*recover_passes(), *precision_passes(options.precision), *graph_passes(attention=isinstance(found, HostLimits))]
         PassPipeline(graph, callback).run(module)
         fold_constants(module, bound)
-        PassPipeline([PackConstants(host.vector_bytes, host.vector_registers)], callback).run(module)
+        if isinstance(found, HostLimits):
+            PassPipeline([PackConstants(found.vector_bytes, found.vector_registers)], callback).run(module)
         return str(module), workloads_of(module)
 
 
@@ -170,6 +171,12 @@ def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: S
     return tuple(pairs)
 
 
+def cpu_of(target: Target) -> tuple[str, str]:
+    """CPU and features that the native code of a target is made for."""
+    host = host_target(target if target.kind is TargetKind.HOST else lowest_target())
+    return host.cpu, host.features
+
+
 def cache_key(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int, int]], target: Target, options: CompileOptions,
               constants: Mapping[str, Any], donate: Sequence[str], function: str | None) -> str:
     """sha256 over everything that decides what is compiled."""
@@ -180,7 +187,7 @@ def cache_key(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int, int
     digest = hashlib.sha256()
     dims = {n: replace(d) if isinstance(d, Dim) else Dim(*d) for n, d in dynamic_dims.items()}
     asked = replace(options, threads=None, log=None)
-    parts = [fingerprint(), model, repr(sorted(dims.items())), str(target), host_target(target).cpu, host_target(target).features,
+    parts = [fingerprint(), model, repr(sorted(dims.items())), str(target), *cpu_of(target),
              repr(asked), repr(tuple(donate)), repr(function)]
     for part in parts:
         digest.update(hashlib.sha256(part.encode()).digest())

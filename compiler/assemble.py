@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from compiler.bind_constants import packed
 from compiler.call_path import call_path_ir, model_work
 from compiler.codegen import compile_object, host_target, runtime_object
-from compiler.host_plan import HostPlan, Planner
-from compiler.host_program import HostProgram
+from compiler.host_plan import HostPlan, PlannedCall, Planner
+from compiler.host_program import HostProgram, layout_of
 from compiler.ingest import Ingested
 from compiler.llvm_bridge import to_llvm22
 from compiler.lowering import to_llvm_text
@@ -23,7 +23,8 @@ from passes.workload import Workload
 from runtime.artifact import Bundle
 from runtime.dispatch import DispatchTable, Leaf, Node
 from runtime.program import Call, Constant, Program
-from runtime.target import Target
+from runtime.host_cpu import machine
+from runtime.target import Target, TargetKind
 from runtime.tensor import DType
 from runtime.thread_pool import runtime_object_ir
 
@@ -48,6 +49,8 @@ def assemble(outlined: str, workloads: Mapping[str, Workload], tables: Tables, i
         outlined: text of the outlined module. workloads: by function name in it.
         tables: of the distinct workloads, by key inside. bound: argument number -> value bound at compile time.
     """
+    gpu = request.target.kind is not TargetKind.HOST
+    near = lowest_target() if gpu else request.target  # where the host program runs
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(outlined)
         main = next(f for f in functions(module) if ir.StringAttr(f.attributes["sym_name"]).value == MAIN)
@@ -55,24 +58,25 @@ def assemble(outlined: str, workloads: Mapping[str, Workload], tables: Tables, i
         number = {t.workload: i for i, t in enumerate(tables.tables)}
         table_of = [number[c.workload.key] for c in plan.calls]
         dims = [d.name for d in ingested.dims]
-        emitter = HostProgram(plan, dims, tables.tables, table_of, ingested.checks)
+        emitter = HostProgram(plan, dims, tables.tables, table_of, ingested.checks, gpu)
         text = to_llvm_text(emitter.emit())
         arena = str(emitter.arena())
     code = dict(tables.code)
     llvm_ir = dict(tables.llvm_ir)
-    host = _add(compile_object(text, request.target), text, code, llvm_ir)
-    runtime_ir = runtime_object_ir(host_target(request.target).arch)
-    runtime = _add(runtime_object(request.target), runtime_ir, code, llvm_ir)
+    host = _add(compile_object(text, near), text, code, llvm_ir)
+    runtime = ""
+    if not gpu:
+        runtime = _add(runtime_object(near), runtime_object_ir(host_target(near).arch), code, llvm_ir)
     constants, memory = _constants(plan, bound)
     program = Program(
         target=str(request.target),
-        features=host_target(request.target).features,
+        features=host_target(near).features,
         dims=ingested.dims,
         inputs=tuple(a for i, a in enumerate(ingested.inputs) if i not in bound),
         outputs=tuple(plan.outputs),
         constants=constants,
         tables=tuple(tables.tables),
-        calls=tuple(Call(t, tuple(map(str, c.dims))) for t, c in zip(table_of, plan.calls, strict=True)),
+        calls=tuple(_call(c, t, tables.tables[t]) for t, c in zip(table_of, plan.calls, strict=True)),
         checks=ingested.checks,
         arena=arena,
         host_object=host,
@@ -83,11 +87,23 @@ def assemble(outlined: str, workloads: Mapping[str, Workload], tables: Tables, i
         out_of_range=request.out_of_range,
         certificates=tuple(tables.certificates),
     )
+    if gpu:
+        return Bundle(program, code, memory, llvm_ir)
     work = model_work([(c.workload.flops, c.workload.bytes, dict(zip(c.workload.dims, c.dims, strict=True))) for c in plan.calls])
     binder = call_path_ir(program, work)
     if binder:
-        program = replace(program, binder_object=_add(compile_object(binder, request.target), binder, code, llvm_ir))
+        program = replace(program, binder_object=_add(compile_object(binder, near), binder, code, llvm_ir))
     return Bundle(program, code, memory, llvm_ir)
+
+
+def _call(planned: PlannedCall, number: int, table: DispatchTable) -> Call:
+    layout = {name: str(e) for name, e in layout_of(planned, table).items()}
+    return Call(number, tuple(map(str, planned.dims)), layout)
+
+
+def lowest_target() -> Target:
+    """Code that every machine of this architecture runs."""
+    return Target(TargetKind.HOST, {"x86_64": "x86-64", "aarch64": "aarch64"}.get(machine(), ""))
 
 
 def _add(code: bytes, text: str, codes: dict[str, bytes], texts: dict[str, str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from compiler.codegen import compile_object
+from compiler.codegen import compile_object, host_target
 from compiler.llvm_bridge import to_llvm22
 from compiler.lowering import to_llvm_text
 from compiler.ptx import to_ptx
@@ -38,7 +38,9 @@ class Built:
 def kernel_passes(config: str, symbol: str, workload_key: str, target: Target) -> list[Pass]:
     """The kernel pipeline of a target, up to the LLVM dialect."""
     gpu = target.kind is not TargetKind.HOST
-    return [Kernelize(config, symbol, workload_key), ExpandMath(keep_maximum=gpu), PromoteBf16(keep_conversion=gpu)]
+    scale = not gpu and {"avx512f", "avx512vl"} <= host_target(target).required()
+    expand = ExpandMath(keep_maximum=gpu, scale=scale)
+    return [Kernelize(config, symbol, workload_key), expand, PromoteBf16(keep_conversion=gpu)]
 
 
 def kernel_symbol(workload: Workload, config: TileConfig) -> str:

@@ -8,6 +8,8 @@ or as good, and apart from all inputs. Anything else, a failed check of the mode
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import mul
 from typing import NamedTuple
 
 from compiler.llvm_text import LlvmText, Value, fits
@@ -53,9 +55,9 @@ def call_path_ir(program: Program, work: Sequence[tuple[Expr, Expr]]) -> str:
         work: (operations, bytes) of each kernel call, over the model dims; decides whether the GIL is released.
     """
     binder = Binder(program)
-    ranges = {d.name: (float(d.lo), float(min(d.hi, _LARGEST_DIM))) for d in program.dims}
+    highest = {d.name: min(d.hi, _LARGEST_DIM) for d in program.dims}
     extents = [a.spec().dims for a in (*(t for *_, t in binder.tensors), *program.outputs)]
-    if not all(fits(e, ranges) for shape in extents for e in shape) or not all(fits(_bytes(s, 8), ranges) for s in extents):
+    if not all(fits(e, highest) for shape in extents for e in (*shape, _bytes(shape))):
         return ""
     return _CallPath(program, binder, work).emit()
 
@@ -333,11 +335,9 @@ def _limits(dtype: DType) -> tuple[int, int]:
     return -(1 << bits - 1), (1 << bits - 1) - 1
 
 
-def _bytes(shape: Sequence[Expr], each: int) -> Expr:
-    total = Expr.of(each)
-    for extent in shape:
-        total = total * extent
-    return total
+def _bytes(shape: Sequence[Expr]) -> Expr:
+    """The most bytes of an array of these extents."""
+    return reduce(mul, shape, Expr.of(8))
 
 
 def model_work(calls: Sequence[tuple[Expr, Expr, Mapping[str, Expr]]]) -> list[tuple[Expr, Expr]]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from compiler.llvm_bridge import to_llvm22
 from runtime.host_cpu import host_limits
 from runtime.host_target import HostTarget, host_target, lowest_level
-from runtime.limits import HostLimits
+from runtime.limits import GpuLimits, HostLimits
 from runtime.object_code import emit_assembly, emit_object, optimised_ir
-from runtime.target import Target
+from runtime.target import Target, TargetKind
 from runtime.thread_pool import runtime_object_ir
 
 __all__ = ["HostTarget", "compile_assembly", "compile_object", "host_target", "limits", "optimise", "runtime_object"]
 
 
-def limits(target: Target) -> HostLimits:
-    """What tile rules need to know of the target: vector width from its features, caches when native."""
+def limits(target: Target) -> HostLimits | GpuLimits:
+    """What tile rules need to know of the target: of a GPU its architecture; of a CPU the vector width, and caches when native."""
+    if target.kind is not TargetKind.HOST:
+        return GpuLimits.of(target.arch)
     host = host_target(target)
     return host_limits(host.required(), host.arch, host.native)
 

@@ -12,8 +12,9 @@ from compiler.host_plan import HostPlan, Operand, PlannedCall, Temp, Tensor
 from passes.emit import gep, integer_type, when
 from passes.index import Index, emit_expr
 from passes.mlir import arith, ir, llvm, operations
-from runtime.device import ALLOC, KERNELS_PER_CALL, LAUNCH, RELEASE
-from runtime.dispatch import DispatchTable, Leaf, Node
+from runtime.device import ALLOC, COPY, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE
+from runtime.dispatch import DispatchTable, Leaf, Node, symbols
+from runtime.kernel import offset_symbol, stride_symbol
 from runtime.memory import ALIGNMENT, round_up
 from runtime.program import Check
 from runtime.shape import Expr
@@ -60,10 +61,14 @@ llvm.func @tw_dispatch(%call: i64, %dims: !llvm.ptr) -> i64 {
 
 
 class HostProgram:
-    """Emits one module. `dims`: model dims in order; `tables`: one per call's workload, `table_of[i]` for call i."""
+    """Emits one module. `dims`: model dims in order; `tables`: one per call's workload, `table_of[i]` for call i.
+
+    gpu: pointers are a device's, and a kernel may be several launches.
+    """
 
     def __init__(self, plan: HostPlan, dims: Sequence[str], tables: Sequence[DispatchTable], table_of: Sequence[int],
-                 checks: Sequence[Check]) -> None:
+                 checks: Sequence[Check], gpu: bool = False) -> None:
+        self.gpu = gpu
         self.plan, self.dims, self.tables, self.table_of, self.checks = plan, dims, tables, table_of, checks
         self.i64 = integer_type(64)
 
@@ -137,7 +142,7 @@ class HostProgram:
     def _run(self, table: ir.Value, tensors: ir.Value, scalars: ir.Value, dims: ir.Value, arena: ir.Value, threads: ir.Value,
              failed: ir.Value) -> ir.Value:
         env = self._environment(dims, threads)
-        most = max([len(self._slots(c)) for c in self.plan.calls], default=1)
+        most = max([self._slots(c) for c in self.plan.calls], default=1)
         slots = llvm.AllocaOp(llvm.PointerType.get(), self._number(most), ir.TypeAttr.get(self.i64)).result
 
         def body() -> None:
@@ -151,18 +156,24 @@ class HostProgram:
                 self._launch(number, call, env, table, scalars, slots, threads, work, stride)
             for copy in self.plan.copies:
                 size = emit_expr(copy.bytes, env).value(self.i64)
-                llvm.MemcpyOp(self.pointers[copy.target], self.temporaries[copy.source.name], size, False)
+                self._copy(table, self.pointers[copy.target], self.temporaries[copy.source.name], size)
 
         when(Index(failed).eq(0), body)
         return failed
+
+    def _copy(self, table: ir.Value, target: ir.Value, source: ir.Value, size: ir.Value) -> None:
+        if self.gpu:
+            call_pointer([self._word(table, COPY, llvm.PointerType.get()), table, target, source, size])
+        else:
+            llvm.MemcpyOp(target, source, size, False)
 
     def _positions(self) -> list[int]:
         used = {o.place.position for c in self.plan.calls for o in c.operands if isinstance(o.place, Tensor)}
         return sorted(used | {c.target.position for c in self.plan.copies})
 
-    def _slots(self, call: PlannedCall) -> tuple[tuple[str, int, int, str], ...]:
+    def _slots(self, call: PlannedCall) -> int:
         kernels = self.tables[self.table_of[self.plan.calls.index(call)]].kernels
-        return tuple((p.kind, p.index, p.axis, p.name) for p in kernels[0].params)
+        return max(len(k.params) for k in kernels)
 
     def _pointer(self, operand: Operand, env: Mapping[str, Index]) -> ir.Value:
         base = self.temporaries[operand.place.name] if isinstance(operand.place, Temp) else self.pointers[operand.place]
@@ -183,6 +194,8 @@ class HostProgram:
                     word = emit_expr(call.operands[p.index].strides[p.axis], env).value(self.i64)
                 elif p.kind == "dim":
                     word = local[p.name].value(self.i64)
+                elif p.kind == "workspace":
+                    word = work
                 else:
                     word = self._word(scalars, call.scalars[p.index])
                 llvm.StoreOp(word, self._element(slots, at))
@@ -195,16 +208,20 @@ class HostProgram:
             kernel = tab.kernels[chosen.kernel]
             if not shared:
                 fill(chosen.kernel)
-            grid = [emit_expr(Expr.parse(g), local).value(self.i64) for g in kernel.grid]
             count = threads
             if chosen.threads:
                 count = Index(threads).min(chosen.threads).value(self.i64)
             fn = self._word(table, LAUNCH, llvm.PointerType.get())
-            launch = self._number(number * KERNELS_PER_CALL + chosen.kernel)
-            arguments = [fn, table, launch, *grid, slots, self._number(len(kernel.params)), count, work, stride.value(self.i64)]
-            call_pointer(arguments)
+            for step, part in enumerate(kernel.launches()):
+                grid = [emit_expr(Expr.parse(g), local).value(self.i64) for g in part.grid]
+                launch = self._number(number * KERNELS_PER_CALL + chosen.kernel + step * NEXT_LAUNCH)
+                call_pointer([fn, table, launch, *grid, slots, self._number(len(kernel.params)), count, work, stride.value(self.i64)])
 
-        emit_tree(tab.root, local, leaf)
+        emit_tree(tab.root, {**local, **self._layout(number, call, env)}, leaf)
+
+    def _layout(self, number: int, call: PlannedCall, env: Mapping[str, Index]) -> dict[str, Index]:
+        """The layout symbols that the call's decision tree asks for."""
+        return {name: emit_expr(e, env) for name, e in layout_of(call, self.tables[self.table_of[number]]).items()}
 
     # -- dispatch
 
@@ -216,11 +233,21 @@ class HostProgram:
 
             def choose(planned: PlannedCall = planned, number: int = number) -> None:
                 local = {n: emit_expr(e, env) for n, e in zip(planned.workload.dims, planned.dims, strict=True)}
-                emit_tree(self.tables[self.table_of[number]].root, local,
+                emit_tree(self.tables[self.table_of[number]].root, {**local, **self._layout(number, planned, env)},
                           lambda chosen: store_leaf(self._number(chosen.kernel | chosen.threads << 32), slot))
 
             when(Index(call).eq(number), choose)
         return llvm.LoadOp(self.i64, slot).result
+
+
+def layout_of(call: PlannedCall, table: DispatchTable) -> dict[str, Expr]:
+    """The layout symbols of a table's tree for one call, over the model dims."""
+    wanted = symbols(table.root)
+    found: dict[str, Expr] = {}
+    for i, operand in enumerate(call.operands):
+        found[offset_symbol(i)] = operand.offset
+        found.update({stride_symbol(i, axis): s for axis, s in enumerate(operand.strides)})
+    return {name: e for name, e in found.items() if name in wanted}
 
 
 def store_leaf(value: ir.Value, slot: ir.Value) -> None:

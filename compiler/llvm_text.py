@@ -108,12 +108,18 @@ class LlvmText:
         return self.value(f"select i1 {less}, double {a}, double {b}")
 
 
-def fits(expr: Expr, ranges: Mapping[str, tuple[float, float]]) -> bool:
-    """Does no step of `LlvmText.expr` leave 63 bits while the dims are in these ranges?"""
-    most = 0.0
-    for term in expr.terms:
-        lo, hi = Expr((term,)).bounds(ranges)
-        most += max(abs(lo), abs(hi))
-        if not all(fits(x, ranges) for atom in term[0] for x in atom.args):
-            return False
-    return most < 2.0**62
+def fits(expr: Expr, highest: Mapping[str, int]) -> bool:
+    """Does no step of `LlvmText.expr` leave 63 bits while every dim is between 0 and its highest value?"""
+    return _magnitude(expr, highest) < 1 << 62
+
+
+def _magnitude(expr: Expr, highest: Mapping[str, int]) -> int:
+    """No absolute value of the expression, nor of any step to it, is larger."""
+    total = 0
+    for factors, coefficient in expr.terms:
+        product = abs(coefficient)
+        for atom in factors:
+            parts = [highest[atom.name]] if atom.op == "dim" else [_magnitude(x, highest) for x in atom.args]
+            product *= max(1, *parts)
+        total += product
+    return total

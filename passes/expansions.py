@@ -11,9 +11,13 @@ from __future__ import annotations
 from math import inf, nan
 
 from passes.arithmetic import Real, element_of, fma, horner
+from passes.mlir import arith, ir
 
 _ROUND = 1.5 * 2.0**23  # t = x + _ROUND holds round(x) in its low bits for |x| < 2^22
 _TINY = 2.0**-126
+_EXP_LEAST = -87.33654022216797  # below it exp is subnormal
+_OVERFLOWS = 200.0  # exp and exp2 of it are inf
+_SCALE_MASKS = {(16,): 16, (8,): 8, (4,): 8}  # bits of the mask operand of vscalefps by lanes
 
 _LOG2E = 1.4426950216293335
 _LOG2E_LOW = 1.9259629911266175e-08
@@ -48,8 +52,14 @@ _ERFC_P = (1.000000004965788, 1.2322648205500035, 0.72518309201556, 0.2261637741
 _ERFC_Q = (1.0, 2.3606444938162703, 2.3888768940482294, 1.3133839268647818, 0.4008943996006599, 0.05699629754812794)
 
 
-def exp(x: Real, approximate: bool = False) -> Real:
-    """0.86 ulp; 0 below -87.3365, inf above 88.7228. Approximate: 6 ulp for |x| <= 20, 21 ulp anywhere."""
+def exp(x: Real, approximate: bool = False, scale: bool = False, nonpositive: bool = False) -> Real:
+    """0.86 ulp; 0 below -87.3365, inf above 88.7228. Approximate: 6 ulp for |x| <= 20, 21 ulp anywhere.
+
+    scale: by the instruction of AVX-512, the same bits. nonpositive: no argument is above 0.
+    """
+    by_instruction = scale and scales(x)
+    if by_instruction and not nonpositive:
+        x = x.at_most(_OVERFLOWS)
     shifted = fma(x, _LOG2E, _ROUND)
     n = shifted - _ROUND
     if approximate:
@@ -58,14 +68,44 @@ def exp(x: Real, approximate: bool = False) -> Real:
     else:
         r = fma(n, -_LN2_LOW, fma(n, -_LN2, x))
         mantissa = fma(fma(horner(_EXP, r), r, 1.0), r, 1.0)
-    return _scale(mantissa, shifted, x, -87.33654022216797, 88.72283172607422)
+    if by_instruction:
+        return scalef(mantissa, n).where(x.compare("olt", _EXP_LEAST), 0.0)
+    return _scale(mantissa, shifted, x, _EXP_LEAST, 88.72283172607422)
 
 
-def exp2(x: Real) -> Real:
-    """0.93 ulp; 0 below -126, inf from 128 on."""
+def exp2(x: Real, scale: bool = False) -> Real:
+    """0.93 ulp; 0 below -126, inf from 128 on. scale: as for exp."""
+    by_instruction = scale and scales(x)
+    if by_instruction:
+        x = x.at_most(_OVERFLOWS)
     shifted = x + _ROUND
-    r = x - (shifted - _ROUND)
-    return _scale(fma(horner(_EXP2, r), r, 1.0), shifted, x, -126.0, 127.99999237060547)
+    n = shifted - _ROUND
+    r = x - n
+    mantissa = fma(horner(_EXP2, r), r, 1.0)
+    if by_instruction:
+        return scalef(mantissa, n).where(x.compare("olt", -126.0), 0.0)
+    return _scale(mantissa, shifted, x, -126.0, 127.99999237060547)
+
+
+def scales(x: Real) -> bool:
+    """Is there a form of vscalefps for a type?"""
+    return isinstance(x.value.type, ir.VectorType) and tuple(ir.VectorType(x.value.type).shape) in _SCALE_MASKS
+
+
+def scalef(mantissa: Real, n: Real) -> Real:
+    """mantissa * 2^n for a whole n, rounded once (vscalefps of AVX-512F, of AVX-512VL below 16 lanes)."""
+    t = ir.VectorType(mantissa.value.type)
+    lanes = t.shape[0]
+    bits = ir.IntegerType.get_signless(_SCALE_MASKS[(lanes,)])
+    operands = [mantissa.value, n.value, mantissa.value, arith.constant(bits, ir.IntegerAttr.get(bits, -1))]
+    if lanes == 16:
+        i32 = ir.IntegerType.get_signless(32)
+        operands.append(arith.constant(i32, ir.IntegerAttr.get(i32, 4)))  # the rounding of the environment
+    return Real(ir.Operation.create("llvm.call_intrinsic", [t], operands, {
+        "intrin": ir.StringAttr.get(f"llvm.x86.avx512.mask.scalef.ps.{32 * lanes}"),
+        "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
+    }).results[0])
 
 
 def _scale(mantissa: Real, shifted: Real, x: Real, least: float, most: float) -> Real:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from passes.base import Mlir, Pass
+from passes.channels_last import ChannelsLast
 from passes.copy_results import CopyResults
 from passes.decompose import Decompose
 from passes.fuse import Fuse
@@ -13,17 +14,22 @@ from passes.split_init import SplitInit
 from passes.widen_accumulator import WidenAccumulator
 
 
-def graph_passes() -> list[Pass]:
-    """Recovered form -> outlined form: operations in one form, dispatch regions, functions."""
+def graph_passes(attention: bool = True) -> list[Pass]:
+    """Recovered form -> outlined form: operations in one form, dispatch regions, functions.
+
+    attention: the target has a family for fused attention.
+    """
+    fused: list[Pass] = [FuseAttention()] if attention else []
     return [
         Decompose(),
         WidenAccumulator(),
         SplitInit(),
         Normalize(),
         Mlir("canonicalize,cse"),
+        ChannelsLast(),
         CopyResults(),
         Fuse(),
-        FuseAttention(),
+        *fused,
         Outline(),
         Mlir("cse"),
     ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from passes.channels_last import COPY
 from passes.clone import captured, users
 from passes.mlir import ir, maps_of, operations, owner, position
 from passes.op_kinds import OpKind, arithmetic, body_names, constant_pad, expensive, op_kind, scatters
@@ -85,7 +86,7 @@ class Partition:
     def _place(self, op: ir.Operation, kind: OpKind) -> None:
         region = self._alone(op, kind)
         self.region_of[op] = region
-        if not self.join or kind in _ROOTED or kind is OpKind.MOVEMENT or op.name == "linalg.fill":
+        if not self.join or kind in _ROOTED or kind is OpKind.MOVEMENT or op.name == "linalg.fill" or COPY in op.attributes:
             return
         sources = {
             id(r): r for v in op.operands if (p := owner(v)) is not None and (r := self.region_of.get(p)) is not None
@@ -222,6 +223,8 @@ class Partition:
         """
         region = self.region_of.get(op)
         if region is None or region.kind is not OpKind.ELEMENTWISE or op.name == "linalg.fill" or self._constant(op):
+            return None
+        if COPY in op.attributes:
             return None
         kind = self.kinds[op]
         if kind is OpKind.MOVEMENT:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from passes.assert_to_facts import AssertToFacts
 from passes.base import Mlir, Pass
+from passes.channels_last import ChannelsLast
 from passes.copy_results import CopyResults
 from passes.decompose import Decompose
 from passes.drop_dead_results import DropDeadResults
@@ -50,6 +51,7 @@ PASSES: tuple[type[Pass], ...] = (
     Decompose,
     WidenAccumulator,
     Normalize,
+    ChannelsLast,
     CopyResults,
     Fuse,
     FuseAttention,

@@ -36,7 +36,7 @@ class HostDevice:
         Raises:
             DeviceError: a symbol is missing or defined twice, or the code is not for this machine.
         """
-        return _load(objects)
+        return load_native(objects)
 
     def table(self, kernels: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
         """A C table, followed by the kernel addresses it points to. Its context is the most threads a loop may use."""
@@ -79,7 +79,7 @@ class _Native(NamedTuple):
 @functools.cache
 def _load_native(code: bytes) -> _Native:
     """The runtime object and its addresses. Its threads run in it, so the cache keeps it until the process ends."""
-    loaded = _load([code])
+    loaded = load_native([code])
     found = {symbol: loaded.address(symbol) for symbol in SYMBOLS}
     _run_in_forked_child(found["tw_forked"])
     return _Native(loaded, found)
@@ -100,7 +100,8 @@ def _run_in_forked_child(address: int) -> None:
     raise DeviceError("this C library has neither __register_atfork nor pthread_atfork")
 
 
-def _load(objects: Sequence[bytes]) -> LoadedCode:
+def load_native(objects: Sequence[bytes]) -> LoadedCode:
+    """Load object code of this machine; errors as `HostDevice.load`."""
     try:
         return load_object(objects)
     except UnsupportedObjectError:

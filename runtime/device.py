@@ -2,7 +2,8 @@
 
 Fields of the table, one 8-byte word each, in this order (host, CUDA and emulator each fill them):
   0 context       the device's own
-  1 kernels       void **: native kernels by launch number (call number * 256 + kernel of its table)
+  1 kernels       void **: native kernels by launch number (call number * 256 + kernel of its table; bits from 32 up count the
+                  launches of one GPU kernel)
   2 launch        void (*)(Table *, int64_t number, int64_t gx, int64_t gy, int64_t gz, const uint64_t *slots, int64_t count,
                            int64_t threads, void *workspace, int64_t workspace_stride)
   3 parallel_for  void (*)(Table *, void *kernel, const uint64_t *slots, int64_t units, int64_t threads, void *workspace,
@@ -10,6 +11,7 @@ Fields of the table, one 8-byte word each, in this order (host, CUDA and emulato
   4 alloc         void *(*)(Table *, int64_t bytes): an arena, 64-byte aligned; null when there is no memory
   5 release       void (*)(Table *, void *arena)
   6 tensor_map    null on the host
+  7 copy          void (*)(Table *, void *target, void *source, int64_t bytes), in the order of the launches; null on the host
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-TABLE_WORDS = 7
-CONTEXT, KERNELS, LAUNCH, PARALLEL_FOR, ALLOC, RELEASE, TENSOR_MAP = range(TABLE_WORDS)
+TABLE_WORDS = 8
+CONTEXT, KERNELS, LAUNCH, PARALLEL_FOR, ALLOC, RELEASE, TENSOR_MAP, COPY = range(TABLE_WORDS)
 KERNELS_PER_CALL = 256
+NEXT_LAUNCH = 1 << 32  # step of the launch number between the launches of one GPU kernel
 
 
 class LoadedCode(Protocol):

@@ -57,6 +57,13 @@ def leaves(node: Node) -> Iterator[Leaf]:
         yield from leaves(node.above)
 
 
+def symbols(node: Node) -> frozenset[str]:
+    """All names that the tree's expressions use."""
+    if isinstance(node, Leaf):
+        return frozenset()
+    return Expr.parse(node.expr).symbols | symbols(node.below) | symbols(node.above)
+
+
 def switch(expr: str, cases: list[tuple[int, Node]], otherwise: Node) -> Node:
     """A tree from ascending (bound, node) cases: the first whose bound is not below `expr`, else `otherwise`."""
     if not cases:

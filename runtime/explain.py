@@ -86,7 +86,8 @@ def explain(program: Program, dims: Mapping[str, int]) -> Explanation:
     for number, call in enumerate(program.calls):
         table = program.tables[call.table]
         local = {name: Expr.parse(text).evaluate(point) for name, text in zip(table.dims, call.dims, strict=True)}
-        leaf = table.select(local)
+        layout = {name: Expr.parse(text).evaluate(point) for name, text in call.layout.items()}
+        leaf = table.select({**local, **layout})
         kernel = table.kernels[leaf.kernel]
         choices.append(
             CallChoice(

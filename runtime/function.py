@@ -9,9 +9,8 @@ from typing import Any, NoReturn
 from runtime import artifact, explain, native_call
 from runtime.artifact import Bundle, Memory, Verify
 from runtime.binder import describe
-from runtime.caller import Caller, objects
-from runtime.cpu import HostDevice
-from runtime.device import Device
+from runtime.caller import objects
+from runtime.devices import AnyDevice, caller_for, device_for
 from runtime.errors import ArtifactError, BuildError, OptionError
 from runtime.explain import Explanation, MemoryUse
 from runtime.features import foreign_machine, missing_features
@@ -36,21 +35,21 @@ class CompiledFunction:
 
     def __new__(cls, program: Program, *_: Any, **__: Any) -> CompiledFunction:
         is_native = cls is CompiledFunction and native_call.can_take(program)
-        return super().__new__(native_call.callable_type(cls) if is_native else cls)
+        return super().__new__(native_call.callable_type(CompiledFunction) if is_native else cls)
 
     def __init__(
         self,
         program: Program,
         code: Mapping[str, Memory],
         constants: Mapping[str, Memory],
-        device: Device,
+        device: AnyDevice,
         *,
         llvm_ir: Mapping[str, str] | None = None,
         threads: int | None = None,
     ) -> None:
         self.program = program
         self._bundle = Bundle(program, code, constants, llvm_ir or {})
-        self._caller = Caller(program, code, constants, device, threads)
+        self._caller = caller_for(program, code, constants, device, threads)
         self._kept: tuple[object, ...] = ()
         if native_call.can_take(program) and type(self) is native_call.callable_type(CompiledFunction):
             self._kept = native_call.attach(self, CompiledFunction, self._caller)
@@ -115,11 +114,11 @@ class CompiledFunction:
         raise TypeError("a CompiledFunction cannot be pickled or copied; save() it to a file and load() that")
 
 
-def load(path: str | os.PathLike[str], device: Device | None = None, verify: Verify = "code") -> CompiledFunction:
+def load(path: str | os.PathLike[str], device: AnyDevice | None = None, verify: Verify = "code") -> CompiledFunction:
     """Open a saved model.
 
     Args:
-        device: where to run; None is the host CPU.
+        device: where to run; None is the host CPU when the file holds code for one, else the device of its first target.
         verify: "code" checks the hashes of all but the constants, "all" reads those too.
     Raises:
         ArtifactError: not a saved model, damaged, of another version, or for another machine.
@@ -129,7 +128,8 @@ def load(path: str | os.PathLike[str], device: Device | None = None, verify: Ver
     opened = artifact.Artifact(path)
     if verify == "all":
         opened.verify_all()
-    kind = "host" if device is None else device.name.partition(":")[0]
+    groups = [g.target.partition(":")[0] for g in opened.manifest.groups]
+    kind = device.name.partition(":")[0] if device is not None else "host" if "host" in groups or not groups else groups[0]
     stored = list(opened.bundles(kind))
     if not stored:
         kinds = ", ".join(sorted({g.target for g in opened.manifest.groups})) or "nothing"
@@ -139,11 +139,11 @@ def load(path: str | os.PathLike[str], device: Device | None = None, verify: Ver
     chosen = runnable or stored[-1]
     program = chosen.program()
     code = _recompiled(chosen, program, lacking[-1]) if runnable is None else chosen.code()
-    lost = {program.runtime_object, *objects(program)} - set(code)
+    lost = {program.runtime_object, *objects(program)} - {""} - set(code)
     if lost:
         raise ArtifactError(f"{path} is damaged: it holds no code {', '.join(sorted(lost))}; save it again")
     if device is None:
-        device = HostDevice(bytes(code[program.runtime_object]))
+        device = device_for(program, code)
     return CompiledFunction(program, code, chosen.constants(), device, llvm_ir=chosen.llvm_ir())
 
 

@@ -57,10 +57,14 @@ class Constant(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One kernel launch of the host program: its table, and each local dim as text of an Expr over the model dims."""
+    """One kernel launch of the host program: its table, and each local dim as text of an Expr over the model dims.
+
+    layout: the layout symbols (runtime/kernel.py) that the table's tree asks for, likewise.
+    """
 
     table: int
     dims: tuple[str, ...]
+    layout: dict[str, str] = {}
 
 
 class Check(msgspec.Struct, frozen=True):

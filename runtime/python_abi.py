@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -114,12 +115,12 @@ def _numpy_fits() -> bool:
     if not table:
         return False
     version = ctypes.CFUNCTYPE(ctypes.c_uint)(word(table, 8 * _NUMPY_VERSION))()
-    return version >> 24 == 2
+    return bool(version >> 24 == 2)
 
 
 def _numpy_table() -> int:
     """Address of NumPy's table of C functions, which extension modules import; 0 when there is none."""
-    capsule = getattr(np._core._multiarray_umath, "_ARRAY_API", None)
+    capsule = getattr(importlib.import_module("numpy._core._multiarray_umath"), "_ARRAY_API", None)
     if capsule is None:
         return 0
     pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
@@ -190,5 +191,5 @@ def builtin(address: int) -> Callable[..., Any]:
 
 def fill(table: int, words: dict[str, int], rest: Sequence[int]) -> None:
     """Write WORDS and what follows them."""
-    values = [words[name] for name in WORDS] + list(rest)
-    (ctypes.c_uint64 * len(values)).from_address(table)[:] = values
+    for index, value in enumerate([*(words[name] for name in WORDS), *rest]):
+        ctypes.c_uint64.from_address(table + 8 * index).value = value

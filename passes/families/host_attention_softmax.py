@@ -13,6 +13,7 @@ from math import inf
 from passes.attention import Attention
 from passes.emit import Memory, constant, lane_mask, lanes_of, loop, when_values
 from passes.evaluator import Evaluator
+from passes.expand_math import NONPOSITIVE
 from passes.families.host_matmul_rows import Loops
 from passes.index import Index, splat_to
 from passes.mlir import arith, ir, math, vector
@@ -79,7 +80,9 @@ class Softmax:
 
 def exponential(x: ir.Value) -> ir.Value:
     """exp of what is not above 0."""
-    return math.exp(x)
+    value = math.exp(x)
+    value.owner.attributes[NONPOSITIVE] = ir.UnitAttr.get()
+    return value
 
 
 def larger(a: ir.Value, b: ir.Value) -> ir.Value:

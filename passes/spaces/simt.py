@@ -22,8 +22,9 @@ class SimtConfig(GpuConfig):
 
     vec: elements of one copy or store, as far as layouts allow. turn: operands that are contiguous along k are turned while
     they are copied, element by element. ahead: positions of k whose elements are in registers at once. together: blocks that
-    must fit a multiprocessor, which bounds the registers. split: parts that k is cut in, summed by a second launch in a fixed
-    order. group: rows of blocks that are walked together, so that their operands stay in the cache.
+    must fit a multiprocessor, which bounds the registers; 0 leaves it to ptxas, 1 keeps it from spilling. split: parts that k
+    is cut in, summed by a second launch in a fixed order. group: rows of blocks that are walked together, so that their
+    operands stay in the cache.
     """
 
     family: ClassVar[str] = "simt"
@@ -98,10 +99,12 @@ def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[SimtConfig, ..
     vec = 4 if widest == 4 else 2
     rows, columns = _sides(workload)
     tiles = rows * columns * workload.size("b")
-    few = SimtConfig(16, 64, 32, 2, 4, 3, vec)
-    middle = SimtConfig(64, 64, 16, 4, 4, 3, vec)
-    large = SimtConfig(128, 128, 16, 8, 8, 3, vec) if widest == 4 else SimtConfig(64, 64, 16, 4, 4, 3, vec)
-    safe = SimtConfig(64, 64, 16, 4, 4, 3, 1, turn=True, index=64)
+    windows = sum(loop.role == "k" for loop in workload.loops) > 1
+    together = 1 if windows else 0  # addresses of windows need registers, which ptxas would rather spill than lose a block
+    few = SimtConfig(16, 64, 32, 2, 4, 3, vec, together=together)
+    middle = SimtConfig(64, 64, 16, 4, 4, 3, vec, together=together)
+    large = SimtConfig(128, 128, 16, 8, 8, 3, vec, together=together) if widest == 4 else middle
+    safe = SimtConfig(64, 64, 16, 4, 4, 3, 1, turn=True, together=together, index=64)
     full = limits.multiprocessors * 128 * 128
     configs = tuple(dict.fromkeys((few, middle, large, safe)))
     node = switch(str(rows), [(32, Leaf(configs.index(few)))],

@@ -106,6 +106,11 @@ class EmulatorDevice:
             self.report.add(Finding(Check.NEVER_WRITTEN, Site(name, 0, "copy out"), message, address=address + first))
         return np.asarray(data.view(kind).reshape(shape))
 
+    def copy_within(self, target: int, source: int, size: int) -> None:
+        """Copy device memory to device memory, in the order of the launches."""
+        if size:
+            self.copy_in(target, self.copy_out(source, size, np.uint8))
+
     # Modules
 
     def load(self, ptx: str | bytes) -> LoadedModule:

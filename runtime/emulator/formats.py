@@ -36,8 +36,7 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 def fma_f32(a: Array, b: Array, c: Array) -> Array:
     """a * b + c of float32 arrays, rounded once to nearest even."""
-    product = a.astype(np.float64)
-    product *= b
+    product = a.astype(np.float64) * b
     total = product + c
     result: Array = total.astype(np.float32)
     bits = total.view(np.uint64) & _LOW

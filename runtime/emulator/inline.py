@@ -65,6 +65,8 @@ class _Inliner:
                 out.append(item)
 
     def _call(self, inst: Instruction, stack: tuple[str, ...]) -> None:
+        if inst.predicate is not None:
+            raise EmulatorError(f"{stack[0]}, line {inst.line}: `{inst.text}`: a predicated call is not modelled")
         operands = list(inst.operands)
         results = self._arguments(operands.pop(0)) if isinstance(operands[0], Arguments) else []
         target = operands.pop(0)

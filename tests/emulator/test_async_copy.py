@@ -44,7 +44,7 @@ def test_source_size_fills_with_zeros_and_reads_no_more() -> None:
     for thread in range(64):
         words = thread % 4 if thread < 60 else 0
         assert got[thread].tolist() == [4 * thread + i if i < words else 0 for i in range(4)]
-    with pytest.raises(EmulatorError, match="out-of-bounds: .*cp.async.*thread \\(60, 0, 0\\)"):
+    with pytest.raises(EmulatorError, match=r"out-of-bounds: .*cp.async.*thread \(60, 0, 0\)"):
         run(copy(), [DATA[:240]], OUT, block=(64, 1, 1))
 
 
@@ -91,7 +91,8 @@ def test_a_copy_over_what_others_still_read_is_a_race() -> None:
     body = """
     mul.wide.u32 %rd10, %r0, 16; mov.b64 %rd20, buffer; add.s64 %rd11, %rd20, %rd10; add.s64 %rd12, %rd0, %rd10;
     cp.async.cg.shared.global [%rd11], [%rd12], 16; cp.async.wait_all; bar.sync 0;
-    xor.b32 %r1, %r0, 63; mul.wide.u32 %rd13, %r1, 16; add.s64 %rd13, %rd20, %rd13; ld.shared.v4.b32 {{%r2, %r3, %r4, %r5}}, [%rd13];
+    xor.b32 %r1, %r0, 63; mul.wide.u32 %rd13, %r1, 16; add.s64 %rd13, %rd20, %rd13;
+    ld.shared.v4.b32 {{%r2, %r3, %r4, %r5}}, [%rd13];
     {sync} cp.async.cg.shared.global [%rd11], [%rd12+16], 16; cp.async.wait_all;
     """
     data = np.arange(260, dtype=np.uint32)

@@ -146,9 +146,8 @@ def test_functions(opcode: str, function: Any) -> None:
 def test_flush_and_saturate() -> None:
     a = np.array([1e-40, -1e-40, 1e-38, 2.0, -1.0, np.nan, 0.25], dtype=np.float32)
     one = np.ones_like(a)
-    same(
-        apply("mul.ftz.f32 {d}, {0}, {1};", np.float32, a, one), np.array([0.0, -0.0, 0.0, 2.0, -1.0, np.nan, 0.25], dtype=np.float32)
-    )
+    flushed = np.array([0.0, -0.0, 0.0, 2.0, -1.0, np.nan, 0.25], dtype=np.float32)
+    same(apply("mul.ftz.f32 {d}, {0}, {1};", np.float32, a, one), flushed)
     same(apply("mul.sat.f32 {d}, {0}, {1};", np.float32, a[2:], one[2:]), np.array([a[2], 1, 0, 0, 0.25], dtype=np.float32))
 
 

@@ -46,7 +46,8 @@ def exact(kind: str, function: Callable[..., int], sources: list[Array], shift: 
 )
 def test_two_operands(kind: str, opcode: str, function: Callable[..., int]) -> None:
     a, b = operands(kind, 2)
-    np.testing.assert_array_equal(apply(f"{opcode}.{kind} {{d}}, {{0}}, {{1}};", TYPES[kind], a, b), exact(kind, function, [a, b]))
+    got = apply(f"{opcode}.{kind} {{d}}, {{0}}, {{1}};", TYPES[kind], a, b)
+    np.testing.assert_array_equal(got, exact(kind, function, [a, b]))
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -84,6 +85,7 @@ def test_shifts_clamp(kind: str, opcode: str) -> None:
     source = f"{'s' if kind[0] == 's' else 'u'}{bits}"
     a = operands(source, 1)[0]
     n = np.resize(np.array([0, 1, 5, bits - 1, bits, bits + 3, 255], dtype=np.uint32), len(a))
+
     def shifted(x: int, s: int) -> int:
         return x << min(s, 64) if opcode == "shl" else x >> min(s, 64)
 
@@ -198,7 +200,8 @@ def test_comparison_and_selection(kind: str, operator: str, ufunc: Any) -> None:
 def test_comparison_combines_predicates() -> None:
     a, b = operands("s32", 2)
     setup = "setp.gt.s32 %p2, %a0, 5;"
-    text = "setp.lt.and.s32 %p1|%p3, {0}, {1}, !%p2; selp.b32 %r20, 1, 0, %p1; selp.b32 %r21, 2, 0, %p3; add.u32 {d}, %r20, %r21;"
+    text = "setp.lt.and.s32 %p1|%p3, {0}, {1}, !%p2; selp.b32 %r20, 1, 0, %p1; selp.b32 %r21, 2, 0, %p3;"
+    text += "add.u32 {d}, %r20, %r21;"
     wanted = ((a < b) & ~(a > 5)) * 1 + (~(a < b) & ~(a > 5)) * 2
     np.testing.assert_array_equal(apply(text, np.uint32, a, b, setup=setup), wanted)
     np.testing.assert_array_equal(apply("set.lt.u32.s32 {d}, {0}, {1};", np.uint32, a, b), np.where(a < b, 0xFFFFFFFF, 0))

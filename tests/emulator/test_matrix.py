@@ -39,7 +39,8 @@ def test_stmatrix_inverts_ldmatrix() -> None:
     ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%r20, %r21, %r22, %r23}, [%rd11]; bar.warp.sync -1;
     movmatrix.sync.aligned.m8n8.trans.b16 %r20, %r20;
     stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%rd11+1024], {%r20, %r21, %r22, %r23}; bar.warp.sync -1;
-    ld.shared.v4.b32 {%r2, %r3, %r4, %r5}, [%rd11+1024]; add.s64 %rd13, %rd1, %rd10; st.global.v4.b32 [%rd13], {%r2, %r3, %r4, %r5};
+    ld.shared.v4.b32 {%r2, %r3, %r4, %r5}, [%rd11+1024]; add.s64 %rd13, %rd1, %rd10;
+    st.global.v4.b32 [%rd13], {%r2, %r3, %r4, %r5};
     """  # fmt: skip
     data = np.arange(256, dtype=np.uint16)
     got = run(kernel(body, 2, shared=SHARED), [data], [((4, 8, 8), np.uint16)])[0]

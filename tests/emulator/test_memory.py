@@ -21,7 +21,8 @@ def test_copies_of_every_width(width: str, count: int) -> None:
     registers = ", ".join(f"{file}{first + i}" for i in range(count))
     registers, vector = (f"{{{registers}}}", f".v{count}") if count > 1 else (registers, "")
     size = bits // 8 * count
-    body = INDEX.format(size=size) + f"ld.global.nc{vector}.{width} {registers}, [%rd11]; st.global{vector}.{width} [%rd12], {registers};"
+    body = INDEX.format(size=size) + f"ld.global.nc{vector}.{width} {registers}, [%rd11];"
+    body += f"st.global{vector}.{width} [%rd12], {registers};"
     data = np.random.default_rng(0).integers(0, 256, 32 * size, dtype=np.uint8)
     np.testing.assert_array_equal(run(kernel(body, 2), [data], [(data.shape, np.uint8)])[0], data)
 

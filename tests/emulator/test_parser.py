@@ -114,7 +114,7 @@ def test_line_and_text_travel_with_an_instruction() -> None:
 )
 def test_errors_name_the_line(line: str, wanted: str) -> None:
     text = f".version 8.0\n.target sm_80\n.visible .entry k()\n{{\n{line}\n}}\n"
-    with pytest.raises(EmulatorError, match="line 5|q32") as error:
+    with pytest.raises(EmulatorError, match=r"line 5|q32") as error:
         parse_ptx(text)
     assert wanted in str(error.value)
 

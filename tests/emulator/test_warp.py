@@ -157,6 +157,6 @@ LOW:
     shfl.sync.idx.b32 %r3, %r0, 0, 31, -1;
 END:
     """
-    with pytest.raises(EmulatorError, match="deadlock.*shfl.sync") as error:
+    with pytest.raises(EmulatorError, match=r"deadlock.*shfl.sync") as error:
         lanes(body)
     assert error.value.finding is not None and error.value.finding.check is Check.DEADLOCK

@@ -29,7 +29,7 @@ CASES = {
     "simt staged": (contraction("m k,k n,m n", epilogue=TANH), "simt{bm=128 bn=128 tm=8 tn=8}"),
     "simt split": (contraction("m k,k n,m n"), "simt{split=4}"),
     "simt nhwc": (convolution("nhwc", 1, 1, 64, 64, 56), "simt"),
-    "simt nchw": (convolution("nchw", 1, 1, 64, 64, 56), "simt"),
+    "simt nchw": (convolution("nchw", 1, 1, 64, 64, 56), "simt{together=1}"),
     "simt f64": (contraction("m k,k n,m n", "f64"), "simt{vec=2}"),
     "simt f16": (contraction("m k,k n,m n", "f16"), "simt"),
     "simt bf16": (contraction("m k,k n,m n", "bf16"), "simt"),

@@ -47,7 +47,7 @@ def test_reference_counts_are_exact() -> None:
         several(x)
         several(x, out=pair)
         for wrong in (lambda: fn(x), lambda: fn(x, a(5)), lambda: fn(x, w, out=w), lambda: several(x, out=(x, x))):
-            with pytest.raises(Exception, match="wanted|equal|overlaps|extents"):
+            with pytest.raises(Exception, match=r"wanted|equal|overlaps|extents"):
                 wrong()
     assert [sys.getrefcount(o) for o in watched] == before
     y = fn(x, w)

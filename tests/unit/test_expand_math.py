@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from compiler.codegen import compile_assembly, compile_object
+from compiler.codegen import compile_assembly, compile_object, host_target
 from compiler.lowering import to_llvm_text
 from passes.base import Pass
 from passes.expand_math import ExpandMath
@@ -214,6 +214,24 @@ def test_scalars_and_vectors_give_the_same_bits(f32: Kernels) -> None:
     x = samples()[::37]
     for op in REFERENCES:
         assert_same(scalar.run(op, x), f32.run(op, x))
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_scaling_by_instruction_gives_the_same_bits(f32: Kernels, lanes: int) -> None:
+    if not {"avx512f", "avx512vl"} <= host_target(Target.parse("host")).required():
+        pytest.skip("no AVX-512")
+    nonpositive = "%y = math.exp %x0 {{tw.nonpositive}} : {f32}"
+    specs = {"exp": unary("exp"), "exp2": unary("exp2"), "exp_afn": unary("exp", flags="fastmath<afn>"),
+             "nonpositive": (nonpositive, ("f32",), "f32")}
+    kernels = Kernels(specs, [ExpandMath(scale=True)], lanes)
+    assert kernels.assembly.count("vscalefps") >= 4
+    x = samples()
+    for op in ("exp", "exp2"):
+        assert_same(kernels.run(op, x), f32.run(op, x), op)
+    inside = np.resize(x[~(abs(x - 88.7) < 0.1)], len(x) // lanes * lanes)  # the last ones may round to inf
+    assert_same(kernels.run("exp_afn", inside), f32.run("exp_afn", inside))
+    below = np.resize(x[~(x > 0)], len(x) // lanes * lanes)
+    assert_same(kernels.run("nonpositive", below), f32.run("exp", below))
 
 
 @pytest.mark.parametrize(("element", "bits", "least"), [("f16", 11, -14), ("bf16", 8, -126)])

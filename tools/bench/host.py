@@ -1,6 +1,10 @@
-"""The host target against NumPy, torch, oneDNN and ONNX Runtime, interleaved in one run.
+"""The host target against NumPy, torch, oneDNN and ONNX Runtime, interleaved in one run. Needs the extra `bench`.
 
     python -m tools.bench.host --suite operators --threads 1,2 --seconds 0.1 --filter 'dense_*,!*_argument' --json out.jsonl
+
+Every system has a process per thread count, pinned to that many cores, and stands still while it is not its turn.
+All are prepared and bound first, each result is checked against float64, then they take turns in rounds; the figure of a
+case is the best peer's median over ours. Each call writes into memory bound beforehand where the system can do so.
 """
 
 from __future__ import annotations

@@ -1,0 +1,156 @@
+"""GpuCaller: runs a program whose kernels are GPU images; arrays of the host are copied in and results copied out.
+
+The native host program is the same as on the CPU; its C table is filled with functions that hand launches to the device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from runtime.artifact import Memory, raw_bytes
+from runtime.binder import Binder
+from runtime.cpu import load_native
+from runtime.device import ALLOC, COPY, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE, TABLE_WORDS
+from runtime.errors import DeviceError, ShapeError
+from runtime.kernel import Launch
+from runtime.program import Program
+from runtime.results import Results
+
+_I64, _P = ctypes.c_int64, ctypes.c_void_p
+_LAUNCH = ctypes.CFUNCTYPE(None, _P, _I64, _I64, _I64, _I64, _P, _I64, _I64, _P, _I64)
+_ALLOC = ctypes.CFUNCTYPE(_P, _P, _I64)
+_RELEASE = ctypes.CFUNCTYPE(None, _P, _P)
+_COPY = ctypes.CFUNCTYPE(None, _P, _P, _P, _I64)
+_CALL = ctypes.CFUNCTYPE(_I64, _P, _P, _P, _P, _I64)
+
+
+class Accelerator(Protocol):
+    """Memory, images and launches of a GPU or its emulator. Addresses are integers; launches finish in order."""
+
+    name: str
+
+    def alloc(self, size: int, /) -> int: ...
+
+    def free(self, address: int, /) -> None: ...
+
+    def copy_in(self, address: int, array: Any, /) -> None: ...
+
+    def copy_out(self, address: int, shape: Sequence[int], dtype: Any, /) -> np.ndarray[Any, Any]: ...
+
+    def copy_within(self, target: int, source: int, size: int, /) -> None: ...
+
+    def load(self, image: bytes, /) -> Any: ...
+
+    def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
+               args: Sequence[int], /) -> Any: ...
+
+
+class GpuCaller:
+    """A program on an accelerator. Constants are copied in once."""
+
+    native = None
+
+    def __init__(self, program: Program, code: Mapping[str, Memory], constants: Mapping[str, Memory],
+                 device: Accelerator) -> None:
+        self.program = program
+        self.device = device
+        self.binder = Binder(program)
+        self.results = Results(program)
+        self._native = load_native([bytes(code[program.host_object])])
+        self._run = _CALL(self._native.address("tw_call"))
+        self._entries = self._load(code)
+        self._constants = [self._place(np.frombuffer(raw_bytes(constants[c.digest]), np.uint8)) for c in program.constants]
+        self._failure: BaseException | None = None
+        self._callbacks = (_LAUNCH(self._launch), _ALLOC(self._alloc), _RELEASE(self._release), _COPY(self._copy))
+        self._table = (ctypes.c_uint64 * TABLE_WORDS)()
+        for word, callback in zip((LAUNCH, ALLOC, RELEASE, COPY), self._callbacks, strict=True):
+            self._table[word] = ctypes.cast(callback, _P).value or 0
+
+    def _load(self, code: Mapping[str, Memory]) -> dict[int, tuple[Any, Launch]]:
+        """Launch number -> the loaded kernel and its launch."""
+        images: dict[str, Any] = {}
+        entries: dict[int, tuple[Any, Launch]] = {}
+        for number, call in enumerate(self.program.calls):
+            for index, kernel in enumerate(self.program.tables[call.table].kernels):
+                if kernel.object not in images:
+                    images[kernel.object] = self.device.load(bytes(code[kernel.object]))
+                for step, launch in enumerate(kernel.launches()):
+                    entry = images[kernel.object].kernel(launch.symbol)
+                    entries[number * KERNELS_PER_CALL + index + step * NEXT_LAUNCH] = (entry, launch)
+        return entries
+
+    def __call__(self, *args: Any, out: Any = None, threads: int | None = None) -> Any:
+        bound = self.binder.bind(args)
+        outputs, returned = self.results.prepare(bound, args, out)
+        inputs = [self._place(a) for a in bound.arrays]
+        donors = {o: inputs[i] for i, o in self.program.donated}
+        places = [donors[i] if i in donors else self._room(a.nbytes) for i, a in enumerate(outputs)]
+        pointers = (_P * (len(inputs) + len(self._constants) + len(places)))(*inputs, *self._constants, *places)
+        scalars = (ctypes.c_uint64 * len(bound.scalars))(*bound.scalars)
+        dims = (_I64 * len(bound.dims))(*bound.dims)
+        try:
+            status = self._run(ctypes.addressof(self._table), pointers, scalars, dims, 1)
+            self._raise(status)
+            for place, output in zip(places, outputs, strict=True):
+                if output.nbytes:
+                    output[...] = self.device.copy_out(place, output.shape, output.dtype)
+        finally:
+            for place in {*inputs, *places}:
+                self.device.free(place)
+        return returned[0] if len(returned) == 1 else tuple(returned)
+
+    def thread_count(self, threads: int | None = None) -> int:
+        """The host program of a GPU needs one arena."""
+        return 1
+
+    def _room(self, size: int) -> int:
+        return self.device.alloc(max(size, 1))
+
+    def _place(self, array: np.ndarray[Any, Any]) -> int:
+        address = self._room(array.nbytes)
+        if array.nbytes:
+            self.device.copy_in(address, np.ascontiguousarray(array))
+        return address
+
+    def _raise(self, status: int) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        if status < 0:
+            raise DeviceError(f"out of memory for the temporaries of a call on {self.device.name}; call with smaller shapes")
+        if status:
+            raise ShapeError(self.program.checks[status - 1].message)
+
+    def _guarded(self, action: Callable[[], int | None]) -> int:
+        """Errors cannot pass through native code: the first is kept and raised after it."""
+        if self._failure is not None:
+            return 0
+        try:
+            return action() or 0
+        except (DeviceError, MemoryError, ValueError, KeyError, IndexError) as error:
+            self._failure = error
+            return 0
+
+    def _launch(self, table: int, number: int, x: int, y: int, z: int, slots: int, count: int, threads: int,
+                workspace: int, stride: int) -> None:
+        def run() -> None:
+            entry, launch = self._entries[number]
+            if math.prod((x, y, z)):
+                words = (ctypes.c_uint64 * count).from_address(slots)
+                self.device.launch(entry, (x, y, z), (launch.threads, 1, 1), launch.shared_bytes, list(words))
+
+        self._guarded(run)
+
+    def _alloc(self, table: int, size: int) -> int:
+        return self._guarded(lambda: self._room(size))
+
+    def _release(self, table: int, address: int) -> None:
+        self._guarded(lambda: self.device.free(address))
+
+    def _copy(self, table: int, target: int, source: int, size: int) -> None:
+        self._guarded(lambda: self.device.copy_within(target, source, size))

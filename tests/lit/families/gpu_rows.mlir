@@ -1,0 +1,36 @@
+// RUN: tilewright opt %s --pass 'kernelize{config="gpu_rows{held=2 unroll=1}" symbol=sums}' | filecheck %s
+// RUN: tilewright opt %s --pass 'kernelize{config="gpu_rows{threads=64 per_row=64 vec=1}" symbol=sums}' | filecheck %s --check-prefix=BLOCK
+// RUN: not tilewright opt %s --pass 'kernelize{config="gpu_rows{bogus=1}"}' 2>&1 | filecheck %s --check-prefix=BAD
+
+// BAD: gpu_rows has no option 'bogus'
+
+// A warp holds a row: two vectors a thread, five exchanges, no loop and no barrier; one thread stores.
+// CHECK: tw.kernel = "{{.*}}floordiv(M + 3, 4){{.*}}max(0, N - 256)
+// CHECK: llvm.func @sums(
+// CHECK-SAME: nvvm.reqntid = array<i32: 128>
+// CHECK-NOT: scf.for
+// CHECK-COUNT-2: llvm.load %{{.*}} {alignment = 16 : i64} : !llvm.ptr<1> -> vector<4xf32>
+// CHECK-COUNT-5: nvvm.shfl.sync bfly
+// CHECK-NOT: nvvm.barrier
+// CHECK: llvm.store %{{.*}} : f32, !llvm.ptr<1>
+
+// BLOCK: scf.for
+// BLOCK-COUNT-5: nvvm.shfl.sync bfly
+// BLOCK: llvm.store %{{.*}} : f32, !llvm.ptr<3>
+// BLOCK: nvvm.barrier
+// BLOCK-COUNT-2: llvm.load %{{.*}} : !llvm.ptr<3> -> f32
+// BLOCK: llvm.store %{{.*}} : f32, !llvm.ptr<1>
+func.func @workload(%x: tensor<?x?xf32> {tw.dims = ["M", "N"], tw.unit = 1}, %M: index {tw.dims = ["M"]}, %N: index {tw.dims = ["N"]})
+    -> (tensor<?xf32> {tw.dims = ["M"], tw.unit = 0}) {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty(%M) : tensor<?xf32>
+  %z = linalg.fill ins(%zero : f32) outs(%e : tensor<?xf32>) -> tensor<?xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>],
+                       iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<?x?xf32>) outs(%z : tensor<?xf32>) {
+  ^bb0(%a: f32, %acc: f32):
+    %s = arith.addf %a, %acc : f32
+    linalg.yield %s : f32
+  } -> tensor<?xf32>
+  return %r : tensor<?xf32>
+}

@@ -1,0 +1,133 @@
+"""Rules, spaces and defaults of the GPU families."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from gpu_workloads import contraction, rows
+
+from compiler.local_builder import LocalBuilder
+from compiler.ptx import gpu_limits
+from compiler.tables import default_tables
+from passes.spaces import gpu_pointwise, gpu_rows, simt
+from passes.spaces.gpu_pointwise import GpuPointwiseConfig
+from passes.spaces.gpu_rows import GpuRowsConfig
+from passes.spaces.registry import config_text, parse_config
+from passes.spaces.simt import SimtConfig
+from passes.workload import Kind, Loop, Operand, Workload
+from runtime.dispatch import leaves
+from runtime.kernel import layout
+from runtime.limits import GpuLimits
+from runtime.shape import Expr
+from runtime.target import Target
+from runtime.tensor import DType
+
+A100 = GpuLimits.of("sm_80")
+Size = int | str
+
+
+def size(d: Size) -> Expr:
+    return Expr.of(d) if isinstance(d, int) else Expr.dim(d)
+
+
+def dense(m: Size, n: Size, k: Size, dtype: DType = DType.F32, ir: str = "") -> Workload:
+    shapes = ((m, k), (k, n), (m, n))
+    a, b, c = (Operand(dtype, tuple(map(size, s)), 1) for s in shapes)
+    loops = (Loop("m", size(m)), Loop("n", size(n)), Loop("k", size(k)))
+    named = tuple(dict.fromkeys(d for s in shapes for d in s if isinstance(d, str)))
+    return Workload("dense", "dense", Kind.CONTRACTION, ir, named, (a, b), (c,), loops, Expr.of(0), Expr.of(0))
+
+
+def softmax(m: Size, n: Size, unit: int = 1, ir: str = "") -> Workload:
+    x = Operand(DType.F32, (size(m), size(n)), unit)
+    loops = (Loop("row", size(m)), Loop("col", size(n)))
+    named = tuple(d for d in (m, n) if isinstance(d, str))
+    return Workload("softmax", "softmax", Kind.ROWS, ir, named, (x,), (x,), loops, Expr.of(0), Expr.of(0))
+
+
+@pytest.mark.parametrize("config,rule", [
+    (SimtConfig(), None), (SimtConfig(bm=48), "power-of-two"), (SimtConfig(bm=8, tm=16), "thread-in-block"),
+    (SimtConfig(ahead=32), "ahead-in-step"), (SimtConfig(together=16), "together-fits"), (SimtConfig(stages=1), "stages"),
+    (SimtConfig(vec=8), "vector-fits"), (SimtConfig(bm=256, bn=256, tm=16, tn=16), "register-budget"),
+    (SimtConfig(bm=256, bn=256, bk=32, tm=8, tn=8, stages=4, index=64), "register-budget"),
+    (SimtConfig(bm=256, bn=256, bk=32, tm=8, tn=16, stages=4), "register-budget"),
+    (SimtConfig(bm=256, bn=64, bk=32, tm=8, tn=4, stages=4), "shared-budget"), (SimtConfig(group=0), "group-positive"),
+    (SimtConfig(bm=16, bn=16), "threads-whole-warps"), (SimtConfig(index=16), "index-bits")])
+def test_rules_of_simt(config: SimtConfig, rule: str | None) -> None:
+    reason = simt.why_invalid(config, dense("M", 768, 768), A100)
+    assert reason is None if rule is None else reason is not None and reason.startswith(rule), reason
+
+
+@pytest.mark.parametrize("config,rule", [
+    (GpuRowsConfig(), None), (GpuRowsConfig(vec=3), "power-of-two"), (GpuRowsConfig(threads=64, per_row=128), "rows-in-block"),
+    (GpuRowsConfig(held=2), "unroll-loops"), (GpuRowsConfig(held=32, unroll=1), "register-budget"),
+    (GpuRowsConfig(held=1, unroll=1), "row-fits"), (GpuRowsConfig(threads=2048), "threads-whole-warps")])
+def test_rules_of_rows(config: GpuRowsConfig, rule: str | None) -> None:
+    reason = gpu_rows.why_invalid(config, softmax("M", 768), A100)
+    assert reason is None if rule is None else reason is not None and reason.startswith(rule), reason
+
+
+@pytest.mark.parametrize("config,rule", [
+    (GpuPointwiseConfig(), None), (GpuPointwiseConfig(vec=3), "vector-power-of-two"), (GpuPointwiseConfig(vec=16), "vector-fits"),
+    (GpuPointwiseConfig(chunks=0), "chunks-positive"), (GpuPointwiseConfig(1, 1, 64, 48), "tile-whole-warps"),
+    (GpuPointwiseConfig(4, 1, 256, 32), "tile-elements"), (GpuPointwiseConfig(threads=100), "threads-whole-warps")])
+def test_rules_of_pointwise(config: GpuPointwiseConfig, rule: str | None) -> None:
+    reason = gpu_pointwise.why_invalid(config, softmax("M", 768), A100)
+    assert reason is None if rule is None else reason is not None and reason.startswith(rule), reason
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a"])
+@pytest.mark.parametrize("work", [dense("M", 2304, 768), dense(1, 10, "M"), dense("M", "M", 64, DType.F64), dense(5, 7, 3, DType.F16)])
+def test_defaults_of_simt_are_legal_and_in_the_tree(work: Workload, arch: str) -> None:
+    configs, root = simt.default(work, GpuLimits.of(arch))
+    assert [simt.why_invalid(c, work, GpuLimits.of(arch)) for c in configs] == [None] * len(configs)
+    assert {leaf.kernel for leaf in leaves(root)} <= set(range(len(configs)))
+    assert configs[-1].vec == 1 and configs[-1].index == 64
+
+
+@pytest.mark.parametrize("work", [softmax("M", 768), softmax("M", "N"), softmax(4, 50000), softmax("M", 16, unit=0)])
+def test_defaults_of_rows_are_legal_and_in_the_tree(work: Workload) -> None:
+    configs, root = gpu_rows.default(work, A100)
+    assert [gpu_rows.why_invalid(c, work, A100) for c in configs] == [None] * len(configs)
+    assert {leaf.kernel for leaf in leaves(root)} <= set(range(len(configs)))
+    assert configs[0].per_row == 1 if work.inputs[0].unit_axis == 0 else configs[0].per_row >= 32
+
+
+@pytest.mark.parametrize("family,work", [(simt, dense("M", 768, 768)), (gpu_rows, softmax("M", 768)), (gpu_pointwise, softmax("M", 768))])
+def test_spaces_are_legal_and_have_no_doubles(family: object, work: Workload) -> None:
+    found = list(family.space(work, A100))  # type: ignore[attr-defined]
+    assert len(found) == len(set(found)) > 20
+    assert all(family.why_invalid(c, work, A100) is None for c in found[:: len(found) // 20])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("text", ["simt", "simt{index=64 vec=1 turn=true}", "gpu_rows{held=2 unroll=1}", "gpu_pointwise{tile=32 vec=1}"])
+def test_text_of_a_configuration(text: str) -> None:
+    assert parse_config(config_text(parse_config(text))) == parse_config(text)
+
+
+def reached(dims: dict[str, int], work: Workload, strides: Sequence[tuple[int, ...]]) -> str:
+    """The configuration that a table picks."""
+    target = Target.parse("emulator:sm_80")
+    table = default_tables([work], gpu_limits(target), LocalBuilder(target)).tables[0]
+    values = dict(dims)
+    for number, s in enumerate(strides):
+        values |= layout(number, s)
+    return table.kernels[table.select(values).kernel].config
+
+
+def test_kernels_are_reached_only_where_their_guards_hold() -> None:
+    work = dense("M", "N", "K", ir=contraction("m k,k n,m n").text)
+    assert reached({"M": 100, "N": 64, "K": 32}, work, [(32, 1), (64, 1), (64, 1)]) == "simt"
+    assert reached({"M": 8, "N": 64, "K": 32}, work, [(32, 1), (64, 1), (64, 1)]).startswith("simt{bm=16")
+    assert "index=64" in reached({"M": 100, "N": 63, "K": 32}, work, [(32, 1), (63, 1), (63, 1)])
+    assert "index=64" in reached({"M": 100, "N": 64, "K": 32}, work, [(33, 1), (64, 1), (64, 1)])
+
+
+def test_rows_of_any_length_have_a_kernel() -> None:
+    work = softmax("M", "N", ir=rows("softmax").text)
+    picked = {n: reached({"M": 3, "N": n}, work, [(n, 1), (n, 1)]) for n in (8, 30, 200, 201, 4000, 40000)}
+    assert picked[8] == "gpu_rows{held=1 unroll=1 vec=1}"
+    assert picked[200] == "gpu_rows{held=2 unroll=1}"
+    assert "index=64" in picked[201]
+    assert picked[40000] == "gpu_rows{per-row=512 threads=512}"

@@ -22,8 +22,8 @@ from passes.mlir import functions, ir
 from passes.workload import Workload
 from runtime.artifact import Bundle
 from runtime.dispatch import DispatchTable, Leaf, Node
-from runtime.program import Call, Constant, Program
 from runtime.host_cpu import machine
+from runtime.program import Call, Constant, Program
 from runtime.target import Target, TargetKind
 from runtime.tensor import DType
 from runtime.thread_pool import runtime_object_ir

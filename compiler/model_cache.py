@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from pathlib import Path
 
-from compiler.cache import Cache
+from compiler.cache import Cache, CacheWarning
 from runtime.artifact import Artifact, Bundle, write_artifact
 from runtime.errors import ArtifactError
 
@@ -27,7 +28,13 @@ class ModelCache:
             return None
 
     def put(self, key: str, bundle: Bundle) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.tw"
-            write_artifact(path, [bundle])
-            self.cache.put(key, path.read_bytes())
+        """Store a bundle; one warning and no more when there is no room for it."""
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "model.tw"
+                write_artifact(path, [bundle])
+                data = path.read_bytes()
+        except (ArtifactError, OSError) as error:
+            warnings.warn(f"the compiled model is not cached: {error}", CacheWarning, stacklevel=2)
+            return
+        self.cache.put(key, data)

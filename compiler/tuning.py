@@ -12,7 +12,9 @@ from compiler.fingerprint import fingerprint
 from compiler.options import CompileOptions
 from compiler.tables import Tables, tuned_table
 from passes.workload import Workload
+from runtime.errors import OptionError
 from runtime.host_cpu import affinity, thread_count
+from runtime.limits import HostLimits
 from runtime.shape import Expr, ShapeRange
 from runtime.target import Target
 from search.cost_model import CostModel
@@ -39,7 +41,7 @@ class Request:
 
 def environment(target: Target) -> Environment:
     """This machine as records name it."""
-    found, host = limits(target), host_target(target)
+    found, host = host_limits(target), host_target(target)
     device = f"host {host.cpu} {found.vector_bytes * 8} bits l2={found.l2 >> 10}K l3={found.l3 >> 20}M cores={affinity()}"
     return Environment(device, time.time, {"compiler": fingerprint()[:12]})
 
@@ -92,13 +94,20 @@ def task_of(workload: Workload, request: Request, tables: Tables) -> Task:
     table = next(t for t in tables.tables if t.workload == workload.key)
     family = table.kernels[0].family
     traffic = [(dict(dims), weight) for dims, weight in request.options.traffic]
-    return Task.of(workload, limits(request.target), (family,), request.ranges, request.uses[workload.key], traffic,
+    return Task.of(workload, host_limits(request.target), (family,), request.ranges, request.uses[workload.key], traffic,
                    request.options.seed)
 
 
 def tune_options(options: CompileOptions) -> TuneOptions:
     return TuneOptions(max_regret=options.max_regret, max_kernels=options.max_kernels, threads=thread_count(options.threads),
                        seed=options.seed)
+
+
+def host_limits(target: Target) -> HostLimits:
+    found = limits(target)
+    if not isinstance(found, HostLimits):
+        raise OptionError(f"target {target}: only host targets are tuned")
+    return found
 
 
 def _weight(workload: Workload, request: Request) -> float:

@@ -23,7 +23,7 @@ _MAXIMA = ("arith.maximumf", "arith.maxnumf")
 MAX_COLUMNS = 512  # value columns, whose sums are unrolled
 
 
-class NoAttention(ValueError):
+class AttentionError(ValueError):
     """rule: the name of the rule that the region breaks."""
 
     def __init__(self, rule: str, reason: str) -> None:
@@ -55,7 +55,7 @@ class Attention:
 
     @staticmethod
     def of(ops: Sequence[ir.Operation], shapes: SymbolicShapes) -> Attention:
-        """NoAttention names the rule that the region breaks."""
+        """AttentionError names the rule that the region breaks."""
         return _Match(ops, shapes).found()
 
     @property
@@ -88,11 +88,11 @@ class _Match:
     def found(self) -> Attention:
         products = [op for op in self.ops if product_of(op) is not None and "reduction" in loop_kinds(op)]
         if len(products) != 2:
-            raise NoAttention("two-products", f"the region has {len(products)} contractions, not the scores and the mixing")
+            raise AttentionError("two-products", f"the region has {len(products)} contractions, not the scores and the mixing")
         scores, mixed = (_contraction(op, self.shapes) for op in products)
         weights = next((w for w in (LHS, RHS) if self._depends(mixed.operand(w), products[0])), None)
         if weights is None or self._depends(mixed.operand(1 - weights), products[0]):
-            raise NoAttention("one-chain", "the second contraction does not read the scores through one operand")
+            raise AttentionError("one-chain", "the second contraction does not read the scores through one operand")
         logits, greatest, total = self._softmax(mixed.operand(weights))
         self._frame(scores)
         place = self._place(logits)
@@ -101,7 +101,7 @@ class _Match:
         column = self._column(mixed, loops, key)
         query = next((w for w in (LHS, RHS) if key not in scores.loops_of(w)), None)
         if query is None:
-            raise NoAttention("keys-one-side", "both operands of the scores run along the keys")
+            raise AttentionError("keys-one-side", "both operands of the scores run along the keys")
         values = {loops[d] for d in mixed.loops_of(1 - weights)} - {None}
         outer = {d for d in scores.parallel if d != key}
         shared = {d for d in outer if d in scores.loops_of(1 - query) or d in values}
@@ -116,21 +116,21 @@ class _Match:
         share = self._scalar(weights, None)
         quotient = _defined(share, "arith.divf")
         if quotient is None:
-            raise NoAttention("softmax", "the weights are no quotient of an exponential and its sum")
+            raise AttentionError("softmax", "the weights are no quotient of an exponential and its sum")
         total = self._reduction(self._through(quotient.operands[1], None), ("arith.addf",), 0.0)
         power = _defined(self._through(quotient.operands[0], None), "math.exp")
         less = _defined(self._through(power.operands[0], None), "arith.subf") if power is not None else None
         if less is None:
-            raise NoAttention("softmax", "the weights are no exponential of logits less their maximum")
+            raise AttentionError("softmax", "the weights are no exponential of logits less their maximum")
         greatest = self._reduction(self._through(less.operands[1], None), _MAXIMA, None)
         logits = _uncast(greatest.operands[0])
         added = _added(total)
         if _added(greatest) != greatest.regions[0].blocks[0].arguments[0]:
-            raise NoAttention("softmax", "the maximum is not taken of a stored value")
+            raise AttentionError("softmax", "the maximum is not taken of a stored value")
         if self._through(less.operands[0], logits) != logits:
-            raise NoAttention("softmax", "the maximum is that of another value than it is subtracted from")
+            raise AttentionError("softmax", "the maximum is that of another value than it is subtracted from")
         if not self._same_exponential(self._through(added, logits), logits, greatest):
-            raise NoAttention("softmax", "the sum is that of another value than it divides")
+            raise AttentionError("softmax", "the sum is that of another value than it divides")
         return logits, greatest, total
 
     def _same_exponential(self, value: ir.Value, logits: ir.Value, greatest: ir.Operation) -> bool:
@@ -163,15 +163,15 @@ class _Match:
         """The member that reduces to `value` by one of the named operations, from `start` (None: from -inf)."""
         op = owner(value) if isinstance(value.type, ir.RankedTensorType) else None
         if op is None or op not in self.members or op.name != "linalg.generic" or len(op.operands) != 2:
-            raise NoAttention("softmax", f"wanted a reduction by {names[0]} in the region")
+            raise AttentionError("softmax", f"wanted a reduction by {names[0]} in the region")
         last = owner(operations(op.regions[0].blocks[0])[-1].operands[0])
         accumulator = op.regions[0].blocks[0].arguments[1]
         if last is None or last.name not in names or accumulator not in list(last.operands) \
                 or len(list(accumulator.uses)) != 1 or loop_kinds(op).count("reduction") != 1:
-            raise NoAttention("softmax", f"{op.name} at {op.location} is no reduction by {names[0]} along one loop")
+            raise AttentionError("softmax", f"{op.name} at {op.location} is no reduction by {names[0]} along one loop")
         number = _filled(op.operands[1])
         if number is None or (number > _LOWEST if start is None else number != start):
-            raise NoAttention("softmax", f"{op.name} at {op.location} starts from another value")
+            raise AttentionError("softmax", f"{op.name} at {op.location} starts from another value")
         return op
 
     # -- one frame: the parallel loops of the scores
@@ -180,7 +180,7 @@ class _Match:
         """Places of all values that follow from the scores and are no results of `mixed`; one place each."""
         at = [position(e) for e in scores.maps[OUT].results]
         if None in at:
-            raise NoAttention("one-frame", "the scores have an axis that no loop runs along")
+            raise AttentionError("one-frame", "the scores have an axis that no loop runs along")
         self.places[scores.op.results[0]] = tuple(d for d in at if d is not None)
         for op in self.ops:
             if op == scores.op or not any(_uncast(v) in self.places for v in op.operands):
@@ -188,12 +188,12 @@ class _Match:
             if op.name == "tensor.cast" or product_of(op) is not None:
                 continue
             if op.name != "linalg.generic":
-                raise NoAttention("one-frame", f"{op.name} at {op.location} moves the scores")
+                raise AttentionError("one-frame", f"{op.name} at {op.location} moves the scores")
             bound = self._bind(op)
             for result, m in zip(op.results, maps_of(op)[len(op.operands) - len(op.results) :], strict=True):
                 axes = [bound.get(d) if (d := position(e)) is not None else None for e in m.results]
                 if None in axes:
-                    raise NoAttention("one-frame", f"{op.name} at {op.location} has a loop that the scores have not")
+                    raise AttentionError("one-frame", f"{op.name} at {op.location} has a loop that the scores have not")
                 self.places[result] = tuple(a for a in axes if a is not None)
 
     def _bind(self, op: ir.Operation) -> dict[int, int]:
@@ -203,46 +203,46 @@ class _Match:
             for axis, e in zip(self.places.get(_uncast(value), ()), m.results, strict=False):
                 loop = position(e)
                 if loop is None or bound.setdefault(loop, axis) != axis:
-                    raise NoAttention("one-frame", f"{op.name} at {op.location} reads the scores at other places")
+                    raise AttentionError("one-frame", f"{op.name} at {op.location} reads the scores at other places")
         if len(set(bound.values())) != len(bound):
-            raise NoAttention("one-frame", f"{op.name} at {op.location} reads the scores along a diagonal")
+            raise AttentionError("one-frame", f"{op.name} at {op.location} reads the scores along a diagonal")
         return bound
 
     def _place(self, value: ir.Value) -> Place:
         if value not in self.places:
-            raise NoAttention("one-frame", "the logits do not follow from the scores")
+            raise AttentionError("one-frame", "the logits do not follow from the scores")
         return self.places[value]
 
     def _key(self, scores: Contraction, *reductions: ir.Operation) -> int:
         found = {self._bind(op).get(loop_kinds(op).index("reduction")) for op in reductions}
         key = found.pop()
         if found or key is None or key not in scores.parallel:
-            raise NoAttention("softmax", "maximum and sum run along different loops")
+            raise AttentionError("softmax", "maximum and sum run along different loops")
         return key
 
     def _loops(self, mixed: Contraction, weights: int) -> tuple[int | None, ...]:
         bound = self._bind(mixed.op)
         if any(d not in bound for d in mixed.loops_of(weights)):
-            raise NoAttention("one-frame", "the weights are read at computed places")
+            raise AttentionError("one-frame", "the weights are read at computed places")
         return tuple(bound.get(d) for d in range(len(mixed.extents)))
 
     def _column(self, mixed: Contraction, loops: Sequence[int | None], key: int) -> int:
         free = [d for d, axis in enumerate(loops) if axis is None]
         if [loops[d] for d in mixed.k] != [key]:
-            raise NoAttention("sum-over-keys", "the second contraction does not sum over the keys alone")
+            raise AttentionError("sum-over-keys", "the second contraction does not sum over the keys alone")
         if len(free) != 1 or free[0] in mixed.k:
-            raise NoAttention("one-column-loop", f"the values have {len(free)} loops of their own, wanted one")
+            raise AttentionError("one-column-loop", f"the values have {len(free)} loops of their own, wanted one")
         extent = mixed.extents[free[0]].constant
         if extent is None or not 0 < extent <= MAX_COLUMNS:
-            raise NoAttention("static-columns", f"{mixed.extents[free[0]]} value columns, wanted 1 to {MAX_COLUMNS}")
+            raise AttentionError("static-columns", f"{mixed.extents[free[0]]} value columns, wanted 1 to {MAX_COLUMNS}")
         return free[0]
 
     def _types(self, scores: Contraction, mixed: Contraction) -> None:
         for view in (scores, mixed):
             if str(view.product.accumulator) != "f32":
-                raise NoAttention("f32-sums", f"{view.op.name} at {view.op.location} sums in {view.product.accumulator}")
+                raise AttentionError("f32-sums", f"{view.op.name} at {view.op.location} sums in {view.product.accumulator}")
             if _filled(view.operand(OUT)) != 0.0:
-                raise NoAttention("zero-start", f"{view.op.name} at {view.op.location} does not start from zero")
+                raise AttentionError("zero-start", f"{view.op.name} at {view.op.location} does not start from zero")
 
     def _depends(self, value: ir.Value, source: ir.Operation) -> bool:
         op = owner(value)
@@ -255,9 +255,9 @@ def _contraction(op: ir.Operation, shapes: SymbolicShapes) -> Contraction:
     try:
         view = Contraction.of(op, shapes)
     except ValueError as error:
-        raise NoAttention("two-products", str(error)) from error
+        raise AttentionError("two-products", str(error)) from error
     if any(position(e) is None for m in view.maps for e in m.results) or not view.k or used_loops(view.maps[OUT]) & set(view.k):
-        raise NoAttention("plain-maps", f"{op.name} at {op.location} reads at computed coordinates")
+        raise AttentionError("plain-maps", f"{op.name} at {op.location} reads at computed coordinates")
     return view
 
 

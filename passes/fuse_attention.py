@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from passes.attention import Attention, NoAttention
+from passes.attention import Attention, AttentionError
 from passes.base import Pass
 from passes.clone import users
 from passes.contraction import product_of
@@ -38,14 +38,14 @@ class FuseAttention(Pass):
                 fuse_attentions(fn)
 
 
-def fuse_attentions(fn: ir.Operation) -> list[NoAttention]:
+def fuse_attentions(fn: ir.Operation) -> list[AttentionError]:
     """Fuses what can be fused, replacing the function; why the other candidates stay as they are."""
-    refused: dict[Triple, NoAttention] = {}
+    refused: dict[Triple, AttentionError] = {}
     while (triple := next((t for t in candidates(fn) if t not in refused), None)) is not None:
         trial = fn.clone(ip=ir.InsertionPoint(fn)).operation
         try:
             _fuse(trial, triple)
-        except NoAttention as refusal:
+        except AttentionError as refusal:
             refused[triple] = refusal
             trial.erase()
             continue
@@ -78,7 +78,7 @@ def _products(ops: list[ir.Operation]) -> list[ir.Operation]:
 
 
 def _reduces(ops: list[ir.Operation]) -> bool:
-    return sum(op.name == "linalg.generic" and "reduction" in loop_kinds(op) for op in ops) >= 2
+    return len([op for op in ops if op.name == "linalg.generic" and "reduction" in loop_kinds(op)]) >= 2
 
 
 def _sources(ops: list[ir.Operation]) -> list[int]:
@@ -100,7 +100,7 @@ def _behind(value: ir.Value) -> ir.Value:
 
 
 def _fuse(fn: ir.Operation, triple: Triple) -> None:
-    """One region in place of three; NoAttention says which rule forbids it."""
+    """One region in place of three; AttentionError says which rule forbids it."""
     while _align(fn, triple):
         erase_unused(fn)
     shapes = SymbolicShapes(fn)
@@ -111,7 +111,7 @@ def _fuse(fn: ir.Operation, triple: Triple) -> None:
     try:
         place(shapes, mixed.results[0], ops[ops.index(mixed) + 1 :], outputs)
     except ValueError as error:
-        raise NoAttention("only-inside", str(error)) from error
+        raise AttentionError("only-inside", str(error)) from error
     for op in ops:
         op.attributes[REGION] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), triple[0])
 
@@ -148,7 +148,7 @@ def _move(reader: ir.Operation, number: int, source: ir.Operation, views: Reshap
     expands = op.name == "tensor.expand_shape"
     target = source if expands else reader
     if (expands and _behind(op.operands[0]) != _uncast(op.operands[0])) or not target.name.startswith("linalg."):
-        raise NoAttention("views-move-out", f"{op.name} at {op.location} is one of several reshapes")
+        raise AttentionError("views-move-out", f"{op.name} at {op.location} is one of several reshapes")
     maps = maps_of(target)
     access = maps[len(target.operands) - len(target.results)] if expands else maps[number]
     fine = views.shapes.dims(op.results[0] if expands else op.operands[0])
@@ -157,12 +157,12 @@ def _move(reader: ir.Operation, number: int, source: ir.Operation, views: Reshap
         if len(group) == 1:
             continue
         if loop is None or not can_split(target, loop) or len(target.results) != 1:
-            raise NoAttention("views-move-out", f"{op.name} at {op.location}: {target.name} has no loop along its axis {axis}")
+            raise AttentionError("views-move-out", f"{op.name} at {op.location}: {target.name} has no loop along its axis {axis}")
         made = split_loop(target, loop, [fine[a] for a in group], views)
         made.attributes[REGION] = target.attributes[REGION]
         target.erase()
         return True
-    raise NoAttention("views-move-out", f"{op.name} at {op.location} has no group of axes")
+    raise AttentionError("views-move-out", f"{op.name} at {op.location} has no group of axes")
 
 
 def _uncast(value: ir.Value) -> ir.Value:

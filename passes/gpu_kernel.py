@@ -107,7 +107,7 @@ class GpuKernel(KernelFrame):
     # -- one launch
 
     def launch(self, threads: int, emit: Callable[[], Grid], suffix: str = "", together: int = 0) -> None:
-        """Emits the entry `<symbol><suffix>` of blocks of `threads`; `emit` emits its body and says how many blocks there are.
+        """Emits the entry `<symbol><suffix>` of blocks of `threads`; `emit` emits its body and gives the number of blocks.
 
         together: blocks that must fit a multiprocessor at once, which bounds the registers; 0 for no bound.
         """
@@ -132,9 +132,10 @@ class GpuKernel(KernelFrame):
             attributes = f" {{llvm.noalias{readonly}}}" if param.kind in ("pointer", "workspace") else ""
             arguments.append(f"%w{number}: {t}{attributes}")
         bound = f", nvvm.minctasm = {together} : i32" if together else ""
+        attributes = f"nvvm.kernel, nvvm.reqntid = array<i32: {self.threads}>{bound}"
         text = f"""
         llvm.mlir.global external @{SHARED}() {{addr_space = 3 : i32, alignment = 1024 : i64}} : !llvm.array<0 x i8>
-        llvm.func @{symbol}({", ".join(arguments)}) attributes {{nvvm.kernel, nvvm.reqntid = array<i32: {self.threads}>{bound}}} {{
+        llvm.func @{symbol}({", ".join(arguments)}) attributes {{{attributes}}} {{
           llvm.return
         }}"""
         parsed = ir.Module.parse(text)

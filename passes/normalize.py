@@ -10,6 +10,7 @@ from passes.clone import clone, users
 from passes.collapse import is_dense_constant
 from passes.generic import fill, generic
 from passes.mlir import arith, ir, linalg, maps_of, operations, owner, replace_all_uses
+from passes.op_kinds import scatters
 from passes.structured import body, covers_loops, erase_unused, inits, inputs, iterator_kinds, main_of, rebuild, replace
 from passes.views import Reshaper
 
@@ -97,7 +98,7 @@ def _simplify(op: ir.Operation, tensors: Reshaper) -> None:
             block.arguments[i].replace_all_uses_with(source.operands[0])
     starts = [
         tensors.as_type(tensors.empty(tensors.shapes.dims(v), ir.RankedTensorType(v.type).element_type), v.type)
-        if not list(block.arguments[count + n].uses) and not _is_empty(v)
+        if not list(block.arguments[count + n].uses) and not _is_empty(v) and not scatters(op)
         else v
         for n, v in enumerate(inits(op))
     ]

@@ -17,8 +17,9 @@ MOVEMENT_OPS = ("tensor.pad", "tensor.concat", "tensor.insert_slice", "tensor.in
 class OpKind(Enum):
     """CONTRACTION: sums of products, convolutions too. REDUCTION: projected maps and one combiner, as in softmax.
 
-    WINDOW: any other linalg op with reduction loops, such as pooling, or that scatters. MOVEMENT: places elements and computes none.
-    VIEW: a strided window. CHEAP: made again by every reader. SCALAR: no tensor. OPAQUE: nothing that can be compiled.
+    WINDOW: any other linalg op with reduction loops, such as pooling, or that scatters. MOVEMENT: places elements and
+    computes none. VIEW: a strided window. CHEAP: made again by every reader. SCALAR: no tensor. OPAQUE: nothing that can
+    be compiled.
     """
 
     CONTRACTION = "contraction"
@@ -56,14 +57,16 @@ def op_kind(op: ir.Operation, views: Views) -> OpKind:
 def scatters(op: ir.Operation) -> bool:
     """Is a result of a linalg op written through a map that is no permutation of its parallel loops?
 
-    So in out[i + j] += x[i, j] and out[i, i] = x[i]: no element of the result can be computed alone.
+    So in out[i + j] += x[i, j], out[i, i] = x[i] and out[i, 2] = x[i]: an element cannot be computed alone.
     """
     if not op.name.startswith("linalg."):
         return False
     maps = maps_of(op)
     parallel = {d for d, kind in enumerate(iterator_kinds(op)) if kind == "parallel"}
-    for m in maps[len(maps) - len(op.results) :]:
-        loops = [position(e) for e in m.results if not isinstance(e, ir.AffineConstantExpr)]
+    for result, m in zip(op.results, maps[len(maps) - len(op.results) :], strict=True):
+        sizes = ir.RankedTensorType(result.type).shape
+        loops = [position(e) for e, n in zip(m.results, sizes, strict=True)
+                 if n != 1 or not isinstance(e, ir.AffineConstantExpr)]
         if None in loops or len(set(loops)) != len(loops) or not parallel <= set(loops):
             return True
     return False

@@ -8,7 +8,7 @@ from passes.attention import Attention
 from passes.canonical_spec import KEY, KIND
 from passes.contraction import roles_of
 from passes.mlir import functions, ir, operations, owner
-from passes.op_kinds import arithmetic, body_names, is_contraction, is_row_reduction
+from passes.op_kinds import arithmetic, body_names, is_contraction, is_row_reduction, scatters
 from passes.region_function import PANEL, UNIT
 from passes.regions import loop_extents
 from passes.structured import iterator_kinds
@@ -66,7 +66,7 @@ def root_of(fn: ir.Operation, kind: Kind) -> ir.Operation:
     if kind is Kind.ROWS:
         return next(op for op in linalg_ops if is_row_reduction(op) and "reduction" in iterator_kinds(op))
     if kind is Kind.GENERIC:
-        return next(op for op in linalg_ops if "reduction" in iterator_kinds(op))
+        return next(op for op in linalg_ops if "reduction" in iterator_kinds(op) or scatters(op))
     made = owner(body[-1].operands[0])
     if made is None:
         raise PassError("a region returns one of its arguments")

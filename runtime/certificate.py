@@ -34,6 +34,7 @@ class Certificate(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if not self.held_out:
             return f"predicted regret: mean {self.predicted_mean:.1%}, worst {self.predicted_worst:.1%} over {self.points} shapes"
-        return (f"measured regret: mean {self.measured_mean:.1%}, worst {self.measured_worst:.1%} at {len(self.held_out)} shapes held "
-                f"out; predicted: mean {self.predicted_mean:.1%}, worst {self.predicted_worst:.1%} over {self.points} shapes; at "
-                f"least {self.share:.0%} of all shapes are within the measured worst with confidence {self.confidence:.0%}")
+        measured = f"mean {self.measured_mean:.1%}, worst {self.measured_worst:.1%} at {len(self.held_out)} shapes held out"
+        predicted = f"mean {self.predicted_mean:.1%}, worst {self.predicted_worst:.1%} over {self.points} shapes"
+        return (f"measured regret: {measured}; predicted: {predicted}; at least {self.share:.0%} of all shapes are within the "
+                f"measured worst with confidence {self.confidence:.0%}")

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from runtime import artifact, explain, native_call
 from runtime.artifact import Bundle, Memory, Verify
 from runtime.binder import describe
-from runtime.caller import objects
+from runtime.caller import Caller, objects
 from runtime.devices import AnyDevice, caller_for, device_for
 from runtime.errors import ArtifactError, BuildError, OptionError
 from runtime.explain import Explanation, MemoryUse
@@ -51,7 +51,8 @@ class CompiledFunction:
         self._bundle = Bundle(program, code, constants, llvm_ir or {})
         self._caller = caller_for(program, code, constants, device, threads)
         self._kept: tuple[object, ...] = ()
-        if native_call.can_take(program) and type(self) is native_call.callable_type(CompiledFunction):
+        is_native = native_call.can_take(program) and type(self) is native_call.callable_type(CompiledFunction)
+        if is_native and isinstance(self._caller, Caller):
             self._kept = native_call.attach(self, CompiledFunction, self._caller)
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None) -> Any:

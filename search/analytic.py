@@ -1,6 +1,7 @@
-"""What arithmetic alone says of a micro-kernel at a shape: padding, occupancy, work (DietCode, MLSys'22, section 4).
+"""What arithmetic alone says of a micro-kernel at a shape: padding, occupancy, work (after DietCode, MLSys'22).
 
-`time = work / (rate(kernel) * occ * pad)`, where `pad` counts short blocks too. Everything is an array over (configuration, shape) pairs.
+`time = work / (rate(kernel) * occ * pad)`, where `pad` counts short blocks too, and overheads. Everything is an array over
+(configuration, shape) pairs.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ from search.space import Floats, Ints
 
 _NEAR, _SHARED, _FAR = 48.0, 28.0, 8.0  # bytes a core moves in a cycle: its own cache, the shared one, memory
 _UNITS_OF_FMA = 2.0
+_LAUNCH, _UNIT = 2500.0, 60.0  # cycles
+_COPIED = 12.0  # bytes a cycle
 
 
-def pad(extents: Ints, pads: Ints) -> Floats:
-    """Share of the computed elements that the result needs: the product of e / (t * ceil(e / t)) over the extents.
+def pad(extents: Ints, tiles: Ints, pads: Ints, partial: Floats) -> Floats:
+    """Share of the time that goes to elements of the result: the product over the extents of e / cost, where what lies beyond
+    whole tiles is rounded up to `pads` and each element of it takes `partial` times as long.
 
-    extents, pads: [pair, extent].
+    With pads = tiles and partial = 1 it is e / (t * ceil(e / t)). extents, tiles, pads, partial: [pair, extent].
     """
-    whole = -(-extents // pads) * pads
-    share = np.where(extents > 0, extents / np.maximum(whole, 1), 1.0)
-    return np.asarray(np.prod(share, axis=1), np.float64)
+    whole, left = extents // tiles * tiles, extents % tiles
+    cost = whole + -(-left // pads) * pads * partial
+    return np.asarray(np.prod(np.where(extents > 0, extents / np.maximum(cost, 1), 1.0), axis=1), np.float64)
 
 
 def tails(extents: Ints, tiles: Ints, least: Ints, halved: Ints) -> Floats:
@@ -57,3 +61,8 @@ def traffic(bytes_: Floats, limits: HostLimits) -> Floats:
     """Cycles of one core that reads or writes every byte once, from the cache that holds them all."""
     rate = np.where(bytes_ <= limits.l2, _NEAR, np.where(bytes_ <= limits.l3, _SHARED, _FAR))
     return np.maximum(bytes_ / rate, 1.0)
+
+
+def overhead(pieces: Floats, copied: Floats) -> Floats:
+    """Cycles beside the work: the launch, the start of each unit, what each unit copies first."""
+    return _LAUNCH + pieces * (_UNIT + copied / _COPIED)

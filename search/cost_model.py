@@ -1,9 +1,9 @@
 """CostModel: predicted time of any micro-kernel at any shape, with its uncertainty, learned from few measurements.
 
-`time = work / (rate(kernel) * occ(kernel, shape) * pad(kernel, shape)) * residual(kernel, shape)`, after DietCode (MLSys'22,
-section 4.2). `rate` is learned from features of the micro-kernel, so that one measurement serves all shapes; `residual`
-also sees the shape and takes what the analytic part leaves. Both are boosted trees (xgboost) of the logarithm, in an ensemble over
-bootstrap samples whose spread is the uncertainty.
+`time = work / (rate(kernel) * occ(kernel, shape) * pad(kernel, shape)) * residual(kernel, shape)`, after DietCode (MLSys'22).
+`rate` is learned from features of the micro-kernel, so that one measurement serves all shapes; `residual` also sees the shape
+and takes what the analytic part leaves. Both are boosted trees (xgboost) of the logarithm, in an ensemble over bootstrap
+samples whose spread is the uncertainty.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from search.features import FeatureSpace, Pairs, Rows
 from search.space import Floats, Ints
 
 SCHEMA = 1
+_SMALL = 500  # samples up to which every split is tried
 
 
 @dataclass(frozen=True)
 class Training:
-    """members: models of the ensemble. rounds: trees a model. floor: least deviation of the logarithm that is claimed. widen: the spread
-    of an ensemble is smaller than its error by about this."""
+    """members: models of the ensemble. rounds: trees a model. floor: least deviation of the logarithm that is claimed.
+
+    widen: the spread of an ensemble is smaller than its error by about this.
+    """
 
     members: int = 5
     rounds: int = 50
@@ -83,8 +86,8 @@ class CostModel:
     GUESS = -21.0  # log of the seconds a cycle takes: about 1.3 GHz
     UNKNOWN = 0.7  # deviation of the logarithm where nothing was measured
 
-    def __init__(self, training: Training = Training(), prior: CostModel | None = None) -> None:
-        self.training, self.prior = training, prior
+    def __init__(self, training: Training | None = None, prior: CostModel | None = None) -> None:
+        self.training, self.prior = training or Training(), prior
         self._samples: list[Samples] = []
         self._config_names: tuple[str, ...] = ()
         self._pair_names: tuple[str, ...] = ()
@@ -132,7 +135,7 @@ class CostModel:
         path.write_bytes(msgspec.msgpack.encode(self._stored()))
 
     @staticmethod
-    def load(path: Path, training: Training = Training()) -> CostModel:
+    def load(path: Path, training: Training | None = None) -> CostModel:
         """ArtifactError when the file is damaged or of another schema."""
         try:
             stored = msgspec.msgpack.decode(path.read_bytes(), type=_Stored)
@@ -148,7 +151,7 @@ class CostModel:
                        self.prior._stored() if self.prior else None)
 
     @staticmethod
-    def _restored(stored: _Stored, training: Training) -> CostModel:
+    def _restored(stored: _Stored, training: Training | None) -> CostModel:
         model = CostModel(training, CostModel._restored(stored.prior, training) if stored.prior else None)
         model._config_names, model._pair_names = stored.config_names, stored.pair_names
         model._centre, model._trained_on = stored.centre, stored.samples
@@ -169,7 +172,7 @@ class CostModel:
         return mean + self._centre + found.mean(axis=0), self._deviation(found)
 
     def _deviation(self, found: Floats) -> Floats:
-        return np.maximum(self.training.widen * found.std(axis=0), self.training.floor)
+        return np.asarray(np.maximum(self.training.widen * found.std(axis=0), self.training.floor))
 
     def _train(self) -> None:
         self._trained_on = sum(map(len, self._samples))
@@ -201,9 +204,10 @@ class CostModel:
     def _boost(self, rows: Floats, target: Floats, weights: Floats, number: int, depth: int) -> Any:
         import xgboost
 
-        settings = {"max_depth": depth, "eta": self.training.rate, "lambda": 0.5, "min_child_weight": 0.5, "nthread": 1,
-                    "seed": self.training.seed * 97 + number, "subsample": 0.9, "colsample_bytree": 0.7, "tree_method": "exact" if len(rows) < 500 else "hist",
-                    "objective": "reg:squarederror", "base_score": 0.0, "verbosity": 0}
+        settings = {"objective": "reg:squarederror", "base_score": 0.0, "max_depth": depth, "eta": self.training.rate,
+                    "lambda": 0.5, "min_child_weight": 0.5, "subsample": 0.9, "colsample_bytree": 0.7,
+                    "tree_method": "exact" if len(rows) < _SMALL else "hist", "seed": self.training.seed * 97 + number,
+                    "nthread": 1, "verbosity": 0}
         return xgboost.train(settings, xgboost.DMatrix(rows, target, weight=weights, nthread=1), self.training.rounds)
 
 

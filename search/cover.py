@@ -85,13 +85,14 @@ def _median(price: Floats, allowed: np.ndarray, count: int) -> list[int]:
     rows, points = np.nonzero(allowed)
     n, m = len(price), len(rows)
     ahead = np.arange(m)
-    use = coo_array((np.concatenate([np.ones(m), -np.ones(m)]), (np.concatenate([ahead, ahead]), np.concatenate([n + ahead, rows]))),
-                    shape=(m, n + m))
-    once = coo_array((np.ones(m), (points, n + ahead)), shape=(price.shape[1], n + m))
+    ones, place = np.ones(m), np.concatenate([n + ahead, rows])
+    use = coo_array((np.concatenate([ones, -ones]), (np.concatenate([ahead, ahead]), place)), shape=(m, n + m))
+    once = coo_array((ones, (points, n + ahead)), shape=(price.shape[1], n + m))
     size = coo_array((np.ones(n), (np.zeros(n, int), np.arange(n))), shape=(1, n + m))
     cost = np.concatenate([np.full(n, 1e-9), price[rows, points]])
-    found = milp(cost, integrality=np.concatenate([np.ones(n), np.zeros(m)]), bounds=Bounds(0, 1), constraints=[
-        LinearConstraint(use.tocsr(), ub=0), LinearConstraint(once.tocsr(), lb=1, ub=1), LinearConstraint(size.tocsr(), ub=count)])
+    rules = [LinearConstraint(use.tocsr(), ub=0), LinearConstraint(once.tocsr(), lb=1, ub=1),
+             LinearConstraint(size.tocsr(), ub=count)]
+    found = milp(cost, integrality=np.concatenate([np.ones(n), np.zeros(m)]), bounds=Bounds(0, 1), constraints=rules)
     if found.x is None:
         raise OptionError(f"no {count} kernels serve every shape; raise max_kernels")
     return [i for i in range(n) if found.x[i] > 0.5]

@@ -40,7 +40,8 @@ class Evidence:
         if wide is None:
             return Evidence(threads, {}, frozenset(), weights, weights)
         count = len(space.shapes)
-        curves = {c: _cut(space, c, curve, count, threads) for c, curve in fit_kernels(wide, model, threads, pairs, seconds).items()}
+        fitted = fit_kernels(wide, model, threads, pairs, seconds)
+        curves = {c: _cut(space, c, curve, count, threads) for c, curve in fitted.items()}
         measured = frozenset(zip(pairs.configs.tolist(), pairs.shapes.tolist(), pairs.threads.tolist(), strict=True))
         best = np.min([c.mean.min(axis=1) for c in curves.values()], axis=0)
         importance = weights
@@ -101,7 +102,7 @@ class Evidence:
         others = np.where(mean == two[0], two[1], two[0])
         gap = np.where(np.isfinite(mean) & np.isfinite(others), np.abs(mean - others), np.inf)
         value = expected_improvement(np.zeros_like(gap), gap, deviation) * self.importance
-        found = []
+        found: list[tuple[int, int, int]] = []
         for flat in np.argsort(-value, axis=None, kind="stable"):
             row, shape = divmod(int(flat), value.shape[1])
             cell = (configs[row // len(self.threads)], shape, self.threads[row % len(self.threads)])

@@ -47,7 +47,8 @@ class Pairs:
     @staticmethod
     def product(configs: Many, shapes: Many, threads: Many) -> Pairs:
         """All combinations, threads fastest."""
-        grid = np.meshgrid(np.asarray(configs, np.int64), np.asarray(shapes, np.int64), np.asarray(threads, np.int64), indexing="ij")
+        axes = [np.asarray(values, np.int64) for values in (configs, shapes, threads)]
+        grid = np.meshgrid(*axes, indexing="ij")
         return Pairs(*(g.ravel() for g in grid))
 
     def __len__(self) -> int:
@@ -113,8 +114,8 @@ class FeatureSpace:
     def pads(self, pairs: Pairs) -> Floats:
         """Share of the time that is not spent on padding and on short blocks."""
         extents, lattice, c = self.extents[pairs.shapes], self.lattice, pairs.configs
-        short = analytic.tails(extents, lattice.tiles[c], lattice.least[c], lattice.halved[c])
-        return short * analytic.pad(extents, lattice.pads[c])
+        short = analytic.tails(extents, lattice.blocks[c], lattice.least[c], lattice.halved[c])
+        return short * analytic.pad(extents, lattice.whole[c], lattice.pads[c], lattice.partial[c])
 
     def units(self, pairs: Pairs) -> Floats:
         return analytic.units(self.extents[pairs.shapes], self.lattice.units[pairs.configs])
@@ -125,10 +126,18 @@ class FeatureSpace:
 
     def log_base(self, pairs: Pairs) -> Floats:
         """Logarithm of the cycles expected by arithmetic alone: work / (threads * occ), where work is the larger of
-        arithmetic / (rate * pad) and memory traffic."""
+        arithmetic / (rate * pad) and memory traffic, and what comes beside it."""
         cores = pairs.threads.astype(np.float64)
-        busy = analytic.occ(self.units(pairs), cores)
-        return np.asarray(np.log(self._work(pairs) / (cores * busy)), np.float64)
+        pieces = self.units(pairs)
+        speed = cores * analytic.occ(pieces, cores)
+        bytes_, along = self.lattice.copied
+        copied = bytes_[pairs.configs] * self.extents[pairs.shapes, along[pairs.configs]] * self._filled(pairs)
+        return np.asarray(np.log(self._work(pairs) / speed + analytic.overhead(pieces / speed, copied)), np.float64)
+
+    def _filled(self, pairs: Pairs) -> Floats:
+        """Share of the tiles that is in the result: what a unit copies stops at the extent."""
+        tiles = self.lattice.whole[pairs.configs]
+        return analytic.pad(self.extents[pairs.shapes], tiles, tiles, np.ones_like(tiles, np.float64))
 
     def _work(self, pairs: Pairs) -> Floats:
         needed = self.compute[pairs.shapes] / (self.lattice.rates[pairs.configs] * self.pads(pairs))
@@ -193,7 +202,8 @@ def workload_features(workload: Workload) -> Mapping[str, float]:
         "widest": max(o.dtype.bytes for o in (*workload.inputs, *workload.outputs)),
     }
     for number, operand in enumerate(workload.inputs[:3]):
-        found[f"unit_axis_from_last_{number}"] = np.nan if operand.unit_axis is None else len(operand.dims) - 1 - operand.unit_axis
+        unit = operand.unit_axis
+        found[f"unit_axis_from_last_{number}"] = np.nan if unit is None else len(operand.dims) - 1 - unit
     for role in ("b", "m", "n", "k", "row", "col", "p", "r"):
         size = workload.size(role).constant
         found[f"static_{role}"] = np.nan if size is None else np.log2(max(size, 1))

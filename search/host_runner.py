@@ -26,8 +26,8 @@ class HostRunner:
     Operands of the shapes used last are kept, up to `keep` bytes.
     """
 
-    def __init__(self, device: HostDevice, timing: Timing = Timing(), seed: int = 0, keep: int = 256 << 20) -> None:
-        self.device, self.timing, self.seed, self.keep = device, timing, seed, keep
+    def __init__(self, device: HostDevice, timing: Timing | None = None, seed: int = 0, keep: int = 256 << 20) -> None:
+        self.device, self.timing, self.seed, self.keep = device, timing or Timing(), seed, keep
         self._operands: dict[tuple[str, tuple[tuple[str, int], ...]], list[np.ndarray]] = {}
         self._loaded: dict[bytes, LoadedCode] = {}
 
@@ -45,7 +45,8 @@ class HostRunner:
         room = np.zeros(size * threads + 64, np.uint8)
         start = (room.ctypes.data + 63) // 64 * 64
         launch = _LAUNCH(table[LAUNCH])
-        arguments = (ctypes.addressof(table), 0, *kernel.units(dims), ctypes.addressof(slots), len(kernel.params), threads, start, size)
+        arguments = (ctypes.addressof(table), 0, *kernel.units(dims), ctypes.addressof(slots), len(kernel.params), threads,
+                     start, size)
         return Measurement(tuple(sorted(time_call(lambda: launch(*arguments), self.timing))))
 
     def _arrays(self, workload: Workload, dims: Mapping[str, int]) -> list[np.ndarray]:

@@ -24,7 +24,8 @@ _OPTIMISM = 1.0
 
 @dataclass(frozen=True)
 class Proposal:
-    """A configuration of the lattice and where to measure it: (shape, threads). gain: expected share of the weighted time saved."""
+    """A configuration of the lattice, where to measure it (shape, threads), and the share of the weighted time that it is
+    expected to save."""
 
     config: int
     at: tuple[tuple[int, int], ...]
@@ -79,7 +80,7 @@ class Proposer:
     def random(self, taken: Collection[int], count: int) -> list[Proposal]:
         """Configurations drawn evenly, each at shapes spread over the range."""
         free = np.setdiff1d(np.arange(len(self.space.lattice)), np.array(sorted(taken), np.int64))
-        chosen = self.rng.choice(free, min(count, len(free)), replace=False) if len(free) else []
+        chosen = self.rng.choice(free, min(count, len(free)), replace=False).tolist() if len(free) else []
         return [Proposal(int(c), self.spread(int(c)), 0.0) for c in chosen]
 
     def spread(self, config: int) -> tuple[tuple[int, int], ...]:

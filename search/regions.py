@@ -35,7 +35,7 @@ class Choices:
         """[variant, point]: weighted regret; a large finite number where illegal."""
         regret = self.times / self.times.min(axis=0) - 1
         regret = np.where(np.isfinite(regret), regret, 1e6)
-        return (regret + _EXCESS * np.maximum(regret - max_regret, 0)) * self.weights / self.weights.sum()
+        return np.asarray((regret + _EXCESS * np.maximum(regret - max_regret, 0)) * self.weights / self.weights.sum())
 
 
 def dispatch_tree(choices: Choices, expressions: Sequence[Expr], max_regret: float) -> Node:
@@ -45,7 +45,8 @@ def dispatch_tree(choices: Choices, expressions: Sequence[Expr], max_regret: flo
         expressions: what may be compared with a bound; those without symbols are left out.
     """
     texts = list(dict.fromkeys(str(e) for e in expressions if e.symbols))
-    values = np.array([[Expr.parse(t).evaluate(dict(s)) for s in choices.shapes] for t in texts], np.int64).reshape(len(texts), -1)
+    values = np.array([[Expr.parse(t).evaluate(dict(s)) for s in choices.shapes] for t in texts], np.int64)
+    values = values.reshape(len(texts), len(choices.shapes))
     price = choices.price(max_regret)
     along = _line(values)
     if along is not None:
@@ -131,7 +132,8 @@ def _split(texts: Sequence[str], values: Ints, price: Floats, leaves: Sequence[L
         keys = values[e, order]
         running = np.cumsum(price[:, order], axis=1)
         cuts = np.flatnonzero(keys[:-1] != keys[1:])
-        for i, below, above in zip(cuts, running[:, cuts].min(axis=0), (running[:, -1:] - running[:, cuts]).min(axis=0), strict=True):
+        beyond = running[:, -1:] - running[:, cuts]
+        for i, below, above in zip(cuts, running[:, cuts].min(axis=0), beyond.min(axis=0), strict=True):
             if below + above < best[0] - 1e-12:
                 best = (float(below + above), e, (int(keys[i]) + int(keys[i + 1])) // 2)
     if best[1] < 0 or float(single[chosen]) - best[0] < _LEAF:

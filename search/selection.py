@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.dispatch import Leaf, Node, Split
+from runtime.dispatch import Leaf, Node, Split, leaves
+from runtime.shape import Expr
 from search.cover import cover
 from search.evidence import Evidence
 from search.features import FeatureSpace
@@ -35,19 +36,20 @@ def select_kernels(task: Task, space: FeatureSpace, evidence: Evidence, options:
     configs, times = evidence.cautious
     least = times.min(axis=2)
     chosen = list(cover(least, weights, options.max_regret / 2, options.max_kernels).kernels)
-    if not any(_serves_all(space, configs[i]) for i in chosen):
-        chosen += [min((i for i in range(len(configs)) if _serves_all(space, configs[i])), key=lambda i: float(least[i] @ weights))]
+    everywhere = [i for i in range(len(configs)) if _serves_all(space, configs[i])]
+    if not set(chosen) & set(everywhere):
+        chosen.append(min(everywhere, key=lambda i: float(least[i] @ weights)))
     kept = times[chosen]
-    leaves = tuple(Leaf(k, 0 if t == max(evidence.threads) else t) for k in range(len(chosen)) for t in evidence.threads)
-    variants = kept.transpose(0, 2, 1).reshape(len(leaves), -1)
-    expressions = [e for name in space.lattice.extents for e in [space.lattice.extents[name]]]
-    root = dispatch_tree(Choices(task.points.shapes, variants, weights, leaves), expressions, options.max_regret)
-    used = sorted({leaf.kernel for leaf in _leaves(root)} | {_fallback(space, configs, chosen)})
+    offered = tuple(Leaf(k, 0 if t == max(evidence.threads) else t) for k in range(len(chosen)) for t in evidence.threads)
+    variants = kept.transpose(0, 2, 1).reshape(len(offered), -1)
+    expressions = [*map(Expr.dim, task.workload.dims), *space.lattice.extents.values()]
+    root = dispatch_tree(Choices(task.points.shapes, variants, weights, offered), expressions, options.max_regret)
+    used = sorted({leaf.kernel for leaf in leaves(root)} | {_fallback(space, configs, chosen)})
     root = _renumbered(root, {k: i for i, k in enumerate(used)})
     final = tuple(configs[chosen[k]] for k in used)
     picked = [select(root, dict(s)) for s in task.points.shapes]
-    place = {t: i for i, t in enumerate(evidence.threads)}
-    seconds = np.array([times[chosen[used[leaf.kernel]], s, place[leaf.threads or max(evidence.threads)]] for s, leaf in enumerate(picked)])
+    place = {t: i for i, t in enumerate(evidence.threads)} | {0: len(evidence.threads) - 1}
+    seconds = np.array([times[chosen[used[leaf.kernel]], s, place[leaf.threads]] for s, leaf in enumerate(picked)])
     return Selection(final, root, np.maximum(seconds / least.min(axis=0) - 1, 0), seconds)
 
 
@@ -59,10 +61,6 @@ def _serves_all(space: FeatureSpace, config: int) -> bool:
 def _fallback(space: FeatureSpace, configs: list[int], chosen: list[int]) -> int:
     """A chosen kernel that serves every shape, to fall back to where guards of others do not hold."""
     return next(k for k, i in enumerate(chosen) if _serves_all(space, configs[i]))
-
-
-def _leaves(node: Node) -> list[Leaf]:
-    return [node] if isinstance(node, Leaf) else _leaves(node.below) + _leaves(node.above)
 
 
 def _renumbered(node: Node, number: Mapping[int, int]) -> Node:

@@ -113,14 +113,16 @@ class Lattice:
         return {place: i for i, place in enumerate(self._places)}
 
     def per_extent(self, what: str, missing: int) -> Ints:
-        """[configuration, extent] of the anatomy's fields; `missing` where it says nothing."""
-        found = np.full((len(self), len(self.extents)), missing, np.int64)
+        """[configuration, extent] of a field of the anatomy; `missing` where it says nothing."""
+        return np.asarray(self._per_extent(what, np.full((len(self), len(self.extents)), missing, np.int64)))
+
+    def _per_extent(self, what: str, found: Any) -> Any:
         for column, name in enumerate(self.extents):
             family, short = name.split(".")
             for i, config in enumerate(self.configs):
                 if config.family == family:
                     given: Any = getattr(self._anatomies[i], what)
-                    found[i, column] = given.get(short, missing)
+                    found[i, column] = given.get(short, found[i, column])
         return found
 
     @cached_property
@@ -130,6 +132,28 @@ class Lattice:
     @cached_property
     def pads(self) -> Ints:
         return self.per_extent("pads", 1)
+
+    @cached_property
+    def whole(self) -> Ints:
+        """Tiles of the extents whose padding is counted by `pads`; 1 for others, whose tails are counted by `least`."""
+        return np.asarray(np.where(self.per_extent("pads", 0) > 0, self.tiles, 1))
+
+    @cached_property
+    def blocks(self) -> Ints:
+        """Tiles of the extents whose tails are counted by `least`; 1 for others."""
+        return np.asarray(np.where(self.per_extent("least", 0) > 0, self.tiles, 1))
+
+    @cached_property
+    def partial(self) -> Floats:
+        return np.asarray(self._per_extent("partial", np.ones((len(self), len(self.extents)))))
+
+    @cached_property
+    def copied(self) -> tuple[Floats, Ints]:
+        """Bytes that a work unit copies for each element of an extent, and the number of that extent."""
+        numbers = {n: i for i, n in enumerate(self.extents)}
+        found = [(a.copied, c.family) for a, c in zip(self._anatomies, self.configs, strict=True)]
+        return (np.array([f.bytes if f else 0 for f, _ in found], np.float64),
+                np.array([numbers[f"{family}.{f.along}"] if f else 0 for f, family in found], np.int64))
 
     @cached_property
     def least(self) -> Ints:

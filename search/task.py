@@ -17,7 +17,10 @@ from search.space import Lattice
 
 @dataclass(frozen=True)
 class Budget:
-    """What a search may spend; None: no limit of that kind. Both None: until nothing is left to gain."""
+    """What a search may spend; None: no limit of that kind. Both None: until nothing is left to gain.
+
+    The measurements of the certificate stay within `seconds`; they come on top of `trials`.
+    """
 
     seconds: float | None = None
     trials: int | None = None
@@ -37,11 +40,13 @@ class TuneOptions:
     """How to search.
 
     Args:
-        max_regret, max_kernels: of the cover (search/cover.py). threads: most threads of a call; 1 and this many are tried.
-        seed: of everything random. batch: new kernels a round. first: random ones before the model is asked. shapes_each: shapes
-        a new kernel is measured at. cells: measurements a round of kernels that lead. points: shapes that are looked at in a
-        round. verify, certify: shares of the budget that are kept to measure the chosen kernels where they are chosen, and for the
-        certificate. rivals: kernels timed against the dispatched one.
+        max_regret, max_kernels: of the cover (search/cover.py).
+        threads: most threads of a call; 1 and this many are tried.
+        seed: of everything random.
+        batch: new kernels a round. first: random ones before the model is asked. shapes_each: shapes a new one is measured at.
+        cells: measurements a round of kernels that lead. points: shapes that are looked at in a round.
+        verify, certify: shares of the budget that are kept to measure the chosen kernels where they are chosen, and for the
+            certificate. rivals: kernels timed against the dispatched one.
         enough: gain, as a share of the weighted time, below which a kind of measurement is not worth taking.
     """
 

@@ -30,7 +30,8 @@ class Curve:
     deviation: Floats
 
 
-def fit_kernels(space: FeatureSpace, model: CostModel, threads: tuple[int, ...], measured: Pairs, seconds: Floats) -> dict[int, Curve]:
+def fit_kernels(space: FeatureSpace, model: CostModel, threads: tuple[int, ...], measured: Pairs,
+                seconds: Floats) -> dict[int, Curve]:
     """The curve of each measured configuration over all shapes of the space.
 
     measured: pairs whose shapes are numbers of the same space. seconds: what each took.
@@ -54,7 +55,8 @@ def _place(space: FeatureSpace, pairs: Pairs) -> Floats:
     return np.column_stack([np.log2(np.maximum(space.extents[pairs.shapes], 1)), 2.0 * np.log2(pairs.threads)]) / _OCTAVES
 
 
-def _bend(at: Floats, mean: Floats, deviation: Floats, seen: Floats, to: Floats, mean_to: Floats, deviation_to: Floats) -> tuple[Floats, Floats]:
+def _bend(at: Floats, mean: Floats, deviation: Floats, seen: Floats, to: Floats, mean_to: Floats,
+          deviation_to: Floats) -> tuple[Floats, Floats]:
     """Mean and variance at `to` of the process with this prior, given what was seen at `at`."""
     local, local_to = np.maximum(deviation, _LEAST), np.maximum(deviation_to, _LEAST)
     noise = _cover(at, at, local, local) + _NOISE**2 * np.eye(len(at))

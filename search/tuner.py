@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from passes.spaces.registry import config_text, space_of
@@ -62,8 +63,8 @@ class Tuned:
     predicted: tuple[float, ...] = ()
 
 
-def tune(task: Task, builder: Builder, runner: Runner, budget: Budget, environment: Environment, options: TuneOptions = TuneOptions(),
-         log: TuningLog | None = None, prior: CostModel | None = None,
+def tune(task: Task, builder: Builder, runner: Runner, budget: Budget, environment: Environment,
+         options: TuneOptions | None = None, log: TuningLog | None = None, prior: CostModel | None = None,
          progress: Callable[[Progress], None] = lambda state: None) -> Tuned:
     """Search until the budget is spent or nothing is left to gain, then certify.
 
@@ -79,8 +80,9 @@ class Tuner:
     """A search that can be stepped, by `tune` or by a scheduler over many operators."""
 
     def __init__(self, task: Task, builder: Builder, runner: Runner, budget: Budget, environment: Environment,
-                 options: TuneOptions = TuneOptions(), log: TuningLog | None = None, prior: CostModel | None = None,
+                 options: TuneOptions | None = None, log: TuningLog | None = None, prior: CostModel | None = None,
                  progress: Callable[[Progress], None] = lambda state: None) -> None:
+        options = options or TuneOptions()
         self.task, self.budget, self.options, self.progress = task, budget, options, progress
         self.clock = environment.clock
         self.log = TuningLog() if log is None else log
@@ -105,7 +107,11 @@ class Tuner:
     @property
     def done(self) -> bool:
         """Is the part of the budget spent that is not kept for the choice and its certificate, or is nothing left to gain?"""
-        return self.spent >= self._certify_from - self.options.verify or self._idle >= 2
+        return self.spent >= self._search_until or self._idle >= 2
+
+    @property
+    def _search_until(self) -> float:
+        return self._certify_from - self.options.verify
 
     @property
     def _certify_from(self) -> float:
@@ -188,7 +194,7 @@ class Tuner:
         self.measurer.build([self.lattice.configs[p.config] for p in proposals])
         places = sorted((shape, threads, p.config) for p in proposals for shape, threads in p.at)
         for shape, threads, config in places:
-            if self.spent >= 1:
+            if self.spent >= self._search_until:
                 break
             self.measurer.measure(self.lattice.configs[config], self.points.shapes[shape], threads)
             self._report(phase)
@@ -196,7 +202,7 @@ class Tuner:
     def _settle(self) -> None:
         """Measure where it is open which of the measured kernels wins."""
         for config, shape, threads in self.evidence.open_cells(self.options.cells, self.options.enough / len(self.points)):
-            if self.spent >= 1:
+            if self.spent >= self._search_until:
                 break
             self.measurer.measure(self.lattice.configs[config], self.points.shapes[shape], threads)
             self._report("settling")
@@ -245,7 +251,8 @@ class Tuner:
                 break
             leaf = chosen.leaf(dict(shape))
             rivals = [Leaf(c, t) for c, t in evidence.fastest(number, self.options.rivals)]
-            entry = measure_entry(shape, Leaf(chosen.configs[leaf.kernel], leaf.threads or self.options.threads), rivals, self._time)
+            dispatched = Leaf(chosen.configs[leaf.kernel], leaf.threads or self.options.threads)
+            entry = measure_entry(shape, dispatched, rivals, self._time)
             if entry is not None:
                 found.append(entry)
             self._report("certifying")
@@ -257,8 +264,6 @@ class Tuner:
         return float("inf") if record is None else record.time
 
     def _named(self, certificate: Certificate, kernels: int) -> Certificate:
-        import msgspec
-
         environment = self.measurer.environment
         return msgspec.structs.replace(certificate, workload=self.task.workload.key, device=environment.device, kernels=kernels,
                                        trials=self.measurer.trials, configurations=len(self.lattice), when=environment.clock())

@@ -208,3 +208,42 @@ def gather() -> Case:
         linalg.yield %v : f32""")
     return Case(workload({"table": table, "at": at}, ("M", "N", "K"), body, {"r": out}), (table, at), (out,),
                 lambda a, i: a[i])
+
+
+def concat() -> Case:
+    """M x N beside M x 8 beside M x N."""
+    x, y, out = T("f32", ("M", "N")), T("f32", ("M", 8)), T("f32", ("M", "L"))
+    body = f"%r = tensor.concat dim(1) %x, %y, %x : ({x.type()}, {y.type()}, {x.type()}) -> {out.type()}"
+    text = workload({"x": x, "y": y}, ("M", "N"), body, {"r": out}).replace('"L"', '"2*N + 8"')
+    return Case(text, (x, y), (out,), lambda a, b: np.concatenate([a, b, a], 1))
+
+
+def padded() -> Case:
+    """M x N with two columns of 1.5 before and two behind, doubled."""
+    x, out = T("f32", ("M", "N")), T("f32", ("M", "L"))
+    body = f"""%one = arith.constant 1.5 : f32
+      %p = tensor.pad %x low[0, 2] high[0, 2] {{ ^bb0(%i: index, %j: index):
+        tensor.yield %one : f32 }} : {x.type()} to {out.type()}
+      %c1 = arith.constant 1 : index
+      %l = tensor.dim %p, %c1 : {out.type()}
+      %e = tensor.empty(%M, %l) : {out.type()}
+      """ + generic("r", ["(d0, d1) -> (d0, d1)"] * 2, "pp", {"p": out}, ("e", out),
+                    "%s = arith.addf %x0, %x0 : f32\n linalg.yield %s : f32")
+    text = workload({"x": x}, ("M", "N"), body, {"r": out}).replace('"L"', '"N + 4"')
+    return Case(text, (x,), (out,), lambda a: 2 * np.pad(a, ((0, 0), (2, 2)), constant_values=1.5))
+
+
+def diagonals() -> Case:
+    """Sums along the diagonals of M x N, a scatter: the result's map is no permutation."""
+    x, out = T("f32", ("M", "N")), T("f32", ("L",))
+    body = """%c1 = arith.constant 1 : index
+      %s0 = arith.addi %M, %N : index
+      %l = arith.subi %s0, %c1 : index
+      %zero = arith.constant 0.0 : f32
+      %e = tensor.empty(%l) : tensor<?xf32>
+      %z = linalg.fill ins(%zero : f32) outs(%e : tensor<?xf32>) -> tensor<?xf32>
+      """ + generic("r", ["(d0, d1) -> (d0, d1)", "(d0, d1) -> (d0 + d1)"], "rr", {"x": x}, ("z", out),
+                    "%s = arith.addf %x0, %acc : f32\n linalg.yield %s : f32")
+    text = workload({"x": x}, ("M", "N"), body, {"r": out}).replace('"L"', '"M + N - 1"')
+    return Case(text, (x,), (out,),
+                lambda a: np.array([np.trace(a[:, ::-1], a.shape[1] - 1 - i) for i in range(sum(a.shape) - 1)]))

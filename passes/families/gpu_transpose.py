@@ -1,7 +1,7 @@
 """Tiles for elementwise work that reads operands across the result: in along their fast axis, out along the result's.
 
-An operand whose unit-stride axis is another axis of the result than the fastest goes through shared memory, so that a warp reads and
-writes neighbouring elements. The tile's pitch is odd, so that a warp reads every bank once.
+An operand whose unit-stride axis is another axis of the result than the fastest goes through shared memory, so that a warp reads
+and writes neighbouring elements. The tile's pitch is odd, so that a warp reads every bank once.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ Every element follows from its own row in an order that depends on the configura
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
@@ -277,7 +278,7 @@ class _Emitter:
         groups = -(-total // self.config.nv)
         cuts = [total * i // groups for i in range(groups + 1)]
         found = []
-        for start, end in zip(cuts, cuts[1:], strict=False):
+        for start, end in itertools.pairwise(cuts):
             places = tuple(Index(j * lanes) for j in range(start, end))
             masks = tuple(lane_mask(Index(self.view.columns - j * lanes), lanes, self.index) for j in range(start, end))
             found.append(Columns(places, masks, places))

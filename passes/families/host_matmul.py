@@ -1,13 +1,12 @@
 """Family `host_matmul`: contractions of any layout on vectors, with what is fused before and after them.
 
-A work unit is one point of the shared loops, a chunk of rows and a panel of columns, panels fastest, so that a chunk of the
-streamed operand stays in the second-level cache while panels pass. In it, blocks of mr rows (smaller ones for what is left) by
-nv vectors keep their sums in registers over the whole of k; the last panel is masked, and done one vector at a time where its
+A work unit is one point of the shared loops, a chunk of rows and a group of panels of columns, groups fastest, so that a chunk
+of the streamed operand stays in the second-level cache while panels pass. In it, blocks of mr rows (smaller ones for what is
+left) by nv vectors keep their sums in registers over k; the last panel is masked, and done one vector at a time where its
 width is not known. A single row streams instead, or takes dot products along k.
+Long sums are done in pieces of kc values: each piece passes over the rows and panels of the unit, and the sums lie in the
+workspace in between. The rows, too, may be copied to the workspace, piece by piece.
 Every element is summed in an order that depends on the shape and the configuration, never on how units are split.
-
-For k beyond a few thousand, k would be cut in pieces outside the rows, each piece's panel copied in turn, and the sums of a chunk
-kept in the workspace in between (kc); everything here takes the loops over k as given, so that adds one loop to `_unit`.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from passes.families.host_matmul_block import Block, Columns, Loops
 from passes.families.host_matmul_dot import Dot
 from passes.families.host_matmul_panel import PanelCopy
 from passes.families.host_matmul_plan import Plan
+from passes.families.host_matmul_row_copy import RowCopy
 from passes.families.host_matmul_rows import row_blocks, row_points
 from passes.families.host_matmul_store import Results
 from passes.families.host_matmul_stream import Stream
@@ -29,6 +29,7 @@ from passes.mlir import ir
 from passes.spaces.host_matmul import HostMatmulConfig, Pack
 from runtime.shape import Expr
 
+_APART = 16  # elements between copied rows, so that they do not share cache sets
 Mask = Callable[["Index | int"], "ir.Value | None"]
 
 
@@ -47,11 +48,36 @@ def emit(kernel: HostKernel, config: HostMatmulConfig) -> Grid:
 
 def _possible(config: HostMatmulConfig, plan: Plan) -> HostMatmulConfig:
     """Without streaming where the columns are computed, prepacked or no unit stride, or meet a factor that varies with them."""
+    if len(plan.view.k) != 1:
+        config = replace(config, kc=0)
+    if plan.column in plan.view.loops_of(plan.narrow):
+        config = replace(config, copy_rows=False)
     once = (plan.in_place or plan.transposed) and not plan.tile and plan.column not in plan.view.loops_of(plan.narrow)
     if not config.stream or once:
         return config
     fitting = [nv for nv in (4, 3, 2, 1) if nv <= config.nv and plan.tile % (nv * config.lanes) == 0]
     return replace(config, stream=0, nv=fitting[0] if fitting else config.nv)
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """Rows [low, high) of the columns from `first` on, of `extent` columns in all; loops: coordinates of the shared loops."""
+
+    loops: Loops
+    first: Index
+    extent: Index
+    low: Index
+    high: Index
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A piece of k of a unit, with its copied rows; sums: where they lie between pieces, and whether this is the last."""
+
+    unit: _Unit
+    span: tuple[Index, Index] | None
+    rows: RowCopy | None
+    sums: tuple[Memory, bool] | None
 
 
 @dataclass(frozen=True)
@@ -70,65 +96,114 @@ class _Emitter:
         """Are the columns copied to the workspace?"""
         return not self.plan.tile and not self.config.stream and (self.config.pack is Pack.PANEL or not self.plan.in_place)
 
-    def _panel_elements(self) -> Expr:
-        """A transposing copy writes up to `lanes` rows beyond the last."""
-        return (self.plan.depth + self.config.lanes) * self.config.columns if self._copies else Expr.of(0)
+    @property
+    def _depth(self) -> Expr:
+        """Values of k in a piece."""
+        return Expr.of(self.config.kc) if self.config.kc else self.plan.depth
 
-    def _memory(self, offset: Expr) -> Memory:
-        """[row][column of a block] in the workspace, `offset` elements from its start."""
-        size = byte_width(self._element)
-        at = self.kernel.offset_pointer(self.workspace, self.kernel.evaluator.emit(offset), size)
-        strides = (Index(self.config.columns), Index(1))
+    def _areas(self) -> dict[str, Expr]:
+        """Elements of what the workspace holds, in order. A transposing copy writes up to `lanes` rows beyond the last."""
+        config, plan = self.config, self.plan
+        return {
+            "panel": (self._depth + config.lanes) * config.columns if self._copies else Expr.of(0),
+            "rows": (self._depth + _APART) * config.mc if config.copy_rows else Expr.of(0),
+            "sums": Expr.of(config.mc * config.panels * config.columns if config.kc else 0),
+            "block": Expr.of(config.mr * config.columns if plan.heavy or config.stream else 0),
+        }
+
+    def _memory(self, area: str, row: Expr | int) -> Memory:
+        """An area of the workspace with rows of so many elements."""
+        start = Expr.of(0)
+        for name, elements in self._areas().items():
+            if name == area:
+                break
+            start = start + elements
+        at = self.kernel.offset_pointer(self.workspace, self.kernel.evaluator.emit(start), byte_width(self._element))
+        strides = (self.kernel.evaluator.emit(Expr.of(row)), Index(1))
         return Memory(at, self._element, strides, strides, self.kernel.index)
 
     def units(self, begin: Index, end: Index) -> Grid:
         ev, plan, config = self.kernel.evaluator, self.plan, self.config
         columns, rows = plan.view.extents[plan.column], plan.row_count
         chunks = rows.ceildiv(config.mc) if config.mc else rows.minimum(1)
-        panels = columns.ceildiv(config.columns)
-        outer = [*(plan.view.extents[d] for d in plan.shared), chunks, panels]
-        total = Expr.of(1)
+        groups = columns.ceildiv(config.columns * config.panels)
+        outer = [*(plan.view.extents[d] for d in plan.shared), chunks, groups]
+        total, space = Expr.of(1), Expr.of(0)
         for extent in outer:
             total = total * extent
-        scratch = config.mr * config.columns if plan.heavy or config.stream else 0
-        space = self._panel_elements() + scratch
+        for elements in self._areas().values():
+            space = space + elements
         sizes, count, height = [ev.emit(e) for e in outer], ev.emit(columns), ev.emit(rows)
 
         def unit(u: Index) -> None:
-            *shared, chunk, panel = delinearize(u, sizes)
+            *shared, chunk, group = delinearize(u, sizes)
             loops: Loops = [None] * len(plan.view.extents)
             for d, x in zip(plan.shared, shared, strict=True):
                 loops[d] = x
             low = chunk * config.mc
             high = (low + config.mc).min(height) if config.mc else height
-            self._unit(loops, panel * config.columns, count, low, high)
+            first = group * (config.columns * config.panels)
+            if config.stream:
+                self._stream(loops, first, count - first, low, high)
+            else:
+                self._pieces(_Unit(loops, first, count, low, high))
 
         loop(begin, end, 1, unit, index=self.kernel.index)
         return Grid(units=total, workspace=space * byte_width(self._element))
 
-    def _unit(self, loops: Loops, first: Index, extent: Index, low: Index, high: Index) -> None:
-        """Rows [low, high) of the columns from `first` on."""
-        config, lanes = self.config, self.config.lanes
-        panel = self._memory(Expr.of(0)) if self._copies else None
-        left = extent - first
-        if self.config.stream:
-            self._stream(loops, first, left, low, high)
+    def _pieces(self, unit: _Unit) -> None:
+        """All of k, or one piece of it after the other with the sums in the workspace in between."""
+        kc, lanes = self.config.kc, self.config.lanes
+        if not kc:
+            self._piece(unit, None, None)
             return
+        ev = self.kernel.evaluator
+        width = self.config.panels * self.config.columns
+        sums = self._memory("sums", width)
+        zero = self.plan.view.product.zero(lanes)
+        loop(0, (unit.high - unit.low) * width, lanes,
+             lambda i: sums.store(zero, [Index(0), Index.ramp(i, lanes)]), index=self.kernel.index)
+        depth = ev.emit(self.plan.depth)
+        last = (depth.max(1) - 1) // kc * kc
+        loop(0, last, kc, lambda k: self._piece(unit, (k, k + kc), (sums, False)), index=self.kernel.index)
+        self._piece(unit, (last, depth), (sums, True))
+
+    def _piece(self, unit: _Unit, span: tuple[Index, Index] | None, sums: tuple[Memory, bool] | None) -> None:
+        """span: of k; sums: where they lie between pieces, and whether this piece is the last."""
+        rows = None
+        if self.config.copy_rows:
+            memory = self._memory("rows", self._depth + _APART)
+            rows = RowCopy(self.kernel.evaluator, self.plan, self.config.lanes, memory, span)
+            rows.copy(unit.loops, unit.low, unit.high)
+        piece = _Piece(unit, span, rows, sums)
+        if self.config.panels == 1:
+            self._panel(piece, unit.first)
+            return
+        width = self.config.columns
+        panels = ((unit.extent - unit.first + (width - 1)) // width).min(self.config.panels)
+        loop(0, panels, 1, lambda j: self._panel(piece, unit.first + j * width), index=self.kernel.index)
+
+    def _panel(self, piece: _Piece, first: Index) -> None:
+        """The rows of a unit times the columns of the panel from `first` on."""
+        config, lanes = self.config, self.config.lanes
+        panel = self._memory("panel", config.columns) if self._copies else None
+        left = piece.unit.extent - first
         if panel is not None:
-            PanelCopy(self.kernel.evaluator, self.plan, config, panel).copy(loops, first, left, extent)
-        block = Block(self.kernel.evaluator, self.plan, config, panel)
+            copy = PanelCopy(self.kernel.evaluator, self.plan, config, panel, piece.span)
+            copy.copy(piece.unit.loops, first, left, piece.unit.extent)
+        block = Block(self.kernel.evaluator, self.plan, config, panel, span=piece.span)
 
         def whole() -> None:
-            self._rows(block, loops, first, Index(0), config.nv, None, low, high)
+            self._rows(piece, block, first, Index(0), config.nv, None)
 
         def part() -> None:
             known = self.plan.view.extents[self.plan.column].constant
             if known is not None:
                 count = known % config.columns
-                self._rows(block, loops, first, Index(0), -(-count // lanes), Index(count), low, high)
+                self._rows(piece, block, first, Index(0), -(-count // lanes), Index(count))
                 return
             loop(0, (left + (lanes - 1)) // lanes, 1,
-                 lambda j: self._rows(block, loops, first, j * lanes, 1, left - j * lanes, low, high), index=self.kernel.index)
+                 lambda j: self._rows(piece, block, first, j * lanes, 1, left - j * lanes), index=self.kernel.index)
 
         full = self._full()
         when(left.ge(config.columns) if full is None else full, whole, part)
@@ -136,7 +211,7 @@ class _Emitter:
     def _stream(self, loops: Loops, first: Index, left: Index, low: Index, high: Index) -> None:
         """One row after the other: dot products where the columns are transposed, else sums in the workspace."""
         block = Block(self.kernel.evaluator, self.plan, self.config, None)
-        stream = Dot(block) if self.plan.transposed else Stream(block, self._memory(Expr.of(0)))
+        stream = Dot(block) if self.plan.transposed else Stream(block, self._memory("block", self.config.columns))
 
         def row(i: Index) -> None:
             point = self._points(loops, i, 1)[0]
@@ -151,13 +226,12 @@ class _Emitter:
             return True
         return False if columns.constant is not None and columns.constant < self.config.columns else None
 
-    def _rows(self, block: Block, loops: Loops, first: Index, at: Index, vectors: int, left: Index | None, low: Index,
-              high: Index) -> None:
+    def _rows(self, piece: _Piece, block: Block, first: Index, at: Index, vectors: int, left: Index | None) -> None:
         """Blocks of mr rows, then what is left: one block of its height, or one of each power of two in it.
 
         The columns are some vectors, `at` columns into the panel; left: how many columns there are, None when all.
         """
-        mr, lanes = self.config.mr, self.config.lanes
+        lanes = self.config.lanes
         places = tuple(at + j * lanes for j in range(vectors))
 
         def mask(j: Index | int) -> ir.Value | None:
@@ -166,27 +240,34 @@ class _Emitter:
         columns = Columns(tuple(first + x for x in places), tuple(mask(j) for j in range(vectors)), places)
 
         def run(row: Index, height: int) -> None:
-            self._block(block, loops, columns, mask, row, height)
+            self._block(piece, block, columns, mask, row, height)
 
-        row_blocks(low, high, mr, self.config.exact_tails, self.kernel.index, run)
+        row_blocks(piece.unit.low, piece.unit.high, self.config.mr, self.config.exact_tails, self.kernel.index, run)
 
-    def _block(self, block: Block, loops: Loops, columns: Columns, mask: Mask, row: Index, height: int) -> None:
+    def _block(self, piece: _Piece, block: Block, columns: Columns, mask: Mask, row: Index, height: int) -> None:
         """Sums of a block, then what follows them: unrolled when it is light, else in a loop over sums in the workspace."""
-        points = self._points(loops, row, height)
+        unit = piece.unit
+        points = self._points(unit.loops, row, height)
+        if piece.rows is not None:
+            block = replace(block, rows=piece.rows.block(row - unit.low))
         sums = block.accumulate(points, columns)
+        if piece.sums is not None:
+            sums = self._carried(piece, columns, row - unit.low, sums)
+            if not piece.sums[1]:
+                return
         if not self.plan.heavy or height * len(columns.first) < 4:
             with self.kernel.evaluator.kept():
                 for point, vectors in zip(points, sums, strict=True):
                     for j, value in enumerate(vectors):
                         self._store(point, columns.first[j], value, columns.masks[j])
             return
-        scratch = self._memory(self._panel_elements())
+        scratch = self._memory("block", self.config.columns)
         for i, vectors in enumerate(sums):
             for j, value in enumerate(vectors):
                 scratch.store(value, [Index(i), Index.ramp(j * self.config.lanes, self.config.lanes)])
 
         def each(i: Index) -> None:
-            point = self._points(loops, row + i, 1)[0]
+            point = self._points(unit.loops, row + i, 1)[0]
 
             def vector(j: Index) -> None:
                 at = j * self.config.lanes
@@ -196,6 +277,19 @@ class _Emitter:
             loop(0, len(columns.first), 1, vector, index=self.kernel.index)
 
         loop(0, height, 1, each, index=self.kernel.index)
+
+    def _carried(self, piece: _Piece, columns: Columns, row: Index, sums: list[list[ir.Value]]) -> list[list[ir.Value]]:
+        """The sums of all pieces so far; kept in the workspace unless the piece is the last."""
+        assert piece.sums is not None
+        memory, last = piece.sums
+        totals = []
+        for i, vectors in enumerate(sums):
+            places = [[row + i, Index.ramp(c - piece.unit.first, self.config.lanes)] for c in columns.first]
+            totals.append([self.plan.view.product.add(memory.load(at), v) for at, v in zip(places, vectors, strict=True)])
+            if not last:
+                for at, total in zip(places, totals[-1], strict=True):
+                    memory.store(total, at)
+        return totals
 
     def _points(self, loops: Loops, row: Index, height: int) -> list[Loops]:
         sizes = [self.kernel.evaluator.emit(self.plan.view.extents[d]) for d in self.plan.rows]

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from passes import op_kinds
 from passes.emit import loop
-from passes.evaluator import evaluate, loop_extent, loop_kinds
+from passes.evaluator import evaluate, loop_extent
 from passes.index import Index
 from passes.kernel_frame import KernelFrame
-from passes.mlir import ir, maps_of, owner, position
+from passes.mlir import ir, maps_of, owner
 
 
 def scatters(value: ir.Value) -> bool:
     """Is a result written through a map that is no permutation of its parallel loops?"""
     op = owner(value)
-    if op is None or not op.name.startswith("linalg.") or op.name == "linalg.fill":
-        return False
-    results = list(op.results)
-    m = maps_of(op)[len(op.operands) - len(results) + results.index(value)]
-    fixed = [position(e) for e in m.results]
-    parallel = {d for d, kind in enumerate(loop_kinds(op)) if kind == "parallel"}
-    plain = all(p is not None or isinstance(e, ir.AffineConstantExpr) for p, e in zip(fixed, m.results, strict=True))
-    return not plain or not parallel <= set(fixed) or len([p for p in fixed if p is not None]) != len({*fixed} - {None})
+    return op is not None and op.name != "linalg.fill" and op_kinds.scatters(op)
 
 
 def serial(kernel: KernelFrame, number: int) -> None:

@@ -24,22 +24,26 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Keys of `tiles`, `pads`, `least`, `halved`, `units`, `most` name extents.
+    """Keys of `tiles`, `pads`, `partial`, `least`, `halved`, `units`, `most` name extents.
 
-    coordinates: place in the lattice, one number a choice. tiles: elements of a block of the inner loops. pads: what an extent
-    lacks to whole multiples of this is computed in vain. least: a block of fewer elements costs as much as this many. halved:
-    what is left after whole blocks is done in powers of two (1), else in one block (0). units: elements of a work unit, 0 for the whole extent. most: largest
-    extent that the kernel serves. rate: share of the peak that the inner block can reach. features: named numbers for the cost model.
+    coordinates: place in the lattice, one number a choice. tiles: elements of a block of the inner loops. pads: what lies beyond
+    whole tiles is rounded up to this, and what that adds is computed in vain. partial: how many times longer an element of an
+    incomplete tile takes. least: a block of fewer elements costs as much as this many. halved: what is left after whole blocks
+    is done in powers of two (1), else in one block (0). units: elements of a work unit, 0 for the whole extent. most: largest
+    extent that the kernel serves. rate: share of the peak that the inner block can reach. copied: what every work unit copies
+    first. features: named numbers for the cost model.
     """
 
     coordinates: Mapping[str, float]
     tiles: Mapping[str, int] = field(default_factory=dict)
     pads: Mapping[str, int] = field(default_factory=dict)
+    partial: Mapping[str, float] = field(default_factory=dict)
     least: Mapping[str, int] = field(default_factory=dict)
     halved: Mapping[str, int] = field(default_factory=dict)
     units: Mapping[str, int] = field(default_factory=dict)
     most: Mapping[str, int] = field(default_factory=dict)
     rate: float = 1.0
+    copied: Footprint | None = None
     footprints: Mapping[str, Footprint] = field(default_factory=dict)
     features: Mapping[str, float] = field(default_factory=dict)
 

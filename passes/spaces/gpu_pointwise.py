@@ -15,8 +15,8 @@ from runtime.limits import GpuLimits
 
 @dataclass(frozen=True)
 class GpuPointwiseConfig(GpuConfig):
-    """vec: elements of one access along the unit-stride axis of the result; chunks: vectors that a thread computes. tile: edge of the
-    tiles in shared memory by which operands go that are read across that axis; 0 for none."""
+    """vec: elements of one access along the unit-stride axis of the result; chunks: vectors that a thread computes. tile: edge of
+    the tiles in shared memory by which operands go that are read across that axis; 0 for none."""
 
     family: ClassVar[str] = "gpu_pointwise"
     vec: int = 4

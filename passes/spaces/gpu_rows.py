@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from passes.spaces.gpu_config import GpuConfig, is_power_of_two, why_invalid_block
 from passes.workload import Kind, Workload
-from runtime.dispatch import Leaf, Node, switch
+from runtime.dispatch import Leaf, Node, Split, switch
 from runtime.limits import GpuLimits
 from runtime.shape import Expr
 
@@ -61,20 +61,28 @@ def why_invalid(config: GpuRowsConfig, workload: Workload, limits: GpuLimits) ->
 
 
 def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[GpuRowsConfig, ...], Node]:
-    """A warp holds a short row, a block a long one; longer ones are read again. The last has no guards."""
+    """A warp holds a short row, a block a long one; longer ones are read again. Single elements where rows are no whole
+    vectors. The last has no guards."""
     if not _along_columns(workload):
         return (GpuRowsConfig(128, 1, 1, 0, 4), GpuRowsConfig(128, 1, 1, 0, 1, index=64)), Leaf(0)
     widest = max((o.dtype.bytes for o in workload.inputs), default=4)
     vec = 4 if widest <= 4 else 2
-    steps = [GpuRowsConfig(128, 32, 1, 1, 1), GpuRowsConfig(128, 32, vec, 2, 1), GpuRowsConfig(128, 32, vec, 8, 1),
-             GpuRowsConfig(256, 256, vec, 8, 1)]
-    longest, safe = GpuRowsConfig(512, 512, vec, 0, 2), GpuRowsConfig(256, 32, 1, 0, 2, index=64)
     columns = _columns(workload)
+    safe = GpuRowsConfig(256, 32, 1, 0, 2, index=64)
     if columns.constant is not None:
-        fits = [c for c in steps if columns.constant <= c.columns_held]
-        return (fits[0] if fits else longest, safe), Leaf(0)
-    cases: list[tuple[int, Node]] = [(c.columns_held, Leaf(number)) for number, c in enumerate(steps)]
-    return (*steps, longest, safe), switch(str(columns), cases, Leaf(len(steps)))
+        steps = _steps(vec)
+        return (next((c for c in steps if columns.constant <= c.columns_held), steps[-1]), safe), Leaf(0)
+    wide, single = _steps(vec), _steps(1)
+    configs = tuple(dict.fromkeys((*wide, *single, safe)))
+    trees = [switch(str(columns), [(c.columns_held, Leaf(configs.index(c))) for c in steps[:-1]], Leaf(configs.index(steps[-1])))
+             for steps in (wide, single)]
+    return configs, Split(str(columns % vec), 0, *trees)
+
+
+def _steps(vec: int) -> list[GpuRowsConfig]:
+    """By length of row; the last takes any."""
+    return [GpuRowsConfig(128, 32, 1, 1, 1), GpuRowsConfig(128, 32, vec, 8 // vec, 1), GpuRowsConfig(128, 32, vec, 32 // vec, 1),
+            GpuRowsConfig(256, 256, vec, 32 // vec, 1), GpuRowsConfig(512, 512, vec, 0, 2)]
 
 
 def _columns(workload: Workload) -> Expr:

@@ -30,7 +30,8 @@ class HostMatmulConfig(TileConfig):
     prefetch: values of k that columns read in place are fetched ahead. mc: rows in one work unit, 0 for all. exact_tails: rows
     left over are one block of their own height, which reads the columns once, instead of blocks of 8, 4, 2 and 1. stream: for
     one row; the sums of nv vectors stay in the workspace while so many values of k at a time pass (dot products along k where
-    the columns are transposed); 0 keeps them in registers.
+    the columns are transposed); 0 keeps them in registers. kc: values of k in a piece, 0 for all; it applies to one k loop.
+    panels: panels of columns in one work unit. copy_rows: a chunk of rows is copied to the workspace, as [row][k].
     """
 
     family: ClassVar[str] = "host_matmul"
@@ -42,6 +43,9 @@ class HostMatmulConfig(TileConfig):
     mc: int = 0
     exact_tails: bool = False
     stream: int = 0
+    kc: int = 0
+    panels: int = 1
+    copy_rows: bool = False
 
     @property
     def columns(self) -> int:

@@ -8,7 +8,7 @@ from passes.workload import Workload
 from runtime.limits import HostLimits
 from runtime.shape import Expr
 
-_LATENCY = 4.0  # cycles of a multiply-add, of which two start in each
+_LEAST = 1.0  # cycles of a block for one value of k; sums are few enough to keep several sets of them, which hides latency
 _LOADS = 2.0  # a cycle
 _NEXT_CACHE = 48.0  # bytes a cycle from the second cache
 
@@ -35,7 +35,9 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
         least={"rows": max(1, round(floor / cycles * config.mr))},
         halved={"rows": 0 if config.exact_tails else 1},
         units={"batch": 1, "rows": config.mc, "columns": config.columns},
+        partial={"columns": _single(config) / (cycles / config.nv)},
         rate=share,
+        copied=Footprint(config.columns * size, "depth") if copies or _transposed(workload) else None,
         footprints={
             "panel": Footprint(config.columns * size, "depth"),
             "row_block": Footprint(config.mr * size, "depth"),
@@ -55,10 +57,22 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
     )
 
 
+def _single(config: HostMatmulConfig) -> float:
+    """Cycles of one vector of columns for one value of k, as the last panel is done."""
+    return max(config.mr / 2, (config.mr + 1) / _LOADS, _LEAST)
+
+
+def _transposed(workload: Workload) -> bool:
+    """Is the operand of the columns contiguous along k?"""
+    seen = Extents.of(workload)
+    wide = workload.inputs[1] if len(workload.inputs) > 1 else workload.inputs[0]
+    return wide.unit_axis is not None and wide.dims[wide.unit_axis] == seen.depth != seen.columns
+
+
 def _cycles(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> tuple[float, float]:
     """Cycles of the register block for one value of k; the part that fewer rows would not shorten."""
     seen = Extents.of(workload)
     depth = seen.depth.constant
     beyond = depth is None or depth * config.columns * seen.element_bytes > limits.l1
-    floor = max(_LATENCY, config.nv * config.lanes * seen.element_bytes / _NEXT_CACHE if beyond else 0.0)
+    floor = max(_LEAST, config.nv * config.lanes * seen.element_bytes / _NEXT_CACHE if beyond else 0.0)
     return max(config.mr * config.nv / 2, (config.mr + config.nv) / _LOADS, floor), floor

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from passes.spaces.gpu_config import GpuConfig, is_power_of_two, why_invalid_block
 from passes.workload import Kind, Workload
-from runtime.dispatch import Leaf, Node, switch
+from runtime.dispatch import Leaf, Node, Split, switch
 from runtime.limits import GpuLimits
 from runtime.shape import Expr
 
@@ -94,7 +94,8 @@ def why_invalid(config: SimtConfig, workload: Workload, limits: GpuLimits) -> st
 
 
 def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[SimtConfig, ...], Node]:
-    """By rows: small blocks for few rows, large ones where they fill the machine; the last has no guards."""
+    """By rows: small blocks for few rows, large ones where they fill the machine; copies of single elements where extents are no
+    whole vectors. The last has no guards."""
     widest = _widest(workload)
     vec = 4 if widest == 4 else 2
     rows, columns = _sides(workload)
@@ -106,10 +107,15 @@ def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[SimtConfig, ..
     large = SimtConfig(128, 128, 16, 8, 8, 3, vec, together=together) if widest == 4 else middle
     safe = SimtConfig(64, 64, 16, 4, 4, 3, 1, turn=True, together=together, index=64)
     full = limits.multiprocessors * 128 * 128
-    configs = tuple(dict.fromkeys((few, middle, large, safe)))
+    single = SimtConfig(64, 64, 16, 4, 4, 3, 1, turn=True, together=together)
+    left = Expr.of(0)
+    for extent in (workload.size("k"), columns):
+        if extent.constant is None and not extent.divisible_by(vec):
+            left = left + extent % vec
+    configs = tuple(dict.fromkeys((few, middle, large, *([single] if left.symbols else []), safe)))
     node = switch(str(rows), [(32, Leaf(configs.index(few)))],
                   switch(str(tiles), [(2 * full, Leaf(configs.index(middle)))], Leaf(configs.index(large))))
-    return configs, node
+    return configs, Split(str(left), 0, node, Leaf(configs.index(single))) if left.symbols else node
 
 
 def _widest(workload: Workload) -> int:

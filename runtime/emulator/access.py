@@ -9,7 +9,7 @@ import numpy as np
 from runtime.emulator.batch import Batch
 from runtime.emulator.findings import Check, Site
 from runtime.emulator.formats import Array
-from runtime.emulator.memory import GLOBAL_BASE, LOCAL_BASE, LOCAL_WINDOW, PARAM_WINDOW, SHARED_BASE, SHARED_WINDOW, Storage
+from runtime.emulator.memory import LOCAL_BASE, LOCAL_WINDOW, PARAM_WINDOW, SHARED_BASE, SHARED_WINDOW, Storage
 from runtime.emulator.profile import count_sectors, count_wavefronts
 from runtime.emulator.races import Race
 
@@ -62,16 +62,15 @@ def resolve(s: Batch, access: Access, addresses: Array, lanes: Array) -> Target:
     inside: Array | None
     if access.space == "global":
         storage: Storage = s.memory
-        offsets = addresses - GLOBAL_BASE
-        inside, room = s.memory.inside(offsets, size), 0
+        offsets, inside = s.memory.locate(addresses, size)
     elif access.space == "shared":
-        storage, room = s.shared, s.shared.size
+        storage = s.shared
         offsets = addresses - SHARED_BASE
-        inside = (offsets >= 0) & (offsets + size <= room)
+        inside = (offsets >= 0) & (offsets + size <= s.shared.size)
     else:
-        storage, room = s.local, s.local.size
+        storage = s.local
         offsets = addresses - LOCAL_BASE
-        inside = (offsets >= 0) & (offsets + size <= room)
+        inside = (offsets >= 0) & (offsets + size <= s.local.size)
     aligned = addresses & (size - 1) == 0
     good = aligned if inside is None else aligned & inside
     kept = None

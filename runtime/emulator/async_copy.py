@@ -15,7 +15,7 @@ from runtime.emulator.access import Access, report_race, resolve
 from runtime.emulator.batch import WARP, Batch, Runner
 from runtime.emulator.findings import Check
 from runtime.emulator.formats import Array
-from runtime.emulator.memory import GLOBAL_BASE, SHARED_WINDOW
+from runtime.emulator.memory import SHARED_WINDOW
 from runtime.emulator.operands import BuildContext, over_lanes
 from runtime.emulator.profile import count_sectors, count_wavefronts
 from runtime.emulator.ptx import Immediate, Instruction
@@ -66,11 +66,13 @@ class CopyQueue:
 
     def drift(self, s: Batch) -> None:
         """Land some copies early, chosen by the batch's random generator."""
-        if s.rng is None:
+        if s.rng is None or not self.flights:
             return
-        for flight in self.flights:
-            chance = s.rng.choice([0.0, 0.3, 1.0])
-            chosen = ~flight.landed & (s.rng.random(len(flight.lanes)) < chance)
+        for index in s.rng.integers(0, len(self.flights), 2):
+            flight = self.flights[int(index)]
+            chosen = ~flight.landed
+            if s.rng.random() < 0.5:
+                chosen &= s.rng.random(len(flight.lanes)) < 0.5
             if chosen.any():
                 self._land(s, flight, chosen)
 
@@ -119,10 +121,11 @@ def _build_copy(inst: Instruction, cx: BuildContext) -> Runner:
         if target.kept is not None:
             keep[:] = False
             keep[target.kept] = True
-        keep &= _check_source(s, reading, sources, lanes, counts)
+        places, readable = _check_source(s, reading, sources, lanes, counts)
+        keep &= readable
         offsets = np.zeros(len(lanes), dtype=np.int64)
         offsets[target.kept if target.kept is not None else slice(None)] = target.offsets
-        lanes, offsets, sources, counts = lanes[keep], offsets[keep], sources[keep] - GLOBAL_BASE, counts[keep]
+        lanes, offsets, sources, counts = lanes[keep], offsets[keep], places[keep], counts[keep]
         s.statistics.bytes_read["global"] += int(counts.sum())
         s.statistics.bytes_written["shared"] += size * len(lanes)
         if s.statistics.profile:
@@ -143,9 +146,10 @@ def _build_copy(inst: Instruction, cx: BuildContext) -> Runner:
     return run
 
 
-def _check_source(s: Batch, access: Access, sources: Array, lanes: Array, counts: Array) -> Array:
-    """Check the bytes that are read; a source of no bytes may point anywhere."""
+def _check_source(s: Batch, access: Access, sources: Array, lanes: Array, counts: Array) -> tuple[Array, Array]:
+    """Check the bytes that are read; a source of no bytes may point anywhere. Storage offsets, and lanes that may proceed."""
     keep = np.ones(len(lanes), dtype=bool)
+    places = np.zeros(len(lanes), dtype=np.int64)
     if (counts < 0).any() or (counts > access.size).any():
         at = int(np.argmax((counts < 0) | (counts > access.size)))
         s.found(Check.BOUNDS, access.site, f"src-size {int(counts[at])} is above cp-size {access.size}", int(lanes[at]))
@@ -159,8 +163,8 @@ def _check_source(s: Batch, access: Access, sources: Array, lanes: Array, counts
         keep &= ~misplaced
     for count in np.unique(counts[used & keep]):
         part = np.flatnonzero((counts == count) & keep)
-        offsets = sources[part] - GLOBAL_BASE
-        inside = s.memory.inside(offsets, int(count))
+        offsets, inside = s.memory.locate(sources[part], int(count))
+        places[part] = offsets
         if inside is not None:
             at = int(part[int(np.argmin(inside))])
             near = s.memory.nearest(int(sources[at]))
@@ -173,7 +177,7 @@ def _check_source(s: Batch, access: Access, sources: Array, lanes: Array, counts
                 at = int(part[int(np.argmin(written))])
                 message = f"copies {count} bytes of global memory that were not all written"
                 s.found(Check.UNINITIALISED, access.site, message, int(lanes[at]), int(sources[at]))
-    return keep
+    return places, keep
 
 
 def _build_commit(inst: Instruction, cx: BuildContext) -> Runner:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,16 +32,19 @@ _SHADOW_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class LoadedModule:
-    """PTX in the device: its kernels by name, ready to launch."""
+    """PTX in the device. A kernel is made ready when it is first asked for."""
 
     ptx: Module
-    kernels: dict[str, Program]
     variables: dict[str, Place]
+    _ready: dict[str, Program] = field(default_factory=dict)
 
     def kernel(self, name: str) -> Program:
-        if name not in self.kernels:
-            raise EmulatorError(f"the module has no kernel {name!r}; it has {', '.join(self.kernels) or 'none'}")
-        return self.kernels[name]
+        """The kernel, ready to launch. Raises EmulatorError naming the line of what the emulator does not know."""
+        if name not in self.ptx.kernels:
+            raise EmulatorError(f"the module has no kernel {name!r}; it has {', '.join(self.ptx.kernels) or 'none'}")
+        if name not in self._ready:
+            self._ready[name] = build_program(self.ptx, name, self.variables)
+        return self._ready[name]
 
 
 class EmulatorDevice:
@@ -114,14 +117,13 @@ class EmulatorDevice:
     # Modules
 
     def load(self, ptx: str | bytes) -> LoadedModule:
-        """Parse PTX and make its kernels ready. Raises EmulatorError naming the line of what it cannot."""
+        """Parse PTX and place its variables. Raises EmulatorError naming the line of what is not PTX."""
         module = parse_ptx(ptx if isinstance(ptx, str) else ptx.decode().rstrip("\0"))
         places = {v.name: self._place(v) for v in module.variables if v.space in ("global", "const")}
         for variable in module.variables:
             if variable.name in places:
                 self._initialise(variable, places)
-        kernels = {name: build_program(module, name, places) for name in module.kernels}
-        return LoadedModule(module, kernels, places)
+        return LoadedModule(module, places)
 
     def _place(self, variable: Variable) -> Place:
         return Place("global", self.alloc(max(variable.size, 1)), variable.size)

@@ -34,6 +34,13 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     return total, (a - (total - back)) + (b - back)
 
 
+def _has_subnormal(total: Array) -> bool:
+    """Whether a non-zero double lies below the normal range of float32."""
+    size = np.abs(total)
+    smallest = float(size.min(initial=1.0))
+    return smallest < _TINY and (smallest > 0 or bool(((size > 0) & (size < _TINY)).any()))
+
+
 def fma_f32(a: Array, b: Array, c: Array) -> Array:
     """a * b + c of float32 arrays, rounded once to nearest even."""
     product = a.astype(np.float64) * b
@@ -41,7 +48,7 @@ def fma_f32(a: Array, b: Array, c: Array) -> Array:
     result: Array = total.astype(np.float32)
     bits = total.view(np.uint64) & _LOW
     doubtful = bits == _HALF
-    if doubtful.any() or float(np.min(np.abs(result), initial=1.0)) < _TINY:
+    if doubtful.any() or _has_subnormal(total):
         wide = np.broadcast_to(c, total.shape).astype(np.float64)
         exact, rest = two_sum(product, wide)
         result = to_odd(exact, rest).astype(np.float32)

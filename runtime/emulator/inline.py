@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from runtime.emulator.findings import EmulatorError
@@ -35,7 +35,7 @@ class FlatKernel:
 def flatten(module: Module, kernel: Function) -> FlatKernel:
     """Inline every call of a function that the module defines."""
     flat = FlatKernel(kernel, dict(kernel.registers), list(kernel.variables))
-    _Inliner(module, flat).expand(kernel, lambda name: name, (), "")
+    _Inliner(module, flat).expand(kernel, None, (), "")
     return flat
 
 
@@ -45,15 +45,20 @@ class _Inliner:
         self._flat = flat
         self._count = 0
 
-    def expand(self, function: Function, rename: Callable[[str], str], stack: tuple[str, ...], end: str) -> None:
+    def expand(self, function: Function, names: Mapping[str, str] | None, stack: tuple[str, ...], end: str) -> None:
+        """Append the body of `function`; `names` says what its names become, None keeps them."""
         if function.name in stack:
             raise EmulatorError(f"{function.name}, line {function.line}: recursive calls are not modelled")
         out = self._flat.body
+
+        def rename(name: str) -> str:
+            return name if names is None else names.get(name, name)
+
         for original in function.body:
             if isinstance(original, Label):
                 out.append(Label(rename(original.name), original.line))
                 continue
-            item = rename_item(original, rename)
+            item = original if names is None else rename_item(original, rename)
             if isinstance(item, BranchTargets):
                 out.append(BranchTargets(rename(item.name), item.labels, item.line))
             elif isinstance(item, Instruction) and item.parts[0] == "call":
@@ -100,7 +105,7 @@ class _Inliner:
             Variable(table[v.name], v.space, v.type, v.size, v.align, v.extern, v.initial, v.line) for v in callee.variables
         ]
         end = f"{callee.name}{suffix}"
-        self.expand(callee, lambda name: table.get(name, name), stack, end)
+        self.expand(callee, table, stack, end)
         self._flat.body.append(Label(end, inst.line))
         self._flat.body += copies_out
 

@@ -13,7 +13,7 @@ import numpy as np
 from runtime.emulator.findings import EmulatorError
 from runtime.emulator.formats import Array
 
-GLOBAL_BASE = 0x1000_0000
+GLOBAL_BASE = 0x1_0000_0000
 LOCAL_WINDOW = 0x7C00_0000_0000
 PARAM_WINDOW = 0x7D00_0000_0000
 SHARED_WINDOW = 0x7E00_0000_0000
@@ -21,7 +21,7 @@ SHARED_BASE = 0x400
 """Address of a block's first byte of shared memory within the shared space."""
 LOCAL_BASE = 0x10
 PARAM_BASE = 0x0
-_GUARD = 4096
+_GAP = 1 << 30
 _GRANULE = 256
 _WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
@@ -84,37 +84,43 @@ class LocalMemory(Storage):
 
 
 class GlobalMemory(Storage):
-    """Allocations with guard gaps between them. Addresses are of the device, never of the host."""
+    """Allocations far apart in the address space, so that an access beyond one never falls into another.
+
+    Addresses are of the device, never of the host. The bytes lie densely in one storage; `locate` maps addresses to them.
+    """
 
     def __init__(self, capacity: int = 1 << 36) -> None:
         super().__init__(1 << 20)
         self.capacity = capacity
-        self._top = 0
-        self._sizes: dict[int, int] = {}
+        self._used = 0
+        self._next = GLOBAL_BASE
         self._starts: list[int] = []
         self._ends: list[int] = []
-        self._tables: tuple[Array, Array] | None = None
-        self._spare: dict[int, list[int]] = {}
+        self._shifts: list[int] = []
+        self._tables: tuple[Array, Array, Array] | None = None
+        self._spare: dict[int, list[tuple[int, int]]] = {}
 
     def allocate(self, size: int) -> int:
         """Address of `size` fresh bytes, aligned to 256. Raises EmulatorError past the capacity."""
-        room = -(-max(size, 1) // _GRANULE) * _GRANULE
+        room = _room(size)
         spare = self._spare.get(room)
         if spare:
-            offset = spare.pop(0)
-            self.valid[offset : offset + room] = 0
+            address, shift = spare.pop(0)
+            self.valid[address - shift : address - shift + room] = 0
         else:
-            offset = self._top
-            if offset + room + _GUARD > self.capacity:
-                raise EmulatorError(f"emulated memory holds {self.capacity} bytes; {size} more are wanted, {offset} are in use")
-            self._grow(offset + room + _GUARD)
-            self._top = offset + room + _GUARD
-        at = bisect_right(self._starts, offset)
-        self._starts.insert(at, offset)
-        self._ends.insert(at, offset + size)
-        self._sizes[offset] = size
+            if self._used + room > self.capacity or self._next + room > LOCAL_WINDOW:
+                held = f"{self.capacity} bytes, of which {self._used} are in use"
+                raise EmulatorError(f"emulated memory holds {held}; {size} more are wanted")
+            self._grow(self._used + room)
+            address, shift = self._next, self._next - self._used
+            self._used += room
+            self._next += -(-room // _GAP) * _GAP + _GAP
+        at = bisect_right(self._starts, address)
+        self._starts.insert(at, address)
+        self._ends.insert(at, address + size)
+        self._shifts.insert(at, shift)
         self._tables = None
-        return GLOBAL_BASE + offset
+        return address
 
     def _grow(self, size: int) -> None:
         if size <= len(self.data):
@@ -122,57 +128,64 @@ class GlobalMemory(Storage):
         room = max(size, 2 * len(self.data))
         room = -(-room // 4096) * 4096
         data, valid = np.zeros(room, dtype=np.uint8), np.zeros(room, dtype=np.uint8)
-        data[: self._top], valid[: self._top] = self.data[: self._top], self.valid[: self._top]
+        data[: self._used], valid[: self._used] = self.data[: self._used], self.valid[: self._used]
         self._take(data, valid)
 
+    def _index(self, address: int) -> int:
+        """The allocation that starts at `address`."""
+        at = bisect_right(self._starts, address) - 1
+        if at < 0 or self._starts[at] != address:
+            raise EmulatorError(f"0x{address:x} is not the start of an allocation")
+        return at
+
     def free(self, address: int) -> None:
-        """Give an allocation back. Memory of one size is reused only by an allocation of the same size."""
-        offset = address - GLOBAL_BASE
-        size = self._sizes.pop(offset, None)
-        if size is None:
-            raise EmulatorError(f"free of 0x{address:x}, which is not the start of an allocation")
-        at = bisect_right(self._starts, offset) - 1
-        del self._starts[at], self._ends[at]
+        """Give an allocation back. Its place is reused only by an allocation of the same size, rounded to 256 bytes."""
+        at = self._index(address)
+        self._spare.setdefault(_room(self._ends[at] - address), []).append((address, self._shifts[at]))
+        del self._starts[at], self._ends[at], self._shifts[at]
         self._tables = None
-        self._spare.setdefault(-(-max(size, 1) // _GRANULE) * _GRANULE, []).append(offset)
 
     def size_of(self, address: int) -> int:
         """Bytes of the allocation that starts at `address`."""
-        return self._sizes[address - GLOBAL_BASE]
+        return self._ends[self._index(address)] - address
 
-    def inside(self, offsets: Array, size: int) -> Array | None:
-        """Whether [offset, offset + size) lies in one allocation, per lane; None when all do."""
-        if not len(offsets):
-            return None
-        low = int(offsets.min())
-        at = bisect_right(self._starts, low) - 1
-        if at >= 0 and int(offsets.max()) + size <= self._ends[at]:
-            return None
+    def locate(self, addresses: Array, size: int) -> tuple[Array, Array | None]:
+        """Offsets into the storage, and whether [address, address + size) lies in one allocation, None when all do."""
+        if not len(addresses):
+            return addresses, None
+        at = bisect_right(self._starts, int(addresses.min())) - 1
+        if at >= 0 and int(addresses.max()) + size <= self._ends[at]:
+            return addresses - self._shifts[at], None
         if not self._starts:
-            return np.zeros(len(offsets), dtype=bool)
+            return addresses, np.zeros(len(addresses), dtype=bool)
         if self._tables is None:
-            self._tables = np.array(self._starts), np.array(self._ends)
-        starts, ends = self._tables
-        index = np.searchsorted(starts, offsets, side="right") - 1
-        ok = (index >= 0) & (offsets + size <= ends[np.maximum(index, 0)])
-        return None if ok.all() else ok
+            self._tables = np.array(self._starts), np.array(self._ends), np.array(self._shifts)
+        starts, ends, shifts = self._tables
+        index = np.searchsorted(starts, addresses, side="right") - 1
+        chosen = np.maximum(index, 0)
+        ok = (index >= 0) & (addresses + size <= ends[chosen])
+        return addresses - shifts[chosen], None if ok.all() else ok
 
     def nearest(self, address: int) -> str:
         """Where an address lies, for a message."""
-        offset = address - GLOBAL_BASE
-        at = bisect_right(self._starts, offset) - 1
+        at = bisect_right(self._starts, address) - 1
         if at < 0:
             return "no allocation lies below it"
         start, end = self._starts[at], self._ends[at]
-        if offset < end:
-            return f"{offset - start} bytes into an allocation of {end - start}"
-        return f"{offset - end} bytes past the end of an allocation of {end - start} at 0x{start + GLOBAL_BASE:x}"
+        if address < end:
+            return f"{address - start} bytes into an allocation of {end - start}"
+        if at + 1 < len(self._starts) and self._starts[at + 1] - address < address - end:
+            following = self._starts[at + 1]
+            return f"{following - address} bytes before an allocation of {self._ends[at + 1] - following} at 0x{following:x}"
+        return f"{address - end} bytes past the end of an allocation of {end - start} at 0x{start:x}"
 
     def _span(self, address: int, size: int) -> slice:
-        offset = address - GLOBAL_BASE
-        if size and self.inside(np.array([offset]), size) is not None:
+        if not size:
+            return slice(0, 0)
+        offsets, inside = self.locate(np.array([address]), size)
+        if inside is not None:
             raise EmulatorError(f"copy of {size} bytes at 0x{address:x} leaves its allocation: {self.nearest(address)}")
-        return slice(offset, offset + size)
+        return slice(int(offsets[0]), int(offsets[0]) + size)
 
     def write(self, address: int, data: bytes | Array) -> None:
         """Copy bytes or an array in."""
@@ -185,3 +198,7 @@ class GlobalMemory(Storage):
         """Copies of `size` bytes and of their shadow."""
         span = self._span(address, size)
         return self.data[span].copy(), self.valid[span].copy()
+
+
+def _room(size: int) -> int:
+    return -(-max(size, 1) // _GRANULE) * _GRANULE

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from e2e.random_programs import Input, Program
+from kernel_harness import at_edge
 
 import tilewright as tw
 from compiler.reference import compare, evaluate
-from e2e.random_programs import Input, Program
-from kernel_harness import at_edge
 from runtime.function import CompiledFunction
 from runtime.tensor import DType
 from search.protocols import Builder

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import fields
 from types import MappingProxyType
 
-from compiler import ops
-from e2e.random_programs import Draft, Input, Operator, Operators, Refused, Value
+from e2e.random_programs import Draft, Input, Operator, Operators, RefusedError, Value
 from e2e.raw_operators import RAW, SCALAR
+
+from compiler import ops
 from runtime.shape import Expr
 from runtime.tensor import DType
 
@@ -371,4 +372,4 @@ OPERATORS: Operators = MappingProxyType({
 
 
 def _refuse() -> Value:
-    raise Refused
+    raise RefusedError

@@ -25,11 +25,13 @@ LIMITS = (30_000, 400_000)  # elements of any tensor of a small and a large prog
 FLOAT_TOP = {"f16": 2e4, "bf16": 1e12, "f32": 1e12, "f64": 1e12}
 RANK = 4
 IEEE = frozenset((
-    "negate relu absolute add subtract multiply maximum minimum compare max min transpose reshape slice pad concat gather "
-    "broadcast_to reverse triangle insert_slice linalg_broadcast diagonal").split())  # exact for infinities and NaN
+    "negate", "relu", "absolute", "add", "subtract", "multiply", "maximum", "minimum", "compare", "max", "min", "transpose",
+    "reshape", "slice", "pad", "concat", "gather", "broadcast_to", "reverse", "triangle", "insert_slice", "linalg_broadcast",
+    "diagonal",
+))  # fmt: skip # exact for infinities and NaN
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The operator does not apply to this value."""
 
 
@@ -119,7 +121,8 @@ class Draft:
         name = "BST"[len(self.ranges)]
         lo = self.rng.choice((0, 1, 1, 1, 2, 3, 5))
         step = self.rng.choice((1,) * 6 + (2, 4))
-        self.ranges[name] = Dim(lo, max(lo, step) + self.rng.choice((200, 300) if self.large else (step, 7, 16, 24, 40)), multiple_of=step)
+        room = self.rng.choice((200, 300) if self.large else (step, 7, 16, 24, 40))
+        self.ranges[name] = Dim(lo, max(lo, step) + room, multiple_of=step)
         self.readable.add(name)
         return Expr.dim(name)
 
@@ -143,7 +146,7 @@ class Draft:
     def scalar_dim(self, hi: int) -> Expr:
         """A new dim that is a scalar argument, 0 to hi."""
         if len(self.ranges) == 3:
-            raise Refused
+            raise RefusedError
         name = "BST"[len(self.ranges)]
         self.ranges[name] = Dim(0, hi)
         self.inputs.append(Input("dim", DType.I64, (Expr.dim(name),)))
@@ -165,11 +168,11 @@ class Draft:
         for point in self.corners():
             sizes = [d.evaluate(point) for d in dims]
             if any(s < 0 for s in sizes) or math.prod(sizes) > LIMITS[self.large]:
-                raise Refused
+                raise RefusedError
 
     def need(self, condition: bool) -> None:
         if not condition:
-            raise Refused
+            raise RefusedError
 
     def axis(self, x: Value) -> int:
         self.need(x.rank > 0)
@@ -184,18 +187,18 @@ class Draft:
             (self, "ranges"), (self, "inputs"), (self, "values"), (self, "readable"), (self, "static"))]
         try:
             yield
-        except (Refused, TilewrightError):
+        except (RefusedError, TilewrightError):
             for holder, name, value in kept:
                 setattr(holder, name, value)
-            raise Refused from None
+            raise RefusedError from None
 
 
 Operator = Callable[[Draft, Value], Value]
 Operators = Mapping[str, Mapping[str, Operator]]
 
 
-def draw(rng: random.Random, operators: Operators, longest: int = 5) -> Program:
-    """A program of 1 to `longest` operators; each is drawn from a random group of the table until it applies."""
+def draw(rng: random.Random, operators: Operators, longest: int = 5, first: str | None = None) -> Program:
+    """A program of 1 to `longest` operators; each is drawn from a random group (the first from `first`) until it applies."""
     draft = Draft(rng, large=rng.random() < 0.1)
     dtype = DType(rng.choice(DTYPES))
     fill = rng.choice(("normal", "normal", "positive"))
@@ -206,11 +209,12 @@ def draw(rng: random.Random, operators: Operators, longest: int = 5) -> Program:
         try:
             with draft.attempt():
                 draft.values.append(draft.input(draft.shape(), dtype, fill))
-        except Refused:
+        except RefusedError:
             continue
     used: list[str] = []
-    for _ in range(rng.randint(1, longest)):
-        name = apply_one(draft, operators)
+    for number in range(rng.randint(1, longest)):
+        some = {first: operators[first]} if first in operators and number == 0 else operators
+        name = apply_one(draft, some)
         used += [name] if name else []
     outputs = [draft.values[-1]]
     if rng.random() < 0.25:
@@ -236,7 +240,7 @@ def apply_one(draft: Draft, operators: Operators) -> str | None:
                 draft.need(not made.is_float or made.top <= FLOAT_TOP.get(made.dtype.value, 0))
                 draft.values.append(made)
                 return name
-        except Refused:
+        except RefusedError:
             continue
     return None
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
+from e2e.random_programs import Draft, Operator, Value
+
 from compiler import ops
 from compiler.ops.body import Body, Scalar
 from compiler.ops.emitter import tensor_type
-from e2e.random_programs import Draft, Operator, Value
 from runtime.shape import Expr
 from runtime.tensor import DType
 
@@ -54,11 +55,13 @@ def window(d: Draft, x: Value) -> Value:
 
 
 def diagonal(d: Draft, x: Value) -> Value:
-    """x on the diagonal of a matrix of ones."""
+    """x on the diagonal, or in a column, of a matrix of ones."""
     d.need(x.rank == 1)
-    dims = _sized(d, [x.dims[0], x.dims[0]])
+    column = d.rng.random() < 0.5
+    dims = _sized(d, [x.dims[0], Expr.of(3) if column else x.dims[0]])
     out = d.graph.filled(1, x.dtype, dims)
-    made = d.graph.generic([(x.tensor, ["d0"])], (out, ["d0", "d0"]), ["parallel"], lambda _, v, __: v[0])
+    place = ["d0", "2" if column else "d0"]
+    made = d.graph.generic([(x.tensor, ["d0"])], (out, place), ["parallel"], lambda _, v, __: v[0])
     return x.like(made, max(x.top, 1))
 
 

@@ -83,7 +83,8 @@ def apply(instruction: str, result: Any, *sources: Any, checks: Any = ALL_CHECKS
         lines += [f"mad.wide.u32 %rd60, %r0, {width}, %rd{i};", f"ld.global.b{8 * width} %a{i}, [%rd60];"]
     lines.append(setup)
     lines.append(instruction.format(*(f"%a{i}" for i in range(len(arrays))), d="%d", t="%p1"))
-    lines += [f"mad.wide.u32 %rd60, %r0, {kind.itemsize}, %rd{len(arrays)};", f"st.global.b{8 * kind.itemsize} [%rd60], %d;", "DONE:"]
+    lines.append(f"mad.wide.u32 %rd60, %r0, {kind.itemsize}, %rd{len(arrays)};")
+    lines += [f"st.global.b{8 * kind.itemsize} [%rd60], %d;", "DONE:"]
     grid = (-(-count // 64), 1, 1)
     text = kernel("\n    ".join(lines), pointers=len(arrays) + 1)
     return run(text, arrays, [((count,), kind)], grid=grid, block=(64, 1, 1), checks=checks)[0]

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from gpu_harness import build, check
-from gpu_workloads import RELU, TANH, Case, contraction, convolution, gather, pointwise, rows, transpose
+from gpu_workloads import (
+    RELU,
+    TANH,
+    Case,
+    concat,
+    contraction,
+    convolution,
+    diagonals,
+    gather,
+    padded,
+    pointwise,
+    rows,
+    transpose,
+)
 
 from runtime.errors import BuildError
 
@@ -174,3 +189,13 @@ def test_gather() -> None:
     got = run(case.text, "gpu_pointwise{vec=1}", {"M": 7, "N": 5, "K": 3}, [Placed(table), Placed(at)],
               [Placed(np.zeros((3, 5), np.float32))])
     np.testing.assert_array_equal(got[0], table[at])
+
+
+@pytest.mark.parametrize("config", ["gpu_pointwise{vec=1}", "gpu_pointwise"])
+@pytest.mark.parametrize("case,extent", [(concat(), lambda m, n: 2 * n + 8), (padded(), lambda m, n: n + 4),
+                                         (diagonals(), lambda m, n: m + n - 1)], ids=["concat", "padded", "diagonals"])
+def test_parts_pads_and_scatters(case: Case, extent: Callable[[int, int], int], config: str) -> None:
+    """Vectors cross the borders of parts, lane by lane."""
+    sizes = [(m, n, extent(m, n)) for m, n in ((1, 1), (3, 5), (4, 12), (7, 32))]
+    ran = sweep(case, config, "MNL", sizes)
+    assert ran == len(sizes) if "vec=1" in config else ran > 1

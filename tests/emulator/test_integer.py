@@ -189,7 +189,9 @@ def test_dot_product_of_bytes() -> None:
 
 
 @pytest.mark.parametrize("kind", ["u32", "s32", "s64"])
-@pytest.mark.parametrize(("operator", "ufunc"), [("eq", np.equal), ("ne", np.not_equal), ("lt", np.less), ("ge", np.greater_equal)])
+@pytest.mark.parametrize(
+    ("operator", "ufunc"), [("eq", np.equal), ("ne", np.not_equal), ("lt", np.less), ("ge", np.greater_equal)]
+)
 def test_comparison_and_selection(kind: str, operator: str, ufunc: Any) -> None:
     a, b = operands(kind, 2)
     b[::3] = a[::3]

@@ -225,4 +225,4 @@ def test_launch_is_refused() -> None:
     with pytest.raises(EmulatorError, match="no kernel 'other'"):
         device.load(kernel("")).kernel("other")
     with pytest.raises(EmulatorError, match=r"line \d+: `frob.b32 %r1, %r2;`.*does not know 'frob'"):
-        device.load(kernel("frob.b32 %r1, %r2;"))
+        device.load(kernel("frob.b32 %r1, %r2;")).kernel("k")

@@ -16,6 +16,7 @@ from tools.bench.interleave import PINS, Team, Worker, WorkerDiedError, environm
 from tools.bench.measure import Bench
 from tools.bench.operator_spec import extents, relative_error
 from tools.bench.peers import OURS, SYSTEMS, chosen
+from tools.bench.quiet import Snapshot, others, snapshot
 from tools.bench.records import Case, Failure, Figure, Run, Timed
 from tools.bench.references import reference
 from tools.bench.worker import catalog, time_calls
@@ -91,6 +92,20 @@ def test_a_later_measurement_replaces_an_earlier_one() -> None:
     assert [c.ratio for c in found] == [pytest.approx(2.0), pytest.approx(1.0)]
 
 
+def test_disturbed_cases_are_only_counted() -> None:
+    noisy = msgspec.structs.replace(case(shape=24, tilewright=10, ort=1), others=0.5)
+    (row,) = report.rows([case(tilewright=10, ort=20), noisy])
+    assert (row.cases, row.disturbed, row.worst) == (1, 1, pytest.approx(2.0))
+
+
+def test_others_are_what_is_not_ours() -> None:
+    before, after = Snapshot(10.0, 100.0, 50.0), Snapshot(12.0, 103.0, 52.0)
+    assert others(before, after) == pytest.approx(0.5)
+    assert others(before, Snapshot(12.0, 101.0, 52.0)) == 0
+    found = snapshot([])
+    assert 0 < found.own <= found.all
+
+
 def test_records_are_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     run = records.new_run({"numpy": "1"}, {"threads": "1"})
@@ -100,7 +115,7 @@ def test_records_are_json_lines(tmp_path: Path) -> None:
     assert list(records.read(path)) == written
     assert isinstance(written[0], Run) and run.cores >= 1 and run.cpu and run.schema == records.SCHEMA
     text = report.markdown(written)
-    assert "| dense | 1 | 1 | 2.00 | 2.00 | T=5 | ort:fused 2.00 |" in text
+    assert "| dense | 1 | 1 | 2.00 | 2.00 | T=5 | ort:fused 2.00 |  |  |" in text
     assert "- tilewright, conv" in text and "| dispatch | 2 ns" in text
 
 
@@ -187,9 +202,12 @@ class FakeTeam(Team):
 
 
 def test_a_wrong_result_and_a_dead_system_are_recorded(tmp_path: Path) -> None:
-    failure, measured = Bench("r", FakeTeam(), 0.1, 3, tmp_path).operator(catalog()["softmax"], [{"T": 5}])
+    busy = iter([Snapshot(0, 0, 0), Snapshot(1, 2, 1), Snapshot(1, 2, 1), Snapshot(2, 3.1, 2)])
+    bench = Bench("r", FakeTeam(), 0.1, 3, tmp_path, lambda _: next(busy))
+    failure, measured = bench.operator(catalog()["softmax"], [{"T": 5}])
     assert isinstance(failure, Failure) and failure.error == "ValueError: no"
     assert isinstance(measured, Case)
+    assert measured.others == 0.1 and next(busy, None) is None
     assert measured.wrong == ["wrong"] and measured.ratio is None
     assert measured.systems["wrong"].rounds_us == [1.0] * 3 and measured.systems[OURS].error < 1e-12
 

@@ -78,7 +78,8 @@ def test_rules_of_pointwise(config: GpuPointwiseConfig, rule: str | None) -> Non
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a"])
-@pytest.mark.parametrize("work", [dense("M", 2304, 768), dense(1, 10, "M"), dense("M", "M", 64, DType.F64), dense(5, 7, 3, DType.F16)])
+@pytest.mark.parametrize("work", [dense("M", 2304, 768), dense(1, 10, "M"), dense("M", "M", 64, DType.F64),
+                                  dense(5, 7, 3, DType.F16)])
 def test_defaults_of_simt_are_legal_and_in_the_tree(work: Workload, arch: str) -> None:
     configs, root = simt.default(work, GpuLimits.of(arch))
     assert [simt.why_invalid(c, work, GpuLimits.of(arch)) for c in configs] == [None] * len(configs)
@@ -94,14 +95,16 @@ def test_defaults_of_rows_are_legal_and_in_the_tree(work: Workload) -> None:
     assert configs[0].per_row == 1 if work.inputs[0].unit_axis == 0 else configs[0].per_row >= 32
 
 
-@pytest.mark.parametrize("family,work", [(simt, dense("M", 768, 768)), (gpu_rows, softmax("M", 768)), (gpu_pointwise, softmax("M", 768))])
+@pytest.mark.parametrize("family,work", [(simt, dense("M", 768, 768)), (gpu_rows, softmax("M", 768)),
+                                         (gpu_pointwise, softmax("M", 768))])
 def test_spaces_are_legal_and_have_no_doubles(family: object, work: Workload) -> None:
     found = list(family.space(work, A100))  # type: ignore[attr-defined]
     assert len(found) == len(set(found)) > 20
     assert all(family.why_invalid(c, work, A100) is None for c in found[:: len(found) // 20])  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("text", ["simt", "simt{index=64 vec=1 turn=true}", "gpu_rows{held=2 unroll=1}", "gpu_pointwise{tile=32 vec=1}"])
+@pytest.mark.parametrize("text", ["simt", "simt{index=64 vec=1 turn=true}", "gpu_rows{held=2 unroll=1}",
+                                  "gpu_pointwise{tile=32 vec=1}"])
 def test_text_of_a_configuration(text: str) -> None:
     assert parse_config(config_text(parse_config(text))) == parse_config(text)
 
@@ -120,14 +123,17 @@ def test_kernels_are_reached_only_where_their_guards_hold() -> None:
     work = dense("M", "N", "K", ir=contraction("m k,k n,m n").text)
     assert reached({"M": 100, "N": 64, "K": 32}, work, [(32, 1), (64, 1), (64, 1)]) == "simt"
     assert reached({"M": 8, "N": 64, "K": 32}, work, [(32, 1), (64, 1), (64, 1)]).startswith("simt{bm=16")
-    assert "index=64" in reached({"M": 100, "N": 63, "K": 32}, work, [(32, 1), (63, 1), (63, 1)])
+    single = reached({"M": 100, "N": 63, "K": 32}, work, [(32, 1), (63, 1), (63, 1)])
+    assert "vec=1" in single and "index" not in single
     assert "index=64" in reached({"M": 100, "N": 64, "K": 32}, work, [(33, 1), (64, 1), (64, 1)])
 
 
 def test_rows_of_any_length_have_a_kernel() -> None:
     work = softmax("M", "N", ir=rows("softmax").text)
     picked = {n: reached({"M": 3, "N": n}, work, [(n, 1), (n, 1)]) for n in (8, 30, 200, 201, 4000, 40000)}
-    assert picked[8] == "gpu_rows{held=1 unroll=1 vec=1}"
-    assert picked[200] == "gpu_rows{held=2 unroll=1}"
-    assert "index=64" in picked[201]
-    assert picked[40000] == "gpu_rows{per-row=512 threads=512}"
+    chosen = {n: parse_config(text) for n, text in picked.items()}
+    assert chosen[8] == chosen[30] == GpuRowsConfig(128, 32, 1, 1, 1)
+    assert chosen[200] == GpuRowsConfig(128, 32, 4, 2, 1)
+    assert chosen[201] == GpuRowsConfig(128, 32, 1, 8, 1)
+    assert chosen[4000] == GpuRowsConfig(256, 256, 4, 8, 1)
+    assert chosen[40000] == GpuRowsConfig(512, 512, 4, 0, 2)

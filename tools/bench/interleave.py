@@ -72,6 +72,10 @@ class Worker:
         """Seconds per call over about this time."""
         return float(self.ask(do="time", seconds=seconds)["seconds"])
 
+    @property
+    def process(self) -> int:
+        return self._process.pid
+
     def close(self) -> None:
         if self._process.poll() is None:
             self._process.kill()
@@ -108,6 +112,10 @@ class Team:
         if system not in self._workers:
             self._workers[system] = Worker(system, self.threads, self._options.get(system, ()))
         return self._workers[system]
+
+    def processes(self) -> list[int]:
+        """The ids of the workers there are."""
+        return [w.process for w in self._workers.values()]
 
     def ask(self, system: str, **request: Any) -> dict[str, Any]:
         """As Worker.ask; a worker that dies leaves the team."""

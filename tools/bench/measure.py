@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +10,11 @@ import numpy as np
 
 from tools.bench.interleave import Team, WorkerDiedError, rounds
 from tools.bench.operator_spec import TOLERANCE, Operator, relative_error
+from tools.bench.quiet import MOST, Snapshot, others, snapshot
 from tools.bench.records import Case, Failure, Record, timed
 from tools.bench.references import reference
+
+ATTEMPTS = 3
 
 
 @dataclass
@@ -23,6 +26,7 @@ class Bench:
     seconds: float
     rounds: int
     folder: Path
+    counters: Callable[[Sequence[int]], Snapshot] = snapshot
 
     def operator(self, subject: Operator, points: Sequence[Mapping[str, int]]) -> Iterator[Record]:
         """Prepare everywhere, then bind, check and measure each point."""
@@ -36,15 +40,26 @@ class Bench:
             if not results:
                 continue
             errors = self._errors(subject, shape, results)
-            turns = {system: self.team.worker(system).turn for system in results}
             try:
-                measured = rounds(turns, self.rounds, self.seconds)
+                measured, foreign = self._measure(list(results))
             except WorkerDiedError as error:
                 yield Failure(self.run, subject.name, self.team.threads, "while measuring", str(error), dict(shape))
                 return
             timings = {s: timed(t, errors[s], prepared[s]) for s, t in measured.items()}
             wrong = [s for s, e in errors.items() if not e <= TOLERANCE[subject.dtype]]
-            yield Case(self.run, subject.name, dict(shape), self.team.threads, timings, subject.work(shape), wrong)
+            work = subject.work(shape)
+            yield Case(self.run, subject.name, dict(shape), self.team.threads, timings, work, wrong, round(foreign, 2))
+
+    def _measure(self, systems: Sequence[str]) -> tuple[dict[str, list[float]], float]:
+        """Rounds in seconds and the cores that others used; again, at most twice, while others disturb."""
+        turns = {system: self.team.worker(system).turn for system in systems}
+        for _ in range(ATTEMPTS):
+            before = self.counters(self.team.processes())
+            measured = rounds(turns, self.rounds, self.seconds)
+            foreign = others(before, self.counters(self.team.processes()))
+            if foreign <= MOST:
+                break
+        return measured, foreign
 
     def _errors(self, subject: Operator, shape: Mapping[str, int], results: Mapping[str, Path]) -> dict[str, float]:
         wanted = reference(subject, {**subject.constants(), **subject.arguments(shape)})

@@ -14,6 +14,7 @@ from typing import Union
 import msgspec
 
 from tools.bench.peers import OURS
+from tools.bench.quiet import MOST
 
 SCHEMA = 1
 
@@ -43,7 +44,10 @@ class Timed(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, tag_field="record", tag="case", frozen=True):
-    """One (operator, shape, threads), all systems interleaved. `wrong`: systems whose result was not accepted."""
+    """One (operator, shape, threads), all systems interleaved.
+
+    `wrong`: systems whose result was not accepted. `others`: cores that other processes used meanwhile, on average.
+    """
 
     run: str
     operator: str
@@ -52,6 +56,12 @@ class Case(msgspec.Struct, tag_field="record", tag="case", frozen=True):
     systems: dict[str, Timed]
     flops: int = 0
     wrong: list[str] = []
+    others: float = 0.0
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other processes took so much that the figures say nothing."""
+        return self.others > MOST
 
     @property
     def best_peer(self) -> str | None:

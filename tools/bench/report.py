@@ -19,7 +19,10 @@ from tools.bench.records import Case, Failure, Figure, Record, Run, read
 
 @dataclass(frozen=True)
 class Row:
-    """One operator at one thread count. `geomean`, `worst`: of best peer over ours; None where no case has a ratio."""
+    """One operator at one thread count, without disturbed cases, which are only counted.
+
+    `geomean`, `worst`: of best peer over ours; None where no case has a ratio.
+    """
 
     operator: str
     threads: int
@@ -29,6 +32,7 @@ class Row:
     worst_shape: str
     peers: tuple[tuple[str, float], ...]
     wrong: tuple[str, ...]
+    disturbed: int
 
 
 def geomean(values: Sequence[float]) -> float:
@@ -54,6 +58,7 @@ def rows(cases: Iterable[Case]) -> list[Row]:
 
 
 def _row(name: str, threads: int, cases: Sequence[Case]) -> Row:
+    given, cases = cases, [c for c in cases if not c.disturbed]
     rated = [(c.ratio, shown(c.shape)) for c in cases if c.ratio is not None]
     worst = min(rated, default=(None, "-"))
     against: dict[str, list[float]] = {}
@@ -65,7 +70,7 @@ def _row(name: str, threads: int, cases: Sequence[Case]) -> Row:
     wrong = sorted({system for case in cases for system in case.wrong})
     mean = geomean([r for r, _ in rated]) if rated else None
     each = tuple((system, geomean(values)) for system, values in sorted(against.items()))
-    return Row(name, threads, len(cases), mean, worst[0], worst[1], each, tuple(wrong))
+    return Row(name, threads, len(cases), mean, worst[0], worst[1], each, tuple(wrong), len(given) - len(cases))
 
 
 def number(value: float | None) -> str:
@@ -76,10 +81,10 @@ def cells(row: Row) -> list[str]:
     """A row as text, in the order of HEAD."""
     peers = " ".join(f"{name} {value:.2f}" for name, value in row.peers)
     return [row.operator, str(row.threads), str(row.cases), number(row.geomean), number(row.worst), row.worst_shape, peers,
-            ", ".join(row.wrong)]  # fmt: skip
+            ", ".join(row.wrong), str(row.disturbed or "")]  # fmt: skip
 
 
-HEAD = ("operator", "threads", "cases", "geomean", "worst", "at", "ours over each peer", "wrong results")
+HEAD = ("operator", "threads", "cases", "geomean", "worst", "at", "ours over each peer", "wrong results", "disturbed")
 
 
 def markdown(records: Sequence[Record]) -> str:

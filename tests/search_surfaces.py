@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from passes.spaces.host_matmul import HostMatmulConfig, Pack
 from passes.tile_config import TileConfig
@@ -13,7 +13,10 @@ from runtime.limits import HostLimits
 from runtime.shape import Expr, ShapeRange
 from runtime.tensor import DType
 from search.measure import Environment
+from search.regions import select
+from search.shapes import Dims
 from search.task import Task
+from search.tuner import Tuned
 
 LIMITS = HostLimits(64, 32, 48 * 1024, 1024 * 1024, 32 * 1024 * 1024, 2)
 
@@ -37,22 +40,19 @@ def square_pair() -> Workload:
 
 
 def matmul_seconds(config: TileConfig, dims: Mapping[str, int], threads: int, columns: int = 2304, depth: int = 768) -> float:
-    """A plausible surface: compute, padded rows and columns, loads, copies, prefetch, uneven work units, thread start."""
+    """A plausible surface: compute, short blocks, reads of columns, copies, prefetch, uneven work units, thread start."""
     assert isinstance(config, HostMatmulConfig)
     m, n, k = dims["d0"], dims.get("d1", columns), depth if "d1" not in dims else 64
-    rows, cols = math.ceil(m / config.mr) * config.mr, math.ceil(n / config.columns) * config.columns
-    latency = max(1.0, 8 / (config.mr * config.nv))
-    per_load = config.mr * config.nv / (config.mr + config.nv)
-    cycles = rows * cols * k / (2 * config.lanes) * latency * (1 + 0.6 / per_load)
-    stream = k * n * 4 * math.ceil(m / config.mr) / 48 * (0.6 if config.prefetch == 8 else 0.8 if config.prefetch else 1.0)
+    whole, left = divmod(m, config.mr)
+    blocks = [config.mr] * whole + ([left] if config.exact_tails else [b for b in (8, 4, 2, 1) if left & b]) * (left > 0)
+    vectors = math.ceil(n / config.columns) * config.nv
+    per_vector = 1.2 if config.pack is Pack.PANEL else {0: 2.4, 8: 1.8}.get(config.prefetch, 2.1)
+    cycles = sum(vectors * k * max(h / 2, per_vector * (config.nv + 2) / config.nv) for h in blocks) * 16 / config.lanes
     if config.pack is Pack.PANEL:
-        stream = k * n * 4 / 6 + k * n * 4 * math.ceil(m / config.mr) / 200
-    chunks = math.ceil(m / config.mc) if config.mc else 1
-    units = chunks * math.ceil(n / config.columns)
-    if config.pack is Pack.PANEL:
-        stream += (chunks - 1) * k * n * 4 / 6
+        cycles += k * n / 3 * (math.ceil(m / config.mc) if config.mc else 1)
+    units = (math.ceil(m / config.mc) if config.mc else 1) * math.ceil(n / config.columns)
     busy = units / math.ceil(units / threads)
-    return float((cycles + 0.5 * stream) / busy / 4e9 + (3e-6 if threads > 1 else 3e-7))
+    return float(max(cycles, k * n * 4 / 28) / busy / 4e9 + (3e-6 if threads > 1 else 3e-7))
 
 
 @dataclass
@@ -62,14 +62,12 @@ class Clock:
     now: float = 0.0
     each: float = 0.05
     device: str = "synthetic"
-    ticks: int = field(default=0)
 
     def __call__(self) -> float:
         return self.now
 
     def advance(self, seconds: float) -> None:
         self.now += self.each
-        self.ticks += 1
 
     def environment(self) -> Environment:
         return Environment(self.device, self)
@@ -80,11 +78,12 @@ def dense_task(hi: int = 128, workload: Workload | None = None, seed: int = 0) -
     return Task.of(w, LIMITS, ("host_matmul",), ShapeRange.of({"d0": (1, hi)}), [{"d0": Expr.dim("d0")}], seed=seed)
 
 
-def regrets(task: Task, tuned_seconds: list[float], configs: list[TileConfig], shapes: list[Mapping[str, int]],
-            threads: int) -> list[float]:
-    """Of the dispatched seconds against the best of the whole space at each shape."""
+def regret(task: Task, tuned: Tuned, shapes: Sequence[Dims], threads: int) -> list[float]:
+    """Of the dispatched kernels against the best of the whole space at each shape."""
+    configs = task.lattice().configs
     found = []
-    for seconds, shape in zip(tuned_seconds, shapes, strict=True):
-        best = min(matmul_seconds(c, shape, t) for c in configs for t in {1, threads})
-        found.append(seconds / best - 1)
+    for shape in shapes:
+        leaf = select(tuned.root, dict(shape))
+        mine = matmul_seconds(tuned.configs[leaf.kernel], dict(shape), leaf.threads or threads)
+        found.append(mine / min(matmul_seconds(c, dict(shape), t) for c in configs for t in {1, threads}) - 1)
     return found

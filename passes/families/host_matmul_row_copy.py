@@ -1,0 +1,76 @@
+"""Copies a chunk of rows of the operand that rows differ in to [row][k] in the workspace, through the evaluator.
+
+So a block reads a few sequential runs, whatever lies between the rows, what is converted is converted once, and the chunk
+stays in the second-level cache while panels of columns pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from passes.emit import Memory, gep, lane_mask, loop, when
+from passes.evaluator import Evaluator
+from passes.families.host_matmul_plan import Plan
+from passes.families.host_matmul_rows import Loops, row_points
+from passes.index import Index
+from passes.mlir import ir
+
+
+@dataclass(frozen=True)
+class RowCopy:
+    """rows: [row of the chunk][k], holding the factors as they are multiplied, in the accumulator's type.
+
+    span: first value of the one k loop and the one beyond the last, where a piece of k is copied.
+    """
+
+    evaluator: Evaluator
+    plan: Plan
+    lanes: int
+    rows: Memory
+    span: tuple[Index, Index] | None = None
+
+    def copy(self, loops: Loops, low: Index, high: Index) -> None:
+        """Rows [low, high)."""
+        sizes = [self.evaluator.emit(self.plan.view.extents[d]) for d in self.plan.rows]
+
+        def row(i: Index) -> None:
+            point = row_points(loops, self.plan.rows, sizes, i, 1)[0]
+            self._nest(point, 0, Index(0), i - low)
+
+        loop(low, high, 1, row, index=self.rows.index)
+
+    def block(self, first: Index) -> Memory:
+        """The copied rows from number `first` of the chunk on."""
+        at = gep(self.rows.pointer, (first * self.rows.strides[0]).value(self.rows.index), self.rows.element)
+        return replace(self.rows, pointer=at)
+
+    def _nest(self, point: Loops, depth: int, linear: Index, to: Index) -> None:
+        k, lanes = self.plan.view.k, self.lanes
+        if not k:
+            self._put(point, to, Index(0), None)
+            return
+        low, extent = Index(0), self.evaluator.emit(self.plan.view.extents[k[depth]])
+        if self.span is not None:
+            low, extent = self.span[0], self.span[1] - self.span[0]
+
+        def at(i: Index) -> Loops:
+            return [low + i if d == k[depth] else x for d, x in enumerate(point)]
+
+        if depth < len(k) - 1:
+            loop(0, extent, 1, lambda i: self._nest(at(i), depth + 1, linear * extent + i, to), index=self.rows.index)
+            return
+
+        def vector(i: Index, mask: ir.Value | None) -> None:
+            here = list(point)
+            here[k[depth]] = Index.ramp(low + i, lanes)
+            self._put(here, to, Index.ramp(linear * extent + i, lanes), mask)
+
+        whole = extent - extent % lanes
+        loop(0, whole, lanes, lambda i: vector(i, None), index=self.rows.index)
+        over = extent - whole
+        when(Index(0).lt(over), lambda: vector(whole, lane_mask(over, lanes, self.rows.index)))
+
+    def _put(self, point: Loops, row: Index, k: Index, mask: ir.Value | None) -> None:
+        view, which = self.plan.view, self.plan.narrow
+        value = self.evaluator.element(view.operand(which), view.coords(which, point), mask)
+        self.rows.store(view.product.factor(which, value), [row, k], mask)

@@ -1,0 +1,157 @@
+"""Family `mma`: contractions by mma.sync, tiles in a ring of stages in shared memory.
+
+Blocks of bm rows by bn columns, warps of wm by wn; a step is bk deep. While a step is computed the next ones are copied. What is
+contiguous along k is stored row by row, anything else turned by ldmatrix, so that every layout of the operands is the same code.
+Convolutions are contractions whose points the evaluator addresses; operands that are computed go through registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from passes.emit import loop, vector_type, when
+from passes.families.gpu_tile import Held, TileLoader
+from passes.families.mma_product import TensorProduct
+from passes.families.mma_tile import MmaLoader
+from passes.families.simt_plan import SimtPlan
+from passes.families.simt_store import Result, SplitSum
+from passes.families.tile_grid import TileGrid, part_of
+from passes.gpu_kernel import WARP, GpuKernel, Grid
+from passes.gpu_space import Space
+from passes.index import Index
+from passes.mlir import ir, nvvm, vector
+from passes.spaces.mma import STAGED_PAD, MmaConfig
+
+_ROWS, _COLUMNS = 16, 8  # of an instruction
+Pair = tuple[Index, Index, ir.Value]
+
+
+def emit(kernel: GpuKernel, config: MmaConfig) -> None:
+    """The whole kernel. ValueError when the region is no contraction that this family computes."""
+    plan = SimtPlan.of(kernel)
+    product = TensorProduct.of(plan.view, config.tf32)
+    split = SplitSum(kernel, plan, config.split) if config.split > 1 else None
+    if split is not None:
+        kernel.use_workspace(split.bytes())
+    kernel.launch(config.threads, lambda: _Block(kernel, plan, product, config, split).emit(), together=config.together)
+    if split is not None:
+        kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
+
+
+class _Block:
+    """What one block of threads does."""
+
+    def __init__(self, kernel: GpuKernel, plan: SimtPlan, product: TensorProduct, config: MmaConfig,
+                 split: SplitSum | None) -> None:
+        self.kernel, self.plan, self.product, self.config, self.split = kernel, plan, product, config, split
+        view = plan.view
+        self.rows, self.columns, self.depth, self.batch = (
+            Space(kernel, loops, view.extents) for loops in (plan.rows, plan.columns, view.k, view.batch))
+        self.down, self.across = config.wm // _ROWS, config.wn // _COLUMNS
+
+    def emit(self) -> Grid:
+        c, kernel = self.config, self.kernel
+        grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group)
+        kernel.bound(self.depth.size)
+        tile = grid.place(kernel.block_id())
+        batch = self.batch.point(tile.batch)
+        ring = (c.bk, c.stages, c.vec, batch)
+        view, plan = self.plan.view, self.plan
+        left = MmaLoader(kernel, view, plan.row_side, self.rows, self.depth, c.bm, *ring)
+        right = MmaLoader(kernel, view, plan.column_side, self.columns, self.depth, c.bn, *ring)
+        thread = kernel.thread()
+        warp, lane = thread // WARP, thread % WARP
+        y, x = warp // (c.bn // c.wn) * c.wm, warp % (c.bn // c.wn) * c.wn
+        sums = self._steps(left, right, tile.row, tile.column, y, x, lane, thread)
+        nvvm.cp_async_wait_group(0)
+        pairs = list(self._pairs(y + lane // 4, x + lane % 4 * 2, sums))
+        if self.split is not None:
+            for row, column, value in pairs:
+                self.split.keep(tile.batch, tile.row + row, tile.column + column, value)
+        else:
+            result = Result(kernel, plan, batch, self.rows, self.columns)
+            store = self._staged if c.staged else self._direct
+            store(result, tile.row, tile.column, pairs)
+        return grid.blocks(c.split)
+
+    def _steps(self, left: MmaLoader, right: MmaLoader, row: Index, column: Index, y: Index, x: Index, lane: Index,
+               thread: Index) -> list[ir.Value]:
+        """The sums of a warp, four for each of its instructions."""
+        c, kernel = self.config, self.kernel
+        begin, end, steps = part_of(kernel, self.depth, c.bk, c.split)
+
+        def fetch(step: Index) -> list[tuple[TileLoader, list[Held]]]:
+            stage, k = step % c.stages, begin + step * c.bk
+            held = [(loader, loader.begin(stage, outer, k, end, thread)) for loader, outer in ((left, row), (right, column))]
+            nvvm.cp_async_commit_group()
+            return held
+
+        def land(held: list[tuple[TileLoader, list[Held]]]) -> None:
+            for loader, values in held:
+                loader.land(values)
+
+        def prologue() -> None:
+            for step in range(c.stages - 1):
+                land(fetch(Index(step)))
+
+        def body(step: Index, *sums: ir.Value) -> list[ir.Value]:
+            nvvm.cp_async_wait_group(c.stages - 2)
+            kernel.barrier()
+            held = fetch(step + (c.stages - 1))
+            found = self._multiply(left, right, step % c.stages, y, x, lane, sums)
+            land(held)
+            return found
+
+        when(Index(0).lt(steps), prologue)
+        zeros = [self.plan.view.product.zero(1)] * (4 * self.down * self.across)
+        return loop(0, steps, 1, body, zeros, kernel.index)
+
+    def _multiply(self, left: MmaLoader, right: MmaLoader, stage: Index, y: Index, x: Index, lane: Index,
+                  sums: tuple[ir.Value, ...]) -> list[ir.Value]:
+        """Adds the products of one step."""
+        found = list(sums)
+        sides = (self.plan.row_side, self.plan.column_side)
+        for k in range(0, self.config.bk, self.product.depth):
+            a = [left.fragment(stage, y + i * _ROWS, k, lane, True) for i in range(self.down)]
+            b = [right.fragment(stage, x + j * 2 * _COLUMNS, k, lane, False) for j in range(self.across // 2)]
+            for i in range(self.down):
+                for j in range(self.across):
+                    at = 4 * (i * self.across + j)
+                    part = b[j // 2][2 * (j % 2) : 2 * (j % 2) + 2]
+                    found[at : at + 4] = self.product.mma(sides, a[i], part, found[at : at + 4])
+        return found
+
+    # -- results
+
+    def _pairs(self, y: Index, x: Index, sums: list[ir.Value]) -> Iterator[Pair]:
+        """Row, first column and two neighbouring sums, in the block; y and x are those of the thread."""
+        pair = vector_type(self.product.sum, 2)
+        for i in range(self.down):
+            for h in range(2):
+                for j in range(self.across):
+                    at = 4 * (i * self.across + j) + 2 * h
+                    yield y + (_ROWS * i + 8 * h), x + _COLUMNS * j, vector.from_elements(pair, sums[at : at + 2])
+
+    def _direct(self, result: Result, row: Index, column: Index, pairs: list[Pair]) -> None:
+        width = result.width(min(2, self.config.vec))
+        for y, x, value in pairs:
+            parts = [value] if width == 2 else [vector.extract(value, [], [i]) for i in range(2)]
+            for i, part in enumerate(parts):
+                result.store(row + y, column + x + i, part)
+
+    def _staged(self, result: Result, row: Index, column: Index, pairs: list[Pair]) -> None:
+        """Through shared memory, over the tiles."""
+        c, kernel = self.config, self.kernel
+        tile = kernel.shared(self.product.sum, [c.bm, c.bn + STAGED_PAD], at=0)
+        kernel.barrier()
+        for y, x, value in pairs:
+            tile.store(value, [y, Index.ramp(x.known_multiple(2), 2)])
+        kernel.barrier()
+        width = result.width(min(c.vec, 8))
+        per_row = c.bn // width
+
+        def chunk(number: Index) -> None:
+            y, x = number // per_row, (number % per_row) * width
+            result.store(row + y, column + x, tile.load([y, Index.ramp(x, width)]))
+
+        loop(kernel.thread(), c.bm * per_row, kernel.threads, chunk, index=kernel.index)

@@ -1,0 +1,121 @@
+"""Tiles of `mma` in shared memory, and the fragments that mma.sync takes of them.
+
+A row of a tile is cut in chunks of 16 bytes, which are permuted by the number of the row, so that neither copies nor ldmatrix
+meet a bank twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from passes.contraction import Contraction
+from passes.emit import byte_width, integer_type, vector_type
+from passes.families.gpu_tile import TileLoader
+from passes.gpu_kernel import GpuKernel
+from passes.gpu_memory import GpuMemory
+from passes.gpu_space import Point, Space
+from passes.index import Index
+from passes.mlir import arith, ir, llvm, nvvm, vector
+
+_CHUNK = 16  # bytes
+_MATRIX = 8  # rows of what ldmatrix loads
+_PHASES = 8  # chunks of 16 bytes in all banks
+
+
+@dataclass(frozen=True)
+class SwizzledTile(GpuMemory):
+    """[stage][row][column]; a vector lies within one chunk of a row."""
+
+    def offset(self, coords: Sequence[Index]) -> Index:
+        stage, row, column = coords
+        return super().offset([stage, row, self._swizzled(row, column)])
+
+    def _swizzled(self, row: Index, column: Index) -> Index:
+        chunk = _CHUNK // byte_width(self.element)
+        width = self.sizes[2].const
+        assert width is not None
+        chunks = width // chunk
+        first = column.base
+        phase = row % _PHASES if chunks >= _PHASES else row // (_PHASES // chunks) % chunks
+        moved = (_xor(first // chunk, phase, self.index) * chunk + first % chunk).known_multiple(_part(first, chunk))
+        return Index.ramp(moved, column.lanes) if column.is_vector else moved
+
+
+def _part(first: Index, chunk: int) -> int:
+    """A number that divides the place of an element within its chunk."""
+    part = chunk
+    while first.multiple % part:
+        part //= 2
+    return part
+
+
+def _xor(a: Index, b: Index, index: ir.Type) -> Index:
+    if a.const is not None and b.const is not None:
+        return Index(a.const ^ b.const)
+    if a.const == 0:
+        return b
+    return Index(arith.xori(a.value(index), b.value(index)))
+
+
+class MmaLoader(TileLoader):
+    """A TileLoader of swizzled tiles, that fragments are read from."""
+
+    def __init__(self, kernel: GpuKernel, view: Contraction, which: int, outer: Space, inner: Space, extent: int, depth: int,
+                 stages: int, vec: int, batch: Point) -> None:
+        before = kernel.shared_bytes
+        super().__init__(kernel, view, which, outer, inner, extent, depth, stages, vec, False, batch)
+        kernel.shared_bytes = before
+        plain = kernel.shared(self.element, [stages, self.rows, self.columns])
+        self.tile: SwizzledTile = SwizzledTile(plain.pointer, plain.element, plain.sizes, plain.strides, plain.index)
+        self.per = 4 // byte_width(self.element)
+
+    def fragment(self, stage: Index, outer: Index, k: int, lane: Index, rows_first: bool) -> list[ir.Value]:
+        """Four registers of 16 positions along `outer` by 32 bytes along k, for the lanes of a warp.
+
+        rows_first: the order of A, (outer, k) halves (0,0) (1,0) (0,1) (1,1); else that of B for two neighbouring results,
+        (0,0) (0,1) (1,0) (1,1).
+        """
+        half = _CHUNK // byte_width(self.element)
+        if not self.deep and byte_width(self.element) != 2:
+            return [self._gathered(stage, outer, k, lane, q, rows_first) for q in range(4)]
+        low, high = lane % _MATRIX, lane // _MATRIX
+        down, along = (high % 2, high // 2) if rows_first else (high // 2, high % 2)
+        if self.deep:
+            row, column = outer + down * _MATRIX + low, along * half + k
+        else:
+            row, column = along * half + low + k, outer + down * _MATRIX
+        at = self.tile.address([stage, row, column.known_multiple(_MATRIX)])
+        loaded = nvvm.ldmatrix(at, 4, _attribute(f"mma_layout<{'row' if self.deep else 'col'}>"),
+                               _attribute("ld_st_matrix_shape<m = 8, n = 8>"), _attribute("ld_st_matrix_elt_type<b16>"),
+                               results=[ir.Type.parse("!llvm.struct<(i32, i32, i32, i32)>")])
+        return [self._factor(extract(loaded, q)) for q in range(4)]
+
+    def _factor(self, register: ir.Value) -> ir.Value:
+        """f32 rounded to tf32; the instruction would cut it off."""
+        if byte_width(self.element) != 4:
+            return register
+        value = arith.bitcast(ir.F32Type.get(), register)
+        return nvvm.cvt_float_to_tf32(value, rnd=_attribute("fp_rnd_mode<rna>"), results=[integer_type(32)])
+
+    def _gathered(self, stage: Index, outer: Index, k: int, lane: Index, register: int, rows_first: bool) -> ir.Value:
+        """One register, element by element, of a tile whose elements ldmatrix cannot turn."""
+        down, along = (register % 2, register // 2) if rows_first else (register // 2, register % 2)
+        half = _CHUNK // byte_width(self.element)
+        column = outer + lane // 4 + down * _MATRIX
+        rows = [lane % 4 * self.per + (along * half + k + i) for i in range(self.per)]
+        elements = [self.tile.load([stage, row, column]) for row in rows]
+        if self.per == 1:
+            return self._factor(arith.bitcast(integer_type(32), elements[0]))
+        packed = vector.from_elements(vector_type(self.element, self.per), elements)
+        return llvm.BitcastOp(integer_type(32), packed).result
+
+
+def extract(struct: ir.Value, number: int) -> ir.Value:
+    """A member of a struct of equal members."""
+    member = str(struct.type).split("(")[1].split(",")[0].rstrip(")>").strip()
+    return llvm.ExtractValueOp(ir.Type.parse(member), struct, ir.DenseI64ArrayAttr.get([number])).result
+
+
+def _attribute(text: str) -> ir.Attribute:
+    return ir.Attribute.parse(f"#nvvm.{text}")

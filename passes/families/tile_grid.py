@@ -1,0 +1,69 @@
+"""TileGrid: which tile of a contraction's result a block computes, and which part of k."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from passes.gpu_kernel import GpuKernel, Grid
+from passes.gpu_space import Space
+from passes.index import Index
+from runtime.shape import Expr
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Numbers of the batch, of the first row and of the first column."""
+
+    batch: Index
+    row: Index
+    column: Index
+
+
+@dataclass(frozen=True)
+class TileGrid:
+    """Tiles of bm rows by bn columns of every batch; bands of `group` rows of tiles are walked column by column, so that the
+    operands of neighbouring blocks stay in the cache."""
+
+    kernel: GpuKernel
+    rows: Space
+    columns: Space
+    batch: Space
+    bm: int
+    bn: int
+    group: int
+
+    @property
+    def tiles(self) -> Expr:
+        """How many there are, over all batches."""
+        return self.rows.size.ceildiv(self.bm) * self.columns.size.ceildiv(self.bn) * self.batch.size
+
+    def blocks(self, split: int = 1) -> Grid:
+        """A block per tile and part of k."""
+        self.kernel.bound(self.tiles)
+        return self.tiles, Expr.of(split), Expr.of(1)
+
+    def place(self, number: Index) -> Tile:
+        """The tile of a number from 0 on."""
+        ev = self.kernel.evaluator
+        down, across = ev.emit(self.rows.size.ceildiv(self.bm)), ev.emit(self.columns.size.ceildiv(self.bn))
+        batch, tile = Index(0), number
+        if self.batch.loops:
+            batch, tile = number // (down * across), number % (down * across)
+        if self.group == 1:
+            return Tile(batch, tile // across * self.bm, tile % across * self.bn)
+        band = tile // (across * self.group)
+        first = band * self.group
+        height = (down - first).min(self.group)
+        inside = tile - band * (across * self.group)
+        return Tile(batch, (first + inside % height) * self.bm, inside // height * self.bn)
+
+
+def part_of(kernel: GpuKernel, depth: Space, step: int, parts: int) -> tuple[Index, Index, Index]:
+    """First and last position of k, and the number of steps, of part number block_id("y")."""
+    extent = depth.extent
+    if parts == 1:
+        return Index(0), extent, extent.ceildiv(step)
+    part = extent.ceildiv(step * parts) * step
+    begin = kernel.block_id("y") * part
+    end = (begin + part).min(extent)
+    return begin, end, (end - begin).max(0).ceildiv(step)

@@ -1,0 +1,47 @@
+"""Random linalg programs at random shapes, compiled and compared with the float64 reference.
+
+tools/bench/random_cases.py runs thousands of them, each in a process that may crash.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from e2e.random_check import compiled, wrong_at
+from e2e.random_operators import OPERATORS
+from e2e.random_programs import draw
+from hypothesis import HealthCheck, given, settings, target
+from hypothesis import strategies as st
+
+from compiler.local_builder import LocalBuilder
+from runtime.target import Target
+
+BUILDER = LocalBuilder(Target.parse("host"))
+QUICK = settings(max_examples=12, deadline=None, derandomize=True, database=None,
+                 suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much])
+
+
+@pytest.mark.parametrize("group", OPERATORS)
+def test_programs_match_the_reference(group: str) -> None:
+    """Chains that begin with an operator of the group."""
+
+    @QUICK
+    @given(rng=st.randoms(use_true_random=False), seed=st.integers(0, 2**16))
+    def run(rng: random.Random, seed: int) -> None:
+        program = draw(rng, OPERATORS, longest=4, first=group)
+        target(float(len(program.operators)))
+        fn = compiled(program, BUILDER, seed)
+        for dims in program.shapes(rng, 3):
+            wrong = wrong_at(fn, program, dims, seed)
+            assert wrong is None, f"{program.operators} at {wrong.shape}: {wrong.reason}\n{program.text}"
+
+    run()
+
+
+def test_every_operator_is_drawn() -> None:
+    programs = [draw(random.Random(seed), OPERATORS) for seed in range(1500)]
+    drawn = {name for p in programs for name in p.operators}
+    assert drawn == {name for group in OPERATORS.values() for name in group}
+    assert {d for p in programs for d in p.dtypes} >= {"i1", "i8", "i32", "i64", "f16", "bf16", "f32", "f64"}
+    assert any(p.bound for p in programs) and any(how.fill == "dim" for p in programs for how in p.inputs)

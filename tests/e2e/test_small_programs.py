@@ -1,0 +1,142 @@
+"""Programs that random search once found wrong, cut down; each names what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from compiler import ops
+from compiler.local_builder import LocalBuilder
+from compiler.reference import compare, evaluate
+from runtime.shape import Expr
+from runtime.target import Target
+
+RNG = np.random.default_rng(9)
+Dims = Mapping[str, tuple[int, int]]
+
+
+def check(model: str | ops.Graph, dims: Dims, *calls: Sequence[np.ndarray | int], **given: object) -> None:
+    """Compiled and called; every result is close to the reference, integers equal."""
+    text = model if isinstance(model, str) else model.module_text()
+    held = given.get("constants", {})
+    fn = tw.compile(text, dims, builder=LocalBuilder(Target.parse("host")), **given)  # type: ignore[arg-type]
+    for arguments in calls:
+        free = [a for i, a in enumerate(arguments) if f"arg{i}" not in held]  # type: ignore[operator]
+        results = fn(*free)
+        for got, want in zip(results if isinstance(results, tuple) else (results,), evaluate(text, arguments), strict=True):
+            assert got.shape == want.shape
+            exact = got.dtype.kind in "biu"
+            assert np.array_equal(got, want) if exact else compare(got, want).ok()
+
+
+def f32(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("operation", ["divsi", "divui", "remsi", "remui", "ceildivsi", "floordivsi"])
+def test_integer_division_in_the_tail_of_a_vector(operation: str) -> None:
+    """Lanes beyond the end hold 0, and so do padded places."""
+    g = ops.Graph()
+    x, y = g.input("x", ["T"], "i32"), g.input("y", ["T"], "i32")
+    g.output(g.pointwise("divide", lambda a, b: a.body.emit(f"arith.{operation} {a.ssa}, {b.ssa} : i32", "i32"), x, y))
+    calls = [(RNG.integers(0, 99, n, np.int32), RNG.integers(1, 9, n, np.int32)) for n in (1, 5, 16, 17)]
+    check(g, {"T": (1, 40)}, *calls)
+
+
+def test_insert_slice_with_steps() -> None:
+    text = """
+    func.func @main(%x: tensor<?x9xf32>, %y: tensor<2x3xf32>) -> tensor<?x9xf32> {
+      %r = tensor.insert_slice %y into %x[1, 2] [2, 3] [2, 3] : tensor<2x3xf32> into tensor<?x9xf32>
+      return %r : tensor<?x9xf32>
+    }"""
+    check(text, {"arg0.0": (4, 20)}, *((f32(n, 9), f32(2, 3)) for n in (4, 5, 20)))
+
+
+SCATTERS = {
+    "overlap-add": ("d0, d1", "d0 + d1", ["reduction"] * 2, "M + 4"),
+    "diagonal": ("d0", "d0, d0", ["parallel"], "M, M"),
+    "column": ("d0", "d0, 2", ["parallel"], "M, 3"),
+}
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+def test_results_that_no_loop_indexes_alone(name: str) -> None:
+    """What is not written keeps the initial value, and readers are not fused in."""
+    source, place, kinds, shape = SCATTERS[name]
+    g = ops.Graph()
+    x = g.input("x", ["M"] if len(kinds) == 1 else ["M", 5])
+    out = g.filled(1, x.dtype, [Expr.parse(d) for d in shape.split(",")])
+    made = g.generic([(x, source.split(", "))], (out, place.split(", ")), kinds,
+                     lambda _, v, o: v[0] if len(kinds) == 1 else v[0] + o)
+    g.output(ops.tanh(made))
+    check(g, {"M": (1, 30)}, *((f32(n, 5) if len(kinds) == 2 else f32(n),) for n in (1, 7, 30)))
+
+
+def test_slice_of_a_scalar_as_a_tensor() -> None:
+    """[0:S] of an extent of 1 is no reshape."""
+    g = ops.Graph()
+    total = ops.sum(g.input("x", ["B"]), keepdims=True)
+    g.output(ops.relu(ops.slice(total, [None], [g.dim("S")])))
+    check(g, {"B": (1, 9), "S": (0, 1)}, (f32(4), 0), (f32(4), 1))
+
+
+def test_static_zero_beside_a_dynamic_extent() -> None:
+    """The collapse of [B, 0] has a static type that MLIR refuses."""
+    g = ops.Graph()
+    x = g.input("x", ["B", 3, 4])
+    none = ops.slice(x, [None, 1, None], [None, 1, None])
+    g.output(ops.relu(none), ops.reshape(none, [0]), ops.concat([none, x], 1))
+    check(g, {"B": (1, 9)}, (f32(5, 3, 4),))
+
+
+def test_unit_axis_between_two_strides() -> None:
+    """[B - 3, 1, S]: each pair of axes has one stride, all three have not."""
+    g = ops.Graph()
+    x = g.input("x", ["B", 17, 33])
+    g.output(ops.slice(x, [3, 15, 26], [None, None, g.dim("S") + 26], [1, 3, 1]))
+    check(g, {"B": (5, 20), "S": (0, 7)}, (f32(9, 17, 33), 4), (f32(5, 17, 33), 7))
+
+
+def test_unit_stride_of_an_axis_that_is_always_one() -> None:
+    """Of [S, 2, 1] the last axis has stride 1; its group with the middle one has not."""
+    g = ops.Graph()
+    turned = ops.slice(ops.transpose(g.input("x", ["B", "B", 3]), [1, 0, 2]), [2, 3, 0], [g.dim("S") + 2, 5, 1])
+    g.output(turned, turned)
+    check(g, {"B": (5, 29), "S": (0, 3)}, (f32(9, 9, 3), 3), (f32(28, 28, 3), 1))
+
+
+def test_padded_fill_of_dynamic_extent() -> None:
+    """The average that leaves padding out divides by the windows of a padded tensor of ones."""
+    g = ops.Graph()
+    x = g.input("x", ["N", 2, "H", 5])
+    g.output(ops.avg_pool2d(x, 2, padding=[(1, 0), (0, 1)], count_include_pad=False))
+    check(g, {"N": (1, 3), "H": (2, 12)}, *((f32(n, 2, h, 5),) for n, h in ((1, 2), (3, 11))))
+
+
+def test_results_of_constants_alone() -> None:
+    """A returned value that constants decide is still written into memory of the caller."""
+    g = ops.Graph()
+    x, w = g.input("x", ["M", 4]), g.input("w", [6, 2, 1])
+    g.output(ops.prod(w, 0), x + 1.0)
+    check(g, {"M": (1, 9)}, (f32(3, 4), f32(6, 2, 1) * 0 + 1.5), constants={"arg1": np.full((6, 2, 1), 1.5, np.float32)})
+
+
+def test_rows_of_one_broadcast_factor() -> None:
+    """A batched product whose left rows are all the same one: its row loop is in neither operand."""
+    g = ops.Graph()
+    x, w = g.input("x", [4]), g.input("w", [3, 4, "B"])
+    g.output(ops.softmax(ops.batch_matmul(ops.broadcast_to(x, [3, 4, 4]), w)))
+    check(g, {"B": (1, 28)}, (f32(4), f32(3, 4, 9)))
+
+
+def test_functions_may_end_right_after_a_call(tmp_path: Path) -> None:
+    g = ops.Graph()
+    g.output(ops.relu(g.input("x", ["B", 8])))
+    tw.compile(g, {"B": (1, 40)}, builder=LocalBuilder(Target.parse("host"))).save(tmp_path / "model.tw")
+    x = f32(33, 8)
+    for _ in range(200):
+        assert tw.load(tmp_path / "model.tw")(x, threads=3).shape == (33, 8)

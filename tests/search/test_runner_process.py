@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+from search_surfaces import dense
+
+from runtime.host_cpu import machine
+from runtime.host_target import lowest_level
+from runtime.kernel import MicroKernel, Param
+from runtime.object_code import emit_object
+from search.runner_process import ProcessRunner
+
+KERNEL = "define void @{name}(ptr %slots, i64 %begin, i64 %end, ptr %room) {{\n{body}\n}}\n"
+PARAMS = (Param("pointer", 0), Param("pointer", 1), Param("pointer", 2), Param("dim", name="d0"))
+
+
+def kernel(name: str, guards: tuple[str, ...] = ()) -> MicroKernel:
+    return MicroKernel(name, dense().key, "host_matmul", name, PARAMS, ("1", "1", "1"), guards=guards)
+
+
+def code(name: str, body: str) -> bytes:
+    return emit_object(KERNEL.format(name=name, body=body), lowest_level(machine()))
+
+
+@pytest.fixture(scope="module")
+def runner():  # type: ignore[no-untyped-def]
+    with ProcessRunner(time_limit=5.0) as found:
+        yield found
+
+
+def test_a_kernel_is_timed_in_another_process(runner: ProcessRunner) -> None:
+    found = runner.run(dense(), kernel("good"), code("good", "  ret void"), {"d0": 3})
+    assert not found.error and found.cache == "warm"
+    assert 0 < found.seconds[0] < 1e-3 and list(found.seconds) == sorted(found.seconds)
+
+
+def test_a_crash_is_a_result_and_the_next_kernel_runs(runner: ProcessRunner) -> None:
+    crash = "  store i32 1, ptr inttoptr (i64 8 to ptr)\n  ret void"
+    found = runner.run(dense(), kernel("bad"), code("bad", crash), {"d0": 3})
+    assert "SIGSEGV" in found.error and not found.seconds
+    assert ctypes.sizeof(ctypes.c_void_p) == 8  # this process lives
+    assert not runner.run(dense(), kernel("good"), code("good", "  ret void"), {"d0": 3}).error
+
+
+def test_a_hang_ends_at_the_time_limit() -> None:
+    with ProcessRunner(time_limit=1.0) as quick:
+        quick.run(dense(), kernel("good"), code("good", "  ret void"), {"d0": 3})
+        loop = "  br label %again\nagain:\n  call void asm sideeffect \"\", \"\"()\n  br label %again"
+        found = quick.run(dense(), kernel("stuck"), code("stuck", loop), {"d0": 3})
+        assert "time limit of 1 s" in found.error
+
+
+def test_a_kernel_whose_guards_fail_is_not_run(runner: ProcessRunner) -> None:
+    found = runner.run(dense(), kernel("guarded", ("mod(d0, 2)",)), code("guarded", "  ret void"), {"d0": 3})
+    assert "not legal" in found.error

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from search_surfaces import LIMITS, Clock, dense_task, matmul_seconds, regret, square_pair
+
+from passes.spaces.registry import config_text
+from passes.workload import Workload
+from runtime.dispatch import Leaf
+from runtime.kernel import MicroKernel
+from runtime.shape import Expr, ShapeRange
+from search.certificate import Entry, certify, measure_entry
+from search.protocols import Measurement
+from search.records import TuningLog
+from search.replay import ReplayBuilder, ReplayRunner, SurfaceRunner
+from search.task import Budget, Task, TuneOptions
+from search.tuner import Progress, Tuned, Tuner, tune
+
+
+def run(task: Task, trials: int, options: TuneOptions | None = None, log: TuningLog | None = None,
+        states: list[Progress] | None = None) -> tuple[Tuned, SurfaceRunner]:
+    clock = Clock()
+    runner = SurfaceRunner(matmul_seconds, clock.advance)
+    tuned = tune(task, ReplayBuilder(), runner, Budget(trials=trials), clock.environment(), options or TuneOptions(), log,
+                 progress=states.append if states is not None else lambda state: None)
+    return tuned, runner
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_known_optimum_is_reached_over_the_whole_range(threads: int) -> None:
+    task = dense_task()
+    tuned, runner = run(task, 400, TuneOptions(threads=threads))
+    found = np.array(regret(task, tuned, task.points.thin(40).shapes, threads))
+    assert np.exp(np.log(1 + found).mean()) < 1.06
+    assert np.quantile(found, 0.9) < 0.25
+    assert len(tuned.configs) <= 8
+    assert len(task.lattice()) > 1000 and runner.runs < 600
+
+
+def test_two_dynamic_extents_are_tuned_together() -> None:
+    uses = [{"d0": Expr.dim("S"), "d1": Expr.dim("N")}]
+    task = Task.of(square_pair(), LIMITS, ("host_matmul",), ShapeRange.of({"S": (1, 300), "N": (16, 600)}), uses)
+    tuned, _ = run(task, 220)
+    found = np.array(regret(task, tuned, task.points.thin(20).shapes, 1))
+    assert np.exp(np.log(1 + found).mean()) < 1.15
+
+
+def test_equal_seeds_give_equal_results_and_a_replayed_log_gives_them_again(tmp_path: Path) -> None:
+    task = dense_task()
+    log = TuningLog(tmp_path / "log.jsonl")
+    first, _ = run(task, 80, log=log)
+    again, _ = run(task, 80)
+    assert (first.configs, first.root) == (again.configs, again.root)
+    clock = Clock()
+    replayed = tune(task, ReplayBuilder(), ReplayRunner(log.records), Budget(trials=80), clock.environment())
+    assert (replayed.configs, replayed.root) == (first.configs, first.root)
+
+
+@pytest.mark.parametrize("stop", [1, 19, 47])
+def test_a_killed_run_resumes_and_measures_nothing_twice(tmp_path: Path, stop: int) -> None:
+    task = dense_task()
+    clock = Clock()
+    path = tmp_path / "log.jsonl"
+
+    class Killed(SurfaceRunner):
+        def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int],
+                threads: int = 1) -> Measurement:
+            if self.runs == stop:
+                raise KeyboardInterrupt
+            return super().run(workload, kernel, code, dims, threads)
+
+    options = TuneOptions(certify=0.0)
+    with pytest.raises(KeyboardInterrupt):
+        tune(task, ReplayBuilder(), Killed(matmul_seconds), Budget(trials=80), clock.environment(), options, TuningLog(path))
+    path.write_bytes(path.read_bytes() + b'{"record": "measurement", "workl')  # a line that kill -9 cut
+    resumed = TuningLog(path)
+    assert len([r for r in resumed.records if r.seconds]) == stop
+    seen: list[tuple[str, int, int]] = []
+    known = {(r.config, r.dims["d0"], r.threads) for r in resumed.records}
+
+    class Watched(SurfaceRunner):
+        def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int],
+                threads: int = 1) -> Measurement:
+            seen.append((kernel.config, dims["d0"], threads))
+            return super().run(workload, kernel, code, dims, threads)
+
+    tuner = Tuner(task, ReplayBuilder(), Watched(matmul_seconds), Budget(trials=60), clock.environment(), options, resumed)
+    while not tuner.done:
+        tuner.step()
+    assert seen and not known & set(seen) and len(seen) == len(set(seen))
+    assert len(TuningLog(path).skipped) == 1
+    assert np.mean(regret(task, tuner.best(), task.points.thin(12).shapes, 1)) < 0.3
+
+
+def test_failed_candidates_are_records_and_are_not_built_again() -> None:
+    task = dense_task()
+    bad = {text: "out of registers" for text in task.lattice().texts if "pack=panel" in text}
+    clock, log = Clock(), TuningLog()
+    tune(task, ReplayBuilder(bad), SurfaceRunner(matmul_seconds), Budget(trials=60), clock.environment(), log=log)
+    failed = [r for r in log.records if r.error]
+    assert failed and all(r.error == "out of registers" and not r.dims for r in failed)
+    assert len({r.config for r in failed}) == len(failed)
+
+
+def test_equal_machine_code_is_measured_once() -> None:
+    from search.measure import Measurer
+
+    class OneCode(ReplayBuilder):
+        def _build(self, workload: Workload, text: str, family: str):  # type: ignore[no-untyped-def]
+            built = super()._build(workload, text, family)
+            return type(built)(built.kernel, b"the same code")
+
+    task, clock, log = dense_task(), Clock(), TuningLog()
+    runner = SurfaceRunner(matmul_seconds)
+    measurer = Measurer(task.workload, OneCode(), runner, log, clock.environment())
+    first, second = task.lattice().configs[:2]
+    shape = task.points.shapes[0]
+    one, two = measurer.measure(first, shape, 1), measurer.measure(second, shape, 1)
+    assert runner.runs == 1 and one is not None and two is not None
+    assert one.seconds == two.seconds and two.config == config_text(second) and len(log) == 2
+
+
+def test_progress_tells_trials_budget_and_time_left() -> None:
+    clock = Clock()
+    states: list[Progress] = []
+    runner = SurfaceRunner(matmul_seconds, clock.advance)
+    tune(dense_task(), ReplayBuilder(), runner, Budget(seconds=5.0), clock.environment(), progress=states.append)
+    assert runner.runs <= 5.0 / clock.each + 12
+    assert [s.trials for s in states] == sorted(s.trials for s in states)
+    assert all(0 <= s.share <= 1 and s.eta is not None and s.eta >= 0 for s in states)
+    assert {"first kernels", "searching", "certifying"} <= {s.phase for s in states}
+    assert states[-1].latency < 0.01
+
+
+def test_the_search_answers_at_any_moment() -> None:
+    task, clock = dense_task(), Clock()
+    tuner = Tuner(task, ReplayBuilder(), SurfaceRunner(matmul_seconds), Budget(trials=100), clock.environment())
+    untuned = tuner.best()
+    assert untuned.certificate.points == 1
+    means = []
+    while not tuner.done:
+        tuner.step()
+        means.append(np.mean(regret(task, tuner.best(), task.points.thin(12).shapes, 1)))
+    assert means[-1] <= means[0]
+
+
+def test_held_out_shapes_are_never_measured_before_the_certificate() -> None:
+    task, clock, log = dense_task(), Clock(), TuningLog()
+    tuner = Tuner(task, ReplayBuilder(), SurfaceRunner(matmul_seconds), Budget(trials=80), clock.environment(), log=log)
+    while not tuner.done:
+        tuner.step()
+    assert not {r.shape for r in log.records} & set(task.held_out)
+    tuned = tuner.certified()
+    assert {tuple(d.items()) for d in tuned.certificate.held_out} <= set(task.held_out)
+
+
+def test_the_certificate_says_what_was_measured() -> None:
+    task = dense_task()
+    tuned, _ = run(task, 120)
+    found = tuned.certificate
+    shapes = [tuple(d.items()) for d in found.held_out]
+    truth = np.array(regret(task, tuned, shapes, 1))
+    assert np.all(np.array(found.regrets) <= truth + 1e-9)  # rivals are a part of the space
+    assert found.measured_worst == max(found.regrets) and found.measured_mean == pytest.approx(np.mean(found.regrets))
+    assert found.confidence == pytest.approx(1 - 0.9 ** len(shapes))
+    assert found.workload == task.workload.key and found.kernels == len(tuned.configs)
+
+
+def test_certificate_numbers() -> None:
+    times = {(0, 5): 2.0, (1, 5): 1.6, (2, 5): 4.0}
+    shape = (("d0", 5),)
+    entry = measure_entry(shape, Leaf(0), [Leaf(1), Leaf(0), Leaf(2)], lambda leaf, s: times[leaf.kernel, s[0][1]])
+    assert entry is not None and entry.regret == pytest.approx(0.25)
+    found = certify([entry, Entry(shape, (1.0, 2.0))], np.array([0.0, 0.1]), np.array([3.0, 1.0]), rivals=3)
+    assert (found.measured_mean, found.measured_worst) == (pytest.approx(0.125), pytest.approx(0.25))
+    assert (found.predicted_mean, found.predicted_worst) == (pytest.approx(0.025), pytest.approx(0.1))
+    assert found.confidence == pytest.approx(0.19)
+    assert "2 shapes held out" in str(found)

@@ -1,0 +1,260 @@
+"""Fused attention: what is fused and why not, and the family host_attention against NumPy in float64."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from kernel_harness import NUMPY, at_edge, guarded, load
+
+import compiler.ops as ops
+from compiler.ingest import ingest
+from passes.base import PassPipeline
+from passes.fuse import Fuse
+from passes.fuse_attention import fuse_attentions
+from passes.graph_pipeline import graph_passes
+from passes.mlir import functions, ir
+from passes.outline import workloads_of
+from passes.pipelines import recover_passes
+from passes.spaces.host_attention import HostAttentionConfig, default, space, why_invalid
+from passes.workload import Kind, Workload
+from runtime.limits import HostLimits
+from runtime.shape import Expr
+
+WHOLE = "host_attention{keys=144 online=false}"
+ONLINE = "host_attention{keys=48 mc=16}"
+NARROW = "host_attention{mr=6 nv=2 lanes=8 keys=32 mc=12 exact-tails=true}"
+TOLERANCE = {"f32": 2e-6, "f16": 2e-3, "bf16": 1.6e-2}
+AVX512 = HostLimits(64, 32, 48 * 1024, 1024 * 1024)
+AVX2 = HostLimits(32, 16)
+
+
+def graph(kind: str, heads: int = 2, depth: int = 16, columns: int = 16, dtype: str = "f32") -> ops.Graph:
+    g = ops.Graph()
+    if kind == "merged":
+        x = g.input("x", ["B", "S", 3 * heads * depth])
+        parts = [ops.slice(x, (None, None, i * heads * depth), (None, None, (i + 1) * heads * depth)) for i in range(3)]
+        split = [ops.transpose(ops.reshape(p, (x.dims[0], x.dims[1], heads, depth)), (0, 2, 1, 3)) for p in parts]
+        g.output(ops.transpose(ops.attention(*split), (0, 2, 1, 3)))
+        return g
+    q, k = (g.input(n, ["B", heads, size, depth], dtype) for n, size in (("q", "S"), ("k", "T")))
+    v = g.input("v", ["B", heads, "T", columns], dtype)
+    if kind in ("mask", "row_mask"):
+        mask = g.input("mask", ["B", 1, 1, "T"] if kind == "mask" else ["S", "T"])
+        scores = ops.batch_matmul(q, k, transpose_b=True)
+        g.output(ops.batch_matmul(ops.softmax(ops.add(ops.multiply(scores, 0.25), mask)), v))
+    else:
+        g.output(ops.attention(q, k, v, causal=kind == "causal", scale=0.25))
+    return g
+
+
+def compiled(g: ops.Graph) -> list[Workload]:
+    ingested = ingest(g, dict.fromkeys(g.dims, (0, 4096)))
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(ingested.text)
+        PassPipeline([*recover_passes(), *graph_passes()]).run(module)
+        return list(workloads_of(module).values())
+
+
+@functools.cache
+def fused(kind: str, heads: int = 2, depth: int = 16, columns: int = 16, dtype: str = "f32") -> Workload:
+    (workload,) = compiled(graph(kind, heads, depth, columns, dtype))
+    assert workload.kind is Kind.ATTENTION
+    return workload
+
+
+def reference(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool, mask: np.ndarray | None) -> np.ndarray:
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    scores = np.einsum("bhmk,bhnk->bhmn", q, k) * 0.25
+    queries, keys = scores.shape[-2:]
+    if mask is not None:
+        scores = scores + mask
+    if causal:
+        scores = np.where(np.arange(keys) <= np.arange(queries)[:, None] + keys - queries, scores, -np.inf)
+    if not keys:
+        return np.zeros((*scores.shape[:-1], v.shape[-1]))
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        return weights / weights.sum(-1, keepdims=True) @ v
+
+
+def seen_as(array: np.ndarray, axes: tuple[int, ...], rank: int) -> np.ndarray:
+    """Without the axes that are statically 1 (all others are in `axes`), the first two merged when there is one too many."""
+    shape = [array.shape[a] for a in axes] if rank < array.ndim else list(array.shape)
+    if len(shape) > rank:
+        shape[:2] = [shape[0] * shape[1]]
+    return array.reshape(shape)
+
+
+def run(w: Workload, config: str, arrays: list[np.ndarray], causal_shift: int = 0, parts: int = 1) -> np.ndarray:
+    """The one result, from operands seen in the extents that the workload has them in."""
+    dims = dict.fromkeys(w.dims, causal_shift)
+    seen = []
+    for operand, array in zip(w.inputs, arrays, strict=True):
+        static = [a for a in range(array.ndim) if not (array.ndim == 4 and a and array.shape[a] == 1 and a != 2)]
+        if array.ndim == 4 and array.shape[1:3] == (1, 1) and len(operand.dims) == 2:
+            static = [0, 3]
+        array = seen_as(array, tuple(static), len(operand.dims))
+        dims |= {e.symbol: n for e, n in zip(operand.dims, array.shape, strict=True) if e.symbol}
+        seen.append(at_edge(array))
+    out = guarded(tuple(e.evaluate(dims) for e in w.outputs[0].dims), np.dtype(NUMPY[w.outputs[0].dtype.value]))
+    load(w.ir, config)(seen, dims, [out], parts)
+    return out
+
+
+def check(kind: str, config: str, batch: int, queries: int, keys: int, heads: int = 2, depth: int = 16, columns: int = 16,
+          dtype: str = "f32") -> None:
+    w = fused(kind, heads, depth, columns, dtype)
+    rng = np.random.default_rng(queries * 100 + keys)
+    shapes = ((batch, heads, queries, depth), (batch, heads, keys, depth), (batch, heads, keys, columns))
+    q, k, v = (rng.standard_normal(s).astype(NUMPY[dtype]) for s in shapes)
+    mask = None
+    arrays = [q, k, v]
+    if kind in ("mask", "row_mask"):
+        mask = rng.standard_normal((batch, 1, 1, keys) if kind == "mask" else (queries, keys)).astype(np.float32)
+        mask[rng.random(mask.shape) < 0.3] = -1e9
+        if kind == "row_mask" and queries > 1 and keys:
+            mask[1] = -np.inf
+        arrays.insert(2, mask)
+    got = run(w, config, arrays, keys - queries).astype(np.float64)
+    want = reference(q, k, v, kind == "causal", mask).reshape(got.shape)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    assert np.abs(np.nan_to_num(got - want)).max(initial=0) <= TOLERANCE[dtype], (kind, config, queries, keys)
+
+
+SHAPES = [(1, 1, 1), (1, 5, 5), (2, 7, 16), (1, 8, 48), (1, 13, 49), (1, 17, 97), (1, 3, 144), (1, 24, 31), (0, 3, 3), (1, 0, 4),
+          (1, 9, 0)]
+
+
+@pytest.mark.parametrize(("kind", "config"), [(k, c) for k in ("full", "causal", "mask", "row_mask") for c in (WHOLE, ONLINE)]
+                         + [("causal", NARROW)])
+def test_shapes_and_masks(kind: str, config: str) -> None:
+    for shape in SHAPES:
+        check(kind, config, *shape)
+
+
+@pytest.mark.parametrize("config", [WHOLE, ONLINE])
+@pytest.mark.parametrize(("depth", "columns"), [(64, 64), (80, 5), (5, 80), (2, 3), (33, 17)])
+def test_head_sizes(depth: int, columns: int, config: str) -> None:
+    for shape in ((1, 11, 53), (2, 4, 17)):
+        check("full", config, *shape, 1, depth, columns)
+
+
+@pytest.mark.parametrize("config", [WHOLE, ONLINE])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_small_floats(dtype: str, config: str) -> None:
+    for shape in ((1, 11, 53), (2, 1, 17)):
+        check("causal", config, *shape, 2, 40, 24, dtype)
+
+
+@pytest.mark.parametrize("config", [WHOLE, ONLINE])
+def test_views_of_merged_projections(config: str) -> None:
+    w = fused("merged")
+    rng = np.random.default_rng(3)
+    for batch, length in ((1, 5), (2, 37)):
+        x = rng.standard_normal((batch, length, 3, 2, 16)).astype(np.float32)
+        out = guarded((batch, length, 2, 16), np.dtype(np.float32))
+        dims = {e.symbol: n for e, n in zip(w.outputs[0].dims, out.shape, strict=True) if e.symbol}
+        load(w.ir, config)([x[:, :, i] for i in range(3)], dims, [out], 2)
+        q, k, v = (x[:, :, i].transpose(0, 2, 1, 3) for i in range(3))
+        np.testing.assert_allclose(out, reference(q, k, v, False, None).transpose(0, 2, 1, 3), atol=2e-6)
+
+
+@pytest.mark.parametrize("config", [ONLINE, NARROW])
+def test_bits_do_not_depend_on_parts(config: str) -> None:
+    rng = np.random.default_rng(4)
+    arrays = [rng.standard_normal((2, 2, 45, 16)).astype(np.float32) for _ in range(3)]
+    whole = run(fused("causal"), config, arrays)
+    np.testing.assert_array_equal(run(fused("causal"), config, arrays, parts=5), whole)
+
+
+@pytest.mark.parametrize("config", [WHOLE, ONLINE])
+def test_nan_and_infinity_stay_in_their_rows(config: str) -> None:
+    rng = np.random.default_rng(5)
+    q, k, v = (rng.standard_normal((1, 2, 60, 16)).astype(np.float32) for _ in range(3))
+    q[0, 0, 3] = np.nan
+    q[0, 1, 7] = np.inf
+    got = run(fused("full"), config, [q, k, v]).reshape(1, 2, 60, 16)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(reference(q, k, v, False, None)))
+    assert np.isnan(got[0, 0, 3]).all() and not np.isnan(got[0, 0, 4:]).any()
+
+
+def test_large_scores_and_late_keys() -> None:
+    """A block whose keys are all masked comes before the ones that count; the maximum rises from block to block."""
+    w = fused("row_mask")
+    rng = np.random.default_rng(6)
+    q, k, v = (rng.standard_normal((1, 2, n, 16)).astype(np.float32) for n in (9, 130, 130))
+    mask = np.full((9, 130), -np.inf, np.float32)
+    for row in range(9):
+        mask[row, 60 + 7 * row :] = np.linspace(0, 300, 70 - 7 * row)
+    got = run(w, ONLINE, [q, k, mask, v])
+    want = reference(q, k, v, False, mask).reshape(got.shape)
+    np.testing.assert_allclose(got, want, atol=5e-6)
+
+
+def refused(build: ops.Graph) -> set[str]:
+    ingested = ingest(build, dict.fromkeys(build.dims, (0, 4096)))
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(ingested.text)
+        passes = graph_passes()
+        PassPipeline([*recover_passes(), *passes[: [p.name for p in passes].index("fuse")], Fuse()]).run(module)
+        (fn,) = functions(module)
+        before = str(fn)
+        rules = {r.rule for r in fuse_attentions(fn)}
+        assert str(next(functions(module))) == before
+        return rules
+
+
+def test_refusals_leave_the_function() -> None:
+    g = ops.Graph()
+    q, k, v = (g.input(n, [3, "S", 8]) for n in "qkv")
+    weights = ops.softmax(ops.batch_matmul(q, k, transpose_b=True))
+    g.output(ops.batch_matmul(weights, v))
+    g.output(weights)
+    assert refused(g) == {"only-inside"}
+
+
+@pytest.mark.parametrize(("dtype", "columns", "rule"), [("f64", 8, "f32-sums"), ("f32", "E", "static-columns")])
+def test_what_the_family_does_not_take_stays_apart(dtype: str, columns: int | str, rule: str) -> None:
+    g = ops.Graph()
+    q, k = (g.input(n, [3, "S", 8], dtype) for n in "qk")
+    v = g.input("v", [3, "S", columns], dtype)
+    g.output(ops.batch_matmul(ops.softmax(ops.batch_matmul(q, k, transpose_b=True)), v))
+    assert refused(g) == {rule}
+    assert {w.kind for w in compiled(g)} == {Kind.CONTRACTION, Kind.ROWS}
+
+
+def test_other_normalisations_are_no_softmax() -> None:
+    g = ops.Graph()
+    q, k, v = (g.input(n, [3, "S", 8]) for n in "qkv")
+    scores = ops.batch_matmul(q, k, transpose_b=True)
+    weights = ops.exp(ops.subtract(scores, ops.max(scores, axis=2, keepdims=True)))
+    total = ops.sum(ops.multiply(weights, weights), axis=2, keepdims=True)
+    g.output(ops.batch_matmul(ops.divide(weights, total), v))
+    assert refused(g) == {"softmax"}
+
+
+def test_loops_and_work() -> None:
+    w = fused("full")
+    assert [loop.role for loop in w.loops] == ["b", "m", "n", "k", "e"]
+    assert w.size("k") == Expr.of(16) and w.size("e") == Expr.of(16)
+
+
+@pytest.mark.parametrize("limits", [AVX512, AVX2])
+def test_defaults_are_legal_and_in_the_space(limits: HostLimits) -> None:
+    w = fused("full")
+    configs, _ = default(w, limits)
+    assert [why_invalid(c, w, limits) for c in configs] == [None] * len(configs)
+    assert {c.online for c in configs} == {False, True}
+    assert sum(1 for _ in space(w, limits)) > 100
+
+
+@pytest.mark.parametrize(("config", "rule"), [
+    (HostAttentionConfig(lanes=3), "lanes-power-of-two"), (HostAttentionConfig(lanes=32), "lanes-fit"),
+    (HostAttentionConfig(mr=12), "register-budget"), (HostAttentionConfig(keys=100), "keys-whole-panels"),
+    (HostAttentionConfig(keys=480000), "scores-fit"), (HostAttentionConfig(mc=12), "chunk-whole-blocks"),
+    (HostAttentionConfig(mc=0), "chunk-bounded"), (HostAttentionConfig(mr=0), "block-positive"),
+])
+def test_rules(config: HostAttentionConfig, rule: str) -> None:
+    assert (why_invalid(config, fused("full"), AVX512) or "").startswith(rule)

@@ -86,12 +86,12 @@ def compile(  # noqa: A001 - the public name; written tw.compile
     key = None if cache is None else cache_key(model_ir, dynamic_dims or {}, target, options, constants or {}, donate, function)
     bundle = cache.get(key) if cache is not None and key is not None else None
     if bundle is None:
-        bundle = compile_bundle(model_ir, dynamic_dims or {}, target, options, constants or {}, donate, function, callback, builder,
-                                progress)
+        bundle = compile_bundle(model_ir, dynamic_dims or {}, target, options, constants or {}, donate, function, callback,
+                                builder, progress)
         if cache is not None and key is not None:
             cache.put(key, bundle)
-    return CompiledFunction(bundle.program, bundle.code, bundle.constants, device_for(bundle.program, bundle.code), llvm_ir=bundle.llvm_ir,
-                            threads=options.threads)
+    device = device_for(bundle.program, bundle.code)
+    return CompiledFunction(bundle.program, bundle.code, bundle.constants, device, llvm_ir=bundle.llvm_ir, threads=options.threads)
 
 
 def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int, int]], target: Target, options: CompileOptions,

@@ -14,7 +14,7 @@ __all__ = ["HostTarget", "compile_assembly", "compile_object", "host_target", "l
 
 
 def limits(target: Target) -> HostLimits | GpuLimits:
-    """What tile rules need to know of the target: of a GPU its architecture; of a CPU the vector width, and caches when native."""
+    """What tile rules need to know: of a GPU its architecture; of a CPU the vector width, and its caches when native."""
     if target.kind is not TargetKind.HOST:
         return GpuLimits.of(target.arch)
     host = host_target(target)

@@ -82,8 +82,8 @@ def _run(call: ir.Operation, named: dict[str, ir.Operation], values: dict[ir.Val
     """The results of a call, each rounded once to its element type; None when an operand is not known yet."""
     inputs: list[np.ndarray | int] = []
     for v in call.operands:
-        expr = None if v in values else shapes.expr(v)
-        known = values[v] if v in values else None if expr is None else expr.constant
+        expr = shapes.expr(v) if v not in values else None
+        known = values.get(v, expr.constant if expr is not None else None)
         if known is None:
             return None
         inputs.append(known)

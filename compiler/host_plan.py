@@ -73,6 +73,8 @@ class Bound:
 
 @dataclass
 class HostPlan:
+    """Everything that the host program does, in order."""
+
     calls: list[PlannedCall] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
     arena: ArenaPlan = field(default_factory=lambda: ArenaPlan({}, Expr.of(0)))
@@ -105,7 +107,8 @@ class Planner:
         return self.plan
 
     def _arguments(self) -> None:
-        inputs, bound = [], []
+        inputs: list[tuple[int, ir.Value]] = []
+        bound: list[tuple[int, ir.Value]] = []
         named = argument_attributes(self.main)
         for number, value in enumerate(self.block.arguments):
             if isinstance(value.type, ir.RankedTensorType):
@@ -188,7 +191,8 @@ class Planner:
         operands = [self._operand(v) for v in call.operands if isinstance(v.type, ir.RankedTensorType)]
         operands += [self._operand(r) for r in call.results]
         others = [v for v in call.operands if not isinstance(v.type, ir.RankedTensorType)]
-        dims, scalars = [], []
+        dims: list[Expr] = []
+        scalars: list[int] = []
         for v in others:
             expr = self.shapes.expr(v)
             if len(dims) < len(workload.dims):

@@ -30,7 +30,8 @@ llvm.func internal @tw_check(%dims: !llvm.ptr) -> i64 {
   %0 = llvm.mlir.constant(0 : i64) : i64
   llvm.return %0 : i64
 }
-llvm.func @tw_run(%table: !llvm.ptr, %tensors: !llvm.ptr, %scalars: !llvm.ptr, %dims: !llvm.ptr, %arena: !llvm.ptr, %threads: i64) -> i64 {
+llvm.func @tw_run(%table: !llvm.ptr, %tensors: !llvm.ptr, %scalars: !llvm.ptr, %dims: !llvm.ptr,
+    %arena: !llvm.ptr, %threads: i64) -> i64 {
   %0 = llvm.call @tw_check(%dims) : (!llvm.ptr) -> i64
   llvm.return %0 : i64
 }
@@ -215,7 +216,8 @@ class HostProgram:
             for step, part in enumerate(kernel.launches()):
                 grid = [emit_expr(Expr.parse(g), local).value(self.i64) for g in part.grid]
                 launch = self._number(number * KERNELS_PER_CALL + chosen.kernel + step * NEXT_LAUNCH)
-                call_pointer([fn, table, launch, *grid, slots, self._number(len(kernel.params)), count, work, stride.value(self.i64)])
+                passed = self._number(len(kernel.params))
+                call_pointer([fn, table, launch, *grid, slots, passed, count, work, stride.value(self.i64)])
 
         emit_tree(tab.root, {**local, **self._layout(number, call, env)}, leaf)
 

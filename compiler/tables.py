@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from passes.spaces.registry import space_of
+from passes.spaces.sides import narrow_bytes
 from passes.workload import Kind, Workload
 from runtime.certificate import Certificate
 from runtime.dispatch import DispatchTable, Leaf, Node, Split
@@ -30,6 +31,15 @@ _GPU = {
     Kind.POINTWISE: ("gpu_pointwise",),
     Kind.GENERIC: ("gpu_pointwise",),
 }
+_TENSOR_CORES = ("mma",)  # contractions of narrow elements on a GPU
+
+
+def families_of(workload: Workload, limits: HostLimits | GpuLimits) -> tuple[str, ...]:
+    """The families of a workload's kind, best first; the last takes anything."""
+    if not isinstance(limits, GpuLimits):
+        return _HOST[workload.kind]
+    tensor_cores = workload.kind is Kind.CONTRACTION and narrow_bytes(workload) is not None
+    return (*(_TENSOR_CORES if tensor_cores else ()), *_GPU[workload.kind])
 
 
 @dataclass
@@ -57,8 +67,7 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
     made = Tables()
     done: dict[str, DispatchTable] = {}
     on_gpu = isinstance(limits, GpuLimits)
-    preferred = _GPU if on_gpu else _HOST
-    pending = [(w, list(preferred[w.kind])) for w in workloads]
+    pending = [(w, list(families_of(w, limits))) for w in workloads]
     while pending:
         choices = [space_of(families[0]).default(w, limits) for w, families in pending]
         candidates = [(w, c) for (w, _), (configs, _) in zip(pending, choices, strict=True) for c in configs]

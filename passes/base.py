@@ -29,7 +29,8 @@ class Pass:
 
     @classmethod
     def parse(cls, options: dict[str, str]) -> Pass:
-        return from_options(cls, cls.name, options)
+        made: Pass = from_options(cls, cls.name, options)
+        return made
 
 
 @dataclass(frozen=True)

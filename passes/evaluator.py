@@ -173,7 +173,8 @@ class Evaluator:
         """Extent of loop dimension `d` of a linalg op, read from an operand axis that it indexes alone."""
         return self.emit(loop_extent(self.shapes, op, d))
 
-    def region(self, op: ir.Operation, loops: Sequence[Index], given: dict[int, ir.Value], mask: ir.Value | None) -> list[ir.Value]:
+    def region(self, op: ir.Operation, loops: Sequence[Index], given: dict[int, ir.Value],
+               mask: ir.Value | None) -> list[ir.Value]:
         """The scalar region of `op` at loop coordinates; operand numbers in `given` have their value already."""
         block = op.regions[0].blocks[0]
         values: dict[ir.Value, ir.Value] = {}
@@ -241,7 +242,7 @@ class Evaluator:
         """A scalar from outside a region: a parameter, a constant, or arithmetic on them."""
         if value in self.scalars:
             return self.scalars[value]
-        if isinstance(value.type, ir.IndexType) or isinstance(value.type, ir.IntegerType):
+        if isinstance(value.type, ir.IndexType | ir.IntegerType):
             expr = self.shapes.expr(value)
             if expr is not None:
                 number = self.emit(expr)
@@ -409,14 +410,14 @@ def invert(m: ir.AffineMap, coords: Coords) -> list[Index | None]:
 
 def evaluate(e: ir.AffineExpr, dims: Sequence[Index | None], symbols: Sequence[Index] = ()) -> Index:
     """An affine expression over Index values."""
-    at = position(e)
+    at: int | None = position(e)
     if at is not None:
         found = dims[at]
         if found is None:
             raise ValueError(f"loop d{at} has no coordinate here")
         return found
     if isinstance(e, ir.AffineSymbolExpr):
-        return symbols[ir.AffineSymbolExpr(e).position]
+        return symbols[int(ir.AffineSymbolExpr(e).position)]
     if isinstance(e, ir.AffineConstantExpr):
         return Index(ir.AffineConstantExpr(e).value)
     binary = ir.AffineBinaryExpr(e)

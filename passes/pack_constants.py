@@ -52,7 +52,7 @@ def _pack(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limit
         return
     which, axis, order = found
     argument = root.operands[which]
-    number = [i for i, v in enumerate(fn.regions[0].blocks[0].arguments) if v == argument][0]
+    number = list(fn.regions[0].blocks[0].arguments).index(argument)
     sources = [c.operands[number] for c in sites]
     outer = list(main.regions[0].blocks[0].arguments)
     if any(s not in outer or s.type != argument.type for s in sources):

@@ -6,7 +6,7 @@ has one entry) and their ranges from the function attribute `tw.ranges = {B = [l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from passes.mlir import ir, owner, position
 from runtime.shape import Dim, Expr, ShapeRange
@@ -156,7 +156,7 @@ class SymbolicShapes:
             return self.compare(_PREDICATES[integer(op.attributes["predicate"])], a, b)
         if op.name in ("arith.andi", "arith.ori"):
             known = [self.truth(v) for v in op.operands]
-            decisive = op.name == "arith.ori"
+            decisive: bool = op.name == "arith.ori"
             if decisive in known:
                 return decisive
             return None if None in known else not decisive
@@ -267,21 +267,21 @@ class SymbolicShapes:
 
 def evaluate_affine(e: ir.AffineExpr, dims: Sequence[Expr], symbols: Sequence[Expr] = ()) -> Expr:
     """An affine expression over Exprs."""
-    at = position(e)
+    at: int | None = position(e)
     if at is not None:
         return dims[at]
     if isinstance(e, ir.AffineSymbolExpr):
-        return symbols[ir.AffineSymbolExpr(e).position]
+        return symbols[int(ir.AffineSymbolExpr(e).position)]
     if isinstance(e, ir.AffineConstantExpr):
         return Expr.of(ir.AffineConstantExpr(e).value)
     binary = ir.AffineBinaryExpr(e)
     a, b = evaluate_affine(binary.lhs, dims, symbols), evaluate_affine(binary.rhs, dims, symbols)
-    apply: Mapping[type, object] = {ir.AffineAddExpr: Expr.__add__, ir.AffineMulExpr: Expr.__mul__,
+    apply: Mapping[type, Callable[[Expr, Expr], Expr]] = {ir.AffineAddExpr: Expr.__add__, ir.AffineMulExpr: Expr.__mul__,
                                     ir.AffineModExpr: Expr.__mod__, ir.AffineFloorDivExpr: Expr.__floordiv__,
                                     ir.AffineCeilDivExpr: Expr.ceildiv}
     for kind, function in apply.items():
         if isinstance(e, kind):
-            return function(a, b)  # type: ignore[operator, no-any-return]
+            return function(a, b)
     raise ValueError(f"affine expression {e}")
 
 
@@ -299,7 +299,7 @@ def kept_axes(op: ir.Operation) -> list[int]:
     sizes = mixed(op, "static_sizes", 2)
     result = ir.RankedTensorType(op.results[0].type)
     drop = len(sizes) - result.rank
-    kept = []
+    kept: list[int] = []
     for axis, size in enumerate(sizes):
         later = len(kept)
         fits = later < result.rank and (result.is_dynamic_dim(later) if not isinstance(size, int)

@@ -42,4 +42,4 @@ def time_call(call: Callable[[], object], timing: Timing = Timing()) -> list[flo
 def spread(times: list[float]) -> float:
     """Half the interquartile range over the median, shrunk by the square root of the count."""
     low, middle, high = statistics.quantiles(times, n=4)
-    return (high - low) / 2 / middle / len(times) ** 0.5
+    return float((high - low) / 2 / middle / len(times) ** 0.5)

@@ -30,8 +30,8 @@ class AbsentCaller:
         self.name = name
 
     def __call__(self, *args: Any, **options: Any) -> NoReturn:
-        raise DeviceError(f"the model is compiled for {self.name} and no such device is here; save() it and load() it where there "
-                          f"is one, or compile for emulator:{self.name.partition(':')[2]} to run it on this CPU")
+        raise DeviceError(f"the model is compiled for {self.name} and no such device is here; save() it and load() it where "
+                          f"there is one, or compile for emulator:{self.name.partition(':')[2]} to run it on this CPU")
 
     def thread_count(self, threads: int | None = None) -> int:
         return 1

@@ -77,11 +77,10 @@ class Check(msgspec.Struct, frozen=True):
 class Program(msgspec.Struct, frozen=True):
     """A compiled model for one target.
 
-    certificates: of the tables that were tuned, by workload key. donated: (input index, output index) pairs whose buffers may be shared. arena: text of an Expr over the model dims and
-    the reserved symbol "threads". host_object, runtime_object: digests of the host program and of launch, thread pool and arena
-    pool. binder_object: digest of the code that takes calls without Python, "" where there is none (runtime/native_call.py).
-    `source`: the ingested MLIR, kept for --check and for recompiling. `code`: sha256 -> object
-    code; `llvm_ir`: sha256 -> LLVM IR before O3, for re-codegen on another machine.
+    certificates: of the tables that were tuned, by workload key. donated: (input index, output index) pairs whose buffers may
+    be shared. arena: text of an Expr over the model dims and the reserved symbol "threads". host_object, runtime_object: digests
+    of the host program and of launch, thread pool and arena pool; binder_object: of the native call path. `source`: the ingested
+    MLIR, kept for --check and for recompiling.
     """
 
     target: str

@@ -9,6 +9,8 @@ from runtime.errors import OptionError
 
 
 class TargetKind(Enum):
+    """The kinds of device."""
+
     HOST = "host"
     CUDA = "cuda"
     EMULATOR = "emulator"

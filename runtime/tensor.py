@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +45,9 @@ class DType(Enum):
             return np.dtype(plain[self.value])
         import ml_dtypes
 
-        extra = {"bf16": ml_dtypes.bfloat16, "f8E4M3FN": ml_dtypes.float8_e4m3fn, "f8E5M2": ml_dtypes.float8_e5m2}
-        return np.dtype(extra[self.value])
+        extra: dict[str, Any] = {"bf16": ml_dtypes.bfloat16, "f8E4M3FN": ml_dtypes.float8_e4m3fn, "f8E5M2": ml_dtypes.float8_e5m2}
+        made: np.dtype[np.generic] = np.dtype(extra[self.value])
+        return made
 
     @staticmethod
     def of(dtype: npt.DTypeLike) -> DType:

@@ -134,14 +134,15 @@ class _Emitter:
         for elements in self._areas().values():
             space = space + elements
         sizes, count, height = [ev.emit(e) for e in outer], ev.emit(columns), ev.emit(rows)
+        size = height.ceildiv(ev.emit(chunks).max(1)).ceildiv(config.mr) * config.mr  # chunks of about equal heights
 
         def unit(u: Index) -> None:
             *shared, chunk, group = delinearize(u, sizes)
             loops: Loops = [None] * len(plan.view.extents)
             for d, x in zip(plan.shared, shared, strict=True):
                 loops[d] = x
-            low = chunk * config.mc
-            high = (low + config.mc).min(height) if config.mc else height
+            low = (chunk * size).min(height) if config.mc else Index(0)
+            high = (low + size).min(height) if config.mc else height
             first = group * (config.columns * config.panels)
             if config.stream:
                 self._stream(loops, first, count - first, low, high)

@@ -96,7 +96,7 @@ class MmaLoader(TileLoader):
         if byte_width(self.element) != 4:
             return register
         value = arith.bitcast(ir.F32Type.get(), register)
-        return nvvm.cvt_float_to_tf32(value, rnd=_attribute("fp_rnd_mode<rna>"), results=[integer_type(32)])
+        return nvvm.convert_float_to_tf32(value, rnd=_attribute("fp_rnd_mode<rna>"), results=[integer_type(32)])
 
     def _gathered(self, stage: Index, outer: Index, k: int, lane: Index, register: int, rows_first: bool) -> ir.Value:
         """One register, element by element, of a tile whose elements ldmatrix cannot turn."""

@@ -151,6 +151,6 @@ def _is_neutral(start: ir.Value, c: Combiner) -> bool:
     neutral = c.neutral()
     made = owner(neutral)
     assert made is not None
-    same = c.type == c.wide and op.attributes["value"] == made.attributes["value"]
+    same: bool = c.type == c.wide and op.attributes["value"] == made.attributes["value"]
     made.erase()
     return same

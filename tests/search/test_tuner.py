@@ -32,9 +32,9 @@ def run(task: Task, trials: int, options: TuneOptions | None = None, log: Tuning
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_known_optimum_is_reached_over_the_whole_range(threads: int) -> None:
     task = dense_task()
-    tuned, runner = run(task, 400, TuneOptions(threads=threads))
+    tuned, runner = run(task, 320, TuneOptions(threads=threads))
     found = np.array(regret(task, tuned, task.points.thin(40).shapes, threads))
-    assert np.exp(np.log(1 + found).mean()) < 1.06
+    assert np.exp(np.log(1 + found).mean()) < 1.08
     assert np.quantile(found, 0.9) < 0.25
     assert len(tuned.configs) <= 8
     assert len(task.lattice()) > 1000 and runner.runs < 600
@@ -138,13 +138,15 @@ def test_progress_tells_trials_budget_and_time_left() -> None:
 def test_the_search_answers_at_any_moment() -> None:
     task, clock = dense_task(), Clock()
     tuner = Tuner(task, ReplayBuilder(), SurfaceRunner(matmul_seconds), Budget(trials=100), clock.environment())
+    shapes = task.points.thin(12).shapes
     untuned = tuner.best()
     assert untuned.certificate.points == 1
     means = []
     while not tuner.done:
         tuner.step()
-        means.append(np.mean(regret(task, tuner.best(), task.points.thin(12).shapes, 1)))
-    assert means[-1] <= means[0]
+        means.append(np.mean(regret(task, tuner.best(), shapes, 1)))
+    assert len(means) > 1 and max(means) < 1.0
+    assert means[-1] < np.mean(regret(task, untuned, shapes, 1))
 
 
 def test_held_out_shapes_are_never_measured_before_the_certificate() -> None:

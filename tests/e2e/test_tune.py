@@ -1,0 +1,82 @@
+"""Tuning of a small model on this machine: log, resume, answers without measuring, certificate, command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import compiler.api
+import tilewright as tw
+from compiler.cli.main import main
+from search.records import TuningLog
+
+MODEL = """
+func.func @main(%arg0: tensor<?x64xf32> {tw.dims = ["T", 64]}, %arg1: tensor<64x96xf32>) -> tensor<?x96xf32> {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %t = tensor.dim %arg0, %c0 : tensor<?x64xf32>
+  %empty = tensor.empty(%t) : tensor<?x96xf32>
+  %filled = linalg.fill ins(%zero : f32) outs(%empty : tensor<?x96xf32>) -> tensor<?x96xf32>
+  %y = linalg.matmul ins(%arg0, %arg1 : tensor<?x64xf32>, tensor<64x96xf32>) outs(%filled : tensor<?x96xf32>) -> tensor<?x96xf32>
+  return %y : tensor<?x96xf32>
+}
+"""
+DIMS = {"T": tw.Dim(1, 40)}
+
+
+class NoRunner:
+    def __init__(self) -> None:
+        raise AssertionError("a log answers without measuring")
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[tw.CompiledFunction, Path]:
+    log = tmp_path_factory.mktemp("tune") / "log.jsonl"
+    return tw.compile(MODEL, DIMS, options=tw.CompileOptions(trials=30, threads=1, log=log)), log
+
+
+def test_a_tuned_model_is_right_at_every_shape(tuned: tuple[tw.CompiledFunction, Path]) -> None:
+    fn, _ = tuned
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((64, 96)).astype(np.float32)
+    for t in range(1, 41):
+        x = rng.standard_normal((t, 64)).astype(np.float32)
+        assert np.linalg.norm(fn(x, w) - x @ w) <= 2e-5 * np.linalg.norm(x @ w)
+
+
+def test_its_certificate_travels_with_it(tuned: tuple[tw.CompiledFunction, Path], tmp_path: Path) -> None:
+    fn, log = tuned
+    fn.save(tmp_path / "model.tw")
+    (found,) = tw.load(tmp_path / "model.tw").program.certificates
+    assert found.workload == fn.program.tables[0].workload
+    assert found.held_out and len(found.regrets) == len(found.held_out)
+    assert found.trials <= len(TuningLog(log))
+
+
+def test_a_log_answers_a_later_compile_without_measuring(tuned: tuple[tw.CompiledFunction, Path],
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    _, log = tuned
+    monkeypatch.setattr(compiler.api, "ProcessRunner", NoRunner)
+    size = log.stat().st_size
+    fn = tw.compile(MODEL, DIMS, options=tw.CompileOptions(threads=1, log=log))
+    known = {r.config for r in TuningLog(log).records if r.seconds}
+    assert {k.config for k in fn.program.tables[0].kernels} <= known
+    assert fn.program.certificates and log.stat().st_size == size
+
+
+def test_the_command_resumes_and_reports(tuned: tuple[tw.CompiledFunction, Path], tmp_path: Path,
+                                         capsys: pytest.CaptureFixture[str]) -> None:
+    _, log = tuned
+    (tmp_path / "model.mlir").write_text(MODEL)
+    (tmp_path / "log.jsonl").write_bytes(log.read_bytes() + b'{"record": "mea')
+    arguments = ["tune", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"), "--dim", "T=1:40", "--trials", "10", "--threads",
+                 "1", "--log", str(tmp_path / "log.jsonl"), "--json"]
+    assert main(arguments) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    kinds = {e["event"] for e in events}
+    assert {"skipped", "progress", "operator", "certificate", "saved"} <= kinds
+    assert next(e for e in events if e["event"] == "skipped")["line"] == len(log.read_bytes().splitlines()) + 1
+    assert tw.load(tmp_path / "m.tw").program.certificates

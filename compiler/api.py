@@ -132,7 +132,7 @@ def outline_model(text: str, bound: dict[int, np.ndarray], found: HostLimits | G
     callback = standard(callback, knobs.DUMP.get())
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(text)
-        graph = [*recover_passes(), *precision_passes(options.precision), *graph_passes(attention=isinstance(found, HostLimits))]
+        graph = [*recover_passes(), *precision_passes(options.precision, found), *graph_passes(attention=isinstance(found, HostLimits))]
         PassPipeline(graph, callback).run(module)
         fold_constants(module, bound)
         if isinstance(found, HostLimits):
@@ -140,11 +140,11 @@ def outline_model(text: str, bound: dict[int, np.ndarray], found: HostLimits | G
         return str(module), workloads_of(module)
 
 
-def precision_passes(precision: Precision | str) -> list[Pass]:
+def precision_passes(precision: Precision | str, found: HostLimits | GpuLimits) -> list[Pass]:
     """What makes the contractions of an f32 model read narrower operands."""
     if precision is Precision.TF32:
         raise OptionError('precision="tf32": host targets have no tf32; wanted "f32", "bf16" or "f16"')
-    return [] if precision is Precision.F32 else [LowerPrecision(Precision(precision).value)]
+    return [] if precision is Precision.F32 else [LowerPrecision(Precision(precision).value, isinstance(found, GpuLimits))]
 
 
 def shape_range(ingested: Ingested) -> ShapeRange:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from compiler.host_plan import HostPlan, Operand, PlannedCall, Temp, Tensor
+from compiler.host_tensor_maps import TensorMaps, call_pointer
 from passes.emit import gep, integer_type, when
 from passes.index import Index, emit_expr
 from passes.mlir import arith, ir, llvm, operations
@@ -145,6 +146,7 @@ class HostProgram:
         env = self._environment(dims, threads)
         most = max([self._slots(c) for c in self.plan.calls], default=1)
         slots = llvm.AllocaOp(llvm.PointerType.get(), self._number(most), ir.TypeAttr.get(self.i64)).result
+        self.maps = TensorMaps(table, self.plan, self.tables)
 
         def body() -> None:
             self.pointers = {Tensor(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()}
@@ -197,6 +199,8 @@ class HostProgram:
                     word = local[p.name].value(self.i64)
                 elif p.kind == "workspace":
                     word = work
+                elif p.kind == "tensor_map":
+                    word = self.maps.emit(at, p, call, self._pointer(call.operands[p.index], env), env, local)
                 else:
                     word = self._word(scalars, call.scalars[p.index])
                 llvm.StoreOp(word, self._element(slots, at))
@@ -254,15 +258,6 @@ def layout_of(call: PlannedCall, table: DispatchTable) -> dict[str, Expr]:
 
 def store_leaf(value: ir.Value, slot: ir.Value) -> None:
     llvm.StoreOp(value, slot)
-
-
-def call_pointer(operands: Sequence[ir.Value]) -> None:
-    """Call the function pointer operands[0] with the other operands; no result."""
-    count = len(operands)
-    ir.Operation.create("llvm.call", operands=list(operands), attributes={
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([count, 0]),
-        "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-    })
 
 
 def emit_tree(node: Node, env: Mapping[str, Index], leaf: Callable[[Leaf], None]) -> None:

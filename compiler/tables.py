@@ -31,15 +31,15 @@ _GPU = {
     Kind.POINTWISE: ("gpu_pointwise",),
     Kind.GENERIC: ("gpu_pointwise",),
 }
-_TENSOR_CORES = ("mma",)  # contractions of narrow elements on a GPU
 
 
 def families_of(workload: Workload, limits: HostLimits | GpuLimits) -> tuple[str, ...]:
     """The families of a workload's kind, best first; the last takes anything."""
     if not isinstance(limits, GpuLimits):
         return _HOST[workload.kind]
-    tensor_cores = workload.kind is Kind.CONTRACTION and narrow_bytes(workload) is not None
-    return (*(_TENSOR_CORES if tensor_cores else ()), *_GPU[workload.kind])
+    if workload.kind is not Kind.CONTRACTION or narrow_bytes(workload) is None:
+        return _GPU[workload.kind]
+    return (*(("wgmma",) if limits.arch == "sm_90a" else ()), "mma", *_GPU[workload.kind])
 
 
 @dataclass

@@ -15,6 +15,7 @@ from passes.kernel_frame import KernelFrame, TensorSlot
 from passes.mlir import ir, llvm, nvvm, operations
 from runtime.kernel import Launch, MicroKernel, Param, offset_symbol, stride_symbol
 from runtime.shape import Expr
+from runtime.tensor_map import ALIGNMENT, MAP_ALIGNMENT, MAP_BYTES
 
 SHARED = "shared_memory"
 WARP = 32
@@ -35,6 +36,7 @@ class GpuKernel(KernelFrame):
         self.shared_bytes = 0
         self.threads = 0
         self._workspace_at: ir.Value | None = None
+        self._maps: list[ir.Value] = []
         if index_bits == 32:
             for slot in self.operands:
                 self.bound(self._last(slot))
@@ -93,6 +95,18 @@ class GpuKernel(KernelFrame):
             self._slot(self.pointer_type(), Param("workspace"))
         self.workspace = size
 
+    def use_tensor_map(self, slot: TensorSlot, axes: Sequence[int], box: Sequence[int], swizzle: int) -> int:
+        """Ask for a tensor map of an operand; before the first launch. Gives its number. Alignment that copies want is guarded."""
+        self._align(slot, max(1, ALIGNMENT // byte_width(slot.element)))
+        number = sum(p.kind == "tensor_map" for p in self.params)
+        made = Param("tensor_map", slot.number, axes=tuple(axes), box=tuple(box), swizzle=swizzle)
+        self._slot(ir.Type.parse("!llvm.ptr"), made)
+        return number
+
+    def tensor_map(self, number: int) -> ir.Value:
+        """The address of a tensor map, inside a launch."""
+        return self._maps[number]
+
     def workspace_tensor(self, element: ir.Type, sizes: Sequence[Index]) -> GpuMemory:
         """A dense tensor at the start of the workspace."""
         assert self._workspace_at is not None
@@ -114,11 +128,12 @@ class GpuKernel(KernelFrame):
         self.threads, self.shared_bytes = threads, 0
         block = self._create(self.symbol + suffix, together)
         arguments = list(block.arguments)
-        tensors = len(self.params) - (self.workspace != Expr.of(0))
+        of_kind = {kind: [a for a, p in zip(arguments, self.params, strict=True) if p.kind == kind]
+                   for kind in ("workspace", "tensor_map")}
         with ir.InsertionPoint(block):
-            self.bind(arguments[:tensors])
-            if tensors < len(arguments):
-                self._workspace_at = arguments[-1]
+            self.bind(arguments)
+            self._workspace_at = next(iter(of_kind["workspace"]), None)
+            self._maps = of_kind["tensor_map"]
             grid = emit()
             llvm.ReturnOp()
         x, y, z = map(str, grid)
@@ -130,6 +145,8 @@ class GpuKernel(KernelFrame):
         for number, (t, param) in enumerate(zip(self.slot_types, self.params, strict=True)):
             readonly = ", llvm.readonly" if param.kind == "pointer" and param.index < inputs else ""
             attributes = f" {{llvm.noalias{readonly}}}" if param.kind in ("pointer", "workspace") else ""
+            if param.kind == "tensor_map":
+                attributes = f" {{llvm.byval = !llvm.array<{MAP_BYTES} x i8>, llvm.align = {MAP_ALIGNMENT} : i64, nvvm.grid_constant}}"
             arguments.append(f"%w{number}: {t}{attributes}")
         bound = f", nvvm.minctasm = {together} : i32" if together else ""
         attributes = f"nvvm.kernel, nvvm.reqntid = array<i32: {self.threads}>{bound}"

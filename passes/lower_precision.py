@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from passes.base import Pass
+from passes.channels_last import COPY
+from passes.evaluator import MOVEMENTS
 from passes.generic import elementwise
-from passes.mlir import arith, ir, maps_of, owner, replace_all_uses, tensor, walk
+from passes.mlir import arith, attributes, ir, maps_of, owner, replace_all_uses, tensor, walk
 from passes.op_kinds import is_contraction
 from passes.shape_values import ShapeValues
 from passes.structured import inits, inputs, iterator_kinds, main_of, rebuild
@@ -19,10 +21,13 @@ _TYPES = {"bf16": "bf16", "f16": "f16"}
 
 @dataclass(frozen=True)
 class LowerPrecision(Pass):
-    """element: "bf16" or "f16", the type that the operands are rounded to."""
+    """element: "bf16" or "f16", the type that the operands are rounded to. apart: tensors are rounded once, where they
+    are made and before any view of them, arguments by kernels of their own, so that contractions read narrow memory; else
+    contractions may round what they load."""
 
     name: ClassVar[str] = "lower-precision"
     element: str = "bf16"
+    apart: bool = False
 
     def __post_init__(self) -> None:
         if self.element not in _TYPES:
@@ -34,20 +39,16 @@ class LowerPrecision(Pass):
             rounded: dict[ir.Value, ir.Value] = {}
             for op in walk(fn):
                 if op.name.startswith("linalg.") and len(op.operands) == 3 and is_contraction(op) and _is_f32(op):
-                    _lower(fn, op, narrow, rounded)
+                    _lower(fn, op, narrow, rounded, self.apart)
 
 
 def _is_f32(op: ir.Operation) -> bool:
     return all(str(ir.RankedTensorType(v.type).element_type) == "f32" for v in op.operands)
 
 
-def _lower(fn: ir.Operation, op: ir.Operation, narrow: ir.Type, rounded: dict[ir.Value, ir.Value]) -> None:
+def _lower(fn: ir.Operation, op: ir.Operation, narrow: ir.Type, rounded: dict[ir.Value, ir.Value], apart: bool) -> None:
     """The contraction again, over rounded operands that its body widens."""
-    operands = []
-    for value in inputs(op):
-        if value not in rounded:
-            rounded[value] = _round(fn, value, narrow)
-        operands.append(rounded[value])
+    operands = [_rounded_apart(fn, v, narrow, rounded) if apart else _rounded(fn, v, narrow, rounded) for v in inputs(op)]
 
     def widen(block: ir.Block) -> None:
         for argument in list(block.arguments)[:2]:
@@ -64,6 +65,30 @@ def _lower(fn: ir.Operation, op: ir.Operation, narrow: ir.Type, rounded: dict[ir
     made = rebuild(op, operands, inits(op), maps_of(op), iterator_kinds(op), widen)
     replace_all_uses(op.results[0], made.results[0])
     op.erase()
+
+
+def _rounded(fn: ir.Operation, value: ir.Value, narrow: ir.Type, rounded: dict[ir.Value, ir.Value]) -> ir.Value:
+    if value not in rounded:
+        rounded[value] = _round(fn, value, narrow)
+    return rounded[value]
+
+
+def _rounded_apart(fn: ir.Operation, value: ir.Value, narrow: ir.Type, rounded: dict[ir.Value, ir.Value]) -> ir.Value:
+    """The same view of the rounded source of a view."""
+    made = owner(value)
+    if value in rounded or made is None or made.name not in MOVEMENTS:
+        known = value in rounded
+        found = _rounded(fn, value, narrow, rounded)
+        if made is None and not known:
+            found.owner.attributes[COPY] = ir.UnitAttr.get()
+        return found
+    source = _rounded_apart(fn, made.operands[0], narrow, rounded)
+    shape = ir.RankedTensorType(value.type).shape
+    with ir.InsertionPoint.after(made), made.location:
+        again = ir.Operation.create(made.name, [ir.RankedTensorType.get(shape, narrow)], [source, *list(made.operands)[1:]],
+                                    attributes(made))
+    rounded[value] = again.results[0]
+    return rounded[value]
 
 
 def _round(fn: ir.Operation, value: ir.Value, narrow: ir.Type) -> ir.Value:

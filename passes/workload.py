@@ -46,7 +46,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop of the root: role "b", "m", "n", "k" (contraction; attention, with "e"), "row", "col" (rows), "p" (pointwise), "r"."""
+    """A loop of the root: role b, m, n, k (contraction; attention, with e), row, col (rows), p (pointwise), r (other reductions)."""
 
     role: str
     extent: Expr

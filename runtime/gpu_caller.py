@@ -15,17 +15,19 @@ import numpy as np
 from runtime.artifact import Memory, raw_bytes
 from runtime.binder import Binder
 from runtime.cpu import load_native
-from runtime.device import ALLOC, COPY, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE, TABLE_WORDS
+from runtime.device import ALLOC, COPY, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE, TABLE_WORDS, TENSOR_MAP
 from runtime.errors import DeviceError, ShapeError
-from runtime.kernel import Launch
+from runtime.kernel import Launch, Param
 from runtime.program import Program
 from runtime.results import Results
+from runtime.tensor_map import HEAD_WORDS, MAP_BYTES, TensorMap
 
 _I64, _P = ctypes.c_int64, ctypes.c_void_p
 _LAUNCH = ctypes.CFUNCTYPE(None, _P, _I64, _I64, _I64, _I64, _P, _I64, _I64, _P, _I64)
 _ALLOC = ctypes.CFUNCTYPE(_P, _P, _I64)
 _RELEASE = ctypes.CFUNCTYPE(None, _P, _P)
 _COPY = ctypes.CFUNCTYPE(None, _P, _P, _P, _I64)
+_TENSOR_MAP = ctypes.CFUNCTYPE(None, _P, _P, _P)
 _CALL = ctypes.CFUNCTYPE(_I64, _P, _P, _P, _P, _I64)
 
 
@@ -46,8 +48,10 @@ class Accelerator(Protocol):
 
     def load(self, image: bytes, /) -> Any: ...
 
+    def tensor_map(self, wanted: TensorMap, /) -> bytes: ...
+
     def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
-               args: Sequence[int], /) -> Any: ...
+               args: Sequence[int | bytes], /) -> Any: ...
 
 
 class GpuCaller:
@@ -66,22 +70,23 @@ class GpuCaller:
         self._entries = self._load(code)
         self._constants = [self._place(np.frombuffer(raw_bytes(constants[c.digest]), np.uint8)) for c in program.constants]
         self._failure: BaseException | None = None
-        self._callbacks = (_LAUNCH(self._launch), _ALLOC(self._alloc), _RELEASE(self._release), _COPY(self._copy))
+        self._callbacks = (_LAUNCH(self._launch), _ALLOC(self._alloc), _RELEASE(self._release), _COPY(self._copy),
+                           _TENSOR_MAP(self._tensor_map))
         self._table = (ctypes.c_uint64 * TABLE_WORDS)()
-        for word, callback in zip((LAUNCH, ALLOC, RELEASE, COPY), self._callbacks, strict=True):
+        for word, callback in zip((LAUNCH, ALLOC, RELEASE, COPY, TENSOR_MAP), self._callbacks, strict=True):
             self._table[word] = ctypes.cast(callback, _P).value or 0
 
-    def _load(self, code: Mapping[str, Memory]) -> dict[int, tuple[Any, Launch]]:
-        """Launch number -> the loaded kernel and its launch."""
+    def _load(self, code: Mapping[str, Memory]) -> dict[int, tuple[Any, Launch, tuple[Param, ...]]]:
+        """Launch number -> the loaded kernel, its launch and its slots."""
         images: dict[str, Any] = {}
-        entries: dict[int, tuple[Any, Launch]] = {}
+        entries: dict[int, tuple[Any, Launch, tuple[Param, ...]]] = {}
         for number, call in enumerate(self.program.calls):
             for index, kernel in enumerate(self.program.tables[call.table].kernels):
                 if kernel.object not in images:
                     images[kernel.object] = self.device.load(bytes(code[kernel.object]))
                 for step, launch in enumerate(kernel.launches()):
                     entry = images[kernel.object].kernel(launch.symbol)
-                    entries[number * KERNELS_PER_CALL + index + step * NEXT_LAUNCH] = (entry, launch)
+                    entries[number * KERNELS_PER_CALL + index + step * NEXT_LAUNCH] = (entry, launch, kernel.params)
         return entries
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None) -> Any:
@@ -139,10 +144,20 @@ class GpuCaller:
     def _launch(self, table: int, number: int, x: int, y: int, z: int, slots: int, count: int, threads: int,
                 workspace: int, stride: int) -> None:
         def run() -> None:
-            entry, launch = self._entries[number]
+            entry, launch, params = self._entries[number]
             if math.prod((x, y, z)):
                 words = (ctypes.c_uint64 * count).from_address(slots)
-                self.device.launch(entry, (x, y, z), (launch.threads, 1, 1), launch.shared_bytes, list(words))
+                args = [ctypes.string_at(word, MAP_BYTES) if param.kind == "tensor_map" else word
+                        for word, param in zip(words, params, strict=True)]
+                self.device.launch(entry, (x, y, z), (launch.threads, 1, 1), launch.shared_bytes, args)
+
+        self._guarded(run)
+
+    def _tensor_map(self, table: int, target: int, words: int) -> None:
+        def run() -> None:
+            rank = ctypes.c_int64.from_address(words + 16).value
+            wanted = TensorMap.from_words((_I64 * (HEAD_WORDS + 3 * rank)).from_address(words))
+            ctypes.memmove(target, self.device.tensor_map(wanted), MAP_BYTES)
 
         self._guarded(run)
 

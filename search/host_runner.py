@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from runtime.cpu import HostDevice
 from runtime.device import LAUNCH, LoadedCode
 from runtime.kernel import MicroKernel
 from runtime.shape import Expr
+from search.dense import dense_symbols, memory_order
 from search.protocols import Measurement
 
 _LAUNCH = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] + [ctypes.c_int64] * 4 + [ctypes.c_void_p] + [ctypes.c_int64] * 2
@@ -33,8 +34,13 @@ class HostRunner:
 
     def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1) -> Measurement:
         """Times of one launch; a kernel whose guards do not hold at `dims` is an error text."""
-        if not kernel.legal(dims):
+        if not kernel.legal(dense_symbols(workload, dims)):
             return Measurement(error=f"{kernel.config} is not legal at {dict(dims)}")
+        return Measurement(tuple(sorted(time_call(self.launcher(workload, kernel, code, dims, threads), self.timing))))
+
+    def launcher(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int],
+                 threads: int = 1) -> Callable[[], None]:
+        """Launches a kernel that is legal at `dims` on operands of its own, once a call."""
         digest = hashlib.sha256(code).digest()
         if digest not in self._loaded:
             self._loaded[digest] = self.device.load([code])
@@ -47,7 +53,13 @@ class HostRunner:
         launch = _LAUNCH(table[LAUNCH])
         arguments = (ctypes.addressof(table), 0, *kernel.units(dims), ctypes.addressof(slots), len(kernel.params), threads,
                      start, size)
-        return Measurement(tuple(sorted(time_call(lambda: launch(*arguments), self.timing))))
+        held = (table, arrays, slots, room)  # what the addresses point to
+
+        def call() -> None:
+            launch(*arguments)
+
+        call.__dict__["held"] = held
+        return call
 
     def _arrays(self, workload: Workload, dims: Mapping[str, int]) -> list[np.ndarray]:
         key = (workload.key, tuple(dims.items()))
@@ -68,10 +80,7 @@ def operands(workload: Workload, dims: Mapping[str, int], rng: np.random.Generat
 
 def _array(operand: Operand, dims: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
     shape = [d.evaluate(dims) for d in operand.dims]
-    order = list(range(len(shape)))
-    if operand.unit_axis is not None:
-        order.remove(operand.unit_axis)
-        order.append(operand.unit_axis)
+    order = memory_order(operand)
     values = rng.random([shape[a] for a in order], np.float32) - np.float32(0.5) if operand.dtype.is_float \
         else rng.integers(0, 2, [shape[a] for a in order])
     array = np.ascontiguousarray(values.astype(operand.dtype.numpy))

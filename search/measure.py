@@ -10,6 +10,7 @@ from passes.spaces.registry import config_text
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.kernel import MicroKernel
+from search.dense import dense_symbols
 from search.protocols import Builder, BuildResult, Runner
 from search.records import TuningLog, TuningRecord, latest
 from search.shapes import Dims
@@ -81,7 +82,7 @@ class Measurer:
         copied = self._known.get((twin, shape, threads)) if twin != text else None
         if copied is not None and not copied.error and not again:
             return self._record(config, shape, threads, copied.seconds, "", copied.cache, digest)
-        if not result.kernel.legal(dict(shape)):
+        if not result.kernel.legal(dense_symbols(self.workload, dict(shape))):
             return self._record(config, shape, threads, error=f"not legal at {dict(shape)}", digest=digest)
         found = self.runner.run(self.workload, result.kernel, result.code, dict(shape), threads)
         self.trials += 1

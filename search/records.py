@@ -14,6 +14,8 @@ import msgspec
 
 from passes.workload import Workload
 from search.shapes import Dims
+from search.slot_records import SCHEMA as SLOT_SCHEMA
+from search.slot_records import SlotRecord
 from search.workload_form import WorkloadForm
 
 SCHEMA = 1
@@ -63,7 +65,7 @@ class Skipped(msgspec.Struct, frozen=True):
         return f"{self.path}:{self.line}: {self.reason}"
 
 
-Line = WorkloadForm | TuningRecord
+Line = WorkloadForm | TuningRecord | SlotRecord
 
 
 class TuningLog:
@@ -77,6 +79,7 @@ class TuningLog:
         self.path = path
         self.records: list[TuningRecord] = []
         self.workloads: dict[str, WorkloadForm] = {}
+        self.slots: list[SlotRecord] = []
         self.skipped: list[Skipped] = []
         self._broken_end = False
         if path is not None and path.exists():
@@ -89,6 +92,11 @@ class TuningLog:
         """Append a record; it is in the file when this returns."""
         self._write(record)
         self.records.append(record)
+
+    def add_slot(self, record: SlotRecord) -> None:
+        """Append a slot of a model's schedule."""
+        self._write(record)
+        self.slots.append(record)
 
     def describe(self, workload: Workload) -> None:
         """Store what a workload is, once, so that its records can be read without the model."""
@@ -133,6 +141,11 @@ class TuningLog:
                 continue
             if isinstance(found, WorkloadForm):
                 self.workloads[found.key] = found
+            elif isinstance(found, SlotRecord):
+                if found.schema == SLOT_SCHEMA:
+                    self.slots.append(found)
+                else:
+                    self.skipped.append(Skipped(str(path), number, f"slot of schema {found.schema}, wanted {SLOT_SCHEMA}"))
             elif found.schema != SCHEMA:
                 self.skipped.append(Skipped(str(path), number, f"schema {found.schema}, wanted {SCHEMA}"))
             else:

@@ -24,8 +24,10 @@ from search.measure import Environment, Measurer
 from search.propose import Proposal, Proposer
 from search.protocols import Builder, Runner
 from search.records import TuningLog
+from search.regions import select
 from search.selection import Selection, select_kernels
 from search.shapes import Dims
+from search.space import Floats
 from search.task import Budget, Task, TuneOptions
 
 _FINALISTS = 48
@@ -77,7 +79,10 @@ def tune(task: Task, builder: Builder, runner: Runner, budget: Budget, environme
 
 
 class Tuner:
-    """A search that can be stepped, by `tune` or by a scheduler over many operators."""
+    """A search that can be stepped, by `tune` or by a scheduler over many operators.
+
+    focus: factors of the importance of each point, while only a part of the range is looked at.
+    """
 
     def __init__(self, task: Task, builder: Builder, runner: Runner, budget: Budget, environment: Environment,
                  options: TuneOptions | None = None, log: TuningLog | None = None, prior: CostModel | None = None,
@@ -98,6 +103,17 @@ class Tuner:
         self._idle = 0
         self._begun = False
         self._evidence: Evidence | None = None
+        self.focus: Floats | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Has the first round, of what runs untuned, been taken?"""
+        return self._begun
+
+    @property
+    def gain(self) -> float:
+        """What the last proposals promised, as a share of the weighted time."""
+        return self._gain
 
     @property
     def spent(self) -> float:
@@ -122,6 +138,9 @@ class Tuner:
         """What the measurements say, brought up to date."""
         if self._evidence is None:
             self._evidence = Evidence.of(self.space, self.points, self.model, self.measurer.records, self.options.thread_choices)
+        if self.focus is not None:
+            focused = self._evidence.importance * self.focus
+            return replace(self._evidence, importance=focused / focused.sum())
         return self._evidence
 
     def step(self) -> None:
@@ -164,6 +183,13 @@ class Tuner:
         entries = self._hold_out(chosen)
         certificate = certify(entries, chosen.regrets, np.array(self.task.points.weights), self.options.rivals)
         return replace(found, certificate=self._named(certificate, len(found.configs)))
+
+    def finish(self, seconds: float) -> Tuned:
+        """`certified`, of a search that others stop: it has so many seconds from now on."""
+        whole = seconds / max(1 - self._search_until, 1e-9)
+        self.budget = Budget(seconds=whole)
+        self._started = self.clock() - whole * self._search_until
+        return self.certified()
 
     def _first(self) -> list[Proposal]:
         """The defaults, and random kernels while the model knows little."""
@@ -209,18 +235,22 @@ class Tuner:
         self._evidence = None
 
     def _verify(self) -> None:
-        """Measure each chosen kernel at the shapes it is chosen for, until the choice stands."""
+        """Measure each chosen kernel, and what would run untuned, at the shapes they are chosen for, until the choice stands."""
+        shapes = self.task.points.without(self.task.held_out).thin(_VERIFIED).shapes
+        order = [shapes[i] for i in np.random.default_rng(self.options.seed).permutation(len(shapes))]
+        configs, untuned = space_of(self.task.families[0]).default(self.task.workload, self.task.limits)
         while self.spent < self._certify_from:
             chosen = self._select()
             if chosen is None:
                 return
             before = self.measurer.trials
-            for shape in self.task.points.without(self.task.held_out).thin(_VERIFIED).shapes:
-                leaf = chosen.leaf(dict(shape))
-                threads = leaf.threads or self.options.threads
-                if self.spent < self._certify_from:
-                    self.measurer.measure(self.lattice.configs[chosen.configs[leaf.kernel]], shape, threads)
-                    self._report("verifying")
+            for shape in order:
+                leaf, plain = chosen.leaf(dict(shape)), select(untuned, dict(shape))
+                for config, threads in ((self.lattice.configs[chosen.configs[leaf.kernel]], leaf.threads),
+                                        (configs[plain.kernel], plain.threads)):
+                    if self.spent < self._certify_from:
+                        self.measurer.measure(config, shape, threads or self.options.threads)
+                        self._report("verifying")
             self._evidence = None
             if self.measurer.trials == before:
                 return

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from kernel_harness import NUMPY, T
 
 from compiler.build import Built, build_kernel
 from runtime.emulator.device import EmulatorDevice
-from runtime.kernel import layout
+from runtime.kernel import MicroKernel, layout
 from runtime.shape import Expr
 from runtime.target import Target, TargetKind
+from runtime.tensor import DType
+from runtime.tensor_map import DTYPES, TensorMap
 
 TOLERANCE = {"f32": 2e-6, "f64": 1e-14, "f16": 2e-3, "bf16": 1.6e-2, "i32": 0.0, "i64": 0.0}
 
@@ -60,49 +63,86 @@ def symbols(built: Built, dims: Mapping[str, int], placed: Sequence[Placed]) -> 
     return values
 
 
-def is_legal(text: str, config: str, dims: Mapping[str, int], placed: Sequence[Placed]) -> bool:
-    built = build(text, config)
+def is_legal(text: str, config: str, dims: Mapping[str, int], placed: Sequence[Placed], arch: str = "sm_80") -> bool:
+    built = build(text, config, arch)
     return built.kernel.legal(symbols(built, dims, placed))
 
 
-def run(text: str, config: str, dims: Mapping[str, int], inputs: Sequence[Placed], outputs: Sequence[Placed],
-        seed: int | None = None, arch: str = "sm_80") -> list[np.ndarray]:
-    """The results; every launch in order. Fails on any finding of the emulator and on elements that were never written."""
-    built = build(text, config, arch)
-    kernel = built.kernel
-    device = EmulatorDevice(arch, seed=seed)
-    made, pointers, strides = [], [], []
-    for number, p in enumerate((*inputs, *outputs)):
+@dataclass
+class Setup:
+    """A kernel's operands in the memory of a device: launch arguments, and per operand its buffer, address and strides."""
+
+    args: list[int | bytes]
+    buffers: list[np.ndarray]
+    pointers: list[int]
+    strides: list[tuple[int, ...]]
+
+
+def place(device: Any, kernel: MicroKernel, dims: Mapping[str, int], inputs: Sequence[Placed], outputs: Sequence[Placed]) -> Setup:
+    """Copies the inputs in; nothing is written to the buffers of outputs."""
+    everything = (*inputs, *outputs)
+    setup = Setup([], [], [], [])
+    for number, p in enumerate(everything):
         memory, steps = p.buffer(None if number < len(inputs) else 0.0)
         address = device.alloc(max(1, memory.nbytes))
-        if number < len(inputs):
+        if number < len(inputs) and memory.nbytes:
             device.copy_in(address, memory)
-        made.append(memory)
-        pointers.append(address)
-        strides.append(steps)
+        setup.buffers.append(memory)
+        setup.pointers.append(address)
+        setup.strides.append(steps)
     space = device.alloc(max(1, Expr.parse(kernel.workspace).evaluate(dims)))
-    args = []
-    everything = (*inputs, *outputs)
     for param in kernel.params:
         if param.kind == "pointer":
-            args.append(pointers[param.index] + everything[param.index].offset * everything[param.index].array.itemsize)
+            p = everything[param.index]
+            setup.args.append(setup.pointers[param.index] + p.offset * p.array.itemsize)
+        elif param.kind == "tensor_map":
+            p = everything[param.index]
+            address = setup.pointers[param.index] + p.offset * p.array.itemsize
+            setup.args.append(device.tensor_map(tensor_map(param, p, setup.strides[param.index], address)))
         else:
-            args.append({"stride": lambda p: strides[p.index][p.axis], "dim": lambda p: dims[p.name],
-                         "workspace": lambda p: space}[param.kind](param))
-    module = device.load(built.code)
-    for launch in kernel.launches():
-        blocks = launch.blocks(dims)
+            setup.args.append({"stride": lambda p: setup.strides[p.index][p.axis], "dim": lambda p: dims[p.name],
+                               "workspace": lambda p: space}[param.kind](param))
+    return setup
+
+
+def launch(device: Any, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], args: Sequence[int | bytes]) -> None:
+    """Every launch of a kernel, in order."""
+    module = device.load(code)
+    for step in kernel.launches():
+        blocks = step.blocks(dims)
         if 0 not in blocks:
-            device.launch(module.kernel(launch.symbol), blocks, (launch.threads, 1, 1), launch.shared_bytes, args)
+            device.launch(module.kernel(step.symbol), blocks, (step.threads, 1, 1), step.shared_bytes, args)
+
+
+def run(text: str, config: str, dims: Mapping[str, int], inputs: Sequence[Placed], outputs: Sequence[Placed],
+        seed: int | None = None, arch: str = "sm_80", device: Any = None) -> list[np.ndarray]:
+    """The results; every launch in order. Fails on any finding of the emulator and on elements that were never written.
+
+    device: where to run; None is a fresh emulator.
+    """
+    built = build(text, config, arch)
+    device = EmulatorDevice(arch, seed=seed) if device is None else device
+    setup = place(device, built.kernel, dims, inputs, outputs)
+    launch(device, built.kernel, built.code, dims, setup.args)
     found = []
     for number, p in enumerate(outputs, len(inputs)):
-        if any(p.pads) or p.offset:
-            data, _ = device.memory.read(pointers[number], made[number].nbytes)
-            memory = np.asarray(data).view(made[number].dtype)
+        made, address = setup.buffers[number], setup.pointers[number]
+        if isinstance(device, EmulatorDevice) and (any(p.pads) or p.offset):
+            data, _ = device.memory.read(address, made.nbytes)
+            memory = np.asarray(data).view(made.dtype)
         else:
-            memory = device.copy_out(pointers[number], made[number].shape, made[number].dtype, f"result {number}")
-        found.append(p.view(memory, strides[number]).copy())
+            memory = device.copy_out(address, made.shape, made.dtype, f"result {number}")
+        found.append(p.view(memory, setup.strides[number]).copy())
     return found
+
+
+def tensor_map(param: Param, of: Placed, strides: Sequence[int], address: int) -> TensorMap:
+    """What a launch passes for a slot of that kind."""
+    dtype = DTYPES.index(DType.of(of.array.dtype))
+    words = [address, dtype, len(param.axes), param.swizzle]
+    for axis, box in zip(param.axes, param.box, strict=True):
+        words += [of.array.shape[axis], strides[axis], box]
+    return TensorMap.from_words(words)
 
 
 def random(t: T, dims: Mapping[str, int], seed: int = 0) -> np.ndarray:
@@ -118,7 +158,8 @@ def random(t: T, dims: Mapping[str, int], seed: int = 0) -> np.ndarray:
 
 def check(text: str, config: str, inputs: Sequence[T], results: Sequence[T], dims: Mapping[str, int],
           reference: Callable[..., object], seed: int | None = None, arch: str = "sm_80",
-          pads: Mapping[int, tuple[int, ...]] | None = None, offsets: Mapping[int, int] | None = None) -> bool:
+          pads: Mapping[int, tuple[int, ...]] | None = None, offsets: Mapping[int, int] | None = None,
+          device: Any = None) -> bool:
     """Runs and compares with a reference in f64; False when a guard forbids it."""
     pads, offsets = pads or {}, offsets or {}
 
@@ -128,9 +169,9 @@ def check(text: str, config: str, inputs: Sequence[T], results: Sequence[T], dim
     arrays = [random(t, dims, i) for i, t in enumerate(inputs)]
     given = [placed(a, i) for i, a in enumerate(arrays)]
     wanted = [placed(random(t, dims), len(given) + i) for i, t in enumerate(results)]
-    if not is_legal(text, config, dims, [*given, *wanted]):
+    if not is_legal(text, config, dims, [*given, *wanted], arch):
         return False
-    got = run(text, config, dims, given, wanted, seed, arch)
+    got = run(text, config, dims, given, wanted, seed, arch, device)
     exact = [x.astype(np.float64 if t.element[0] != "i" else np.int64) for x, t in zip(arrays, inputs, strict=True)]
     expected = reference(*exact)
     for t, found, want in zip(results, got, expected if isinstance(expected, tuple) else (expected,), strict=True):

@@ -23,7 +23,7 @@ from runtime.shape import Expr
 from runtime.target import Target, TargetKind
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8,
-         "i32": np.int32, "i64": np.int64, "i1": np.bool_}
+         "f8E4M3FN": ml_dtypes.float8_e4m3fn, "f8E5M2": ml_dtypes.float8_e5m2, "i32": np.int32, "i64": np.int64, "i1": np.bool_}
 Dim = int | str
 
 

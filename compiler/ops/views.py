@@ -112,6 +112,8 @@ def slice(  # noqa: A001
             gap = (larger - smaller).constant
             if gap is not None and gap < 0:
                 raise ShapeError(f"slice: elements {a} to {b} of axis {axis} of {shown(x.dims)}")
+    if Expr.of(0) in dims:
+        return x.graph.empty(x.dtype, dims)  # MLIR refuses a static window of no elements at the end of an axis
     sizes = x.graph.emitter.sizes
     text = f"tensor.extract_slice {x.ssa}[{sizes(starts)}] [{sizes(dims)}] {steps} : {x.type} to "
     return x.graph.result(text, x.dtype, dims)

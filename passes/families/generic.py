@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from passes.emit import all_of, lane_mask, loop, when
 from passes.families.scatter import scatters, serial
+from passes.families.transpose_tiles import TransposeTiles
 from passes.host_kernel import Grid, HostKernel
 from passes.index import Index, delinearize
 from passes.mlir import ir
@@ -44,6 +45,12 @@ def _dense(kernel: HostKernel, config: GenericConfig, dims: tuple[Expr, ...], me
     ev = kernel.evaluator
     memory = kernel.outputs[members[0]]
     axis = next((a for a in reversed(range(len(dims))) if memory.strides[a].const == 1), len(dims) - 1)
+    tiles = TransposeTiles.of(kernel, members[0], axis) if len(members) == 1 and config.lanes > 1 else None
+    if tiles is not None:
+        units = tiles.units(config.lanes)
+        low, high = ev.emit(start), ev.emit(start + units)
+        loop(begin.max(low), end.min(high), 1, lambda u: tiles.emit(u - low, config.lanes), index=kernel.index)
+        return units
     outer = [a for a in range(len(dims)) if a != axis]
     length = dims[axis] if dims else Expr.of(1)
     chunks = length.ceildiv(config.chunk) if dims else Expr.of(1)

@@ -24,7 +24,7 @@ from passes.families.host_matmul_rows import row_blocks, row_points
 from passes.families.host_matmul_store import Results
 from passes.families.host_matmul_stream import Stream
 from passes.host_kernel import Grid, HostKernel
-from passes.index import Index, delinearize
+from passes.index import Index, delinearize, select
 from passes.mlir import ir
 from passes.spaces.host_matmul import HostMatmulConfig, Pack
 from runtime.shape import Expr
@@ -95,6 +95,11 @@ class _Emitter:
     def _copies(self) -> bool:
         """Are the columns copied to the workspace?"""
         return not self.plan.tile and not self.config.stream and (self.config.pack is Pack.PANEL or not self.plan.in_place)
+
+    @property
+    def _fills(self) -> bool:
+        """Does the first block of rows copy the columns while it reads them?"""
+        return self._copies and self.plan.in_place
 
     @property
     def _depth(self) -> Expr:
@@ -191,7 +196,8 @@ class _Emitter:
         left = piece.unit.extent - first
         if panel is not None:
             copy = PanelCopy(self.kernel.evaluator, self.plan, config, panel, piece.span)
-            copy.copy(piece.unit.loops, first, left, piece.unit.extent)
+            few = (piece.unit.high - piece.unit.low).lt(config.mr) if self._fills else True
+            when(few, lambda: copy.copy(piece.unit.loops, first, left, piece.unit.extent))
         block = Block(self.kernel.evaluator, self.plan, config, panel, span=piece.span)
 
         def whole() -> None:
@@ -239,11 +245,20 @@ class _Emitter:
             return None if left is None else lane_mask(left - Index(j) * lanes, lanes, self.kernel.index)
 
         columns = Columns(tuple(first + x for x in places), tuple(mask(j) for j in range(vectors)), places)
+        low, high, mr = piece.unit.low, piece.unit.high, self.config.mr
 
         def run(row: Index, height: int) -> None:
             self._block(piece, block, columns, mask, row, height)
 
-        row_blocks(piece.unit.low, piece.unit.high, self.config.mr, self.config.exact_tails, self.kernel.index, run)
+        def rest(low: Index) -> None:
+            row_blocks(low, high, mr, self.config.exact_tails, self.kernel.index, run)
+
+        if not self._fills:
+            rest(low)
+            return
+        several = (high - low).ge(mr)
+        when(several, lambda: self._block(piece, replace(block, fills=True), columns, mask, low, mr))
+        rest(select(several, low + mr, low))
 
     def _block(self, piece: _Piece, block: Block, columns: Columns, mask: Mask, row: Index, height: int) -> None:
         """Sums of a block, then what follows them: unrolled when it is light, else in a loop over sums in the workspace."""

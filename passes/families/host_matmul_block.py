@@ -30,7 +30,8 @@ class Columns:
 class Block:
     """panel: the copied columns as [k][column], or None when they are read in place. rows: the factors that rows differ in
     as [row of the block][k], or None when they are read from their operand. span: first value of the one k loop and the one
-    beyond the last, where k is done in pieces; the copies hold the piece.
+    beyond the last, where k is done in pieces; the copies hold the piece. fills: the columns are read in place and written to
+    the panel on the way, for the blocks that follow.
     """
 
     evaluator: Evaluator
@@ -39,6 +40,7 @@ class Block:
     panel: Memory | None
     rows: Memory | None = None
     span: tuple[Index, Index] | None = None
+    fills: bool = False
 
     def accumulate(self, rows: Sequence[Loops], columns: Columns) -> list[list[ir.Value]]:
         """[row][vector] sums over k, in the accumulator's type. Small blocks carry several sets of accumulators."""
@@ -118,11 +120,14 @@ class Block:
     def wide(self, loops: Loops, columns: Columns, j: int, linear: Index) -> ir.Value:
         """Vector `j` of the columns of the other factor; `linear` numbers the values of k in the copied panel."""
         view, which, lanes = self.plan.view, self.plan.wide, self.config.lanes
-        if self.panel is not None:
+        if self.panel is not None and not self.fills:
             return self.panel.load([linear, Index.ramp(columns.panel[j], lanes)])
         mask = None if self.plan.tile else columns.masks[j]
         value = self.evaluator.element(view.operand(which), self._coords(loops, columns.first[j]), mask)
-        return splat_to(view.product.factor(which, value), lanes)
+        value = splat_to(view.product.factor(which, value), lanes)
+        if self.panel is not None:
+            self.panel.store(value, [linear, Index.ramp(columns.panel[j], lanes)])
+        return value
 
     def _coords(self, loops: Loops, column: Index) -> list[Index]:
         """Coordinates of the vector operand; of a prepacked one without dividing lanes: a block lies in one panel."""
@@ -146,7 +151,8 @@ class Block:
         """The lines of the row of columns that is `prefetch` values of the last k ahead."""
         plan = self.plan
         memory = self.evaluator.memories.get(plan.view.operand(plan.wide))
-        if not self.config.prefetch or self.panel is not None or memory is None or not plan.view.k:
+        copied = self.panel is not None and not self.fills
+        if not self.config.prefetch or copied or memory is None or not plan.view.k:
             return
         ahead = list(loops)
         k = plan.view.k[-1]

@@ -55,7 +55,7 @@ class Plan:
         rows = tuple(d for d in view.parallel if d not in used and d != column)
         shared = tuple(d for d in view.parallel if d in used and d != column)
         tile = _tile(view, wide, column)
-        unit = _unit_axis(kernel, view.operand(wide))
+        unit = unit_axis(kernel, view.operand(wide))
         along = view.linear_axis(wide, column) if not tile else None
         in_place = bool(tile) or (unit is not None and along == unit)
         last = view.linear_axis(wide, view.k[-1]) if view.k else None
@@ -109,7 +109,7 @@ def _tile(view: Contraction, wide: int, column: int) -> int:
     return sizes.pop() if len(sizes) == 1 and uses == 2 else 0
 
 
-def _unit_axis(kernel: HostKernel, value: ir.Value) -> int | None:
+def unit_axis(kernel: HostKernel, value: ir.Value) -> int | None:
     """The unit-stride axis of a value that is an argument behind casts and slices; None when it is computed."""
     if value in kernel.evaluator.memories:
         strides = kernel.evaluator.memories[value].strides
@@ -117,7 +117,7 @@ def _unit_axis(kernel: HostKernel, value: ir.Value) -> int | None:
     op = owner(value)
     if op is None or op.name not in ("tensor.cast", "tensor.extract_slice"):
         return None
-    inner = _unit_axis(kernel, op.operands[0])
+    inner = unit_axis(kernel, op.operands[0])
     if inner is None or op.name == "tensor.cast":
         return inner
     kept = kept_axes(op)

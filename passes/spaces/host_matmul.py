@@ -114,8 +114,6 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
         return f"register-budget: accumulators, columns and a row element need {needed} of {limits.vector_registers} registers"
     if config.mc % config.mr:
         return f"chunk-whole-blocks: {config.mc} rows are no multiple of {config.mr}"
-    if config.pack is Pack.PANEL and config.prefetch:
-        return "prefetch-in-place: a copied panel is in the cache already"
     depth = extents.depth.constant
     if config.pack is Pack.PANEL and config.nv > 1 and depth is not None and depth * config.columns * size > limits.l2:
         return f"panel-fits-l2: {depth} x {config.columns} elements of {size} bytes exceed {limits.l2} bytes"

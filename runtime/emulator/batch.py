@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from runtime.emulator.async_copy import CopyQueue
+    from runtime.emulator.async_proxy import AsyncProxy
     from runtime.emulator.barriers import Barriers
     from runtime.emulator.memory import GlobalMemory, LocalMemory
     from runtime.emulator.shared_memory import SharedMemory
@@ -90,6 +91,7 @@ class Batch:
     statistics: Statistics
     barriers: Barriers
     copies: CopyQueue
+    proxy: AsyncProxy
     rng: np.random.Generator | None
     dynamic_shared: int
     registers: dict[str, Array] = field(default_factory=dict)

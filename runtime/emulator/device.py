@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from runtime.emulator.async_copy import CopyQueue
+from runtime.emulator.async_proxy import AsyncProxy
 from runtime.emulator.barriers import Barriers
 from runtime.emulator.batch import WARP, Batch, Geometry
 from runtime.emulator.engine import Engine
@@ -22,6 +23,8 @@ from runtime.emulator.ptx import Module, Symbol, Variable
 from runtime.emulator.ptx_parser import parse_ptx, type_bits
 from runtime.emulator.shared_memory import SharedMemory
 from runtime.emulator.statistics import Statistics
+from runtime.emulator.tensor_maps import encode
+from runtime.tensor_map import TensorMap
 
 Argument = int | bytes | np.generic
 _SHARED_LIMIT = {"sm_80": 166_912, "sm_86": 101_376, "sm_89": 101_376, "sm_90": 232_448, "sm_90a": 232_448}
@@ -114,6 +117,10 @@ class EmulatorDevice:
         if size:
             self.copy_in(target, self.copy_out(source, size, np.uint8))
 
+    def tensor_map(self, wanted: TensorMap) -> bytes:
+        """What a kernel takes as a tensor map."""
+        return encode(wanted)
+
     # Modules
 
     def load(self, ptx: str | bytes) -> LoadedModule:
@@ -196,11 +203,13 @@ class EmulatorDevice:
             statistics=statistics,
             barriers=Barriers(len(blocks), geometry.warps, geometry.threads),
             copies=CopyQueue(lanes),
+            proxy=AsyncProxy(len(blocks), geometry.warps),
             rng=rng,
             dynamic_shared=dynamic,
         )
         batch.allocate_registers(kernel.registers)
         Engine(kernel, batch, self._budget).run()
+        statistics.steps = max(statistics.steps, batch.steps)
 
     def _blocks_per_batch(self, kernel: Program, geometry: Geometry, shared: int) -> int:
         together = max(1, _LANES // (geometry.warps * WARP))

@@ -51,6 +51,7 @@ class Engine:
                     break
                 index = target
             picked = self._pick()
+        s.proxy.finish(s)
         self._settle()
 
     def _execute(self, segment: Segment, group: Array, whole: bool, warps: int) -> int | None:
@@ -115,6 +116,7 @@ class Engine:
             self._stuck()
         if s.rng is not None:
             s.copies.drift(s)
+            s.proxy.drift(s)
             if s.rng.random() < 0.1:
                 s.level[int(s.rng.integers(s.geometry.warps)) :: s.geometry.warps] = s.rng.integers(0, 4)
         if self._streak > _PATIENCE:
@@ -135,7 +137,7 @@ class Engine:
     def _stuck(self) -> None:
         """Every live lane waits: explain, and let someone go if findings are collected."""
         s = self._s
-        if s.barriers.explain(s):
+        if s.proxy.progress(s) or s.barriers.explain(s):
             return
         lane = int(np.flatnonzero(s.live)[0])
         parked = np.flatnonzero(s.status == PARKED)

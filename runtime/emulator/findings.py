@@ -22,6 +22,8 @@ class Check(Enum):
     DEADLOCK = "deadlock"
     BUDGET = "runaway"
     TRAP = "trap"
+    PROXY = "missing-proxy-fence"
+    UNFINISHED = "used-before-complete"
 
 
 ALL_CHECKS: frozenset[Check] = frozenset(Check)

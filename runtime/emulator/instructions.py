@@ -10,23 +10,28 @@ from runtime.emulator.arith_int import INTEGER
 from runtime.emulator.async_copy import ASYNC_COPY
 from runtime.emulator.atomics import ATOMICS
 from runtime.emulator.bits import BITS
+from runtime.emulator.bulk_copy import BULK_COPY
 from runtime.emulator.carry import CARRY
 from runtime.emulator.compare import COMPARE
 from runtime.emulator.convert import CONVERT, build_mov
 from runtime.emulator.elementwise import SpecTable
 from runtime.emulator.load_store import ADDRESSES, LOAD_STORE
 from runtime.emulator.matrix import MATRIX
+from runtime.emulator.mbarrier import MBARRIER, MBARRIER_WAITS
 from runtime.emulator.table import Builder, ControlBuilder, WarpBuilder
+from runtime.emulator.wgmma import WGMMA
 
 ELEMENTWISE: SpecTable = {**INTEGER, **FLOAT, **BITS, **COMPARE, **CONVERT, **ADDRESSES}
 ORDINARY: Mapping[str, Builder] = {
     **LOAD_STORE,
     **ATOMICS,
     **ASYNC_COPY,
+    **BULK_COPY,
+    **MBARRIER,
     **CARRY,
     **warp.ACTIVE,
     **control.SLEEP,
     "mov": build_mov,
 }
-WARP_STEPS: Mapping[str, WarpBuilder] = {**warp.WARP_STEPS, **MATRIX}
-CONTROL: Mapping[str, ControlBuilder] = control.CONTROL
+WARP_STEPS: Mapping[str, WarpBuilder] = {**warp.WARP_STEPS, **MATRIX, **WGMMA}
+CONTROL: Mapping[str, ControlBuilder] = {**control.CONTROL, **MBARRIER_WAITS}

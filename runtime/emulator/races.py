@@ -146,3 +146,30 @@ class RaceTracker:
     def finish_copy(self, granules: Array, warp: Array, thread: Array) -> None:
         """The issuing thread waited for its copy: from here it counts as a write of that thread."""
         self._writes[granules] = self._stamp(granules, warp, thread)
+
+    # The asynchronous proxy
+
+    @property
+    def granules(self) -> int:
+        return len(self._writes)
+
+    @property
+    def stamps(self) -> Array:
+        """The stamp of the last write of each granule."""
+        return self._writes
+
+    def last_write(self, granules: Array) -> tuple[Array, Array]:
+        """(clock, 0 for never or for a copy in flight; thread in the block) of the last write of each granule."""
+        last = self._writes[granules]
+        return np.where(last & _FLIGHT, 0, last >> _CLOCK), (last & _THREAD) - 1
+
+    def start_bulk(self, granules: Array, warp: Array, thread: Array, line: int) -> tuple[Race | None, Array, Array]:
+        """A copy by the asynchronous proxy, issued by one thread, is in flight: (race, stamp that it leaves, what whoever
+        learns of its end has seen)."""
+        stamp = self._stamp(granules, warp, thread).copy()
+        race = self.start_copy(granules, warp, thread, line)
+        return race, stamp, self.release(np.unique(warp))[0]
+
+    def finish_bulk(self, granules: Array, stamps: Array) -> None:
+        """The copy has landed."""
+        self._writes[granules] = stamps

@@ -72,8 +72,8 @@ def test_the_command_resumes_and_reports(tuned: tuple[tw.CompiledFunction, Path]
     _, log = tuned
     (tmp_path / "model.mlir").write_text(MODEL)
     (tmp_path / "log.jsonl").write_bytes(log.read_bytes() + b'{"record": "mea')
-    arguments = ["tune", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"), "--dim", "T=1:40", "--trials", "10", "--threads",
-                 "1", "--log", str(tmp_path / "log.jsonl"), "--json"]
+    arguments = ["tune", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"), "--dim", "T=1:40", "--trials", "10",
+                 "--threads", "1", "--log", str(tmp_path / "log.jsonl"), "--json"]
     assert main(arguments) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     kinds = {e["event"] for e in events}

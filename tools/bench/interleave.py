@@ -15,7 +15,7 @@ from typing import Any
 from tools.bench.operator_spec import Shape
 
 ROOT = Path(__file__).resolve().parents[2]
-# Pins of a workplace that keep a peer from its best kernels.
+# Pins that keep a peer from its best kernels.
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 Turn = Callable[[float], float]

@@ -1,0 +1,227 @@
+"""Family `wgmma`: contractions by warpgroups on sm_90a.
+
+One warpgroup copies tiles by tensor copies into a ring of stages, the others multiply them. A stage has two mbarriers: `full`,
+which the bytes of its copies complete, and `empty`, at which every warp that has read it arrives. Blocks take tiles of the result
+one after the other; the ring goes on across tiles, so that copies run ahead while results are stored. A step past an edge is
+filled with zeros by the copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from passes.emit import all_of, gep, integer_type, loop, vector_type, when
+from passes.families.mma_product import TensorProduct
+from passes.families.mma_tile import extract
+from passes.families.simt_plan import SimtPlan
+from passes.families.simt_store import Result
+from passes.families.tile_grid import Tile, TileGrid
+from passes.families.wgmma_operand import TmaOperand, space_of
+from passes.gpu_kernel import WARP, GpuKernel, Grid
+from passes.gpu_memory import GpuMemory
+from passes.index import Index
+from passes.mlir import ir, llvm, nvvm, scf, vector
+from passes.spaces.wgmma import GROUP, PAD, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
+from runtime.shape import Expr
+
+_TICKS = 10_000_000  # nanoseconds that a wait may suspend at once
+_WARPS = GROUP // WARP
+_PAIRS = 8  # columns between a thread's sums
+
+
+def emit(kernel: GpuKernel, config: WgmmaConfig) -> None:
+    """The whole kernel. ValueError when the region is no contraction that this family computes."""
+    plan = SimtPlan.of(kernel)
+    product = TensorProduct.of(plan.view, config.tf32)
+    left = TmaOperand(kernel, plan, product, plan.row_side, config.bm, 0)
+    right = TmaOperand(kernel, plan, product, plan.column_side, config.bn, left.bytes)
+    kernel.launch(config.threads, lambda: _Block(kernel, plan, product, config, left, right).emit(), together=1)
+
+
+@dataclass(frozen=True)
+class _Ring:
+    """The stages in shared memory and their mbarriers."""
+
+    kernel: GpuKernel
+    stages: int
+    stage_bytes: int
+    base: ir.Value
+    barriers: GpuMemory
+
+    @staticmethod
+    def of(kernel: GpuKernel, config: WgmmaConfig) -> _Ring:
+        tiles = kernel.shared(integer_type(8), [config.stages * config.stage_bytes])
+        return _Ring(kernel, config.stages, config.stage_bytes, tiles.pointer, kernel.shared(integer_type(64), [2 * config.stages]))
+
+    def full(self, step: Index) -> ir.Value:
+        return self.barriers.address([step % self.stages])
+
+    def empty(self, step: Index) -> ir.Value:
+        return self.barriers.address([step % self.stages + self.stages])
+
+    def stage(self, step: Index) -> ir.Value:
+        """Address of the stage of a step."""
+        return gep(self.base, (step % self.stages * self.stage_bytes).value(self.barriers.index), integer_type(8))
+
+    def parity(self, step: Index) -> Index:
+        """Of the phase in which the stage is filled."""
+        return step // self.stages % 2
+
+    def start(self, readers: int) -> None:
+        for stage in range(self.stages):
+            nvvm.mbarrier_init(self.full(Index(stage)), _i32(1))
+            nvvm.mbarrier_init(self.empty(Index(stage)), _i32(readers))
+        nvvm.fence_mbarrier_init()
+
+    def wait(self, barrier: ir.Value, parity: Index) -> None:
+        nvvm.mbarrier_try_wait_parity(barrier, parity.value(integer_type(32)), _i32(_TICKS))
+
+
+def _i32(number: int) -> ir.Value:
+    return Index(number).value(integer_type(32))
+
+
+class _Block:
+    """What one block of threads does."""
+
+    def __init__(self, kernel: GpuKernel, plan: SimtPlan, product: TensorProduct, config: WgmmaConfig, left: TmaOperand,
+                 right: TmaOperand) -> None:
+        self.kernel, self.plan, self.product, self.config = kernel, plan, product, config
+        self.left, self.right = left, right
+        self.rows, self.columns, self.depth, self.batch = space_of(kernel, plan)
+        self.blocks = config.bm // (ROWS * config.consumers)  # instructions of a warpgroup, one below the other
+        self.i32 = integer_type(32)
+
+    def emit(self) -> Grid:
+        c, kernel = self.config, self.kernel
+        self.grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group)
+        kernel.bound(self.depth.size)
+        grid = self.grid.blocks()
+        self.ring = _Ring.of(kernel, c)
+        self.results = kernel.shared(self.product.sum, [_WARPS * c.consumers, 16, c.slab + PAD])
+        self.steps = self.depth.extent.ceildiv(ROW // self.left.size)
+        thread = kernel.thread()
+        when(thread.eq(0), lambda: self.ring.start(_WARPS * c.consumers))
+        kernel.barrier()
+        group, member = thread // GROUP, thread % GROUP
+        copies, multiplies = REGISTERS[c.consumers]
+        role = scf.IfOp(_value(group.eq(c.consumers)), has_else=True)
+        with ir.InsertionPoint(role.then_block):
+            nvvm.setmaxregister(copies, nvvm.SetMaxRegisterAction.decrease)
+            when(member.eq(0), lambda: self._tiles(self._copy))
+            scf.YieldOp([])
+        with ir.InsertionPoint(role.else_block):
+            nvvm.setmaxregister(multiplies, nvvm.SetMaxRegisterAction.increase)
+            self._tiles(lambda tile, done: self._multiply(tile, done, group, member))
+            scf.YieldOp([])
+        tiles = grid[0]
+        return (tiles.minimum(c.blocks), Expr.of(1), Expr.of(1)) if c.blocks else grid
+
+    def _tiles(self, body: Callable[[Tile, Index], None]) -> None:
+        """`body(tile, steps done before)` for each tile of this block."""
+        first, total = self.kernel.block_id(), self.kernel.evaluator.emit(self.grid.tiles)
+        if not self.config.blocks:
+            body(self.grid.place(first), Index(0))
+            return
+
+        def one(number: Index, done: ir.Value) -> list[ir.Value]:
+            body(self.grid.place(number), Index(done))
+            return [(Index(done) + self.steps).value(self.i32)]
+
+        loop(first, total, self.config.blocks, one, [_i32(0)], self.kernel.index)
+
+    # -- the warpgroup that copies, one thread of it
+
+    def _copy(self, tile: Tile, done: Index) -> None:
+        batch = self.batch.point(tile.batch)
+
+        def one(step: Index) -> None:
+            number = done + step
+            self.ring.wait(self.ring.empty(number), 1 - self.ring.parity(number))
+            full, stage = self.ring.full(number), self.ring.stage(number)
+            nvvm.mbarrier_arrive_expect_tx(full, _i32(self.config.stage_bytes), results=[])
+            k = step * (ROW // self.left.size)
+            for operand, outer in ((self.left, tile.row), (self.right, tile.column)):
+                operand.fetch(stage, batch, outer, k, full)
+
+        loop(0, self.steps, 1, one, index=self.i32)
+
+    # -- the warpgroups that multiply
+
+    def _multiply(self, tile: Tile, done: Index, group: Index, member: Index) -> None:
+        c = self.config
+        sums = ir.Type.parse(f"!llvm.struct<({', '.join([str(self.product.sum)] * (c.bn // 2))})>")
+        address = Index(llvm.PtrToIntOp(self.i32, self.ring.base).result)
+        leader = (member % WARP).eq(0)
+
+        def one(step: Index, *held: ir.Value) -> list[ir.Value]:
+            number = done + step
+            self.ring.wait(self.ring.full(number), self.ring.parity(number))
+            nvvm.wgmma_fence_aligned()
+            stage = address + number % c.stages * c.stage_bytes
+            a = self.left.descriptor(stage, group * (self.blocks * ROWS))
+            b = self.right.descriptor(stage, Index(0))
+            found = list(held)
+            for k in range(0, ROW // self.left.size, STEP // self.left.size):
+                for q in range(self.blocks):
+                    found[q] = self._product(sums, found[q], self.left.advance(a, q * ROWS, k), self.right.advance(b, 0, k))
+            nvvm.wgmma_commit_group_sync_aligned()
+            nvvm.wgmma_wait_group_sync_aligned(1)
+            when(all_of([leader, Index(0).lt(step)]), lambda: self._release(number - 1))
+            return found
+
+        found = loop(0, self.steps, 1, one, [llvm.ZeroOp(sums).result] * self.blocks, self.i32)
+        nvvm.wgmma_wait_group_sync_aligned(0)
+        when(all_of([leader, Index(0).lt(self.steps)]), lambda: self._release(done + self.steps - 1))
+        self._store(tile, group, member, found)
+
+    def _release(self, number: Index) -> None:
+        nvvm.mbarrier_arrive(self.ring.empty(number), results=[integer_type(64)])
+
+    def _product(self, sums: ir.Type, held: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+        def text(name: str) -> ir.Attribute:
+            return ir.Attribute.parse(f"#nvvm.{name}")
+
+        kinds = [text(f"wgmma_type<{self.product.kinds[side]}>") for side in (self.plan.row_side, self.plan.column_side)]
+        total = text(f"wgmma_type<{'s32' if str(self.product.sum) == 'i32' else 'f32'}>")
+        one = text("wgmma_scale_in<one>")
+        layouts = [text(f"mma_layout<{'row' if self.left.along_k else 'col'}>"),
+                   text(f"mma_layout<{'col' if self.right.along_k else 'row'}>")]
+        shape = text(f"shape<m = {ROWS}, n = {self.config.bn}, k = {self.product.depth}>")
+        found: ir.Value = nvvm.wgmma_mma_async(sums, held, a, b, shape, *kinds, total, text("wgmma_scale_out<one>"), one, one, *layouts)
+        return found
+
+    # -- results
+
+    def _store(self, tile: Tile, group: Index, member: Index, found: list[ir.Value]) -> None:
+        """16 rows of a warp after the other go through shared memory of the warp's own, a slab of columns at a time."""
+        c, kernel = self.config, self.kernel
+        result = Result(kernel, self.plan, self.batch.point(tile.batch), self.rows, self.columns)
+        width = result.width(c.vec)
+        lane, warp = member % WARP, member // WARP
+        mine = group * _WARPS + warp
+        pair, per_row = vector_type(self.product.sum, 2), c.slab // width
+        for q, sums in enumerate(found):
+            row = tile.row + group * (self.blocks * ROWS) + warp * 16 + q * ROWS
+            for first in range(0, c.bn, c.slab):
+                nvvm.bar_warp_sync(_i32(-1))
+                for j in range(0, c.slab, _PAIRS):
+                    for h in range(2):
+                        at = (first + j) // 2 + 2 * h
+                        two = vector.from_elements(pair, [extract(sums, at), extract(sums, at + 1)])
+                        column = (lane % 4 * 2 + j).known_multiple(2)
+                        self.results.store(two, [mine, lane // 4 + 8 * h, Index.ramp(column, 2)])
+                nvvm.bar_warp_sync(_i32(-1))
+
+                def chunk(number: Index, row: Index = row, first: int = first) -> None:
+                    y, x = number // per_row, number % per_row * width
+                    value = self.results.load([mine, y, Index.ramp(x, width)])
+                    result.store(row + y, tile.column + (x + first), value)
+
+                loop(lane, 16 * per_row, WARP, chunk, index=kernel.index)
+
+
+def _value(condition: ir.Value | bool) -> ir.Value:
+    assert not isinstance(condition, bool)
+    return condition

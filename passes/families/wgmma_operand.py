@@ -1,0 +1,96 @@
+"""TmaOperand: tiles of an operand that tensor copies bring to shared memory and wgmma reads by descriptors.
+
+A tile is rows of 128 bytes, their chunks of 16 bytes permuted by the row. The rows run along k, or along the outer axis where
+memory does; then the tile is blocks of 128 bytes of the outer axis, one behind the other.
+"""
+
+from __future__ import annotations
+
+from passes.emit import byte_width, gep, integer_type, resized
+from passes.families.mma_product import TensorProduct
+from passes.families.simt_plan import SimtPlan, loops_at
+from passes.gpu_kernel import GpuKernel
+from passes.gpu_space import Point, Space
+from passes.index import Index
+from passes.mlir import arith, ir, llvm, nvvm
+from passes.spaces.wgmma import ROW
+
+_SWIZZLE_128, _PERIOD = 1 << 62, 1024  # of a descriptor; bytes of 8 rows
+_MASK = 0x3FFF
+
+
+class TmaOperand:
+    """`bytes`: of a tile. `along_k`: rows run along k."""
+
+    def __init__(self, kernel: GpuKernel, plan: SimtPlan, product: TensorProduct, which: int, extent: int, offset: int) -> None:
+        self.kernel, self.view, self.which, self.extent, self.offset = kernel, plan.view, which, extent, offset
+        view, value = plan.view, plan.view.operand(which)
+        slot = next((s for s in kernel.operands if s.value == value and not s.result), None)
+        if slot is None:
+            raise ValueError(f"{view.op.name} at {view.op.location}: operand {which} is computed; tensor copies move it as it lies")
+        outer_loops = plan.rows if which == plan.row_side else plan.columns
+        axes = [view.linear_axis(which, loops[0]) if len(loops) == 1 else None for loops in (outer_loops, view.k)]
+        outer_axis, k_axis = axes
+        if outer_axis is None or k_axis is None:
+            raise ValueError(f"{view.op.name} at {view.op.location}: operand {which} is no matrix along one axis and k")
+        if slot.unit not in axes:
+            raise ValueError(f"operand {slot.number} is contiguous along neither axis of its tiles")
+        if slot.rank > 5:
+            raise ValueError(f"operand {slot.number} has {slot.rank} axes; a tensor copy has at most 5")
+        size = byte_width(slot.element)
+        self.size, self.per = size, ROW // size
+        self.along_k = slot.unit == k_axis
+        if not self.along_k and size != 2:
+            raise ValueError(f"operand {slot.number} of {slot.element} must be contiguous along k")
+        if not self.along_k and extent % self.per:
+            raise ValueError(f"tiles of {extent} elements of operand {slot.number} are no whole rows of {ROW} bytes")
+        self.outer_loop, self.k_loop = outer_loops[0], view.k[0]
+        self.bytes = extent * ROW
+        self._order = [slot.unit, *(a for a in reversed(range(slot.rank)) if a != slot.unit)]
+        lengths = {k_axis: self.per, outer_axis: extent if self.along_k else self.per}
+        box = [lengths.get(axis, 1) for axis in self._order if axis is not None]
+        self._number = kernel.use_tensor_map(slot, [a for a in self._order if a is not None], box, ROW)
+
+    def copies(self) -> int:
+        """Copies of one tile."""
+        return 1 if self.along_k else self.extent // self.per
+
+    def fetch(self, stage: ir.Value, batch: Point, outer: Index, k: Index, barrier: ir.Value) -> None:
+        """Starts the copies of the tile at (outer, k) into the stage at address `stage`; their bytes complete at `barrier`."""
+        cluster = ir.Type.parse("!llvm.ptr<7>")
+        i32 = integer_type(32)
+        block = self.per * ROW
+        for j in range(self.copies()):
+            at = loops_at(self.view, batch, {self.outer_loop: outer + j * self.per, self.k_loop: k})
+            coords = self.view.coords(self.which, at)
+            listed = [resized(coords[a].value(self.kernel.index), i32) for a in self._order if a is not None]
+            to = gep(stage, Index(self.offset + j * block).value(i32), integer_type(8))
+            nvvm.cp_async_bulk_tensor_shared_cluster_global(
+                llvm.AddrSpaceCastOp(cluster, to).result, self.kernel.tensor_map(self._number), listed, barrier, [])
+
+    def descriptor(self, stage: Index, first: Index) -> ir.Value:
+        """Of the tile in the stage at byte `stage` of the shared space, from position `first` of the outer axis on."""
+        i64 = integer_type(64)
+        lead = 1 if self.along_k else self.per * ROW // 16
+        fixed = _SWIZZLE_128 | _PERIOD // 16 << 32 | lead << 16
+        start = (stage + self.offset + self._outer_bytes(first)) // 16
+        masked = arith.andi(start.value(integer_type(32)), Index(_MASK).value(integer_type(32)))
+        return arith.ori(arith.extui(i64, masked), Index(fixed).value(i64))
+
+    def _outer_bytes(self, first: Index) -> Index:
+        return first * ROW if self.along_k else first // self.per * (self.per * ROW)
+
+    def advance(self, descriptor: ir.Value, outer: int, k: int) -> ir.Value:
+        """The descriptor of what lies `outer` and `k` elements further."""
+        if self.along_k:
+            move = outer * ROW + k * self.size
+        else:
+            move = outer // self.per * (self.per * ROW) + k * ROW
+        return descriptor if not move else arith.addi(descriptor, Index(move // 16).value(integer_type(64)))
+
+
+def space_of(kernel: GpuKernel, plan: SimtPlan) -> tuple[Space, Space, Space, Space]:
+    """Rows, columns, depth and batch."""
+    extents = plan.view.extents
+    rows, columns, depth, batch = (Space(kernel, loops, extents) for loops in (plan.rows, plan.columns, plan.view.k, plan.view.batch))
+    return rows, columns, depth, batch

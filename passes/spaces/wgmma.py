@@ -1,0 +1,144 @@
+"""Choices of `wgmma`: contractions of f16, bf16, fp8, tf32 and 8-bit integers by warpgroups, on sm_90a. MLIR-free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import gcd
+from typing import ClassVar
+
+from passes.spaces import mma
+from passes.spaces.gpu_config import GpuConfig, why_invalid_block
+from passes.spaces.sides import narrow_bytes, sides_of, unaligned
+from passes.tile_config import TileConfig
+from passes.workload import Kind, Workload
+from runtime.dispatch import Leaf, Node, Split, switch
+from runtime.limits import GpuLimits
+
+GROUP = 128  # threads of a warpgroup
+ROW = 128  # bytes of a row of a tile, within which copies permute chunks
+ROWS = 64  # of an instruction
+STEP = 32  # bytes along k of an instruction
+PAD = 8  # sums behind each row of a warp's results in shared memory
+_SLAB = 32  # columns of a warp's results that are in shared memory at once
+_LONGEST_BOX = 256
+REGISTERS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
+"""Warpgroups that multiply -> registers of a thread that copies, and of one that multiplies."""
+
+
+@dataclass(frozen=True)
+class WgmmaConfig(GpuConfig):
+    """bm x bn: rows and columns of a tile of the result; a step is 128 bytes deep; stages: steps in shared memory.
+
+    consumers: warpgroups that multiply, each its share of the rows; one more copies. vec: elements of one store. group: rows of
+    tiles that are walked together. blocks: blocks that take one tile after the other; 0 for a block per tile. tf32: f32
+    operands are read as tf32.
+    """
+
+    family: ClassVar[str] = "wgmma"
+    bm: int = 128
+    bn: int = 128
+    stages: int = 4
+    consumers: int = 2
+    vec: int = 8
+    group: int = 8
+    blocks: int = 132
+    tf32: bool = False
+
+    @property
+    def threads(self) -> int:
+        return GROUP * (self.consumers + 1)
+
+    @property
+    def slab(self) -> int:
+        """Columns of a warp's results that are in shared memory at once."""
+        return gcd(self.bn, _SLAB)
+
+    @property
+    def stage_bytes(self) -> int:
+        return (self.bm + self.bn) * ROW
+
+    def shared_bytes(self) -> int:
+        """The ring of tiles, its mbarriers, and room for results of every warp that multiplies."""
+        return self.stages * (self.stage_bytes + 16) + 4 * self.consumers * 16 * (self.slab + PAD) * 4
+
+    def registers(self) -> int:
+        """About what a thread that multiplies needs: sums and addresses."""
+        return self.bm // (ROWS * self.consumers) * self.bn // 2 + 40
+
+
+def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
+    """All legal configurations."""
+    blocks = product((64, 128, 192, 256), (16, 32, 64, 96, 128, 192, 256), (2, 3, 4, 5, 6, 8), (1, 2, 3))
+    for (bm, bn, stages, consumers), vec, one in product(blocks, (8, 1), (limits.multiprocessors, 0)):
+        config = WgmmaConfig(bm, bn, stages, consumers, vec, blocks=one)
+        if why_invalid(config, workload, limits) is None:
+            yield config
+
+
+def why_invalid(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> str | None:
+    """The rule that the configuration breaks, or None."""
+    if workload.kind is not Kind.CONTRACTION:
+        return f"contraction: the workload is {workload.kind.value}"
+    if narrow_bytes(workload) is None and not config.tf32:
+        return "element-type: operands are neither f16, bf16, fp8 nor 8-bit integers, nor f32 read as tf32"
+    if limits.arch != "sm_90a":
+        return f"architecture: {limits.arch} has no wgmma"
+    return why_illegal(config, limits)
+
+
+def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
+    """The rule that the configuration breaks for any workload, or None."""
+    c = config
+    if c.consumers not in REGISTERS:
+        return f"consumers: {c.consumers} is none of {', '.join(map(str, REGISTERS))}"
+    if c.bm % (ROWS * c.consumers) or c.bm < 1:
+        return f"rows: {c.bm} is no multiple of {ROWS} for each of {c.consumers} warpgroups"
+    if c.bn % 16 or not 16 <= c.bn <= 256:
+        return f"columns: {c.bn} is no multiple of 16 up to 256"
+    if max(c.bm, c.bn) > _LONGEST_BOX:
+        return f"box: {max(c.bm, c.bn)} is above {_LONGEST_BOX}, the longest box of a copy"
+    if c.stages < 2:
+        return f"stages: {c.stages}; a step is loaded while another is computed"
+    if c.vec not in (1, 2, 4, 8) or c.slab % c.vec:
+        return f"vector-fits: {c.vec} of {c.slab} columns"
+    copies, multiplies = REGISTERS[c.consumers]
+    given = min(limits.registers // c.threads // 8 * 8, limits.thread_registers)
+    if copies + multiplies * c.consumers > given * (c.consumers + 1):
+        return f"setmaxnreg-budget: {copies} + {c.consumers} x {multiplies} of {given * (c.consumers + 1)} registers"
+    if c.registers() > multiplies:
+        return f"register-budget: about {c.registers()} of {multiplies} registers in each thread"
+    if c.shared_bytes() > limits.shared_bytes:
+        return f"shared-budget: {c.shared_bytes()} of {limits.shared_bytes} bytes"
+    if c.group < 1 or c.blocks < 0:
+        return f"grid: group {c.group}, blocks {c.blocks}"
+    if c.index != 32:
+        return f"index-bits: {c.index}; tensor copies take coordinates of 32 bits"
+    return why_invalid_block(c.threads, c.index, limits.threads)
+
+
+def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[TileConfig, ...], Node]:
+    """Warpgroups where their tiles are filled and copies are aligned, `mma` for the rest. The last has no guards."""
+    one = limits.multiprocessors
+    small = WgmmaConfig(64, 128, 6, 1, blocks=one)
+    middle = WgmmaConfig(128, 128, 5, 2, blocks=one)
+    large = WgmmaConfig(128, 256, 3, 2, blocks=one)
+    others, tree = mma.default(workload, limits)
+    configs: tuple[TileConfig, ...] = (small, middle, large, *others)
+    rest = _shifted(tree, 3)
+    rows, columns = sides_of(workload)
+    tiles = rows * columns * workload.size("b")
+    full = one * middle.bm * middle.bn
+    wide = switch(str(tiles), [(full // 2, Leaf(0)), (2 * full, Leaf(1))], Leaf(2))
+    node = switch(str(rows), [(16, rest)], wide)
+    size = narrow_bytes(workload) or 4
+    left = unaligned(workload, 16 // size)
+    return configs, Split(str(left), 0, node, rest) if left.symbols else node
+
+
+def _shifted(node: Node, by: int) -> Node:
+    """The tree with its kernels numbered from `by` on."""
+    if isinstance(node, Leaf):
+        return Leaf(node.kernel + by, node.threads)
+    return Split(node.expr, node.bound, _shifted(node.below, by), _shifted(node.above, by))

@@ -1,0 +1,233 @@
+"""mbarrier objects (PTX ISA, section 9.7.13.15): arrivals and bytes awaited, phases, and threads that wait for a phase.
+
+A thread that waits is suspended until the phase completes; with a seed a wait may also time out, as on a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from runtime.emulator.batch import BLOCKED, RUNNING, Batch, Runner
+from runtime.emulator.findings import Check, Site
+from runtime.emulator.formats import Array
+from runtime.emulator.memory import SHARED_BASE, SHARED_WINDOW
+from runtime.emulator.operands import BuildContext, Sink, over_lanes
+from runtime.emulator.ptx import SINK, Instruction, Register
+from runtime.emulator.table import Builder, Continuation, ControlBuilder
+
+_SIZE = 8
+_MOST = (1 << 20) - 1
+_TIMEOUT = 0.1
+
+
+@dataclass
+class Mbarrier:
+    """count: arrivals of a phase; pending: still missing; bytes: announced and not yet written; phase: completed ones.
+
+    clocks: what the arrivals of this phase had seen; done: of completed phases. made: warp and clock of the initialisation.
+    """
+
+    count: int
+    pending: int
+    clocks: Array
+    done: Array
+    made: tuple[int, int]
+    bytes: int = 0
+    phase: int = 0
+    fenced: bool = False
+    waiting: list[tuple[int, int, Site]] = field(default_factory=list)
+
+
+class Mbarriers:
+    """Those of a batch, by byte in its shared memory."""
+
+    def __init__(self, warps: int) -> None:
+        self.warps = warps
+        self.objects: dict[int, Mbarrier] = {}
+
+    def find(self, s: Batch, site: Site, lane: int, offset: int) -> Mbarrier | None:
+        """The object that a lane uses; None and a finding where there is none, or nobody told the thread of it."""
+        found = self.objects.get(offset)
+        address = SHARED_BASE + offset % s.shared.stride
+        if found is None:
+            s.found(Check.UNINITIALISED, site, "no mbarrier was initialised here", lane, address)
+            return None
+        warp, clock = found.made
+        races = s.shared.races
+        mine = int(s.warp_of[lane])
+        if races is not None and warp != mine and races.seen[mine, warp % self.warps] <= clock:
+            s.found(Check.RACE, site, "uses an mbarrier that another warp initialised, with no barrier between", lane, address)
+        return found
+
+    def arrive(self, s: Batch, site: Site, lane: int, offset: int, count: int, announced: int = 0) -> int:
+        """`count` arrivals, after announcing bytes. Returns the state before, whose lowest bit is the phase."""
+        found = self.find(s, site, lane, offset)
+        if found is None:
+            return 0
+        state = found.phase & 1
+        found.bytes += announced
+        if count > found.pending:
+            message = f"{count} arrivals at an mbarrier that waits for {found.pending} more in this phase"
+            s.found(Check.BARRIER, site, message, lane, SHARED_BASE + offset % s.shared.stride)
+        found.pending = max(0, found.pending - count)
+        if count and s.shared.races is not None:
+            seen = s.shared.races.release(np.array([int(s.warp_of[lane])]))[0]
+            np.maximum(found.clocks, seen, out=found.clocks)
+        self.settle(s, found)
+        return state
+
+    def complete(self, s: Batch, found: Mbarrier, size: int, seen: Array | None) -> None:
+        """`size` bytes were written by a copy whose thread had seen `seen`."""
+        found.bytes -= size
+        if seen is not None:
+            np.maximum(found.clocks, seen, out=found.clocks)
+        self.settle(s, found)
+
+    def settle(self, s: Batch, found: Mbarrier) -> None:
+        """Completes the phase when nothing is missing."""
+        if found.pending or found.bytes:
+            return
+        found.phase += 1
+        found.pending = found.count
+        np.maximum(found.done, found.clocks, out=found.done)
+        ready = [w for w in found.waiting if found.phase & 1 != w[1]]
+        found.waiting = [w for w in found.waiting if found.phase & 1 == w[1]]
+        lanes = np.array([lane for lane, _, _ in ready], dtype=np.int64)
+        if not len(lanes):
+            return
+        s.status[lanes] = RUNNING
+        self.acquire(s, found, lanes)
+        if s.rng is not None:
+            warps = np.unique(s.warp_of[lanes])
+            s.level[warps] = s.rng.integers(0, 4, len(warps))
+
+    @staticmethod
+    def acquire(s: Batch, found: Mbarrier, lanes: Array) -> None:
+        if s.shared.races is not None:
+            s.shared.races.acquire(np.unique(s.warp_of[lanes]), found.done)
+
+    def explain(self, s: Batch) -> None:
+        """Nobody can run: say what a waiting thread waits for."""
+        for offset, found in self.objects.items():
+            for lane, parity, site in found.waiting:
+                if s.status[lane] == BLOCKED:
+                    message = (f"waits for the phase of parity {parity} of an mbarrier that lacks {found.pending} of {found.count} "
+                               f"arrivals and {found.bytes} bytes in phase {found.phase}")  # fmt: skip
+                    s.found(Check.DEADLOCK, site, message, lane, SHARED_BASE + offset % s.shared.stride)
+
+
+def place_of(s: Batch, addresses: Array, lanes: Array) -> Array:
+    """Bytes in the batch's shared memory of addresses in the shared space or its window."""
+    inside = np.where(addresses >= SHARED_WINDOW, addresses - SHARED_WINDOW, addresses) - SHARED_BASE
+    return np.asarray(inside + s.block_of[lanes] * s.shared.stride)
+
+
+
+def _build_init(inst: Instruction, cx: BuildContext) -> Runner:
+    address, count, site = cx.address(inst, inst.operands[0]), cx.source(inst, inst.operands[1], "u32"), cx.site(inst)
+
+    def run(s: Batch) -> None:
+        lanes = s.lane_indices()
+        offsets = place_of(s, over_lanes(s, address(s), lanes), lanes)
+        counts = over_lanes(s, count(s), lanes)
+        table = s.proxy.barriers
+        for lane, offset, wanted in zip(lanes.tolist(), offsets.tolist(), counts.tolist(), strict=True):
+            if offset % _SIZE or not 0 < wanted <= _MOST:
+                s.found(Check.ALIGNMENT, site, f"an mbarrier of {wanted} arrivals at byte {offset}", lane)
+            warp = int(s.warp_of[lane])
+            clock = 0 if s.shared.races is None else int(s.shared.races.clock[warp])
+            zeros = np.zeros(s.geometry.warps, dtype=np.int64)
+            table.objects[offset] = Mbarrier(wanted, wanted, zeros, zeros.copy(), (warp, clock))
+
+    return run
+
+
+def _build_invalidate(inst: Instruction, cx: BuildContext) -> Runner:
+    address, site = cx.address(inst, inst.operands[0]), cx.site(inst)
+
+    def run(s: Batch) -> None:
+        lanes = s.lane_indices()
+        for lane, offset in zip(lanes.tolist(), place_of(s, over_lanes(s, address(s), lanes), lanes).tolist(), strict=True):
+            if s.proxy.barriers.find(s, site, lane, offset) is not None:
+                del s.proxy.barriers.objects[offset]
+
+    return run
+
+
+def _build_arrive(inst: Instruction, cx: BuildContext) -> Runner:
+    """mbarrier.arrive{.expect_tx} state, [address]{, count}; mbarrier.expect_tx [address], bytes."""
+    expects = inst.has("expect_tx")
+    only = expects and not inst.has("arrive")
+    operands = list(inst.operands)
+    put: Sink | None = None
+    if not only:
+        state = operands.pop(0)
+        put = None if isinstance(state, Register) and state.name == SINK else cx.sink(inst, state, "b64")
+    address, site = cx.address(inst, operands[0]), cx.site(inst)
+    number = cx.source(inst, operands[1], "u32") if len(operands) > 1 else None
+
+    def run(s: Batch) -> None:
+        lanes = s.lane_indices()
+        offsets = place_of(s, over_lanes(s, address(s), lanes), lanes).tolist()
+        numbers = [1] * len(lanes) if number is None else over_lanes(s, number(s), lanes).tolist()
+        states = np.zeros(s.lanes, dtype=np.uint64)
+        for lane, offset, n in zip(lanes.tolist(), offsets, numbers, strict=True):
+            count, announced = (0 if only else 1, n) if expects else (n, 0)
+            states[lane] = s.proxy.barriers.arrive(s, site, lane, offset, count, announced)
+        if put is not None:
+            put(s, states)
+
+    return run
+
+
+def _build_wait(inst: Instruction, cx: BuildContext) -> Continuation:
+    """mbarrier.try_wait{.parity} p, [address], state-or-parity{, time}; test_wait does not suspend."""
+    suspends = inst.has("try_wait")
+    put, address = cx.sink(inst, inst.operands[0], "pred"), cx.address(inst, inst.operands[1])
+    by_parity = inst.has("parity")
+    wanted = cx.source(inst, inst.operands[2], "u32" if by_parity else "u64")
+    site, following = cx.site(inst), cx.following
+
+    def run(s: Batch) -> int | None:
+        lanes = s.lane_indices()
+        offsets = place_of(s, over_lanes(s, address(s), lanes), lanes).tolist()
+        parities = (over_lanes(s, wanted(s), lanes) & wanted(s).dtype.type(1)).tolist()
+        done = np.ones(s.lanes, dtype=bool)
+        blocked = False
+        expired = suspends and s.rng is not None and s.rng.random() < _TIMEOUT
+        for lane, offset, parity in zip(lanes.tolist(), offsets, parities, strict=True):
+            found = s.proxy.barriers.find(s, site, lane, offset)
+            if found is None:
+                continue
+            if found.phase & 1 != parity:
+                s.proxy.barriers.acquire(s, found, np.array([lane]))
+            elif suspends and not expired:
+                found.waiting.append((lane, parity, site))
+                s.status[lane] = BLOCKED
+                blocked = True
+            else:
+                done[lane] = False
+        put(s, done)
+        if not done.all():
+            s.level[np.unique(s.warp_of[lanes])] += 1
+        if not blocked:
+            return following
+        s.pc[lanes] = following
+        return None
+
+    return run
+
+
+MBARRIER: Mapping[str, Builder] = {
+    "mbarrier.init": _build_init,
+    "mbarrier.inval": _build_invalidate,
+    "mbarrier.arrive": _build_arrive,
+    "mbarrier.expect_tx": _build_arrive,
+}
+MBARRIER_WAITS: Mapping[str, ControlBuilder] = {
+    "mbarrier.try_wait": _build_wait,
+    "mbarrier.test_wait": _build_wait,
+}

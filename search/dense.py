@@ -1,0 +1,34 @@
+"""Values of all that a kernel's guards may name, for operands as they are measured: dense, their unit axis innermost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from passes.workload import Operand, Workload
+from runtime.kernel import layout
+
+
+def dense_symbols(workload: Workload, dims: Mapping[str, int]) -> dict[str, int]:
+    """The local dims, and the layout symbols of every operand."""
+    values = dict(dims)
+    for number, operand in enumerate((*workload.inputs, *workload.outputs)):
+        values |= layout(number, dense_strides(operand, dims))
+    return values
+
+
+def memory_order(operand: Operand) -> list[int]:
+    """Axes from the slowest to the one of unit stride."""
+    order = list(range(len(operand.dims)))
+    if operand.unit_axis is not None:
+        order.remove(operand.unit_axis)
+        order.append(operand.unit_axis)
+    return order
+
+
+def dense_strides(operand: Operand, dims: Mapping[str, int]) -> list[int]:
+    """Strides in elements, axis by axis."""
+    strides, step = [0] * len(operand.dims), 1
+    for axis in reversed(memory_order(operand)):
+        strides[axis] = step
+        step *= operand.dims[axis].evaluate(dims)
+    return strides

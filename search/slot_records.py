@@ -1,0 +1,48 @@
+"""SlotRecord: one slot of a model's tuning in the log: what was believed, what was chosen, what came of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+SCHEMA = 1
+
+
+class ArmBelief(msgspec.Struct, frozen=True):
+    """What a slot was expected to do to an arm: the share of the model's latency it saves, with its deviation; the throughput as a
+    share of the peak (mean, and the interval of 80 % of the best that will have been seen)."""
+
+    arm: str
+    gain: float
+    deviation: float
+    mean: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+
+
+class SlotRecord(msgspec.Struct, frozen=True, tag="slot", tag_field="record"):
+    """One slot.
+
+    run: of the tuning it belongs to. begin, seconds: when it began, since the start of the run, and how long it took.
+    points: (trials of the arm, its latency) after each trial. ideal: latency of the arm at the peak of the device.
+    before, after: latency of the model. arms: latency of each arm afterwards. curve: likeliest a, b, c and logarithm of the
+    deviation of the arm's belief when it was chosen. fits, fit_seconds: chains drawn for this choice and what it cost.
+    """
+
+    run: str
+    slot: int
+    arm: str
+    policy: str
+    seed: int
+    begin: float
+    seconds: float
+    points: tuple[tuple[int, float], ...]
+    ideal: float
+    before: float
+    after: float
+    arms: dict[str, float] = {}
+    beliefs: tuple[ArmBelief, ...] = ()
+    curve: tuple[float, ...] = ()
+    fits: int = 0
+    fit_seconds: float = 0.0
+    interrupted: bool = False
+    schema: int = SCHEMA

@@ -1,0 +1,227 @@
+"""Runs mutants of our kernels on the emulator: which are noticed, by a check or by their results."""
+
+from __future__ import annotations
+
+import itertools
+import random as randomness
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from emulator.mutation import Mutation, mutations
+from gpu_harness import Placed, build, place, random, symbols
+from gpu_workloads import RELU, Case, contraction, convolution, gather, pointwise, rows, transpose
+
+from compiler.ptxas import assemble_ptx, find_tool
+from runtime.emulator import Check, EmulatorDevice, EmulatorError
+from runtime.errors import BuildError
+from runtime.kernel import MicroKernel
+
+Memory = list[tuple[np.ndarray, np.ndarray]]  # bytes of each result, and which of them were written
+SEEDS = (None, 0, 1)
+PATIENCE = 8  # times the kernel's own instructions
+
+
+class Outcome(Enum):
+    """What became of a mutant. `UNCHANGED`: proved by ptxas, which makes the same code. `INERT`: no value that it computes
+    differs, so it breaks no rule and changes no result. `UNREACHED`: nothing runs the line."""
+
+    CHECK = "a check fired"
+    RESULT = "a result differs"
+    REFUSED = "not PTX"
+    UNCHANGED = "the same machine code"
+    INERT = "no value differs"
+    UNREACHED = "never runs"
+    SURVIVED = "survived"
+
+
+KILLED = (Outcome.CHECK, Outcome.RESULT)
+SCORED = (*KILLED, Outcome.SURVIVED)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`detail`: the finding, or what differs."""
+
+    mutation: Mutation
+    outcome: Outcome
+    detail: str = ""
+
+
+@dataclass
+class Trial:
+    """One shape: operands, and what the kernel writes."""
+
+    dims: Mapping[str, int]
+    inputs: list[Placed]
+    outputs: list[Placed]
+    wanted: Memory = field(default_factory=list)
+    budget: int = 50_000_000
+
+
+class Subject:
+    """A kernel with its shapes, at each of which its values are multiplied by each of `scales`: where they are wide, exponentials
+    overflow unless the true maximum is subtracted. `pads` are as for gpu_harness; the gaps that they make are never written."""
+
+    def __init__(self, case: Case, config: str, names: str, sizes: Sequence[Sequence[int]],
+                 pads: Mapping[int, tuple[int, ...]] | None = None, scales: Sequence[float] = (1.0,)) -> None:
+        self.name = config
+        built = build(case.text, config)
+        self.kernel, self.ptx = built.kernel, built.code.decode()
+        self.trials = []
+        for size, scale in itertools.product(sizes, scales):
+            self.trials.append(self._trial(case, dict(zip(names, size, strict=True)), pads or {}, scale))
+        for trial in self.trials:
+            trial.wanted, steps = self.run(trial, self.kernel, self.ptx, None)
+            trial.budget = PATIENCE * steps
+            assert all(valid.any() for _, valid in trial.wanted), "the kernel writes nothing"
+
+    def _trial(self, case: Case, dims: Mapping[str, int], pads: Mapping[int, tuple[int, ...]], scale: float) -> Trial:
+        arrays = [random(t, dims, i) for i, t in enumerate(case.inputs)]
+        arrays = [a * np.asarray(scale, a.dtype) if a.dtype.kind == "f" else a % 3 for a in arrays]
+        placed = [Placed(a, 0, pads.get(i, ())) for i, a in enumerate([*arrays, *(random(t, dims) for t in case.results)])]
+        trial = Trial(dims, placed[: len(arrays)], placed[len(arrays) :])
+        assert self.kernel.legal(symbols(build(case.text, self.name), dims, placed)), f"{self.name} is not legal at {dims}"
+        return trial
+
+    def run(self, trial: Trial, kernel: MicroKernel, ptx: str, seed: int | None, cut: int = 0) -> tuple[Memory, int]:
+        """What is written, and the instructions of the longest batch; EmulatorError where a check fires."""
+        device = EmulatorDevice("sm_80", seed=seed, budget=trial.budget)
+        setup = place(device, kernel, trial.dims, trial.inputs, trial.outputs)
+        for p, address, strides in zip(trial.inputs, setup.pointers, setup.strides, strict=False):
+            _forget_gaps(device, p, address, strides)
+        module = device.load(ptx)
+        for step in kernel.launches():
+            shared = max(0, step.shared_bytes - cut)
+            device.launch(module.kernel(step.symbol), step.blocks(trial.dims), (step.threads, 1, 1), shared, setup.args)
+        first = len(trial.inputs)
+        read = [device.memory.read(setup.pointers[first + i], setup.buffers[first + i].nbytes) for i in range(len(trial.outputs))]
+        return [(data, valid) for data, valid in read], max(s.steps for s in device.launches)
+
+    def mutations(self) -> list[Mutation]:
+        return list(mutations(self.ptx, self.kernel.shared_bytes))
+
+    def judge(self, mutation: Mutation) -> Verdict:
+        """Run a mutant at every shape and seed until something notices it."""
+        ptx = mutation.apply(self.ptx)
+        for trial in self.trials:
+            for seed in SEEDS:
+                try:
+                    got, _ = self.run(trial, self.kernel, ptx, seed, mutation.cut)
+                except EmulatorError as error:
+                    outcome = Outcome.REFUSED if error.finding is None else Outcome.CHECK
+                    return Verdict(mutation, outcome, str(error).splitlines()[0])
+                changed = self._changed(trial, got)
+                if changed:
+                    return Verdict(mutation, Outcome.RESULT, f"{changed} at {dict(trial.dims)}")
+        return Verdict(mutation, self._survivor(mutation))
+
+    def _changed(self, trial: Trial, got: Memory) -> str:
+        for number, ((data, valid), (wanted, written), placed) in enumerate(zip(got, trial.wanted, trial.outputs, strict=True)):
+            if not np.array_equal(valid, written):
+                return f"{int((valid != written).sum())} bytes of result {number} are written that should not be, or the reverse"
+            dtype = placed.array.dtype
+            x, y = (np.where(written, d, 0).astype(np.uint8).view(dtype).astype(np.float64) for d in (data, wanted))
+            same = np.isclose(x, y, rtol=1e-5, atol=1e-6 * float(np.abs(y).max(initial=1))) | (np.isnan(x) & np.isnan(y))
+            if not same.all():
+                return f"{int((~same).sum())} elements of result {number} differ"
+        return ""
+
+    def _survivor(self, mutation: Mutation) -> Outcome:
+        """Why nothing noticed a mutant, as far as that can be shown."""
+        if mutation.line and not self._traps(Mutation("", mutation.line, mutation.before, f"trap;\n{mutation.before}").apply(self.ptx)):
+            return Outcome.UNREACHED
+        if mutation.line and _same_code(self.ptx, mutation.apply(self.ptx)):
+            return Outcome.UNCHANGED
+        traced = mutation.traced(self.ptx) if mutation.line else None
+        return Outcome.INERT if traced is not None and not self._traps(traced) else Outcome.SURVIVED
+
+    def _traps(self, ptx: str) -> bool:
+        for trial in self.trials:
+            try:
+                self.run(trial, self.kernel, ptx, None)
+            except EmulatorError as error:
+                if error.finding is None:
+                    raise
+                return error.finding.check is Check.TRAP
+        return False
+
+
+def _forget_gaps(device: EmulatorDevice, p: Placed, address: int, strides: Sequence[int]) -> None:
+    """Bytes of a buffer that its view does not show count as never written."""
+    memory, _ = p.buffer(0.0)
+    shown = np.zeros(memory.nbytes, np.uint8).view(memory.dtype)
+    p.view(shown, strides)[...] = np.frombuffer(b"\1" * memory.itemsize, memory.dtype)[0]
+    offsets, _ = device.memory.locate(np.array([address]), memory.nbytes)
+    device.memory.valid[int(offsets[0]) : int(offsets[0]) + memory.nbytes] = shown.view(np.uint8)
+
+
+def _same_code(ptx: str, mutant: str) -> bool:
+    """Does ptxas make one machine code of both? False where it is not installed."""
+    if find_tool("ptxas") is None:
+        return False
+    try:
+        return assemble_ptx(ptx, "sm_80").cubin == assemble_ptx(mutant, "sm_80").cubin
+    except BuildError:
+        return False
+
+
+def subjects() -> dict[str, Subject]:
+    """A kernel of every family and path, with shapes that end inside tiles and operands with gaps between their rows."""
+    dense = contraction("m k,k n,m n")
+    gaps = {0: (0, 4), 1: (0, 8), 2: (0, 4)}
+    odd = {0: (0, 1), 1: (0, 2), 2: (0, 3)}
+    sizes = [(37, 36, 44), (4, 4, 4), (65, 64, 12), (64, 68, 20), (105, 32, 28), (50, 8, 40), (8, 8, 0)]
+    free = [(33, 31, 41), (3, 2, 17), (65, 33, 8), (32, 64, 9), (50, 17, 33), (105, 25, 3), (5, 6, 0)]
+    tile = "bm=32 bn=32 bk=8 tm=4 tn=4 group=2"
+    body = "%s = arith.mulf %x0, %x1 : f32\n linalg.yield %s : f32"
+    times = pointwise(body, lambda x, b: x * b)
+    return {
+        "simt": Subject(dense, f"simt{{{tile} stages=3}}", "MNK", sizes, gaps),
+        "simt any": Subject(dense, f"simt{{{tile} stages=2 vec=1 index=64}}", "MNK", free, odd),
+        "simt turned": Subject(contraction("m k,n k,m n"), f"simt{{{tile} turn=true vec=1}}", "MNK", free, odd),
+        "simt split": Subject(contraction("m k,k n,m n", epilogue=RELU), f"simt{{{tile} split=2}}", "MNK",
+                              [(37, 36, 100), (4, 8, 4), (65, 64, 60), (64, 68, 8), (105, 4, 72)],
+                              {0: (0, 4), 1: (0, 8), 3: (0, 4), 4: (0, 8)}),
+        "simt batch": Subject(contraction("b m k,b n k,b m n"), f"simt{{{tile} stages=2}}", "BMNK",
+                              [(2, 33, 36, 44), (3, 4, 4, 8), (2, 64, 68, 20), (2, 105, 32, 9 * 4)],
+                              {0: (0, 4, 4), 1: (0, 4, 8), 2: (0, 0, 4)}),
+        "simt convolution": Subject(convolution("nhwc", 2, 1, 8, 36), f"simt{{{tile}}}", "B", [(1,), (3,), (5,)]),
+        "rows softmax": Subject(rows("softmax"), "gpu_rows{threads=128 per_row=64 vec=1 held=2 unroll=1}", "MN",
+                                [(5, 100), (2, 3), (1, 128)], {0: (0, 3), 1: (0, 5)}, (1, 1000)),
+        "rows softmax warp": Subject(rows("softmax"), "gpu_rows{held=2 unroll=1}", "MN", [(5, 100), (9, 256)],
+                                     {0: (0, 4), 1: (0, 4)}, (1, 1000)),
+        "rows layernorm": Subject(rows("layernorm"), "gpu_rows{threads=128 per_row=64 vec=1}", "MN",
+                                  [(3, 130), (2, 5), (5, 583), (1, 256)], {0: (0, 3), 3: (0, 5)}),
+        "rows sum of columns": Subject(rows("sum0"), "gpu_rows{per_row=1 vec=1 unroll=4}", "MN", [(9, 130), (6, 3), (3, 300)],
+                                       {0: (0, 3)}),
+        "pointwise": Subject(times, "gpu_pointwise", "MN", [(9, 36), (127, 8)], {0: (0, 4), 2: (0, 4)}),
+        "pointwise any": Subject(times, "gpu_pointwise{vec=1 index=64}", "MN", [(9, 35), (3, 1)], {0: (0, 3), 2: (0, 5)}),
+        "transpose": Subject(transpose(), "gpu_pointwise{vec=1 tile=32}", "MN", [(36, 33), (5, 64), (65, 32), (33, 100)],
+                             {0: (0, 3), 1: (0, 5)}),
+        "gather": Subject(gather(), "gpu_pointwise{vec=1}", "MNK", [(7, 5, 300), (3, 9, 2)], {0: (0, 3), 2: (0, 5)}),
+    }
+
+
+def draw(found: Mapping[str, Subject], count: int, seed: int) -> list[tuple[str, Mutation]]:
+    """Distinct mutants, evenly over operators, then over kernels."""
+    rng = randomness.Random(seed)
+    sites: dict[str, dict[str, list[Mutation]]] = {}
+    for name, subject in found.items():
+        for mutation in subject.mutations():
+            sites.setdefault(mutation.operator, {}).setdefault(name, []).append(mutation)
+    for kernels in sites.values():
+        for listed in kernels.values():
+            rng.shuffle(listed)
+    drawn: list[tuple[str, Mutation]] = []
+    while len(drawn) < count and sites:
+        for operator in list(sites):
+            kernels = sites[operator]
+            name = rng.choice(sorted(kernels))
+            drawn.append((name, kernels[name].pop()))
+            if not kernels[name]:
+                del kernels[name]
+            if not kernels:
+                del sites[operator]
+    return drawn[:count]

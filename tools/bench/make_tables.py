@@ -1,0 +1,146 @@
+"""Measures the tables that tuning policies are replayed on: every configuration of a sample at every shape.
+
+    python -m tools.bench.make_tables build resnet18 --built /tmp/built --configs 48
+    python -m tools.bench.make_tables measure resnet18 --built /tmp/built --out tools/bench/tables/resnet18.jsonl --seconds 90
+
+`build` compiles each kernel once and keeps it under --built; `measure` stops after --seconds and, called again, goes on with
+the operators that the table does not hold. Measuring needs a quiet machine, building does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from compiler import ops
+from compiler.api import outline_model
+from compiler.bind_constants import bind_constants
+from compiler.codegen import limits
+from compiler.ingest import ingest
+from compiler.options import CompileOptions
+from compiler.worker_builder import WorkerBuilder
+from passes.spaces.registry import config_text, parse_config, space_of
+from passes.workload import Kind, Workload
+from runtime.benchmark import Timing
+from runtime.cpu import HostDevice
+from runtime.kernel import MicroKernel
+from runtime.limits import HostLimits
+from runtime.target import Target
+from search.host_runner import HostRunner
+from search.space import Lattice
+from search.tables import OperatorTable, read_tables
+from search.workload_form import WorkloadForm
+from tools.bench.tuning_models import ModelOperator, models
+
+FAMILIES = {Kind.CONTRACTION: "host_matmul", Kind.ATTENTION: "host_attention", Kind.ROWS: "host_rows"}
+TIMING = Timing(warmup=0.0, batch=0.0004, fewest=3, most=3)
+
+
+class Built(msgspec.Struct, frozen=True):
+    """One operator with its kernels; kernel None: `errors` says why there is none."""
+
+    workload: WorkloadForm
+    configs: tuple[str, ...]
+    kernels: tuple[MicroKernel | None, ...]
+    code: tuple[bytes, ...]
+    errors: tuple[str, ...]
+    seconds: tuple[float, ...]
+    defaults: int
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("step", choices=("build", "measure"))
+    parser.add_argument("model", choices=sorted(models()))
+    parser.add_argument("--built", type=Path, required=True, help="folder of built kernels")
+    parser.add_argument("--out", type=Path, help="table to append to")
+    parser.add_argument("--configs", type=int, default=48, help="configurations of an operator, the defaults among them")
+    parser.add_argument("--seconds", type=float, default=90.0, help="stop after the operator during which this has passed")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args(argv)
+
+
+def main() -> int:
+    args = arguments()
+    target, found = Target.parse("host"), models()[args.model]
+    deadline = time.monotonic() + args.seconds
+    if args.step == "build":
+        args.built.mkdir(parents=True, exist_ok=True)
+        with WorkerBuilder(target) as builder:
+            for operator in found:
+                path = _path(args, operator)
+                if not path.exists() and time.monotonic() < deadline:
+                    path.write_bytes(msgspec.msgpack.encode(build(operator, target, builder, args.configs, args.seed)))
+                    print(f"built {operator.name}", flush=True)
+        return 0
+    done = {t.name for t in read_tables(args.out)} if args.out.exists() else set()
+    for operator in found:
+        if operator.name in done or not _path(args, operator).exists() or time.monotonic() > deadline:
+            continue
+        start = time.monotonic()
+        table = measure(operator, msgspec.msgpack.decode(_path(args, operator).read_bytes(), type=Built))
+        with args.out.open("ab") as out:
+            out.write(msgspec.json.encode(table) + b"\n")
+        print(f"{operator.name}: {len(table.configs)} configurations in {time.monotonic() - start:.1f} s", flush=True)
+    return 0
+
+
+def build(operator: ModelOperator, target: Target, builder: WorkerBuilder, count: int, seed: int) -> Built:
+    """The defaults and a random sample of the operator's space, compiled."""
+    workload = outlined(operator, target)
+    found = limits(target)
+    assert isinstance(found, HostLimits)
+    family = FAMILIES[workload.kind]
+    defaults = [config_text(c) for c in space_of(family).default(workload, found)[0]]
+    lattice = Lattice.of(workload, found, (family,), [parse_config(t) for t in defaults])
+    drawn = [lattice.texts[i] for i in lattice.sample(min(count, len(lattice)), np.random.default_rng(seed))]
+    texts = list(dict.fromkeys([*defaults, *drawn]))[:count]
+    results = builder.build([(workload, parse_config(t)) for t in texts])
+    return Built(WorkloadForm.of(workload), tuple(texts), tuple(r.kernel for r in results), tuple(r.code for r in results),
+                 tuple(r.error for r in results), tuple(r.seconds for r in results), len(set(defaults)))
+
+
+def outlined(operator: ModelOperator, target: Target) -> Workload:
+    """The heaviest workload of the operator's graph, its inputs from the second on constant where their shape is known."""
+    graph = ops.Graph()
+    graph.output(operator.make(graph))
+    model = ingest(graph, {operator.dim: operator.range}, None)
+    known = {a.name: [int(d) for d in a.dims] for a in model.inputs[1:] if a.dims and all(str(d).isdigit() for d in a.dims)}
+    model, bound = bind_constants(model, {n: np.zeros(dims, np.float32) for n, dims in known.items()})
+    workloads = outline_model(model.text, bound, limits(target), CompileOptions())[1].values()
+    middle = operator.sizes[len(operator.sizes) // 2]
+    tuned = [w for w in workloads if w.kind in FAMILIES]
+    return max(tuned, key=lambda w: w.flops.evaluate(dict.fromkeys(w.dims, middle)))
+
+
+def measure(operator: ModelOperator, built: Built) -> OperatorTable:
+    """Seconds of every kernel at every size; a kernel that does not run there has none."""
+    runner = HostRunner(HostDevice(), TIMING)
+    workload = built.workload.workload()
+    shapes = [dict.fromkeys(workload.dims, size) for size in operator.sizes]
+    seconds: list[list[float]] = [[] for _ in built.configs]
+    spent: list[list[float]] = [[] for _ in built.configs]
+    for shape in shapes:
+        for i, (kernel, code) in enumerate(zip(built.kernels, built.code, strict=True)):
+            start = time.perf_counter()
+            found = runner.run(workload, kernel, code, shape).seconds if kernel is not None else ()
+            spent[i].append(time.perf_counter() - start)
+            seconds[i].append(found[0] if found else 0.0)
+    return OperatorTable(
+        operator.name, msgspec.structs.replace(built.workload, ir=""), operator.calls, tuple(tuple(s.items()) for s in shapes),
+        built.configs, tuple(tuple(float(f"{t:.4g}") for t in row) for row in seconds),
+        tuple(float(f"{t:.3g}") for t in built.seconds), tuple(float(f"{np.mean(row):.3g}") for row in spent), built.defaults)
+
+
+def _path(args: argparse.Namespace, operator: ModelOperator) -> Path:
+    return Path(args.built) / f"{args.model}.{operator.name}.msgpack"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

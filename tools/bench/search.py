@@ -1,0 +1,108 @@
+"""What the search of one operator reaches, against the best of its whole space.
+
+    python -m tools.bench.search dense_768x768 --threads 1 --seconds 60 --folder work --json found.jsonl [--step tune]
+
+Steps, each a process that leaves its findings in the folder, so that only `tune` and `oracle` need a quiet machine:
+tune: from an empty log, no prior and an empty kernel cache, over the operator's whole range.
+build: the kernels of the oracle: the whole space where it is small, else the defaults, the best of the log with their
+neighbours, and random ones.
+oracle: all of them at shapes drawn now; the best of each shape are timed again in turns with the dispatched and the untuned.
+report: the ratios; by replay of the log, the measurements and the time until the choice was good.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tools.bench.interleave import ROOT, environment
+from tools.bench.operators import operators
+
+TABLE = (
+    "dense_768x768", "dense_768x2304", "dense_768x3072", "dense_3072x768", "bmm_nt", "bmm_nn", "softmax", "layernorm",
+    "conv3x3_64x56_64_nchw",
+)  # fmt: skip
+STEPS = ("tune", "build", "oracle", "report")
+
+
+class Tuning(msgspec.Struct, frozen=True):
+    """What `tune` leaves: when the compile started, in seconds since 1970, and how long it took."""
+
+    operator: str
+    threads: int
+    budget: float
+    started: float
+    took: float
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("operator", choices=TABLE)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of the compile that tunes")
+    parser.add_argument("--configs", type=int, default=256, help="least kernels of the oracle, where the space has so many")
+    parser.add_argument("--shapes", type=int, default=16, help="shapes of the oracle")
+    parser.add_argument("--folder", type=Path, default=Path("search-bench"), help="where steps leave what they found")
+    parser.add_argument("--step", choices=STEPS, help="one step; default: all")
+    parser.add_argument("--json", type=Path, help="JSON Lines file that the report is appended to")
+    return parser.parse_args(argv)
+
+
+def main() -> int:
+    args = arguments()
+    if args.step is None:
+        for step in STEPS:
+            command = [sys.executable, "-m", "tools.bench.search", *sys.argv[1:], "--step", step]
+            done = subprocess.run(command, env=environment(args.threads), check=False)
+            if done.returncode:
+                return done.returncode
+        return 0
+    from tools.bench import search_oracle, search_replay
+
+    args.folder = args.folder / f"{args.operator}-t{args.threads}"
+    args.folder.mkdir(parents=True, exist_ok=True)
+    if args.step == "tune":
+        os.environ["TILEWRIGHT_CACHE_DIR"] = str((args.folder / "cache").absolute())
+        tune(args.operator, args.threads, args.seconds, args.folder)
+    elif args.step == "build":
+        search_oracle.build(args.folder, args.threads, args.configs)
+    elif args.step == "oracle":
+        search_oracle.sweep(args.folder, args.threads, args.shapes)
+    else:
+        found = search_replay.report(args.folder)
+        print(found)
+        if args.json:
+            with args.json.open("ab") as file:
+                file.write(msgspec.json.encode(found) + b"\n")
+    return 0
+
+
+def tune(name: str, threads: int, seconds: float, folder: Path) -> None:
+    """Compile with a budget; leaves log.jsonl, tuned.tw, default.tw and tuning.json."""
+    import tilewright as tw
+    from tools.bench.ours import compiled
+
+    log = folder / "log.jsonl"
+    if log.exists() or (folder / "cache").exists():
+        raise SystemExit(f"{folder} holds a log or a kernel cache already; wanted an empty folder")
+    operator = next(o for o in operators() if o.name == name)
+    constants = operator.constants()
+    started = time.time()
+    fn = compiled(operator, constants, tw.CompileOptions(threads=threads, seconds=seconds, log=log))
+    took = time.time() - started
+    fn.save(folder / "tuned.tw")
+    (folder / "tuning.json").write_bytes(msgspec.json.encode(Tuning(name, threads, seconds, started, took)))
+    compiled(operator, constants, tw.CompileOptions(threads=threads)).save(folder / "default.tw")
+    print(f"{name} t{threads}: {took:.1f} s, {[len(t.kernels) for t in fn.program.tables]} kernels, {fn.program.certificates}")
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    sys.exit(main())

@@ -1,0 +1,232 @@
+"""The oracle of tools/bench/search.py: many kernels of a space, timed at shapes that are drawn after the search has ended."""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+import tilewright as tw
+from compiler.codegen import limits
+from compiler.worker_builder import WorkerBuilder
+from passes.spaces.registry import config_text, parse_config
+from passes.workload import Workload
+from runtime.benchmark import Timing, time_call
+from runtime.cpu import HostDevice
+from runtime.dispatch import DispatchTable
+from runtime.kernel import MicroKernel
+from runtime.limits import HostLimits
+from runtime.program import Program
+from runtime.shape import Expr
+from runtime.target import Target
+from search.host_runner import HostRunner
+from search.measure import code_digest
+from search.records import TuningLog, TuningRecord
+from search.shapes import Dims
+from search.space import Lattice
+from search.task import Task
+
+RANDOM, LEADERS, RETIMED, ROUNDS = 64, 3, 5, 9
+_QUICK = Timing(warmup=0.0003, batch=0.0004, fewest=3, most=5, error=0.05)
+_TURN = Timing(warmup=0.0005, batch=0.0015, fewest=3, most=3)
+_HOPELESS = 1.6  # a first launch that takes this many times the best is not repeated
+_SHORT = 100e-6  # seconds of a launch below which fewer threads are tried too
+
+
+class OracleKernel(msgspec.Struct, frozen=True):
+    config: str
+    kernel: MicroKernel
+    code: bytes
+
+
+class Timed(msgspec.Struct, frozen=True):
+    """Seconds a launch at one shape of the model, timed in turns; `best` is the fastest of the oracle's and these two."""
+
+    shape: dict[str, int]
+    dispatched: float
+    default: float
+    best: float
+    dispatched_config: str
+    best_config: str
+    best_threads: int
+
+
+class Oracle(msgspec.Struct, frozen=True):
+    """What the sweep leaves. space: configurations in the lattice; kernels: how many of them were timed, in `took` seconds."""
+
+    space: int
+    kernels: int
+    seed: int
+    shapes: tuple[Timed, ...]
+    took: float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The tuned operator of a folder: its tables before and after, and the task that was searched."""
+
+    folder: Path
+    program: Program
+    tuned: DispatchTable
+    default: DispatchTable
+    workload: Workload
+    task: Task
+    log: TuningLog
+
+    @staticmethod
+    def of(folder: Path) -> Problem:
+        log = TuningLog(folder / "log.jsonl")
+        program, before = tw.load(folder / "tuned.tw").program, tw.load(folder / "default.tw").program
+        key = max(log.workloads, key=lambda w: sum(1 for _ in log.of(w)))
+        number = next(i for i, t in enumerate(program.tables) if t.workload == key)
+        tuned = program.tables[number]
+        default = next(t for t in before.tables if t.workload == key)
+        uses = [dict(zip(tuned.dims, map(Expr.parse, c.dims), strict=True)) for c in program.calls if c.table == number]
+        workload = log.workloads[key].workload()
+        task = Task.of(workload, host(), (default.kernels[0].family,), program.ranges(), uses)
+        return Problem(folder, program, tuned, default, workload, task, log)
+
+    def local(self, shape: dict[str, int]) -> dict[str, int]:
+        """Dims of the operator at dims of the model."""
+        call = next(c for c in self.program.calls if self.program.tables[c.table].workload == self.workload.key)
+        return {n: Expr.parse(d).evaluate(shape) for n, d in zip(self.tuned.dims, call.dims, strict=True)}
+
+
+def host() -> HostLimits:
+    found = limits(Target.parse("host"))
+    assert isinstance(found, HostLimits)
+    return found
+
+
+def build(folder: Path, threads: int, least: int) -> None:
+    """Choose and build the kernels of the oracle; leaves kernels.msgpack."""
+    problem = Problem.of(folder)
+    lattice = problem.task.lattice()
+    chosen = choose(problem, lattice, least)
+    with WorkerBuilder(Target.parse("host")) as workers:
+        built = workers.build([(problem.workload, parse_config(c)) for c in chosen])
+    kernels = [OracleKernel(c, b.kernel, b.code) for c, b in zip(chosen, built, strict=True) if b.kernel is not None]
+    (folder / "kernels.msgpack").write_bytes(msgspec.msgpack.encode(kernels))
+    print(f"{len(kernels)} of {len(lattice)} configurations built, {len(built) - len(kernels)} refused")
+
+
+def choose(problem: Problem, lattice: Lattice, least: int) -> list[str]:
+    """All of a space little larger than `least`, else the defaults, random ones, the leaders of the log and their neighbours."""
+    always = [k.config for k in (*problem.tuned.kernels, *problem.default.kernels)]
+    always += [config_text(c) for c in problem.task.defaults()]
+    if len(lattice) <= least * 5 // 4:
+        return list(dict.fromkeys([*always, *lattice.texts]))
+    rng = np.random.default_rng()
+    always += [lattice.texts[i] for i in lattice.sample(RANDOM, rng)]
+    leading = list(dict.fromkeys([*always[: len(problem.tuned.kernels)], *leaders(problem.log.of(problem.workload.key))]))
+    near = [n for c in leading for n in lattice.neighbours(lattice.number(c) or 0)]
+    rest = [lattice.texts[i] for i in dict.fromkeys([*near, *rng.permutation(len(lattice)).tolist()])]
+    found = dict.fromkeys([*always, *leading])
+    for text in rest:
+        if len(found) >= least:
+            break
+        found[text] = None
+    return list(found)
+
+
+def leaders(records: Iterable[TuningRecord]) -> list[str]:
+    """The fastest configurations of each shape of a log, those of most shapes first."""
+    shapes: dict[Dims, list[TuningRecord]] = {}
+    for r in records:
+        if r.seconds:
+            shapes.setdefault(r.shape, []).append(r)
+    count: dict[str, int] = {}
+    for found in shapes.values():
+        for r in sorted(found, key=lambda r: r.time)[:LEADERS]:
+            count[r.config] = count.get(r.config, 0) + 1
+    return sorted(count, key=lambda c: -count[c])
+
+
+def sweep(folder: Path, threads: int, count: int) -> None:
+    """Time all kernels at shapes drawn now; leaves oracle.json and the times as records in oracle.jsonl."""
+    problem = Problem.of(folder)
+    kernels = {k.config: k for k in msgspec.msgpack.decode((folder / "kernels.msgpack").read_bytes(), type=list[OracleKernel])}
+    seed = secrets.randbits(32)
+    runner = HostRunner(HostDevice())
+    started = time.time()
+    sweeper = _Sweep(problem, kernels, runner, threads)
+    found = tuple(sweeper.at(shape) for shape in draw(problem, count, seed))
+    (folder / "oracle.json").write_bytes(msgspec.json.encode(
+        Oracle(len(problem.task.lattice()), len(kernels), seed, found, time.time() - started)))
+    lines = [msgspec.json.encode(r) + b"\n" for r in sweeper.records]
+    (folder / "oracle.jsonl").write_bytes(b"".join(lines))
+    print(f"{len(found)} shapes in {time.time() - started:.1f} s")
+
+
+def draw(problem: Problem, count: int, seed: int) -> list[dict[str, int]]:
+    """Distinct shapes of the model's one dim, ascending; all of a range that holds no more."""
+    (dim,) = problem.program.dims
+    values = np.arange(dim.lo, dim.hi + 1)
+    chosen = np.random.default_rng(seed).choice(values, min(count, len(values)), replace=False)
+    return [{dim.name: int(v)} for v in sorted(chosen)]
+
+
+class _Sweep:
+    def __init__(self, problem: Problem, kernels: dict[str, OracleKernel], runner: HostRunner, threads: int) -> None:
+        self.problem, self.kernels, self.runner, self.threads = problem, kernels, runner, threads
+        self.records: list[TuningRecord] = []
+
+    def at(self, shape: dict[str, int]) -> Timed:
+        """All kernels once, then the best in turns with the dispatched and the default one."""
+        local = self.problem.local(shape)
+        dispatched, default = (self._variant(t, local) for t in (self.problem.tuned, self.problem.default))
+        times: dict[tuple[str, int], float] = {}
+        best = float("inf")
+        for config in dict.fromkeys([dispatched[0], default[0], *self.kernels]):
+            for count in (self.threads, 1) if self.threads > 1 and best < _SHORT else (self.threads,):
+                if not self.kernels[config].kernel.legal(local):
+                    continue
+                seconds = self._quick(self._call(config, local, count), best)
+                times[config, count] = seconds
+                best = min(best, seconds)
+                self._record(config, local, count, seconds)
+        rivals = sorted(times, key=lambda v: times[v])[:RETIMED]
+        seconds = self._turns(list(dict.fromkeys([dispatched, default, *rivals])), local)
+        winner = min(seconds, key=lambda v: seconds[v])
+        return Timed(shape, seconds[dispatched], seconds[default], seconds[winner], dispatched[0], *winner)
+
+    def _variant(self, table: DispatchTable, local: dict[str, int]) -> tuple[str, int]:
+        leaf = table.select(local)
+        return table.kernels[leaf.kernel].config, leaf.threads or self.threads
+
+    def _call(self, config: str, local: dict[str, int], threads: int) -> Callable[[], None]:
+        found = self.kernels[config]
+        return self.runner.launcher(self.problem.workload, found.kernel, found.code, local, threads)
+
+    def _quick(self, call: Callable[[], None], best: float) -> float:
+        call()
+        start = time.perf_counter()
+        call()
+        once = time.perf_counter() - start
+        return once if once > _HOPELESS * best + 5e-6 else min(time_call(call, _QUICK))
+
+    def _turns(self, variants: Sequence[tuple[str, int]], local: dict[str, int]) -> dict[tuple[str, int], float]:
+        """Median over rounds; equal machine code is one kernel with the times of all its turns."""
+        codes = {v: (code_digest(self.kernels[v[0]].kernel, self.kernels[v[0]].code), v[1]) for v in variants}
+        calls = {code: self._call(*_at(v, local)) for v, code in codes.items()}
+        rounds: dict[tuple[str, int], list[float]] = {code: [] for code in calls}
+        for number in range(ROUNDS):
+            order = list(calls)
+            for code in order[number % len(order):] + order[: number % len(order)]:
+                rounds[code].append(statistics.median(time_call(calls[code], _TURN)))
+        return {v: statistics.median(rounds[code]) for v, code in codes.items()}
+
+    def _record(self, config: str, local: dict[str, int], threads: int, seconds: float) -> None:
+        w = self.problem.workload
+        family = self.kernels[config].kernel.family
+        self.records.append(TuningRecord(w.key, w.name, family, config, local, threads, (seconds,), when=time.time()))
+
+
+def _at(variant: tuple[str, int], local: dict[str, int]) -> tuple[str, dict[str, int], int]:
+    return variant[0], local, variant[1]

@@ -1,0 +1,162 @@
+"""The report of tools/bench/search.py: the ratios of the oracle, and how soon the search had its result, by replay of its log.
+
+A replay takes the first measurements of the log, chooses as the search would with no more than them, and charges what it
+chose the times that the whole log and the oracle give, where these were not measured as the cost model fills them in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from compiler.tuning import best_known
+from passes.spaces.registry import config_text
+from search.cost_model import CostModel
+from search.evidence import Evidence
+from search.features import FeatureSpace
+from search.measure import Environment
+from search.records import TuningLog, TuningRecord
+from search.regions import select
+from search.replay import ReplayBuilder
+from search.space import Floats
+from search.task import TuneOptions
+from search.tuner import Tuned
+from tools.bench.search import Tuning
+from tools.bench.search_oracle import Oracle, Problem, Timed
+
+FEW = 8  # shapes of the small set
+CLOSE, WORST = 1.03, 0.10
+_GROWTH = 1.08  # of the measurements, from one replay to the next
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """Measurements and seconds since the compile began; None where the log ends before."""
+
+    measurements: int
+    seconds: float
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one operator. oracle: the oracle's time over the dispatched kernel's; default: the untuned one's over it."""
+
+    operator: str
+    threads: int
+    budget: float
+    took: float
+    space: int
+    oracle_kernels: int
+    kernels: int
+    oracle_geomean: float
+    oracle_worst: float
+    default_geomean: float
+    default_worst: float
+    measurements: int
+    configurations: int
+    close: Reached | None
+    worst_few: Reached | None
+    worst_all: Reached | None
+    certificate_worst: float
+    shapes: tuple[Timed, ...]
+
+    def __str__(self) -> str:
+        def at(found: Reached | None) -> str:
+            return "not reached" if found is None else f"{found.seconds:.1f} s ({found.measurements} measurements)"
+
+        return (
+            f"{self.operator} t{self.threads}: {self.kernels} kernels of {self.space}, {self.measurements} measurements of "
+            f"{self.configurations} kernels in {self.took:.1f} s\n"
+            f"  oracle ({self.oracle_kernels} kernels, {len(self.shapes)} shapes) / dispatched: geomean "
+            f"{self.oracle_geomean:.3f}, worst {self.oracle_worst:.3f}\n"
+            f"  default / dispatched: geomean {self.default_geomean:.3f}, worst {self.default_worst:.3f}\n"
+            f"  within {CLOSE - 1:.0%} of final: {at(self.close)}; worst regret {WORST:.0%} on {FEW} shapes: "
+            f"{at(self.worst_few)}, on all: {at(self.worst_all)}"
+        )
+
+
+def report(folder: Path) -> Report:
+    """From what the steps left in a folder."""
+    problem = Problem.of(folder)
+    tuning = msgspec.json.decode((folder / "tuning.json").read_bytes(), type=Tuning)
+    oracle = msgspec.json.decode((folder / "oracle.json").read_bytes(), type=Oracle)
+    records = [r for r in problem.log.of(problem.workload.key) if r.dims]
+    replay = Replay(problem, tuning, records, TuningLog(folder / "oracle.jsonl").records)
+    curve = replay.curve()
+    few = replay.places([s.shape for s in oracle.shapes])[:: max(1, len(oracle.shapes) // FEW)]
+    ratios = np.array([(s.best / s.dispatched, s.default / s.dispatched) for s in oracle.shapes])
+    means = np.exp(np.log(ratios).mean(axis=0))
+    final = curve[-1][1]
+    certificate = next(c for c in problem.program.certificates if c.workload == problem.workload.key)
+    return Report(
+        operator=tuning.operator, threads=tuning.threads, budget=tuning.budget, took=tuning.took, space=oracle.space,
+        oracle_kernels=oracle.kernels, kernels=len(problem.tuned.kernels), oracle_geomean=float(means[0]),
+        oracle_worst=float(ratios[:, 0].min()), default_geomean=float(means[1]), default_worst=float(ratios[:, 1].min()),
+        measurements=len(records), configurations=len({r.config for r in records}),
+        close=lasting(curve, lambda s: float(np.exp(np.mean(np.log(s / final)))) <= CLOSE),
+        worst_few=lasting(curve, lambda s: float((s / replay.best)[few].max()) <= 1 + WORST),
+        worst_all=lasting(curve, lambda s: float((s / replay.best).max()) <= 1 + WORST),
+        certificate_worst=certificate.measured_worst, shapes=oracle.shapes,
+    )  # fmt: skip
+
+
+Curve = Sequence[tuple[Reached, Floats]]
+
+
+def lasting(curve: Curve, good: Callable[[Floats], bool]) -> Reached | None:
+    """From where on everything is good; None where the end is not."""
+    found = None
+    for at, seconds in reversed(curve):
+        if not good(seconds):
+            break
+        found = at
+    return found
+
+
+class Replay:
+    """best: seconds of the best kernel known at each point of the task."""
+
+    def __init__(self, problem: Problem, tuning: Tuning, records: Sequence[TuningRecord], more: Sequence[TuningRecord]) -> None:
+        self.problem, self.tuning, self.records = problem, tuning, records
+        self.options = TuneOptions(threads=tuning.threads)
+        self.lattice = problem.task.lattice()
+        points = problem.task.points
+        model, everything = CostModel(), [*records, *more]
+        samples = Evidence.samples(self.lattice, everything)
+        assert samples is not None
+        model.fit([samples])
+        space = FeatureSpace(self.lattice, points.shapes)
+        self.evidence = Evidence.of(space, points, model, everything, self.options.thread_choices)
+        self.best = np.exp(self.evidence.best)
+
+    def curve(self) -> Curve:
+        """Of growing parts of the log: how far it was, and the seconds of its choice at each point."""
+        counts = sorted({round(_GROWTH**i) for i in range(1, math.ceil(math.log(len(self.records)) / math.log(_GROWTH)))}
+                        | {len(self.records)})
+        return [(Reached(n, self.records[n - 1].when - self.tuning.started), self.seconds(self.choice(n))) for n in counts]
+
+    def choice(self, count: int) -> Tuned:
+        """What the first measurements support."""
+        log = TuningLog()
+        log.records.extend(self.records[:count])
+        device = self.records[0].device
+        return best_known(self.problem.task, ReplayBuilder(), log, Environment(device, lambda: 0.0), self.options)
+
+    def seconds(self, tuned: Tuned) -> Floats:
+        """Of a dispatch at each point; infinite where nothing is known of the kernel."""
+        numbers = [self.lattice.number(config_text(c)) for c in tuned.configs]
+        choices = self.options.thread_choices
+        found = []
+        for place, shape in enumerate(self.problem.task.points.shapes):
+            leaf = select(tuned.root, dict(shape))
+            curve = self.evidence.curves.get(numbers[leaf.kernel] if numbers[leaf.kernel] is not None else -1)
+            column = choices.index(leaf.threads or self.tuning.threads)
+            found.append(np.inf if curve is None else float(np.exp(curve.mean[place, column])))
+        return np.array(found)
+
+    def places(self, shapes: Sequence[dict[str, int]]) -> list[int]:
+        """Where shapes of the model are among the points."""
+        number = {s: i for i, s in enumerate(self.problem.task.points.shapes)}
+        return [number[tuple(self.problem.local(s).items())] for s in shapes]

@@ -132,7 +132,8 @@ def outline_model(text: str, bound: dict[int, np.ndarray], found: HostLimits | G
     callback = standard(callback, knobs.DUMP.get())
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(text)
-        graph = [*recover_passes(), *precision_passes(options.precision, found), *graph_passes(attention=isinstance(found, HostLimits))]
+        narrowing = precision_passes(options.precision, found)
+        graph = [*recover_passes(), *narrowing, *graph_passes(attention=isinstance(found, HostLimits))]
         PassPipeline(graph, callback).run(module)
         fold_constants(module, bound)
         if isinstance(found, HostLimits):

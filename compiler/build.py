@@ -9,7 +9,7 @@ import msgspec
 
 from compiler.codegen import compile_object, host_target
 from compiler.llvm_bridge import to_llvm22
-from compiler.lowering import to_llvm_text
+from compiler.lowering import lowering_passes, translate
 from compiler.ptx import to_ptx
 from passes.base import Pass, PassPipeline
 from passes.expand_math import ExpandMath
@@ -36,11 +36,11 @@ class Built:
 
 
 def kernel_passes(config: str, symbol: str, workload_key: str, target: Target) -> list[Pass]:
-    """The kernel pipeline of a target, up to the LLVM dialect."""
+    """The kernel pipeline of a target, into the LLVM dialect."""
     gpu = target.kind is not TargetKind.HOST
     scale = not gpu and {"avx512f", "avx512vl"} <= host_target(target).required()
     expand = ExpandMath(keep_maximum=gpu, scale=scale)
-    return [Kernelize(config, symbol, workload_key), expand, PromoteBf16(keep_conversion=gpu)]
+    return [Kernelize(config, symbol, workload_key), expand, PromoteBf16(keep_conversion=gpu), *lowering_passes(gpu)]
 
 
 def kernel_symbol(workload: Workload, config: TileConfig) -> str:
@@ -66,7 +66,7 @@ def build_kernel(workload_ir: str, workload_key: str, symbol: str, config: str, 
             raise BuildError(f"{symbol}: {error}", error.log) from error
         kernel = msgspec.json.decode(ir.StringAttr(module.operation.attributes[KERNEL]).value, type=MicroKernel)
         del module.operation.attributes[KERNEL]
-        text = to_llvm_text(module, gpu)
+        text = translate(module)
     code = to_ptx(text, target.arch).encode() if gpu else compile_object(text, target)
     digest = hashlib.sha256(code).hexdigest()
     return Built(msgspec.structs.replace(kernel, object=digest), code, to_llvm22(text))

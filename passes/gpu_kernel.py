@@ -96,7 +96,7 @@ class GpuKernel(KernelFrame):
         self.workspace = size
 
     def use_tensor_map(self, slot: TensorSlot, axes: Sequence[int], box: Sequence[int], swizzle: int) -> int:
-        """Ask for a tensor map of an operand; before the first launch. Gives its number. Alignment that copies want is guarded."""
+        """Ask for a tensor map of an operand; before the first launch. Gives its number. What copies want is guarded."""
         self._align(slot, max(1, ALIGNMENT // byte_width(slot.element)))
         number = sum(p.kind == "tensor_map" for p in self.params)
         made = Param("tensor_map", slot.number, axes=tuple(axes), box=tuple(box), swizzle=swizzle)
@@ -146,7 +146,8 @@ class GpuKernel(KernelFrame):
             readonly = ", llvm.readonly" if param.kind == "pointer" and param.index < inputs else ""
             attributes = f" {{llvm.noalias{readonly}}}" if param.kind in ("pointer", "workspace") else ""
             if param.kind == "tensor_map":
-                attributes = f" {{llvm.byval = !llvm.array<{MAP_BYTES} x i8>, llvm.align = {MAP_ALIGNMENT} : i64, nvvm.grid_constant}}"
+                by_value = f"llvm.byval = !llvm.array<{MAP_BYTES} x i8>, llvm.align = {MAP_ALIGNMENT} : i64"
+                attributes = f" {{{by_value}, nvvm.grid_constant}}"
             arguments.append(f"%w{number}: {t}{attributes}")
         bound = f", nvvm.minctasm = {together} : i32" if together else ""
         attributes = f"nvvm.kernel, nvvm.reqntid = array<i32: {self.threads}>{bound}"

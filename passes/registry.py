@@ -20,6 +20,9 @@ from passes.fuse_attention import FuseAttention
 from passes.generalize import Generalize
 from passes.kernelize import Kernelize
 from passes.lower_precision import LowerPrecision
+from passes.lower_to_llvm import LowerToLlvm
+from passes.math_to_instructions import MathToInstructions
+from passes.math_to_libdevice import MathToLibdevice
 from passes.normalize import Normalize
 from passes.option_text import parse_specs
 from passes.outline import Outline
@@ -60,6 +63,9 @@ PASSES: tuple[type[Pass], ...] = (
     ExpandMath,
     PromoteBf16,
     Kernelize,
+    MathToInstructions,
+    MathToLibdevice,
+    LowerToLlvm,
 )
 
 

@@ -11,7 +11,8 @@ Fields of the table, one 8-byte word each, in this order (host, CUDA and emulato
   4 alloc         void *(*)(Table *, int64_t bytes): an arena, 64-byte aligned; null when there is no memory
   5 release       void (*)(Table *, void *arena)
   6 tensor_map    void (*)(Table *, void *target, const int64_t *words): the 128 bytes that a kernel takes as a tensor map, from
-                  what runtime/tensor_map.py (TensorMap.from_words) lists; the slot holds the address of `target`. Null on the host
+                  what runtime/tensor_map.py (TensorMap.from_words) lists; the slot holds the address of `target`. Null on
+                  the host
   7 copy          void (*)(Table *, void *target, void *source, int64_t bytes), in the order of the launches; null on the host
 """
 

@@ -156,7 +156,7 @@ class GpuCaller:
     def _tensor_map(self, table: int, target: int, words: int) -> None:
         def run() -> None:
             rank = ctypes.c_int64.from_address(words + 16).value
-            wanted = TensorMap.from_words((_I64 * (HEAD_WORDS + 3 * rank)).from_address(words))
+            wanted = TensorMap.from_words(list((_I64 * (HEAD_WORDS + 3 * rank)).from_address(words)))
             ctypes.memmove(target, self.device.tensor_map(wanted), MAP_BYTES)
 
         self._guarded(run)

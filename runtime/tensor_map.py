@@ -63,4 +63,5 @@ class TensorMap:
         axes = [words[HEAD_WORDS + 3 * a : HEAD_WORDS + 3 * a + 3] for a in range(rank)]
         empty = any(size == 0 for size, _, _ in axes)
         strides = tuple(ALIGNMENT if empty or size == 1 else stride * kind.bytes for size, stride, _ in axes[1:])
-        return TensorMap(kind, address, tuple(max(size, 1) for size, _, _ in axes), strides, tuple(box for _, _, box in axes), swizzle)
+        sizes, box = tuple(max(size, 1) for size, _, _ in axes), tuple(box for _, _, box in axes)
+        return TensorMap(kind, address, sizes, strides, box, swizzle)

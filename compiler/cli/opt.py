@@ -29,6 +29,10 @@ def opt_command(
     print_ir_after_all: Annotated[
         bool, typer.Option("--print-ir-after-all", help="Print the module after each pass, on standard error.")
     ] = False,
+    emit: Annotated[
+        str | None, typer.Option(help="llvm or ptx: print the module, by then in the LLVM dialect, as LLVM IR or as PTX.")
+    ] = None,
+    target: Annotated[str, typer.Option(help="The target of --emit ptx.")] = "cuda:sm_80",
     timing: Annotated[bool, typer.Option("--timing", help="Print the time of each pass, on standard error.")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the result here.")] = None,
 ) -> None:
@@ -49,10 +53,24 @@ def opt_command(
         finally:
             if clock:
                 print(clock.report(), file=sys.stderr)
+        result = _emitted(module, emit, target)
         if output:
-            output.write_text(f"{module}\n")
+            output.write_text(f"{result}\n")
         else:
-            print(module)
+            print(result)
+
+
+def _emitted(module: ir.Module, form: str | None, target: str) -> str:
+    if form is None:
+        return str(module)
+    if form not in ("llvm", "ptx"):
+        raise OptionError(f"--emit {form!r}: wanted llvm or ptx")
+    from compiler.lowering import translate
+    from compiler.ptx import to_ptx
+    from runtime.target import Target
+
+    text = translate(module)
+    return text if form == "llvm" else to_ptx(text, Target.parse(target).arch)
 
 
 def _parse(text: str, file: str) -> ir.Module:

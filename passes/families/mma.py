@@ -82,7 +82,8 @@ class _Block:
 
         def fetch(step: Index) -> list[tuple[TileLoader, list[Held]]]:
             stage, k = step % c.stages, begin + step * c.bk
-            held = [(loader, loader.begin(stage, outer, k, end, thread)) for loader, outer in ((left, row), (right, column))]
+            sides: tuple[tuple[TileLoader, Index], ...] = ((left, row), (right, column))
+            held = [(loader, loader.begin(stage, outer, k, end, thread)) for loader, outer in sides]
             nvvm.cp_async_commit_group()
             return held
 

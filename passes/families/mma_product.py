@@ -16,7 +16,7 @@ _FLOATS = {"f16": "f16", "bf16": "bf16", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
 
 @dataclass(frozen=True)
 class TensorProduct:
-    """kinds: PTX names of the element types of lhs and rhs; element: of both in MLIR; sum: f32 or i32; depth: of an instruction."""
+    """kinds: PTX names of the element types of lhs and rhs; element: of both in MLIR; sum: f32 or i32."""
 
     kinds: tuple[str, str]
     element: ir.Type
@@ -24,6 +24,7 @@ class TensorProduct:
 
     @property
     def depth(self) -> int:
+        """Positions of k that an instruction takes."""
         return _STEP // byte_width(self.element)
 
     @staticmethod

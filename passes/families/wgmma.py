@@ -34,8 +34,8 @@ def emit(kernel: GpuKernel, config: WgmmaConfig) -> None:
     """The whole kernel. ValueError when the region is no contraction that this family computes."""
     plan = SimtPlan.of(kernel)
     product = TensorProduct.of(plan.view, config.tf32)
-    left = TmaOperand(kernel, plan, product, plan.row_side, config.bm, 0)
-    right = TmaOperand(kernel, plan, product, plan.column_side, config.bn, left.bytes)
+    left = TmaOperand(kernel, plan, plan.row_side, config.bm, 0)
+    right = TmaOperand(kernel, plan, plan.column_side, config.bn, left.bytes)
     kernel.launch(config.threads, lambda: _Block(kernel, plan, product, config, left, right).emit(), together=1)
 
 
@@ -52,7 +52,8 @@ class _Ring:
     @staticmethod
     def of(kernel: GpuKernel, config: WgmmaConfig) -> _Ring:
         tiles = kernel.shared(integer_type(8), [config.stages * config.stage_bytes])
-        return _Ring(kernel, config.stages, config.stage_bytes, tiles.pointer, kernel.shared(integer_type(64), [2 * config.stages]))
+        barriers = kernel.shared(integer_type(64), [2 * config.stages])
+        return _Ring(kernel, config.stages, config.stage_bytes, tiles.pointer, barriers)
 
     def full(self, step: Index) -> ir.Value:
         return self.barriers.address([step % self.stages])
@@ -189,7 +190,8 @@ class _Block:
         layouts = [text(f"mma_layout<{'row' if self.left.along_k else 'col'}>"),
                    text(f"mma_layout<{'col' if self.right.along_k else 'row'}>")]
         shape = text(f"shape<m = {ROWS}, n = {self.config.bn}, k = {self.product.depth}>")
-        found: ir.Value = nvvm.wgmma_mma_async(sums, held, a, b, shape, *kinds, total, text("wgmma_scale_out<one>"), one, one, *layouts)
+        again = text("wgmma_scale_out<one>")
+        found: ir.Value = nvvm.wgmma_mma_async(sums, held, a, b, shape, *kinds, total, again, one, one, *layouts)
         return found
 
     # -- results

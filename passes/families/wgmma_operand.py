@@ -7,7 +7,6 @@ memory does; then the tile is blocks of 128 bytes of the outer axis, one behind 
 from __future__ import annotations
 
 from passes.emit import byte_width, gep, integer_type, resized
-from passes.families.mma_product import TensorProduct
 from passes.families.simt_plan import SimtPlan, loops_at
 from passes.gpu_kernel import GpuKernel
 from passes.gpu_space import Point, Space
@@ -22,17 +21,18 @@ _MASK = 0x3FFF
 class TmaOperand:
     """`bytes`: of a tile. `along_k`: rows run along k."""
 
-    def __init__(self, kernel: GpuKernel, plan: SimtPlan, product: TensorProduct, which: int, extent: int, offset: int) -> None:
+    def __init__(self, kernel: GpuKernel, plan: SimtPlan, which: int, extent: int, offset: int) -> None:
         self.kernel, self.view, self.which, self.extent, self.offset = kernel, plan.view, which, extent, offset
         view, value = plan.view, plan.view.operand(which)
+        where = f"{view.op.name} at {view.op.location}"
         slot = next((s for s in kernel.operands if s.value == value and not s.result), None)
         if slot is None:
-            raise ValueError(f"{view.op.name} at {view.op.location}: operand {which} is computed; tensor copies move it as it lies")
+            raise ValueError(f"{where}: operand {which} is computed; tensor copies move it as it lies")
         outer_loops = plan.rows if which == plan.row_side else plan.columns
         axes = [view.linear_axis(which, loops[0]) if len(loops) == 1 else None for loops in (outer_loops, view.k)]
         outer_axis, k_axis = axes
         if outer_axis is None or k_axis is None:
-            raise ValueError(f"{view.op.name} at {view.op.location}: operand {which} is no matrix along one axis and k")
+            raise ValueError(f"{where}: operand {which} is no matrix along one axis and k")
         if slot.unit not in axes:
             raise ValueError(f"operand {slot.number} is contiguous along neither axis of its tiles")
         if slot.rank > 5:
@@ -82,15 +82,12 @@ class TmaOperand:
 
     def advance(self, descriptor: ir.Value, outer: int, k: int) -> ir.Value:
         """The descriptor of what lies `outer` and `k` elements further."""
-        if self.along_k:
-            move = outer * ROW + k * self.size
-        else:
-            move = outer // self.per * (self.per * ROW) + k * ROW
+        move = outer * ROW + k * self.size if self.along_k else outer // self.per * (self.per * ROW) + k * ROW
         return descriptor if not move else arith.addi(descriptor, Index(move // 16).value(integer_type(64)))
 
 
 def space_of(kernel: GpuKernel, plan: SimtPlan) -> tuple[Space, Space, Space, Space]:
     """Rows, columns, depth and batch."""
-    extents = plan.view.extents
-    rows, columns, depth, batch = (Space(kernel, loops, extents) for loops in (plan.rows, plan.columns, plan.view.k, plan.view.batch))
+    groups = (plan.rows, plan.columns, plan.view.k, plan.view.batch)
+    rows, columns, depth, batch = (Space(kernel, loops, plan.view.extents) for loops in groups)
     return rows, columns, depth, batch

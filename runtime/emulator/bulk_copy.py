@@ -1,7 +1,7 @@
 """cp.async.bulk.tensor: boxes of tensors copied by the asynchronous proxy (PTX ISA, section 9.7.9.27.5).
 
-A load completes bytes at an mbarrier, a store is waited for by its bulk group. Without a seed loads land when they are issued and
-stores read at their wait; with one both happen at a random time between the two.
+A load completes bytes at an mbarrier, a store is waited for by its bulk group. Without a seed loads land when no thread can go on
+without them and stores read at their wait; with one both happen at a random time before.
 """
 
 from __future__ import annotations
@@ -66,8 +66,6 @@ class BulkCopies:
             flight.stamps = stamps
             report_race(s, flight.access, Target(s.shared, lanes, flight.offsets, None), race, "copies into")
         self.flights.append(flight)
-        if flight.barrier is not None and s.rng is None:
-            self.land_all(s)
 
     def drift(self, s: Batch) -> None:
         """Let some copies happen now, chosen by the batch's random generator."""
@@ -136,7 +134,8 @@ def _locate(s: Batch, flight: Flight, addresses: Array, element: int) -> Array:
     offsets, inside = s.memory.locate(addresses, element)
     if inside is not None:
         at = int(addresses[int(np.argmin(inside))])
-        s.found(Check.BOUNDS, flight.access.site, f"the tensor map leaves its allocation: {s.memory.nearest(at)}", flight.lane, at)
+        message = f"the tensor map leaves its allocation: {s.memory.nearest(at)}"
+        s.found(Check.BOUNDS, flight.access.site, message, flight.lane, at)
         offsets = np.where(inside, offsets, 0)
     return np.asarray(offsets)
 

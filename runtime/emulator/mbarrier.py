@@ -114,8 +114,8 @@ class Mbarriers:
         for offset, found in self.objects.items():
             for lane, parity, site in found.waiting:
                 if s.status[lane] == BLOCKED:
-                    message = (f"waits for the phase of parity {parity} of an mbarrier that lacks {found.pending} of {found.count} "
-                               f"arrivals and {found.bytes} bytes in phase {found.phase}")  # fmt: skip
+                    missing = f"{found.pending} of {found.count} arrivals and {found.bytes} bytes in phase {found.phase}"
+                    message = f"waits for the phase of parity {parity} of an mbarrier that lacks {missing}"
                     s.found(Check.DEADLOCK, site, message, lane, SHARED_BASE + offset % s.shared.stride)
 
 

@@ -53,4 +53,4 @@ def swizzled(offsets: Array, swizzle: int) -> Array:
     if not swizzle:
         return offsets
     chunks = swizzle // 16
-    return offsets ^ (((offsets >> 7) & (chunks - 1)) << 4)
+    return np.asarray(offsets ^ (((offsets >> 7) & (chunks - 1)) << 4))

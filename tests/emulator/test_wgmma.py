@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
+import numpy as np
 import pytest
-from gpu_harness import build, check
+from gpu_harness import Placed, build, check, launch, place, random
 from gpu_workloads import Case
 from tensor_core_workloads import convolution, product
 
+from runtime.emulator import EmulatorDevice, EmulatorError
 from runtime.errors import BuildError
 
 ARCH = "sm_90a"
@@ -35,8 +40,11 @@ def test_bytes_along_k(element: str) -> None:
         build(product("m k,k n,m n", element).text, SMALL, ARCH)
 
 
-@pytest.mark.parametrize("config", ["wgmma{bm=128 bn=32 stages=2 blocks=0}", "wgmma{bm=256 bn=64 stages=2 consumers=2 blocks=1}",
-                                    "wgmma{bm=192 bn=128 consumers=3 stages=3 blocks=1 group=1}", "wgmma{bm=128 bn=256 stages=3}"])
+TILES = ["wgmma{bm=128 bn=32 stages=2 blocks=0}", "wgmma{bm=256 bn=64 stages=2 consumers=2 blocks=1}",
+         "wgmma{bm=192 bn=128 consumers=3 stages=3 blocks=1 group=1}", "wgmma{bm=128 bn=256 stages=3}"]
+
+
+@pytest.mark.parametrize("config", TILES)
 def test_tiles(config: str) -> None:
     layout = "nt" if "bn=32" in config else "nn"
     assert sweep(product(LAYOUTS[layout]), config, "MNK", [(200, 264, 136)], seed=1) == 1
@@ -84,3 +92,58 @@ def test_what_copies_cannot_fetch_is_refused() -> None:
         build(product("m k,k n,m n", computed=True).text, SMALL, ARCH)
     with pytest.raises(BuildError, match="no matrix along one axis and k"):
         build(convolution(1, 0, 8, 16).text, SMALL, ARCH)
+
+
+# -- what the checks find when a kernel is changed
+
+
+def broken(text: str, seed: int | None) -> str:
+    """What happens when the kernel of `text` multiplies 136 x 72 x 328: a finding's name, "wrong" or "" when all is well."""
+    case = product("m k,n k,m n")
+    sizes = {"M": 136, "N": 72, "K": 328}
+    built = build(case.text, MUTANT, ARCH)
+    device = EmulatorDevice(ARCH, seed=seed, budget=300_000)
+    arrays = [random(t, sizes, i) for i, t in enumerate(case.inputs)]
+    wanted = case.reference(*(a.astype(np.float64) for a in arrays))
+    setup = place(device, built.kernel, sizes, [Placed(a) for a in arrays], [Placed(np.zeros(np.shape(wanted), np.float32))])
+    try:
+        launch(device, built.kernel, text.encode(), sizes, setup.args)
+        got = device.copy_out(setup.pointers[-1], np.shape(wanted), np.float32)
+    except EmulatorError as error:
+        return error.finding.check.value if error.finding is not None else str(error)
+    return "" if np.abs(got - wanted).max() < 1e-3 else "wrong"
+
+
+MUTANT = "wgmma{bm=128 bn=64 stages=3 blocks=1}"
+EARLY = {"shared-memory-race", "wrong", "used-before-complete"}
+UNREADY = {"shared-memory-race", "uninitialised-read"}
+DESCRIPTOR = r"4611686293305\d+"
+MUTATIONS: dict[str, tuple[str, Any, set[str]]] = {
+    "no mbarrier fence": (r"fence\.mbarrier_init[^;]*;", "", {"missing-proxy-fence"}),
+    "no wgmma fence": (r"wgmma\.fence[^;]*;", "", {"missing-proxy-fence"}),
+    "stages released too early": (r"wgmma\.wait_group\.sync\.aligned\s+1;", "", EARLY),
+    "sums used too early": (r"wgmma\.wait_group\.sync\.aligned\s+0;", "", EARLY),
+    "no swizzle in descriptors": (DESCRIPTOR, lambda m: str(int(m[0]) & ~(1 << 62)), {"wrong"}),
+    "other stride in descriptors": (DESCRIPTOR, lambda m: str(int(m[0]) ^ (3 << 37)), {"wrong", "out-of-bounds", *UNREADY}),
+    "stages never released": (r"mbarrier\.arrive\.shared\.b64[^;]*;", "", {"deadlock"}),
+    "too few bytes announced": (r"(expect_tx[^;]*, )(%r\d+|\d+);", r"\g<1>16384;", {"deadlock", *UNREADY}),
+    "no wait for copies": (r"mbarrier\.try_wait\.parity[^;]*;", "setp.eq.b32 P1, 0, 0;", {"barrier-divergence", *UNREADY}),
+    "no barrier after initialisation": (r"bar\.sync\s+0;", "", UNREADY),
+    "no warp barrier around results": (r"bar\.warp\.sync[^;]*;", "", {"shared-memory-race"}),
+}
+
+
+def test_the_kernel_as_it_is_has_no_findings() -> None:
+    text = build(product("m k,n k,m n").text, MUTANT, ARCH).code.decode()
+    assert [broken(text, seed) for seed in (None, 5)] == ["", ""]
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_changed_kernel_is_found(name: str) -> None:
+    pattern, replacement, wanted = MUTATIONS[name]
+    text = build(product("m k,n k,m n").text, MUTANT, ARCH).code.decode()
+    changed, count = re.subn(pattern, replacement, text)
+    assert count
+    found = {broken(changed, seed) for seed in (None, 5)}
+    assert found - {""}
+    assert found <= wanted

@@ -1,4 +1,4 @@
-"""The oracle of tools/bench/search.py: many kernels of a space, timed at shapes that are drawn after the search has ended."""
+"""The oracle of tools/bench/search.py: many kernels of a space, timed at shapes that are drawn after the search ended."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ _SHORT = 100e-6  # seconds of a launch below which fewer threads are tried too
 
 
 class OracleKernel(msgspec.Struct, frozen=True):
+    """A built configuration."""
+
     config: str
     kernel: MicroKernel
     code: bytes
@@ -191,10 +193,10 @@ class _Sweep:
                 times[config, count] = seconds
                 best = min(best, seconds)
                 self._record(config, local, count, seconds)
-        rivals = sorted(times, key=lambda v: times[v])[:RETIMED]
-        seconds = self._turns(list(dict.fromkeys([dispatched, default, *rivals])), local)
-        winner = min(seconds, key=lambda v: seconds[v])
-        return Timed(shape, seconds[dispatched], seconds[default], seconds[winner], dispatched[0], *winner)
+        rivals = sorted(times, key=times.__getitem__)[:RETIMED]
+        turns = self._turns(list(dict.fromkeys([dispatched, default, *rivals])), local)
+        winner = min(turns, key=turns.__getitem__)
+        return Timed(shape, turns[dispatched], turns[default], turns[winner], dispatched[0], *winner)
 
     def _variant(self, table: DispatchTable, local: dict[str, int]) -> tuple[str, int]:
         leaf = table.select(local)

@@ -146,12 +146,13 @@ class Replay:
 
     def seconds(self, tuned: Tuned) -> Floats:
         """Of a dispatch at each point; infinite where nothing is known of the kernel."""
-        numbers = [self.lattice.number(config_text(c)) for c in tuned.configs]
+        known = [self.lattice.number(config_text(c)) for c in tuned.configs]
+        curves = [None if n is None else self.evidence.curves.get(n) for n in known]
         choices = self.options.thread_choices
         found = []
         for place, shape in enumerate(self.problem.task.points.shapes):
             leaf = select(tuned.root, dict(shape))
-            curve = self.evidence.curves.get(numbers[leaf.kernel] if numbers[leaf.kernel] is not None else -1)
+            curve = curves[leaf.kernel]
             column = choices.index(leaf.threads or self.tuning.threads)
             found.append(np.inf if curve is None else float(np.exp(curve.mean[place, column])))
         return np.array(found)

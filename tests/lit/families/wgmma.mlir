@@ -6,7 +6,7 @@
 
 // Blocks take tile after tile; both operands travel as tensor maps, whose alignment is guarded.
 // CHECK: tw.kernel = "{{.*}}tensor_map{{.*}}box\22:[64,128],\22swizzle\22:128{{.*}}tensor_map{{.*}}box\22:[64,64]
-// CHECK-SAME: min(132, floordiv(M + 127, 128)*floordiv(N + 63, 64))
+// CHECK-SAME: min(132, floordiv(N + 63, 64)*floordiv(M + 127, 128))
 // CHECK-SAME: mod(operand0.offset, 8)
 // CHECK: llvm.func @mm(
 // CHECK-SAME: !llvm.ptr {llvm.align = 64 : i64, llvm.byval = !llvm.array<128 x i8>, nvvm.grid_constant}

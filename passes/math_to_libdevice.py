@@ -1,23 +1,32 @@
-"""math ops that neither we expand nor the GPU has become calls of libdevice: `__nv_sinf`, `__nv_pow`, one per lane."""
+"""math-to-libdevice: math ops that neither we expand nor a GPU has become calls of CUDA's libdevice, one per lane."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
+from passes.base import Pass
 from passes.mlir import ir, llvm, vector, walk
 from runtime.errors import BuildError
 
 _NAMES = {"math.powf": "pow", "math.absf": "fabs"}
 
 
-def call_libdevice(module: ir.Module) -> None:
-    """Rewrite in place, with a declaration of each function."""
-    declared: set[str] = set()
-    for op in walk(module.operation):
-        if not op.name.startswith("math.") or op.name == "math.fma":
-            continue
-        with ir.InsertionPoint(op), op.location:
-            value = _lanes(module, op, declared)
-        op.results[0].replace_all_uses_with(value)
-        op.erase()
+@dataclass(frozen=True)
+class MathToLibdevice(Pass):
+    """`math.sin` of f32 becomes `__nv_sinf`, of f64 `__nv_sin`; each function is declared once."""
+
+    name: ClassVar[str] = "math-to-libdevice"
+
+    def run(self, module: ir.Module) -> None:
+        declared: set[str] = set()
+        for op in walk(module.operation):
+            if not op.name.startswith("math.") or op.name == "math.fma":
+                continue
+            with ir.InsertionPoint(op), op.location:
+                value = _lanes(module, op, declared)
+            op.results[0].replace_all_uses_with(value)
+            op.erase()
 
 
 def _lanes(module: ir.Module, op: ir.Operation, declared: set[str]) -> ir.Value:

@@ -1,0 +1,110 @@
+"""PTX of the tensor-core families: no spills, no serialised products, the instructions that their configurations ask for."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from gpu_workloads import Case
+from tensor_core_workloads import convolution, product
+
+from compiler.build import build_kernel
+from compiler.ptxas import EntryReport, PtxasReport, assemble_ptx, find_tool, instructions
+from passes.spaces.registry import parse_config
+from passes.spaces.wgmma import REGISTERS
+from runtime.target import Target
+
+needs_ptxas = pytest.mark.skipif(find_tool("ptxas") is None, reason="ptxas is not installed: pip install nvidia-cuda-nvcc")
+NN, NT, TN = "m k,k n,m n", "m k,n k,m n", "k m,k n,m n"
+MMA = {
+    "few rows": (product(NN), "mma{bm=16 bn=64 bk=64 wm=16 wn=16 stages=4}"),
+    "middle": (product(NN, epilogue="tanh", out="f16"), "mma"),
+    "large": (product(NN, "bf16", epilogue="relu"), "mma{bm=128 bn=128 bk=32 wm=64 wn=32 stages=4}"),
+    "large nt": (product(NT), "mma{bm=128 bn=128 bk=32 wm=64 wn=32 stages=4 staged=false}"),
+    "large tn": (product(TN), "mma{bm=128 bn=128 bk=32 wm=64 wn=32 stages=4 split=4}"),
+    "largest": (product(NN), "mma{bm=128 bn=256 bk=32 wm=64 wn=64 stages=3}"),
+    "single": (product(NN), "mma{bk=32 stages=2 vec=1}"),
+    "any": (product(TN, epilogue="tanh"), "mma{bk=32 stages=2 vec=1 index=64}"),
+    "computed": (product(NN, computed=True), "mma"),
+    "batch": (product("b m k,b n k,b m n"), "mma"),
+    "convolution": (convolution(1, 1, 64, 64, 56), "mma"),
+    "s8": (product(NT, "i8"), "mma{bk=128 vec=16}"),
+    "tf32": (product(NN, "f32"), "mma{bk=32 vec=4 tf32=true}"),
+}
+WGMMA = {
+    "one consumer": (product(NN), "wgmma{bm=64 bn=128 stages=6 consumers=1}"),
+    "two": (product(NN, "bf16"), "wgmma{bm=128 bn=128 stages=5}"),
+    "two wide": (product(NT, epilogue="tanh"), "wgmma{bm=128 bn=256 stages=3}"),
+    "two tall": (product(TN, out="f16"), "wgmma{bm=256 bn=128 stages=3}"),
+    "three": (product(NN, epilogue="relu"), "wgmma{bm=192 bn=128 stages=4 consumers=3}"),
+    "batch": (product("b m k,b n k,b m n"), "wgmma"),
+    "e4m3": (product(NT, "f8E4M3FN"), "wgmma"),
+    "e5m2": (product(NT, "f8E5M2"), "wgmma{bm=64 bn=64 consumers=1}"),
+    "s8": (product(NT, "i8"), "wgmma"),
+    "tf32": (product(NT, "f32"), "wgmma{tf32=true}"),
+}
+
+
+def ptx_of(case: Case, config: str, arch: str) -> str:
+    return build_kernel(case.text, "", "kernel", config, Target.parse(f"cuda:{arch}")).code.decode()
+
+
+def clean(report: PtxasReport) -> EntryReport:
+    assert {entry: r.spills for entry, r in report.entries.items()} == dict.fromkeys(report.entries, 0)
+    assert report.warnings == ()
+    return report.entries["kernel"]
+
+
+@needs_ptxas
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", MMA)
+def test_mma_has_no_spills(name: str, arch: str) -> None:
+    case, config = MMA[name]
+    entry = clean(assemble_ptx(ptx_of(case, config, arch), arch))
+    assert entry.registers <= 255
+    assert entry.stack == 0
+
+
+@needs_ptxas
+@pytest.mark.parametrize("name", WGMMA)
+def test_wgmma_has_no_spills_and_its_registers_suffice(name: str) -> None:
+    case, config = WGMMA[name]
+    report = assemble_ptx(ptx_of(case, config, "sm_90a"), "sm_90a")
+    entry = clean(report)
+    assert not any("C7510" in w or "serialized" in w for w in report.warnings)
+    consumers = parse_config(config).consumers  # type: ignore[attr-defined]
+    copies, multiplies = REGISTERS[consumers]
+    assert copies + consumers * multiplies <= entry.registers * (consumers + 1)
+
+
+def test_fragments_come_by_ldmatrix_and_copies_are_wide() -> None:
+    text = ptx_of(product(NN), "mma{bm=32 bn=32 bk=32 wm=16 wn=16 stages=2}", "sm_80")
+    assert len(re.findall(r"ldmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16", text)) == 2
+    assert len(re.findall(r"ldmatrix\.sync\.aligned\.m8n8\.x4\.trans\.shared\.b16", text)) == 2
+    assert len(re.findall(r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.f16\.f16\.f32", text)) == 4
+    assert "cp.async.cg" in text
+    assert "cp.async.ca" not in text
+    assert len(re.findall(r"ld\.shared\.b16", text)) == 0
+
+
+def test_unaligned_operands_go_through_registers() -> None:
+    text = ptx_of(product(NN), "mma{bm=32 bn=32 bk=32 wm=16 wn=16 stages=2 vec=1}", "sm_80")
+    assert not re.search(r"cp\.async\.c[ag]", text)
+    assert "st.shared" in text
+
+
+def test_products_of_a_warpgroup_read_tiles_that_copies_bring() -> None:
+    text = ptx_of(product(NN), "wgmma{bm=128 bn=128 stages=4}", "sm_90a")
+    assert len(re.findall(r"wgmma\.mma_async\.sync\.aligned\.m64n128k16\.f32\.f16\.f16", text)) == 4
+    assert len(re.findall(r"cp\.async\.bulk\.tensor\.2d\.shared::cluster\.global", text)) == 3  # one of A, two halves of B
+    assert re.search(r"setmaxnreg\.dec\.sync\.aligned\.u32\s+40", text)
+    assert re.search(r"setmaxnreg\.inc\.sync\.aligned\.u32\s+232", text)
+    assert len(re.findall(r"\.param \.align 64 \.b8 kernel_param_\d+\[128\]", text)) == 2
+
+
+@pytest.mark.skipif(find_tool("nvdisasm") is None, reason="nvdisasm is not installed")
+def test_loops_are_of_tensor_instructions() -> None:
+    code = instructions(assemble_ptx(ptx_of(*MMA["largest"], "sm_80"), "sm_80").cubin)["kernel"]
+    assert sum(x.startswith("HMMA") for x in code) >= 64
+    code = instructions(assemble_ptx(ptx_of(*WGMMA["two"], "sm_90a"), "sm_90a").cubin)["kernel"]
+    assert sum(x.startswith("HGMMA") for x in code) == 4

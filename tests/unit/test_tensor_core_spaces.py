@@ -1,0 +1,113 @@
+"""Rules, spaces and defaults of the tensor-core families, and what tables make of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from compiler.tables import families_of
+from passes.spaces import mma, wgmma
+from passes.spaces.mma import MmaConfig
+from passes.spaces.registry import config_text, parse_config
+from passes.spaces.wgmma import WgmmaConfig
+from passes.workload import Kind, Loop, Operand, Workload
+from runtime.dispatch import Node, Split, leaves
+from runtime.limits import GpuLimits, HostLimits
+from runtime.shape import Expr
+from runtime.tensor import DType
+
+A100, H100 = GpuLimits.of("sm_80"), GpuLimits.of("sm_90a")
+
+
+def dense(m: int | str, n: int | str, k: int | str, element: str = "f16") -> Workload:
+    def size(d: int | str) -> Expr:
+        return Expr.of(d) if isinstance(d, int) else Expr.dim(d)
+
+    shapes = ((m, k), (k, n), (m, n))
+    a, b, c = (Operand(DType(element), tuple(map(size, s)), 1) for s in shapes)
+    loops = (Loop("m", size(m)), Loop("n", size(n)), Loop("k", size(k)))
+    named = tuple(dict.fromkeys(d for s in shapes for d in s if isinstance(d, str)))
+    ir, none = f"tensor<?x?x{element}>", Expr.of(0)
+    return Workload("dense", "dense", Kind.CONTRACTION, ir, named, (a, b), (c,), loops, none, none)
+
+
+@pytest.mark.parametrize("config,rule", [
+    (MmaConfig(), None), (MmaConfig(bm=48), "power-of-two"), (MmaConfig(wm=8), "warp-tile"), (MmaConfig(wn=128), "warp-in-block"),
+    (MmaConfig(bk=8), "step-depth"), (MmaConfig(stages=1), "stages"), (MmaConfig(vec=16), "vector-fits"),
+    (MmaConfig(together=16), "together-fits"), (MmaConfig(bm=128, bn=128, wm=128, wn=64), "register-budget"),
+    (MmaConfig(bm=256, bn=256, wm=64, wn=64, together=2, bk=16, staged=False), "register-budget"),
+    (MmaConfig(bm=256, bn=128, wm=64, wn=64, stages=5), "shared-budget"), (MmaConfig(group=0), "group-positive"),
+    (MmaConfig(index=16), "index-bits"), (MmaConfig(bm=256, bn=256, wm=16, wn=16, bk=16), "register-budget")])
+def test_rules_of_mma(config: MmaConfig, rule: str | None) -> None:
+    reason = mma.why_invalid(config, dense("M", 768, 768), A100)
+    assert reason is None if rule is None else reason is not None and reason.startswith(rule), reason
+
+
+@pytest.mark.parametrize("config,rule", [
+    (WgmmaConfig(), None), (WgmmaConfig(consumers=4), "consumers"), (WgmmaConfig(bm=64), "rows"), (WgmmaConfig(bn=24), "columns"),
+    (WgmmaConfig(bm=384), "box"), (WgmmaConfig(stages=1), "stages"), (WgmmaConfig(vec=16), "vector-fits"),
+    (WgmmaConfig(bm=256, bn=256), "register-budget"), (WgmmaConfig(bm=192, bn=256, consumers=3), "register-budget"),
+    (WgmmaConfig(bn=256, stages=5), "shared-budget"), (WgmmaConfig(group=0), "grid"), (WgmmaConfig(index=64), "index-bits")])
+def test_rules_of_wgmma(config: WgmmaConfig, rule: str | None) -> None:
+    reason = wgmma.why_invalid(config, dense("M", 768, 768), H100)
+    assert reason is None if rule is None else reason is not None and reason.startswith(rule), reason
+
+
+def test_rules_name_what_a_target_or_a_workload_lacks() -> None:
+    assert str(wgmma.why_invalid(WgmmaConfig(), dense("M", 8, 8), A100)).startswith("architecture")
+    assert str(mma.why_invalid(MmaConfig(), dense("M", 8, 8, "f32"), A100)).startswith("element-type")
+    assert mma.why_invalid(MmaConfig(vec=4, bk=32, tf32=True), dense("M", 8, 8, "f32"), A100) is None
+
+
+@pytest.mark.parametrize("consumers", [1, 2, 3])
+def test_registers_given_away_cover_those_taken(consumers: int) -> None:
+    """Else the warpgroups that multiply wait for registers for ever."""
+    copies, multiplies = wgmma.REGISTERS[consumers]
+    threads = 128 * (consumers + 1)
+    given = min(255, 65536 // threads) // 8 * 8
+    assert copies % 8 == multiplies % 8 == 0
+    assert copies + consumers * multiplies <= given * (consumers + 1)
+
+
+@pytest.mark.parametrize("family,limits", [(mma, A100), (mma, H100), (wgmma, H100)])
+def test_spaces_are_legal_and_have_no_doubles(family: object, limits: GpuLimits) -> None:
+    work = dense("M", 768, 768)
+    found = list(itertools.islice(family.space(work, limits), 2000))  # type: ignore[attr-defined]
+    assert len(found) > 100
+    assert len(set(found)) == len(found)
+    assert all(parse_config(config_text(c)) == c for c in found[:50])
+
+
+@pytest.mark.parametrize("work", [dense("M", 2304, 768), dense("M", "N", "K"), dense(1, 10, "M"), dense("M", 64, 64, "bf16")])
+@pytest.mark.parametrize("family,limits", [(mma, A100), (wgmma, H100)])
+def test_defaults_are_legal_and_in_the_tree(family: object, limits: GpuLimits, work: Workload) -> None:
+    configs, root = family.default(work, limits)  # type: ignore[attr-defined]
+    assert {leaf.kernel for leaf in leaves(root)} <= set(range(len(configs)))
+    for c in configs:
+        rules = {"mma": mma, "wgmma": wgmma}[c.family]
+        assert rules.why_invalid(c, work, limits) is None
+    assert (configs[-1].family, configs[-1].index, configs[-1].vec) == ("mma", 64, 1)
+
+
+def chosen(node: Node, dims: dict[str, int]) -> int:
+    while isinstance(node, Split):
+        node = node.below if Expr.parse(node.expr).evaluate(dims) <= node.bound else node.above
+    return node.kernel
+
+
+@pytest.mark.parametrize("dims,family", [
+    ({"M": 16, "N": 4096, "K": 512}, "mma"), ({"M": 17, "N": 4096, "K": 512}, "wgmma"),
+    ({"M": 4096, "N": 4096, "K": 512}, "wgmma"),
+    ({"M": 4096, "N": 4095, "K": 512}, "mma"), ({"M": 4096, "N": 4096, "K": 511}, "mma")])
+def test_warpgroups_get_large_and_aligned_shapes(dims: dict[str, int], family: str) -> None:
+    configs, root = wgmma.default(dense("M", "N", "K"), H100)
+    assert configs[chosen(root, dims)].family == family
+
+
+def test_families_by_element_and_target() -> None:
+    host = HostLimits()
+    assert families_of(dense("M", 8, 8), host)[0] == "host_matmul"
+    assert families_of(dense("M", 8, 8), A100) == ("mma", "simt", "gpu_pointwise")
+    assert families_of(dense("M", 8, 8, "bf16"), H100) == ("wgmma", "mma", "simt", "gpu_pointwise")
+    assert families_of(dense("M", 8, 8, "f32"), H100) == ("simt", "gpu_pointwise")

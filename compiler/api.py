@@ -116,7 +116,8 @@ def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int
 
 def make_tables(search: TuningRequest, builder: Builder, progress: Callable[[Progress], None] | None) -> Tables:
     """The defaults of each family; over them what the log knows; over that what a search finds, where one is asked for."""
-    tables = default_tables(search.workloads, limits(search.target), builder)
+    tf32 = search.options.precision is Precision.TF32
+    tables = default_tables(search.workloads, limits(search.target), builder, tf32)
     log = TuningLog(search.options.log)
     if search.options.seconds or search.options.trials:
         with ProcessRunner() as runner:
@@ -142,10 +143,11 @@ def outline_model(text: str, bound: dict[int, np.ndarray], found: HostLimits | G
 
 
 def precision_passes(precision: Precision | str, found: HostLimits | GpuLimits) -> list[Pass]:
-    """What makes the contractions of an f32 model read narrower operands."""
-    if precision is Precision.TF32:
+    """What makes the contractions of an f32 model read narrower operands. tf32 is a matter of the kernels alone."""
+    gpu = isinstance(found, GpuLimits)
+    if precision is Precision.TF32 and not gpu:
         raise OptionError('precision="tf32": host targets have no tf32; wanted "f32", "bf16" or "f16"')
-    return [] if precision is Precision.F32 else [LowerPrecision(Precision(precision).value, isinstance(found, GpuLimits))]
+    return [] if precision in (Precision.F32, Precision.TF32) else [LowerPrecision(Precision(precision).value, gpu)]
 
 
 def shape_range(ingested: Ingested) -> ShapeRange:

@@ -86,6 +86,7 @@ def assemble(outlined: str, workloads: Mapping[str, Workload], tables: Tables, i
         donated=request.donated,
         out_of_range=request.out_of_range,
         certificates=tuple(tables.certificates),
+        refused=dict(tables.refused),
     )
     if gpu:
         return Bundle(program, code, memory, llvm_ir)

@@ -56,6 +56,7 @@ class CompileOptions:
         traffic: pairs (dims, weight): how often each shape is expected, e.g. [({"B": 1, "S": 57}, 0.2)].
         seed: seed of everything random in the search.
         log: tuning log (JSON Lines), read to resume and appended to.
+        prior: whether a search starts from the cost model that ships with the package.
         out_of_range: "error", or "fallback" to run shapes outside the declared range too.
     """
 
@@ -69,6 +70,7 @@ class CompileOptions:
     traffic: Traffic = ()
     seed: int = 0
     log: Path | None = None
+    prior: bool = True
     out_of_range: OutOfRange = OutOfRange.ERROR
 
     if TYPE_CHECKING:  # what may be passed is wider than what is read back
@@ -85,6 +87,7 @@ class CompileOptions:
             traffic: Traffic | Sequence[tuple[Mapping[str, int], float]] = (),
             seed: int = 0,
             log: str | Path | None = None,
+            prior: bool = True,
             out_of_range: OutOfRange | str = OutOfRange.ERROR,
         ) -> None: ...
 

@@ -13,6 +13,7 @@ from runtime.dispatch import DispatchTable, Leaf, Node, Split
 from runtime.errors import BuildError
 from runtime.kernel import MicroKernel
 from runtime.limits import GpuLimits, HostLimits
+from runtime.tensor import DType
 from search.protocols import Builder, BuildResult
 from search.regions import guarded
 from search.tuner import Tuned
@@ -33,11 +34,12 @@ _GPU = {
 }
 
 
-def families_of(workload: Workload, limits: HostLimits | GpuLimits) -> tuple[str, ...]:
-    """The families of a workload's kind, best first; the last takes anything."""
+def families_of(workload: Workload, limits: HostLimits | GpuLimits, tf32: bool = False) -> tuple[str, ...]:
+    """The families of a workload's kind, best first; the last takes anything. tf32: f32 may be multiplied as tf32."""
     if not isinstance(limits, GpuLimits):
         return _HOST[workload.kind]
-    if workload.kind is not Kind.CONTRACTION or narrow_bytes(workload) is None:
+    narrow = narrow_bytes(workload) is not None or (tf32 and workload.inputs[0].dtype is DType.F32)
+    if workload.kind is not Kind.CONTRACTION or not narrow:
         return _GPU[workload.kind]
     return (*(("wgmma",) if limits.arch == "sm_90a" else ()), "mma", *_GPU[workload.kind])
 
@@ -56,10 +58,12 @@ class Tables:
     certificates: list[Certificate] = field(default_factory=list)
 
 
-def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits, builder: Builder) -> Tables:
+def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits, builder: Builder,
+                   tf32: bool = False) -> Tables:
     """Build the default configurations of every workload; a workload that its family refuses falls to the next one.
 
-    On a GPU a kernel is reached only where its guards hold; the last configuration has none.
+    On a GPU a kernel is reached only where its guards hold; the last configuration has none. tf32: contractions of f32 on a GPU
+    may read their operands as tf32.
 
     Raises:
         BuildError: no family, not even the generic one, could build a workload.
@@ -67,7 +71,7 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
     made = Tables()
     done: dict[str, DispatchTable] = {}
     on_gpu = isinstance(limits, GpuLimits)
-    pending = [(w, list(families_of(w, limits))) for w in workloads]
+    pending = [(w, list(families_of(w, limits, tf32))) for w in workloads]
     while pending:
         choices = [space_of(families[0]).default(w, limits) for w, families in pending]
         candidates = [(w, c) for (w, _), (configs, _) in zip(pending, choices, strict=True) for c in configs]

@@ -17,8 +17,8 @@ from runtime.host_cpu import affinity, thread_count
 from runtime.limits import HostLimits
 from runtime.shape import Expr, ShapeRange
 from runtime.target import Target
-from search.cost_model import CostModel
 from search.measure import Environment
+from search.prior import shipped
 from search.protocols import Builder, Runner
 from search.records import TuningLog
 from search.replay import ReplayRunner
@@ -47,7 +47,7 @@ def environment(target: Target) -> Environment:
 
 
 def tune_tables(request: Request, tables: Tables, builder: Builder, runner: Runner, log: TuningLog,
-                progress: Callable[[Progress], None] = lambda state: None, prior: CostModel | None = None) -> None:
+                progress: Callable[[Progress], None] = lambda state: None) -> None:
     """Search each operator and put the result in its table. The time an operator leaves goes to those after it.
 
     An operator's share of the budget grows with the root of its arithmetic times its calls: the large ones decide the latency,
@@ -67,8 +67,10 @@ def tune_tables(request: Request, tables: Tables, builder: Builder, runner: Runn
             states[:] = [state]
             progress(state)
 
-        found = tune(task_of(workload, request, tables), builder, runner, budget, environment(request.target),
-                     tune_options(request.options), log, prior, follow)
+        task = task_of(workload, request, tables)
+        prior = shipped(task.families[0]) if request.options.prior else None
+        here, options = environment(request.target), tune_options(request.options)
+        found = tune(task, builder, runner, budget, here, options, log, prior, follow)
         trials += states[-1].trials if states else 0
         tuned_table(workload, found, builder, tables)
 

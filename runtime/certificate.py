@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import msgspec
+
+
+class Expected(msgspec.Struct, frozen=True, array_like=True):
+    """What a search knew of the dispatched kernel at one shape. Seconds of a launch; 0 where nothing is known.
+
+    dims: of the workload, in its order. predicted: of the dispatched kernel, from all measurements. measured: of that kernel
+    at this very shape. best: predicted of the best kernel of the space that was measured anywhere. default: of what runs untuned.
+    """
+
+    dims: tuple[int, ...]
+    predicted: float
+    measured: float = 0.0
+    best: float = 0.0
+    default: float = 0.0
 
 
 class Certificate(msgspec.Struct, frozen=True):
@@ -11,7 +28,7 @@ class Certificate(msgspec.Struct, frozen=True):
     measured_mean, measured_worst: at `held_out` shapes that the search never saw, each against the `rivals` kernels that are
     predicted best there, all timed in turns. predicted_mean, predicted_worst: at the `points` shapes of the
     range that the search looked at. confidence: that at least `share` of the shapes drawn as the held-out ones were have a
-    regret of at most measured_worst. when: seconds since 1970.
+    regret of at most measured_worst. when: seconds since 1970. expected: at the points.
     """
 
     workload: str
@@ -30,6 +47,14 @@ class Certificate(msgspec.Struct, frozen=True):
     trials: int = 0
     configurations: int = 0
     when: float = 0.0
+    expected: tuple[Expected, ...] = ()
+
+    def near(self, dims: Mapping[str, int]) -> Expected | None:
+        """What is expected at the point nearest to these dims, which are in the workload's order; None without points."""
+        def distance(found: Expected) -> float:
+            return sum(abs(math.log((a + 1) / (b + 1))) for a, b in zip(found.dims, dims.values(), strict=True))
+
+        return min(self.expected, key=distance, default=None)
 
     def __str__(self) -> str:
         if not self.held_out:

@@ -7,13 +7,19 @@ from collections.abc import Mapping
 
 import msgspec
 
+from runtime.certificate import Expected
+from runtime.dispatch import DispatchTable
 from runtime.errors import OptionError
 from runtime.program import Program
 from runtime.shape import Expr
 
 
 class CallChoice(msgspec.Struct, frozen=True):
-    """One kernel launch. `units`: independent pieces of work; `threads`: the most on them (0: all)."""
+    """One kernel launch. `units`: independent pieces of work; `threads`: the most on them (0: all).
+
+    predicted, measured: seconds that the search expects and that it measured at this shape; 0 where it did not. why: what
+    the choice rests on.
+    """
 
     call: int
     workload: str
@@ -23,6 +29,9 @@ class CallChoice(msgspec.Struct, frozen=True):
     units: int
     threads: int
     dims: dict[str, int]
+    predicted: float = 0.0
+    measured: float = 0.0
+    why: str = ""
 
 
 class MemoryUse(msgspec.Struct, frozen=True):
@@ -49,7 +58,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         head = f"{self.target}  {_point(self.dims)}".rstrip()
-        rows = [("call", "workload", "kernel", "family", "config", "units", "threads", "dims")]
+        rows = [("call", "workload", "kernel", "family", "config", "units", "threads", "dims", "predicted", "measured")]
         rows += [
             (
                 str(c.call),
@@ -60,6 +69,8 @@ class Explanation(msgspec.Struct, frozen=True):
                 str(c.units),
                 str(c.threads or "all"),
                 _point(c.dims),
+                duration(c.predicted),
+                duration(c.measured),
             )
             for c in self.calls
         ]
@@ -72,7 +83,7 @@ class Explanation(msgspec.Struct, frozen=True):
             ).rstrip()
             for row in rows
         ]
-        return "\n".join([head, *lines])
+        return "\n".join([head, *lines, *(f"call {c.call}: {c.why}" for c in self.calls)])
 
 
 def explain(program: Program, dims: Mapping[str, int]) -> Explanation:
@@ -89,6 +100,8 @@ def explain(program: Program, dims: Mapping[str, int]) -> Explanation:
         layout = {name: Expr.parse(text).evaluate(point) for name, text in call.layout.items()}
         leaf = table.select({**local, **layout})
         kernel = table.kernels[leaf.kernel]
+        known = _expected(program, table, local)
+        exact = known is not None and known.dims == tuple(local.values())
         choices.append(
             CallChoice(
                 number,
@@ -99,6 +112,9 @@ def explain(program: Program, dims: Mapping[str, int]) -> Explanation:
                 math.prod(kernel.units(local)),
                 leaf.threads,
                 local,
+                known.predicted if known and exact else 0.0,
+                known.measured if known and exact else 0.0,
+                _why(program, table, known, local),
             )
         )
     return Explanation(program.target, point, tuple(choices))
@@ -111,6 +127,31 @@ def memory(program: Program, dims: Mapping[str, int], threads: int) -> MemoryUse
     constants = {c.digest: math.prod(c.shape) * c.dtype.bytes for c in program.constants}
     outputs = sum(math.prod(e.evaluate(point) for e in a.spec().dims) * a.dtype.bytes for a in program.outputs)
     return MemoryUse(arena, sum(constants.values()), outputs)
+
+
+def duration(seconds: float) -> str:
+    """In microseconds; nothing where it is not known."""
+    return f"{seconds * 1e6:.3g} us" if seconds else ""
+
+
+def _expected(program: Program, table: DispatchTable, local: Mapping[str, int]) -> Expected | None:
+    """What the search knew at the shape or, where it did not look at that, at the nearest."""
+    found = next((c for c in program.certificates if c.workload == table.workload), None)
+    return found.near(local) if found is not None else None
+
+
+def _why(program: Program, table: DispatchTable, known: Expected | None, local: Mapping[str, int]) -> str:
+    if known is None:
+        refused = program.refused.get(table.name)
+        return "by the rules of its family, not tuned" + (f"; {refused}" if refused else "")
+    place = "" if known.dims == tuple(local.values()) else f"at {_point(dict(zip(table.dims, known.dims, strict=True)))}: "
+    parts = [f"{place}{'measured ' + duration(known.measured) if known.measured else 'predicted ' + duration(known.predicted)}"]
+    if known.best:
+        over = known.predicted / known.best - 1
+        parts.append("the fastest known" if over < 0.0005 else f"{over:.1%} over the fastest known, {duration(known.best)}")
+    if known.default:
+        parts.append(f"untuned {duration(known.default)}")
+    return ", ".join(parts)
 
 
 def resolve(program: Program, dims: Mapping[str, int]) -> dict[str, int]:

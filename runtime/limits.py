@@ -1,4 +1,4 @@
-"""HostLimits: what tile rules need to know of a CPU."""
+"""Limits: what tile rules need to know of a CPU or of a GPU."""
 
 from __future__ import annotations
 
@@ -38,3 +38,6 @@ class GpuLimits:
         number = int("".join(c for c in arch if c.isdigit()) or 0)
         shared = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}.get(number, 99)
         return GpuLimits(arch, shared * 1024, multiprocessors=132 if number >= 90 else 108)
+
+
+Limits = HostLimits | GpuLimits

@@ -77,10 +77,10 @@ class Check(msgspec.Struct, frozen=True):
 class Program(msgspec.Struct, frozen=True):
     """A compiled model for one target.
 
-    certificates: of the tables that were tuned, by workload key. donated: (input index, output index) pairs whose buffers may
-    be shared. arena: text of an Expr over the model dims and the reserved symbol "threads". host_object, runtime_object: digests
-    of the host program and of launch, thread pool and arena pool; binder_object: of the native call path. `source`: the ingested
-    MLIR, kept for --check and for recompiling.
+    certificates: of the tables that were tuned, by workload key. refused: operator -> why its preferred family did not take
+    it. donated: (input index, output index) pairs whose buffers may be shared. arena: text of an Expr over the model dims and the
+    reserved symbol "threads". host_object, runtime_object: digests of the host program and of launch, thread pool and arena pool;
+    binder_object: of the native call path. `source`: the ingested MLIR, kept for --check and for recompiling.
     """
 
     target: str
@@ -100,6 +100,7 @@ class Program(msgspec.Struct, frozen=True):
     donated: tuple[tuple[int, int], ...] = ()
     out_of_range: str = "error"
     certificates: tuple[Certificate, ...] = ()
+    refused: dict[str, str] = {}
     binder_object: str = ""
     schema: int = SCHEMA
 

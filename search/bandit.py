@@ -180,8 +180,20 @@ class Bandit:
             view = ArmView(s.arm.key, s.arm.group, s.order, s.pulls, s.arm.latency, share, s.arm.flops, tuple(s.latencies))
             if p is not None:
                 self.last[s.arm.key] = Expectation(s.arm.key, share * p.gain, share * p.gain_deviation, p.mean, p.low, p.high)
-                view = ArmView(view.key, view.group, view.order, view.pulls, view.latency, share, view.flops, view.latencies,
-                               share * p.gain, share * p.gain_deviation, share * p.saved, p.weights)
+                view = ArmView(
+                    view.key,
+                    view.group,
+                    view.order,
+                    view.pulls,
+                    view.latency,
+                    share,
+                    view.flops,
+                    view.latencies,
+                    share * p.gain,
+                    share * p.gain_deviation,
+                    share * p.saved,
+                    p.weights,
+                )
             found.append(view)
         return found
 

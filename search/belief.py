@@ -70,23 +70,28 @@ class Hyperprior:
 
 @dataclass(frozen=True)
 class Data:
-    """Observations of one arm: trials so far, best throughput so far as a share of the peak; `ahead` trials are to come.
+    """Observations of one segment: trials since it began at trial `origin`, best throughput so far as a share of the peak.
 
-    first: throughput at the start of the arm, which may lie before the segment.
+    `ahead` trials are to come.
     """
 
     x: Floats
     y: Floats
     ahead: float
-    first: float
+    origin: float = 0.0
 
     @staticmethod
     def of(x: Floats, y: Floats, ahead: float, segments: bool = True) -> Data:
         """The last segment of a history, thinned."""
         y = np.minimum(np.maximum.accumulate(np.asarray(y, np.float64)), MOST)
         begin = segment_start(y) if segments else 0
-        kept = thinned(np.asarray(x, np.float64)[begin:], y[begin:], _POINTS)
-        return Data(*kept, float(ahead), float(y[0]))
+        kept, values = thinned(np.asarray(x, np.float64)[begin:], y[begin:], _POINTS)
+        return Data(kept - kept[0], values, float(ahead), float(kept[0]))
+
+    @property
+    def first(self) -> float:
+        """Where the segment begins."""
+        return float(self.y[0])
 
     @property
     def best(self) -> float:
@@ -94,11 +99,12 @@ class Data:
 
     @property
     def future(self) -> float:
+        """Trials since the segment began, after the next slot."""
         return float(self.x[-1]) + self.ahead
 
     def digest(self, *more: object) -> str:
         """sha256 of the observations and of what else decides a fit."""
-        return hashlib.sha256(self.x.tobytes() + self.y.tobytes() + repr((self.ahead, self.first, more)).encode()).hexdigest()
+        return hashlib.sha256(self.x.tobytes() + self.y.tobytes() + repr((self.ahead, self.origin, more)).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,7 @@ class Prediction:
 class Belief:
     """Weighted samples [sample, (a, b, c, ln deviation)] of the curve of an arm, with diagnostics of the chain.
 
-    noise: a standard normal number a sample, so that predictions repeat.
+    noise: a standard normal number a sample, so that predictions repeat. origin, first: where the segment begins.
     """
 
     samples: Floats
@@ -133,6 +139,12 @@ class Belief:
     acceptance: float
     autocorrelation: float
     likeliest: Floats
+    origin: float
+    first: float
+
+    def curves(self, at: Floats) -> Floats:
+        """Throughput of every sample after so many trials of the arm: [sample, point]."""
+        return log_power(at - self.origin, self.samples, self.first)
 
     @property
     def effective(self) -> float:
@@ -143,7 +155,7 @@ class Belief:
     def predict(self, best: float, at: float) -> Prediction:
         """Of the best throughput at `at` trials when `best` is known; it never falls."""
         weights = self.weights / self.weights.sum()
-        curve = log_power(np.array([at]), self.samples)[:, 0]
+        curve = self.curves(np.array([at]))[:, 0]
         mean = float(weights @ curve)
         deviation = float(np.sqrt(weights @ (curve - mean) ** 2))
         seen = np.clip(curve + np.exp(self.samples[:, 3]) * self.noise, best, 1.0)
@@ -160,39 +172,51 @@ class Belief:
         """The same samples under another prior, and without those that the best and the future of `data` rule out."""
         change = np.zeros(len(self.samples))
         if after is not None:
-            change += after.log_density(self.samples, data.first)
+            change += after.log_density(self.samples, self.first)
         if before is not None:
-            change -= before.log_density(self.samples, data.first)
-        rises = log_power(np.array([data.future]), self.samples)[:, 0] >= data.best * (1 - 1e-9)
+            change -= before.log_density(self.samples, self.first)
+        rises = self.curves(np.array([data.origin + data.future]))[:, 0] >= data.best * (1 - 1e-9)
         weights = self.weights * np.exp(change - change.max()) * rises
         return replace(self, weights=weights / weights.sum()) if weights.sum() > 0 else replace(self, weights=weights)
 
 
-def fit(data: Data, hyperprior: Hyperprior | None = None, sampler: Sampler | None = None, seed: int = 0, walkers: int = 10) -> Belief:
+def fit(
+    data: Data, hyperprior: Hyperprior | None = None, sampler: Sampler | None = None, seed: int = 0, walkers: int = 10
+) -> Belief:
     """The belief that the data support."""
     density = posterior(data, hyperprior)
-    peak = maximum(density, _feasible(least_squares(data.x, data.y), data))
+    peak = maximum(density, _feasible(least_squares(data.x, data.y, data.first), data))
     rng = np.random.default_rng(seed)
     start = _ball(density, peak, data, walkers, rng)
     chain = (sampler or EmceeSampler())(density, start, seed)
     count = len(chain.samples)
-    return Belief(chain.samples, np.full(count, 1 / count), rng.standard_normal(count), chain.acceptance, chain.autocorrelation, peak)
+    return Belief(
+        chain.samples,
+        np.full(count, 1 / count),
+        rng.standard_normal(count),
+        chain.acceptance,
+        chain.autocorrelation,
+        peak,
+        data.origin,
+        data.first,
+    )
 
 
 def posterior(data: Data, hyperprior: Hyperprior | None = None) -> LogProbability:
     """Logarithm of the density of [curve, parameter], up to a constant; minus infinity where the prior is zero."""
-    logarithms = np.log(np.append(data.x, data.future))
-    least, count = data.best * (1 - 1e-9), len(data.y)
-    centre, width, first = np.zeros(4), np.ones(4), np.log(max(data.first, 1e-6))
+    logarithms = np.log(np.maximum(np.append(data.x[1:], data.future), 1e-12))
+    least, seen, floor = data.best * (1 - 1e-9), data.y[1:], data.first
+    low, count = np.array([floor, *LOW[1:]]), len(seen)
+    centre, width, first = np.zeros(4), np.ones(4), np.log(max(floor, 1e-6))
     if hyperprior is not None:
         centre, width = np.array(hyperprior.centre), np.array(hyperprior.deviation)
 
     def density(parameters: Floats) -> Floats:
-        inside = ((parameters >= LOW) & (parameters <= HIGH)).all(axis=1)
+        inside = ((parameters >= low) & (parameters <= HIGH)).all(axis=1)
         a, b, c, deviation = parameters.T
         exponent = np.minimum(c[:, None] * (logarithms - b[:, None]), 60.0)
-        values = np.abs(a)[:, None] / (1.0 + np.exp(exponent))
-        missed = values[:, :-1] - data.y
+        values = floor + (a - floor)[:, None] / (1.0 + np.exp(exponent))
+        missed = values[:, :-1] - seen
         found = -0.5 * np.einsum("ij,ij->i", missed, missed) * np.exp(-2.0 * np.clip(deviation, -12.0, 1.0)) - count * deviation
         if hyperprior is not None:
             z = np.column_stack([np.log(np.maximum(a, 1e-9)) - first, b, c, deviation - first])
@@ -211,7 +235,9 @@ def maximum(density: LogProbability, start: Floats) -> Floats:
         value = float(density(parameters[None, :])[0])
         return -value if np.isfinite(value) else 1e10
 
-    found = minimize(cost, start, method="L-BFGS-B", bounds=list(zip(LOW, HIGH, strict=True)), options={"maxiter": 40})
+    found = minimize(
+        cost, start, method="L-BFGS-B", bounds=list(zip(LOW, HIGH, strict=True)), options={"maxiter": 30, "maxfun": 150}
+    )
     return np.asarray(found.x if cost(found.x) <= cost(start) else start)
 
 
@@ -233,22 +259,21 @@ def expected_improvement(mean: float, deviation: float, best: float) -> float:
 
 def _feasible(parameters: Floats, data: Data) -> Floats:
     """The curve, or where it ends below what is known, one that is flat just above it."""
-    if log_power(np.array([data.future]), parameters[None, :])[0, 0] >= data.best:
-        return parameters
-    lifted = parameters.copy()
-    lifted[0] = min(HIGH[0], parameters[0] * 1.0001 * data.best / log_power(np.array([data.future]), parameters[None, :])[0, 0])
-    if log_power(np.array([data.future]), lifted[None, :])[0, 0] >= data.best:
-        return lifted
-    return np.array([min(1.02 * data.best, 0.999), -4.0, -2.0, parameters[3]])
+    reached = log_power(np.array([data.future]), parameters[None, :], data.first)[0, 0]
+    return parameters if parameters[0] > data.first and reached >= data.best else _flat(parameters, data)
+
+
+def _flat(parameters: Floats, data: Data) -> Floats:
+    return np.array([min(1.02 * data.best, 0.999), -2.5, -3.0, parameters[3]])
 
 
 def _ball(density: LogProbability, centre: Floats, data: Data, walkers: int, rng: np.random.Generator) -> Floats:
     """Walkers close to the likeliest curve, all of them possible."""
-    flat = np.array([min(1.02 * data.best, 0.999), -4.0, -2.0, centre[3]])
+    size = np.array([1e-3 * data.best, 1e-3, 1e-3, 1e-3])
     found: list[Floats] = []
-    for middle, size in ((centre, 1e-3), (0.9 * centre + 0.1 * flat, 1e-3), (flat, 1e-4)):
-        middle = np.clip(middle, LOW + 2 * size, HIGH - 2 * size)
-        drawn = middle + size * rng.uniform(-1, 1, (4 * walkers, 4))
+    for middle in (centre, 0.9 * centre + 0.1 * _flat(centre, data), _flat(centre, data)):
+        inner = np.clip(middle, LOW + 2 * size, HIGH - 2 * size)
+        drawn = inner + size * rng.uniform(-1, 1, (4 * walkers, 4))
         found.extend(drawn[np.isfinite(density(drawn))])
         if len(found) >= walkers:
             break

@@ -65,8 +65,13 @@ class BeliefPool:
     fits: chains drawn; reused: taken from the cache; seconds: spent on fits and re-weighting.
     """
 
-    def __init__(self, options: BeliefOptions | None = None, sampler: Sampler | None = None, cache: FitCache | None = None,
-                 clock: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(
+        self,
+        options: BeliefOptions | None = None,
+        sampler: Sampler | None = None,
+        cache: FitCache | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self.options, self.sampler, self.clock = options or BeliefOptions(), sampler, clock
         self.cache = cache or FitCache()
         self.fits, self.reused, self.seconds = 0, 0, 0.0
@@ -87,7 +92,7 @@ class BeliefPool:
             if known is not None and known.data.digest() == data.digest() and not self.options.shared:
                 continue
             prior = self._hyperprior(key, group)
-            if known is not None and known.data.x[-1] == data.x[-1]:
+            if known is not None and known.data.origin + known.data.x[-1] == data.origin + data.x[-1]:
                 moved = known.base.reweighted(data, known.hyperprior, prior)
                 if moved.effective >= _LEAST:
                     known.belief = moved
@@ -131,34 +136,33 @@ def pooled(facts: list[tuple[Floats, Floats]]) -> Hyperprior | None:
     means, variances = (np.stack([f[i] for f in facts]) for i in range(2))
     spread = means.var(axis=0, ddof=1) * (1 + 2 / len(facts)) + variances.mean(axis=0)
     deviation = np.maximum(np.sqrt(spread), _FLOOR)
-    return Hyperprior(*(tuple(float(v) for v in np.round(row, 2)) for row in (means.mean(axis=0), deviation)))
+    centre, width = (np.round(row, 2).tolist() for row in (means.mean(axis=0), deviation))
+    return Hyperprior((centre[0], centre[1], centre[2], centre[3]), (width[0], width[1], width[2], width[3]))
 
 
 def fresh(data: Data, hyperprior: Hyperprior | None, seed: int) -> Belief:
-    """The posterior of a curve through one point: b, c and the deviation from the prior, then a, which the point tells.
-
-    With g = f / a, the point gives a ~ N(y / g, deviation / g), and 1 / g is what remains of the likelihood.
-    """
+    """The posterior of a curve of which only the beginning is known, which is the prior."""
     rng = np.random.default_rng([seed, 1])
-    drawn = rng.uniform(LOW, HIGH, (_DRAWS, 4))
+    low, high = np.array([data.first, *LOW[1:]]), HIGH
+    drawn = rng.uniform(low, high, (_DRAWS, 4))
     if hyperprior is not None:
-        scale = np.array([0.0, 0.0, 0.0, np.log(max(data.first, 1e-6))])
-        wide = rng.standard_normal((_DRAWS, 4)) * np.array(hyperprior.deviation) + np.array(hyperprior.centre) + scale
-        drawn = np.clip(wide, LOW, HIGH)
-    drawn[:, 0] = 1.0
-    share = np.maximum(log_power(data.x[-1:], drawn)[:, 0], 1e-12)
-    drawn[:, 0] = (data.best + np.exp(drawn[:, 3]) * rng.standard_normal(_DRAWS)) / share
-    possible = (drawn[:, 0] > LOW[0]) & (drawn[:, 0] <= HIGH[0])
-    samples = np.where(possible[:, None], drawn, np.array([data.best, 0.0, -1.0, LOW[3]]))
-    possible &= log_power(np.array([data.future]), samples)[:, 0] >= data.best
-    log_weights = -np.log(share)
-    if hyperprior is not None:
-        level = (relative(samples, data.first)[:, 0] - hyperprior.centre[0]) / hyperprior.deviation[0]
-        log_weights = log_weights - 0.5 * level**2 - np.log(samples[:, 0])
-    weights = np.where(possible, np.exp(log_weights - log_weights[possible].max(initial=-np.inf)), 0.0) if possible.any() \
-        else np.ones(_DRAWS)
-    return Belief(samples, weights / weights.sum(), rng.standard_normal(_DRAWS), float("nan"), float("nan"),
-                  samples[int(np.argmax(weights))])
+        scale = np.log(max(data.first, 1e-6))
+        wide = rng.standard_normal((_DRAWS, 4)) * np.array(hyperprior.deviation) + np.array(hyperprior.centre)
+        wide[:, 0] = np.exp(wide[:, 0] + scale)
+        wide[:, 3] += scale
+        inside = ((wide >= low) & (wide <= high)).all(axis=1)
+        drawn = wide[inside] if inside.sum() > 50 else np.clip(wide, low, high)
+    count = len(drawn)
+    return Belief(
+        drawn,
+        np.full(count, 1 / count),
+        rng.standard_normal(count),
+        float("nan"),
+        float("nan"),
+        np.median(drawn, axis=0),
+        data.origin,
+        data.first,
+    )
 
 
 def _moments(belief: Belief, first: float) -> tuple[Floats, Floats]:

@@ -8,6 +8,7 @@ samples whose spread is the uncertainty.
 
 from __future__ import annotations
 
+import lzma
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from runtime.errors import ArtifactError
 from search.features import FeatureSpace, Pairs, Rows
 from search.space import Floats, Ints
 
-SCHEMA = 1
+SCHEMA = 2
 _SMALL = 500  # samples up to which every split is tried
 
 
@@ -131,18 +132,23 @@ class CostModel:
         return mean + self._centre + found.mean(axis=0), self._deviation(found)
 
     def save(self, path: Path) -> None:
-        """One msgpack file; the trees in xgboost's own binary JSON."""
-        path.write_bytes(msgspec.msgpack.encode(self._stored()))
+        """One file: compressed msgpack, the trees in xgboost's own binary JSON."""
+        path.write_bytes(lzma.compress(msgspec.msgpack.encode(self._stored())))
 
     @staticmethod
     def load(path: Path, training: Training | None = None) -> CostModel:
         """ArtifactError when the file is damaged or of another schema."""
+        return CostModel.decode(path.read_bytes(), str(path), training)
+
+    @staticmethod
+    def decode(data: bytes, name: str, training: Training | None = None) -> CostModel:
+        """From the bytes of a file; errors call it `name`."""
         try:
-            stored = msgspec.msgpack.decode(path.read_bytes(), type=_Stored)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ArtifactError(f"{path} is no cost model: {error}") from error
+            stored = msgspec.msgpack.decode(lzma.decompress(data), type=_Stored)
+        except (lzma.LZMAError, EOFError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ArtifactError(f"{name} is no cost model: {error}") from error
         if stored.schema != SCHEMA:
-            raise ArtifactError(f"{path} has schema {stored.schema}, wanted {SCHEMA}; train it again")
+            raise ArtifactError(f"{name} has schema {stored.schema}, wanted {SCHEMA}; train it again")
         return CostModel._restored(stored, training)
 
     def _stored(self) -> _Stored:

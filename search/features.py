@@ -77,12 +77,12 @@ class FeatureSpace:
     def compute(self) -> Floats:
         """Cycles of one core for the arithmetic of each shape (search/analytic.py)."""
         w = self.lattice.workload
-        return analytic.compute(np.array([w.flops.evaluate(dict(s)) for s in self.shapes], np.float64), self.lattice.limits)
+        return analytic.compute(np.array([w.flops.evaluate(dict(s)) for s in self.shapes], np.float64), self.lattice.host)
 
     @cached_property
     def traffic(self) -> Floats:
         """Cycles of one core for the memory traffic of each shape."""
-        return analytic.traffic(self.bytes, self.lattice.limits)
+        return analytic.traffic(self.bytes, self.lattice.host)
 
     @cached_property
     def config_rows(self) -> Rows:
@@ -101,7 +101,7 @@ class FeatureSpace:
     @cached_property
     def shape_rows(self) -> Rows:
         """One row a shape: logarithms of its extents, work and bytes, strides that share cache sets."""
-        w, limits = self.lattice.workload, self.lattice.limits
+        w, limits = self.lattice.workload, self.lattice.host
         columns = {f"log_{n}": np.log2(np.maximum(self.extents[:, i], 1)) for i, n in enumerate(self.lattice.extents)}
         columns["log_work"] = np.log2(np.maximum(self.compute, self.traffic))
         columns["compute_over_traffic"] = np.log2(self.compute / self.traffic)
@@ -175,8 +175,8 @@ class FeatureSpace:
         found = {}
         for name, per in bytes_.items():
             size = per[pairs.configs] * self.extents[pairs.shapes, along[name][pairs.configs]]
-            found[f"{name}_of_l1"] = np.log2(np.maximum(size, 1) / self.lattice.limits.l1)
-            found[f"{name}_of_l2"] = np.log2(np.maximum(size, 1) / self.lattice.limits.l2)
+            found[f"{name}_of_l1"] = np.log2(np.maximum(size, 1) / self.lattice.host.l1)
+            found[f"{name}_of_l2"] = np.log2(np.maximum(size, 1) / self.lattice.host.l2)
         return found
 
     @cached_property

@@ -94,9 +94,16 @@ class ModelTuner:
         pool: beliefs, when they are to be shared or cached. progress: told after every slot.
     """
 
-    def __init__(self, arms: Sequence[Arm], budget: ModelBudget, clock: Callable[[], float], options: ModelTuneOptions | None = None,
-                 log: TuningLog | None = None, pool: BeliefPool | None = None,
-                 progress: Callable[[ModelProgress], None] = lambda state: None) -> None:
+    def __init__(
+        self,
+        arms: Sequence[Arm],
+        budget: ModelBudget,
+        clock: Callable[[], float],
+        options: ModelTuneOptions | None = None,
+        log: TuningLog | None = None,
+        pool: BeliefPool | None = None,
+        progress: Callable[[ModelProgress], None] = lambda state: None,
+    ) -> None:
         self.options = options or ModelTuneOptions()
         self.budget, self.clock, self.progress = budget, clock, progress
         self.log = TuningLog() if log is None else log
@@ -157,7 +164,9 @@ class ModelTuner:
                 state.seconds += spent - seconds
             points = tuple(state.curve[known:])
             self.trials += len(points)
-            self._record(state, begin, spent, points, before, self.pool.fits - fits, self.pool.seconds - fit_seconds, not complete)
+            self._record(
+                state, begin, spent, points, before, self.pool.fits - fits, self.pool.seconds - fit_seconds, not complete
+            )
         self.history.append((self.seconds, self.bandit.latency))
         self.progress(self.state(state.arm.key))
         return True
@@ -171,7 +180,9 @@ class ModelTuner:
         taken = [s for s in (self.log.slots if slots is None else slots) if s.arm in states]
         for record in taken:
             state = states[record.arm]
-            state.curve = [p for p in state.curve if p[0] < (record.points[0][0] if record.points else p[0] + 1)] or state.curve[:1]
+            state.curve = [p for p in state.curve if p[0] < (record.points[0][0] if record.points else p[0] + 1)] or state.curve[
+                :1
+            ]
             self.bandit.follow(state, record.points, record.seconds)
             self.bandit.slot += 1
         return len(taken)
@@ -181,24 +192,74 @@ class ModelTuner:
         arms = []
         for s in self.bandit.states:
             last = self.bandit.last.get(s.arm.key)
-            arms.append(ArmProgress(s.arm.key, s.pulls, s.seconds, s.curve[-1][0], s.arm.latency, s.latencies[0],
-                                    last.gain if last else 0.0, last.deviation if last else 0.0, s.stopped or s.arm.exhausted))
+            arms.append(
+                ArmProgress(
+                    s.arm.key,
+                    s.pulls,
+                    s.seconds,
+                    s.curve[-1][0],
+                    s.arm.latency,
+                    s.latencies[0],
+                    last.gain if last else 0.0,
+                    last.deviation if last else 0.0,
+                    s.stopped or s.arm.exhausted,
+                )
+            )
         seconds = self.seconds
         eta = None if self.budget.seconds is None else max(0.0, self.budget.seconds - seconds)
-        return ModelProgress(self.bandit.slot, arm, self.bandit.policy.name, seconds, self.trials, self.bandit.latency, self.untuned,
-                             min(1.0, self.budget.share(seconds, self.trials)), eta, self.pool.seconds / max(seconds, 1e-9),
-                             tuple(arms), tuple(self.history))
+        return ModelProgress(
+            self.bandit.slot,
+            arm,
+            self.bandit.policy.name,
+            seconds,
+            self.trials,
+            self.bandit.latency,
+            self.untuned,
+            min(1.0, self.budget.share(seconds, self.trials)),
+            eta,
+            self.pool.seconds / max(seconds, 1e-9),
+            tuple(arms),
+            tuple(self.history),
+        )
 
-    def _record(self, state: ArmState, begin: float, seconds: float, points: tuple[tuple[int, float], ...], before: float, fits: int,
-                fit_seconds: float, interrupted: bool) -> None:
+    def _record(
+        self,
+        state: ArmState,
+        begin: float,
+        seconds: float,
+        points: tuple[tuple[int, float], ...],
+        before: float,
+        fits: int,
+        fit_seconds: float,
+        interrupted: bool,
+    ) -> None:
         believes = self.bandit.policy.believes
         last = self.bandit.last.values() if believes else ()
-        beliefs = tuple(ArmBelief(e.arm, *(float(f"{v:.4g}") for v in (e.gain, e.deviation, e.mean, e.low, e.high))) for e in last)
+        beliefs = tuple(
+            ArmBelief(e.arm, *(float(f"{v:.4g}") for v in (e.gain, e.deviation, e.mean, e.low, e.high))) for e in last
+        )
         curve = tuple(float(v) for v in self.pool.belief(state.arm.key).likeliest) if believes else ()
-        self.log.add_slot(SlotRecord(
-            self.run_name, self.bandit.slot, state.arm.key, self.bandit.policy.name, self.options.seed, begin - self._started, seconds,
-            points, state.arm.ideal, before, self.bandit.latency, {s.arm.key: s.arm.latency for s in self.bandit.states}, beliefs,
-            curve, fits, fit_seconds, interrupted))
+        self.log.add_slot(
+            SlotRecord(
+                self.run_name,
+                self.bandit.slot,
+                state.arm.key,
+                self.bandit.policy.name,
+                self.options.seed,
+                begin - self._started,
+                seconds,
+                points,
+                state.arm.ideal,
+                before,
+                self.bandit.latency,
+                {s.arm.key: s.arm.latency for s in self.bandit.states},
+                beliefs,
+                curve,
+                fits,
+                fit_seconds,
+                interrupted,
+            )
+        )
 
     def _slot_seconds(self) -> float:
         if self.options.slot_seconds is not None:

@@ -122,4 +122,3 @@ def best_of(uses: Sequence[OperatorUse]) -> dict[str, Tuned]:
 def finish(uses: Sequence[OperatorUse], seconds: float) -> dict[str, Tuned]:
     """Verify and certify each operator, in `seconds` for all together."""
     return {u.tuner.task.workload.key: u.tuner.finish(seconds / len(uses)) for u in uses}
-

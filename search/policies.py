@@ -214,6 +214,16 @@ class Recorded:
 
 def policies() -> Mapping[str, Policy]:
     """The selectable ones by name, with their default constants."""
-    found: tuple[Policy, ...] = (Ucb(), EpsilonGreedy(), Softmax(), Thompson(), LastGainUcb(), RoundRobin(), Random(), Sequential(),
-                                 LinearInFlops(), AnsorGradient())
+    found: tuple[Policy, ...] = (
+        Ucb(),
+        EpsilonGreedy(),
+        Softmax(),
+        Thompson(),
+        LastGainUcb(),
+        RoundRobin(),
+        Random(),
+        Sequential(),
+        LinearInFlops(),
+        AnsorGradient(),
+    )
     return {p.name: p for p in found}

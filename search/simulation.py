@@ -75,12 +75,14 @@ class TableSearch:
     known: dict[int, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.rng = np.random.default_rng([self.seed, int(self.table.workload.key[:8], 16) if _is_hex(self.table.workload.key) else 0])
+        self.rng = np.random.default_rng(
+            [self.seed, int(self.table.workload.key[:8], 16) if _is_hex(self.table.workload.key) else 0]
+        )
         self._features = _coordinates(self.table)
         self.order = self.rng.permutation(len(self.table.configs))
         self.tried = np.zeros(self.table.times.shape, bool)
-        runs = np.isfinite(self.table.times).all(axis=1)
-        begin = range(self.table.defaults) if self.from_defaults else [next(int(c) for c in self.order if runs[c])]
+        runs = np.flatnonzero(np.isfinite(self.table.times).all(axis=1))
+        begin = range(self.table.defaults) if self.from_defaults else [next(int(c) for c in self.order if c in runs)]
         self.try_(begin, range(len(self.table.shapes)))
         self._begun = len(begin)
 
@@ -129,8 +131,14 @@ class TableSearch:
 class TableArm:
     """One region of an operator's shapes; `advance` is told the seconds of each trial."""
 
-    def __init__(self, search: TableSearch, shapes: Sequence[int], region: str, peak: Peak,
-                 advance: Callable[[float], None] = lambda seconds: None) -> None:
+    def __init__(
+        self,
+        search: TableSearch,
+        shapes: Sequence[int],
+        region: str,
+        peak: Peak,
+        advance: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
         table = search.table
         self.search, self.shapes, self.advance = search, tuple(shapes), advance
         self.key, self.group = f"{table.name}/{region}", f"{table.workload.kind.value}/{region}"
@@ -170,8 +178,14 @@ class TableArm:
         return points
 
 
-def table_arms(tables: Sequence[OperatorTable], peak: Peak, seed: int, regions: int = 2,
-               advance: Callable[[float], None] = lambda seconds: None, from_defaults: bool = False) -> list[TableArm]:
+def table_arms(
+    tables: Sequence[OperatorTable],
+    peak: Peak,
+    seed: int,
+    regions: int = 2,
+    advance: Callable[[float], None] = lambda seconds: None,
+    from_defaults: bool = False,
+) -> list[TableArm]:
     """The arms of a model: each operator's shapes in up to `regions` groups of neighbours."""
     found = []
     for table in tables:

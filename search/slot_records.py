@@ -8,8 +8,11 @@ SCHEMA = 1
 
 
 class ArmBelief(msgspec.Struct, frozen=True):
-    """What a slot was expected to do to an arm: the share of the model's latency it saves, with its deviation; the throughput as a
-    share of the peak (mean, and the interval of 80 % of the best that will have been seen)."""
+    """What a slot was expected to do to an arm.
+
+    gain, deviation: the share of the model's latency that it saves. mean, low, high: the throughput as a share of the peak, and the
+    interval of 80 % of the best that will have been seen.
+    """
 
     arm: str
     gain: float

@@ -14,7 +14,7 @@ from passes.spaces.registry import anatomy_of, config_text, space_of
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.errors import OptionError
-from runtime.limits import HostLimits
+from runtime.limits import HostLimits, Limits
 from runtime.shape import Expr
 
 Floats = npt.NDArray[np.float64]
@@ -29,7 +29,7 @@ class Lattice:
         configs: distinct configurations of one or more families.
     """
 
-    def __init__(self, workload: Workload, limits: HostLimits, configs: Sequence[TileConfig]) -> None:
+    def __init__(self, workload: Workload, limits: Limits, configs: Sequence[TileConfig]) -> None:
         self.workload, self.limits = workload, limits
         self.configs = tuple(dict.fromkeys(configs))
         if not self.configs:
@@ -42,12 +42,19 @@ class Lattice:
             self.extents.update({f"{family}.{n}": e for n, e in anatomy_of(family).extents(workload).items()})
 
     @staticmethod
-    def of(workload: Workload, limits: HostLimits, families: Sequence[str], extra: Sequence[TileConfig] = ()) -> Lattice:
+    def of(workload: Workload, limits: Limits, families: Sequence[str], extra: Sequence[TileConfig] = ()) -> Lattice:
         """The whole space of the families, with `extra` configurations that lie beside its steps."""
         found = [*extra]
         for family in families:
             found += space_of(family).space(workload, limits)
         return Lattice(workload, limits, found)
+
+    @property
+    def host(self) -> HostLimits:
+        """The limits that the analytic times are made of; OptionError for a GPU, whose form is not there yet."""
+        if not isinstance(self.limits, HostLimits):
+            raise OptionError(f"{self.workload.name}: times are predicted for host targets only, not for {self.limits.arch}")
+        return self.limits
 
     def __len__(self) -> int:
         return len(self.configs)

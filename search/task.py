@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from passes.spaces.registry import space_of
 from passes.tile_config import TileConfig
 from passes.workload import Workload
-from runtime.limits import HostLimits
+from runtime.limits import Limits
 from runtime.shape import Expr, ShapeRange
 from search.shapes import Dims, Points, Traffic, evaluation_points, held_out
 from search.space import Lattice
@@ -77,7 +77,7 @@ class Task:
     """
 
     workload: Workload
-    limits: HostLimits
+    limits: Limits
     families: tuple[str, ...]
     points: Points
     held_out: tuple[Dims, ...] = ()
@@ -94,7 +94,7 @@ class Task:
         return [c for f in self.families for c in space_of(f).default(self.workload, self.limits)[0]]
 
     @staticmethod
-    def of(workload: Workload, limits: HostLimits, families: Sequence[str], ranges: ShapeRange,
+    def of(workload: Workload, limits: Limits, families: Sequence[str], ranges: ShapeRange,
            uses: Sequence[Mapping[str, Expr]], traffic: Traffic = (), seed: int = 0, held: int = 16) -> Task:
         """A task over the range of a model's dims.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from passes.spaces.registry import config_text, space_of
 from passes.tile_config import TileConfig
-from runtime.certificate import Certificate
+from runtime.certificate import Certificate, Expected
 from runtime.dispatch import Leaf, Node
 from search.certificate import Entry, certify, measure_entry
 from search.cost_model import CostModel
@@ -25,7 +25,7 @@ from search.propose import Proposal, Proposer
 from search.protocols import Builder, Runner
 from search.records import TuningLog
 from search.regions import select
-from search.selection import Selection, select_kernels
+from search.selection import Selection, select_kernels, serves_all
 from search.shapes import Dims
 from search.space import Floats
 from search.task import Budget, Task, TuneOptions
@@ -170,7 +170,8 @@ class Tuner:
         certificate = certify((), chosen.regrets, np.array(self.task.points.weights), 0)
         configs = tuple(self.lattice.configs[c] for c in chosen.configs)
         predicted = tuple(float(s) for s in chosen.seconds)
-        return Tuned(configs, chosen.root, self._named(certificate, len(configs)), self.task.points.shapes, predicted)
+        named = self._named(certificate, len(configs), self._expected(chosen))
+        return Tuned(configs, chosen.root, named, self.task.points.shapes, predicted)
 
     def certified(self) -> Tuned:
         """`best` after its kernels were measured where it chooses them, and its regret at held-out shapes, as many of them as
@@ -182,7 +183,7 @@ class Tuner:
             return found
         entries = self._hold_out(chosen)
         certificate = certify(entries, chosen.regrets, np.array(self.task.points.weights), self.options.rivals)
-        return replace(found, certificate=self._named(certificate, len(found.configs)))
+        return replace(found, certificate=self._named(certificate, len(found.configs), found.certificate.expected))
 
     def finish(self, seconds: float) -> Tuned:
         """`certified`, of a search that others stop: it has so many seconds from now on."""
@@ -270,6 +271,8 @@ class Tuner:
         full = FeatureSpace(self.lattice, self.task.points.shapes)
         records = [r for r in self.measurer.records if r.config in leading]
         evidence = Evidence.of(full, self.task.points, self.model, records, self.options.thread_choices)
+        if not any(serves_all(full, c) for c in evidence.curves):
+            return None  # so far no kernel is known that others may fall back to
         return select_kernels(self.task, full, evidence, self.options)
 
     def _hold_out(self, chosen: Selection) -> list[Entry]:
@@ -293,10 +296,23 @@ class Tuner:
         record = self.measurer.measure(self.lattice.configs[leaf.kernel], shape, leaf.threads, again=True)
         return float("inf") if record is None else record.time
 
-    def _named(self, certificate: Certificate, kernels: int) -> Certificate:
+    def _named(self, certificate: Certificate, kernels: int, expected: tuple[Expected, ...] = ()) -> Certificate:
         environment = self.measurer.environment
         return msgspec.structs.replace(certificate, workload=self.task.workload.key, device=environment.device, kernels=kernels,
-                                       trials=self.measurer.trials, configurations=len(self.lattice), when=environment.clock())
+                                       trials=self.measurer.trials, configurations=len(self.lattice), when=environment.clock(),
+                                       expected=expected)
+
+    def _expected(self, chosen: Selection) -> tuple[Expected, ...]:
+        """What `explain` tells of the choice at each point of the task."""
+        measured = {(r.config, r.shape, r.threads): r.time for r in self.measurer.records if r.seconds}
+        found = []
+        for s, shape in enumerate(self.task.points.shapes):
+            leaf = chosen.leaf(dict(shape))
+            here = (self.lattice.texts[chosen.configs[leaf.kernel]], shape, leaf.threads or self.options.threads)
+            seconds = float(chosen.seconds[s])
+            found.append(Expected(tuple(v for _, v in shape), seconds, measured.get(here, 0.0),
+                                  seconds / (1 + float(chosen.regrets[s])), float(chosen.untuned[s])))
+        return tuple(found)
 
     def _report(self, phase: str) -> None:
         evidence = self._evidence

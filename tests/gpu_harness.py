@@ -12,7 +12,7 @@ from kernel_harness import NUMPY, T
 
 from compiler.build import Built, build_kernel
 from runtime.emulator.device import EmulatorDevice
-from runtime.kernel import Param, MicroKernel, layout
+from runtime.kernel import MicroKernel, Param, layout
 from runtime.shape import Expr
 from runtime.target import Target, TargetKind
 from runtime.tensor import DType

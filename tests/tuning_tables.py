@@ -23,8 +23,16 @@ def planted_table(name: str, columns: int, spread: float, seed: int, calls: int 
     slow = np.array([spread ** (1 - c.mr * c.nv / 40) for c in configs]) * np.exp(0.05 * rng.standard_normal(len(configs)))
     seconds = slow[:, None] * columns * np.array([m for ((_, m),) in shapes])[None, :] * 1e-9
     form = WorkloadForm.of(dense(columns, key=f"{seed:08x}{name}"))
-    return OperatorTable(name, form, calls, shapes, tuple(map(config_text, configs)), tuple(map(tuple, seconds.tolist())),
-                         (0.3,) * len(configs), (0.02,) * len(configs))
+    return OperatorTable(
+        name,
+        form,
+        calls,
+        shapes,
+        tuple(map(config_text, configs)),
+        tuple(map(tuple, seconds.tolist())),
+        (0.3,) * len(configs),
+        (0.02,) * len(configs),
+    )
 
 
 @dataclass

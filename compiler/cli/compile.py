@@ -11,6 +11,7 @@ import typer
 
 from compiler.cli.arguments import DIM_HELP, load_constants, parse_dims
 from compiler.cli.output import JSON_HELP, Output
+from compiler.cli.tune_view import TuneView
 
 if TYPE_CHECKING:
     from runtime.program import Program
@@ -31,6 +32,9 @@ def compile_command(
     deterministic: Annotated[str, typer.Option(help="shape, or batch: same bits for a row in any batch.")] = "shape",
     out_of_range: Annotated[str, typer.Option(help="error, or fallback: run shapes outside the range.")] = "error",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    log: Annotated[Path | None, typer.Option(help="Tuning log (JSON Lines): what it knows of this machine is used.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Search for so long; the measurements go to --log.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Search with so many measurements.")] = None,
     print_ir_after_all: Annotated[
         bool, typer.Option("--print-ir-after-all", help="Print the module after each pass, on standard error.")
     ] = False,
@@ -41,15 +45,17 @@ def compile_command(
 
     out = Output(json)
     options = tw.CompileOptions(
-        threads=threads, precision=precision, deterministic=deterministic, out_of_range=out_of_range, seed=seed
-    )
+        threads=threads, precision=precision, deterministic=deterministic, out_of_range=out_of_range, seed=seed, log=log,
+        seconds=seconds, trials=trials,
+    )  # fmt: skip
     start = time.perf_counter()
     callback = None
     if print_ir_after_all:
         from passes.instruments import PrintAfterAll
 
         callback = PrintAfterAll()
-    with out.progress(f"compiling {file}"):
+    searching = bool(seconds or trials)
+    with TuneView(out) if searching else out.progress(f"compiling {file}") as view:
         fn = tw.compile(
             file,
             parse_dims(dim).as_ranges(),
@@ -59,6 +65,7 @@ def compile_command(
             donate=tuple(donate or ()),
             function=function,
             callback=callback,
+            progress=view.update if isinstance(view, TuneView) else None,
         )
         fn.save(output)
     seconds = time.perf_counter() - start
@@ -82,3 +89,6 @@ def describe(out: Output, program: Program) -> None:
         out.event("operator", name=table.name, calls=calls[number], workload=table.workload, kernels=configs)
         rows.append((table.name, calls[number], len(configs), "\n".join(configs)))
     out.table(f"Operators for {program.target}", ("operator", "calls", "kernels", "configurations"), rows)
+    for name, reason in program.refused.items():
+        out.event("refused", name=name, reason=reason)
+        out.text(f"{name}: on a family of lower preference, since {reason}")

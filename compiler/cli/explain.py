@@ -44,6 +44,6 @@ def explain_command(
     for call in explanation.calls:
         out.event("call", **msgspec.structs.asdict(call))
     out.event("memory", **msgspec.structs.asdict(memory))
-    rows = [(c.call, c.workload, c.config, c.units, c.threads or "all", dims_text(c.dims)) for c in explanation.calls]
-    out.table(f"Calls at {dims_text(dims)}", ("call", "operator", "kernel", "units", "threads", "dims"), rows)
+    rows = [(c.call, c.workload, c.config, c.units, c.threads or "all", dims_text(c.dims), c.why) for c in explanation.calls]
+    out.table(f"Calls at {dims_text(dims)}", ("call", "operator", "kernel", "units", "threads", "dims", "why"), rows)
     out.text(f"arena {memory.arena} bytes, constants {memory.constants} bytes, results {memory.outputs} bytes")

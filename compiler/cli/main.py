@@ -1,4 +1,4 @@
-"""The command line: `tilewright compile|tune|run|explain|opt|targets`.
+"""The command line: `tilewright compile|tune|run|explain|report|opt|targets`.
 
 Exit codes: 0 done, 1 an error or a failed check, 2 wrong usage, 130 interrupted.
 """
@@ -16,6 +16,7 @@ import tilewright
 from compiler.cli.compile import compile_command
 from compiler.cli.explain import explain_command
 from compiler.cli.opt import opt_command
+from compiler.cli.report import report_command
 from compiler.cli.run import run_command
 from compiler.cli.targets import targets_command
 from compiler.cli.tune import tune_command
@@ -40,6 +41,7 @@ def application() -> typer.Typer:
     app.command("tune")(tune_command)
     app.command("run")(run_command)
     app.command("explain")(explain_command)
+    app.command("report")(report_command)
     app.command("opt")(opt_command)
     app.command("targets")(targets_command)
     return app

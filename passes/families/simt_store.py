@@ -36,7 +36,7 @@ class Result:
 
     def store(self, row: Index, column: Index, value: ir.Value) -> None:
         """`value`: sums of one row and neighbouring columns, of which `width` are a multiple."""
-        inside = all_of([row.lt(self.rows.extent) if self.rows.loops else True, column.lt(self.columns.extent)])
+        inside = all_of([row.lt(self.rows.extent), column.lt(self.columns.extent)])
         when(inside, lambda: self._store(row, column.known_multiple(lanes_of(value)), value))
 
     def _store(self, row: Index, column: Index, value: ir.Value) -> None:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from passes.emit import all_of, gep, integer_type, loop, vector_type, when
 from passes.families.mma_product import TensorProduct
 from passes.families.mma_tile import extract
 from passes.families.simt_plan import SimtPlan
-from passes.families.simt_store import Result
-from passes.families.tile_grid import Tile, TileGrid
+from passes.families.simt_store import Result, SplitSum
+from passes.families.tile_grid import Tile, TileGrid, part_of
 from passes.families.wgmma_operand import TmaOperand, space_of
+from passes.families.wgmma_result import CopiedResult
 from passes.gpu_kernel import WARP, GpuKernel, Grid
 from passes.gpu_memory import GpuMemory
 from passes.index import Index
@@ -36,7 +38,14 @@ def emit(kernel: GpuKernel, config: WgmmaConfig) -> None:
     product = TensorProduct.of(plan.view, config.tf32)
     left = TmaOperand(kernel, plan, plan.row_side, config.bm, 0)
     right = TmaOperand(kernel, plan, plan.column_side, config.bn, left.bytes)
-    kernel.launch(config.threads, lambda: _Block(kernel, plan, product, config, left, right).emit(), together=1)
+    split = SplitSum(kernel, plan, config.split) if config.split > 1 else None
+    if split is not None:
+        kernel.use_workspace(split.bytes())
+    copied = CopiedResult(kernel, plan, config.slab) if config.copied else None
+    block = partial(_Block, kernel, plan, product, config, left, right, split, copied)
+    kernel.launch(config.threads, lambda: block().emit(), together=1)
+    if split is not None:
+        kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
 
 
 @dataclass(frozen=True)
@@ -87,9 +96,9 @@ class _Block:
     """What one block of threads does."""
 
     def __init__(self, kernel: GpuKernel, plan: SimtPlan, product: TensorProduct, config: WgmmaConfig, left: TmaOperand,
-                 right: TmaOperand) -> None:
+                 right: TmaOperand, split: SplitSum | None, copied: CopiedResult | None) -> None:
         self.kernel, self.plan, self.product, self.config = kernel, plan, product, config
-        self.left, self.right = left, right
+        self.left, self.right, self.split, self.copied = left, right, split, copied
         self.rows, self.columns, self.depth, self.batch = space_of(kernel, plan)
         self.blocks = config.bm // (ROWS * config.consumers)  # instructions of a warpgroup, one below the other
         self.i32 = integer_type(32)
@@ -98,26 +107,34 @@ class _Block:
         c, kernel = self.config, self.kernel
         self.grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group)
         kernel.bound(self.depth.size)
-        grid = self.grid.blocks()
+        grid = self.grid.blocks(c.split)
+        if self.copied is not None:
+            self.boxes = self.copied.tile(_WARPS * c.consumers)
         self.ring = _Ring.of(kernel, c)
         self.results = kernel.shared(self.product.sum, [_WARPS * c.consumers, 16, c.slab + PAD])
-        self.steps = self.depth.extent.ceildiv(ROW // self.left.size)
+        self.begin, _, self.steps = part_of(kernel, self.depth, ROW // self.left.size, c.split)
         thread = kernel.thread()
         when(thread.eq(0), lambda: self.ring.start(_WARPS * c.consumers))
         kernel.barrier()
         group, member = thread // GROUP, thread % GROUP
-        copies, multiplies = REGISTERS[c.consumers]
         role = scf.IfOp(_value(group.eq(c.consumers)), has_else=True)
         with ir.InsertionPoint(role.then_block):
-            nvvm.setmaxregister(copies, nvvm.SetMaxRegisterAction.decrease)
+            self._registers(0, nvvm.SetMaxRegisterAction.decrease)
             when(member.eq(0), lambda: self._tiles(self._copy))
             scf.YieldOp([])
         with ir.InsertionPoint(role.else_block):
-            nvvm.setmaxregister(multiplies, nvvm.SetMaxRegisterAction.increase)
+            self._registers(1, nvvm.SetMaxRegisterAction.increase)
             self._tiles(lambda tile, done: self._multiply(tile, done, group, member))
+            if self.copied is not None:
+                self.copied.reuse((member % WARP).eq(0))
             scf.YieldOp([])
         tiles = grid[0]
         return (tiles.minimum(c.blocks), Expr.of(1), Expr.of(1)) if c.blocks else grid
+
+    def _registers(self, which: int, action: nvvm.SetMaxRegisterAction) -> None:
+        """Hands registers from the warpgroup that copies to those that multiply."""
+        if self.config.consumers in REGISTERS:
+            nvvm.setmaxregister(REGISTERS[self.config.consumers][which], action)
 
     def _tiles(self, body: Callable[[Tile, Index], None]) -> None:
         """`body(tile, steps done before)` for each tile of this block."""
@@ -142,7 +159,7 @@ class _Block:
             self.ring.wait(self.ring.empty(number), 1 - self.ring.parity(number))
             full, stage = self.ring.full(number), self.ring.stage(number)
             nvvm.mbarrier_arrive_expect_tx(full, _i32(self.config.stage_bytes), results=[])
-            k = step * (ROW // self.left.size)
+            k = self.begin + step * (ROW // self.left.size)
             for operand, outer in ((self.left, tile.row), (self.right, tile.column)):
                 operand.fetch(stage, batch, outer, k, full)
 
@@ -200,13 +217,15 @@ class _Block:
         """16 rows of a warp after the other go through shared memory of the warp's own, a slab of columns at a time."""
         c, kernel = self.config, self.kernel
         result = Result(kernel, self.plan, self.batch.point(tile.batch), self.rows, self.columns)
-        width = result.width(c.vec)
+        width = 1 if self.split is not None else result.width(c.vec)
         lane, warp = member % WARP, member // WARP
         mine = group * _WARPS + warp
         pair, per_row = vector_type(self.product.sum, 2), c.slab // width
         for q, sums in enumerate(found):
             row = tile.row + group * (self.blocks * ROWS) + warp * 16 + q * ROWS
             for first in range(0, c.bn, c.slab):
+                if self.copied is not None:
+                    self.copied.reuse(lane.eq(0))
                 nvvm.bar_warp_sync(_i32(-1))
                 for j in range(0, c.slab, _PAIRS):
                     for h in range(2):
@@ -219,9 +238,24 @@ class _Block:
                 def chunk(number: Index, row: Index = row, first: int = first) -> None:
                     y, x = number // per_row, number % per_row * width
                     value = self.results.load([mine, y, Index.ramp(x, width)])
-                    result.store(row + y, tile.column + (x + first), value)
+                    if self.split is not None:
+                        self.split.keep(tile.batch, row + y, tile.column + (x + first), value)
+                    elif self.copied is not None:
+                        self.copied.write(result, self.boxes, (mine, y, x), row + y, tile.column + (x + first), value)
+                    else:
+                        result.store(row + y, tile.column + (x + first), value)
 
                 loop(lane, 16 * per_row, WARP, chunk, index=kernel.index)
+                if self.copied is not None:
+                    self._copy_out(self.copied, result, mine, lane, row, tile.column + first)
+
+    def _copy_out(self, copied: CopiedResult, result: Result, warp: Index, lane: Index, row: Index, column: Index) -> None:
+        """The warp's slab of results, unless it lies wholly outside."""
+        shared = ir.Attribute.parse("#nvvm.shared_space<cta>")
+        nvvm.fence_proxy(ir.Attribute.parse("#nvvm.proxy_kind<async.shared>"), space=shared)
+        nvvm.bar_warp_sync(_i32(-1))
+        inside = [lane.eq(0), row.lt(self.rows.extent), column.lt(self.columns.extent)]
+        when(all_of(inside), lambda: copied.copy(result, self.boxes, warp, row, column))
 
 
 def _value(condition: ir.Value | bool) -> ir.Value:

@@ -11,7 +11,7 @@ from passes.families.simt_plan import SimtPlan, loops_at
 from passes.gpu_kernel import GpuKernel
 from passes.gpu_space import Point, Space
 from passes.index import Index
-from passes.mlir import arith, ir, llvm, nvvm
+from passes.mlir import arith, ir, llvm, nvvm, position
 from passes.spaces.wgmma import ROW
 
 _SWIZZLE_128, _PERIOD = 1 << 62, 1024  # of a descriptor; bytes of 8 rows
@@ -31,7 +31,7 @@ class TmaOperand:
         outer_loops = plan.rows if which == plan.row_side else plan.columns
         axes = [view.linear_axis(which, loops[0]) if len(loops) == 1 else None for loops in (outer_loops, view.k)]
         outer_axis, k_axis = axes
-        if outer_axis is None or k_axis is None:
+        if outer_axis is None or k_axis is None or position(view.maps[which].results[k_axis]) != view.k[0]:
             raise ValueError(f"{where}: operand {which} is no matrix along one axis and k")
         if slot.unit not in axes:
             raise ValueError(f"operand {slot.number} is contiguous along neither axis of its tiles")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain, product
 from typing import ClassVar
 
+from passes.spaces.threads import one_thread_when_small
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, switch
@@ -82,9 +83,13 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
     lanes = (widest, widest // 2)
     blocks = product(shapes, lanes, Pack, (0, 8, 16), (0, 8, 32), (False, True))
     streams = product((12, 24, 48), lanes, (0, 2, 4, 8), (2, 4, 8))
+    filled = [(mr, nv) for mr, nv in shapes if mr * nv >= 8] if _long(workload, 2048) else []
+    pieces = product(filled, Pack, (0, 16), (16, 32, 64), (512, 1024), (8, 16), (False, True))
     for config in chain(
         (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact) for (mr, nv), w, pack, ahead, chunk, exact in blocks),
         (HostMatmulConfig(1, nv, w, prefetch=ahead, stream=stream) for nv, w, ahead, stream in streams),
+        (HostMatmulConfig(mr, nv, widest, pack, ahead, chunk * mr, kc=kc, panels=panels, copy_rows=rows)
+         for (mr, nv), pack, ahead, chunk, kc, panels, rows in pieces),
     ):
         if why_invalid(config, workload, limits) is None:
             yield config
@@ -114,7 +119,16 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
         return f"register-budget: accumulators, columns and a row element need {needed} of {limits.vector_registers} registers"
     if config.mc % config.mr:
         return f"chunk-whole-blocks: {config.mc} rows are no multiple of {config.mr}"
-    depth = extents.depth.constant
+    if (config.kc or config.copy_rows or config.panels > 1) and not config.mc:
+        return "pieces-need-chunk: copied rows, sums between pieces of k and several panels are of a chunk of rows, mc"
+    if config.kc and not _long(workload, config.kc):
+        return f"pieces-of-k: k is no single loop of more than {config.kc}"
+    if min(config.kc, config.panels - 1, config.mc, config.prefetch, config.stream) < 0:
+        return "counts-positive: a count is negative"
+    chunk = config.mc * ((config.kc if config.copy_rows else 0) + (config.columns * config.panels if config.kc else 0)) * size
+    if chunk > limits.l2:
+        return f"chunk-fits-l2: rows and sums of a chunk take {chunk} of {limits.l2} bytes"
+    depth = config.kc or extents.depth.constant
     if config.pack is Pack.PANEL and config.nv > 1 and depth is not None and depth * config.columns * size > limits.l2:
         return f"panel-fits-l2: {depth} x {config.columns} elements of {size} bytes exceed {limits.l2} bytes"
     return None
@@ -123,7 +137,9 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
 def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulConfig, ...], Node]:
     """Streaming for one row, columns in place for few rows, copied panels for many. Of prepacked panels, one block shape.
 
-    In place, a row of columns that is a multiple of a page apart shares cache sets, so copying pays from 32 rows on.
+    In place, a row of columns that is a multiple of a page apart shares cache sets, and a panel beyond a quarter of the
+    second-level cache is fetched again for each block of rows, so copying pays from 16 rows on. Beyond three quarters of that
+    cache, k is done in pieces. Small products stay on one thread.
     """
     extents = Extents.of(workload)
     lanes = max(2, limits.lanes(extents.element_bytes))
@@ -132,17 +148,19 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulCon
     if tile:
         nv = next(n for n in (nv, 4, 3, 2, 1) if tile % (n * lanes) == 0)
         mr = min(mr, (limits.vector_registers - 1) // nv - 1)
-        many = HostMatmulConfig(mr, nv, lanes, prefetch=16, mc=_chunk(extents, mr, limits))
-        return _tree(extents.rows, [(127, HostMatmulConfig(mr, nv, lanes, prefetch=16, exact_tails=True))], many)
+        many = HostMatmulConfig(mr, nv, lanes, prefetch=16, **_chunking(workload, mr, nv * lanes, limits))
+        few = HostMatmulConfig(mr, nv, lanes, prefetch=16, exact_tails=True)
+        return _tree(workload, extents.rows, [(127, few)], many)
     apart = extents.columns.constant
-    few = 31 if apart is not None and apart * extents.element_bytes % 4096 == 0 else 127
+    aligned = apart is not None and apart * extents.element_bytes % 4096 == 0
+    deep = (extents.depth.constant or 0) * nv * lanes * extents.element_bytes > limits.l2 // 4
     piece = (48 if apart is not None and apart >= 96 * lanes else 24) * lanes * extents.element_bytes
     one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // extents.element_bytes // lanes, lanes, prefetch=4, stream=4)
     in_place = HostMatmulConfig(mr, nv, lanes, prefetch=8, exact_tails=True)
-    panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, mc=_chunk(extents, mr, limits))
+    panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=16, **_chunking(workload, mr, nv * lanes, limits))
     while why_invalid(panel, workload, limits) is not None and panel.nv > 1:
-        panel = HostMatmulConfig(mr, panel.nv - 1, lanes, Pack.PANEL, mc=panel.mc)
-    return _tree(extents.rows, [(1, one), (few, in_place)], panel)
+        panel = replace(panel, nv=panel.nv - 1)
+    return _tree(workload, extents.rows, [(1, one), (15 if aligned or deep else 255, in_place)], panel)
 
 
 def prepacked(workload: Workload) -> int:
@@ -160,18 +178,33 @@ def register_block(columns: int | None, lanes: int, limits: HostLimits) -> tuple
     return whole[0] if whole else blocks[0]
 
 
-def _chunk(extents: Extents, mr: int, limits: HostLimits) -> int:
-    """Rows of a work unit: as many as leave half of the second-level cache to the panel, at most 512."""
+def _long(workload: Workload, kc: int) -> bool:
+    """Is k one loop of more than kc values for certain?"""
+    sums = [loop.extent.constant for loop in workload.loops if loop.role == "k"]
+    return len(sums) == 1 and sums[0] is not None and sums[0] > kc
+
+
+def _chunking(workload: Workload, mr: int, columns: int, limits: HostLimits) -> dict[str, int]:
+    """Rows of a work unit: as many as leave half of the second-level cache to the panel, at most 512.
+
+    Where a panel takes most of that cache, k in pieces, and panels in groups that the rows of a piece stay in cache for.
+    """
+    extents = Extents.of(workload)
+    size = extents.element_bytes
     depth = extents.depth.constant or 1024
-    rows = limits.l2 // 2 // (depth * extents.element_bytes)
-    return max(8, min(512 // mr, rows // mr)) * mr
+    if depth * columns * size * 4 >= limits.l2 * 3 and _long(workload, 512):
+        rows = limits.l2 // 2 // (512 * size)
+        return {"mc": max(1, rows // mr) * mr, "kc": 512, "panels": 8}
+    rows = limits.l2 // 2 // (depth * size)
+    return {"mc": max(8, min(512 // mr, rows // mr)) * mr}
 
 
-def _tree(rows: Expr, cases: list[tuple[int, HostMatmulConfig]],
+def _tree(workload: Workload, rows: Expr, cases: list[tuple[int, HostMatmulConfig]],
           otherwise: HostMatmulConfig) -> tuple[tuple[HostMatmulConfig, ...], Node]:
     """A switch on the number of rows; only the branch that is taken when it is constant."""
     if rows.constant is not None:
         chosen = next((config for bound, config in cases if rows.constant <= bound), otherwise)
-        return (chosen,), Leaf(0)
+        return (chosen,), one_thread_when_small(Leaf(0), workload)
     leaves: list[tuple[int, Node]] = [(bound, Leaf(number)) for number, (bound, _) in enumerate(cases)]
-    return (*(config for _, config in cases), otherwise), switch(str(rows), leaves, Leaf(len(cases)))
+    root = switch(str(rows), leaves, Leaf(len(cases)))
+    return (*(config for _, config in cases), otherwise), one_thread_when_small(root, workload)

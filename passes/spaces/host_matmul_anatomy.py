@@ -34,7 +34,7 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
         pads={"columns": config.lanes},
         least={"rows": max(1, round(floor / cycles * config.mr))},
         halved={"rows": 0 if config.exact_tails else 1},
-        units={"batch": 1, "rows": config.mc, "columns": config.columns},
+        units={"batch": 1, "rows": config.mc, "columns": config.columns * config.panels},
         partial={"columns": _single(config) / (cycles / config.nv)},
         rate=share,
         copied=Footprint(config.columns * size, "depth") if copies or _transposed(workload) else None,
@@ -53,6 +53,7 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
             "block_columns": config.columns,
             "pack_bytes_a_row": config.columns * size if copies else 0,
             "prefetch_bytes": config.prefetch * config.columns * size,
+            "carried_bytes": config.mc * config.columns * config.panels * size if config.kc else 0,
         },
     )
 

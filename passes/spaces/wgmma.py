@@ -23,8 +23,8 @@ STEP = 32  # bytes along k of an instruction
 PAD = 8  # sums behind each row of a warp's results in shared memory
 _SLAB = 32  # columns of a warp's results that are in shared memory at once
 _LONGEST_BOX = 256
-REGISTERS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
-"""Warpgroups that multiply -> registers of a thread that copies, and of one that multiplies."""
+REGISTERS = {2: (40, 232), 3: (32, 160)}
+"""Warpgroups that multiply -> registers of a thread that copies, and of one that multiplies. A single one has enough as it is."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,9 @@ class WgmmaConfig(GpuConfig):
     """bm x bn: rows and columns of a tile of the result; a step is 128 bytes deep; stages: steps in shared memory.
 
     consumers: warpgroups that multiply, each its share of the rows; one more copies. vec: elements of one store. group: rows of
-    tiles that are walked together. blocks: blocks that take one tile after the other; 0 for a block per tile. tf32: f32
-    operands are read as tf32.
+    tiles that are walked together. blocks: blocks that take one tile after the other; 0 for a block per tile. split: parts that
+    k is cut in, each of its own blocks, summed by a second launch in a fixed order. copied: results leave by tensor copies.
+    tf32: f32 operands are read as tf32.
     """
 
     family: ClassVar[str] = "wgmma"
@@ -44,6 +45,8 @@ class WgmmaConfig(GpuConfig):
     vec: int = 8
     group: int = 8
     blocks: int = 132
+    split: int = 1
+    copied: bool = False
     tf32: bool = False
 
     @property
@@ -60,8 +63,9 @@ class WgmmaConfig(GpuConfig):
         return (self.bm + self.bn) * ROW
 
     def shared_bytes(self) -> int:
-        """The ring of tiles, its mbarriers, and room for results of every warp that multiplies."""
-        return self.stages * (self.stage_bytes + 16) + 4 * self.consumers * 16 * (self.slab + PAD) * 4
+        """The ring of tiles, its mbarriers, and room for sums of every warp that multiplies, and for its results."""
+        results = (self.slab + PAD + (self.slab if self.copied else 0)) * 4
+        return self.stages * (self.stage_bytes + 16) + 4 * self.consumers * 16 * results
 
     def registers(self) -> int:
         """About what a thread that multiplies needs: sums and addresses."""
@@ -71,8 +75,10 @@ class WgmmaConfig(GpuConfig):
 def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
     """All legal configurations."""
     blocks = product((64, 128, 192, 256), (16, 32, 64, 96, 128, 192, 256), (2, 3, 4, 5, 6, 8), (1, 2, 3))
-    for (bm, bn, stages, consumers), vec, one in product(blocks, (8, 1), (limits.multiprocessors, 0)):
-        config = WgmmaConfig(bm, bn, stages, consumers, vec, blocks=one)
+    one = limits.multiprocessors
+    grids = ((one, 1, False), (one, 1, True), (0, 1, False), (0, 2, False), (0, 4, False), (0, 8, False))
+    for (bm, bn, stages, consumers), vec, (count, split, copied) in product(blocks, (8, 1), grids):
+        config = WgmmaConfig(bm, bn, stages, consumers, vec, blocks=count, split=split, copied=copied)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -91,8 +97,8 @@ def why_invalid(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> s
 def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
     """The rule that the configuration breaks for any workload, or None."""
     c = config
-    if c.consumers not in REGISTERS:
-        return f"consumers: {c.consumers} is none of {', '.join(map(str, REGISTERS))}"
+    if not 1 <= c.consumers <= 3:
+        return f"consumers: {c.consumers} is not from 1 to 3"
     if c.bm % (ROWS * c.consumers) or c.bm < 1:
         return f"rows: {c.bm} is no multiple of {ROWS} for each of {c.consumers} warpgroups"
     if c.bn % 16 or not 16 <= c.bn <= 256:
@@ -103,16 +109,18 @@ def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
         return f"stages: {c.stages}; a step is loaded while another is computed"
     if c.vec not in (1, 2, 4, 8) or c.slab % c.vec:
         return f"vector-fits: {c.vec} of {c.slab} columns"
-    copies, multiplies = REGISTERS[c.consumers]
     given = min(limits.registers // c.threads // 8 * 8, limits.thread_registers)
+    copies, multiplies = REGISTERS.get(c.consumers, (given, given))
     if copies + multiplies * c.consumers > given * (c.consumers + 1):
         return f"setmaxnreg-budget: {copies} + {c.consumers} x {multiplies} of {given * (c.consumers + 1)} registers"
     if c.registers() > multiplies:
         return f"register-budget: about {c.registers()} of {multiplies} registers in each thread"
     if c.shared_bytes() > limits.shared_bytes:
         return f"shared-budget: {c.shared_bytes()} of {limits.shared_bytes} bytes"
-    if c.group < 1 or c.blocks < 0:
-        return f"grid: group {c.group}, blocks {c.blocks}"
+    if c.group < 1 or c.blocks < 0 or c.split < 1 or (c.split > 1 and c.blocks):
+        return f"grid: group {c.group}, blocks {c.blocks}, split {c.split}; a part of k has blocks of its own"
+    if c.copied and (c.split > 1 or c.vec == 1):
+        return f"copied-results: parts of sums and single elements are stored by threads; split {c.split}, vec {c.vec}"
     if c.index != 32:
         return f"index-bits: {c.index}; tensor copies take coordinates of 32 bits"
     return why_invalid_block(c.threads, c.index, limits.threads)
@@ -121,9 +129,10 @@ def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
 def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[TileConfig, ...], Node]:
     """Warpgroups where their tiles are filled and copies are aligned, `mma` for the rest. The last has no guards."""
     one = limits.multiprocessors
-    small = WgmmaConfig(64, 128, 6, 1, blocks=one)
-    middle = WgmmaConfig(128, 128, 5, 2, blocks=one)
-    large = WgmmaConfig(128, 256, 3, 2, blocks=one)
+    tf32 = narrow_bytes(workload) is None
+    small = WgmmaConfig(64, 128, 6, 1, blocks=one, tf32=tf32)
+    middle = WgmmaConfig(128, 128, 5, 2, blocks=one, tf32=tf32)
+    large = WgmmaConfig(128, 256, 3, 2, blocks=one, tf32=tf32)
     others, tree = mma.default(workload, limits)
     configs: tuple[TileConfig, ...] = (small, middle, large, *others)
     rest = _shifted(tree, 3)

@@ -16,6 +16,7 @@ from runtime.emulator.findings import Check
 from runtime.emulator.formats import Array
 from runtime.emulator.mbarrier import Mbarriers
 from runtime.emulator.memory import SHARED_BASE
+from runtime.emulator.register_pool import RegisterPool
 from runtime.emulator.wgmma import WgmmaQueue
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class AsyncProxy:
         self.barriers = Mbarriers(warps)
         self.copies = BulkCopies(blocks * warps * 32)
         self.products = WgmmaQueue(blocks * warps)
+        self.registers = RegisterPool(blocks, warps)
         self._fenced = np.zeros(blocks * warps, dtype=np.int64)
         self._landed: Array | None = None
 
@@ -90,6 +92,7 @@ class AsyncProxy:
         """Nobody can run: let copies in flight happen. False when there are none; then waiting threads are reported."""
         if self.copies.land_all(s):
             return True
+        self.registers.explain(s)
         self.barriers.explain(s)
         return False
 

@@ -15,6 +15,7 @@ import numpy as np
 from runtime.emulator.access import Access, Target, report_race
 from runtime.emulator.findings import Check, EmulatorError, Site
 from runtime.emulator.formats import Array
+from runtime.emulator.mbarrier import Mbarrier, place_of
 from runtime.emulator.memory import PARAM_WINDOW, SHARED_BASE
 from runtime.emulator.operands import BuildContext, Source, over_lanes
 from runtime.emulator.ptx import Address, Immediate, Instruction
@@ -23,7 +24,6 @@ from runtime.tensor_map import MAP_BYTES, TensorMap
 
 if TYPE_CHECKING:
     from runtime.emulator.batch import Batch, Runner
-    from runtime.emulator.mbarrier import Mbarrier
     from runtime.emulator.table import Builder
 
 _ROW = 16  # bytes that stay together
@@ -120,9 +120,9 @@ def _gather(s: Batch, flight: Flight, addresses: Array, element: int) -> Array:
 
 
 def _write_out(s: Batch, flight: Flight) -> None:
-    lanes = np.full(len(flight.offsets), flight.lane)
-    s.proxy.read(s, flight.access, flight.offsets, lanes)
     element = flight.kind.dtype.bytes
+    used = flight.offsets[flight.inside.reshape(-1, _ROW // element).any(axis=1)]
+    s.proxy.read(s, flight.access, used, np.full(len(used), flight.lane))
     words = s.shared.gather(flight.offsets, element, _ROW // element).reshape(flight.addresses.shape)
     inside = np.nonzero(flight.inside)
     if len(inside[0]):
@@ -152,8 +152,6 @@ def _map_of(s: Batch, site: Site, address: int) -> TensorMap:
 
 def _offsets(s: Batch, site: Site, kind: TensorMap, lane: int, address: int) -> Array:
     """Bytes in the batch's shared memory of each chunk of a box at `address`."""
-    from runtime.emulator.mbarrier import place_of
-
     lanes = np.array([lane])
     first = int(place_of(s, np.array([address]), lanes)[0]) - int(s.block_of[lane]) * s.shared.stride
     size = int(np.prod(kind.box)) * kind.dtype.bytes
@@ -169,8 +167,6 @@ def _offsets(s: Batch, site: Site, kind: TensorMap, lane: int, address: int) -> 
 
 def _build_tensor(inst: Instruction, cx: BuildContext) -> Runner:
     """cp.async.bulk.tensor.Nd.shared::cluster.global... [to], [map, {coordinates}], [mbarrier]; the other way for stores."""
-    from runtime.emulator.mbarrier import place_of
-
     spaces = [p.split("::")[0] for p in inst.parts]
     loads = spaces.index("shared") < spaces.index("global")
     if inst.has("im2col", "multicast::cluster"):

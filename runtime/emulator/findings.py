@@ -24,6 +24,7 @@ class Check(Enum):
     TRAP = "trap"
     PROXY = "missing-proxy-fence"
     UNFINISHED = "used-before-complete"
+    REGISTERS = "setmaxnreg"
 
 
 ALL_CHECKS: frozenset[Check] = frozenset(Check)

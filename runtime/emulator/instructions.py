@@ -18,6 +18,7 @@ from runtime.emulator.elementwise import SpecTable
 from runtime.emulator.load_store import ADDRESSES, LOAD_STORE
 from runtime.emulator.matrix import MATRIX
 from runtime.emulator.mbarrier import MBARRIER, MBARRIER_WAITS
+from runtime.emulator.register_pool import REGISTERS
 from runtime.emulator.table import Builder, ControlBuilder, WarpBuilder
 from runtime.emulator.wgmma import WGMMA
 
@@ -34,4 +35,4 @@ ORDINARY: Mapping[str, Builder] = {
     "mov": build_mov,
 }
 WARP_STEPS: Mapping[str, WarpBuilder] = {**warp.WARP_STEPS, **MATRIX, **WGMMA}
-CONTROL: Mapping[str, ControlBuilder] = {**control.CONTROL, **MBARRIER_WAITS}
+CONTROL: Mapping[str, ControlBuilder] = {**control.CONTROL, **MBARRIER_WAITS, **REGISTERS}

@@ -159,16 +159,8 @@ def _operand(s: Batch, p: Pending, due: Array, which: int, outer: Array) -> Arra
     flat = first.reshape(-1)
     s.proxy.read(s, p.access, flat // _CHUNK * _CHUNK, lanes)
     words = s.shared.gather(offsets.reshape(-1), element, 1)
-    packed = np.ascontiguousarray(words).view(np.uint32) if element == 4 else _widened(words, element)
-    values = shape.decode[which](packed)
-    if element != 4:
-        values = values.reshape(-1, 4 // element)[:, 0]
-    return np.asarray(values).reshape(offsets.shape)
-
-
-def _widened(words: Array, element: int) -> Array:
-    """Each element in the low part of a word of its own."""
-    return np.ascontiguousarray(words[:, 0].astype(np.uint32))
+    values = shape.decode[which](np.ascontiguousarray(words[:, 0].astype(np.uint32)))  # each in the low part of its word
+    return np.asarray(values.reshape(-1, 4 // element)[:, 0]).reshape(offsets.shape)
 
 
 def _compute(s: Batch, p: Pending, due: Array) -> None:

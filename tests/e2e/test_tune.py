@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -80,3 +84,46 @@ def test_the_command_resumes_and_reports(tuned: tuple[tw.CompiledFunction, Path]
     assert {"skipped", "progress", "operator", "certificate", "saved"} <= kinds
     assert next(e for e in events if e["event"] == "skipped")["line"] == len(log.read_bytes().splitlines()) + 1
     assert tw.load(tmp_path / "m.tw").program.certificates
+
+
+def test_explain_says_what_was_predicted_and_measured(tuned: tuple[tw.CompiledFunction, Path]) -> None:
+    fn, log = tuned
+    (certificate,) = fn.program.certificates
+    assert [e.dims for e in certificate.expected] == [(t,) for t in range(1, 41)]
+    kernels = {(r.config, r.dims["d0"]): r.time for r in TuningLog(log).records if r.seconds}
+    calls = {t: fn.explain(T=t).calls[0] for t in range(1, 41)}
+    known = {t: c for t, c in calls.items() if c.measured}
+    assert known and all(c.measured == kernels[c.config, t] for t, c in known.items())
+    assert all(0 < c.predicted < 1 and ("fastest known" in c.why) for c in calls.values())
+    assert any("untuned" in c.why for c in calls.values())
+
+
+def test_compile_takes_a_log_and_a_budget(tuned: tuple[tw.CompiledFunction, Path], tmp_path: Path,
+                                          capsys: pytest.CaptureFixture[str]) -> None:
+    fn, log = tuned
+    (tmp_path / "model.mlir").write_text(MODEL)
+    (tmp_path / "log.jsonl").write_bytes(log.read_bytes())
+    command = ["compile", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"), "--dim", "T=1:40", "--threads", "1",
+               "--log", str(tmp_path / "log.jsonl"), "--json"]
+    assert main(command) == 0
+    assert len(TuningLog(tmp_path / "log.jsonl")) == len(TuningLog(log))
+    assert tw.load(tmp_path / "m.tw").program.certificates[0].configurations == fn.program.certificates[0].configurations
+    assert main([*command, "--trials", "4"]) == 0
+    assert len(TuningLog(tmp_path / "log.jsonl")) > len(TuningLog(log))
+    assert "progress" in {json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()}
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+    (tmp_path / "model.mlir").write_text(MODEL)
+    log = tmp_path / "log.jsonl"
+    command = [sys.executable, "-m", "compiler.cli.main", "tune", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"),
+               "--dim", "T=1:40", "--seconds", "120", "--threads", "1", "--log", str(log), "--json"]
+    root = Path(compiler.api.__file__).resolve().parents[1]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, process_group=0)
+    assert process.stdout is not None
+    next(line for line in process.stdout if json.loads(line).get("trials", 0) > 0)
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(60) == 130
+    process.stdout.close()
+    found = TuningLog(log)
+    assert len(found) > 0 and not found.skipped and not (tmp_path / "m.tw").exists()

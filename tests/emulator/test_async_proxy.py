@@ -152,6 +152,21 @@ def test_tensor_store(fence: str, wanted: Check | None, seed: int | None) -> Non
     assert not got[:4].any() and not got[:, :16].any()
 
 
+@pytest.mark.parametrize("copies,multiplies,wanted", [(40, 232, ""), (40, 240, "deadlock: .* waits for 240 registers"),
+                                                      (44, 232, "multiple of 8"), (248, 232, "where the warp holds")])
+@pytest.mark.parametrize("seed", [None, 1])
+def test_registers_change_hands(copies: int, multiplies: int, wanted: str, seed: int | None) -> None:
+    """Two warpgroups of a block of three take what the first gives back."""
+    device = EmulatorDevice()
+    body = f"""setp.gt.u32 %p1, %r0, 127; @%p1 bra MORE; setmaxnreg.dec.sync.aligned.u32 {copies}; bra END;
+    MORE: setmaxnreg.inc.sync.aligned.u32 {multiplies}; END:"""
+    if not wanted:
+        launch(body, [device.alloc(16), device], 384, seed=seed)
+        return
+    with pytest.raises(EmulatorError, match=wanted):
+        launch(body, [device.alloc(16), device], 384, seed=seed)
+
+
 def test_tensor_maps_are_checked() -> None:
     for problem, change in [("multiples of 16", {"strides": (24,)}), ("multiples of 16", {"address": 8}),
                             ("1 to 256", {"box": (512, 1)}), ("swizzle of 64", {"swizzle": 64}), ("axes", {"box": (8,)})]:

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gpu_harness import build, check
+from emulator.async_mutation import mutations
+from gpu_harness import Placed, build, check, launch, place, random
 from gpu_workloads import Case
 from tensor_core_workloads import convolution, product
 
-from runtime.emulator.device import EmulatorDevice
+from runtime.emulator import EmulatorDevice, EmulatorError
 from runtime.errors import BuildError
 
 LAYOUTS = {"nn": "m k,k n,m n", "nt": "m k,n k,m n", "tn": "k m,k n,m n", "tt": "k m,n k,m n", "transposed_result": "m k,k n,n m"}
@@ -65,6 +66,13 @@ def test_batches(maps: str) -> None:
     assert sweep(case, FREE, order, [(2, 5, 7, 9)]) == 1
 
 
+@pytest.mark.parametrize("config", [SMALL, FREE, SMALL.replace("}", " staged=false}"), "simt{vec=1 turn=true index=64}"])
+def test_vectors_by_matrices(config: str) -> None:
+    """There is one row, which no loop runs along."""
+    assert sweep(product("k,k n,n"), config, "NK", [(72, 136), (8, 8)]) == 2
+    assert sweep(product("b k,b k n,b n"), config, "BNK", [(3, 40, 72)]) == 1
+
+
 @pytest.mark.parametrize("out", ["", "f16"])
 @pytest.mark.parametrize("epilogue", ["relu", "tanh"])
 @pytest.mark.parametrize("staged", ["staged=true", "staged=false", "split=2"])
@@ -116,6 +124,29 @@ def test_shared_memory_has_no_bank_conflicts(layout: str) -> None:
     statistics = device.launches[0]
     assert statistics.shared_ideal > 0
     assert statistics.shared_wavefronts == statistics.shared_ideal
+
+
+def test_mutants_are_noticed() -> None:
+    """Mistakes in fragments and products; a swizzle left out on both sides changes only bank conflicts."""
+    case = product("m k,k n,m n")
+    built = build(case.text, "mma{bm=32 bn=32 bk=32 wm=16 wn=16 stages=3}")
+    text, sizes = built.code.decode(), {"M": 40, "N": 72, "K": 168}
+    arrays = [random(t, sizes, i) for i, t in enumerate(case.inputs)]
+    wanted = case.reference(*(a.astype(np.float64) for a in arrays))
+
+    def broken(ptx: str) -> bool:
+        device = EmulatorDevice("sm_80")
+        setup = place(device, built.kernel, sizes, [Placed(a) for a in arrays], [Placed(np.zeros(np.shape(wanted), np.float32))])
+        try:
+            launch(device, built.kernel, ptx.encode(), sizes, setup.args)
+            return bool(np.abs(device.copy_out(setup.pointers[-1], np.shape(wanted), np.float32) - wanted).max() > 1e-3)
+        except EmulatorError:
+            return True
+
+    assert not broken(text)
+    mutants = [m for m in mutations(text) if m.operator in ("drop-product", "other-half")]
+    assert len(mutants) >= 10
+    assert [m for m in mutants if not broken(m.apply(text))] == []
 
 
 def test_what_tensor_cores_do_not_multiply_is_refused() -> None:

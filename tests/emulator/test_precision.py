@@ -1,4 +1,4 @@
-"""Models in f16 and bf16 on the emulated GPU: tensor cores serve them, and they stay near the f32 reference."""
+"""Models in f16, bf16 and tf32 on the emulated GPU: tensor cores serve them, and they stay near the f32 reference."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ DATA = Path(__file__).parent.parent / "data"
 @pytest.mark.parametrize("name,dims,shapes,precision,arch,families", [
     ("bert_layer_dyn_seq", {"arg0.1": (1, 128)}, [{"arg0_1": 5}, {"arg0_1": 24}], "f16", "sm_90a", {"wgmma", "mma"}),
     ("bert_layer_dyn_seq", {"arg0.1": (1, 128)}, [{"arg0_1": 7}], "bf16", "sm_80", {"mma"}),
+    ("dense_768x2304_dyn_m", {"arg0.0": (0, 64)}, [{"arg0_0": m} for m in (9, 40)], "tf32", "sm_90a", {"mma"}),
     ("resnet_block_dyn_batch", {"arg0.0": (0, 4)}, [{"arg0_0": n} for n in (0, 1)], "bf16", "sm_90a", {"mma"}),
 ])
 def test_model(name: str, dims: dict[str, tuple[int, int]], shapes: list[dict[str, int]], precision: str, arch: str,
@@ -33,3 +34,14 @@ def test_model(name: str, dims: dict[str, tuple[int, int]], shapes: list[dict[st
         used |= {call.family for call in fn.explain(**shape).calls}
     assert families <= used
     assert "simt" not in used
+
+
+def test_a_saved_model_builds_its_tensor_maps(tmp_path: Path) -> None:
+    text = (DATA / "dense_768x2304_dyn_m.mlir").read_text()
+    fn = tw.compile(text, {"arg0.0": (0, 64)}, target="emulator:sm_90a", options=tw.CompileOptions(precision="bf16"))
+    fn.save(tmp_path / "dense.tw")
+    loaded = tw.load(tmp_path / "dense.tw")
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal([d.evaluate({"arg0_0": 24}) for d in a.spec().dims]).astype(np.float32) for a in fn.inputs]
+    assert "wgmma" in {call.family for call in loaded.explain(arg0_0=24).calls}
+    np.testing.assert_array_equal(loaded(*arrays), fn(*arrays))

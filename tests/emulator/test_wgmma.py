@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from emulator.async_mutation import mutations
 from gpu_harness import Placed, build, check, launch, place, random
 from gpu_workloads import Case
 from tensor_core_workloads import convolution, product
@@ -50,6 +52,26 @@ def test_tiles(config: str) -> None:
     assert sweep(product(LAYOUTS[layout]), config, "MNK", [(200, 264, 136)], seed=1) == 1
 
 
+@pytest.mark.parametrize("split", [2, 5])
+def test_split_sums(split: int) -> None:
+    config = f"wgmma{{bm=64 bn=64 consumers=1 stages=3 blocks=0 split={split}}}"
+    case = product("b m k,b n k,b m n", epilogue="relu")
+    assert sweep(case, config, "BMNK", [(2, 72, 40, 456), (1, 8, 8, 8)], seed=1) == 2
+
+
+def test_tf32() -> None:
+    """Copies cannot round: what is beyond 10 bits of mantissa is cut off."""
+    case = product("m k,n k,m n", "f32")
+    exact = case.reference
+    cut = replace(case, reference=lambda a, b: exact(shortened(a), shortened(b)))
+    assert sweep(cut, "wgmma{bm=64 bn=64 consumers=1 tf32=true}", "MNK", [(72, 64, 100)]) == 1
+
+
+def shortened(x: np.ndarray) -> np.ndarray:
+    bits = x.astype(np.float32).view(np.uint32)
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+
+
 def test_empty_extents() -> None:
     assert sweep(product("m k,k n,m n"), SMALL, "MNK", [(8, 8, 0), (0, 8, 8), (8, 0, 8)]) == 3
 
@@ -67,9 +89,19 @@ def test_batches(maps: str) -> None:
 
 @pytest.mark.parametrize("out", ["", "f16"])
 @pytest.mark.parametrize("epilogue", ["relu", "tanh"])
-def test_epilogues(epilogue: str, out: str) -> None:
+@pytest.mark.parametrize("copied", ["false", "true"])
+def test_epilogues(copied: str, epilogue: str, out: str) -> None:
     case = product("m k,k n,m n", epilogue=epilogue, out=out)
-    assert sweep(case, "wgmma{bm=64 bn=128 consumers=1 stages=2 blocks=2}", "MNK", [(32, 64, 32), (72, 136, 104)], seed=2) == 2
+    config = f"wgmma{{bm=64 bn=128 consumers=1 stages=2 blocks=2 copied={copied}}}"
+    assert sweep(case, config, "MNK", [(32, 64, 32), (72, 136, 104)], seed=2) == 2
+
+
+@pytest.mark.parametrize("maps", ["b m k,b n k,b m n", "b m k,b k n,m b n", "k m,k n,n m"])
+def test_results_leave_by_copies(maps: str) -> None:
+    order = "".join(x.upper() for x in "bmn" if x in maps.split(",")[2]) + "K"
+    sizes = [(3, 40, 72, 24), (1, 136, 8, 72)] if "b" in maps else [(40, 72, 24), (136, 8, 72)]
+    for seed in (None, 1):
+        assert sweep(product(maps, out="bf16"), "wgmma{bm=128 bn=64 stages=2 blocks=1 copied=true}", order, sizes, seed) == 2
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -97,11 +129,11 @@ def test_what_copies_cannot_fetch_is_refused() -> None:
 # -- what the checks find when a kernel is changed
 
 
-def broken(text: str, seed: int | None) -> str:
+def broken(text: str, seed: int | None, config: str = "") -> str:
     """What happens when the kernel of `text` multiplies 136 x 72 x 328: a finding's name, "wrong" or "" when all is well."""
     case = product("m k,n k,m n")
     sizes = {"M": 136, "N": 72, "K": 328}
-    built = build(case.text, MUTANT, ARCH)
+    built = build(case.text, config or MUTANT, ARCH)
     device = EmulatorDevice(ARCH, seed=seed, budget=300_000)
     arrays = [random(t, sizes, i) for i, t in enumerate(case.inputs)]
     wanted = case.reference(*(a.astype(np.float64) for a in arrays))
@@ -136,6 +168,23 @@ MUTATIONS: dict[str, tuple[str, Any, set[str]]] = {
 def test_the_kernel_as_it_is_has_no_findings() -> None:
     text = build(product("m k,n k,m n").text, MUTANT, ARCH).code.decode()
     assert [broken(text, seed) for seed in (None, 5)] == ["", ""]
+
+
+def test_mutants_are_noticed() -> None:
+    """Every mistake in phases, fences, descriptors, announced bytes and coordinates."""
+    text = build(product("m k,n k,m n").text, MUTANT, ARCH).code.decode()
+    found = {m: next((b for seed in (None, 0, 1) if (b := broken(m.apply(text), seed))), "") for m in mutations(text)}
+    assert len(found) >= 30
+    assert [m for m, what in found.items() if not what] == []
+
+
+@pytest.mark.parametrize("piece,wanted", [(r"fence\.proxy\.async[^;]*;", "missing-proxy-fence"),
+                                          (r"cp\.async\.bulk\.wait_group[^;]*;", "shared-memory-race")])
+def test_a_changed_store_is_found(piece: str, wanted: str) -> None:
+    config = MUTANT.replace("}", " copied=true}")
+    text = build(product("m k,n k,m n").text, config, ARCH).code.decode()
+    assert broken(text, 1, config) == ""
+    assert wanted in {broken(re.sub(piece, "", text), seed, config) for seed in (None, 0, 1, 2)}
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

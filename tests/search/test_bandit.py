@@ -9,16 +9,38 @@ from tuning_tables import CurveArm
 from search.bandit import Bandit
 from search.belief import EmceeSampler
 from search.belief_pool import BeliefOptions, BeliefPool
-from search.policies import AnsorGradient, ArmView, EpsilonGreedy, LinearInFlops, Policy, RoundRobin, Sequential, Softmax, Thompson, Ucb, policies
+from search.policies import (
+    AnsorGradient,
+    ArmView,
+    EpsilonGreedy,
+    LinearInFlops,
+    Policy,
+    RoundRobin,
+    Sequential,
+    Softmax,
+    Thompson,
+    Ucb,
+    policies,
+)
 from search.simulation import SimulatedClock
 
-SHORT = EmceeSampler(80, 40, 5)
+SHORT = EmceeSampler(40, 20, 4)
 
 
-def view(order: int, gain: float = 0.1, deviation: float = 0.01, pulls: int = 1, flops: float = 1.0,
-         latencies: tuple[float, ...] = (2.0, 1.5, 1.0), share: float = 0.3, group: str = "g") -> ArmView:
+def view(
+    order: int,
+    gain: float = 0.1,
+    deviation: float = 0.01,
+    pulls: int = 1,
+    flops: float = 1.0,
+    latencies: tuple[float, ...] = (2.0, 1.5, 1.0),
+    share: float = 0.3,
+    group: str = "g",
+) -> ArmView:
     saved = np.array([gain - deviation, gain + deviation])
-    return ArmView(str(order), group, order, pulls, latencies[-1], share, flops, latencies, gain, deviation, saved, np.array([0.5, 0.5]))
+    return ArmView(
+        str(order), group, order, pulls, latencies[-1], share, flops, latencies, gain, deviation, saved, np.array([0.5, 0.5])
+    )
 
 
 def chosen(policy: Policy, arms: list[ArmView], slot: int = 10, draws: int = 200) -> Counter[int]:
@@ -81,8 +103,8 @@ def latency_after(policy: Policy, slots: int, seed: int = 0) -> float:
 
 @pytest.mark.parametrize("name", ["ucb", "epsilon", "softmax", "thompson"])
 def test_policies_with_a_belief_find_the_arm_that_pays(name: str) -> None:
-    slots = 9
-    found = float(np.median([latency_after(policies()[name], slots, seed) for seed in range(3)]))
+    slots = 8
+    found = float(np.median([latency_after(policies()[name], slots, seed) for seed in range(2)]))
     assert found < latency_after(policies()["sequential"], slots)
     assert found <= latency_after(policies()["round_robin"], slots) * 1.01
 
@@ -128,7 +150,7 @@ def test_equal_seeds_give_equal_schedules() -> None:
     def schedule(seed: int) -> list[str]:
         bandit, _ = problem(policies()["softmax"], seed=seed)
         found = []
-        for _ in range(8):
+        for _ in range(6):
             state = bandit.choose()
             assert state is not None
             found.append(state.arm.key)
@@ -136,4 +158,4 @@ def test_equal_seeds_give_equal_schedules() -> None:
         return found
 
     assert schedule(1) == schedule(1)
-    assert len({tuple(schedule(s)) for s in range(3)}) > 1
+    assert len({tuple(schedule(s)) for s in range(2)}) > 1

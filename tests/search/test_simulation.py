@@ -26,7 +26,11 @@ COMMITTED = Path(__file__).resolve().parents[2] / "tools" / "bench" / "tables"
 
 
 def tables():  # type: ignore[no-untyped-def]
-    return [planted_table("steep", 2304, 6.0, 1, calls=4), planted_table("flat", 768, 1.1, 2), planted_table("middling", 768, 2.0, 3)]
+    return [
+        planted_table("steep", 2304, 6.0, 1, calls=4),
+        planted_table("flat", 768, 1.1, 2),
+        planted_table("middling", 768, 2.0, 3),
+    ]
 
 
 def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -80,7 +84,7 @@ def outcome(name: str, seed: int, seconds: float = 25.0) -> tuple[float, list[st
     clock = SimulatedClock()
     arms = table_arms(tables(), PEAK, seed, 2, clock.advance)
     options = ModelTuneOptions(policies()[name], slot_seconds=1.5, seed=seed)
-    tuner = ModelTuner(arms, ModelBudget(seconds=seconds), clock, options, pool=BeliefPool(sampler=EmceeSampler(80, 40, 5)))
+    tuner = ModelTuner(arms, ModelBudget(seconds=seconds), clock, options, pool=BeliefPool(sampler=EmceeSampler(40, 20, 4)))
     return tuner.run() / sum(a.floor for a in arms), [s.arm for s in tuner.log.slots]
 
 
@@ -95,10 +99,9 @@ def test_arms_count_calls_and_share_what_is_built() -> None:
     assert len(first) == 1 and spent == pytest.approx([0.3 + 2 * 0.02])
 
 
-def test_the_belief_beats_tuning_one_after_the_other_on_a_planted_model() -> None:
-    ucb = float(np.median([outcome("ucb", s, 12.0)[0] for s in range(3)]))
-    last = [list(reversed(t)) for t in [tables()]]
-    assert last and ucb < float(np.median([outcome("random", s, 12.0)[0] for s in range(3)])) * 1.02
+def test_the_belief_beats_blind_slots_on_a_planted_model() -> None:
+    found = {name: float(np.median([outcome(name, s, 12.0)[0] for s in range(3)])) for name in ("ucb", "random")}
+    assert found["ucb"] < found["random"] * 1.01
 
 
 @pytest.mark.parametrize("name", ["ucb", "ansor", "random"])

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from search_surfaces import LIMITS, Clock, dense_task, matmul_seconds, regret, square_pair
 
-from passes.spaces.registry import config_text
-from passes.workload import Workload
+from passes.spaces.registry import config_text, space_of
+from passes.workload import Kind, Loop, Operand, Workload
 from runtime.dispatch import Leaf
 from runtime.kernel import MicroKernel
 from runtime.shape import Expr, ShapeRange
+from runtime.tensor import DType
 from search.certificate import Entry, certify, measure_entry
+from search.measure import Measurer
 from search.protocols import Measurement
 from search.records import TuningLog
 from search.replay import ReplayBuilder, ReplayRunner, SurfaceRunner
@@ -182,3 +184,25 @@ def test_certificate_numbers() -> None:
     assert (found.predicted_mean, found.predicted_worst) == (pytest.approx(0.025), pytest.approx(0.1))
     assert found.confidence == pytest.approx(0.19)
     assert "2 shapes held out" in str(found)
+
+
+def test_what_is_known_of_no_kernel_for_some_shape_leaves_the_defaults() -> None:
+    """A log cut short may hold only kernels that stop at an extent."""
+    w, clock = softmax(), Clock()
+    task = Task.of(w, LIMITS, ("host_rows",), ShapeRange.of({"d0": (1, 128)}), [{"d0": Expr.dim("d0")}])
+    lattice = task.lattice()
+    short = next(c for i, c in enumerate(lattice.configs) if 0 < min(lattice.anatomy(i).most.values(), default=0) < 128)
+    log = TuningLog()
+    measurer = Measurer(w, ReplayBuilder(), SurfaceRunner(lambda c, d, t: 1e-6), log, clock.environment())
+    measurer.measure(short, (("d0", 8),), 1)
+    tuner = Tuner(task, ReplayBuilder(), ReplayRunner(()), Budget(trials=0), clock.environment(), log=log)
+    tuner.learn()
+    assert tuner.best().configs == tuple(space_of("host_rows").default(w, LIMITS)[0])
+
+
+def softmax() -> Workload:
+    """Rows of [12, d0, d0]."""
+    rows, columns = Expr.dim("d0") * 12, Expr.dim("d0")
+    x = Operand(DType.F32, (rows, columns), 1)
+    return Workload("softmax", "softmax", Kind.ROWS, "", ("d0",), (x,), (x,), (Loop("row", rows), Loop("col", columns)),
+                    rows * columns * 8, rows * columns * 8)

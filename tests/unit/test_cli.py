@@ -43,7 +43,7 @@ def program() -> Program:
 def test_help_lists_every_command(capsys: Capture) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    for command in ("compile", "run", "explain", "opt", "targets"):
+    for command in ("compile", "tune", "run", "explain", "opt", "targets"):
         assert command in shown
 
 

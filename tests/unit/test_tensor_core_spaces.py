@@ -60,7 +60,7 @@ def test_rules_name_what_a_target_or_a_workload_lacks() -> None:
     assert mma.why_invalid(MmaConfig(vec=4, bk=32, tf32=True), dense("M", 8, 8, "f32"), A100) is None
 
 
-@pytest.mark.parametrize("consumers", [1, 2, 3])
+@pytest.mark.parametrize("consumers", wgmma.REGISTERS)
 def test_registers_given_away_cover_those_taken(consumers: int) -> None:
     """Else the warpgroups that multiply wait for registers for ever."""
     copies, multiplies = wgmma.REGISTERS[consumers]

@@ -102,8 +102,15 @@ def build(operator: ModelOperator, target: Target, builder: WorkerBuilder, count
     drawn = [lattice.texts[i] for i in lattice.sample(min(count, len(lattice)), np.random.default_rng(seed))]
     texts = list(dict.fromkeys([*defaults, *drawn]))[:count]
     results = builder.build([(workload, parse_config(t)) for t in texts])
-    return Built(WorkloadForm.of(workload), tuple(texts), tuple(r.kernel for r in results), tuple(r.code for r in results),
-                 tuple(r.error for r in results), tuple(r.seconds for r in results), len(set(defaults)))
+    return Built(
+        WorkloadForm.of(workload),
+        tuple(texts),
+        tuple(r.kernel for r in results),
+        tuple(r.code for r in results),
+        tuple(r.error for r in results),
+        tuple(r.seconds for r in results),
+        len(set(defaults)),
+    )
 
 
 def outlined(operator: ModelOperator, target: Target) -> Workload:
@@ -133,9 +140,16 @@ def measure(operator: ModelOperator, built: Built) -> OperatorTable:
             spent[i].append(time.perf_counter() - start)
             seconds[i].append(found[0] if found else 0.0)
     return OperatorTable(
-        operator.name, msgspec.structs.replace(built.workload, ir=""), operator.calls, tuple(tuple(s.items()) for s in shapes),
-        built.configs, tuple(tuple(float(f"{t:.4g}") for t in row) for row in seconds),
-        tuple(float(f"{t:.3g}") for t in built.seconds), tuple(float(f"{np.mean(row):.3g}") for row in spent), built.defaults)
+        operator.name,
+        msgspec.structs.replace(built.workload, ir=""),
+        operator.calls,
+        tuple(tuple(s.items()) for s in shapes),
+        built.configs,
+        tuple(tuple(float(f"{t:.4g}") for t in row) for row in seconds),
+        tuple(float(f"{t:.3g}") for t in built.seconds),
+        tuple(float(f"{np.mean(row):.3g}") for row in spent),
+        built.defaults,
+    )
 
 
 def _path(args: argparse.Namespace, operator: ModelOperator) -> Path:

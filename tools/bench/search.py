@@ -18,12 +18,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+import tilewright as tw
+from runtime.host_cpu import affinity
 from tools.bench.interleave import ROOT, environment
 from tools.bench.operators import operators
+from tools.bench.ours import compiled
 
 TABLE = (
     "dense_768x768", "dense_768x2304", "dense_768x3072", "dense_3072x768", "bmm_nt", "bmm_nn", "softmax", "layernorm",
@@ -50,6 +54,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--configs", type=int, default=256, help="least kernels of the oracle, where the space has so many")
     parser.add_argument("--shapes", type=int, default=16, help="shapes of the oracle")
     parser.add_argument("--folder", type=Path, default=Path("search-bench"), help="where steps leave what they found")
+    parser.add_argument("--prior", action="store_true", help="start from the cost model that ships with the package")
     parser.add_argument("--step", choices=STEPS, help="one step; default: all")
     parser.add_argument("--json", type=Path, help="JSON Lines file that the report is appended to")
     return parser.parse_args(argv)
@@ -70,7 +75,7 @@ def main() -> int:
     args.folder.mkdir(parents=True, exist_ok=True)
     if args.step == "tune":
         os.environ["TILEWRIGHT_CACHE_DIR"] = str((args.folder / "cache").absolute())
-        tune(args.operator, args.threads, args.seconds, args.folder)
+        tune(args.operator, tw.CompileOptions(threads=args.threads, seconds=args.seconds, prior=args.prior), args.folder)
     elif args.step == "build":
         search_oracle.build(args.folder, args.threads, args.configs)
     elif args.step == "oracle":
@@ -84,23 +89,22 @@ def main() -> int:
     return 0
 
 
-def tune(name: str, threads: int, seconds: float, folder: Path) -> None:
+def tune(name: str, options: tw.CompileOptions, folder: Path) -> None:
     """Compile with a budget; leaves log.jsonl, tuned.tw, default.tw and tuning.json."""
-    import tilewright as tw
-    from tools.bench.ours import compiled
-
     log = folder / "log.jsonl"
     if log.exists() or (folder / "cache").exists():
         raise SystemExit(f"{folder} holds a log or a kernel cache already; wanted an empty folder")
     operator = next(o for o in operators() if o.name == name)
     constants = operator.constants()
     started = time.time()
-    fn = compiled(operator, constants, tw.CompileOptions(threads=threads, seconds=seconds, log=log))
+    fn = compiled(operator, constants, replace(options, log=log))
     took = time.time() - started
     fn.save(folder / "tuned.tw")
-    (folder / "tuning.json").write_bytes(msgspec.json.encode(Tuning(name, threads, seconds, started, took)))
-    compiled(operator, constants, tw.CompileOptions(threads=threads)).save(folder / "default.tw")
-    print(f"{name} t{threads}: {took:.1f} s, {[len(t.kernels) for t in fn.program.tables]} kernels, {fn.program.certificates}")
+    tuning = Tuning(name, options.threads or affinity(), options.seconds or 0.0, started, took)
+    (folder / "tuning.json").write_bytes(msgspec.json.encode(tuning))
+    compiled(operator, constants, tw.CompileOptions(threads=options.threads)).save(folder / "default.tw")
+    for table, certificate in zip(fn.program.tables, fn.program.certificates, strict=True):
+        print(f"{name} t{tuning.threads}: {took:.1f} s, {table.name}, {len(table.kernels)} kernels, {certificate}")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from search.shapes import Dims
 from search.space import Lattice
 from search.task import Task
 
-RANDOM, LEADERS, RETIMED, ROUNDS = 64, 3, 5, 9
+RANDOM, LEADERS, LEADING, NEAR, RETIMED, ROUNDS = 64, 3, 48, 64, 5, 9
 _QUICK = Timing(warmup=0.0003, batch=0.0004, fewest=3, most=5, error=0.05)
 _TURN = Timing(warmup=0.0005, batch=0.0015, fewest=3, most=3)
 _HOPELESS = 1.6  # a first launch that takes this many times the best is not repeated
@@ -119,22 +119,25 @@ def build(folder: Path, threads: int, least: int) -> None:
 
 
 def choose(problem: Problem, lattice: Lattice, least: int) -> list[str]:
-    """All of a space little larger than `least`, else the defaults, random ones, the leaders of the log and their neighbours."""
+    """All of a space little larger than `least`, else the defaults, the leaders of the log and neighbours of theirs, and the
+    rest random ones, which do not depend on the log."""
     always = [k.config for k in (*problem.tuned.kernels, *problem.default.kernels)]
     always += [config_text(c) for c in problem.task.defaults()]
     if len(lattice) <= least * 5 // 4:
         return list(dict.fromkeys([*always, *lattice.texts]))
-    rng = np.random.default_rng()
-    always += [lattice.texts[i] for i in lattice.sample(RANDOM, rng)]
-    leading = list(dict.fromkeys([*always[: len(problem.tuned.kernels)], *leaders(problem.log.of(problem.workload.key))]))
-    near = [n for c in leading for n in lattice.neighbours(lattice.number(c) or 0)]
-    rest = [lattice.texts[i] for i in dict.fromkeys([*near, *rng.permutation(len(lattice)).tolist()])]
-    found = dict.fromkeys([*always, *leading])
-    for text in rest:
-        if len(found) >= least:
+    leading = leaders(problem.log.of(problem.workload.key))
+    near = [lattice.texts[n] for c in [*always, *leading] for n in lattice.neighbours(lattice.number(c) or 0)]
+    chosen = dict.fromkeys([*always, *leading[:LEADING], *near[:NEAR]])
+    for text in drawn(lattice):
+        if len(chosen) >= max(least, len(always) + RANDOM):
             break
-        found[text] = None
-    return list(found)
+        chosen[text] = None
+    return list(chosen)
+
+
+def drawn(lattice: Lattice) -> list[str]:
+    """The lattice in a random order."""
+    return [lattice.texts[i] for i in np.random.default_rng(0).permutation(len(lattice))]
 
 
 def leaders(records: Iterable[TuningRecord]) -> list[str]:

@@ -43,14 +43,20 @@ WIDTH, HEADS = 768, 12
 
 def models() -> dict[str, tuple[ModelOperator, ...]]:
     """Name -> operators."""
-    return {"resnet18": tuple(_convolutions(RESNET_18)), "squeezenet": tuple(_convolutions(SQUEEZENET)),
-            "bert_base": tuple(_transformer(12, (8, 32, 128, 384), causal=False)),
-            "gpt2_block": tuple(_transformer(1, (1, 16, 64, 256), causal=True))}
+    return {
+        "resnet18": tuple(_convolutions(RESNET_18)),
+        "squeezenet": tuple(_convolutions(SQUEEZENET)),
+        "bert_base": tuple(_transformer(12, (8, 32, 128, 384), causal=False)),
+        "gpt2_block": tuple(_transformer(1, (1, 16, 64, 256), causal=True)),
+    }
 
 
 def _convolutions(layers: tuple[tuple[int, ...], ...]) -> Iterator[ModelOperator]:
     for c, f, size, kernel, stride, calls in layers:
-        def make(g: ops.Graph, c: int = c, f: int = f, size: int = size, kernel: int = kernel, stride: int = stride) -> ops.Tensor:
+
+        def make(
+            g: ops.Graph, c: int = c, f: int = f, size: int = size, kernel: int = kernel, stride: int = stride
+        ) -> ops.Tensor:
             x, w = g.input("x", ["B", c, size, size]), g.input("w", [f, c, kernel, kernel])
             return ops.conv2d(x, w, stride=stride, padding=kernel // 2)
 
@@ -58,7 +64,9 @@ def _convolutions(layers: tuple[tuple[int, ...], ...]) -> Iterator[ModelOperator
 
 
 def _transformer(layers: int, lengths: tuple[int, ...], causal: bool) -> Iterator[ModelOperator]:
-    for n, k, activation in ((3 * WIDTH, WIDTH, None), (WIDTH, WIDTH, None), (4 * WIDTH, WIDTH, "gelu"), (WIDTH, 4 * WIDTH, None)):
+    layers_of_one = ((3 * WIDTH, WIDTH, None), (WIDTH, WIDTH, None), (4 * WIDTH, WIDTH, "gelu"), (WIDTH, 4 * WIDTH, None))
+    for n, k, activation in layers_of_one:
+
         def dense(g: ops.Graph, n: int = n, k: int = k, activation: str | None = activation) -> ops.Tensor:
             return ops.dense(g.input("x", ["S", k]), g.input("w", [k, n]), g.input("b", [n]), activation)
 

@@ -1,9 +1,14 @@
 // RUN: tilewright opt %s --pass "lower-precision{element=bf16}" | filecheck %s
+// RUN: tilewright opt %s --pass "lower-precision{element=f16 apart=true}" | filecheck %s --check-prefix=APART
 // RUN: not tilewright opt %s --pass "lower-precision{bogus=1}" 2>&1 | filecheck %s --check-prefix=BAD
 // RUN: not tilewright opt %s --pass "lower-precision{element=f32}" 2>&1 | filecheck %s --check-prefix=ELEMENT
 
 // BAD: lower-precision has no option 'bogus'
 // ELEMENT: element='f32'; wanted bf16 or f16
+
+// Arguments are rounded by kernels of their own.
+// APART-COUNT-2: attrs = {tw.copy}
+// APART: linalg.generic {{.*}} ins(%{{.*}}, %{{.*}} : tensor<?x64xf16>, tensor<64x96xf16>) outs(%{{.*}} : tensor<?x96xf32>)
 
 // CHECK-DAG: arith.truncf {{.*}} : f32 to bf16
 // CHECK: linalg.generic {{.*}} ins(%{{.*}}, %{{.*}} : tensor<?x64xbf16>, tensor<64x96xbf16>) outs(%{{.*}} : tensor<?x96xf32>)

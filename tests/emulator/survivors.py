@@ -1,0 +1,77 @@
+"""Why mutants that nothing notices are no mistakes: what each kind of them does instead, by operator and instruction."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from emulator.mutation import Mutation
+
+
+@dataclass(frozen=True)
+class Reason:
+    """`kernels`, `before` and `after` are patterns of the configuration and of the instruction; `place` is of _PLACES."""
+
+    operators: tuple[str, ...]
+    kernels: str
+    before: str
+    after: str
+    why: str
+    place: str = "anywhere"
+
+
+def _places(mutation: Mutation, ptx: str) -> set[str]:
+    """Where an instruction is: before the first copy, behind the last barrier of its kernel."""
+    lines = ptx.split("\n")
+    start = max(i for i, line in enumerate(lines[: mutation.line or 1]) if line.startswith("{") or not i)
+    end = next((i for i, line in enumerate(lines) if i > start and line.startswith("}")), len(lines))
+    found = {"anywhere"}
+    copies = [i for i in range(start, end) if "cp.async.c" in lines[i] and "commit" not in lines[i]]
+    if not copies or mutation.line - 1 < copies[0]:
+        found.add("before copies")
+    if not any("bar.sync" in lines[i] for i in range(mutation.line, end)):
+        found.add("behind barriers")
+    if "setp" in mutation.before and f"@{mutation.before.split()[1].rstrip(',')} bra" in ptx:
+        found.add("branch")
+    return found
+
+
+_SIMT, _VECTOR = r"simt\{", r"(simt\{(?!.*vec=1)|gpu_pointwise$|gpu_pointwise\{(?!.*vec=1))"
+
+REASONS = (
+    Reason(("drop-wait", "weaken-wait"), _SIMT, r"wait_group\s+0", "",
+           "the copies still in flight bring empty steps behind k, which nothing reads", "behind barriers"),
+    Reason(("drop-predicate", "invert-predicate"), r"(simt|gpu_pointwise)\{.*index=64", r"@%p\d+ bra", "",
+           "either way divides right: in 32 bits where both numbers fit, else in 64", "before copies"),
+    Reason(("move-bound",), r"(simt|gpu_pointwise)\{.*index=64", r"setp\.ne\.b64", r", 1;",
+           "numbers below 2^32 are divided in 64 bits, to the same quotient", "before copies"),
+    Reason(("drop-predicate",), _SIMT, r"@%p\d+ bra", r"\s*bra|^$",
+           "a shortcut where k is empty: the copies that it leaves out are empty too", "before copies"),
+    Reason(("change-addend",), _VECTOR, r"add\.s(32|64)\s.*, (31|15|7|3);", r", (30|14|6|2);",
+           "the extent is a multiple of 4 by its guard, so that one less rounds up to the same number of tiles"),
+    Reason(("change-addend", "change-shift"), _SIMT, r"(add\.s(32|64)\s.*, (7|15)|shr\.u(32|64)\s.*, (3|1));", r", (8|16|2|0);",
+           "counts more steps than k needs: they are empty"),
+    Reason(("move-bound",), _SIMT, r"setp\.ne\.b32\s.*, \d+;", r", \d+;",
+           "one more step, which lies behind k and is empty", "branch"),
+    Reason(("change-addend",), _VECTOR, r"or\.b32\s.*, (8|16);", r", (9|17);",
+           "a bound of k, which is a multiple of 4 by its guard: an odd position below it has its successor below it too"),
+    Reason(("change-addend",), _VECTOR, r"or\.b32\s.*, -64;", "", "the lowest bit of a column that is a multiple of 4 is not asked"),
+    Reason(("change-shift",), _SIMT, r"shl\.b32", "", "of a row that only steps use, where there are none", "anywhere"),
+    Reason(("move-bound",), r"gpu_rows", r"setp\.ne\.b32\s.*, 0;", r", 1;", "every lane of the warp holds the sum; any may store it"),
+    Reason(("move-bound", "drop-predicate"), r"gpu_rows", r"(setp\.ge\.s32|@%p\d+ bra)", "",
+           "rows and columns behind the end are clamped to the last one, for which the same values are stored twice"),
+    Reason(("shrink-buffer",), "", "", "", "the last bytes are the gap behind the last row of a tile"),
+    Reason(("widen-access",), _SIMT, r"st\.global\.b32", "", "the neighbour is overwritten by the next store of the same thread"),
+    Reason(("drop-zero-fill",), _SIMT, "", "", "what lies behind the last feature is read, multiplied and not stored"),
+    Reason(("change-stride",), _SIMT, r"mul\.lo\.s16\s.*, 171;", r"172", "a reciprocal of 3: the quotients of these numbers are the same"),
+)
+
+
+def why_equivalent(config: str, mutation: Mutation, ptx: str) -> str:
+    """The reason that covers a surviving mutant of a kernel; empty where none does."""
+    places = _places(mutation, ptx)
+    for r in REASONS:
+        if (mutation.operator in r.operators and re.search(r.kernels, config) and re.search(r.before, mutation.before)
+                and re.search(r.after, mutation.after) and r.place in places):
+            return r.why
+    return ""

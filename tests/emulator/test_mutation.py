@@ -1,0 +1,47 @@
+"""The emulator notices small mistakes in our kernels. `python -m tools.mutate` makes several hundred."""
+
+from __future__ import annotations
+
+import pytest
+from emulator.mutants import KILLED, Outcome, Subject, draw, subjects
+from emulator.mutation import OPERATORS, SHRINK, Mutation, mutations
+
+COUNT = 40
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Subject]:
+    return subjects()
+
+
+def test_every_mistake_that_matters_is_noticed(found: dict[str, Subject]) -> None:
+    drawn = draw(found, COUNT, seed=1)
+    assert {m.operator for _, m in drawn} == {*OPERATORS, SHRINK}
+    verdicts = [(name, found[name].judge(mutation)) for name, mutation in drawn]
+    assert [(n, v) for n, v in verdicts if v.outcome in (Outcome.SURVIVED, Outcome.REFUSED)] == []
+    assert sum(v.outcome in KILLED for _, v in verdicts) > COUNT // 2
+
+
+def test_the_kernels_themselves_are_clean(found: dict[str, Subject]) -> None:
+    for subject in found.values():
+        for trial in subject.trials[:2]:
+            got, _ = subject.run(trial, subject.kernel, subject.ptx, seed=5)
+            assert not subject._changed(trial, got)
+
+
+def test_mutants_are_one_line_apart() -> None:
+    ptx = "{\n\tbar.sync \t0;\n\t@%p1 bra $L;\n\tsetp.lt.s32 \t%p1, %r1, 7;\n}"
+    made = list(mutations(ptx, 32))
+    assert {m.operator for m in made} == {"drop-barrier", "drop-predicate", "invert-predicate", "move-bound", SHRINK}
+    for m in made[:-1]:
+        changed = [(a, b) for a, b in zip(ptx.split("\n"), m.apply(ptx).split("\n"), strict=True) if a != b]
+        assert changed == [(m.before, m.after)]
+
+
+def test_a_mutant_that_computes_the_same_is_told_from_one_that_does_not(found: dict[str, Subject]) -> None:
+    subject = found["pointwise"]
+    number, line = next((i, x) for i, x in enumerate(subject.ptx.split("\n"), 1) if "mov.u32" in x and "%tid.x" in x)
+    target = line.split()[1].rstrip(",")
+    same = Mutation("same", number, line, f"\tadd.u32 \t{target}, %tid.x, 0;")
+    assert subject.judge(same).outcome in (Outcome.INERT, Outcome.UNCHANGED)
+    assert subject.judge(Mutation("other", number, line, f"\tadd.u32 \t{target}, %tid.x, 1;")).outcome in KILLED

@@ -1,0 +1,140 @@
+"""Every family on a CUDA device, over the shapes of the emulator's tests, against NumPy and against the emulator."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_harness import TOLERANCE, Placed, check, is_legal, random, run
+from gpu_workloads import (
+    RELU,
+    TANH,
+    Case,
+    concat,
+    contraction,
+    convolution,
+    gather,
+    padded,
+    pointwise,
+    rows,
+    transpose,
+)
+from tensor_core_workloads import product
+
+import tilewright as tw
+from compiler.reference import compare, evaluate
+from runtime.gpu_caller import GpuCaller
+
+
+def _reason() -> str:
+    if importlib.util.find_spec("cuda.core") is None:
+        return "cuda-python is not installed"
+    from gpu.cuda_device import missing_reason
+
+    return missing_reason()
+
+
+REASON = _reason()
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(REASON), reason=REASON)]
+
+DATA = Path(__file__).parent.parent / "data"
+FREE = "simt{bm=32 bn=32 bk=8 tm=2 tn=4 stages=2 vec=1 index=64}"
+VECTOR = "simt{bm=32 bn=64 bk=16 tm=4 tn=4}"
+ODD = ((1, 1, 1), (32, 32, 16), (31, 33, 7), (33, 31, 17), (2, 67, 40), (65, 3, 9), (257, 129, 65))
+WHOLE = ((4, 4, 4), (32, 64, 16), (36, 60, 20), (28, 68, 44), (260, 132, 64))
+ROWS = ((1, 1), (5, 8), (3, 37), (9, 256), (130, 100), (128, 31), (7, 200))
+PLANES = ((1, 4), (3, 8), (127, 36), (64, 64), (1000, 132))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A kernel and its shapes, of dims named by the letters of `names`."""
+
+    case: Case
+    config: str
+    names: str
+    sizes: tuple[tuple[int, ...], ...]
+
+
+def _sweeps() -> dict[str, Sweep]:
+    body = "%s = arith.mulf %x0, %x1 : f32\n %t = math.tanh %s : f32\n linalg.yield %t : f32"
+    layouts = {"nn": "m k,k n,m n", "nt": "m k,n k,m n", "tn": "k m,k n,m n"}
+    found = {}
+    for name, maps in layouts.items():
+        found[f"simt {name}"] = Sweep(contraction(maps), VECTOR, "MNK", WHOLE)
+        found[f"simt {name} large"] = Sweep(contraction(maps), "simt{bm=128 bn=128 tm=8 tn=8}", "MNK", WHOLE)
+        found[f"simt {name} any"] = Sweep(contraction(maps), FREE, "MNK", ODD)
+        found[f"mma {name}"] = Sweep(product(maps), "mma{bm=32 bn=32 bk=32 wm=16 wn=32 stages=2}", "MNK", ((8, 8, 8), (40, 56, 72)))
+    for element in ("f64", "f16", "bf16", "i32"):
+        found[f"simt {element}"] = Sweep(contraction("m k,k n,m n", element), FREE, "MNK", ODD)
+    found["simt relu"] = Sweep(contraction("m k,k n,m n", epilogue=RELU), VECTOR, "MNK", ((32, 32, 16), (37, 68, 20)))
+    found["simt tanh"] = Sweep(contraction("m k,k n,m n", epilogue=TANH), FREE, "MNK", ODD)
+    found["simt split"] = Sweep(contraction("m k,k n,m n"), "simt{bm=32 bn=32 bk=8 tm=4 tn=4 split=4}", "MNK", WHOLE)
+    found["simt batch"] = Sweep(contraction("b m k,b n k,b m n"), FREE, "BMNK", ((1, 1, 1, 1), (3, 5, 17, 18), (2, 33, 34, 7)))
+    for layout in ("nhwc", "nchw"):
+        found[f"simt {layout}"] = Sweep(convolution(layout, 2, 1, 8, 20), "simt", "B", ((1,), (3,)))
+    for kind in ("sum", "sum0", "softmax", "layernorm"):
+        found[f"rows {kind}"] = Sweep(rows(kind), "gpu_rows{vec=1}", "MN", ROWS)
+        found[f"rows {kind} block"] = Sweep(rows(kind), "gpu_rows{threads=256 per_row=256 vec=1 held=4 unroll=1}", "MN", ROWS)
+    found["pointwise"] = Sweep(pointwise(body, lambda x, b: np.tanh(x * b)), "gpu_pointwise", "MN", PLANES)
+    found["transpose"] = Sweep(transpose(), "gpu_pointwise{vec=1 tile=32}", "MN", ((4, 8), (36, 33), (64, 1), (300, 100)))
+    found["concat"] = Sweep(concat(), "gpu_pointwise{vec=1}", "MNL", tuple((m, n, 2 * n + 8) for m, n in ROWS))
+    found["pad"] = Sweep(padded(), "gpu_pointwise{vec=1}", "MNL", tuple((m, n, n + 4) for m, n in ROWS))
+    return found
+
+
+SWEEPS = _sweeps()
+
+
+@pytest.fixture
+def device() -> Iterator[Any]:
+    from gpu.cuda_device import CudaDevice
+
+    made = CudaDevice()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_family_matches_the_reference_and_the_emulator(device: Any, name: str) -> None:
+    s, ran = SWEEPS[name], 0
+    for size in s.sizes:
+        dims = dict(zip(s.names, size, strict=True))
+        ran += check(s.case.text, s.config, s.case.inputs, s.case.results, dims, s.case.reference, arch=device.arch, device=device)
+        inputs = [Placed(random(t, dims, i)) for i, t in enumerate(s.case.inputs)]
+        outputs = [Placed(random(t, dims)) for t in s.case.results]
+        if is_legal(s.case.text, s.config, dims, [*inputs, *outputs]):
+            real, emulated = (run(s.case.text, s.config, dims, inputs, outputs, arch=device.arch, device=d) for d in (device, None))
+            for t, a, b in zip(s.case.results, real, emulated, strict=True):
+                scale = max(1.0, float(np.abs(b.astype(np.float64)).max(initial=0)))
+                assert np.abs(a.astype(np.float64) - b.astype(np.float64)).max(initial=0) <= TOLERANCE[t.element] * scale, dims
+    assert ran
+
+
+def test_gather_reads_the_rows_that_it_is_given(device: Any) -> None:
+    table, at = np.arange(35, dtype=np.float32).reshape(7, 5), np.array([6, 0, 3], np.int64)
+    got = run(gather().text, "gpu_pointwise{vec=1}", {"M": 7, "N": 5, "K": 3}, [Placed(table), Placed(at)],
+              [Placed(np.zeros((3, 5), np.float32))], arch=device.arch, device=device)
+    np.testing.assert_array_equal(got[0], table[at])
+
+
+@pytest.mark.parametrize("name,dims,shapes", [("bert_layer_dyn_seq", {"arg0.1": (1, 128)}, [1, 5, 64, 128]),
+                                              ("resnet_block_dyn_batch", {"arg0.0": (0, 4)}, [0, 1, 4])])
+def test_models(device: Any, name: str, dims: dict[str, tuple[int, int]], shapes: list[int]) -> None:
+    text = (DATA / f"{name}.mlir").read_text()
+    fn = tw.compile(text, dims, target=device.name)
+    bundle = fn._bundle
+    caller = GpuCaller(bundle.program, bundle.code, bundle.constants, device)
+    rng = np.random.default_rng(0)
+    symbol = next(iter(dims)).replace(".", "_")
+    for size in shapes:
+        arrays = [(rng.standard_normal([d.evaluate({symbol: size}) for d in a.spec().dims]) * 0.1).astype(a.dtype.numpy)
+                  for a in fn.inputs]
+        got, want = caller(*arrays), evaluate(text, arrays)[0]
+        assert got.shape == want.shape
+        assert not got.size or compare(got, want).ok(2e-5, 1e-4), size

@@ -1,0 +1,127 @@
+"""Convolutions with channels first: what channels-last leaves to do, and that it computes the same; transposed copies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_harness import T, at_edge, guarded, load, workload
+
+from compiler.reference import evaluate
+from passes.base import PassPipeline
+from passes.channels_last import COPY, ChannelsLast
+from passes.mlir import ir
+
+IDENTITY = "affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, d3)>"
+PER_CHANNEL = "affine_map<(d0, d1, d2, d3) -> (d1)>"
+
+
+def convolution(name: str, image: str, filters: tuple[int, int, int, int], size: tuple[int, int], stride: int = 1,
+                dilation: int = 1, start: str | None = None) -> str:
+    """%name = conv of the value %image_in (extents ?xCxHxW of `size`) with %wname; %name has extents ?xFxHxW."""
+    f, c, kh, kw = filters
+    h, w = ((s - dilation * (k - 1) - 1) // stride + 1 for s, k in zip(size, (kh, kw), strict=True))
+    t = f"tensor<?x{f}x{h}x{w}xf32>"
+    init = f"%{start}" if start else f"%{name}_z"
+    return f"""%{name}_e = tensor.empty(%b) : {t}
+      %{name}_z = linalg.fill ins(%zero : f32) outs(%{name}_e : {t}) -> {t}
+      %{name} = linalg.conv_2d_nchw_fchw {{strides = dense<{stride}> : tensor<2xi64>, dilations = dense<{dilation}> : tensor<2xi64>}}
+        ins(%{image}, %w{name} : tensor<?x{c}x{size[0]}x{size[1]}xf32>, tensor<{f}x{c}x{kh}x{kw}xf32>) outs({init} : {t}) -> {t}"""
+
+
+def padded(name: str, image: str, c: int, size: tuple[int, int]) -> str:
+    """%name = %image with one zero around rows and columns."""
+    return f"""%{name} = tensor.pad %{image} low[0, 0, 1, 1] high[0, 0, 1, 1] {{ ^bb0(%i: index, %j: index, %k: index, %l: index):
+        tensor.yield %zero : f32 }} : tensor<?x{c}x{size[0]}x{size[1]}xf32> to tensor<?x{c}x{size[0] + 2}x{size[1] + 2}xf32>"""
+
+
+def function(arguments: str, body: str, result: str, kind: str) -> str:
+    return f"""func.func @main(%x: tensor<?x3x9x10xf32> {{tw.dims = ["B", 3, 9, 10]}}, {arguments}) -> {kind} {{
+      %c0 = arith.constant 0 : index
+      %zero = arith.constant 0.0 : f32
+      %b = tensor.dim %x, %c0 : tensor<?x3x9x10xf32>
+      {body}
+      return %{result} : {kind}
+    }}"""
+
+
+def rewritten(text: str) -> str:
+    with ir.Context():
+        return str(PassPipeline([ChannelsLast()]).run(ir.Module.parse(text)))
+
+
+def check(text: str, shapes: list[tuple[int, ...]]) -> str:
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, 3, 9, 10), *shapes)]
+    after = rewritten(text)
+    for got, want in zip(evaluate(after, arrays), evaluate(text, arrays), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    return after
+
+
+@pytest.mark.parametrize("stride,dilation", [(1, 1), (2, 1), (1, 2)])
+def test_a_window_is_computed_with_channels_last(stride: int, dilation: int) -> None:
+    body = padded("p", "x", 3, (9, 10)) + convolution("y", "p", (5, 3, 3, 3), (11, 12), stride, dilation)
+    h, w = ((s - dilation * 2 - 1) // stride + 1 for s in (11, 12))
+    after = check(function("%wy: tensor<5x3x3x3xf32>", body, "y", f"tensor<?x5x{h}x{w}xf32>"), [(5, 3, 3, 3)])
+    assert "conv_2d" not in after and after.count(COPY) == 2
+
+
+def test_a_result_that_is_added_to_is_transposed_too() -> None:
+    body = convolution("y", "x", (5, 3, 3, 3), (9, 10), start="s")
+    text = function("%wy: tensor<5x3x3x3xf32>, %s: tensor<?x5x7x8xf32>", body, "y", "tensor<?x5x7x8xf32>")
+    assert check(text, [(5, 3, 3, 3), (2, 5, 7, 8)]).count(COPY) == 3
+
+
+def test_pixels_of_a_1x1_window_lie_along_the_vectors_where_they_fill_them() -> None:
+    pointwise = (5, 3, 1, 1)
+    text = function("%wy: tensor<5x3x1x1xf32>", convolution("y", "x", pointwise, (9, 10)), "y", "tensor<?x5x9x10xf32>")
+    assert COPY not in check(text, [pointwise])  # 90 pixels in 6 vectors of 16
+    strided = function("%wy: tensor<5x3x1x1xf32>", convolution("y", "x", pointwise, (9, 10), 2), "y", "tensor<?x5x5x5xf32>")
+    assert check(strided, [pointwise]).count(COPY) == 2
+
+
+def test_elementwise_operations_between_convolutions_move_nothing() -> None:
+    wide = "tensor<?x4x9x10xf32>"
+    between = f"""%e = tensor.empty(%b) : {wide}
+      %r = linalg.generic {{indexing_maps = [{IDENTITY}, {PER_CHANNEL}, {IDENTITY}],
+                           iterator_types = ["parallel", "parallel", "parallel", "parallel"]}}
+        ins(%y, %bias : {wide}, tensor<4xf32>) outs(%e : {wide}) {{ ^bb0(%u: f32, %v: f32, %o: f32):
+          %s = arith.addf %u, %v : f32
+          %m = arith.maximumf %s, %zero : f32
+          linalg.yield %m : f32 }} -> {wide}"""
+    body = "\n".join([padded("p", "x", 3, (9, 10)), convolution("y", "p", (4, 3, 3, 3), (11, 12)), between,
+                      padded("q", "r", 4, (9, 10)), convolution("z", "q", (6, 4, 3, 3), (11, 12)),
+                      convolution("o", "z", (5, 6, 1, 1), (9, 10))])
+    text = function("%wy: tensor<4x3x3x3xf32>, %wz: tensor<6x4x3x3xf32>, %wo: tensor<5x6x1x1xf32>, %bias: tensor<4xf32>", body,
+                    "o", "tensor<?x5x9x10xf32>")
+    assert check(text, [(4, 3, 3, 3), (6, 4, 3, 3), (5, 6, 1, 1), (4,)]).count(COPY) == 2
+
+
+@pytest.mark.parametrize("low,high", [(0, 0), (1, 2)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 16, 32), (3, 17, 5), (1, 40, 33)])
+def test_transposed_copies_by_tiles(shape: tuple[int, int, int], low: int, high: int) -> None:
+    """The last two axes change places after a pad; what follows is computed on the way."""
+    b, m, n = shape
+    x, y = T("f32", ("B", "M", "N")), T("f32", ("B", "W", "M"))
+    body = f"""%c0 = arith.constant 0.0 : f32
+      %p = tensor.pad %x low[0, 0, {low}] high[0, 0, {high}] {{ ^bb0(%i: index, %j: index, %k: index): tensor.yield %c0 : f32 }}
+        : {x.type()} to {x.type()}
+      %e = tensor.empty(%B, %W, %M) : {y.type()}
+      %t = linalg.generic {{indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d2, d1)>, affine_map<(d0, d1, d2) -> (d0, d1, d2)>],
+          iterator_types = ["parallel", "parallel", "parallel"]}} ins(%p : {x.type()}) outs(%e : {y.type()}) {{
+        ^bb0(%u: f32, %v: f32): linalg.yield %u : f32 }} -> {y.type()}
+      %n = linalg.generic {{indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d1, d2)>, affine_map<(d0, d1, d2) -> (d0, d1, d2)>],
+          iterator_types = ["parallel", "parallel", "parallel"]}} ins(%t : {y.type()}) outs(%e : {y.type()}) {{
+        ^bb0(%u: f32, %v: f32):
+          %g = arith.negf %u : f32
+          linalg.yield %g : f32 }} -> {y.type()}"""
+    body = body.replace('"W"', f'"N + {low + high}"')
+    text = workload({"x": x}, ("B", "M", "N"), body.replace("%W", "%width"), {"n": y})
+    text = text.replace('["B", "W", "M"]', f'["B", "N + {low + high}", "M"]')
+    text = text.replace("%c0 = arith", f"%by = arith.constant {low + high} : index\n%width = arith.addi %N, %by : index\n%c0 = arith", 1)
+    values = at_edge(np.random.default_rng(1).standard_normal((b, m, n)).astype(np.float32))
+    for lanes in (16, 4):
+        out = guarded((b, n + low + high, m), np.dtype(np.float32))
+        load(text, f"generic{{lanes={lanes}}}")([values], {"B": b, "M": m, "N": n}, [out], 3)
+        want = -np.pad(values, ((0, 0), (0, 0), (low, high))).transpose(0, 2, 1)
+        np.testing.assert_array_equal(out, want)

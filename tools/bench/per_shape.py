@@ -1,0 +1,141 @@
+"""Search for one shape at a time in the same space, as Ansor and MetaSchedule do, against one search for all shapes.
+
+    python -m tools.bench.per_shape dense_768x768 --folder work --seconds 12 [--shapes 8] [--json found.jsonl]
+
+Needs the folder of tools/bench/search.py after its step `oracle`. Every shape gets a search of its own: its own empty log, cost
+model and kernel cache, the same lattice, builder, runner and measurements. A shape is done when its best measured kernel is
+within 10 % of the best that is known there, as the joint search is when all its shapes are. For a range of 128 shapes the time
+is that of the measured ones times 128 over their number: an extrapolation, and printed as one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from compiler.cache import Cache
+from compiler.tuning import environment
+from compiler.worker_builder import WorkerBuilder
+from runtime.target import Target
+from search.measure import Environment
+from search.records import TuningLog
+from search.runner_process import ProcessRunner
+from search.shapes import Points
+from search.task import Budget, TuneOptions
+from search.tuner import Tuner
+from tools.bench.interleave import ROOT
+from tools.bench.search import TABLE, Tuning
+from tools.bench.search_oracle import Oracle, Problem
+from tools.bench.search_replay import FEW, WORST, Reached, Replay, lasting
+
+WHOLE = 128
+
+
+class ShapeSearch(msgspec.Struct, frozen=True):
+    """Of one shape. best: seconds of the best kernel known there; found: of the best that this search measured.
+
+    reached: when that was within 10 % for the first time; None within the budget.
+    """
+
+    shape: dict[str, int]
+    best: float
+    found: float
+    measurements: int
+    build_seconds: float
+    took: float
+    reached: Reached | None
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """seconds: of the searches for the shapes until each reached the quality; those that did not count with their whole time."""
+
+    operator: str
+    threads: int
+    joint: Reached | None
+    seconds: float
+    missed: int
+    searches: tuple[ShapeSearch, ...]
+
+    def __str__(self) -> str:
+        n = len(self.searches)
+        whole = self.seconds * WHOLE / n
+        builds = sum(s.build_seconds for s in self.searches)
+        lines = [f"  {s.shape}: {'not reached' if s.reached is None else f'{s.reached.seconds:.1f} s'} of {s.took:.1f} s, "
+                 f"{s.measurements} measurements, best {s.best / s.found:.3f}" for s in self.searches]
+        head = (f"{self.operator} t{self.threads}: by shape {self.seconds:.1f} s for {n} ({self.missed} not reached, "
+                f"building took {builds:.0f} worker seconds), {whole:.0f} s for {WHOLE} (extrapolated)")
+        if self.joint is None:
+            return "\n".join([f"{head}; the joint search did not reach it", *lines])
+        ratios = f"{self.seconds / self.joint.seconds:.1f}x at {n} shapes, {whole / self.joint.seconds:.0f}x at {WHOLE}"
+        return "\n".join([f"{head}; joint {self.joint.seconds:.1f} s: {ratios}", *lines])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("operator", choices=TABLE)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=12.0, help="budget of a shape")
+    parser.add_argument("--shapes", type=int, default=FEW)
+    parser.add_argument("--folder", type=Path, default=Path("search-bench"))
+    parser.add_argument("--json", type=Path, help="JSON Lines file that the comparison is appended to")
+    args = parser.parse_args()
+    folder = args.folder / f"{args.operator}-t{args.threads}"
+    oracle = msgspec.json.decode((folder / "oracle.json").read_bytes(), type=Oracle)
+    chosen = oracle.shapes[:: max(1, len(oracle.shapes) // args.shapes)][: args.shapes]
+    problem = Problem.of(folder)
+    searches = tuple(search(problem, s.shape, s.best, args.threads, args.seconds) for s in chosen)
+    spent = [s.took if s.reached is None else s.reached.seconds for s in searches]
+    missed = sum(s.reached is None for s in searches)
+    found = Comparison(args.operator, args.threads, joint(problem, oracle), sum(spent), missed, searches)
+    print(found)
+    if args.json:
+        with args.json.open("ab") as file:
+            file.write(msgspec.json.encode(found) + b"\n")
+    return 0
+
+
+def search(problem: Problem, shape: dict[str, int], best: float, threads: int, seconds: float) -> ShapeSearch:
+    """Tune for one shape until the quality is reached or the budget is spent."""
+    point = Points.of([(problem.local(shape), 1.0)])
+    task = replace(problem.task, points=point, held_out=())
+    log, here = TuningLog(), environment(Target.parse("host"))
+    with tempfile.TemporaryDirectory() as cache, ProcessRunner() as runner:
+        started = time.time()
+        with WorkerBuilder(Target.parse("host"), Cache(Path(cache))) as builder:
+            options = TuneOptions(threads=threads, verify=0, certify=0, first=8)
+            tuner = Tuner(task, builder, runner, Budget(seconds), Environment(here.device, time.time), options, log)
+            while not tuner.done and least(log) > (1 + WORST) * best:
+                tuner.step()
+        took = time.time() - started
+    reached = None
+    for number, record in enumerate(log.records, 1):
+        if record.seconds and record.time <= (1 + WORST) * best:
+            reached = Reached(number, record.when - started)
+            break
+    builds = {r.config: r.build_seconds for r in log.records}
+    return ShapeSearch(shape, best, least(log), len(log), sum(builds.values()), took, reached)
+
+
+def least(log: TuningLog) -> float:
+    """Seconds of the best measured kernel."""
+    return min((r.time for r in log.records if r.seconds), default=float("inf"))
+
+
+def joint(problem: Problem, oracle: Oracle) -> Reached | None:
+    """When the search for all shapes had a worst regret of 10 % on all of them."""
+    tuning = msgspec.json.decode((problem.folder / "tuning.json").read_bytes(), type=Tuning)
+    records = [r for r in problem.log.of(problem.workload.key) if r.dims]
+    replay = Replay(problem, tuning, records, TuningLog(problem.folder / "oracle.jsonl").records)
+    return lasting(replay.curve(), lambda s: float((s / replay.best).max()) <= 1 + WORST)
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    sys.exit(main())

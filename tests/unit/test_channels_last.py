@@ -68,7 +68,8 @@ def test_a_window_is_computed_with_channels_last(stride: int, dilation: int) -> 
 
 def test_a_result_that_is_added_to_is_transposed_too() -> None:
     body = convolution("y", "x", (5, 3, 3, 3), (9, 10), start="s")
-    text = function("%wy: tensor<5x3x3x3xf32>, %s: tensor<?x5x7x8xf32>", body, "y", "tensor<?x5x7x8xf32>")
+    start = '%s: tensor<?x5x7x8xf32> {tw.dims = ["B", 5, 7, 8]}'
+    text = function(f"%wy: tensor<5x3x3x3xf32>, {start}", body, "y", "tensor<?x5x7x8xf32>")
     assert check(text, [(5, 3, 3, 3), (2, 5, 7, 8)]).count(COPY) == 3
 
 

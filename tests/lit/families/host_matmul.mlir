@@ -27,7 +27,7 @@
 // PANEL-NEXT: llvm.store
 // PANEL: iter_args
 // PANEL: llvm.getelementptr %[[PANEL]]
-// PANEL-NEXT: llvm.load {{.*}} -> vector<8xf32>
+// PANEL: llvm.load {{.*}} -> vector<8xf32>
 
 // STREAM-LABEL: llvm.func internal @mm_body
 // STREAM-COUNT-4: llvm.intr.prefetch

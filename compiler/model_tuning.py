@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from compiler.tables import Tables, tuned_table
 from compiler.tuning import Request, environment, task_of, tune_options
@@ -14,7 +15,7 @@ from search.operator_arms import OperatorUse, finish, operator_arms
 from search.peak import measure_peak
 from search.protocols import Builder, Runner
 from search.records import TuningLog
-from search.task import Budget, TuneOptions
+from search.task import Budget
 from search.tuner import Tuner
 
 _KEPT = 0.25  # share of the time for verifying and certifying what was found
@@ -39,8 +40,7 @@ def tune_model(
     started, found = time.monotonic(), environment(request.target)
     uses = []
     for workload in request.workloads:
-        each = tune_options(request.options)
-        each = TuneOptions(max_regret=each.max_regret, max_kernels=each.max_kernels, threads=each.threads, seed=each.seed, first=0)
+        each = replace(tune_options(request.options), first=0)
         tuner = Tuner(task_of(workload, request, tables), builder, runner, Budget(), found, each, log)
         uses.append(OperatorUse(tuner, len(request.uses[workload.key])))
     arms = operator_arms(uses, measure_peak(thread_count(request.options.threads)), time.perf_counter, regions)

@@ -98,6 +98,8 @@ class CompileOptions:
         if self.seconds is not None:
             _check_real("seconds", self.seconds, "a number of seconds >= 0")
         _check_real("max_regret", self.max_regret, "a fraction >= 0, e.g. 0.05")
+        if not isinstance(self.prior, bool):
+            raise OptionError(f"prior={self.prior!r}: wanted True or False")
         object.__setattr__(self, "log", _path("log", self.log))
         object.__setattr__(self, "precision", _member("precision", Precision, self.precision))
         object.__setattr__(self, "deterministic", _member("deterministic", Deterministic, self.deterministic))

@@ -13,6 +13,8 @@ from runtime.errors import OptionError
 from runtime.program import Program
 from runtime.shape import Expr
 
+_UNTUNED = "by the rules of its family, not tuned"
+
 
 class CallChoice(msgspec.Struct, frozen=True):
     """One kernel launch. `units`: independent pieces of work; `threads`: the most on them (0: all).
@@ -83,7 +85,7 @@ class Explanation(msgspec.Struct, frozen=True):
             ).rstrip()
             for row in rows
         ]
-        return "\n".join([head, *lines, *(f"call {c.call}: {c.why}" for c in self.calls)])
+        return "\n".join([head, *lines, *(f"call {c.call}: {c.why}" for c in self.calls if c.why != _UNTUNED)])
 
 
 def explain(program: Program, dims: Mapping[str, int]) -> Explanation:
@@ -143,7 +145,7 @@ def _expected(program: Program, table: DispatchTable, local: Mapping[str, int]) 
 def _why(program: Program, table: DispatchTable, known: Expected | None, local: Mapping[str, int]) -> str:
     if known is None:
         refused = program.refused.get(table.name)
-        return "by the rules of its family, not tuned" + (f"; {refused}" if refused else "")
+        return _UNTUNED + (f"; {refused}" if refused else "")
     place = "" if known.dims == tuple(local.values()) else f"at {_point(dict(zip(table.dims, known.dims, strict=True)))}: "
     parts = [f"{place}{'measured ' + duration(known.measured) if known.measured else 'predicted ' + duration(known.predicted)}"]
     if known.best:

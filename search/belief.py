@@ -98,6 +98,12 @@ class Data:
         return float(self.y[-1])
 
     @property
+    def independent(self) -> float:
+        """Share of the points that say something of their own: a best that does not change repeats what is known."""
+        rises = int(np.count_nonzero(np.diff(self.y) > 0))
+        return min(1.0, (rises + 2.0) / max(len(self.y) - 1, 1))
+
+    @property
     def future(self) -> float:
         """Trials since the segment began, after the next slot."""
         return float(self.x[-1]) + self.ahead
@@ -206,7 +212,7 @@ def posterior(data: Data, hyperprior: Hyperprior | None = None) -> LogProbabilit
     """Logarithm of the density of [curve, parameter], up to a constant; minus infinity where the prior is zero."""
     logarithms = np.log(np.maximum(np.append(data.x[1:], data.future), 1e-12))
     least, seen, floor = data.best * (1 - 1e-9), data.y[1:], data.first
-    low, count = np.array([floor, *LOW[1:]]), len(seen)
+    low, count, share = np.array([floor, *LOW[1:]]), len(seen), data.independent
     centre, width, first = np.zeros(4), np.ones(4), np.log(max(floor, 1e-6))
     if hyperprior is not None:
         centre, width = np.array(hyperprior.centre), np.array(hyperprior.deviation)
@@ -217,7 +223,8 @@ def posterior(data: Data, hyperprior: Hyperprior | None = None) -> LogProbabilit
         exponent = np.minimum(c[:, None] * (logarithms - b[:, None]), 60.0)
         values = floor + (a - floor)[:, None] / (1.0 + np.exp(exponent))
         missed = values[:, :-1] - seen
-        found = -0.5 * np.einsum("ij,ij->i", missed, missed) * np.exp(-2.0 * np.clip(deviation, -12.0, 1.0)) - count * deviation
+        precision = np.exp(-2.0 * np.clip(deviation, -12.0, 1.0))
+        found = share * (-0.5 * np.einsum("ij,ij->i", missed, missed) * precision - count * deviation)
         if hyperprior is not None:
             z = np.column_stack([np.log(np.maximum(a, 1e-9)) - first, b, c, deviation - first])
             z = (z - centre) / width

@@ -10,8 +10,8 @@ SCHEMA = 1
 class ArmBelief(msgspec.Struct, frozen=True):
     """What a slot was expected to do to an arm.
 
-    gain, deviation: the share of the model's latency that it saves. mean, low, high: the throughput as a share of the peak, and the
-    interval of 80 % of the best that will have been seen.
+    gain, deviation: the share of the model's latency that it saves. mean, low, high: the throughput as a share of the peak,
+    and the interval of 80 % of the best that will have been seen.
     """
 
     arm: str

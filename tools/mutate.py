@@ -70,7 +70,8 @@ def _report(mutants: Any, verdicts: Sequence[tuple[str, Any]], seconds: float) -
     rows.append(("all", *(sum(c[o] for c in counts.values()) for o in outcomes)))
     out.table("Mutants", ("operator", *(o.value for o in outcomes)), rows)
     reasons = collections.Counter((name, v.detail) for name, v in verdicts if v.outcome is mutants.Outcome.EXPLAINED)
-    out.table("Survivors that are no mistakes", ("kernel", "mutants", "why"), [(n, c, why) for (n, why), c in sorted(reasons.items())])
+    listed = [(name, count, why) for (name, why), count in sorted(reasons.items())]
+    out.table("Survivors that are no mistakes", ("kernel", "mutants", "why"), listed)
     survived = sum(v.outcome is mutants.Outcome.SURVIVED for _, v in verdicts)
     killed = sum(v.outcome in mutants.KILLED for _, v in verdicts)
     print(f"{killed} of {killed + survived} mutants that change a result or break a rule are noticed "

@@ -164,8 +164,9 @@ def summary(out: Output, program: Program, runs: Sequence[Sanitized]) -> int:
         for name, count in run.launches.items():
             launches[name] = launches.get(name, 0) + count
     configs = {step.symbol: k.config for t in program.tables for k in t.kernels for step in k.launches()}
-    out.table("Kernels", ("kernel", "configuration", "launches", "findings"),
-              [(name, configs.get(name, ""), count, sum(f.site.kernel == name for f in found)) for name, count in launches.items()])
+    kernels = [(name, configs.get(name, ""), count, sum(f.site.kernel == name for f in found))
+               for name, count in launches.items()]
+    out.table("Kernels", ("kernel", "configuration", "launches", "findings"), kernels)
     shapes = list(dict.fromkeys(tuple(run.dims.items()) for run in runs))
     rows = []
     for shape in shapes:

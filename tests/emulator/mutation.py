@@ -41,7 +41,7 @@ class Mutation:
         width = {"%p": "pred", "%rs": "b16", "%r": "b32", "%rd": "b64"}.get(kind[0] if kind else "")
         if width is None:
             return None
-        compare = f"xor.pred %mutant_p, %mutant, {target};" if width == "pred" else f"setp.ne.{width} %mutant_p, %mutant, {target};"
+        compare = f"{'xor.pred' if width == 'pred' else f'setp.ne.{width}'} %mutant_p, %mutant, {target};"
         lines = ptx.split("\n")
         lines[self.line - 1] = "\n".join(["{", f".reg .{width} %mutant;", ".reg .pred %mutant_p;", f"{opcode} %mutant, {rest};",
                                           self.before, compare, "@%mutant_p trap;", "}"])

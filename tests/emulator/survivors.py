@@ -55,15 +55,17 @@ REASONS = (
            "one more step, which lies behind k and is empty", "branch"),
     Reason(("change-addend",), _VECTOR, r"or\.b32\s.*, (8|16);", r", (9|17);",
            "a bound of k, which is a multiple of 4 by its guard: an odd position below it has its successor below it too"),
-    Reason(("change-addend",), _VECTOR, r"or\.b32\s.*, -64;", "", "the lowest bit of a column that is a multiple of 4 is not asked"),
-    Reason(("change-shift",), _SIMT, r"shl\.b32", "", "of a row that only steps use, where there are none", "anywhere"),
-    Reason(("move-bound",), r"gpu_rows", r"setp\.ne\.b32\s.*, 0;", r", 1;", "every lane of the warp holds the sum; any may store it"),
+    Reason(("change-addend",), _VECTOR, r"or\.b32\s.*, -64;", "",
+           "the lowest bit of a column that is a multiple of 4 is not asked"),
+    Reason(("move-bound",), r"gpu_rows", r"setp\.ne\.b32\s.*, 0;", r", 1;",
+           "every lane of the warp holds the sum; any may store it"),
     Reason(("move-bound", "drop-predicate"), r"gpu_rows", r"(setp\.ge\.s32|@%p\d+ bra)", "",
            "rows and columns behind the end are clamped to the last one, for which the same values are stored twice"),
     Reason(("shrink-buffer",), "", "", "", "the last bytes are the gap behind the last row of a tile"),
     Reason(("widen-access",), _SIMT, r"st\.global\.b32", "", "the neighbour is overwritten by the next store of the same thread"),
     Reason(("drop-zero-fill",), _SIMT, "", "", "what lies behind the last feature is read, multiplied and not stored"),
-    Reason(("change-stride",), _SIMT, r"mul\.lo\.s16\s.*, 171;", r"172", "a reciprocal of 3: the quotients of these numbers are the same"),
+    Reason(("change-stride",), _SIMT, r"mul\.lo\.s16\s.*, 171;", r"172",
+           "a reciprocal of 3: the quotients of these numbers are the same"),
 )
 
 

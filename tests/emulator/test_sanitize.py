@@ -54,7 +54,8 @@ def test_a_clean_model_passes(model: Path, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize(("piece", "check"), [("bar.sync", "shared-memory-race"), ("cp.async.wait_group", "shared-memory-race"),
                                               ("st.global", "never-written")])
-def test_a_broken_kernel_is_named(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], piece: str, check: str) -> None:
+def test_a_broken_kernel_is_named(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], piece: str,
+                                  check: str) -> None:
     saved = tmp_path / "model.tw"
     tw.compile(model, {"M": (1, 40)}, target="cuda:sm_80").save(saved)
     assert main([str(saved), "--shapes", "2", "--seeds", "1", "--json"]) == 0

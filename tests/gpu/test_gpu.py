@@ -45,6 +45,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(REASON), reason=REASON)]
 DATA = Path(__file__).parent.parent / "data"
 FREE = "simt{bm=32 bn=32 bk=8 tm=2 tn=4 stages=2 vec=1 index=64}"
 VECTOR = "simt{bm=32 bn=64 bk=16 tm=4 tn=4}"
+MMA = "mma{bm=32 bn=32 bk=32 wm=16 wn=32 stages=2}"
 ODD = ((1, 1, 1), (32, 32, 16), (31, 33, 7), (33, 31, 17), (2, 67, 40), (65, 3, 9), (257, 129, 65))
 WHOLE = ((4, 4, 4), (32, 64, 16), (36, 60, 20), (28, 68, 44), (260, 132, 64))
 ROWS = ((1, 1), (5, 8), (3, 37), (9, 256), (130, 100), (128, 31), (7, 200))
@@ -69,7 +70,7 @@ def _sweeps() -> dict[str, Sweep]:
         found[f"simt {name}"] = Sweep(contraction(maps), VECTOR, "MNK", WHOLE)
         found[f"simt {name} large"] = Sweep(contraction(maps), "simt{bm=128 bn=128 tm=8 tn=8}", "MNK", WHOLE)
         found[f"simt {name} any"] = Sweep(contraction(maps), FREE, "MNK", ODD)
-        found[f"mma {name}"] = Sweep(product(maps), "mma{bm=32 bn=32 bk=32 wm=16 wn=32 stages=2}", "MNK", ((8, 8, 8), (40, 56, 72)))
+        found[f"mma {name}"] = Sweep(product(maps), MMA, "MNK", ((8, 8, 8), (40, 56, 72)))
     for element in ("f64", "f16", "bf16", "i32"):
         found[f"simt {element}"] = Sweep(contraction("m k,k n,m n", element), FREE, "MNK", ODD)
     found["simt relu"] = Sweep(contraction("m k,k n,m n", epilogue=RELU), VECTOR, "MNK", ((32, 32, 16), (37, 68, 20)))
@@ -105,11 +106,13 @@ def test_family_matches_the_reference_and_the_emulator(device: Any, name: str) -
     s, ran = SWEEPS[name], 0
     for size in s.sizes:
         dims = dict(zip(s.names, size, strict=True))
-        ran += check(s.case.text, s.config, s.case.inputs, s.case.results, dims, s.case.reference, arch=device.arch, device=device)
+        ran += check(s.case.text, s.config, s.case.inputs, s.case.results, dims, s.case.reference, arch=device.arch,
+                     device=device)
         inputs = [Placed(random(t, dims, i)) for i, t in enumerate(s.case.inputs)]
         outputs = [Placed(random(t, dims)) for t in s.case.results]
         if is_legal(s.case.text, s.config, dims, [*inputs, *outputs]):
-            real, emulated = (run(s.case.text, s.config, dims, inputs, outputs, arch=device.arch, device=d) for d in (device, None))
+            real, emulated = (run(s.case.text, s.config, dims, inputs, outputs, arch=device.arch, device=d)
+                              for d in (device, None))
             for t, a, b in zip(s.case.results, real, emulated, strict=True):
                 scale = max(1.0, float(np.abs(b.astype(np.float64)).max(initial=0)))
                 assert np.abs(a.astype(np.float64) - b.astype(np.float64)).max(initial=0) <= TOLERANCE[t.element] * scale, dims

@@ -32,6 +32,7 @@ def test_texts_become_enums() -> None:
     ("deterministic", "always", "'shape', 'batch'"),
     ("out_of_range", "", "'error', 'fallback'"),
     ("log", 3, "a path"),
+    ("prior", "yes", "True or False"),
     ("traffic", {"B": 1}, "pairs"),
     ("traffic", [({"B": 1}, 0)], "weight > 0"),
     ("traffic", [({"B": "x"}, 1)], "pairs"),

@@ -75,6 +75,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--slot", type=float, default=3.0, help="seconds of a slot")
     parser.add_argument("--fit-seconds", type=float, default=0.06, help="charged for each belief that is sampled")
+    parser.add_argument("--c", type=float, default=Ucb().c, help="exploration of ucb")
     parser.add_argument("--regions", type=int, default=2, help="of the shapes of an operator")
     parser.add_argument(
         "--from-defaults", action="store_true", help="begin with what runs untuned, else with a random configuration"
@@ -87,9 +88,10 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     args = arguments()
     names = [n for n in args.models.split(",") if n] or sorted(p.stem for p in args.tables.glob("*.jsonl"))
-    chosen: dict[str, tuple[Policy, BeliefOptions]] = {n: (policies()[n], BeliefOptions()) for n in args.policies.split(",") if n}
+    known = {**policies(), "ucb": Ucb(args.c)}
+    chosen: dict[str, tuple[Policy, BeliefOptions]] = {n: (known[n], BeliefOptions()) for n in args.policies.split(",") if n}
     if args.ablations:
-        chosen |= {n: (Ucb(), o) for n, o in ABLATIONS.items()}
+        chosen |= {n: (Ucb(args.c), o) for n, o in ABLATIONS.items()}
     for name in names:
         tables = read_tables(args.tables / f"{name}.jsonl")
         cache, results = FitCache(), {}

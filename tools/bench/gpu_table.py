@@ -108,7 +108,8 @@ def sass_lines(cubin: bytes) -> list[str]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        text = subprocess.run([find_tool("nvdisasm") or "nvdisasm", "-c", file.name], capture_output=True, text=True, check=True).stdout
+        command = [find_tool("nvdisasm") or "nvdisasm", "-c", file.name]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found, inside = [], False
     for line in text.splitlines():
         if ".section" in line:
@@ -159,8 +160,8 @@ def shown(mix: dict[str, int]) -> str:
 def table(rows: Iterable[Row], arch: str) -> None:
     """Print the rows."""
     columns = ("kernel", "configuration", "registers", "spills", "shared bytes", "main loop", "compile ms", "ptxas ms")
-    Output(False).table(f"GPU kernels for {arch}", columns,
-                        [(r.name, r.config, r.registers, r.spills, r.shared, shown(r.mix), r.compile_ms, r.ptxas_ms) for r in rows])
+    listed = [(r.name, r.config, r.registers, r.spills, r.shared, shown(r.mix), r.compile_ms, r.ptxas_ms) for r in rows]
+    Output(False).table(f"GPU kernels for {arch}", columns, listed)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -90,10 +90,13 @@ def main() -> int:
     oracle = msgspec.json.decode((folder / "oracle.json").read_bytes(), type=Oracle)
     chosen = oracle.shapes[:: max(1, len(oracle.shapes) // args.shapes)][: args.shapes]
     problem = Problem.of(folder)
-    searches = tuple(search(problem, s.shape, s.best, args.threads, args.seconds) for s in chosen)
+    searches = []
+    for s in chosen:
+        searches.append(search(problem, s.shape, s.best, args.threads, args.seconds))
+        print(searches[-1], flush=True)
     spent = [s.took if s.reached is None else s.reached.seconds for s in searches]
     missed = sum(s.reached is None for s in searches)
-    found = Comparison(args.operator, args.threads, joint(problem, oracle), sum(spent), missed, searches)
+    found = Comparison(args.operator, args.threads, joint(problem, oracle), sum(spent), missed, tuple(searches))
     print(found)
     if args.json:
         with args.json.open("ab") as file:

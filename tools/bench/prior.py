@@ -3,8 +3,8 @@
     python -m tools.bench.prior work/* --out search/prior
     python -m tools.bench.prior work/* --evaluate [--json found.jsonl]
 
-The folders are those of tools/bench/search.py after its step `oracle`. `--evaluate` leaves each operator out in turn, trains on
-the others of its family, and compares at the oracle's shapes, by the times measured there: what the model alone would pick
+The folders are those of tools/bench/search.py. `--evaluate` takes each operator with an oracle, trains on the others of its
+family, and compares at the oracle's shapes, by the times measured there: what the model alone would pick
 with what the rules of the family pick, and how many measurements a search takes with and without the model to come within 3 %
 of the oracle.
 """
@@ -39,7 +39,7 @@ from tools.bench.search import Tuning
 from tools.bench.search_oracle import Problem
 from tools.bench.search_replay import CLOSE
 
-SHIPPED = Training(members=3, rounds=40, depth=5)
+SHIPPED = Training(members=3, rounds=32, depth=5)
 MOST = 1500  # measurements of an operator that are learned from
 TRIALS = 160
 
@@ -148,14 +148,14 @@ def main() -> int:
     parser.add_argument("--evaluate", action="store_true")
     parser.add_argument("--json", type=Path, help="JSON Lines file that the evaluation is appended to")
     args = parser.parse_args()
-    everything = [Measured.of(f) for f in args.folders if (f / "oracle.json").exists()]
+    everything = [Measured.of(f) for f in args.folders if (f / "tuning.json").exists()]
     for family in sorted({m.family for m in everything}):
         members = [m for m in everything if m.family == family]
         names = sorted({m.tuning.operator for m in members})
         if args.evaluate:
             for m in members:
                 others = [o for o in members if o.tuning.operator != m.tuning.operator]
-                if others:
+                if others and m.oracle:
                     found = worth(m, train(others))
                     print(found, flush=True)
                     if args.json:

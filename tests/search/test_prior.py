@@ -1,0 +1,50 @@
+"""The cost models that ship with the package."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import numpy as np
+import pytest
+from search_surfaces import LIMITS, Clock, dense, dense_task, matmul_seconds
+
+import search.prior
+from search.cost_model import CostModel
+from search.features import FeatureSpace, Pairs
+from search.prior import SUFFIX, shipped
+from search.replay import ReplayBuilder, SurfaceRunner
+from search.space import Lattice
+from search.task import Budget
+from search.tuner import tune
+
+FAMILIES = sorted(f.name.removesuffix(SUFFIX) for f in files(search.prior).iterdir() if f.name.endswith(SUFFIX))
+
+
+def test_they_are_small_and_there_is_one_for_products() -> None:
+    assert "host_matmul" in FAMILIES
+    assert sum(len(files(search.prior).joinpath(f + SUFFIX).read_bytes()) for f in FAMILIES) < 300_000
+    assert shipped("generic") is None or "generic" in FAMILIES
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_they_can_be_read(family: str) -> None:
+    model = shipped(family)
+    assert isinstance(model, CostModel) and model.trained and model.samples > 100
+
+
+def test_larger_products_are_expected_to_take_longer() -> None:
+    model = shipped("host_matmul")
+    assert model is not None
+    space = FeatureSpace(Lattice.of(dense(), LIMITS, ("host_matmul",)), [(("d0", n),) for n in (1, 16, 128)])
+    pairs = Pairs.product(range(0, len(space.lattice), 97), range(3), [1])
+    mean, deviation = model.predict(space, pairs)
+    seconds = np.exp(mean).reshape(-1, 3)
+    assert np.all(deviation > 0) and np.all(seconds > 1e-7) and np.all(seconds < 1)
+    assert np.mean(seconds[:, 0] < seconds[:, 1]) > 0.9 and np.mean(seconds[:, 1] < seconds[:, 2]) > 0.9
+
+
+def test_a_search_takes_one_as_its_start() -> None:
+    clock = Clock()
+    tuned = tune(dense_task(), ReplayBuilder(), SurfaceRunner(matmul_seconds, clock.advance), Budget(trials=40),
+                 clock.environment(), prior=shipped("host_matmul"))
+    assert tuned.configs and tuned.certificate.trials >= 40

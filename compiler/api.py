@@ -91,7 +91,8 @@ def compile(  # noqa: A001 - the public name; written tw.compile
         if cache is not None and key is not None:
             cache.put(key, bundle)
     device = device_for(bundle.program, bundle.code)
-    return CompiledFunction(bundle.program, bundle.code, bundle.constants, device, llvm_ir=bundle.llvm_ir, threads=options.threads)
+    return CompiledFunction(bundle.program, bundle.code, bundle.constants, device, llvm_ir=bundle.llvm_ir,
+                            threads=options.threads)
 
 
 def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int, int]], target: Target, options: CompileOptions,

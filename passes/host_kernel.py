@@ -24,7 +24,7 @@ class Grid:
     """What a family says of its launch: work units, bytes of workspace a thread, guards (expressions that must be 0)."""
 
     units: Expr
-    workspace: Expr = Expr(())
+    workspace: Expr = Expr(())  # noqa: RUF009 - frozen
     guards: tuple[Expr, ...] = ()
 
 

@@ -46,7 +46,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop of the root: role b, m, n, k (contraction; attention, with e), row, col (rows), p (pointwise), r (other reductions)."""
+    """A loop of the root: role b, m, n, k (contraction; attention, with e), row, col (rows), p (pointwise), r (others)."""
 
     role: str
     extent: Expr

@@ -78,7 +78,8 @@ class Setup:
     strides: list[tuple[int, ...]]
 
 
-def place(device: Any, kernel: MicroKernel, dims: Mapping[str, int], inputs: Sequence[Placed], outputs: Sequence[Placed]) -> Setup:
+def place(device: Any, kernel: MicroKernel, dims: Mapping[str, int], inputs: Sequence[Placed],
+          outputs: Sequence[Placed]) -> Setup:
     """Copies the inputs in; nothing is written to the buffers of outputs."""
     everything = (*inputs, *outputs)
     setup = Setup([], [], [], [])

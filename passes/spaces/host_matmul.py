@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain, product
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from passes.spaces.threads import one_thread_when_small
 from passes.tile_config import TileConfig
@@ -184,7 +184,7 @@ def _long(workload: Workload, kc: int) -> bool:
     return len(sums) == 1 and sums[0] is not None and sums[0] > kc
 
 
-def _chunking(workload: Workload, mr: int, columns: int, limits: HostLimits) -> dict[str, int]:
+def _chunking(workload: Workload, mr: int, columns: int, limits: HostLimits) -> dict[str, Any]:
     """Rows of a work unit: as many as leave half of the second-level cache to the panel, at most 512.
 
     Where a panel takes most of that cache, k in pieces, and panels in groups that the rows of a piece stay in cache for.

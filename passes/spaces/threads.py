@@ -10,7 +10,7 @@ _SMALL = 2_000_000  # half-operations: about 4 us at 250 operations and 100 byte
 
 
 def one_thread_when_small(root: Node, workload: Workload) -> Node:
-    """`root` behind a test of the work, estimated from operations and bytes: the same kernels on one thread where it is little."""
+    """`root` behind a test of the work, estimated from operations and bytes: the same kernels on one thread where little."""
     work = workload.flops * 2 + workload.bytes * 5
     known = work.constant
     if known is not None:

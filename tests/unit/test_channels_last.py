@@ -24,8 +24,10 @@ def convolution(name: str, image: str, filters: tuple[int, int, int, int], size:
     init = f"%{start}" if start else f"%{name}_z"
     return f"""%{name}_e = tensor.empty(%b) : {t}
       %{name}_z = linalg.fill ins(%zero : f32) outs(%{name}_e : {t}) -> {t}
-      %{name} = linalg.conv_2d_nchw_fchw {{strides = dense<{stride}> : tensor<2xi64>, dilations = dense<{dilation}> : tensor<2xi64>}}
-        ins(%{image}, %w{name} : tensor<?x{c}x{size[0]}x{size[1]}xf32>, tensor<{f}x{c}x{kh}x{kw}xf32>) outs({init} : {t}) -> {t}"""
+      %{name} = linalg.conv_2d_nchw_fchw {{
+        strides = dense<{stride}> : tensor<2xi64>, dilations = dense<{dilation}> : tensor<2xi64>}}
+        ins(%{image}, %w{name} : tensor<?x{c}x{size[0]}x{size[1]}xf32>, tensor<{f}x{c}x{kh}x{kw}xf32>)
+        outs({init} : {t}) -> {t}"""
 
 
 def padded(name: str, image: str, c: int, size: tuple[int, int]) -> str:
@@ -119,7 +121,8 @@ def test_transposed_copies_by_tiles(shape: tuple[int, int, int], low: int, high:
     body = body.replace('"W"', f'"N + {low + high}"')
     text = workload({"x": x}, ("B", "M", "N"), body.replace("%W", "%width"), {"n": y})
     text = text.replace('["B", "W", "M"]', f'["B", "N + {low + high}", "M"]')
-    text = text.replace("%c0 = arith", f"%by = arith.constant {low + high} : index\n%width = arith.addi %N, %by : index\n%c0 = arith", 1)
+    width = f"%by = arith.constant {low + high} : index\n%width = arith.addi %N, %by : index\n"
+    text = text.replace("%c0 = arith", f"{width}%c0 = arith", 1)
     values = at_edge(np.random.default_rng(1).standard_normal((b, m, n)).astype(np.float32))
     for lanes in (16, 4):
         out = guarded((b, n + low + high, m), np.dtype(np.float32))

@@ -41,7 +41,7 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
             raise DTypeError(f"constant {name}: wanted {spec.dtype.numpy}, got {array.dtype}; convert it with .astype()")
         if list(array.shape) != shape:
             raise ShapeError(f"constant {name}: wanted shape {tuple(shape)}, got {array.shape}")
-        bound[number] = np.ascontiguousarray(array).reshape(array.shape)
+        bound[number] = np.array(array, order="C", copy=True)  # the caller may change its own
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(ingested.text)
         main = next(functions(module))

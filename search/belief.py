@@ -58,7 +58,7 @@ class EmceeSampler:
 
 @dataclass(frozen=True)
 class Hyperprior:
-    """Normal density of a curve relative to where its arm began: (ln a/y0, b, c, ln deviation/y0). What similar arms did."""
+    """Normal density of (ln a, b, c, ln deviation/y0): which share of the peak similar arms reach, how soon, how smoothly."""
 
     centre: tuple[float, float, float, float]
     deviation: tuple[float, float, float, float]
@@ -226,7 +226,7 @@ def posterior(data: Data, hyperprior: Hyperprior | None = None) -> LogProbabilit
         precision = np.exp(-2.0 * np.clip(deviation, -12.0, 1.0))
         found = share * (-0.5 * np.einsum("ij,ij->i", missed, missed) * precision - count * deviation)
         if hyperprior is not None:
-            z = np.column_stack([np.log(np.maximum(a, 1e-9)) - first, b, c, deviation - first])
+            z = np.column_stack([np.log(np.maximum(a, 1e-9)), b, c, deviation - first])
             z = (z - centre) / width
             found = found - 0.5 * np.einsum("ij,ij->i", z, z)
         return np.where(inside & (values[:, -1] >= least), found, -np.inf)
@@ -249,9 +249,9 @@ def maximum(density: LogProbability, start: Floats) -> Floats:
 
 
 def relative(parameters: Floats, first: float) -> Floats:
-    """[curve, (ln a/y0, b, c, ln deviation/y0)]: what arms of different speed have in common."""
+    """[curve, (ln a, b, c, ln deviation/y0)]: what similar arms have in common, y0 being where the segment begins."""
     scale = np.log(max(first, 1e-6))
-    return np.column_stack([np.log(parameters[:, 0]) - scale, parameters[:, 1:3], parameters[:, 3] - scale])
+    return np.column_stack([np.log(parameters[:, 0]), parameters[:, 1:3], parameters[:, 3] - scale])
 
 
 def expected_improvement(mean: float, deviation: float, best: float) -> float:

@@ -148,7 +148,7 @@ def fresh(data: Data, hyperprior: Hyperprior | None, seed: int) -> Belief:
     if hyperprior is not None:
         scale = np.log(max(data.first, 1e-6))
         wide = rng.standard_normal((_DRAWS, 4)) * np.array(hyperprior.deviation) + np.array(hyperprior.centre)
-        wide[:, 0] = np.exp(wide[:, 0] + scale)
+        wide[:, 0] = np.exp(wide[:, 0])
         wide[:, 3] += scale
         inside = ((wide >= low) & (wide <= high)).all(axis=1)
         drawn = wide[inside] if inside.sum() > 50 else np.clip(wide, low, high)

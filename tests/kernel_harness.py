@@ -20,7 +20,7 @@ from runtime.device import LoadedCode
 from runtime.elf import load_object
 from runtime.kernel import MicroKernel
 from runtime.shape import Expr
-from runtime.target import Target, TargetKind
+from runtime.target import Target
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8,
          "f8E4M3FN": ml_dtypes.float8_e4m3fn, "f8E5M2": ml_dtypes.float8_e5m2, "i32": np.int32, "i64": np.int64, "i1": np.bool_}
@@ -103,9 +103,9 @@ def workspace_bytes(kernel: MicroKernel, dims: Mapping[str, int]) -> int:
 
 
 @functools.cache
-def load(text: str, config: str) -> Loaded:
-    """Build and load for this machine; one kernel of a text and configuration is built once."""
-    built = build_kernel(text, "", "kernel", config, Target(TargetKind.HOST))
+def load(text: str, config: str, target: str = "host") -> Loaded:
+    """Build for a host target and load here; one kernel of a text and configuration is built once."""
+    built = build_kernel(text, "", "kernel", config, Target.parse(target))
     return Loaded(built.kernel, load_object([built.code]))
 
 

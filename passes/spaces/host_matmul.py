@@ -15,6 +15,8 @@ from runtime.dispatch import Leaf, Node, switch
 from runtime.limits import HostLimits
 from runtime.shape import Expr
 
+_LINE = 64  # bytes
+
 
 class Pack(StrEnum):
     """NONE: the vector operand is read in place where it is contiguous along the columns. PANEL: its columns are copied to
@@ -138,7 +140,8 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulCon
     """Streaming for one row, columns in place for few rows, copied panels for many. Of prepacked panels, one block shape.
 
     In place, a row of columns that is a multiple of a page apart shares cache sets, and a panel beyond a quarter of the
-    second-level cache is fetched again for each block of rows, so copying pays from 16 rows on. Beyond three quarters of that
+    second-level cache is fetched again for each block of rows, so copying pays from 16 rows on; from 64 on where a row of the
+    panel is one cache line, which the hardware does not fetch ahead. Beyond three quarters of that
     cache, k is done in pieces. Small products stay on one thread.
     """
     extents = Extents.of(workload)
@@ -160,7 +163,8 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulCon
     panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=16, **_chunking(workload, mr, nv * lanes, limits))
     while why_invalid(panel, workload, limits) is not None and panel.nv > 1:
         panel = replace(panel, nv=panel.nv - 1)
-    return _tree(workload, extents.rows, [(1, one), (15 if aligned or deep else 255, in_place)], panel)
+    most = 15 if aligned or deep else 255 if nv * lanes * extents.element_bytes >= 2 * _LINE else 63
+    return _tree(workload, extents.rows, [(1, one), (most, in_place)], panel)
 
 
 def prepacked(workload: Workload) -> int:

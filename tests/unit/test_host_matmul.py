@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import platform
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from kernel_harness import NUMPY, Dim, T, at_edge, empty, filled, guarded, load, workload
 
 from passes.spaces.host_matmul import HostMatmulConfig, Pack, default, space, why_invalid
+from passes.spaces.registry import config_text
 from passes.workload import Kind, Loop, Operand, Workload
 from runtime.dispatch import leaves
 from runtime.errors import BuildError
@@ -67,7 +69,7 @@ def random(t: T, dims: Mapping[str, int], seed: int = 0) -> np.ndarray:
 
 
 def check(text: str, config: str, inputs: Mapping[str, T], results: Sequence[T], dims: Mapping[str, int],
-          reference: Callable[..., object], parts: int = 1) -> list[np.ndarray]:
+          reference: Callable[..., object], parts: int = 1, target: str = "host") -> list[np.ndarray]:
     arrays = [random(t, dims, seed) for seed, t in enumerate(inputs.values())]
     outputs = []
     for t in results:
@@ -75,7 +77,7 @@ def check(text: str, config: str, inputs: Mapping[str, T], results: Sequence[T],
         unit = len(t.dims) - 1 if t.unit is None else t.unit % len(t.dims)
         order = [a for a in range(len(t.dims)) if a != unit] + [unit]
         outputs.append(made.reshape([t.shape(dims)[a] for a in order]).transpose(np.argsort(order)))
-    load(text, config)(arrays, dims, outputs, parts)
+    load(text, config, target)(arrays, dims, outputs, parts)
     exact = [x.astype(np.float64 if t.element[0] != "i" else np.int64) for x, t in zip(arrays, inputs.values(), strict=True)]
     wanted = reference(*exact)
     for t, got, want in zip(results, outputs, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
@@ -104,6 +106,20 @@ def test_layouts_and_extents(layout: str, config: str) -> None:
     for m, n, k in SIZES:
         check(text, config, {"a": a, "b": b}, [c], {"M": m, "N": n, "K": k},
               lambda x, y: np.einsum(f"{subscripts[0]},{subscripts[1]}->{subscripts[2]}", x, y))
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="code for x86-64-v3")
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+def test_default_configurations_of_avx2(layout: str) -> None:
+    a_dims, b_dims, maps = LAYOUTS[layout]
+    a, b, c = T("f32", a_dims), T("f32", b_dims), T("f32", ("M", "N"))
+    text = matmul(a, b, c, maps, "ppr", dims=("M", "N", "K"))
+    configs, _ = default(described("M", "N", "K"), AVX2)
+    for config in configs:
+        assert config.lanes == 8
+        for m, n, k in SIZES:
+            check(text, config_text(config), {"a": a, "b": b}, [c], {"M": m, "N": n, "K": k},
+                  lambda x, y: x @ (y if layout == "nn" else y.T), target="host:x86-64-v3")
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -327,7 +343,7 @@ def described(m: Dim, n: Dim, k: Dim, unit: int = 1) -> Workload:
     a, b, c = ((size(m), size(k)), (size(k), size(n)), (size(m), size(n)))
     operands = [Operand(DType.F32, d, 1) for d in (a, b)]
     loops = (Loop("m", size(m)), Loop("n", size(n)), Loop("k", size(k)))
-    return Workload("key", "dense", Kind.CONTRACTION, "", ("M",), tuple(operands), (Operand(DType.F32, c, unit),), loops,
+    return Workload("key", "dense", Kind.CONTRACTION, "", ("M", "N", "K"), tuple(operands), (Operand(DType.F32, c, unit),), loops,
                     size(m) * size(n) * size(k) * 2, Expr.of(0))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -62,9 +63,9 @@ def softmax_of(x: np.ndarray, axis: int) -> np.ndarray:
 
 
 def run(text: str, config: str, inputs: Sequence[np.ndarray], dims: Mapping[str, int],
-        results: Sequence[tuple[T, tuple[int, ...]]], parts: int = 2) -> list[np.ndarray]:
+        results: Sequence[tuple[T, tuple[int, ...]]], parts: int = 2, target: str = "host") -> list[np.ndarray]:
     """Outputs of the kernel; the same bits in one part and in several."""
-    kernel = load(text, config)
+    kernel = load(text, config, target)
     assert kernel.kernel.legal(dims), config
     edged = [at_edge(x) for x in inputs]
     runs = []
@@ -97,6 +98,19 @@ def test_softmax_with_its_maxima(config: str) -> None:
             out, m = run(text, config, [x], dict(zip(("d0", "d1"), shape, strict=True)), [(full, shape), (row, shape[:1])])
             close(out, softmax_of(x, 1))
             np.testing.assert_array_equal(m, x.max(1, initial=-np.inf))
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="code for x86-64-v3")
+@pytest.mark.parametrize("config", ["host_rows{lanes=8}", "host_rows{lanes=8 vectors=4 rows=4 unroll=4}"])
+def test_softmax_for_avx2(config: str) -> None:
+    full, row = T("f32", ("d0", "d1")), T("f32", ("d0",))
+    text = workload({"x": full}, ["d0", "d1"], softmax(full, row), {"out": full})
+    rng = np.random.default_rng(1)
+    for shape in ((1, 1), (5, 9), (9, 32), (3, 27)):
+        x = rng.standard_normal(shape, np.float32)
+        dims = dict(zip(("d0", "d1"), shape, strict=True))
+        if load(text, config, "host:x86-64-v3").kernel.legal(dims):
+            close(run(text, config, [x], dims, [(full, shape)], target="host:x86-64-v3")[0], softmax_of(x, 1))
 
 
 @pytest.mark.parametrize("config", [*COLUMN[:1], *LANE])

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from search.bandit import Arm
+from search.belief import EmceeSampler
 from search.belief_pool import BeliefOptions, BeliefPool, FitCache
 from search.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner
 from search.peak import Peak
@@ -74,7 +75,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--ablations", action="store_true", help="also UCB with independent arms and without segments")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--slot", type=float, default=3.0, help="seconds of a slot")
-    parser.add_argument("--fit-seconds", type=float, default=0.06, help="charged for each belief that is sampled")
+    parser.add_argument("--fit-seconds", type=float, default=0.1, help="charged for each belief that is sampled")
+    parser.add_argument("--steps", type=int, default=500, help="of each chain; the first 60 % are dropped")
     parser.add_argument("--c", type=float, default=Ucb().c, help="exploration of ucb")
     parser.add_argument("--regions", type=int, default=2, help="of the shapes of an operator")
     parser.add_argument(
@@ -110,7 +112,8 @@ def simulate(
     trace = Trace(clock)
     trace.arms = table_arms(tables, peak_of(tables), seed, args.regions, trace.advance, args.from_defaults)
     trace.mark()
-    pool = BeliefPool(beliefs, cache=cache)
+    sampler = EmceeSampler(args.steps, args.steps * 3 // 5, max(1, args.steps // 50))
+    pool = BeliefPool(beliefs, sampler, cache)
     charged = [0]
 
     def charge(state: ModelProgress) -> None:

@@ -24,7 +24,7 @@ from search.records import TuningLog, TuningRecord
 from search.simulation import SimulatedClock
 
 pytest.importorskip("plotly", reason="the extra `report` is not installed")
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell", "chrome-headless-shell")
 
 
 @pytest.fixture(scope="module")

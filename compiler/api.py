@@ -15,6 +15,7 @@ from compiler.bind_constants import bind_constants
 from compiler.codegen import host_target, limits
 from compiler.fingerprint import fingerprint
 from compiler.fold_constants import fold_constants
+from compiler.gpu_tuning import gpu_runner
 from compiler.ingest import Ingested, ingest
 from compiler.model_cache import ModelCache
 from compiler.options import CompileOptions, Precision
@@ -25,6 +26,7 @@ from compiler.tuning import tables_from_log, tune_tables
 from compiler.uses import uses_of
 from compiler.worker_builder import WorkerBuilder
 from passes.base import Callback, Pass, PassPipeline
+from passes.fuse_attention import FuseAttention
 from passes.graph_pipeline import graph_passes
 from passes.instruments import standard
 from passes.lower_precision import LowerPrecision
@@ -32,9 +34,11 @@ from passes.mlir import ir
 from passes.outline import workloads_of
 from passes.pack_constants import PackConstants
 from passes.pipelines import recover_passes
+from passes.spaces.gpu_attention import LONGEST_QUERY, LONGEST_VALUE
 from passes.workload import Workload
 from runtime import knobs
 from runtime.artifact import Bundle
+from runtime.cuda.device import arch_of
 from runtime.devices import device_for
 from runtime.errors import OptionError
 from runtime.function import CompiledFunction
@@ -65,7 +69,8 @@ def compile(  # noqa: A001 - the public name; written tw.compile
     Args:
         model_ir: linalg-level MLIR as text, a path, an `ir.Module`, or what `tw.ops` built.
         dynamic_dims: dim name -> Dim or (lo, hi); a name is one of `tw.dims` in the model, or a place such as "arg0.1".
-        target: "host", or "host:<level>" such as "host:x86-64-v3".
+        target: "host", or "host:<level>" such as "host:x86-64-v3"; "cuda" for the GPU that is here, "cuda:sm_90a" for one that
+            need not be; "emulator:sm_90a".
         options: see CompileOptions.
         constants: argument name ("arg1") -> array, bound now and stored with the function.
         donate: arguments ("arg1") whose buffer a result of equal type and extents may take.
@@ -80,6 +85,8 @@ def compile(  # noqa: A001 - the public name; written tw.compile
     """
     options = options or CompileOptions()
     target = Target.parse(target) if isinstance(target, str) else target
+    if target == Target(TargetKind.CUDA):
+        target = Target(TargetKind.CUDA, arch_of(0))
     if target.kind is not TargetKind.HOST and not target.arch:
         raise OptionError(f"target {target}: name the architecture, as in {target}:sm_90a or {target}:sm_80")
     cache = None if callback or builder or options.log or knobs.DUMP.get() else ModelCache()
@@ -107,7 +114,7 @@ def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int
     made = distinct(list(workloads.values()))
     search = TuningRequest(made, uses_of(outlined, workloads), shape_range(ingested), target, options)
     if builder is None:
-        with WorkerBuilder(target) as workers:
+        with WorkerBuilder(target, inspect=bool(options.seconds or options.trials)) as workers:
             tables = make_tables(search, workers, progress)
     else:
         tables = make_tables(search, builder, progress)
@@ -121,7 +128,7 @@ def make_tables(search: TuningRequest, builder: Builder, progress: Callable[[Pro
     tables = default_tables(search.workloads, limits(search.target), builder, tf32)
     log = TuningLog(search.options.log)
     if search.options.seconds or search.options.trials:
-        with ProcessRunner() as runner:
+        with ProcessRunner() if search.target.kind is TargetKind.HOST else gpu_runner(search, tables) as runner:
             tune_tables(search, tables, builder, runner, log, progress or (lambda state: None))
     elif len(log):
         tables_from_log(search, tables, builder, log)
@@ -135,11 +142,11 @@ def outline_model(text: str, bound: dict[int, np.ndarray], found: HostLimits | G
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(text)
         narrowing = precision_passes(options.precision, found)
-        graph = [*recover_passes(), *narrowing, *graph_passes(attention=isinstance(found, HostLimits))]
+        graph = [*recover_passes(), *narrowing, *graph_passes(attention_of(options.precision, found))]
         PassPipeline(graph, callback).run(module)
         fold_constants(module, bound)
         if isinstance(found, HostLimits):
-            PassPipeline([PackConstants(found.vector_bytes, found.vector_registers)], callback).run(module)
+            PassPipeline([PackConstants(found.vector_bytes, found.vector_registers, found.bf16_pairs)], callback).run(module)
         return str(module), workloads_of(module)
 
 
@@ -149,6 +156,14 @@ def precision_passes(precision: Precision | str, found: HostLimits | GpuLimits) 
     if precision is Precision.TF32 and not gpu:
         raise OptionError('precision="tf32": host targets have no tf32; wanted "f32", "bf16" or "f16"')
     return [] if precision in (Precision.F32, Precision.TF32) else [LowerPrecision(Precision(precision).value, gpu)]
+
+
+def attention_of(precision: Precision | str, found: HostLimits | GpuLimits) -> FuseAttention:
+    """Which attentions become one kernel: on a GPU those that tensor cores multiply."""
+    if isinstance(found, HostLimits):
+        return FuseAttention()
+    operands = "f16,bf16,f32" if precision is Precision.TF32 else "f16,bf16"
+    return FuseAttention(operands, LONGEST_QUERY, LONGEST_VALUE)
 
 
 def shape_range(ingested: Ingested) -> ShapeRange:

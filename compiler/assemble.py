@@ -21,6 +21,7 @@ from compiler.tables import Tables
 from passes.mlir import functions, ir
 from passes.workload import Workload
 from runtime.artifact import Bundle
+from runtime.cuda.table import cuda_table_ir
 from runtime.dispatch import DispatchTable, Leaf, Node
 from runtime.host_cpu import machine
 from runtime.program import Call, Constant, Program
@@ -65,7 +66,10 @@ def assemble(outlined: str, workloads: Mapping[str, Workload], tables: Tables, i
     llvm_ir = dict(tables.llvm_ir)
     host = _add(compile_object(text, near), text, code, llvm_ir)
     runtime = ""
-    if not gpu:
+    if request.target.kind is TargetKind.CUDA:
+        table = cuda_table_ir()
+        runtime = _add(compile_object(table, near), table, code, llvm_ir)
+    elif not gpu:
         runtime = _add(runtime_object(near), runtime_object_ir(host_target(near).arch), code, llvm_ir)
     constants, memory = _constants(plan, bound)
     program = Program(

@@ -84,11 +84,16 @@ def constant_array(op: ir.Operation) -> np.ndarray:
 
 
 def packed(array: np.ndarray, layout: tuple[int, ...]) -> np.ndarray:
-    """[ceil(n / tile)][other axes][tile], columns beyond n are 0 (passes/pack_constants.py)."""
-    tile, axis, *order = layout
+    """[ceil(n / tile)][other axes][tile], columns beyond n are 0; where several values of the last other axis lie side by side,
+    [...][tile][side], with 0 beyond the last (passes/pack_constants.py)."""
+    tile, side, axis, *order = layout
     moved = np.transpose(array, [*order, axis])
     panels = -(-moved.shape[-1] // tile)
     padded = np.zeros((*moved.shape[:-1], panels * tile), dtype=array.dtype)
     padded[..., : moved.shape[-1]] = moved
-    split = padded.reshape(*moved.shape[:-1], panels, tile)
-    return np.ascontiguousarray(np.moveaxis(split, -2, 0))
+    split = np.moveaxis(padded.reshape(*moved.shape[:-1], panels, tile), -2, 0)
+    if side > 1:
+        over = -split.shape[-2] % side
+        split = np.pad(split, [*[(0, 0)] * (split.ndim - 2), (0, over), (0, 0)])
+        split = np.moveaxis(split.reshape(*split.shape[:-2], -1, side, tile), -2, -1)
+    return np.ascontiguousarray(split)

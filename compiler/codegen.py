@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from compiler.llvm_bridge import to_llvm22
+from runtime.cuda.device import arch_of, limits_of
+from runtime.cuda.driver import unavailable
 from runtime.host_cpu import host_limits
 from runtime.host_target import HostTarget, host_target, lowest_level
 from runtime.limits import GpuLimits, HostLimits
@@ -14,7 +16,10 @@ __all__ = ["HostTarget", "compile_assembly", "compile_object", "host_target", "l
 
 
 def limits(target: Target) -> HostLimits | GpuLimits:
-    """What tile rules need to know: of a GPU its architecture; of a CPU the vector width, and its caches when native."""
+    """What tile rules need to know: of a GPU its architecture, and its own limits where one like it is here; of a CPU the
+    vector width, and its caches when native."""
+    if target.kind is TargetKind.CUDA and not unavailable() and arch_of(0) == target.arch:
+        return limits_of(0)
     if target.kind is not TargetKind.HOST:
         return GpuLimits.of(target.arch)
     host = host_target(target)

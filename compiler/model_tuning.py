@@ -40,7 +40,7 @@ def tune_model(
     started, found = time.monotonic(), environment(request.target)
     uses = []
     for workload in request.workloads:
-        each = replace(tune_options(request.options), first=0)
+        each = replace(tune_options(request.options, request.target), first=0)
         tuner = Tuner(task_of(workload, request, tables), builder, runner, Budget(), found, each, log)
         uses.append(OperatorUse(tuner, len(request.uses[workload.key])))
     arms = operator_arms(uses, measure_peak(thread_count(request.options.threads)), time.perf_counter, regions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -36,11 +37,11 @@ class PtxasReport:
 
 
 def find_tool(name: str) -> str | None:
-    """Path of ptxas, nvdisasm, ... from NVIDIA's packages or a CUDA toolkit; None when there is none."""
+    """Path of ptxas, nvdisasm, ... from NVIDIA's packages, a CUDA toolkit or the search path; None when there is none."""
     from cuda.pathfinder import find_nvidia_binary_utility
 
     found = find_nvidia_binary_utility(name)
-    return None if found is None else str(found)
+    return shutil.which(name) if found is None else str(found)
 
 
 def assemble_ptx(ptx: str, arch: str) -> PtxasReport:

@@ -8,7 +8,10 @@ from runtime.kernel import MicroKernel
 
 
 class KernelRequest(msgspec.Struct, frozen=True, tag="kernel", tag_field="op"):
-    """Build one kernel: arguments of compiler.build.build_kernel, the target as text. `family` is for messages."""
+    """Build one kernel: arguments of compiler.build.build_kernel, the target as text. `family` is for messages.
+
+    inspect: let ptxas, where there is one, say what a GPU kernel takes.
+    """
 
     workload_ir: str
     workload_key: str
@@ -16,6 +19,7 @@ class KernelRequest(msgspec.Struct, frozen=True, tag="kernel", tag_field="op"):
     family: str
     config: str
     target: str
+    inspect: bool = False
 
     def __str__(self) -> str:
         return f"kernel {self.symbol} ({self.config or self.family})"

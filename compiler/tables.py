@@ -27,7 +27,7 @@ _HOST = {
 }
 _GPU = {
     Kind.CONTRACTION: ("simt", "gpu_pointwise"),
-    Kind.ATTENTION: ("gpu_pointwise",),
+    Kind.ATTENTION: ("gpu_attention", "gpu_pointwise"),
     Kind.ROWS: ("gpu_rows", "gpu_pointwise"),
     Kind.POINTWISE: ("gpu_pointwise",),
     Kind.GENERIC: ("gpu_pointwise",),
@@ -97,9 +97,12 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
 def tuned_table(workload: Workload, tuned: Tuned, builder: Builder, made: Tables) -> bool:
     """Put what a search found in place of the workload's table; False, and the table stays, where a kernel cannot be built.
 
-    Kernels with guards are reached only where these hold; one without serves the rest.
+    Kernels with guards are reached only where these hold; one without serves the rest, that of the table where the search chose
+    none.
     """
     built = builder.build([(workload, c) for c in tuned.configs])
+    if not any(r.kernel is not None and not r.kernel.guards for r in built):
+        built = [*built, *_unguarded(workload, made)]
     kernels = [r.kernel for r in built if r.kernel is not None]
     free = [k for k, kernel in enumerate(kernels) if not kernel.guards]
     if len(kernels) < len(built) or not free:
@@ -108,6 +111,12 @@ def tuned_table(workload: Workload, tuned: Tuned, builder: Builder, made: Tables
     made.tables = [table if t.workload == workload.key else t for t in made.tables]
     made.certificates = [c for c in made.certificates if c.workload != workload.key] + [tuned.certificate]
     return True
+
+
+def _unguarded(workload: Workload, made: Tables) -> list[BuildResult]:
+    """The kernel of the workload's table that serves every shape."""
+    table = next(t for t in made.tables if t.workload == workload.key)
+    return [BuildResult(k, made.code[k.object], made.llvm_ir[k.object]) for k in table.kernels if not k.guards][:1]
 
 
 def _table(workload: Workload, built: Sequence[BuildResult], root: Node, made: Tables) -> DispatchTable:

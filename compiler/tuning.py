@@ -12,17 +12,19 @@ from compiler.fingerprint import fingerprint
 from compiler.options import CompileOptions
 from compiler.tables import Tables, tuned_table
 from passes.workload import Workload
-from runtime.errors import OptionError
 from runtime.host_cpu import affinity, thread_count
-from runtime.limits import HostLimits
+from runtime.limits import HostLimits, Limits
 from runtime.shape import Expr, ShapeRange
-from runtime.target import Target
+from runtime.target import Target, TargetKind
+from search.cost_model import CostModel
+from search.gpu_environment import device_name, limits_of_name, logged_device, measured_limits
 from search.measure import Environment
 from search.prior import shipped
 from search.protocols import Builder, Runner
 from search.records import TuningLog
 from search.replay import ReplayRunner
 from search.task import Budget, Task, TuneOptions
+from search.transfer import prior_from_log
 from search.tuner import Progress, Tuned, Tuner, tune
 
 Uses = Mapping[str, Sequence[Mapping[str, Expr]]]
@@ -40,8 +42,11 @@ class Request:
 
 
 def environment(target: Target) -> Environment:
-    """This machine as records name it."""
-    found, host = host_limits(target), host_target(target)
+    """This machine, or its GPU, as records name it; DeviceError for a GPU that is not here."""
+    if target.kind is not TargetKind.HOST:
+        return Environment(device_name(target), time.time, {"compiler": fingerprint()[:12]})
+    found, host = limits(target), host_target(target)
+    assert isinstance(found, HostLimits)
     device = f"host {host.cpu} {found.vector_bytes * 8} bits l2={found.l2 >> 10}K l3={found.l3 >> 20}M cores={affinity()}"
     return Environment(device, time.time, {"compiler": fingerprint()[:12]})
 
@@ -54,7 +59,9 @@ def tune_tables(request: Request, tables: Tables, builder: Builder, runner: Runn
     yet small ones have as many kernels to try.
     """
     started = time.monotonic()
-    weights = [_weight(w, request) for w in request.workloads]
+    gpu = request.target.kind is not TargetKind.HOST
+    here_limits = measured_limits(request.target) if gpu else limits(request.target)
+    weights = [weight_of(w, request) for w in request.workloads]
     trials = 0
     for number, workload in enumerate(request.workloads):
         share = weights[number] / sum(weights[number:])
@@ -67,21 +74,40 @@ def tune_tables(request: Request, tables: Tables, builder: Builder, runner: Runn
             states[:] = [state]
             progress(state)
 
-        task = task_of(workload, request, tables)
-        prior = shipped(task.families[0]) if request.options.prior else None
-        here, options = environment(request.target), tune_options(request.options)
+        task = task_of(workload, request, tables, here_limits)
+        here, options = environment(request.target), tune_options(request.options, request.target)
+        prior = prior_of(task, log, here.device) if request.options.prior else None
         found = tune(task, builder, runner, budget, here, options, log, prior, follow)
         trials += states[-1].trials if states else 0
         tuned_table(workload, found, builder, tables)
 
 
 def tables_from_log(request: Request, tables: Tables, builder: Builder, log: TuningLog) -> None:
-    """Put what a log says of this machine in the tables; nothing is measured. Operators it does not know keep theirs."""
-    here = environment(request.target)
+    """Put what a log says of this machine, or of a GPU of the target's kind, in the tables; nothing is measured. Operators that it
+    does not know keep theirs."""
+    here = logged_environment(request, log)
+    if here is None:
+        return
+    options = tune_options(request.options, request.target)
+    known = limits(request.target) if request.target.kind is TargetKind.HOST else limits_of_name(here.device)
     for workload in request.workloads:
         if any(r.seconds for r in log.of(workload.key, here.device)):
-            found = best_known(task_of(workload, request, tables), builder, log, here, tune_options(request.options))
+            found = best_known(task_of(workload, request, tables, known), builder, log, here, options)
             tuned_table(workload, found, builder, tables)
+
+
+def logged_environment(request: Request, log: TuningLog) -> Environment | None:
+    """The device whose records of a log count: this machine; of a GPU target the one that the log knows most of, since it may be
+    elsewhere. None where the log knows none."""
+    if request.target.kind is TargetKind.HOST:
+        return environment(request.target)
+    device = logged_device(log, request.target, {w.key for w in request.workloads})
+    return None if device is None else Environment(device, time.time, {"compiler": fingerprint()[:12]})
+
+
+def prior_of(task: Task, log: TuningLog, device: str) -> CostModel | None:
+    """What ships with the package; for a GPU what the log knows of others."""
+    return shipped(task.families[0]) or prior_from_log(log, task.families, device)
 
 
 def best_known(task: Task, builder: Builder, log: TuningLog, here: Environment, options: TuneOptions) -> Tuned:
@@ -91,28 +117,23 @@ def best_known(task: Task, builder: Builder, log: TuningLog, here: Environment, 
     return tuner.best()
 
 
-def task_of(workload: Workload, request: Request, tables: Tables) -> Task:
-    """The family is the one that built the default table."""
+def task_of(workload: Workload, request: Request, tables: Tables, found: Limits | None = None) -> Task:
+    """The families are those that built the default table, its preferred one first. found: limits, where they are not the
+    target's."""
     table = next(t for t in tables.tables if t.workload == workload.key)
-    family = table.kernels[0].family
+    families = dict.fromkeys(k.family for k in table.kernels)
     traffic = [(dict(dims), weight) for dims, weight in request.options.traffic]
-    return Task.of(workload, host_limits(request.target), (family,), request.ranges, request.uses[workload.key], traffic,
-                   request.options.seed)
+    return Task.of(workload, found or limits(request.target), tuple(families), request.ranges, request.uses[workload.key],
+                   traffic, request.options.seed)
 
 
-def tune_options(options: CompileOptions) -> TuneOptions:
-    return TuneOptions(max_regret=options.max_regret, max_kernels=options.max_kernels, threads=thread_count(options.threads),
-                       seed=options.seed)
+def tune_options(options: CompileOptions, target: Target) -> TuneOptions:
+    """A GPU takes a launch as a whole: threads are a matter of its kernels."""
+    threads = thread_count(options.threads) if target.kind is TargetKind.HOST else 1
+    return TuneOptions(max_regret=options.max_regret, max_kernels=options.max_kernels, threads=threads, seed=options.seed)
 
 
-def host_limits(target: Target) -> HostLimits:
-    found = limits(target)
-    if not isinstance(found, HostLimits):
-        raise OptionError(f"target {target}: only host targets are tuned")
-    return found
-
-
-def _weight(workload: Workload, request: Request) -> float:
+def weight_of(workload: Workload, request: Request) -> float:
     """Root of the arithmetic and bytes of all calls at a middling shape."""
     middle = {name: dim.values(3)[len(dim.values(3)) // 2] for name, dim in request.ranges.dims}
     total = 0.0

@@ -51,14 +51,16 @@ def answer(request: Request) -> KernelReply:
 
 def _build(request: KernelRequest) -> KernelReply:
     from compiler.build import build_kernel
+    from compiler.inspect_kernel import inspected
 
     try:
         built = build_kernel(
             request.workload_ir, request.workload_key, request.symbol, request.config, Target.parse(request.target)
         )
+        kernel = inspected(built.kernel, built.code, Target.parse(request.target)) if request.inspect else built.kernel
     except TilewrightError as error:
         return KernelReply(False, error=str(error), log=getattr(error, "log", ""))
-    return KernelReply(True, built.kernel, built.code, built.llvm_ir)
+    return KernelReply(True, kernel, built.code, built.llvm_ir)
 
 
 def _fail(fault: str) -> None:

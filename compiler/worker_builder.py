@@ -40,11 +40,14 @@ def _machine(target: Target) -> tuple[str, ...]:
 
 
 class WorkerBuilder:
-    """A Builder. Workers start at the first kernel that is not in the cache and stop at `close`."""
+    """A Builder. Workers start at the first kernel that is not in the cache and stop at `close`.
+
+    inspect: GPU kernels are told with the registers and spills that ptxas gives them, where it is installed.
+    """
 
     def __init__(self, target: Target, cache: Cache | None = None, workers: int | None = None,
-                 time_limit: float | None = None) -> None:
-        self.target = target
+                 time_limit: float | None = None, inspect: bool = False) -> None:
+        self.target, self.inspect = target, inspect
         self.cache = cache or Cache()
         self.pool = WorkerPool(workers, time_limit)
         self._machine = _machine(target)
@@ -62,10 +65,11 @@ class WorkerBuilder:
 
     def _request(self, workload: Workload, config: TileConfig) -> KernelRequest:
         return KernelRequest(workload.ir, workload.key, kernel_symbol(workload, config), config.family, config_text(config),
-                             str(self.target))
+                             str(self.target), self.inspect)
 
     def _key(self, workload: Workload, config: TileConfig) -> str:
-        return cache_key(fingerprint(), workload.ir, kernel_symbol(workload, config), config_text(config), *self._machine)
+        return cache_key(fingerprint(), workload.ir, kernel_symbol(workload, config), config_text(config), *self._machine,
+                         *(["inspected"] if self.inspect else []))
 
     def _cached(self, key: str) -> BuildResult | None:
         data = None if knobs.DUMP.get() else self.cache.get(key)  # a kernel out of the cache leaves no dump

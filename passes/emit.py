@@ -139,7 +139,8 @@ def lane_mask(count: Index, lanes: int, index: ir.Type) -> ir.Value | None:
 
 @dataclass(frozen=True)
 class Memory:
-    """A strided tensor in memory: pointer, element type, sizes and strides (in elements) per axis. i1 is stored as bytes."""
+    """A strided tensor in memory: pointer, element type, sizes and strides (in elements) per axis. i1 and 8-bit floats are stored
+    as bytes."""
 
     pointer: ir.Value
     element: ir.Type
@@ -149,7 +150,8 @@ class Memory:
 
     @property
     def stored(self) -> ir.Type:
-        return integer_type(8) if str(self.element) == "i1" else self.element
+        narrow = self.element.width == 1 or (is_float(self.element) and self.element.width == 8)
+        return integer_type(8) if narrow else self.element
 
     def offset(self, coords: Sequence[Index]) -> Index:
         total = Index(0)
@@ -163,10 +165,11 @@ class Memory:
     def load(self, coords: Sequence[Index], mask: ir.Value | None = None) -> ir.Value:
         """The element, or a vector of them when a coordinate is one; masked-off lanes read nothing and give 0."""
         raw = self._load(self.offset(coords), mask)
-        if self.stored != self.element:
-            zero = constant(self.stored, 0, lanes_of(raw))
-            return arith.cmpi(arith.CmpIPredicate.ne, raw, zero)
-        return raw
+        if self.stored == self.element:
+            return raw
+        if is_float(self.element):
+            return arith.bitcast(vector_type(self.element, lanes_of(raw)), raw)
+        return arith.cmpi(arith.CmpIPredicate.ne, raw, constant(self.stored, 0, lanes_of(raw)))
 
     def alignment(self, offset: Index) -> int:
         """Bytes that the address of a contiguous vector at `offset` is aligned to."""
@@ -194,7 +197,8 @@ class Memory:
         """Store one element, or the lanes of a vector that the mask selects."""
         offset = self.offset(coords)
         if self.stored != self.element:
-            value = arith.extui(vector_type(self.stored, lanes_of(value)), value)
+            widen = arith.bitcast if is_float(self.element) else arith.extui
+            value = widen(vector_type(self.stored, lanes_of(value)), value)
         alignment = byte_width(self.stored)
         if not offset.is_vector:
             llvm.StoreOp(value, gep(self.pointer, offset.value(self.index), self.stored), alignment=alignment)

@@ -24,14 +24,15 @@ _F32: dict[str, Callable[[Real], Real]] = {
     "math.log1p": expansions.log1p,
     "math.log2": expansions.log2,
 }
-NONPOSITIVE = "tw.nonpositive"  # unit attribute of a math.exp whose argument is never above 0
+_POWERS = {"math.exp": expansions.exp, "math.exp2": expansions.exp2}
+NONPOSITIVE = "tw.nonpositive"  # unit attribute of a math.exp or math.exp2 whose argument is never above 0
 _LEAST_NORMAL = {"f16": 2.0**-14, "bf16": 2.0**-126, "f32": 2.0**-126, "f64": 2.0**-1022}
 _LONGEST_POWER = 4  # math.powf with a larger constant exponent stays for the C library, which rounds better
 
 
 @dataclass(frozen=True)
 class ExpandMath(Pass):
-    """approximate: the cheaper exp (6 ulp for |x| <= 20) everywhere; else only for ops with fastmath<afn>.
+    """approximate: the cheaper exp (6 ulp for |x| <= 20) and exp2 everywhere; else only for ops with fastmath<afn>.
     keep_maximum: leave arith.maximumf and minimumf to a target that has them as one instruction. Their expansion keeps
     NaN and does not order -0 below +0. scale: the target has AVX-512's vscalefps. An op with `tw.nonpositive` has no
     argument above 0."""
@@ -95,10 +96,9 @@ class ExpandMath(Pass):
             return _powf(x, op.operands[1])
         if element_of(x.value.type).width == 64:
             return None
-        if op.name == "math.exp":
-            return expansions.exp(x, self.approximate or "afn" in _fastmath(op), self.scale, NONPOSITIVE in op.attributes).value
-        if op.name == "math.exp2":
-            return expansions.exp2(x, self.scale).value
+        if op.name in _POWERS:
+            approximate = self.approximate or "afn" in _fastmath(op)
+            return _POWERS[op.name](x, approximate, self.scale, NONPOSITIVE in op.attributes).value
         return _F32[op.name](x).value if op.name in _F32 else None
 
 

@@ -21,30 +21,53 @@ from passes.split_loop import can_split, split_loop
 from passes.structured import erase_unused
 from passes.symbolic import SymbolicShapes, integer, reassociation
 from passes.views import RESHAPES, Reshaper
+from runtime.errors import OptionError
 
 Triple = tuple[int, int, int]
+_TYPES = ("f16", "bf16", "f32", "f64")
 
 
 @dataclass(frozen=True)
 class FuseAttention(Pass):
     """Rules: those of passes/attention.py; "only-inside", no value between the first and the last contraction is read
-    elsewhere; "views-move-out", reshapes in between can be moved out."""
+    elsewhere; "views-move-out", reshapes in between can be moved out; "operands", both contractions multiply elements of one of
+    the types in `operands`, as in "f16,bf16" (any where it is empty); "head-size", queries are at most `depth` and values at
+    most `columns` long (any where it is 0)."""
 
     name: ClassVar[str] = "fuse-attention"
+    operands: str = ""
+    depth: int = 0
+    columns: int = 0
+
+    def __post_init__(self) -> None:
+        unknown = [t for t in self.operands.split(",") if t not in _TYPES]
+        if self.operands and unknown:
+            raise OptionError(f"{self.name}: operands={self.operands!r}; wanted some of {', '.join(_TYPES)}")
 
     def run(self, module: ir.Module) -> None:
         for fn in list(functions(module)):
             if any(r.blocks for r in fn.regions):
-                fuse_attentions(fn)
+                fuse_attentions(fn, self)
+
+    def check(self, found: Attention) -> None:
+        """AttentionError where the target has no fused kernel for it."""
+        for view in (found.scores, found.mixed):
+            types = {str(ir.RankedTensorType(view.operand(i).type).element_type) for i in range(2)}
+            if self.operands and (len(types) != 1 or not types <= set(self.operands.split(","))):
+                raise AttentionError("operands", f"{view.op.name} at {view.op.location} multiplies {' by '.join(sorted(types))}")
+        depth = found.scores.size(found.scores.k).constant
+        if (self.depth and (depth is None or depth > self.depth)) or 0 < self.columns < found.columns:
+            raise AttentionError("head-size", f"{depth} and {found.columns}, wanted at most {self.depth} and {self.columns}")
 
 
-def fuse_attentions(fn: ir.Operation) -> list[AttentionError]:
+def fuse_attentions(fn: ir.Operation, rules: FuseAttention | None = None) -> list[AttentionError]:
     """Fuses what can be fused, replacing the function; why the other candidates stay as they are."""
+    rules = rules or FuseAttention()
     refused: dict[Triple, AttentionError] = {}
     while (triple := next((t for t in candidates(fn) if t not in refused), None)) is not None:
         trial = fn.clone(ip=ir.InsertionPoint(fn)).operation
         try:
-            _fuse(trial, triple)
+            _fuse(trial, triple, rules)
         except AttentionError as refusal:
             refused[triple] = refusal
             trial.erase()
@@ -99,13 +122,14 @@ def _behind(value: ir.Value) -> ir.Value:
     return value
 
 
-def _fuse(fn: ir.Operation, triple: Triple) -> None:
+def _fuse(fn: ir.Operation, triple: Triple, rules: FuseAttention) -> None:
     """One region in place of three; AttentionError says which rule forbids it."""
     while _align(fn, triple):
         erase_unused(fn)
     shapes = SymbolicShapes(fn)
     ops = _members(fn, triple)
     found = Attention.of(ops, shapes)
+    rules.check(found)
     outputs = [r for op in ops for r in op.results if any(u not in ops for u in users(r))]
     mixed = found.mixed.op
     try:

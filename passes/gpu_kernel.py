@@ -120,13 +120,14 @@ class GpuKernel(KernelFrame):
 
     # -- one launch
 
-    def launch(self, threads: int, emit: Callable[[], Grid], suffix: str = "", together: int = 0) -> None:
+    def launch(self, threads: int, emit: Callable[[], Grid], suffix: str = "", together: int = 0, cluster: int = 1) -> None:
         """Emits the entry `<symbol><suffix>` of blocks of `threads`; `emit` emits its body and gives the number of blocks.
 
-        together: blocks that must fit a multiprocessor at once, which bounds the registers; 0 for no bound.
+        together: blocks that must fit a multiprocessor at once, which bounds the registers; 0 for no bound. cluster: neighbouring
+        blocks along x that may use each other's shared memory.
         """
         self.threads, self.shared_bytes = threads, 0
-        block = self._create(self.symbol + suffix, together)
+        block = self._create(self.symbol + suffix, together, cluster)
         arguments = list(block.arguments)
         of_kind = {kind: [a for a, p in zip(arguments, self.params, strict=True) if p.kind == kind]
                    for kind in ("workspace", "tensor_map")}
@@ -137,9 +138,9 @@ class GpuKernel(KernelFrame):
             grid = emit()
             llvm.ReturnOp()
         x, y, z = map(str, grid)
-        self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes))
+        self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes, (cluster, 1, 1)))
 
-    def _create(self, symbol: str, together: int) -> ir.Block:
+    def _create(self, symbol: str, together: int, cluster: int) -> ir.Block:
         inputs = sum(not slot.result for slot in self.operands)
         arguments = []
         for number, (t, param) in enumerate(zip(self.slot_types, self.params, strict=True)):
@@ -150,6 +151,7 @@ class GpuKernel(KernelFrame):
                 attributes = f" {{{by_value}, nvvm.grid_constant}}"
             arguments.append(f"%w{number}: {t}{attributes}")
         bound = f", nvvm.minctasm = {together} : i32" if together else ""
+        bound += f", nvvm.cluster_dim = array<i32: {cluster}, 1, 1>" if cluster > 1 else ""
         attributes = f"nvvm.kernel, nvvm.reqntid = array<i32: {self.threads}>{bound}"
         text = f"""
         llvm.mlir.global external @{SHARED}() {{addr_space = 3 : i32, alignment = 1024 : i64}} : !llvm.array<0 x i8>
@@ -209,4 +211,5 @@ class GpuKernel(KernelFrame):
         first, *rest = self.launches
         return MicroKernel(symbol=first.symbol, workload=workload_key, family=family, config=config, params=tuple(self.params),
                            grid=first.grid, workspace=str(self.workspace), threads=first.threads,
-                           shared_bytes=first.shared_bytes, guards=tuple(map(str, self.guards)), then=tuple(rest))
+                           shared_bytes=first.shared_bytes, guards=tuple(map(str, self.guards)), then=tuple(rest),
+                           cluster=first.cluster)

@@ -14,12 +14,11 @@ from passes.split_init import SplitInit
 from passes.widen_accumulator import WidenAccumulator
 
 
-def graph_passes(attention: bool = True) -> list[Pass]:
+def graph_passes(attention: FuseAttention | None = None) -> list[Pass]:
     """Recovered form -> outlined form: operations in one form, dispatch regions, functions.
 
-    attention: the target has a family for fused attention.
+    attention: what the target's family for fused attention takes; None for all that there is.
     """
-    fused: list[Pass] = [FuseAttention()] if attention else []
     return [
         Decompose(),
         WidenAccumulator(),
@@ -29,7 +28,7 @@ def graph_passes(attention: bool = True) -> list[Pass]:
         ChannelsLast(),
         CopyResults(),
         Fuse(),
-        *fused,
+        attention or FuseAttention(),
         Outline(),
         Mlir("cse"),
     ]

@@ -2,7 +2,8 @@
 
 The columns of a [k, n] constant become [ceil(n / tile)][k][tile]; the contraction reads it through the map
 (n floordiv tile, k, n mod tile), so every kernel of an operator shares the one copy. A convolution's filter keeps its window
-and channel axes between panel and column.
+and channel axes between panel and column. Where the target multiplies bf16 in pairs, two values of the last of k lie side by
+side, [ceil(n / tile)][ceil(k / 2)][tile][2], read through (n floordiv tile, k floordiv 2, n mod tile, k mod 2).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import ClassVar
 from passes.base import Pass
 from passes.canonical_spec import KEY, KIND, key_of
 from passes.contraction import OUT, Contraction, used_loops
+from passes.families.host_matmul_pairs import PAIR, multiplies_bf16
 from passes.mlir import functions, ir, maps_of, operations, owner, position, replace_all_uses
 from passes.outlined import root_of
 from passes.region_function import PANEL, UNIT
@@ -22,16 +24,20 @@ from passes.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes,
 from passes.workload import Kind
 from runtime.limits import HostLimits
 
-PACK = "tw.pack"  # of an argument of @main: [source argument, tile, axis of the columns, other axes in order]
+PACK = "tw.pack"  # of an argument of @main: [source argument, tile, values of k side by side, axis of the columns, other axes]
 
 
 @dataclass(frozen=True)
 class PackConstants(Pass):
-    """vector_bytes, vector_registers: of the target; a panel is as wide as the main register block of the family host_matmul."""
+    """vector_bytes, vector_registers: of the target; a panel is as wide as the main register block of the family host_matmul.
+
+    bf16_pairs: does the target multiply bf16 in pairs?
+    """
 
     name: ClassVar[str] = "pack-constants"
     vector_bytes: int = 64
     vector_registers: int = 32
+    bf16_pairs: bool = False
 
     def run(self, module: ir.Module) -> None:
         named = {ir.StringAttr(fn.attributes["sym_name"]).value: fn for fn in functions(module)}
@@ -42,7 +48,8 @@ class PackConstants(Pass):
         for name, fn in named.items():
             if KEY in fn.attributes and Kind(ir.StringAttr(fn.attributes[KIND]).value) is Kind.CONTRACTION:
                 sites = [c for c in calls if ir.FlatSymbolRefAttr(c.attributes["callee"]).value == name]
-                _pack(fn, mains[0], sites, HostLimits(self.vector_bytes, self.vector_registers))
+                limits = HostLimits(self.vector_bytes, self.vector_registers, bf16_pairs=self.bf16_pairs)
+                _pack(fn, mains[0], sites, limits)
 
 
 def _pack(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limits: HostLimits) -> None:
@@ -50,7 +57,8 @@ def _pack(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limit
     found = _packable(fn, root)
     if found is None or not sites:
         return
-    which, axis, order = found
+    which, axis, order, side = found
+    side = side if limits.bf16_pairs else 1
     argument = root.operands[which]
     number = list(fn.regions[0].blocks[0].arguments).index(argument)
     sources = [c.operands[number] for c in sites]
@@ -61,9 +69,12 @@ def _pack(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limit
     tile = panel_columns(extents[axis], argument.type.element_type, limits)
     if extents[axis] < tile:
         return
-    packed = ir.RankedTensorType.get([-(-extents[axis] // tile), *(extents[a] for a in order), tile],
-                                     ir.RankedTensorType(argument.type).element_type)
-    _rewrite(root, which, axis, order, tile, packed, argument)
+    within = [extents[a] for a in order]
+    shape = [-(-extents[axis] // tile), *within, tile]
+    if side > 1:
+        shape = [shape[0], *within[:-1], -(-within[-1] // side), tile, side]
+    packed = ir.RankedTensorType.get(shape, ir.RankedTensorType(argument.type).element_type)
+    _rewrite(root, which, axis, order, tile, side, packed, argument)
     argument.set_type(packed)
     unit = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), packed.rank - 1)
     _annotate(fn, number, {DIMS: write_dims(list(packed.shape)), UNIT: unit, CONSTANT: ir.UnitAttr.get(),
@@ -75,7 +86,7 @@ def _pack(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limit
         given = outer.index(source)
         if given not in copies:
             copies[given] = main.regions[0].blocks[0].add_argument(packed, main.location)
-            layout = [given, tile, axis, *order]
+            layout = [given, tile, side, axis, *order]
             _annotate(main, len(outer) + len(copies) - 1, {
                 DIMS: write_dims(list(packed.shape)), CONSTANT: ir.UnitAttr.get(), PACK: write_dims(layout)})
         call.operands[number] = copies[given]
@@ -88,8 +99,9 @@ def panel_columns(columns: int, element: ir.Type, limits: HostLimits) -> int:
     return lanes * register_block(columns, lanes, limits)[1]
 
 
-def _packable(fn: ir.Operation, root: ir.Operation) -> tuple[int, int, list[int]] | None:
-    """(operand, axis of its columns, its other axes in loop order) of a constant argument that only the root reads."""
+def _packable(fn: ir.Operation, root: ir.Operation) -> tuple[int, int, list[int], int] | None:
+    """Of a constant argument that only the root reads: the operand, the axis of its columns, its other axes in loop order, and
+    how many values of the last of them may lie side by side."""
     shapes = SymbolicShapes(fn)
     try:
         view = Contraction.of(root, shapes)
@@ -111,7 +123,8 @@ def _packable(fn: ir.Operation, root: ir.Operation) -> tuple[int, int, list[int]
         if any(d not in view.k for d in others) or any(e.constant is None for e in shapes.dims(value)):
             continue
         axis = loops.index(column)
-        return which, axis, [loops.index(d) for d in others]
+        paired = others and others[-1] == view.k[-1] and column not in view.loops_of(1 - which) and multiplies_bf16(view)
+        return which, axis, [loops.index(d) for d in others], PAIR if paired else 1
     return None
 
 
@@ -142,13 +155,18 @@ def _same_frame(value: ir.Value, root: ir.Operation) -> bool:
     return any(_same_frame(v, root) for v in through)
 
 
-def _rewrite(root: ir.Operation, which: int, axis: int, order: list[int], tile: int, packed: ir.RankedTensorType,
+def _rewrite(root: ir.Operation, which: int, axis: int, order: list[int], tile: int, side: int, packed: ir.RankedTensorType,
              argument: ir.Value) -> None:
     """The root as a generic whose operand `which` is read through the packed layout."""
     maps = maps_of(root)
     old = maps[which]
     column = old.results[axis]
-    new = [ir.AffineExpr.get_floor_div(column, tile), *(old.results[a] for a in order), ir.AffineExpr.get_mod(column, tile)]
+    inner = [old.results[a] for a in order]
+    last = []
+    if side > 1:
+        last = [ir.AffineExpr.get_mod(inner[-1], side)]
+        inner[-1] = ir.AffineExpr.get_floor_div(inner[-1], side)
+    new = [ir.AffineExpr.get_floor_div(column, tile), *inner, ir.AffineExpr.get_mod(column, tile), *last]
     maps[which] = ir.AffineMap.get(old.n_dims, 0, new)
     holder = ir.Operation.create("builtin.unrealized_conversion_cast", [packed], [argument], ip=ir.InsertionPoint(root))
     operands = [holder.results[0] if i == which else v for i, v in enumerate(inputs(root))]

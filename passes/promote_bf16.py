@@ -1,7 +1,8 @@
-"""promote-bf16: arithmetic on f16 and bf16 computed in f32 and rounded after every op, without library calls.
+"""promote-bf16: arithmetic on f16, bf16 and 8-bit floats computed in f32 and rounded after every op, without library calls.
 
 add, sub, mul and div are correctly rounded this way (24 >= 2 * 11 + 2 bits); fma is rounded twice. Conversions to f16
-and bf16 are rounded once from any type but i64; f32 to f16 stays for the hardware (F16C, AVX-512, every GPU).
+and bf16 are rounded once from any type but i64; f32 to f16 stays for the hardware (F16C, AVX-512, every GPU). Those of 8-bit
+floats are integer arithmetic.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from typing import ClassVar
 
 from passes.arithmetic import Real, element_of, with_element
 from passes.base import Pass
+from passes.fp8 import from_fp8, is_fp8, to_fp8
 from passes.mlir import arith, attributes, ir, walk
 
 _COMPUTED = frozenset(
     [f"arith.{op}" for op in ("addf", "subf", "mulf", "divf", "remf", "maximumf", "minimumf", "maxnumf", "minnumf")]
     + ["math.fma", "vector.fma", "vector.reduction"])
+_SIGNS = ("arith.negf", "math.absf", "math.copysign")  # of bits that LLVM knows as f16 and bf16, and not as 8-bit floats
 _INTEGER_RESULT = ("arith.cmpf", "arith.fptosi", "arith.fptoui")
 _FROM_INTEGER = ("arith.sitofp", "arith.uitofp")
 
@@ -36,7 +39,7 @@ class PromoteBf16(Pass):
                 op.erase()
 
     def _rewrite(self, op: ir.Operation) -> ir.Value | None:
-        if op.name in _COMPUTED and _is_small(op.results[0].type):
+        if (op.name in _COMPUTED or (op.name in _SIGNS and is_fp8(op.results[0].type))) and _is_small(op.results[0].type):
             return self._narrow(_in_f32(op, [with_element(op.results[0].type, ir.F32Type.get())]), op.results[0].type)
         if op.name in _INTEGER_RESULT and _is_small(op.operands[0].type):
             return _in_f32(op, [op.results[0].type])
@@ -44,6 +47,8 @@ class PromoteBf16(Pass):
             return self._from_integer(op)
         if op.name == "arith.truncf" and _is_small(op.results[0].type):
             return self._truncf(op)
+        if op.name == "arith.extf" and is_fp8(op.operands[0].type):
+            return self._extended(op)
         if op.name == "arith.extf" and _is_small(op.operands[0].type) and element_of(op.results[0].type).width == 64:
             wide = arith.extf(with_element(op.results[0].type, ir.F32Type.get()), op.operands[0])
             return arith.extf(op.results[0].type, wide)
@@ -61,24 +66,40 @@ class PromoteBf16(Pass):
         source, target = op.operands[0], op.results[0].type
         if element_of(source.type).width == 64:
             return self._narrow(_odd_f32(Real(source)), target)
-        return None if self._is_native(target) else _to_bf16(Real(source)).value
+        return None if self._is_native(target) else self._narrow(_widened(source), target)
+
+    def _extended(self, op: ir.Operation) -> ir.Value:
+        """An 8-bit float in a wider type, exactly."""
+        target, value = op.results[0].type, from_fp8(op.operands[0]).value
+        width = element_of(target).width
+        if width == 32:
+            return value
+        return arith.extf(target, value) if width == 64 else self._narrow(value, target)
 
     def _narrow(self, value: ir.Value, target: ir.Type) -> ir.Value:
-        """An f32 value rounded to f16 or bf16."""
+        """An f32 value rounded to a smaller type."""
+        if is_fp8(target):
+            return to_fp8(Real(value), target)
         return arith.truncf(target, value) if self._is_native(target) else _to_bf16(Real(value)).value
 
     def _is_native(self, target: ir.Type) -> bool:
-        return self.keep_conversion or isinstance(element_of(target), ir.F16Type)
+        return not is_fp8(target) and (self.keep_conversion or isinstance(element_of(target), ir.F16Type))
 
 
 def _is_small(t: ir.Type) -> bool:
-    return isinstance(element_of(t), ir.F16Type | ir.BF16Type)
+    return isinstance(element_of(t), ir.F16Type | ir.BF16Type) or is_fp8(t)
+
+
+def _widened(value: ir.Value) -> ir.Value:
+    """A value of a smaller type in f32; other values as they are."""
+    if is_fp8(value.type):
+        return from_fp8(value).value
+    return arith.extf(with_element(value.type, ir.F32Type.get()), value) if _is_small(value.type) else value
 
 
 def _in_f32(op: ir.Operation, results: list[ir.Type]) -> ir.Value:
-    """The op on f32 copies of its f16 and bf16 operands."""
-    f32 = ir.F32Type.get()
-    operands = [arith.extf(with_element(v.type, f32), v) if _is_small(v.type) else v for v in op.operands]
+    """The op on f32 copies of its smaller operands."""
+    operands = [_widened(v) for v in op.operands]
     return ir.Operation.create(op.name, results=results, operands=operands, attributes=attributes(op)).results[0]
 
 

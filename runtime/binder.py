@@ -56,6 +56,8 @@ class Site:
 class Binder:
     """Binds the arguments of one program's calls. Holds no state of a call.
 
+    Args:
+        viewed: an array and its kind from an argument that is no numpy array, and the argument's name.
     Attributes:
         names: the dims. sources: where each is read; repeats: (dim number, place) of all other places it stands at.
         tensors: (position, dtype, rank, argument) of the tensor inputs; scalars: of the scalars that are not dims.
@@ -63,7 +65,8 @@ class Binder:
         OptionError: a dim of the program can be read from no input.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, viewed: Callable[[Any, str], tuple[Any, Wrap | None]] = view) -> None:
+        self._viewed = viewed
         self._inputs = program.inputs
         self._donates = bool(program.donated)
         self._ranges: ShapeRange | None = program.ranges() if program.out_of_range == "error" else None
@@ -113,7 +116,7 @@ class Binder:
         for position, dtype, rank, argument in self.tensors:
             array = args[position]
             if type(array) is not np.ndarray:
-                array, kind = view(array, argument.name)
+                array, kind = self._viewed(array, argument.name)
                 wrap = wrap or kind
             if array.ndim != rank:
                 raise ShapeError(

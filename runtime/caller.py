@@ -62,7 +62,9 @@ class Caller:
         self._scalars_array = ctypes.c_uint64 * len(self.binder.scalars)
         self._dims_array = ctypes.c_int64 * len(program.dims)
 
-    def __call__(self, *args: Any, out: Any = None, threads: int | None = None) -> Any:
+    def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
+        if stream is not None:
+            raise OptionError(f"stream={stream!r}: {self.program.target} has no streams")
         if self.native is not None and threads is None:
             arrays, wrap = self.binder.view(args)
             if wrap is not None:

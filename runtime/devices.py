@@ -3,45 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from dataclasses import dataclass
 
 from runtime.artifact import Memory
 from runtime.caller import Caller
 from runtime.cpu import HostDevice
-from runtime.errors import DeviceError
+from runtime.cuda.caller import CudaCaller
+from runtime.errors import OptionError
 from runtime.gpu_caller import Accelerator, GpuCaller
 from runtime.program import Program
 from runtime.target import Target, TargetKind
 
 
-class AbsentDevice:
-    """Stands for a GPU that this machine lacks: a program for it can be saved and explained, not called."""
+@dataclass(frozen=True)
+class Cuda:
+    """The GPUs of this process, if there are any: that is looked at when a program is first called.
 
-    def __init__(self, target: Target) -> None:
-        self.name = str(target)
+    ordinal: the GPU of calls with host arrays alone; other calls run where their arrays lie.
+    """
 
+    ordinal: int = 0
 
-class AbsentCaller:
-    """Refuses every call."""
-
-    native = None
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, *args: Any, **options: Any) -> NoReturn:
-        raise DeviceError(f"the model is compiled for {self.name} and no such device is here; save() it and load() it where "
-                          f"there is one, or compile for emulator:{self.name.partition(':')[2]} to run it on this CPU")
-
-    def thread_count(self, threads: int | None = None) -> int:
-        return 1
+    @property
+    def name(self) -> str:
+        return TargetKind.CUDA.value
 
 
-AnyDevice = HostDevice | Accelerator | AbsentDevice
+AnyDevice = HostDevice | Accelerator | Cuda
 
 
 def device_for(program: Program, code: Mapping[str, Memory]) -> AnyDevice:
-    """The device that a program was compiled for; AbsentDevice where there is none here."""
+    """The device that a program was compiled for."""
     target = Target.parse(program.target)
     if target.kind is TargetKind.HOST:
         return HostDevice(bytes(code[program.runtime_object]))
@@ -49,15 +41,21 @@ def device_for(program: Program, code: Mapping[str, Memory]) -> AnyDevice:
         from runtime.emulator.device import EmulatorDevice
 
         return EmulatorDevice(target.arch)
-    return AbsentDevice(target)
+    return Cuda()
 
 
 def caller_for(program: Program, code: Mapping[str, Memory], constants: Mapping[str, Memory], device: AnyDevice,
-               threads: int | None) -> Caller | GpuCaller | AbsentCaller:
-    """What runs the program's calls on a device."""
+               threads: int | None) -> Caller | GpuCaller | CudaCaller:
+    """What runs the program's calls on a device.
+
+    Raises:
+        OptionError: the device is of another kind than the program's target.
+    """
     kind = Target.parse(program.target).kind
-    if isinstance(device, AbsentDevice):
-        return AbsentCaller(device.name)
+    if device.name.partition(":")[0] != kind.value:
+        raise OptionError(f"device {device.name}: the model is compiled for {program.target}")
+    if isinstance(device, Cuda):
+        return CudaCaller(program, code, constants, device.ordinal)
     if kind is TargetKind.HOST:
         return Caller(program, code, constants, device, threads)  # type: ignore[arg-type]
     return GpuCaller(program, code, constants, device)  # type: ignore[arg-type]

@@ -55,19 +55,21 @@ class CompiledFunction:
         if is_native and isinstance(self._caller, Caller):
             self._kept = native_call.attach(self, CompiledFunction, self._caller)
 
-    def __call__(self, *args: Any, out: Any = None, threads: int | None = None) -> Any:
+    def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
         """Run the model at the shapes of the arguments.
 
         Args:
             args: one per input, in order; scalars as Python numbers.
             out: array, or tuple of arrays, for the results; exact dtype and shape, contiguous, apart from all inputs.
             threads: most threads of this call.
+            stream: CUDA only: where to enqueue, anything with `__cuda_stream__`; the default is the current stream of the
+                arrays' library. Calls with CUDA arrays return at once; their errors come with a later wait.
         Returns:
             One array, or a tuple when the model has several results; torch tensors when an argument is one.
         Raises:
             DTypeError, ShapeError: an argument does not fit; nothing has run. DeviceError: out of memory.
         """
-        return self._caller(*args, out=out, threads=threads)
+        return self._caller(*args, out=out, threads=threads, stream=stream)
 
     @property
     def inputs(self) -> tuple[Argument, ...]:

@@ -16,7 +16,7 @@ from runtime.artifact import Memory, raw_bytes
 from runtime.binder import Binder
 from runtime.cpu import load_native
 from runtime.device import ALLOC, COPY, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE, TABLE_WORDS, TENSOR_MAP
-from runtime.errors import DeviceError, ShapeError
+from runtime.errors import DeviceError, OptionError, ShapeError
 from runtime.kernel import Launch, Param
 from runtime.program import Program
 from runtime.results import Results
@@ -51,7 +51,7 @@ class Accelerator(Protocol):
     def tensor_map(self, wanted: TensorMap, /) -> bytes: ...
 
     def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
-               args: Sequence[int | bytes], /) -> Any: ...
+               args: Sequence[int | bytes], cluster: tuple[int, int, int], /) -> Any: ...
 
 
 class GpuCaller:
@@ -89,7 +89,9 @@ class GpuCaller:
                     entries[number * KERNELS_PER_CALL + index + step * NEXT_LAUNCH] = (entry, launch, kernel.params)
         return entries
 
-    def __call__(self, *args: Any, out: Any = None, threads: int | None = None) -> Any:
+    def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
+        if stream is not None:
+            raise OptionError(f"stream={stream!r}: {self.program.target} has no streams")
         bound = self.binder.bind(args)
         outputs, returned = self.results.prepare(bound, args, out)
         inputs = [self._place(a) for a in bound.arrays]
@@ -149,7 +151,7 @@ class GpuCaller:
                 words = (ctypes.c_uint64 * count).from_address(slots)
                 args = [ctypes.string_at(word, MAP_BYTES) if param.kind == "tensor_map" else word
                         for word, param in zip(words, params, strict=True)]
-                self.device.launch(entry, (x, y, z), (launch.threads, 1, 1), launch.shared_bytes, args)
+                self.device.launch(entry, (x, y, z), (launch.threads, 1, 1), launch.shared_bytes, args, launch.cluster)
 
         self._guarded(run)
 

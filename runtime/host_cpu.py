@@ -75,12 +75,13 @@ def host_limits(features: Iterable[str], arch: str, native: bool = True) -> Host
         width, registers = 64, 32
     else:
         width, registers = (32 if "avx" in have else 16), 16
-    typical = HostLimits(width, registers)
+    pairs = "avx512bf16" in have
+    typical = HostLimits(width, registers, bf16_pairs=pairs)
     if not native:
         return typical
     sizes = cache_sizes()
     return HostLimits(
-        width, registers, sizes.get(1, typical.l1), sizes.get(2, typical.l2), sizes.get(3, typical.l3), affinity()
+        width, registers, sizes.get(1, typical.l1), sizes.get(2, typical.l2), sizes.get(3, typical.l3), affinity(), pairs
     )
 
 

@@ -40,12 +40,14 @@ class Param(msgspec.Struct, frozen=True):
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """One launch of an entry of a GPU image: blocks per axis as texts of Expr, threads and dynamic shared bytes per block."""
+    """One launch of an entry of a GPU image: blocks per axis as texts of Expr, threads and dynamic shared bytes per block, blocks
+    of a cluster."""
 
     symbol: str
     grid: tuple[str, str, str]
     threads: int
     shared_bytes: int = 0
+    cluster: tuple[int, int, int] = (1, 1, 1)
 
     def blocks(self, dims: Mapping[str, int]) -> tuple[int, int, int]:
         x, y, z = (Expr.parse(g).evaluate(dims) for g in self.grid)
@@ -56,7 +58,8 @@ class MicroKernel(msgspec.Struct, frozen=True):
     """A parametric kernel: tile sizes fixed, shapes free. Expressions are texts of Expr over the workload's local dims.
 
     grid: work units per axis (the host uses the first only). guards: expressions that must be 0 for the kernel to be legal.
-    workspace: bytes per host thread, or per launch on a GPU. threads, shared_bytes, then: GPU only. object: sha256 of the code.
+    workspace: bytes per host thread, or per launch on a GPU. threads, shared_bytes, then, and what an assembler told of all
+    launches, registers of a thread and bytes spilled (0: not asked): GPU only. object: sha256 of the code.
     """
 
     symbol: str
@@ -71,10 +74,13 @@ class MicroKernel(msgspec.Struct, frozen=True):
     shared_bytes: int = 0
     guards: tuple[str, ...] = ()
     then: tuple[Launch, ...] = ()
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    registers: int = 0
+    spills: int = 0
 
     def launches(self) -> tuple[Launch, ...]:
         """Everything that a GPU runs for this kernel, in order."""
-        return (Launch(self.symbol, self.grid, self.threads, self.shared_bytes), *self.then)
+        return (Launch(self.symbol, self.grid, self.threads, self.shared_bytes, self.cluster), *self.then)
 
     def units(self, dims: Mapping[str, int]) -> tuple[int, int, int]:
         x, y, z = (Expr.parse(g).evaluate(dims) for g in self.grid)

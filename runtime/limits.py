@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class HostLimits:
-    """Vector width in bytes, vector registers, cache sizes in bytes (per core, l3 shared), cores."""
+    """Vector width in bytes, vector registers, cache sizes in bytes (per core, l3 shared), cores.
+
+    bf16_pairs: does one instruction add two products of bf16 to each f32 (vdpbf16ps of AVX-512 BF16)?
+    """
 
     vector_bytes: int = 32
     vector_registers: int = 16
@@ -15,6 +18,7 @@ class HostLimits:
     l2: int = 512 * 1024
     l3: int = 16 * 1024 * 1024
     cores: int = 1
+    bf16_pairs: bool = False
 
     def lanes(self, element_bytes: int) -> int:
         """Elements per vector register."""

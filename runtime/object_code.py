@@ -17,10 +17,13 @@ from runtime.soft_float import SOFT_FLOAT, soft_float_ir
 _LIBM = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs floor
     fma fmax fmin fmod frexp ldexp log log10 log1p log2 lrint lround llrint llround modf nearbyint pow remainder rint
     round roundeven sin sincos sinh sqrt tan tanh tgamma trunc"""
-_LIBC = """_GLOBAL_OFFSET_TABLE_ abort free memcmp memcpy memmove memset posix_memalign sched_yield pthread_create
-    pthread_cond_broadcast pthread_cond_init pthread_cond_wait pthread_detach pthread_mutex_init pthread_mutex_lock
-    pthread_mutex_unlock"""
+_LIBC = """_GLOBAL_OFFSET_TABLE_ abort free memcmp memcpy memmove memset posix_memalign sched_yield
+    sched_getcpu sched_getaffinity sched_setaffinity pthread_create pthread_cond_broadcast pthread_cond_init
+    pthread_cond_wait pthread_detach pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock"""
 _CALLABLE = frozenset(name + suffix for name in _LIBM.split() for suffix in ("", "f")) | frozenset(_LIBC.split())
+
+# Intrinsics and what they need: LLVM ends the process where it cannot select one.
+_INTRINSICS = {"@llvm.x86.avx512.": "avx512f", "@llvm.x86.avx512bf16.": "avx512bf16"}
 
 
 def emit_object(text: str, host: HostTarget, opt_level: int = 3) -> bytes:
@@ -61,6 +64,9 @@ def _emit(text: str, host: HostTarget, opt_level: int) -> bytes:
 
 
 def _optimised(text: str, host: HostTarget, opt_level: int) -> tuple[Any, Any]:
+    for name, feature in _INTRINSICS.items():
+        if name in text and feature not in host.required():
+            raise BuildError(f"the code has instructions of {feature}, which {host.cpu} lacks", text)
     llvm = _llvm()
     # A context of its own: types and constants of a build are freed with it.
     try:

@@ -60,30 +60,39 @@ class Results:
         returned: list[Any] = []
         for index, (shape, dtype) in enumerate(zip(bound.outputs, self.dtypes, strict=True)):
             donor = self._donors.get(index)
-            if donor is not None and self._may_donate(bound, donor, shape, dtype):
-                arrays.append(bound.arrays[donor])
-                if bound.is_shared[donor]:
-                    returned.append(args[self._positions[donor]])
-                    continue
+            if donor is None or not self._may_donate(bound, donor, shape, dtype):
+                array, made = self._empty(bound, shape, dtype)
             else:
-                arrays.append(np.empty(shape, dtype))
-            returned.append(arrays[-1] if bound.wrap is None else bound.wrap(arrays[-1]))
+                array = bound.arrays[donor]
+                made = args[self._positions[donor]] if bound.is_shared[donor] else _wrapped(bound, array)
+            arrays.append(array)
+            returned.append(made)
         return arrays, returned
 
-    @staticmethod
-    def _may_donate(bound: Bound, donor: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    def _empty(self, bound: Bound, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Array, Any]:
+        """Memory for a result, and the object to return for it."""
+        made = np.empty(shape, dtype)
+        return made, _wrapped(bound, made)
+
+    def _view(self, value: Any, name: str) -> Array:
+        return value if type(value) is np.ndarray else view(value, name)[0]
+
+    def _span(self, array: Array) -> tuple[int, int]:
+        return _span(array)
+
+    def _may_donate(self, bound: Bound, donor: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
         """The buffer fits, may be written, and is no other argument's."""
         array = bound.arrays[donor]
         return (
             array.shape == shape
             and array.dtype == dtype
             and array.flags.writeable
-            and not any(_overlap(array, other) for i, other in enumerate(bound.arrays) if i != donor)
+            and not any(_overlap(self._span(array), self._span(other)) for i, other in enumerate(bound.arrays) if i != donor)
         )
 
     def _checked(self, index: int, value: Any, shape: tuple[int, ...]) -> Array:
         argument, dtype, name = self._outputs[index], self.dtypes[index], self._name(index)
-        array = value if type(value) is np.ndarray else view(value, name)[0]
+        array = self._view(value, name)
         if array.dtype != dtype:
             raise DTypeError(
                 f"{name}: wanted {argument.dtype.value} ({dtype.name}), got {array.dtype}; a result is never converted"
@@ -101,10 +110,10 @@ class Results:
         return array
 
     def _check_overlap(self, bound: Bound, arrays: list[Array]) -> None:
-        inputs = [_span(array) for array in bound.arrays]
+        inputs = [self._span(array) for array in bound.arrays]
         earlier: list[tuple[int, int]] = []
         for index, array in enumerate(arrays):
-            begin, end = span = _span(array)
+            begin, end = span = self._span(array)
             for tensor, (first, last) in enumerate(inputs):
                 if begin < last and first < end and not (begin == first and self._donors.get(index) == tensor):
                     raise ShapeError(
@@ -122,10 +131,13 @@ class Results:
         return "out" if len(self._outputs) == 1 else f"out[{index}]"
 
 
-def _overlap(a: Array, b: Array) -> bool:
-    """Do two C-contiguous arrays share bytes?"""
-    (first, last), (begin, end) = _span(a), _span(b)
-    return first < end and begin < last
+def _wrapped(bound: Bound, array: Array) -> Any:
+    return array if bound.wrap is None else bound.wrap(array)
+
+
+def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    """Do two spans share bytes?"""
+    return a[0] < b[1] and b[0] < a[1]
 
 
 def _span(array: Array) -> tuple[int, int]:

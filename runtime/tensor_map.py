@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime.errors import DeviceError
+from runtime.kernel import Param
 from runtime.tensor import DType
 
 MAP_BYTES = 128
@@ -53,6 +54,14 @@ class TensorMap:
         if self.swizzle not in (0, 32, 64, 128) or (self.swizzle and inner > self.swizzle):
             return f"rows of {inner} bytes do not fit a swizzle of {self.swizzle}"
         return ""
+
+    @staticmethod
+    def of_operand(param: Param, dtype: DType, address: int, shape: Sequence[int], strides: Sequence[int]) -> TensorMap:
+        """What a launch passes for a slot of kind "tensor_map". strides: in elements, of all axes of the operand."""
+        words = [address, DTYPES.index(dtype), len(param.axes), param.swizzle]
+        for axis, box in zip(param.axes, param.box, strict=True):
+            words += [shape[axis], strides[axis], box]
+        return TensorMap.from_words(words)
 
     @staticmethod
     def from_words(words: Sequence[int]) -> TensorMap:

@@ -2,9 +2,12 @@
 
 A loop of `units` is cut into parts that the caller and the workers claim by compare-and-swap on one 64-bit word
     generation << 32 | threads << 22 | next part << 11 | parts
-so that a late worker cannot touch a loop that is over, and the caller does the parts of workers that do not run. Who
-runs a part has no influence on its result. A worker spins some microseconds for the next loop, then sleeps on a
-condition variable. A nested loop, or one that starts while another is running, is run by its caller alone.
+so that a late worker cannot touch a loop that is over, and the caller does the parts of workers that do not run. Parts
+become smaller towards the end, so that all threads end together; few units are a part each. Who runs a part has no influence
+on its result. A worker spins while others finish the loop that it had a part in and some microseconds more for the next one,
+then sleeps on a condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core
+moves to another, where it may: a scheduler can take many milliseconds to part two threads that never sleep. A nested loop, or
+one that starts while another is running, is run by its caller alone.
 
 Worker t uses workspace t; the caller uses workspace 0. Workers are detached and live as long as the process, so the
 code must never be unmapped. `tw_forked`, registered as the child handler of fork, forgets the workers, which are
@@ -13,6 +16,8 @@ created again on need.
 
 from __future__ import annotations
 
+import sys
+
 from runtime.arena_pool import arena_pool_ir
 from runtime.host_cpu import machine
 
@@ -20,14 +25,15 @@ SYMBOLS = ("tw_launch", "tw_parallel_for", "tw_alloc", "tw_release", "tw_forked"
 MOST_THREADS = 1023
 
 _PAUSE = {"x86_64": "llvm.x86.sse2.pause()", "aarch64": "llvm.aarch64.isb(i32 15)"}
-_SPINS = {"x86_64": 400, "aarch64": 600}  # some 10 microseconds
+_SPINS = {"x86_64": 1000, "aarch64": 1500}  # some 30 microseconds
 
 
 def runtime_object_ir(arch: str | None = None) -> str:
     """The native parts of the host device for an architecture in LLVM's words (default this one's); defines SYMBOLS."""
     arch = arch or machine()
     pause = f"call void @{_PAUSE[arch]}" if arch in _PAUSE else ""
-    return _POOL.replace("$PAUSE", pause).replace("$SPINS", str(_SPINS.get(arch, 1000))) + arena_pool_ir()
+    pool = _POOL.replace("$PAUSE", pause).replace("$SPINS", str(_SPINS.get(arch, 1000)))
+    return pool + (_SPREAD if sys.platform == "linux" else _STAY) + arena_pool_ir()
 
 
 _POOL = """
@@ -54,6 +60,19 @@ declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @sched_yield()
 declare i64 @llvm.smin.i64(i64, i64)
 
+; First unit of a part: units * part * (2 parts - part) / parts^2, whose steps shrink linearly; units below 2^41.
+define internal i64 @bound(i64 %units, i64 %part, i64 %parts) alwaysinline nounwind {
+  %twice = shl i64 %parts, 1
+  %rest = sub i64 %twice, %part
+  %share = mul i64 %part, %rest
+  %high = mul i64 %units, %share
+  %square = mul i64 %parts, %parts
+  %curve = udiv i64 %high, %square
+  %single = icmp eq i64 %units, %parts
+  %first = select i1 %single, i64 %part, i64 %curve
+  ret i64 %first
+}
+
 ; Claims and runs parts of one generation until none is left.
 define internal void @help(i64 %generation, i64 %thread) nounwind {
 entry:
@@ -79,10 +98,9 @@ run:
   %units = load i64, ptr @units
   %workspace = load ptr, ptr @workspace
   %stride = load i64, ptr @stride
-  %low = mul i64 %units, %part
-  %begin = udiv i64 %low, %parts
-  %high = add i64 %low, %units
-  %end = udiv i64 %high, %parts
+  %after = add i64 %part, 1
+  %begin = call i64 @bound(i64 %units, i64 %part, i64 %parts)
+  %end = call i64 @bound(i64 %units, i64 %after, i64 %parts)
   %offset = mul i64 %stride, %thread
   %own = getelementptr i8, ptr %workspace, i64 %offset
   call void %kernel(ptr %slots, i64 %begin, i64 %end, ptr %own)
@@ -101,16 +119,25 @@ entry:
   br label %next
 next:
   %seen = phi i64 [ %first, %entry ], [ %g, %work ], [ %g, %serve ]
+  %served = phi i1 [ false, %entry ], [ false, %work ], [ true, %serve ]
   br label %spin
 spin:
-  %k = phi i64 [ 0, %next ], [ %k1, %again ]
+  %k = phi i64 [ 0, %next ], [ %k1, %again ], [ 0, %stay ]
   %w1 = load atomic i64, ptr @word acquire, align 8
   %g1 = lshr i64 %w1, 32
   %new = icmp ne i64 %g1, %seen
   br i1 %new, label %work, label %idle
 idle:
   %tired = icmp ugt i64 %k, $SPINS
-  br i1 %tired, label %sleep, label %again
+  br i1 %tired, label %ask, label %again
+ask:
+  %running = load atomic i64, ptr @busy monotonic, align 8
+  %others = icmp ne i64 %running, 0
+  %patient = and i1 %others, %served
+  br i1 %patient, label %stay, label %sleep
+stay:
+  %given = call i32 @sched_yield()
+  br label %spin
 again:
   $PAUSE
   %k1 = add i64 %k, 1
@@ -139,6 +166,7 @@ work:
   %invited = icmp ult i64 %thread, %threads
   br i1 %invited, label %serve, label %next
 serve:
+  call void @spread()
   call void @help(i64 %g, i64 %thread)
   br label %next
 }
@@ -210,9 +238,10 @@ publish:
   store i64 %units, ptr @units
   store ptr %workspace, ptr @workspace
   store i64 %stride, ptr @stride
+  call void @settle()
   store atomic i64 0, ptr @done monotonic, align 8
-  %fourfold = mul i64 %t, 4
-  %p1 = call i64 @llvm.smin.i64(i64 %fourfold, i64 %units)
+  %eightfold = mul i64 %t, 8
+  %p1 = call i64 @llvm.smin.i64(i64 %eightfold, i64 %units)
   %parts = call i64 @llvm.smin.i64(i64 %p1, i64 2047)
   %last = load atomic i64, ptr @word monotonic, align 8
   %g0 = lshr i64 %last, 32
@@ -274,6 +303,72 @@ define void @tw_forked() nounwind {
   %now = load i64, ptr @word
   %idle = and i64 %now, -4294967296
   store i64 %idle, ptr @word
+  ret void
+}
+"""
+
+# How the caller says which core it is on, and what a worker does that finds itself there.
+_SPREAD = """
+@core = internal global i32 -1, align 64
+@only = internal global i32 0
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+define internal void @settle() nounwind {
+  %here = call i32 @sched_getcpu()
+  store atomic i32 %here, ptr @core monotonic, align 4
+  ret void
+}
+
+; Excludes the core from the thread's affinity for a moment; not asked again where it has no other.
+define internal void @spread() nounwind {
+entry:
+  %kept = alloca [128 x i8], align 8
+  %other = alloca [128 x i8], align 8
+  %here = call i32 @sched_getcpu()
+  %there = load atomic i32, ptr @core monotonic, align 4
+  %same = icmp eq i32 %here, %there
+  %known = icmp ult i32 %here, 1024
+  %shared = and i1 %same, %known
+  %only = load atomic i32, ptr @only monotonic, align 4
+  %free = icmp eq i32 %only, 0
+  %apart = and i1 %shared, %free
+  br i1 %apart, label %ask, label %exit
+ask:
+  %failed = call i32 @sched_getaffinity(i32 0, i64 128, ptr %kept)
+  %none = icmp ne i32 %failed, 0
+  br i1 %none, label %exit, label %move
+move:
+  call void @llvm.memcpy.p0.p0.i64(ptr %other, ptr %kept, i64 128, i1 false)
+  %byte = lshr i32 %here, 3
+  %place = getelementptr i8, ptr %other, i32 %byte
+  %old = load i8, ptr %place
+  %low = and i32 %here, 7
+  %bit = shl i32 1, %low
+  %narrow = trunc i32 %bit to i8
+  %clear = xor i8 %narrow, -1
+  %new = and i8 %old, %clear
+  store i8 %new, ptr %place
+  %away = call i32 @sched_setaffinity(i32 0, i64 128, ptr %other)
+  %refused = icmp ne i32 %away, 0
+  br i1 %refused, label %stuck, label %moved
+stuck:
+  store atomic i32 1, ptr @only monotonic, align 4
+  br label %exit
+moved:
+  %back = call i32 @sched_setaffinity(i32 0, i64 128, ptr %kept)
+  br label %exit
+exit:
+  ret void
+}
+"""
+_STAY = """
+define internal void @settle() nounwind {
+  ret void
+}
+define internal void @spread() nounwind {
   ret void
 }
 """

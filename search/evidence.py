@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +10,10 @@ import numpy as np
 from search.cost_model import CostModel, Samples
 from search.features import FeatureSpace, Pairs
 from search.propose import expected_improvement
-from search.records import TuningRecord
+from search.records import TuningRecord, cells
 from search.shapes import Dims, Points
-from search.space import Floats, Lattice
+from search.space import Floats, Ints, Lattice
 from search.time_fit import Curve, fit_kernels
-
-_CAUTION = 1.0  # deviations that are added to a time that was not measured
 
 
 @dataclass(frozen=True)
@@ -33,14 +31,17 @@ class Evidence:
 
     @staticmethod
     def of(space: FeatureSpace, points: Points | None, model: CostModel, records: Sequence[TuningRecord],
-           threads: tuple[int, ...]) -> Evidence:
-        """From the good records of configurations of the lattice; shapes outside the space count too."""
+           threads: tuple[int, ...], also: Iterable[int] = ()) -> Evidence:
+        """From the good records of configurations of the lattice; shapes outside the space count too.
+
+        also: configurations that have a curve by the model alone when they were not measured.
+        """
         weights = np.array(points.weights) if points else np.full(len(space.shapes), 1 / len(space.shapes))
-        wide, pairs, seconds = _gather(space, records)
+        wide, pairs, seconds, turns = _gather(space, records)
         if wide is None:
             return Evidence(threads, {}, frozenset(), weights, weights)
         count = len(space.shapes)
-        fitted = fit_kernels(wide, model, threads, pairs, seconds)
+        fitted = fit_kernels(wide, model, threads, pairs, seconds, turns, also)
         curves = {c: _cut(space, c, curve, count, threads) for c, curve in fitted.items()}
         measured = frozenset(zip(pairs.configs.tolist(), pairs.shapes.tolist(), pairs.threads.tolist(), strict=True))
         best = np.min([c.mean.min(axis=1) for c in curves.values()], axis=0)
@@ -52,7 +53,7 @@ class Evidence:
     @staticmethod
     def samples(lattice: Lattice, records: Sequence[TuningRecord]) -> Samples | None:
         """Training samples of the cost model; None where there are none."""
-        wide, pairs, seconds = _gather(FeatureSpace(lattice, ()), records)
+        wide, pairs, seconds, _ = _gather(FeatureSpace(lattice, ()), records)
         return None if wide is None else Samples.of(wide, pairs, seconds)
 
     @property
@@ -65,17 +66,16 @@ class Evidence:
         """Weighted seconds over the range."""
         return float(self.weights @ np.exp(self.best))
 
-    @property
-    def cautious(self) -> tuple[list[int], Floats]:
-        """Configurations and their seconds [configuration, shape, thread choice], those not measured taken a little longer."""
+    def cautious(self, deviations: float = 1.0) -> tuple[list[int], Floats]:
+        """Configurations and their seconds [configuration, shape, thread choice], taken longer the less is known of them."""
         configs = sorted(self.curves)
         mean = np.stack([self.curves[c].mean for c in configs])
         deviation = np.stack([self.curves[c].deviation for c in configs])
-        return configs, np.exp(mean + _CAUTION * deviation)
+        return configs, np.exp(mean + deviations * deviation)
 
     def leading(self, most: int, slack: float = 0.15) -> list[int]:
         """Configurations that come within `slack` of the best at some shape, at most `most`, those that do so most often."""
-        configs, times = self.cautious
+        configs, times = self.cautious()
         least = times.min(axis=2)
         near = least <= (1 + slack) * least.min(axis=0)
         score = (near * self.importance).sum(axis=1) + near.any(axis=1) * 1e-6 + (least == least.min(axis=0)).sum(axis=1)
@@ -113,21 +113,23 @@ class Evidence:
         return sorted(found, key=lambda c: (c[1], c[0], c[2]))
 
 
-def _gather(space: FeatureSpace, records: Sequence[TuningRecord]) -> tuple[FeatureSpace | None, Pairs, Floats]:
-    """The good records as pairs of the space widened by their shapes; None where there are none."""
+def _gather(space: FeatureSpace, records: Sequence[TuningRecord]) -> tuple[FeatureSpace | None, Pairs, Floats, Ints]:
+    """The good records as pairs of the space widened by their shapes, seconds and how often each was measured; None where
+    there are none."""
     shapes: dict[Dims, int] = {s: i for i, s in enumerate(space.shapes)}
     rows = []
     names = space.lattice.workload.dims
-    for r in records:
-        config = space.lattice.number(r.config)
-        if config is not None and r.seconds and set(r.dims) == set(names):
-            shape = tuple((n, r.dims[n]) for n in names)
-            rows.append((config, shapes.setdefault(shape, len(shapes)), r.threads, r.time))
+    for cell in cells(records):
+        config, dims = space.lattice.number(cell.config), dict(cell.shape)
+        if config is not None and set(dims) == set(names):
+            shape = tuple((n, dims[n]) for n in names)
+            rows.append((config, shapes.setdefault(shape, len(shapes)), cell.threads, cell.turns, cell.seconds))
     if not rows:
-        return None, Pairs(*(np.zeros(0, np.int64) for _ in range(3))), np.zeros(0)
+        none = np.zeros(0, np.int64)
+        return None, Pairs(none, none, none), np.zeros(0), none
     table = np.array(rows)
-    pairs = Pairs(*(table[:, i].astype(np.int64) for i in range(3)))
-    return FeatureSpace(space.lattice, tuple(shapes)), pairs, table[:, 3]
+    whole = table[:, :4].astype(np.int64)
+    return FeatureSpace(space.lattice, tuple(shapes)), Pairs(*whole[:, :3].T), table[:, 4], whole[:, 3]
 
 
 def _cut(space: FeatureSpace, config: int, curve: Curve, count: int, threads: tuple[int, ...]) -> Curve:

@@ -13,8 +13,11 @@ import numpy as np
 
 from passes.workload import Operand, Workload
 from search import analytic
+from search.arrays import Floats, Ints, Many
+from search.gpu_form import Grid
+from search.guards import Guards
 from search.shapes import Dims
-from search.space import Floats, Ints, Lattice, Many
+from search.space import Lattice
 
 _PAGE = 4096
 
@@ -25,6 +28,10 @@ class Rows:
 
     names: tuple[str, ...]
     values: Floats
+
+    def beside(self, columns: Mapping[str, Floats]) -> Rows:
+        """With more columns."""
+        return Rows((*self.names, *columns), np.column_stack([self.values, *columns.values()]))
 
     def under(self, names: Sequence[str]) -> Floats:
         """The columns with these names, in their order; NaN for those that are not there."""
@@ -84,24 +91,29 @@ class FeatureSpace:
         """Cycles of one core for the memory traffic of each shape."""
         return analytic.traffic(self.bytes, self.lattice.host)
 
-    @cached_property
+    @property
     def config_rows(self) -> Rows:
-        """One row a configuration: its coordinates and what its family says of it, what its workload is."""
-        columns: dict[str, Floats] = {}
-        n = len(self.lattice)
-        for i, config in enumerate(self.lattice.configs):
-            found = self.lattice.anatomy(i)
-            named = [(f"{config.family}.{k}", v) for k, v in (*found.coordinates.items(), *found.features.items())]
-            for name, value in named:
-                columns.setdefault(name, np.full(n, np.nan))[i] = value
+        """One row a configuration: its coordinates and what its family says of it, what its workload is; of a GPU kernel also
+        what a multiprocessor holds of it, as far as it was built as its code tells."""
+        form = self.lattice.form
+        return self._config_rows if form is None else self._config_rows.beside(form.config_columns())
+
+    @cached_property
+    def _config_rows(self) -> Rows:
+        columns = dict(self.lattice.config_columns)
         for name, value in workload_features(self.lattice.workload).items():
-            columns[name] = np.full(n, value)
+            columns[name] = np.full(len(self.lattice), value)
         return Rows(tuple(columns), np.stack(list(columns.values()), axis=1))
 
     @cached_property
     def shape_rows(self) -> Rows:
         """One row a shape: logarithms of its extents, work and bytes, strides that share cache sets."""
-        w, limits = self.lattice.workload, self.lattice.host
+        w = self.lattice.workload
+        if self.lattice.form is not None:
+            columns = {f"log_{n}": np.log2(np.maximum(self.extents[:, i], 1)) for i, n in enumerate(self.lattice.extents)}
+            columns["log_bytes"] = np.log2(self.bytes)
+            return Rows(tuple(columns), np.stack(list(columns.values()), axis=1))
+        limits = self.lattice.host
         columns = {f"log_{n}": np.log2(np.maximum(self.extents[:, i], 1)) for i, n in enumerate(self.lattice.extents)}
         columns["log_work"] = np.log2(np.maximum(self.compute, self.traffic))
         columns["compute_over_traffic"] = np.log2(self.compute / self.traffic)
@@ -121,12 +133,24 @@ class FeatureSpace:
         return analytic.units(self.extents[pairs.shapes], self.lattice.units[pairs.configs])
 
     def legal(self, pairs: Pairs) -> np.ndarray:
-        """Does the kernel serve the shape, as far as its anatomy says?"""
-        return np.asarray(np.all(self.extents[pairs.shapes] <= self.lattice.most[pairs.configs], axis=1))
+        """Does the kernel serve the shape, as far as its anatomy says, and the guards of what was built?"""
+        fits = np.all(self.extents[pairs.shapes] <= self.lattice.most[pairs.configs], axis=1)
+        return np.asarray(fits if not self.lattice.built else fits & self._guards.hold(pairs.configs, pairs.shapes))
+
+    @cached_property
+    def _guards(self) -> Guards:
+        return Guards(self.lattice, self.shapes)
+
+    def grid(self, pairs: Pairs) -> Grid:
+        """What GPU kernels launch at each pair."""
+        assert self.lattice.form is not None
+        return self.lattice.form.grid(pairs.configs, self.units(pairs), self.extents[pairs.shapes], self.bytes[pairs.shapes])
 
     def log_base(self, pairs: Pairs) -> Floats:
         """Logarithm of the cycles expected by arithmetic alone: work / (threads * occ), where work is the larger of
-        arithmetic / (rate * pad) and memory traffic, and what comes beside it."""
+        arithmetic / (rate * pad) and memory traffic, and what comes beside it. On a GPU: search/gpu_form.py."""
+        if self.lattice.form is not None:
+            return self.lattice.form.log_cycles(self.grid(pairs))
         cores = pairs.threads.astype(np.float64)
         pieces = self.units(pairs)
         speed = cores * analytic.occ(pieces, cores)
@@ -145,11 +169,23 @@ class FeatureSpace:
 
     def pair_rows(self, pairs: Pairs) -> Rows:
         """Features of a kernel at a shape: what the analytic form leaves open."""
+        extents, tiles = self.extents[pairs.shapes], self.lattice.tiles[pairs.configs]
+        form = self.lattice.form
+        columns = self._host_columns(pairs) if form is None else form.columns(pairs.configs, self.grid(pairs), self.pads(pairs))
+        for i, name in enumerate(self.lattice.extents):
+            columns[f"tiles_{name}"] = np.log2(np.maximum(extents[:, i] / tiles[:, i], 1 / 64))
+            columns[f"tail_{name}"] = (extents[:, i] % tiles[:, i]) / tiles[:, i]
+        columns |= self._footprints(pairs) if form is None else {}
+        shape = self.shape_rows
+        for i, name in enumerate(shape.names):
+            columns[name] = shape.values[pairs.shapes, i]
+        return Rows(tuple(columns), np.stack(list(columns.values()), axis=1))
+
+    def _host_columns(self, pairs: Pairs) -> dict[str, Floats]:
         cores = pairs.threads.astype(np.float64)
         pieces = self.units(pairs)
         waves = np.ceil(pieces / cores)
-        extents, tiles = self.extents[pairs.shapes], self.lattice.tiles[pairs.configs]
-        columns = {
+        return {
             "threads": cores,
             "pad": self.pads(pairs),
             "occ": analytic.occ(pieces, cores),
@@ -159,15 +195,6 @@ class FeatureSpace:
             "log_work_a_unit": np.log2(self._work(pairs) / pieces),
             "work_over_traffic": np.log2(self._work(pairs) / self.traffic[pairs.shapes]),
         }
-        for i, name in enumerate(self.lattice.extents):
-            columns[f"tiles_{name}"] = np.log2(np.maximum(extents[:, i] / tiles[:, i], 1 / 64))
-            columns[f"tail_{name}"] = (extents[:, i] % tiles[:, i]) / tiles[:, i]
-        for name, values in self._footprints(pairs).items():
-            columns[name] = values
-        shape = self.shape_rows
-        for i, name in enumerate(shape.names):
-            columns[name] = shape.values[pairs.shapes, i]
-        return Rows(tuple(columns), np.stack(list(columns.values()), axis=1))
 
     def _footprints(self, pairs: Pairs) -> dict[str, Floats]:
         """Logarithm of each footprint as a share of the first and second cache."""

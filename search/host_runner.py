@@ -17,6 +17,8 @@ from runtime.shape import Expr
 from search.dense import dense_symbols, memory_order
 from search.protocols import Measurement
 
+_PAGE = 4096
+_APART = 17 * 64
 _LAUNCH = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] + [ctypes.c_int64] * 4 + [ctypes.c_void_p] + [ctypes.c_int64] * 2
                                    + [ctypes.c_void_p, ctypes.c_int64]))
 
@@ -75,16 +77,26 @@ class HostRunner:
 
 def operands(workload: Workload, dims: Mapping[str, int], rng: np.random.Generator) -> list[np.ndarray]:
     """Dense random arrays of inputs and outputs, in order, laid out so that the axis of unit stride is innermost."""
-    return [_array(o, dims, rng) for o in (*workload.inputs, *workload.outputs)]
+    return [_array(number, o, dims, rng) for number, o in enumerate((*workload.inputs, *workload.outputs))]
 
 
-def _array(operand: Operand, dims: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
+def _array(number: int, operand: Operand, dims: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
     shape = [d.evaluate(dims) for d in operand.dims]
     order = memory_order(operand)
     values = rng.random([shape[a] for a in order], np.float32) - np.float32(0.5) if operand.dtype.is_float \
         else rng.integers(0, 2, [shape[a] for a in order])
-    array = np.ascontiguousarray(values.astype(operand.dtype.numpy))
+    array = _placed(values.astype(operand.dtype.numpy), number)
     return array.transpose([order.index(a) for a in range(len(shape))])
+
+
+def _placed(values: np.ndarray, number: int) -> np.ndarray:
+    """A copy on whole cache lines, each operand at another offset within a page, whatever the allocator gives: else kernels
+    that are compared at different shapes differ by where their operands lie."""
+    room = np.empty(values.nbytes + 2 * _PAGE, np.uint8)
+    start = -room.ctypes.data % _PAGE + number * _APART % _PAGE
+    placed = room[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    placed[...] = values
+    return placed
 
 
 def launch_slots(kernel: MicroKernel, arrays: list[np.ndarray], dims: Mapping[str, int]) -> list[int]:

@@ -7,12 +7,14 @@ log do not mix their lines. A line that cannot be read is reported with its numb
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from passes.workload import Workload
+from search.built import Built
 from search.shapes import Dims
 from search.slot_records import SCHEMA as SLOT_SCHEMA
 from search.slot_records import SlotRecord
@@ -25,7 +27,8 @@ class TuningRecord(msgspec.Struct, frozen=True, tag="measurement", tag_field="re
     """One kernel at one shape on some threads, or why it could not be built or run (`error`; no dims: it was not built).
 
     seconds: per launch, best first. object: digest of the machine code without its name; equal ones are measured once.
-    cache: state of the operands before a launch. when: seconds since 1970. versions: package -> version.
+    cache: state of the operands before a launch. when: seconds since 1970. versions: package -> version. built: what the code
+    of a GPU kernel told.
     """
 
     workload: str
@@ -42,12 +45,13 @@ class TuningRecord(msgspec.Struct, frozen=True, tag="measurement", tag_field="re
     versions: dict[str, str] = {}
     when: float = 0.0
     build_seconds: float = 0.0
+    built: Built | None = None
     schema: int = SCHEMA
 
     @property
     def time(self) -> float:
-        """The estimate: the lower quartile, which neither one lucky batch nor a disturbed half moves."""
-        return self.seconds[len(self.seconds) // 4] if self.seconds else float("inf")
+        """The estimate: the lower quartile."""
+        return _quartile(self.seconds) if self.seconds else float("inf")
 
     @property
     def shape(self) -> Dims:
@@ -168,6 +172,31 @@ class TuningLog:
 def latest(records: Iterable[TuningRecord]) -> Mapping[tuple[str, Dims, int], TuningRecord]:
     """The last record of each (configuration, shape, threads)."""
     return {(r.config, r.shape, r.threads): r for r in records}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One configuration at one shape on some threads. seconds: the lower quartile of all that was measured; turns: how often."""
+
+    config: str
+    shape: Dims
+    threads: int
+    seconds: float
+    turns: int
+
+
+def cells(records: Iterable[TuningRecord]) -> list[Cell]:
+    """Of the good records, in the order of the first of each."""
+    found: dict[tuple[str, Dims, int], list[tuple[float, ...]]] = {}
+    for r in records:
+        if r.seconds:
+            found.setdefault((r.config, r.shape, r.threads), []).append(r.seconds)
+    return [Cell(*key, _quartile(sorted(s for turn in turns for s in turn)), len(turns)) for key, turns in found.items()]
+
+
+def _quartile(ordered: Sequence[float]) -> float:
+    """The lower one: neither one lucky batch nor a disturbed half moves it."""
+    return ordered[len(ordered) // 4]
 
 
 def _identity(r: TuningRecord) -> tuple[object, ...]:

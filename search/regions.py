@@ -18,7 +18,7 @@ from search.shapes import Dims
 from search.space import Floats, Ints
 
 _LEAF = 0.002  # regret that a further leaf must save
-_EXCESS = 4.0  # price of regret beyond what is allowed
+_EXCESS = 50.0  # price of regret beyond what is allowed: a leaf is no reason to exceed it
 _DEEPEST = 7
 
 

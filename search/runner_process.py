@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 import msgspec
 
 from passes.workload import Workload
 from runtime.kernel import MicroKernel
+from search.case_form import CaseForm
 from search.line_process import LineProcess, WorkerLostError
 from search.protocols import Measurement
 from search.runner_requests import Prepare, Run, RunnerReply, RunnerRequest
+from search.verification import Case
 from search.workload_form import WorkloadForm
 
 _START_SECONDS = 60.0
@@ -24,10 +26,14 @@ class ProcessRunner:
 
     Args:
         time_limit: seconds that one measurement may take.
+        module, arguments: what the process runs, search/runner_worker.py for the host.
+        cases: workload key -> what its kernels must give before they are timed, for runners that verify.
     """
 
-    def __init__(self, time_limit: float = 20.0) -> None:
-        self.time_limit = time_limit
+    def __init__(self, time_limit: float = 20.0, module: str = "search.runner_worker", arguments: Sequence[str] = (),
+                 cases: Mapping[str, Sequence[Case]] | None = None) -> None:
+        self.time_limit, self.module, self.arguments = time_limit, module, tuple(arguments)
+        self._cases = cases or {}
         self._process: LineProcess | None = None
         self._sent: set[str] = set()
 
@@ -37,7 +43,8 @@ class ProcessRunner:
         try:
             process = self._alive()
             if workload.key not in self._sent:
-                self._ask(process, Prepare(WorkloadForm.of(workload)), _START_SECONDS)
+                cases = tuple(map(CaseForm.of, self._cases.get(workload.key, ())))
+                self._ask(process, Prepare(WorkloadForm.of(workload), cases=cases), _START_SECONDS)
                 self._sent.add(workload.key)
             if digest not in self._sent:
                 self._ask(process, Prepare(None, digest, code), _START_SECONDS)
@@ -46,6 +53,8 @@ class ProcessRunner:
         except WorkerLostError as error:
             self.close()
             return Measurement(error=f"{kernel.config} at {dict(dims)}: {error}")
+        if reply.lost:
+            self.close()
         return Measurement(reply.seconds, reply.error, reply.cache)
 
     def close(self) -> None:
@@ -64,7 +73,7 @@ class ProcessRunner:
     def _alive(self) -> LineProcess:
         if self._process is None or not self._process.alive:
             self.close()
-            self._process = LineProcess("search.runner_worker")
+            self._process = LineProcess(self.module, *self.arguments)
             weakref.finalize(self, self._process.end)
         return self._process
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import msgspec
 
 from runtime.kernel import MicroKernel
+from search.case_form import CaseForm
 from search.workload_form import WorkloadForm
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare", tag_field="op"):
-    """Sent before the first run of a workload or of a kernel's code: what later requests name by key and digest."""
+    """Sent before the first run of a workload, with what its kernels must give, or of a kernel's code: what later requests
+    name by key and digest."""
 
     workload: WorkloadForm | None = None
     digest: str = ""
     code: bytes = b""
+    cases: tuple[CaseForm, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True, tag="run", tag_field="op"):
@@ -30,8 +33,9 @@ RunnerRequest = Prepare | Run
 
 
 class RunnerReply(msgspec.Struct, frozen=True):
-    """The fields of a Measurement."""
+    """The fields of a Measurement. lost: the process can measure nothing any more and wants to be replaced."""
 
     seconds: tuple[float, ...] = ()
     error: str = ""
     cache: str = "warm"
+    lost: bool = False

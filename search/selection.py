@@ -1,8 +1,12 @@
-"""Selection: from evidence to the few kernels that are kept and the tree that dispatches among them."""
+"""Selection: from evidence to the few kernels that are kept and the tree that dispatches among them.
+
+What would run untuned has a head start: another kernel takes its place at a shape only where it is faster beyond what the
+measurements leave open.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +14,21 @@ import numpy as np
 from passes.spaces.registry import config_text, space_of
 from runtime.dispatch import Leaf, Node, Split, leaves
 from runtime.shape import Expr
+from search.aligned import aligned_tree
 from search.cover import cover
 from search.evidence import Evidence
-from search.features import FeatureSpace
+from search.features import FeatureSpace, Pairs
 from search.regions import Choices, dispatch_tree, select
+from search.shapes import Dims
 from search.space import Floats
 from search.task import Task, TuneOptions
+
+_SLOWER = 0.005  # share that a kernel may be slower than the untuned choice
+_DOUBT = 1.5  # deviations with which it is compared
+_PRICE = 20.0  # of each share beyond
+_UNSEEN = 3.0  # share that a kernel is taken slower where it was measured at no shape nearby
+_NEARBY = 0.05  # octaves; or as far as the next shape that is verified
+VERIFIED = 128  # shapes that the chosen kernels are measured at in the end
 
 
 @dataclass(frozen=True)
@@ -35,45 +48,108 @@ class Selection:
         return select(self.root, dims)
 
 
-def select_kernels(task: Task, space: FeatureSpace, evidence: Evidence, options: TuneOptions) -> Selection:
-    """A cover within half of the regret that is allowed, which leaves the other half to the tree, and its regions."""
+def select_kernels(task: Task, space: FeatureSpace, evidence: Evidence, options: TuneOptions, hopeful: bool = False) -> Selection:
+    """A cover within half of the regret that is allowed, which leaves the other half to the tree, and its regions.
+
+    hopeful: what is expected counts, whether it was measured or not: a choice that is yet to be verified.
+    """
     weights = np.array(task.points.weights)
-    configs, times = evidence.cautious
-    least = times.min(axis=2)
+    configs, times = evidence.cautious()
+    untuned = _untuned(task, space, evidence)
+    late = evidence.cautious(0.0)[1] if hopeful else \
+        evidence.cautious(_DOUBT)[1] * (1 + _UNSEEN * _unseen(task, space, evidence, configs))
+    priced = _priced(configs, times, late, untuned)
+    least = priced.min(axis=2)
     chosen = list(cover(least, weights, options.max_regret / 2, options.max_kernels).kernels)
     everywhere = [i for i in range(len(configs)) if serves_all(space, configs[i])]
     if not set(chosen) & set(everywhere):
         chosen.append(min(everywhere, key=lambda i: float(least[i] @ weights)))
-    kept = times[chosen]
+    kept = priced[chosen]
     offered = tuple(Leaf(k, 0 if t == max(evidence.threads) else t) for k in range(len(chosen)) for t in evidence.threads)
     variants = kept.transpose(0, 2, 1).reshape(len(offered), -1)
     expressions = [*map(Expr.dim, task.workload.dims), *space.lattice.extents.values()]
-    root = dispatch_tree(Choices(task.points.shapes, variants, weights, offered), expressions, options.max_regret)
+    choices = Choices(task.points.shapes, variants, weights, offered)
+    on_host = space.lattice.form is None
+    root = dispatch_tree(choices, expressions, options.max_regret) if on_host else \
+        aligned_tree(task.workload, choices, expressions, options.max_regret)
     used = sorted({leaf.kernel for leaf in leaves(root)} | {_fallback(space, configs, chosen)})
     root = _renumbered(root, {k: i for i, k in enumerate(used)})
     final = tuple(configs[chosen[k]] for k in used)
     picked = [select(root, dict(s)) for s in task.points.shapes]
     place = {t: i for i, t in enumerate(evidence.threads)} | {0: len(evidence.threads) - 1}
     seconds = np.array([times[chosen[used[leaf.kernel]], s, place[leaf.threads]] for s, leaf in enumerate(picked)])
-    return Selection(final, root, np.maximum(seconds / least.min(axis=0) - 1, 0), seconds, _untuned(task, space, evidence))
+    best = times.min(axis=(0, 2))
+    plain = np.array([u.seconds if u else 0.0 for u in untuned])
+    return Selection(final, root, np.maximum(seconds / best - 1, 0), seconds, plain)
 
 
-def _untuned(task: Task, space: FeatureSpace, evidence: Evidence) -> Floats:
-    """Expected seconds of the default dispatch at each point; 0 where its kernel was never measured."""
+@dataclass(frozen=True)
+class _Untuned:
+    """What runs untuned at a point: configuration, column of its threads, expected seconds and what they may be at best."""
+
+    config: int
+    column: int
+    seconds: float
+    early: float
+
+
+def _untuned(task: Task, space: FeatureSpace, evidence: Evidence) -> list[_Untuned | None]:
+    """Of each point; None where nothing is known of that kernel."""
     defaults, root = space_of(task.families[0]).default(task.workload, task.limits)
-    curves = [evidence.curves.get(n) if (n := space.lattice.number(config_text(c))) is not None else None for c in defaults]
-    found = np.zeros(len(task.points))
+    numbers = [space.lattice.number(config_text(c)) for c in defaults]
+    found: list[_Untuned | None] = []
     for s, shape in enumerate(task.points.shapes):
         leaf = select(root, dict(shape))
-        curve, threads = curves[leaf.kernel], leaf.threads or max(evidence.threads)
-        if curve is not None and threads in evidence.threads and np.isfinite(curve.mean[s, evidence.threads.index(threads)]):
-            found[s] = np.exp(curve.mean[s, evidence.threads.index(threads)])
+        number, threads = numbers[leaf.kernel], leaf.threads or max(evidence.threads)
+        known = number is not None and number in evidence.curves and threads in evidence.threads
+        if number is None or not known:
+            found.append(None)
+            continue
+        column, curve = evidence.threads.index(threads), evidence.curves[number]
+        mean, deviation = float(curve.mean[s, column]), float(curve.deviation[s, column])
+        found.append(_Untuned(number, column, np.exp(mean), np.exp(mean - deviation)) if np.isfinite(mean) else None)
+    return found
+
+
+def verified(task: Task) -> tuple[Dims, ...]:
+    """Shapes that stand for the range when the chosen kernels are verified."""
+    return task.points.without(task.held_out).thin(VERIFIED).shapes
+
+
+def _unseen(task: Task, space: FeatureSpace, evidence: Evidence, configs: Sequence[int]) -> np.ndarray:
+    """[configuration, shape, thread choice]: was the kernel measured neither there nor nearby?"""
+    extents = np.log2(np.maximum(space.extents, 1))
+    apart = np.abs(extents[:, None] - extents[None]).max(axis=2)
+    stands = set(verified(task))
+    reach = apart[:, [i for i, shape in enumerate(space.shapes) if shape in stands]].min(axis=1)
+    near = apart <= np.maximum(reach, _NEARBY)[:, None]
+    row, column = {c: i for i, c in enumerate(configs)}, {t: i for i, t in enumerate(evidence.threads)}
+    seen = np.zeros((len(configs), len(space.shapes), len(evidence.threads)), bool)
+    for config, shape, threads in evidence.measured:
+        if shape < len(near) and threads in column:
+            seen[row[config], :, column[threads]] |= near[:, shape]
+    return ~seen
+
+
+def _priced(configs: Sequence[int], times: Floats, late: Floats, untuned: Sequence[_Untuned | None]) -> Floats:
+    """Times to choose by: of the untuned choice what they may be at best, of what may be slower than it a multiple.
+
+    late: times as long as they may be.
+    """
+    found = times.copy()
+    row = {c: i for i, c in enumerate(configs)}
+    for s, plain in enumerate(untuned):
+        if plain is not None:
+            slower = late[:, s] / plain.seconds - 1 - _SLOWER
+            found[:, s] = np.where(np.isfinite(times[:, s]), times[:, s] * (1 + _PRICE * np.maximum(slower, 0)), np.inf)
+            found[row[plain.config], s, plain.column] = plain.early
     return found
 
 
 def serves_all(space: FeatureSpace, config: int) -> bool:
-    """Has the kernel no bound on any extent?"""
-    return not space.lattice.anatomy(config).most
+    """Has the kernel no bound on any extent, and no guard that fails at a shape of the space?"""
+    every = Pairs.product([config], range(len(space.shapes)), [1])
+    return not space.lattice.anatomy(config).most and bool(space.legal(every).all())
 
 
 def _fallback(space: FeatureSpace, configs: list[int], chosen: list[int]) -> int:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from passes.spaces.anatomy import Anatomy
+from passes.spaces.anatomy import Anatomy, Block
 from passes.spaces.registry import anatomy_of, config_text, space_of
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.errors import OptionError
-from runtime.limits import HostLimits, Limits
+from runtime.limits import GpuLimits, HostLimits, Limits
 from runtime.shape import Expr
+from search.arrays import Floats, Ints, Many
+from search.built import Built
+from search.gpu_form import GpuForm
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Many = Sequence[int] | Ints
+__all__ = ["Floats", "Ints", "Lattice", "Many"]
 
 
 class Lattice:
@@ -37,6 +38,7 @@ class Lattice:
         self.texts = tuple(map(config_text, self.configs))
         self._number = {text: i for i, text in enumerate(self.texts)}
         self.families = tuple(dict.fromkeys(c.family for c in self.configs))
+        self.built: dict[int, Built] = {}
         self.extents: dict[str, Expr] = {}
         for family in self.families:
             self.extents.update({f"{family}.{n}": e for n, e in anatomy_of(family).extents(workload).items()})
@@ -51,10 +53,49 @@ class Lattice:
 
     @property
     def host(self) -> HostLimits:
-        """The limits that the analytic times are made of; OptionError for a GPU, whose form is not there yet."""
-        if not isinstance(self.limits, HostLimits):
-            raise OptionError(f"{self.workload.name}: times are predicted for host targets only, not for {self.limits.arch}")
+        """The limits that the analytic times of host kernels are made of."""
+        assert isinstance(self.limits, HostLimits)
         return self.limits
+
+    def note(self, text: str, built: Built) -> None:
+        """Take what a built kernel tells of a configuration."""
+        number = self._number.get(text)
+        if number is None or self.built.get(number) == built:
+            return
+        self.built[number] = built
+        if self.form is not None:
+            self.form.set(number, self.block(number), built.spills)
+
+    def block(self, index: int) -> Block:
+        """The block of a GPU kernel, with what was noted of it."""
+        block, built = self._anatomies[index].block, self.built.get(index)
+        assert block is not None, f"the anatomy of {self.texts[index]} tells no block"
+        if built is None:
+            return block
+        return replace(block, registers=built.registers or block.registers, shared_bytes=built.shared_bytes)
+
+    @cached_property
+    def form(self) -> GpuForm | None:
+        """What analytic times of GPU kernels are made of; None on the host."""
+        if not isinstance(self.limits, GpuLimits):
+            return None
+        numbers = {n: i for i, n in enumerate(self.extents)}
+        blocks = [self.block(i) for i in range(len(self))]
+        along = [numbers.get(f"{c.family}.{b.along}", -1) for c, b in zip(self.configs, blocks, strict=True)]
+        return GpuForm(self.limits, blocks, np.array(along, np.int64))
+
+    @cached_property
+    def config_columns(self) -> dict[str, Floats]:
+        """[configuration] of every coordinate and feature, under `family.name`; NaN where a family has no such."""
+        columns: dict[str, Floats] = {}
+        for i, config in enumerate(self.configs):
+            found = self._anatomies[i]
+            for name, value in (*found.coordinates.items(), *found.features.items()):
+                key = f"{config.family}.{name}"
+                if key not in columns:
+                    columns[key] = np.full(len(self), np.nan)
+                columns[key][i] = value
+        return columns
 
     def __len__(self) -> int:
         return len(self.configs)

@@ -21,17 +21,18 @@ from search.cost_model import CostModel
 from search.evidence import Evidence
 from search.features import FeatureSpace
 from search.measure import Environment, Measurer
+from search.occupancy_fit import refit_device
 from search.propose import Proposal, Proposer
 from search.protocols import Builder, Runner
-from search.records import TuningLog
+from search.records import TuningLog, cells
 from search.regions import select
-from search.selection import Selection, select_kernels, serves_all
+from search.selection import Selection, select_kernels, serves_all, verified
 from search.shapes import Dims
 from search.space import Floats
 from search.task import Budget, Task, TuneOptions
 
 _FINALISTS = 48
-_VERIFIED = 96  # shapes that the chosen kernels are measured at
+_TURNS = 3  # measurements of a chosen kernel and of the untuned one in its place
 _GROWTH = 1.15  # of the samples, before the model is trained again
 
 
@@ -91,9 +92,9 @@ class Tuner:
         self.task, self.budget, self.options, self.progress = task, budget, options, progress
         self.clock = environment.clock
         self.log = TuningLog() if log is None else log
-        self.measurer = Measurer(task.workload, builder, runner, self.log, environment)
-        self.model = CostModel(prior=prior)
         self.lattice = task.lattice()
+        self.measurer = Measurer(task.workload, builder, runner, self.log, environment, self.lattice.note)
+        self.model = CostModel(prior=prior)
         self.points = task.points.without(task.held_out).thin(options.points)
         self.space = FeatureSpace(self.lattice, self.points.shapes)
         self.rng = np.random.default_rng(options.seed)
@@ -161,9 +162,12 @@ class Tuner:
         self._idle = 0 if worth else self._idle + 1
         self._report("searching")
 
-    def best(self) -> Tuned:
-        """The dispatch that the measurements so far support; with none, the defaults of the family."""
-        chosen = self._select()
+    def best(self, hopeful: bool = False) -> Tuned:
+        """The dispatch that the measurements so far support; with none, the defaults of the family.
+
+        hopeful: what is expected to be best, though it may not have been measured where it is chosen.
+        """
+        chosen = self._select(hopeful)
         if chosen is None:
             configs, root = space_of(self.task.families[0]).default(self.task.workload, self.task.limits)
             return Tuned(tuple(configs), root, self._named(certify((), np.zeros(1), np.ones(1), 0), len(configs)))
@@ -193,14 +197,28 @@ class Tuner:
         return self.certified()
 
     def _first(self) -> list[Proposal]:
-        """The defaults, and random kernels while the model knows little."""
+        """The defaults where they would run, and random kernels while the model knows little."""
         known = {r.config for r in self.measurer.records if r.seconds}
-        defaults = [c for c in map(self.lattice.number, map(config_text, self.task.defaults())) if c is not None]
-        found = [Proposal(c, self.proposer.spread(c), 0.0) for c in dict.fromkeys(defaults)]
+        found = self._untuned()
         self.learn()
         random = self.options.first if self.model.prior is None else self.options.first // 2
         taken = {p.config for p in found} | self._taken()
         return found + self.proposer.random(taken, max(0, random - len(known)))
+
+    def _untuned(self) -> list[Proposal]:
+        """Each default at the ends of where it would run, and between."""
+        configs, root = space_of(self.task.families[0]).default(self.task.workload, self.task.limits)
+        places: dict[int, list[tuple[int, int]]] = {}
+        for s, shape in enumerate(self.points.shapes):
+            leaf = select(root, dict(shape))
+            number = self.lattice.number(config_text(configs[leaf.kernel]))
+            if number is not None:
+                places.setdefault(number, []).append((s, leaf.threads or self.options.threads))
+        found = []
+        for number, at in places.items():
+            chosen = np.unique(np.round(np.linspace(0, len(at) - 1, self.options.shapes_each)).astype(int))
+            found.append(Proposal(number, tuple(at[i] for i in chosen), 0.0))
+        return found
 
     def _propose(self) -> list[Proposal]:
         evidence = self.evidence
@@ -236,44 +254,55 @@ class Tuner:
         self._evidence = None
 
     def _verify(self) -> None:
-        """Measure each chosen kernel, and what would run untuned, at the shapes they are chosen for, until the choice stands."""
-        shapes = self.task.points.without(self.task.held_out).thin(_VERIFIED).shapes
+        """Measure each chosen kernel in turns with what would run untuned, at the shapes it is chosen for, until the choice
+        stands. The least measured come first."""
+        shapes = verified(self.task)
         order = [shapes[i] for i in np.random.default_rng(self.options.seed).permutation(len(shapes))]
-        configs, untuned = space_of(self.task.families[0]).default(self.task.workload, self.task.limits)
         while self.spent < self._certify_from:
-            chosen = self._select()
+            chosen = self._select(hopeful=True)
             if chosen is None:
                 return
             before = self.measurer.trials
-            for shape in order:
-                leaf, plain = chosen.leaf(dict(shape)), select(untuned, dict(shape))
-                for config, threads in ((self.lattice.configs[chosen.configs[leaf.kernel]], leaf.threads),
-                                        (configs[plain.kernel], plain.threads)):
-                    if self.spent < self._certify_from:
-                        self.measurer.measure(config, shape, threads or self.options.threads)
+            rivals = {shape: self._rivals(chosen, shape) for shape in order}
+            turns = {s: min(self.measurer.turns(c, s, t) for c, t in both) for s, both in rivals.items()}
+            for shape in sorted(order, key=turns.__getitem__):
+                wanted = _TURNS if len(rivals[shape]) > 1 else 1
+                for config, threads in rivals[shape]:
+                    if self.spent < self._certify_from and self.measurer.turns(config, shape, threads) < wanted:
+                        self.measurer.measure(config, shape, threads, again=True)
                         self._report("verifying")
             self._evidence = None
             if self.measurer.trials == before:
                 return
 
+    def _rivals(self, chosen: Selection, shape: Dims) -> list[tuple[TileConfig, int]]:
+        """What is dispatched at a shape and what would run untuned, with their threads; one where they are the same."""
+        configs, root = space_of(self.task.families[0]).default(self.task.workload, self.task.limits)
+        leaf, plain = chosen.leaf(dict(shape)), select(root, dict(shape))
+        both = ((self.lattice.configs[chosen.configs[leaf.kernel]], leaf.threads), (configs[plain.kernel], plain.threads))
+        return list(dict.fromkeys((config, threads or self.options.threads) for config, threads in both))
+
     def learn(self) -> None:
         """Train the model on what is known, when that has grown."""
         self._evidence = None
+        if self.model.prior is not None:
+            refit_device(self.lattice, self.measurer.records, self.model.prior)
         samples = Evidence.samples(self.lattice, self.measurer.records)
         if samples is not None and len(samples) >= _GROWTH * self.model.samples:
             self.model.fit([samples])
 
-    def _select(self) -> Selection | None:
+    def _select(self, hopeful: bool = False) -> Selection | None:
         if not self.evidence.curves:
             return None
         leading = {self.lattice.texts[c] for c in self.evidence.leading(_FINALISTS)}
-        leading |= {config_text(c) for c in self.task.defaults()}
+        defaults = [c for c in map(self.lattice.number, map(config_text, self.task.defaults())) if c is not None]
+        leading |= {self.lattice.texts[c] for c in defaults}
         full = FeatureSpace(self.lattice, self.task.points.shapes)
         records = [r for r in self.measurer.records if r.config in leading]
-        evidence = Evidence.of(full, self.task.points, self.model, records, self.options.thread_choices)
-        if not any(serves_all(full, c) for c in evidence.curves):
+        if not any(serves_all(full, c) for c in self.evidence.curves):
             return None  # so far no kernel is known that others may fall back to
-        return select_kernels(self.task, full, evidence, self.options)
+        evidence = Evidence.of(full, self.task.points, self.model, records, self.options.thread_choices, defaults)
+        return select_kernels(self.task, full, evidence, self.options, hopeful)
 
     def _hold_out(self, chosen: Selection) -> list[Entry]:
         space = FeatureSpace(self.lattice, self.task.held_out)
@@ -304,7 +333,7 @@ class Tuner:
 
     def _expected(self, chosen: Selection) -> tuple[Expected, ...]:
         """What `explain` tells of the choice at each point of the task."""
-        measured = {(r.config, r.shape, r.threads): r.time for r in self.measurer.records if r.seconds}
+        measured = {(c.config, c.shape, c.threads): c.seconds for c in cells(self.measurer.records)}
         found = []
         for s, shape in enumerate(self.task.points.shapes):
             leaf = chosen.leaf(dict(shape))

@@ -18,7 +18,8 @@ from runtime.target import Target, TargetKind
 from runtime.tensor import DType
 from runtime.tensor_map import DTYPES, TensorMap
 
-TOLERANCE = {"f32": 2e-6, "f64": 1e-14, "f16": 2e-3, "bf16": 1.6e-2, "i32": 0.0, "i64": 0.0}
+TOLERANCE = {"f32": 2e-6, "f64": 1e-14, "f16": 2e-3, "bf16": 1.6e-2, "f8E4M3FN": 7e-2, "f8E5M2": 1.3e-1, "i8": 0.0, "i32": 0.0,
+             "i64": 0.0}
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class Placed:
 
     def view(self, memory: np.ndarray, strides: Sequence[int]) -> np.ndarray:
         size = self.array.dtype.itemsize
-        at = memory[self.offset :] if self.array.size else memory[:0]
-        return np.lib.stride_tricks.as_strided(at, self.array.shape, [s * size for s in strides])
+        at = (memory[self.offset :] if self.array.size else memory[:0]).view(f"V{size}")  # NumPy cannot stride over 8-bit floats
+        return np.lib.stride_tricks.as_strided(at, self.array.shape, [s * size for s in strides]).view(memory.dtype)
 
 
 @functools.cache
@@ -112,7 +113,7 @@ def launch(device: Any, kernel: MicroKernel, code: bytes, dims: Mapping[str, int
     for step in kernel.launches():
         blocks = step.blocks(dims)
         if 0 not in blocks:
-            device.launch(module.kernel(step.symbol), blocks, (step.threads, 1, 1), step.shared_bytes, args)
+            device.launch(module.kernel(step.symbol), blocks, (step.threads, 1, 1), step.shared_bytes, args, step.cluster)
 
 
 def run(text: str, config: str, dims: Mapping[str, int], inputs: Sequence[Placed], outputs: Sequence[Placed],
@@ -160,8 +161,8 @@ def random(t: T, dims: Mapping[str, int], seed: int = 0) -> np.ndarray:
 def check(text: str, config: str, inputs: Sequence[T], results: Sequence[T], dims: Mapping[str, int],
           reference: Callable[..., object], seed: int | None = None, arch: str = "sm_80",
           pads: Mapping[int, tuple[int, ...]] | None = None, offsets: Mapping[int, int] | None = None,
-          device: Any = None) -> bool:
-    """Runs and compares with a reference in f64; False when a guard forbids it."""
+          device: Any = None, tolerance: float | None = None) -> bool:
+    """Runs and compares with a reference in f64; False when a guard forbids it. tolerance: None is that of the result's type."""
     pads, offsets = pads or {}, offsets or {}
 
     def placed(array: np.ndarray, number: int) -> Placed:
@@ -177,7 +178,9 @@ def check(text: str, config: str, inputs: Sequence[T], results: Sequence[T], dim
     expected = reference(*exact)
     for t, found, want in zip(results, got, expected if isinstance(expected, tuple) else (expected,), strict=True):
         assert found.shape == np.shape(want)
-        scale = max(1.0, float(np.abs(want).max(initial=0)))
-        error = np.abs(found.astype(np.float64) - want).max(initial=0) / scale
-        assert error <= TOLERANCE[t.element], (config, dims, error)
+        finite = np.isfinite(want)
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(want))
+        scale = max(1.0, float(np.abs(want[finite]).max(initial=0)))
+        error = np.abs(found.astype(np.float64) - want, where=finite, out=np.zeros(np.shape(want))).max(initial=0) / scale
+        assert error <= (TOLERANCE[t.element] if tolerance is None else tolerance), (config, dims, error)
     return True

@@ -47,16 +47,26 @@ def multiply_add(t: str) -> str:
       linalg.yield %s : {t}"""
 
 
-def contraction(maps: str, element: str = "f32", sizes: Mapping[str, Dim] | None = None, epilogue: str = "") -> Case:
-    """maps: "b m k,k n,b m n" over the loops of their letters, k reduced; epilogue: a body over (sum, bias, residual)."""
+def contraction(maps: str, element: str = "f32", sizes: Mapping[str, Dim] | None = None, epilogue: str = "",
+                computed: str = "") -> Case:
+    """maps: "b m k,b k n,b m n" over the loops of their letters, k reduced; epilogue: a body over (sum, bias, residual).
+    computed: the operands, of "a" and "b", that are x * x of an argument."""
     letters = [x.split() for x in maps.split(",")]
     order = [x for x in "bmn" if x in letters[2]] + ["k"]
     names = {x: f"d{i}" for i, x in enumerate(order)}
     written = [f"({', '.join(names.values())}) -> ({', '.join(names[x] for x in m)})" for m in letters]
     extents: dict[str, Dim] = {x: x.upper() for x in order} | dict(sizes or {})
     a, b, c = (T(element, tuple(extents[x] for x in m)) for m in letters)
-    body = filled("z", c, "0.0" if "f" in element else "0") + "\n" + generic(
-        "m", written, "p" * (len(order) - 1) + "r", {"a": a, "b": b}, ("z", c), multiply_add(element))
+    body = filled("z", c, "0.0" if "f" in element else "0") + "\n"
+    read = {}
+    for name, t in (("a", a), ("b", b)):
+        read[f"{name}2" if name in computed else name] = t
+        if name in computed:
+            whole = f"({', '.join(f'd{i}' for i in range(len(t.dims)))})"
+            square = f"%s = arith.mul{'f' if 'f' in element else 'i'} %x0, %x0 : {element}\n linalg.yield %s : {element}"
+            body += empty(f"{name}e", t) + "\n" + generic(f"{name}2", [f"{whole} -> {whole}"] * 2, "p" * len(t.dims), {name: t},
+                                                          (f"{name}e", t), square) + "\n"
+    body += generic("m", written, "p" * (len(order) - 1) + "r", read, ("z", c), multiply_add(element))
     inputs, result = {"a": a, "b": b}, "m"
     if epilogue:
         bias = T(element, c.dims[-1:])
@@ -69,7 +79,7 @@ def contraction(maps: str, element: str = "f32", sizes: Mapping[str, Dim] | None
     sums = "->".join([",".join("".join(m) for m in letters[:2]), "".join(letters[2])])
 
     def reference(x: np.ndarray, y: np.ndarray, bias: np.ndarray | None = None, r: np.ndarray | None = None) -> np.ndarray:
-        total = np.einsum(sums, x, y)
+        total = np.einsum(sums, x * x if "a" in computed else x, y * y if "b" in computed else y)
         if bias is None:
             return total
         return (np.tanh if "tanh" in epilogue else lambda v: np.maximum(v, 0))(total + bias) + r
@@ -100,7 +110,7 @@ def rows(kind: str, columns: Dim = "N", element: str = "f32") -> Case:
         body = [filled("z", c, "0.0"), generic("r", [full, column], "rp", {"x": x}, ("z", c), add)]
         return case(body, {"x": x}, "r", c, lambda a: a.sum(0))
     if kind == "softmax":
-        low = {"f32": "0xFF800000", "f16": "0xFC00", "f64": "0xFFF0000000000000"}[e]
+        low = {"f32": "0xFF800000", "f16": "0xFC00", "bf16": "0xFF80", "f64": "0xFFF0000000000000"}[e]
         largest = f"%a = arith.maximumf %x0, %acc : {e}\n linalg.yield %a : {e}"
         body = [filled("low", r, low), zero, space, generic("m", [full, row], "pr", {"x": x}, ("low", r), largest)]
         body += [
@@ -197,15 +207,15 @@ def transpose(element: str = "f32", plus: bool = False) -> Case:
                 (lambda a, w: a.T + w) if plus else (lambda a: a.T))
 
 
-def gather() -> Case:
+def gather(element: str = "f32", index: str = "i64") -> Case:
     """Rows of an M x N table by indices."""
-    table, at, out = T("f32", ("M", "N")), T("i64", ("K",)), T("f32", ("K", "N"))
+    table, at, out = T(element, ("M", "N")), T(index, ("K",)), T(element, ("K", "N"))
     body = empty("e", out) + "\n" + generic(
         "r", ["(d0, d1) -> (d0)", "(d0, d1) -> (d0, d1)"], "pp", {"at": at}, ("e", out),
-        f"""%i = arith.index_cast %x0 : i64 to index
+        f"""%i = arith.index_cast %x0 : {index} to index
         %j = linalg.index 1 : index
         %v = tensor.extract %table[%i, %j] : {table.type()}
-        linalg.yield %v : f32""")
+        linalg.yield %v : {element}""")
     return Case(workload({"table": table, "at": at}, ("M", "N", "K"), body, {"r": out}), (table, at), (out,),
                 lambda a, i: a[i])
 

@@ -1,4 +1,4 @@
-"""The command line: `tilewright compile|tune|run|explain|report|opt|targets`.
+"""The command line: `tilewright compile|tune|build-kernels|measure|run|explain|report|opt|targets`.
 
 Exit codes: 0 done, 1 an error or a failed check, 2 wrong usage, 130 interrupted.
 """
@@ -13,8 +13,10 @@ from typing import Annotated
 import typer
 
 import tilewright
+from compiler.cli.build_kernels import build_kernels_command
 from compiler.cli.compile import compile_command
 from compiler.cli.explain import explain_command
+from compiler.cli.measure import measure_command
 from compiler.cli.opt import opt_command
 from compiler.cli.report import report_command
 from compiler.cli.run import run_command
@@ -39,6 +41,8 @@ def application() -> typer.Typer:
     app.callback(invoke_without_command=True)(_globals)
     app.command("compile")(compile_command)
     app.command("tune")(tune_command)
+    app.command("build-kernels")(build_kernels_command)
+    app.command("measure")(measure_command)
     app.command("run")(run_command)
     app.command("explain")(explain_command)
     app.command("report")(report_command)

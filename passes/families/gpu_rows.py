@@ -1,15 +1,18 @@
 """Family `gpu_rows`: row reductions and the elementwise work around them, a group of threads on each row.
 
 Threads take vectors of columns in turn. A sweep ends with the threads of a row joining what they have in a fixed order. Rows that
-fit are read once and stay in registers. Threads of rows beyond the last compute the last row again and store nothing.
+fit are read once and stay in registers. Threads of rows beyond the last compute the last row again and store nothing. Where
+several blocks share a row, every sweep is a launch: it joins what the blocks of the sweeps before it found, in a fixed order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from passes.emit import Memory, all_of, lanes_of, loop
 from passes.families.gpu_join import join_threads
+from passes.families.gpu_row_parts import RowParts
 from passes.families.row_emitter import At, RowEmitter
 from passes.families.row_program import RowProgram
 from passes.families.row_reduction import Combiner
@@ -24,7 +27,20 @@ from runtime.shape import Expr
 def emit(kernel: GpuKernel, config: GpuRowsConfig) -> None:
     """The whole kernel; ValueError when the region is no program over rows and columns."""
     program = RowProgram(kernel.ops(), kernel.results, kernel.shapes)
-    kernel.launch(config.threads, lambda: _Rows(kernel, program, config).emit())
+    if config.blocks == 1:
+        kernel.launch(config.threads, lambda: _Rows(kernel, program, config).emit())
+        return
+    parts = RowParts(kernel, program, config.blocks)
+    kernel.use_workspace(parts.bytes())
+    last = program.sweeps[-1]
+    count = len(program.sweeps) + bool(last.reductions or last.scalars or last.row_results)
+    for number in range(count):
+        emitted = partial(_emit_sweep, kernel, program, config, parts, number)
+        kernel.launch(config.threads, emitted, f"_{number}" if number else "")
+
+
+def _emit_sweep(kernel: GpuKernel, program: RowProgram, config: GpuRowsConfig, parts: RowParts, number: int) -> Grid:
+    return _SharedRows(kernel, program, config, parts, number).emit()
 
 
 class _Rows(RowEmitter):
@@ -46,22 +62,31 @@ class _Rows(RowEmitter):
         return lanes
 
     def emit(self) -> Grid:
+        at = self._start()
+        chunks = self._held_chunks() if self.config.held else []
+        with self.ev.kept():
+            for number in range(len(self.program.sweeps)):
+                everything = (Index(0), self.columns.extent)
+                totals = self._held(number, at, chunks) if self.config.held else self._looped(number, at, *everything)
+                self.finish(number, at, totals)
+        return self._blocks(), Expr.of(1), Expr.of(1)
+
+    def _blocks(self) -> Expr:
+        """Blocks side by side along the rows."""
+        return self.rows.size.ceildiv(self.config.threads // self.config.per_row)
+
+    def _start(self) -> list[Index]:
+        """Finds the thread's row and first column; gives the coordinates of the row."""
         c, kernel = self.config, self.gpu
         together = c.threads // c.per_row
-        blocks = self.rows.size.ceildiv(together)
         kernel.bound(self.rows.size)
         kernel.bound(self.columns.size)
         row = kernel.block_id() * together + self.thread // c.per_row
         self.live = row.lt(self.rows.extent)
         self.column = (self.thread % c.per_row) * self.lanes
         self.first = True if c.per_row == 1 else self.column.eq(0)
-        at = self._frame(self.rows.point(row.min(self.rows.extent - 1)))
-        chunks = self._held_chunks() if c.held else []
-        with self.ev.kept():
-            for number in range(len(self.program.sweeps)):
-                totals = self._held(number, at, chunks) if c.held else self._looped(number, at)
-                self.finish(number, at, totals)
-        return blocks, Expr.of(1), Expr.of(1)
+        self.row = row.min(self.rows.extent - 1)
+        return self._frame(self.rows.point(self.row))
 
     def _frame(self, *points: Point) -> list[Index]:
         at = [Index(0)] * len(self.sizes)
@@ -100,10 +125,11 @@ class _Rows(RowEmitter):
             sums = self.step(number, self._with(at, column), inside, sums, held=True)
         return self._join(joins, sums)
 
-    def _looped(self, number: int, at: At) -> list[ir.Value]:
+    def _looped(self, number: int, at: At, begin: Index, end: Index) -> list[ir.Value]:
+        """One sweep over the columns from `begin` to `end`."""
         if not self.program.sweeps[number].walks:
             return []
-        c, joins, extent = self.config, self.joins(number), self.columns.extent
+        c, joins = self.config, self.joins(number)
         step = c.per_row * self.lanes
         wide = step * c.unroll
 
@@ -115,11 +141,11 @@ class _Rows(RowEmitter):
             return found
 
         sums = [c.neutral(self.lanes) for c in joins]
-        whole = Index(0)
+        whole = begin
         if c.unroll > 1:
-            whole = extent - extent % wide
-            sums = loop(self.column, whole, wide, lambda i, *s: steps(c.unroll, i, *s), sums, self.index)
-        sums = loop(self.column + whole, extent, step, lambda i, *s: steps(1, i, *s), sums, self.index)
+            whole = end - (end - begin) % wide
+            sums = loop(self.column + begin, whole, wide, lambda i, *s: steps(c.unroll, i, *s), sums, self.index)
+        sums = loop(self.column + whole, end, step, lambda i, *s: steps(1, i, *s), sums, self.index)
         return self._join(joins, sums)
 
     def _join(self, joins: Sequence[Combiner], sums: Sequence[ir.Value]) -> list[ir.Value]:
@@ -142,3 +168,43 @@ class _Rows(RowEmitter):
 
     def _store(self, memory: Memory, element: ir.Value, coords: Sequence[Index], mask: ir.Value | bool) -> None:
         memory.store(element, coords, None if isinstance(mask, bool) else mask)
+
+
+class _SharedRows(_Rows):
+    """One launch over rows that several blocks share: the ends of the sweeps before `number`, then that sweep over a part of the
+    columns. A launch behind the last sweep ends it."""
+
+    def __init__(self, kernel: GpuKernel, program: RowProgram, config: GpuRowsConfig, parts: RowParts, number: int) -> None:
+        super().__init__(kernel, program, config)
+        self.parts, self.number = parts, number
+        self.stores = False
+
+    def emit(self) -> Grid:
+        at, sweeps = self._start(), self.program.sweeps
+        walks = self.number < len(sweeps) and sweeps[self.number].walks
+        block = self.gpu.block_id("y") if walks else Index(0)
+        lead = all_of([self.live, self.first])
+        self.first = all_of([self.first, block.eq(0)])
+        with self.ev.kept():
+            for before in range(self.number):
+                self.stores = before == self.number - 1
+                self.finish(before, at, self.parts.totals(before, self.row))
+            if walks:
+                totals = self._looped(self.number, at, *self._range(block))
+                self.parts.keep(self.number, self.row, block, totals, lead)
+        self.forget()
+        return self._blocks(), Expr.of(self.config.blocks if walks else 1), Expr.of(1)
+
+    def _range(self, block: Index) -> tuple[Index, Index]:
+        """The columns of a block: whole rounds of its threads."""
+        c, extent = self.config, self.columns.extent
+        step = c.per_row * self.lanes * c.blocks
+        self.gpu.bound(self.columns.size + step)
+        part = (extent.ceildiv(step) * (c.per_row * self.lanes)).known_multiple(self.lanes)
+        begin = (block * part).min(extent)
+        return begin, (begin + part).min(extent)
+
+    def store_once(self, memory: Memory, element: ir.Value, coords: Sequence[Index], mask: ir.Value | None) -> None:
+        """The first thread of a row in its first block, in the launch behind the sweep."""
+        if self.stores:
+            super().store_once(memory, element, coords, mask)

@@ -1,10 +1,11 @@
 """Family `host_attention`: softmax(f(Q K^T)) V in one kernel, with no tensor of queries by keys.
 
 A work unit is one point of the shared loops and a chunk of queries. Keys are laid out in panels [key / panel][k][key mod
-panel] once per unit; then blocks of mr queries take their scores into the workspace, where they stay in the first-level cache,
-through the softmax, and meet the values in registers. The division by the sum comes after the mixing. Where keys come in
-blocks (`online`), sums, their maximum and the mixed values of the chunk stay in the workspace and are rescaled when a block
-raises the maximum (Milakov and Gimelshein 2018; Dao et al. 2022, algorithm 1).
+panel], once for units of one point that follow each other; then blocks of mr queries take their scores into the workspace, where
+they stay in the first-level cache, through the softmax, and meet the values in registers. Keys that no query of a block sees
+are skipped, so that their values count for nothing even where they are NaN. The division by the sum comes after the mixing.
+Where keys come in blocks (`online`), sums, their maximum and the mixed values of the chunk stay in the workspace and are
+rescaled when a block raises the maximum (Milakov and Gimelshein 2018; Dao et al. 2022, algorithm 1).
 Every element follows from its own row in an order that depends on the configuration, never on how units are split.
 """
 
@@ -17,12 +18,13 @@ from math import inf
 
 from passes.attention import Attention
 from passes.emit import Memory, constant, lane_mask, loop, when
-from passes.families.host_attention_softmax import Softmax, exponential, larger
+from passes.families.host_attention_softmax import Softmax, larger
 from passes.families.host_matmul_block import Block, Columns
 from passes.families.host_matmul_panel import PanelCopy
 from passes.families.host_matmul_plan import Plan
 from passes.families.host_matmul_rows import Loops, row_blocks, row_points
 from passes.families.host_matmul_store import Results
+from passes.hidden_keys import HiddenKeys
 from passes.host_kernel import Grid, HostKernel
 from passes.index import Index, delinearize, splat_to
 from passes.mlir import arith, ir, vector
@@ -33,6 +35,7 @@ from runtime.shape import Expr
 
 _ALIGNED = 16  # elements of a cache line
 _PAD = 16  # elements between rows of scores, so that rows do not share cache sets
+_UNROLL = 4  # values of k in one turn of the scores' loop
 
 
 def emit(kernel: HostKernel, config: HostAttentionConfig) -> Grid:
@@ -54,6 +57,7 @@ class _Emitter:
         self.ev, self.index, self.f32 = kernel.evaluator, kernel.index, ir.F32Type.get()
         ops = kernel.ops()
         self.view = Attention.of(ops, kernel.shapes)
+        self.hidden = HiddenKeys.of(self.view, kernel.shapes)
         view = self.view
         places = place(kernel.shapes, view.mixed.op.results[0], ops[ops.index(view.mixed.op) + 1 :], kernel.results)
         self.product = Plan.along(kernel, view.scores, view.key)
@@ -105,24 +109,27 @@ class _Emitter:
             total = total * extent
         sizes, height = [self.ev.emit(e) for e in outer], self.ev.emit(rows)
 
-        def unit(u: Index) -> None:
+        def unit(u: Index, before: ir.Value) -> list[ir.Value]:
             *shared, chunk = delinearize(u, sizes)
             loops: Loops = [None] * len(view.scores.extents)
             for d, x in zip(view.shared, shared, strict=True):
                 loops[d] = x
-            low = chunk * c.mc
-            self._unit(loops, low, (low + c.mc).min(height) if c.mc else height)
+            low, head = chunk * c.mc, u // sizes[-1]
+            high = (low + c.mc).min(height) if c.mc else height
+            self._unit(loops, low, high, head.compare(arith.CmpIPredicate.ne, Index(before)))
+            return [head.value(self.index)]
 
-        loop(begin, end, 1, unit, index=self.index)
+        loop(begin, end, 1, unit, [constant(self.index, -1)], self.index)
         over = (view.keys - c.keys).maximum(0)
         guards = () if c.online or over == Expr.of(0) else (over,)
         return Grid(total, self.used * ELEMENT, guards)
 
-    def _unit(self, loops: Loops, low: Index, high: Index) -> None:
+    def _unit(self, loops: Loops, low: Index, high: Index, fresh: ir.Value | bool) -> None:
+        """fresh: is it another point of the shared loops than that of the unit before?"""
         keys = self.ev.emit(self.view.keys)
         if not self.config.online:
             span = _Span(Index(0), keys)
-            self._copy(loops, span)
+            when(fresh, lambda: self._copy(loops, span))
             self._rows(low, high, lambda row, height: self._whole(loops, row, height, span))
             return
         loop(0, high - low, 1, self._clear, index=self.index)
@@ -204,7 +211,7 @@ class _Emitter:
         self._copy_queries(points)
 
         def panel(at: Index, vectors: int) -> None:
-            block = Block(self.ev, self.product, self.block, self._panel(at), self.queries)
+            block = Block(self.ev, self.product, self.block, self._panel(at), self.queries, unroll=_UNROLL)
             places = tuple(Index(j * c.lanes) for j in range(vectors))
             columns = Columns(tuple(span.first + at + x for x in places), (None,) * vectors, places)
             for i, sums in enumerate(block.accumulate(points, columns)):
@@ -219,22 +226,36 @@ class _Emitter:
             when(vectors.eq(count), _bound(panel, whole, count))
 
     def _softmax(self) -> Softmax:
-        return Softmax(self.ev, self.view, self.scores, self.config.lanes)
+        return Softmax(self.ev, self.view, self.hidden, self.scores, self.config.lanes)
+
+    def _seen(self, points: list[Loops], span: _Span) -> tuple[_Span, list[Index]]:
+        """The keys of a block up to the last one that some query sees, and the end of those that each query sees."""
+        end = span.first + span.count
+        limits = self._softmax().limits(points, end)
+        last = limits[0]
+        for limit in limits[1:]:
+            last = last.max(limit)
+        return (span if self.hidden.row is None else _Span(span.first, (last - span.first).max(0))), limits
 
     def _whole(self, loops: Loops, row: Index, height: int, span: _Span) -> None:
         """All keys at once."""
         points = self._points(loops, row, height)
+        span, limits = self._seen(points, span)
         self._scores(points, span)
-        greatest = self._softmax().logits(points, span.first, span.count)
+        greatest = self._softmax().logits(points, span.first, span.count, limits)
         totals = self._softmax().exponentials(greatest, span.count)
         self._store(points, [self._share(t) for t in totals], lambda columns: self._mix(points, columns, span))
 
     def _rescaled(self, loops: Loops, row: Index, height: int, low: Index, span: _Span) -> None:
         """One block of keys, joined with those before it."""
         points = self._points(loops, row, height)
+        span, limits = self._seen(points, span)
+        when(Index(0).lt(span.count), lambda: self._joined(points, row, low, span, limits))
+
+    def _joined(self, points: list[Loops], row: Index, low: Index, span: _Span, limits: list[Index]) -> None:
         self._scores(points, span)
-        greatest = self._softmax().logits(points, span.first, span.count)
-        places = [[row - low + i, Index(0)] for i in range(height)]
+        greatest = self._softmax().logits(points, span.first, span.count, limits)
+        places = [[row - low + i, Index(0)] for i in range(len(points))]
         zero = constant(self.f32, 0, self.config.lanes)
         lowest = constant(self.f32, -inf, self.config.lanes)
         tops, factors = [], []
@@ -244,7 +265,7 @@ class _Emitter:
             self.greatest.store(_first(now), at)
             none = arith.cmpf(arith.CmpFPredicate.OEQ, now, lowest)  # all keys so far are masked
             tops.append(arith.select(none, zero, now))
-            factors.append(exponential(arith.subf(before, tops[-1])))
+            factors.append(self._softmax().exponential(arith.subf(before, tops[-1])))
         totals = self._softmax().exponentials(tops, span.count)
         for at, factor, total in zip(places, factors, totals, strict=True):
             before = splat_to(self.total.load(at), self.config.lanes)

@@ -1,7 +1,9 @@
 """The softmax of a block of scores in the workspace: rows side by side, so that their chains overlap.
 
 Logits and their maxima in one sweep along the keys, exponentials and their sums in another; division is left to the caller.
-The maximum need not keep NaN: a NaN logit makes its own exponential, the sum and with it the whole row NaN.
+Where the logits are a positive multiple of the scores, the scores stand for them, only those of unseen keys are replaced, and
+the exponential takes the factor. The maximum need not keep NaN: a NaN logit makes its own exponential, the sum and with it
+the whole row NaN.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from passes.emit import Memory, constant, lane_mask, lanes_of, loop, when_values
 from passes.evaluator import Evaluator
 from passes.expand_math import NONPOSITIVE
 from passes.families.host_matmul_rows import Loops
+from passes.hidden_keys import HiddenKeys
 from passes.index import Index, splat_to
 from passes.mlir import arith, ir, math, vector
 
 Join = Callable[[ir.Value, ir.Value], ir.Value]
+_LOG2E = 1.4426950408889634
 
 
 @dataclass(frozen=True)
@@ -27,19 +31,53 @@ class Softmax:
 
     evaluator: Evaluator
     view: Attention
+    hidden: HiddenKeys
     scores: Memory
     lanes: int
 
-    def logits(self, points: Sequence[Loops], first: Index, count: Index) -> list[ir.Value]:
+    def limits(self, points: Sequence[Loops], end: Index) -> list[Index]:
+        """For each row the number of keys up to the last one that it sees, at most `end`."""
+        if self.hidden.row is None or self.hidden.reach is None:
+            return [end] * len(points)
+        more = self.evaluator.emit(self.hidden.reach + 1)
+        places = [point[self.hidden.row] for point in points]
+        return [(place + more).min(end) for place in places if place is not None]
+
+    def logits(self, points: Sequence[Loops], first: Index, count: Index, limits: Sequence[Index]) -> list[ir.Value]:
         """Replaces the scores of `count` keys from `first` on by the logits, -inf beyond the last; the maximum of each row,
-        in all lanes. points: loops of each row."""
+        in all lanes. points: loops of each row; limits: as above, their greatest at most first + count."""
+        start = [constant(ir.F32Type.get(), -inf, self.lanes)] * len(points)
+        if self.hidden.scale is not None:
+            least = limits[0]
+            for limit in limits[1:]:
+                least = least.min(limit)
+            clear = (least - first).max(0)
+            clear = clear - clear % self.lanes
+            found = loop(0, clear, self.lanes, lambda j, *c: self._larger(j, c), start, self.scores.index)
+            found = loop(clear, count, self.lanes, lambda j, *c: self._hide(first, j, limits, c), found, self.scores.index)
+            return across_rows(found, larger)
         whole = count - count % self.lanes
-        lowest = constant(ir.F32Type.get(), -inf, self.lanes)
-        found = loop(0, whole, self.lanes, lambda j, *c: self._logits(points, first, j, None, c), [lowest] * len(points),
-                     self.scores.index)
+        found = loop(0, whole, self.lanes, lambda j, *c: self._logits(points, first, j, None, c), start, self.scores.index)
         mask = lane_mask(count - whole, self.lanes, self.scores.index)
         found = when_values(whole.lt(count), found, lambda: self._logits(points, first, whole, mask, found))
         return across_rows(found, larger)
+
+    def _larger(self, j: Index, greatest: Sequence[ir.Value]) -> list[ir.Value]:
+        here = Index.ramp(j, self.lanes)
+        return [larger(self.scores.load([Index(i), here]), g) for i, g in enumerate(greatest)]
+
+    def _hide(self, first: Index, j: Index, limits: Sequence[Index], greatest: Sequence[ir.Value]) -> list[ir.Value]:
+        """-inf for the keys of a vector that a row does not see."""
+        here = Index.ramp(j, self.lanes)
+        lowest = constant(ir.F32Type.get(), -inf, self.lanes)
+        found = []
+        for i, (limit, g) in enumerate(zip(limits, greatest, strict=True)):
+            seen = lane_mask(limit - first - j, self.lanes, self.scores.index)
+            value = self.scores.load([Index(i), here])
+            value = value if seen is None else arith.select(seen, value, lowest)
+            self.scores.store(value, [Index(i), here])
+            found.append(larger(value, g))
+        return found
 
     def _logits(self, points: Sequence[Loops], first: Index, j: Index, mask: ir.Value | None,
                 greatest: Sequence[ir.Value]) -> list[ir.Value]:
@@ -68,7 +106,7 @@ class Softmax:
             done = []
             for i, (top, total) in enumerate(zip(greatest, sums, strict=True)):
                 at = [Index(i), Index.ramp(j, self.lanes)]
-                value = exponential(arith.subf(self.scores.load(at), top))
+                value = self.exponential(arith.subf(self.scores.load(at), top))
                 self.scores.store(value, at)
                 done.append(arith.addf(total, value))
             return done
@@ -77,12 +115,14 @@ class Softmax:
         sums = loop(0, count, self.lanes, step, [zero] * len(greatest), self.scores.index)
         return across_rows(sums, lambda a, b: arith.addf(a, b))
 
-
-def exponential(x: ir.Value) -> ir.Value:
-    """exp of what is not above 0."""
-    value = math.exp(x)
-    value.owner.attributes[NONPOSITIVE] = ir.UnitAttr.get()
-    return value
+    def exponential(self, x: ir.Value) -> ir.Value:
+        """exp of a difference of logits that is not above 0, in the unit that the scores are kept in: 2 ulp near 0, 1 ulp more
+        for each factor e^-2.8."""
+        f32 = ir.F32Type.get()
+        factor = constant(f32, _LOG2E * (1.0 if self.hidden.scale is None else self.hidden.scale), lanes_of(x))
+        value = math.exp2(arith.mulf(x, factor), fastmath=ir.Attribute.parse("#arith.fastmath<afn>"))
+        value.owner.attributes[NONPOSITIVE] = ir.UnitAttr.get()
+        return value
 
 
 def larger(a: ir.Value, b: ir.Value) -> ir.Value:

@@ -2,8 +2,9 @@
 
 A work unit is one point of the shared loops, a chunk of rows and a group of panels of columns, groups fastest, so that a chunk
 of the streamed operand stays in the second-level cache while panels pass. In it, blocks of mr rows (smaller ones for what is
-left) by nv vectors keep their sums in registers over k; the last panel is masked, and done one vector at a time where its
-width is not known. A single row streams instead, or takes dot products along k.
+left) by nv vectors keep their sums in registers over k; the last panel is masked, and done one or two vectors at a time where
+its width is not known. A single row streams instead, or takes dot products along k. bf16 is multiplied two values of k at a
+time where the target can.
 Long sums are done in pieces of kc values: each piece passes over the rows and panels of the unit, and the sums lie in the
 workspace in between. The rows, too, may be copied to the workspace, piece by piece.
 Every element is summed in an order that depends on the shape and the configuration, never on how units are split.
@@ -14,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from passes.emit import Memory, byte_width, lane_mask, loop, when
+from passes.emit import Memory, byte_width, integer_type, lane_mask, loop, when
 from passes.families.host_matmul_block import Block, Columns, Loops
 from passes.families.host_matmul_dot import Dot
+from passes.families.host_matmul_pairs import PAIR, takes_pairs
 from passes.families.host_matmul_panel import PanelCopy
 from passes.families.host_matmul_plan import Plan
 from passes.families.host_matmul_row_copy import RowCopy
@@ -47,7 +49,14 @@ def emit(kernel: HostKernel, config: HostMatmulConfig) -> Grid:
 
 
 def _possible(config: HostMatmulConfig, plan: Plan) -> HostMatmulConfig:
-    """Without streaming where the columns are computed, prepacked or no unit stride, or meet a factor that varies with them."""
+    """Without streaming where the columns are computed, prepacked or no unit stride, or meet a factor that varies with them;
+    in pairs where and only where the factors allow it, always where they are prepacked in pairs."""
+    pairs = takes_pairs(plan, config.lanes)
+    if plan.paired and not pairs:
+        raise ValueError(f"a factor is prepacked in pairs, which {config.lanes} lanes of this contraction do not take")
+    config = replace(config, pairs=plan.paired or (config.pairs and pairs and not plan.tile))
+    if config.pairs:
+        config = replace(config, kc=config.kc + config.kc % PAIR, stream=config.stream + config.stream % PAIR)
     if len(plan.view.k) != 1:
         config = replace(config, kc=0)
     if plan.column in plan.view.loops_of(plan.narrow):
@@ -103,8 +112,17 @@ class _Emitter:
 
     @property
     def _depth(self) -> Expr:
-        """Values of k in a piece."""
-        return Expr.of(self.config.kc) if self.config.kc else self.plan.depth
+        """Steps of k in a piece: values, or pairs of the last loop."""
+        each = PAIR if self.config.pairs else 1
+        if self.config.kc:
+            return Expr.of(self.config.kc).ceildiv(each)
+        k = self.plan.view.k
+        return self.plan.view.size(k[:-1]) * self.plan.view.extents[k[-1]].ceildiv(each) if k else Expr.of(1)
+
+    @property
+    def _copied(self) -> ir.Type:
+        """Element of copied factors."""
+        return integer_type(32) if self.config.pairs else self._element
 
     def _areas(self) -> dict[str, Expr]:
         """Elements of what the workspace holds, in order. A transposing copy writes up to `lanes` rows beyond the last."""
@@ -125,7 +143,8 @@ class _Emitter:
             start = start + elements
         at = self.kernel.offset_pointer(self.workspace, self.kernel.evaluator.emit(start), byte_width(self._element))
         strides = (self.kernel.evaluator.emit(Expr.of(row)), Index(1))
-        return Memory(at, self._element, strides, strides, self.kernel.index)
+        element = self._copied if area in ("panel", "rows") else self._element
+        return Memory(at, element, strides, strides, self.kernel.index)
 
     def units(self, begin: Index, end: Index) -> Grid:
         ev, plan, config = self.kernel.evaluator, self.plan, self.config
@@ -179,7 +198,7 @@ class _Emitter:
         rows = None
         if self.config.copy_rows:
             memory = self._memory("rows", self._depth + _APART)
-            rows = RowCopy(self.kernel.evaluator, self.plan, self.config.lanes, memory, span)
+            rows = RowCopy(self.kernel.evaluator, self.plan, self.config.lanes, memory, span, self.config.pairs)
             rows.copy(unit.loops, unit.low, unit.high)
         piece = _Piece(unit, span, rows, sums)
         if self.config.panels == 1:
@@ -209,8 +228,15 @@ class _Emitter:
                 count = known % config.columns
                 self._rows(piece, block, first, Index(0), -(-count // lanes), Index(count))
                 return
-            loop(0, (left + (lanes - 1)) // lanes, 1,
-                 lambda j: self._rows(piece, block, first, j * lanes, 1, left - j * lanes), index=self.kernel.index)
+
+            def some(vectors: int) -> Callable[[Index], None]:
+                return lambda j: self._rows(piece, block, first, j * lanes, vectors, left - j * lanes)
+
+            every = (left + (lanes - 1)) // lanes
+            even = every - every % 2 if config.nv > 2 else Index(0)
+            if config.nv > 2:
+                loop(0, even, 2, some(2), index=self.kernel.index)
+            loop(even, every, 1, some(1), index=self.kernel.index)
 
         full = self._full()
         when(left.ge(config.columns) if full is None else full, whole, part)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from passes.emit import Memory, byte_width, loop
+from passes.emit import Memory, byte_width, integer_type, loop, vector_type
 from passes.evaluator import Evaluator, evaluate
+from passes.families.host_matmul_pairs import PAIR, Words, multiply_add
 from passes.families.host_matmul_plan import Plan
 from passes.index import Index, splat_to
 from passes.mlir import ir, llvm, position
@@ -31,7 +32,8 @@ class Block:
     """panel: the copied columns as [k][column], or None when they are read in place. rows: the factors that rows differ in
     as [row of the block][k], or None when they are read from their operand. span: first value of the one k loop and the one
     beyond the last, where k is done in pieces; the copies hold the piece. fills: the columns are read in place and written to
-    the panel on the way, for the blocks that follow.
+    the panel on the way, for the blocks that follow. With pairs, a step takes two values of k, and copies hold words.
+    unroll: steps of every set of accumulators in one turn of the innermost loop, where they divide a constant k.
     """
 
     evaluator: Evaluator
@@ -41,6 +43,19 @@ class Block:
     rows: Memory | None = None
     span: tuple[Index, Index] | None = None
     fills: bool = False
+    unroll: int = 1
+
+    @property
+    def step(self) -> int:
+        """Values of the last k loop that are multiplied at once."""
+        return PAIR if self.config.pairs else 1
+
+    @property
+    def words(self) -> Words:
+        return Words(self.evaluator, self.plan, self.config.lanes)
+
+    def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        return multiply_add(a, b, c) if self.config.pairs else self.plan.view.product.multiply_add(a, b, c)
 
     def accumulate(self, rows: Sequence[Loops], columns: Columns) -> list[list[ir.Value]]:
         """[row][vector] sums over k, in the accumulator's type. Small blocks carry several sets of accumulators."""
@@ -57,7 +72,7 @@ class Block:
 
     def _nest(self, rows: Sequence[Loops], columns: Columns, depth: int, linear: Index, sums: list[ir.Value],
               sets: int) -> list[ir.Value]:
-        """The loops over k from number `depth` on; the innermost is unrolled by `sets`."""
+        """The loops over k from number `depth` on; the innermost is unrolled by `sets` and more."""
         k = self.plan.view.k
         if not k:
             return [*self._step(rows, columns, linear, sums[: len(sums) // sets]), *sums[len(sums) // sets :]]
@@ -67,67 +82,86 @@ class Block:
             low, extent = self.span[0], self.span[1] - self.span[0]
         index = self.evaluator.index_type
 
-        def at(i: Index) -> list[Loops]:
-            return [[low + i if d == k[depth] else x for d, x in enumerate(row)] for row in rows]
+        def at(i: Index, each: int = 1) -> list[Loops]:
+            return [[low + i * each if d == k[depth] else x for d, x in enumerate(row)] for row in rows]
 
         if depth < len(k) - 1:
             return loop(0, extent, 1, lambda i, *c: self._nest(at(i), columns, depth + 1, linear * extent + i, list(c), sets),
                         sums, index)
-        size = len(sums) // sets
+        size, each = len(sums) // sets, self.step
+        steps, base = extent // each, linear * extent.ceildiv(each)
 
         def several(i: Index, *carried: ir.Value) -> list[ir.Value]:
-            done: list[ir.Value] = []
-            for s in range(sets):
-                here = i + s
-                done += self._step(at(here), columns, linear * extent + here, list(carried[s * size : (s + 1) * size]))
+            done = list(carried)
+            for s in range(turn):
+                here, first = i + s, s % sets * size
+                done[first : first + size] = self._step(at(here, each), columns, base + here, done[first : first + size])
             return done
 
-        whole = extent - extent % sets
-        sums = loop(0, whole, sets, several, sums, index)
-        if sets == 1 or (extent - whole).const == 0:
-            return sums
-        rest = loop(whole, extent, 1, lambda i, *c: self._step(at(i), columns, linear * extent + i, list(c)), sums[:size], index)
+        turn = sets * self.unroll if (steps % (sets * self.unroll)).const == 0 else sets
+        whole = steps - steps % turn
+        sums = loop(0, whole, turn, several, sums, index)
+        rest = sums[:size]
+        if sets > 1 and (steps - whole).const != 0:
+            rest = loop(whole, steps, 1, lambda i, *c: self._step(at(i, each), columns, base + i, list(c)), rest, index)
+        if (extent % each).const != 0:
+            rest = loop(steps, extent.ceildiv(each), 1,
+                        lambda i, *c: self._step(at(i, each), columns, base + i, list(c), alone=True), rest, index)
         return [*rest, *sums[size:]]
 
-    def _step(self, rows: Sequence[Loops], columns: Columns, linear: Index, sums: list[ir.Value]) -> list[ir.Value]:
-        """One k for the whole block."""
+    def _step(self, rows: Sequence[Loops], columns: Columns, linear: Index, sums: list[ir.Value],
+              alone: bool = False) -> list[ir.Value]:
+        """One k, or one pair of them, for the whole block; alone: the pair has one value only."""
         plan, lanes = self.plan, self.config.lanes
-        product = plan.view.product
         self.prefetch(rows[0], columns)
-        wide = [self.wide(rows[0], columns, j, linear) for j in range(len(columns.first))]
+        wide = [self.wide(rows[0], columns, j, linear, alone) for j in range(len(columns.first))]
         varies = plan.column in plan.view.loops_of(plan.narrow)
         done = []
         for i, row in enumerate(rows):
-            shared = None if varies else self._shared(i, row, linear)
+            shared = None if varies else self._shared(i, row, linear, alone)
             for j, b in enumerate(wide):
                 point = list(row)
                 point[plan.column] = Index.ramp(columns.first[j], lanes)
                 a = shared if shared is not None else self.narrow(point, columns.masks[j])
-                done.append(product.multiply_add(a, b, sums[i * len(wide) + j]))
+                done.append(self.multiply_add(a, b, sums[i * len(wide) + j]))
         return done
 
-    def _shared(self, i: int, row: Loops, linear: Index) -> ir.Value:
+    def _shared(self, i: int, row: Loops, linear: Index, alone: bool) -> ir.Value:
         if self.rows is None:
-            return self.narrow(row)
+            return self.narrow(row, alone=alone)
         return splat_to(self.rows.load([Index(i), linear]), self.config.lanes)
 
-    def narrow(self, loops: Loops, mask: ir.Value | None = None) -> ir.Value:
-        """The factor that rows differ in, one value in all lanes unless it varies along the columns too."""
+    def narrow(self, loops: Loops, mask: ir.Value | None = None, alone: bool = False) -> ir.Value:
+        """The factor that rows differ in, one value or pair in all lanes unless it varies along the columns too."""
+        if self.config.pairs:
+            return self.words.shared(loops, alone)
         view, which = self.plan.view, self.plan.narrow
         value = self.evaluator.element(view.operand(which), view.coords(which, loops), mask)
         return splat_to(view.product.factor(which, value), self.config.lanes)
 
-    def wide(self, loops: Loops, columns: Columns, j: int, linear: Index) -> ir.Value:
-        """Vector `j` of the columns of the other factor; `linear` numbers the values of k in the copied panel."""
+    def wide(self, loops: Loops, columns: Columns, j: int, linear: Index, alone: bool = False) -> ir.Value:
+        """Vector `j` of the columns of the other factor; `linear` numbers the steps of k in the copied panel."""
         view, which, lanes = self.plan.view, self.plan.wide, self.config.lanes
         if self.panel is not None and not self.fills:
             return self.panel.load([linear, Index.ramp(columns.panel[j], lanes)])
+        if self.plan.paired:
+            return self._packed_words(loops, columns.first[j])
         mask = None if self.plan.tile else columns.masks[j]
-        value = self.evaluator.element(view.operand(which), self._coords(loops, columns.first[j]), mask)
-        value = splat_to(view.product.factor(which, value), lanes)
+        if self.config.pairs:
+            point = list(loops)
+            point[self.plan.column] = Index.ramp(columns.first[j], lanes)
+            value = self.words.wide(point, mask, alone)
+        else:
+            value = self.evaluator.element(view.operand(which), self._coords(loops, columns.first[j]), mask)
+            value = splat_to(view.product.factor(which, value), lanes)
         if self.panel is not None:
             self.panel.store(value, [linear, Index.ramp(columns.panel[j], lanes)])
         return value
+
+    def _packed_words(self, loops: Loops, column: Index) -> ir.Value:
+        memory = self.evaluator.memories[self.plan.view.operand(self.plan.wide)]
+        at = memory.address([c.base for c in self._coords(loops, column)])
+        return llvm.LoadOp(vector_type(integer_type(32), self.config.lanes), at, alignment=byte_width(memory.stored)).result
 
     def _coords(self, loops: Loops, column: Index) -> list[Index]:
         """Coordinates of the vector operand; of a prepacked one without dividing lanes: a block lies in one panel."""
@@ -143,6 +177,10 @@ class Block:
                 found.append(within)
             elif isinstance(e, ir.AffineFloorDivExpr) and position(ir.AffineFloorDivExpr(e).lhs) == plan.column:
                 found.append(column // plan.tile)
+            elif plan.paired and isinstance(e, ir.AffineModExpr):
+                found.append(Index(0))
+            elif plan.paired and isinstance(e, ir.AffineFloorDivExpr):
+                found.append(evaluate(ir.AffineFloorDivExpr(e).lhs, point) // PAIR)
             else:
                 found.append(evaluate(e, point))
         return found
@@ -154,14 +192,14 @@ class Block:
         copied = self.panel is not None and not self.fills
         if not self.config.prefetch or copied or memory is None or not plan.view.k:
             return
-        ahead = list(loops)
         k = plan.view.k[-1]
-        here = ahead[k]
+        here = loops[k]
         assert here is not None
-        ahead[k] = here + self.config.prefetch
-        bytes_each = self.config.lanes * byte_width(memory.stored)
-        for j, column in enumerate(columns.first):
-            if j * bytes_each % _LINE == 0:
-                at = memory.address([c.base for c in self._coords(ahead, column)])
-                llvm.intr_prefetch(at, 0, 3, 1)
+        bytes_each = self.config.lanes * byte_width(memory.stored) * (PAIR if plan.paired else 1)
+        for row in range(1 if plan.paired else self.step):
+            ahead = [here + (self.config.prefetch + row) if d == k else x for d, x in enumerate(loops)]
+            for j, column in enumerate(columns.first):
+                if j * bytes_each % _LINE == 0:
+                    at = memory.address([c.base for c in self._coords(ahead, column)])
+                    llvm.intr_prefetch(at, 0, 3, 1)
 

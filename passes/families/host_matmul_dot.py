@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from passes.emit import lane_mask, loop
 from passes.families.host_matmul_block import Block, Loops
 from passes.families.host_matmul_panel import transpose
-from passes.index import Index
+from passes.index import Index, splat_to
 from passes.mlir import arith, ir
 
 _STREAMS = 8  # columns read at once: rows that lie a multiple of a page apart share the ways of a cache set
@@ -52,29 +52,38 @@ class Dot:
 
         if depth < len(k) - 1:
             return loop(0, extent, 1, lambda i, *c: self._nest(at(i), columns, depth + 1, list(c)), sums, ev.index_type)
-        whole = extent - extent % lanes
-        mask = None
+        count = lanes * self.block.step
+        whole = extent - extent % count
+        left = None
 
         def step(i: Index, *carried: ir.Value) -> list[ir.Value]:
-            return self._step(at(Index.ramp(i, lanes)), columns, list(carried), mask)
+            return self._step(at(i), i, columns, list(carried), left)
 
-        sums = loop(0, whole, lanes, step, sums, ev.index_type)
+        sums = loop(0, whole, count, step, sums, ev.index_type)
         if (extent - whole).const == 0:
             return sums
-        mask = lane_mask(extent - whole, lanes, ev.index_type)
-        return loop(whole, extent, lanes, step, sums, ev.index_type)
+        left = extent - whole
+        return loop(whole, extent, count, step, sums, ev.index_type)
 
-    def _step(self, point: Loops, columns: list[Index], sums: list[ir.Value], mask: ir.Value | None) -> list[ir.Value]:
-        """Adds one vector of k to the sums of all columns."""
+    def _step(self, point: Loops, start: Index, columns: list[Index], sums: list[ir.Value], left: Index | None) -> list[ir.Value]:
+        """Adds one vector of k, of which `left` values are there, to the sums of all columns."""
         plan = self.block.plan
-        a = self._kept(self.block.narrow(point, mask), mask)
+        a = self._along(plan.narrow, point, start, left)
         done = []
         for column, total in zip(columns, sums, strict=True):
             here = [column if d == plan.column else x for d, x in enumerate(point)]
-            value = self.block.evaluator.element(plan.view.operand(plan.wide), plan.view.coords(plan.wide, here), mask)
-            b = self._kept(plan.view.product.factor(plan.wide, value), mask)
-            done.append(plan.view.product.multiply_add(a, b, total))
+            done.append(self.block.multiply_add(a, self._along(plan.wide, here, start, left), total))
         return done
+
+    def _along(self, which: int, loops: Loops, start: Index, left: Index | None) -> ir.Value:
+        """A vector of a factor along the last k loop, zero where there is none."""
+        view, lanes = self.block.plan.view, self.block.config.lanes
+        if self.block.config.pairs:
+            return self.block.words.along(which, loops, start, left)
+        here = [Index.ramp(start, lanes) if d == view.k[-1] else x for d, x in enumerate(loops)]
+        mask = None if left is None else lane_mask(left, lanes, self.block.evaluator.index_type)
+        value = self.block.evaluator.element(view.operand(which), view.coords(which, here), mask)
+        return self._kept(splat_to(view.product.factor(which, value), lanes), mask)
 
     def _kept(self, value: ir.Value, mask: ir.Value | None) -> ir.Value:
         """Zero in the lanes that are off."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from passes.emit import Memory, lane_mask, loop, when
 from passes.evaluator import Evaluator
+from passes.families.host_matmul_pairs import PAIR, Words
 from passes.families.host_matmul_plan import Plan
 from passes.index import Index
 from passes.mlir import ir, vector
@@ -17,7 +18,7 @@ Loops = list[Index | None]
 
 @dataclass(frozen=True)
 class PanelCopy:
-    """The panel holds the factors as they are multiplied, in the accumulator's type.
+    """The panel holds the factors as they are multiplied, in the accumulator's type, or words of two values of k.
 
     span: first value of the one k loop and the one beyond the last, where a piece of k is copied.
     """
@@ -54,30 +55,47 @@ class PanelCopy:
     def _rows(self, loops: Loops, vectors: list[tuple[Index, Index, ir.Value | None]]) -> None:
         """Every k of some vectors, each given by its first column, its place in the panel and its mask."""
 
-        def row(point: Loops, k: Index) -> None:
+        def row(point: Loops, k: Index, alone: bool) -> None:
             for column, at, mask in vectors:
                 point[self.plan.column] = Index.ramp(column, self.config.lanes)
-                self._put(self._factor(point, mask), k, at)
+                pairs = self.config.pairs
+                self._put(self._words.wide(point, mask, alone) if pairs else self._factor(point, mask), k, at)
 
         self._nest(loops, 0, Index(0), row)
 
-    def _nest(self, loops: Loops, depth: int, linear: Index, body: Callable[[Loops, Index], None], inner: int = 0) -> None:
-        """Loops over all k dims but the last `inner`; body(loops, linear number)."""
+    def _nest(self, loops: Loops, depth: int, linear: Index, body: Callable[[Loops, Index, bool], None], inner: int = 0) -> None:
+        """Loops over all k dims but the last `inner`; body(loops, linear number of the step, is it half a pair?)."""
         k = self.plan.view.k
         if depth == len(k) - inner:
-            body(list(loops), linear)
+            body(list(loops), linear, False)
             return
         low, extent = self._range(k[depth])
+        each = self._step if depth == len(k) - 1 else 1
 
-        def one(i: Index) -> None:
+        def one(i: Index, alone: bool = False) -> None:
             point = list(loops)
-            point[k[depth]] = low + i
-            self._nest(point, depth + 1, linear * extent + i, body, inner)
+            point[k[depth]] = low + i * each
+            step = linear * extent.ceildiv(each) + i
+            if alone:
+                body(point, step, True)
+            else:
+                self._nest(point, depth + 1, step, body, inner)
 
-        loop(0, extent, 1, one, index=self.panel.index)
+        loop(0, extent // each, 1, one, index=self.panel.index)
+        if (extent % each).const != 0:
+            loop(extent // each, extent.ceildiv(each), 1, lambda i: one(i, alone=True), index=self.panel.index)
+
+    @property
+    def _step(self) -> int:
+        """Values of the last k loop in a row of the panel."""
+        return PAIR if self.config.pairs else 1
+
+    @property
+    def _words(self) -> Words:
+        return Words(self.evaluator, self.plan, self.config.lanes)
 
     def _transposed(self, loops: Loops, first: Index, at: Index, extent: Index) -> None:
-        """One vector of columns, `lanes` values of the last k loop at a time; columns beyond the last repeat it.
+        """One vector of columns, `lanes` steps of the last k loop at a time; columns beyond the last repeat it.
 
         Rows beyond the last of a group are overwritten by the next group, or lie beyond the panel's last.
         """
@@ -85,23 +103,33 @@ class PanelCopy:
         columns = [(first + at + i).min(extent - 1) for i in range(lanes)]
         low, size = self._range(k)
 
-        def group(point: Loops, linear: Index) -> None:
-            def square(start: Index, mask: ir.Value | None) -> None:
+        each = self._step
+
+        def group(point: Loops, linear: Index, _: bool) -> None:
+            def square(start: Index, left: Index | None) -> None:
                 here = list(point)
-                here[k] = Index.ramp(low + start, lanes)
                 rows = []
                 for column in columns:
                     here[self.plan.column] = column
-                    rows.append(self._factor(here, mask))
+                    rows.append(self._along(here, low + start * each, left))
                 for i, row in enumerate(transpose(rows)):
-                    self._put(row, linear * size + start + i, at)
+                    self._put(row, linear * size.ceildiv(each) + start + i, at)
 
-            whole = size - size % lanes
-            loop(0, whole, lanes, lambda start: square(start, None), index=self.panel.index)
-            over = size - whole
-            when(Index(0).lt(over), lambda: square(whole, lane_mask(over, lanes, self.panel.index)))
+            steps = size // (lanes * each) * lanes
+            loop(0, steps, lanes, lambda start: square(start, None), index=self.panel.index)
+            over = size - steps * each
+            when(Index(0).lt(over), lambda: square(steps, over))
 
         self._nest(loops, 0, Index(0), group, inner=1)
+
+    def _along(self, loops: Loops, start: Index, left: Index | None) -> ir.Value:
+        """A vector along the last k loop, of which `left` values are there."""
+        wide, lanes = self.plan.wide, self.config.lanes
+        if self.config.pairs:
+            return self._words.along(wide, loops, start, left)
+        here = list(loops)
+        here[self.plan.view.k[-1]] = Index.ramp(start, lanes)
+        return self._factor(here, None if left is None else lane_mask(left, lanes, self.panel.index))
 
     def _range(self, d: int) -> tuple[Index, Index]:
         """First value and count of a k loop."""

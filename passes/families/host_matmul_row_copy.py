@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from passes.emit import Memory, gep, lane_mask, loop, when
 from passes.evaluator import Evaluator
+from passes.families.host_matmul_pairs import PAIR, Words
 from passes.families.host_matmul_plan import Plan
 from passes.families.host_matmul_rows import Loops, row_points
 from passes.index import Index
@@ -18,7 +19,7 @@ from passes.mlir import ir
 
 @dataclass(frozen=True)
 class RowCopy:
-    """rows: [row of the chunk][k], holding the factors as they are multiplied, in the accumulator's type.
+    """rows: [row of the chunk][k], holding the factors as they are multiplied, in the accumulator's type, or words of pairs.
 
     span: first value of the one k loop and the one beyond the last, where a piece of k is copied.
     """
@@ -28,6 +29,7 @@ class RowCopy:
     lanes: int
     rows: Memory
     span: tuple[Index, Index] | None = None
+    pairs: bool = False
 
     def copy(self, loops: Loops, low: Index, high: Index) -> None:
         """Rows [low, high)."""
@@ -60,15 +62,24 @@ class RowCopy:
             loop(0, extent, 1, lambda i: self._nest(at(i), depth + 1, linear * extent + i, to), index=self.rows.index)
             return
 
-        def vector(i: Index, mask: ir.Value | None) -> None:
+        each = PAIR if self.pairs else 1
+        base = linear * extent.ceildiv(each)
+
+        def vector(i: Index, left: Index | None) -> None:
+            mask = None if left is None else lane_mask(left.ceildiv(each), lanes, self.rows.index)
+            place = Index.ramp(base + i, lanes)
+            if self.pairs:
+                words = Words(self.evaluator, self.plan, lanes).along(self.plan.narrow, point, low + i * each, left)
+                self.rows.store(words, [to, place], mask)
+                return
             here = list(point)
             here[k[depth]] = Index.ramp(low + i, lanes)
-            self._put(here, to, Index.ramp(linear * extent + i, lanes), mask)
+            self._put(here, to, place, mask)
 
-        whole = extent - extent % lanes
-        loop(0, whole, lanes, lambda i: vector(i, None), index=self.rows.index)
-        over = extent - whole
-        when(Index(0).lt(over), lambda: vector(whole, lane_mask(over, lanes, self.rows.index)))
+        steps = extent // (lanes * each) * lanes
+        loop(0, steps, lanes, lambda i: vector(i, None), index=self.rows.index)
+        over = extent - steps * each
+        when(Index(0).lt(over), lambda: vector(steps, over))
 
     def _put(self, point: Loops, row: Index, k: Index, mask: ir.Value | None) -> None:
         view, which = self.plan.view, self.plan.narrow

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from passes.emit import loop, when
 from passes.index import Index, delinearize, select
-from passes.mlir import ir
+from passes.mlir import ir, llvm
 
 Loops = list[Index | None]
 
@@ -17,7 +17,7 @@ def row_blocks(low: Index, high: Index, mr: int, exact: bool, index: ir.Type, ru
     whole = high - (high - low) % mr
     if whole.const is None or whole.const != low.const:
         loop(low, whole, mr, lambda row: run(row, mr), index=index)
-    row, over = whole, high - whole
+    row, over = _opaque(whole, index), high - whole
     if exact:
         for height in range(1, mr):
             when(over.eq(height), _bound(run, row, height))
@@ -25,7 +25,7 @@ def row_blocks(low: Index, high: Index, mr: int, exact: bool, index: ir.Type, ru
     for height in (h for h in (8, 4, 2, 1) if h < mr):
         has = over.ge(height)
         when(has, _bound(run, row, height))
-        row, over = select(has, row + height, row), select(has, over - height, over)
+        row, over = _opaque(select(has, row + height, row), index), select(has, over - height, over)
 
 
 def row_points(loops: Loops, dims: Sequence[int], sizes: Sequence[Index], row: Index, height: int) -> list[Loops]:
@@ -43,6 +43,15 @@ def row_points(loops: Loops, dims: Sequence[int], sizes: Sequence[Index], row: I
             point[d] = x
         found.append(point)
     return found
+
+
+def _opaque(row: Index, index: ir.Type) -> Index:
+    """The same number through empty assembly, so that LLVM keeps it in a register: it would compute addresses that start from
+    the remainder of a division again in every pass of the loop over k."""
+    if row.const is not None:
+        return row
+    kept = llvm.InlineAsmOp(index, [row.value(index)], "", "=r,0").results[0]
+    return Index(kept).known_multiple(row.multiple)
 
 
 def _bound(run: Callable[[Index, int], None], row: Index, height: int) -> Callable[[], None]:

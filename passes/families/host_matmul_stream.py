@@ -51,22 +51,26 @@ class Stream:
         if depth < len(k) - 1:
             loop(0, extent, 1, lambda i: self._nest(at(i), depth + 1, first, count), index=self.sums.index)
             return
-        step = self.block.config.stream
-        whole = extent - extent % step
-        loop(0, whole, step, lambda i: self._pass([at(i + s) for s in range(step)], first, count), index=self.sums.index)
-        loop(whole, extent, 1, lambda i: self._pass([at(i)], first, count), index=self.sums.index)
+        several, each = self.block.config.stream, self.block.step
+        whole = extent - extent % several
+        loop(0, whole, several, lambda i: self._pass([at(i + s) for s in range(0, several, each)], first, count),
+             index=self.sums.index)
+        even = extent - extent % each
+        loop(whole, even, each, lambda i: self._pass([at(i)], first, count), index=self.sums.index)
+        if (extent - even).const != 0:
+            loop(even, extent, each, lambda i: self._pass([at(i)], first, count, alone=True), index=self.sums.index)
 
-    def _pass(self, points: list[Loops], first: Index, count: Index) -> None:
-        """Adds the products of some values of k to all sums, in two chains."""
+    def _pass(self, points: list[Loops], first: Index, count: Index, alone: bool = False) -> None:
+        """Adds the products of some values of k to all sums, in two chains; alone: it is one value, half a pair."""
         product = self.block.plan.view.product
-        shared = [self.block.narrow(p) for p in points]
+        shared = [self.block.narrow(p, alone=alone) for p in points]
 
         def vector(c: Index, mask: ir.Value | None) -> None:
             chains = [self._get(c), product.zero(self.block.config.lanes)]
             columns = Columns((first + c,), (mask,), (c,))
             for s, (p, a) in enumerate(zip(points, shared, strict=True)):
                 self.block.prefetch(p, columns)
-                chains[s % 2] = product.multiply_add(a, self.block.wide(p, columns, 0, Index(0)), chains[s % 2])
+                chains[s % 2] = self.block.multiply_add(a, self.block.wide(p, columns, 0, Index(0), alone), chains[s % 2])
             self._put(c, product.add(*chains) if len(points) > 1 else chains[0])
 
         self._vectors(count, vector)

@@ -2,14 +2,15 @@
 
 Blocks of bm rows by bn columns, warps of wm by wn; a step is bk deep. While a step is computed the next ones are copied. What is
 contiguous along k is stored row by row, anything else turned by ldmatrix, so that every layout of the operands is the same code.
-Convolutions are contractions whose points the evaluator addresses; operands that are computed go through registers.
+Convolutions are contractions whose points the evaluator addresses; operands that are computed go through registers. Where there
+are few rows, columns take the 16-wide side of the instructions (`swapped`), so that 8 rows are enough to fill them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from passes.emit import loop, vector_type, when
+from passes.emit import lanes_of, loop, vector_type, when
 from passes.families.gpu_tile import Held, TileLoader
 from passes.families.mma_product import TensorProduct
 from passes.families.mma_tile import MmaLoader
@@ -23,7 +24,7 @@ from passes.mlir import ir, nvvm, vector
 from passes.spaces.mma import STAGED_PAD, MmaConfig
 
 _ROWS, _COLUMNS = 16, 8  # of an instruction
-Pair = tuple[Index, Index, ir.Value]
+Place = tuple[Index, Index, ir.Value]
 
 
 def emit(kernel: GpuKernel, config: MmaConfig) -> None:
@@ -47,7 +48,8 @@ class _Block:
         view = plan.view
         self.rows, self.columns, self.depth, self.batch = (
             Space(kernel, loops, view.extents) for loops in (plan.rows, plan.columns, view.k, view.batch))
-        self.down, self.across = config.wm // _ROWS, config.wn // _COLUMNS
+        tall, wide = (config.wn, config.wm) if config.swapped else (config.wm, config.wn)
+        self.down, self.across = tall // _ROWS, wide // _COLUMNS
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
@@ -64,14 +66,15 @@ class _Block:
         y, x = warp // (c.bn // c.wn) * c.wm, warp % (c.bn // c.wn) * c.wn
         sums = self._steps(left, right, tile.row, tile.column, y, x, lane, thread)
         nvvm.cp_async_wait_group(0)
-        pairs = list(self._pairs(y + lane // 4, x + lane % 4 * 2, sums))
+        places = list(self._singles(y + lane % 4 * 2, x + lane // 4, sums) if c.swapped else
+                      self._pairs(y + lane // 4, x + lane % 4 * 2, sums))
         if self.split is not None:
-            for row, column, value in pairs:
+            for row, column, value in places:
                 self.split.keep(tile.batch, tile.row + row, tile.column + column, value)
         else:
             result = Result(kernel, plan, batch, self.rows, self.columns)
             store = self._staged if c.staged else self._direct
-            store(result, tile.row, tile.column, pairs)
+            store(result, tile.row, tile.column, places)
         return grid.blocks(c.split)
 
     def _steps(self, left: MmaLoader, right: MmaLoader, row: Index, column: Index, y: Index, x: Index, lane: Index,
@@ -111,20 +114,33 @@ class _Block:
                   sums: tuple[ir.Value, ...]) -> list[ir.Value]:
         """Adds the products of one step."""
         found = list(sums)
-        sides = (self.plan.row_side, self.plan.column_side)
+        sides, tall, wide = (self.plan.row_side, self.plan.column_side), (left, y), (right, x)
+        if self.config.swapped:
+            sides, tall, wide = (sides[1], sides[0]), wide, tall
         for k in range(0, self.config.bk, self.product.depth):
-            a = [left.fragment(stage, y + i * _ROWS, k, lane, True) for i in range(self.down)]
-            b = [right.fragment(stage, x + j * 2 * _COLUMNS, k, lane, False) for j in range(self.across // 2)]
+            a = [tall[0].fragment(stage, tall[1], i * _ROWS, k, lane, True) for i in range(self.down)]
+            b = self._wide_factors(*wide, stage, k, lane)
             for i in range(self.down):
                 for j in range(self.across):
                     at = 4 * (i * self.across + j)
-                    part = b[j // 2][2 * (j % 2) : 2 * (j % 2) + 2]
-                    found[at : at + 4] = self.product.mma(sides, a[i], part, found[at : at + 4])
+                    found[at : at + 4] = self.product.mma(sides, a[i], b[j], found[at : at + 4])
+        return found
+
+    def _wide_factors(self, loader: MmaLoader, first: Index, stage: Index, k: int, lane: Index) -> list[list[ir.Value]]:
+        """Two registers for each instruction across."""
+        if self.across == 1:
+            deep = self.product.depth
+            both = loader.narrow_fragment(stage, first, k // (2 * deep) * 2 * deep, lane)
+            return [both[2 * (k // deep % 2) : 2 * (k // deep % 2) + 2]]
+        found = []
+        for j in range(0, self.across, 2):
+            two = loader.fragment(stage, first, j * _COLUMNS, k, lane, False)
+            found += [two[:2], two[2:]]
         return found
 
     # -- results
 
-    def _pairs(self, y: Index, x: Index, sums: list[ir.Value]) -> Iterator[Pair]:
+    def _pairs(self, y: Index, x: Index, sums: list[ir.Value]) -> Iterator[Place]:
         """Row, first column and two neighbouring sums, in the block; y and x are those of the thread."""
         pair = vector_type(self.product.sum, 2)
         for i in range(self.down):
@@ -133,20 +149,27 @@ class _Block:
                     at = 4 * (i * self.across + j) + 2 * h
                     yield y + (_ROWS * i + 8 * h), x + _COLUMNS * j, vector.from_elements(pair, sums[at : at + 2])
 
-    def _direct(self, result: Result, row: Index, column: Index, pairs: list[Pair]) -> None:
-        width = result.width(min(2, self.config.vec))
-        for y, x, value in pairs:
-            parts = [value] if width == 2 else [vector.extract(value, [], [i]) for i in range(2)]
+    def _singles(self, y: Index, x: Index, sums: list[ir.Value]) -> Iterator[Place]:
+        """Row, column and one sum, where columns take the 16-wide side."""
+        for i in range(self.down):
+            for j in range(self.across):
+                for q in range(4):
+                    yield y + (_COLUMNS * j + q % 2), x + (_ROWS * i + 8 * (q // 2)), sums[4 * (i * self.across + j) + q]
+
+    def _direct(self, result: Result, row: Index, column: Index, places: list[Place]) -> None:
+        width = result.width(1 if self.config.swapped else min(2, self.config.vec))
+        for y, x, value in places:
+            parts = [value] if lanes_of(value) == width else [vector.extract(value, [], [i]) for i in range(2)]
             for i, part in enumerate(parts):
                 result.store(row + y, column + x + i, part)
 
-    def _staged(self, result: Result, row: Index, column: Index, pairs: list[Pair]) -> None:
+    def _staged(self, result: Result, row: Index, column: Index, places: list[Place]) -> None:
         """Through shared memory, over the tiles."""
         c, kernel = self.config, self.kernel
         tile = kernel.shared(self.product.sum, [c.bm, c.bn + STAGED_PAD], at=0)
         kernel.barrier()
-        for y, x, value in pairs:
-            tile.store(value, [y, Index.ramp(x.known_multiple(2), 2)])
+        for y, x, value in places:
+            tile.store(value, [y, x if lanes_of(value) == 1 else Index.ramp(x.known_multiple(2), 2)])
         kernel.barrier()
         width = result.width(min(c.vec, 8))
         per_row = c.bn // width

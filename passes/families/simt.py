@@ -15,13 +15,13 @@ from passes.emit import lanes_of, loop, when
 from passes.families.gpu_tile import Held, TileLoader
 from passes.families.simt_plan import SimtPlan
 from passes.families.simt_store import Result, SplitSum
+from passes.families.tile_grid import TileGrid, part_of
 from passes.gpu_kernel import WARP, GpuKernel, Grid
 from passes.gpu_memory import GpuMemory
 from passes.gpu_space import Point, Space
 from passes.index import Index, splat_to
 from passes.mlir import ir, nvvm, vector
 from passes.spaces.simt import SimtConfig
-from runtime.shape import Expr
 
 _FRAGMENT = 4  # elements of one access of shared memory
 _WARP_ROWS = 4
@@ -69,37 +69,16 @@ class _Block:
     def __init__(self, kernel: GpuKernel, plan: SimtPlan, config: SimtConfig, split: SplitSum | None) -> None:
         self.kernel, self.plan, self.config, self.split = kernel, plan, config, split
         self.view, self.product = plan.view, plan.view.product
-        self.rows, self.columns = self._space(plan.rows), self._space(plan.columns)
-        self.depth, self.batch = self._space(self.view.k), self._space(self.view.batch)
-
-    def _space(self, loops: tuple[int, ...]) -> Space:
-        return Space(self.kernel, loops, self.view.extents)
+        self.rows, self.columns, self.depth, self.batch = (
+            Space(kernel, loops, self.view.extents) for loops in (plan.rows, plan.columns, self.view.k, self.view.batch))
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
-        row_tiles, column_tiles = self.rows.size.ceildiv(c.bm), self.columns.size.ceildiv(c.bn)
-        tiles = row_tiles * column_tiles
-        for size in (tiles * self.batch.size, self.depth.size):
-            kernel.bound(size)
-        batch, row, column = self._place(kernel.evaluator.emit(row_tiles), kernel.evaluator.emit(column_tiles))
-        point = self.batch.point(batch)
-        self._emit_at(point, batch, row * c.bm, column * c.bn)
-        return tiles * self.batch.size, Expr.of(c.split), Expr.of(1)
-
-    def _place(self, row_tiles: Index, column_tiles: Index) -> tuple[Index, Index, Index]:
-        """Batch, row and column of the block: bands of `group` rows are walked column by column."""
-        number = self.kernel.block_id()
-        batch, tile = Index(0), number
-        if self.batch.loops:
-            tiles = row_tiles * column_tiles
-            batch, tile = number // tiles, number % tiles
-        if self.config.group == 1:
-            return batch, tile // column_tiles, tile % column_tiles
-        band = tile // (column_tiles * self.config.group)
-        first = band * self.config.group
-        height = (row_tiles - first).min(self.config.group)
-        inside = tile - band * (column_tiles * self.config.group)
-        return batch, first + inside % height, inside // height
+        grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group)
+        kernel.bound(self.depth.size)
+        tile = grid.place(kernel.block_id())
+        self._emit_at(self.batch.point(tile.batch), tile.batch, tile.row, tile.column)
+        return grid.blocks(c.split)
 
     def _emit_at(self, batch: Point, batch_number: Index, row: Index, column: Index) -> None:
         c, kernel, view = self.config, self.kernel, self.view
@@ -110,7 +89,7 @@ class _Block:
         y, x = self._thread_place(thread)
         down = _Side.of(row_tile, c.tm, c.bm // c.tm, y)
         across = _Side.of(column_tile, c.tn, c.bn // c.tn, x)
-        begin, end, steps = self._range()
+        begin, end, steps = part_of(kernel, self.depth, c.bk, c.split)
         loaders = ((row_tile, row), (column_tile, column))
 
         def fetch(step: Index) -> list[tuple[TileLoader, list[Held]]]:
@@ -141,16 +120,6 @@ class _Block:
         sums = loop(0, steps, 1, body, zeros, kernel.index)
         nvvm.cp_async_wait_group(0)
         self._store(batch, batch_number, row, column, down, across, sums)
-
-    def _range(self) -> tuple[Index, Index, Index]:
-        """First and last position of k, and the number of steps, of this block's part."""
-        c, extent = self.config, self.depth.extent
-        if c.split == 1:
-            return Index(0), extent, extent.ceildiv(c.bk)
-        part = extent.ceildiv(c.bk * c.split) * c.bk
-        begin = self.kernel.block_id("y") * part
-        end = (begin + part).min(extent)
-        return begin, end, (end - begin).max(0).ceildiv(c.bk)
 
     def _thread_place(self, thread: Index) -> tuple[Index, Index]:
         """Row and column of the thread among the block's threads."""
@@ -250,5 +219,3 @@ def _part(value: ir.Value, first: int, width: int) -> ir.Value:
     if width == 1:
         return vector.extract(value, [], [first])
     return vector.shuffle(value, value, list(range(first, first + width)))
-
-

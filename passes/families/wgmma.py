@@ -3,13 +3,14 @@
 One warpgroup copies tiles by tensor copies into a ring of stages, the others multiply them. A stage has two mbarriers: `full`,
 which the bytes of its copies complete, and `empty`, at which every warp that has read it arrives. Blocks take tiles of the result
 one after the other; the ring goes on across tiles, so that copies run ahead while results are stored. A step past an edge is
-filled with zeros by the copies.
+filled with zeros by the copies. Blocks of a cluster take tiles below or beside each other: each fetches its part of the operand
+that they have in common for all of them, and a stage is empty when the warps of all of them have read it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from passes.emit import all_of, gep, integer_type, loop, vector_type, when
@@ -25,7 +26,6 @@ from passes.gpu_memory import GpuMemory
 from passes.index import Index
 from passes.mlir import ir, llvm, nvvm, scf, vector
 from passes.spaces.wgmma import GROUP, PAD, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
-from runtime.shape import Expr
 
 _TICKS = 10_000_000  # nanoseconds that a wait may suspend at once
 _WARPS = GROUP // WARP
@@ -36,14 +36,14 @@ def emit(kernel: GpuKernel, config: WgmmaConfig) -> None:
     """The whole kernel. ValueError when the region is no contraction that this family computes."""
     plan = SimtPlan.of(kernel)
     product = TensorProduct.of(plan.view, config.tf32)
-    left = TmaOperand(kernel, plan, plan.row_side, config.bm, 0)
-    right = TmaOperand(kernel, plan, plan.column_side, config.bn, left.bytes)
+    left = TmaOperand(kernel, plan, plan.row_side, config.bm, 0, config.across)
+    right = TmaOperand(kernel, plan, plan.column_side, config.bn, left.bytes, config.down)
     split = SplitSum(kernel, plan, config.split) if config.split > 1 else None
     if split is not None:
         kernel.use_workspace(split.bytes())
     copied = CopiedResult(kernel, plan, config.slab) if config.copied else None
     block = partial(_Block, kernel, plan, product, config, left, right, split, copied)
-    kernel.launch(config.threads, lambda: block().emit(), together=1)
+    kernel.launch(config.threads, lambda: block().emit(), together=1, cluster=config.cluster)
     if split is not None:
         kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
 
@@ -105,7 +105,8 @@ class _Block:
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
-        self.grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group)
+        self.grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm * c.down, c.bn * c.across, c.group)
+        self.rank = kernel.block_id() % c.cluster
         kernel.bound(self.depth.size)
         grid = self.grid.blocks(c.split)
         if self.copied is not None:
@@ -114,8 +115,8 @@ class _Block:
         self.results = kernel.shared(self.product.sum, [_WARPS * c.consumers, 16, c.slab + PAD])
         self.begin, _, self.steps = part_of(kernel, self.depth, ROW // self.left.size, c.split)
         thread = kernel.thread()
-        when(thread.eq(0), lambda: self.ring.start(_WARPS * c.consumers))
-        kernel.barrier()
+        when(thread.eq(0), lambda: self.ring.start(_WARPS * c.consumers * c.cluster))
+        self._meet()
         group, member = thread // GROUP, thread % GROUP
         role = scf.IfOp(_value(group.eq(c.consumers)), has_else=True)
         with ir.InsertionPoint(role.then_block):
@@ -128,8 +129,19 @@ class _Block:
             if self.copied is not None:
                 self.copied.reuse((member % WARP).eq(0))
             scf.YieldOp([])
-        tiles = grid[0]
-        return (tiles.minimum(c.blocks), Expr.of(1), Expr.of(1)) if c.blocks else grid
+        if c.cluster > 1:
+            self._meet()  # no block leaves while others may still copy into it or arrive at its mbarriers
+        tiles, parts, one = grid
+        tiles = tiles * c.cluster
+        return tiles.minimum(c.blocks) if c.blocks else tiles, parts, one
+
+    def _meet(self) -> None:
+        """All threads of the cluster wait for each other."""
+        if self.config.cluster == 1:
+            self.kernel.barrier()
+            return
+        nvvm.cluster_arrive()
+        nvvm.cluster_wait()
 
     def _registers(self, which: int, action: nvvm.SetMaxRegisterAction) -> None:
         """Hands registers from the warpgroup that copies to those that multiply."""
@@ -138,16 +150,25 @@ class _Block:
 
     def _tiles(self, body: Callable[[Tile, Index], None]) -> None:
         """`body(tile, steps done before)` for each tile of this block."""
-        first, total = self.kernel.block_id(), self.kernel.evaluator.emit(self.grid.tiles)
-        if not self.config.blocks:
-            body(self.grid.place(first), Index(0))
+        c = self.config
+        first, total = self.kernel.block_id() // c.cluster, self.kernel.evaluator.emit(self.grid.tiles)
+        if not c.blocks:
+            body(self._mine(first), Index(0))
             return
 
         def one(number: Index, done: ir.Value) -> list[ir.Value]:
-            body(self.grid.place(number), Index(done))
+            body(self._mine(number), Index(done))
             return [(Index(done) + self.steps).value(self.i32)]
 
-        loop(first, total, self.config.blocks, one, [_i32(0)], self.kernel.index)
+        loop(first, total, c.blocks // c.cluster, one, [_i32(0)], self.kernel.index)
+
+    def _mine(self, number: Index) -> Tile:
+        """This block's tile of those that its cluster takes at once."""
+        c, tile = self.config, self.grid.place(number)
+        if c.cluster == 1:
+            return tile
+        return replace(tile, row=tile.row + self.rank * c.bm) if c.down > 1 else replace(
+            tile, column=tile.column + self.rank * c.bn)
 
     # -- the warpgroup that copies, one thread of it
 
@@ -161,7 +182,7 @@ class _Block:
             nvvm.mbarrier_arrive_expect_tx(full, _i32(self.config.stage_bytes), results=[])
             k = self.begin + step * (ROW // self.left.size)
             for operand, outer in ((self.left, tile.row), (self.right, tile.column)):
-                operand.fetch(stage, batch, outer, k, full)
+                operand.fetch(stage, batch, outer, k, full, self.rank)
 
         loop(0, self.steps, 1, one, index=self.i32)
 
@@ -171,7 +192,7 @@ class _Block:
         c = self.config
         sums = ir.Type.parse(f"!llvm.struct<({', '.join([str(self.product.sum)] * (c.bn // 2))})>")
         address = Index(llvm.PtrToIntOp(self.i32, self.ring.base).result)
-        leader = (member % WARP).eq(0)
+        leader = (member % WARP).lt(c.cluster)
 
         def one(step: Index, *held: ir.Value) -> list[ir.Value]:
             number = done + step
@@ -186,16 +207,22 @@ class _Block:
                     found[q] = self._product(sums, found[q], self.left.advance(a, q * ROWS, k), self.right.advance(b, 0, k))
             nvvm.wgmma_commit_group_sync_aligned()
             nvvm.wgmma_wait_group_sync_aligned(1)
-            when(all_of([leader, Index(0).lt(step)]), lambda: self._release(number - 1))
+            when(all_of([leader, Index(0).lt(step)]), lambda: self._release(number - 1, member % WARP))
             return found
 
         found = loop(0, self.steps, 1, one, [llvm.ZeroOp(sums).result] * self.blocks, self.i32)
         nvvm.wgmma_wait_group_sync_aligned(0)
-        when(all_of([leader, Index(0).lt(self.steps)]), lambda: self._release(done + self.steps - 1))
+        when(all_of([leader, Index(0).lt(self.steps)]), lambda: self._release(done + self.steps - 1, member % WARP))
         self._store(tile, group, member, found)
 
-    def _release(self, number: Index) -> None:
-        nvvm.mbarrier_arrive(self.ring.empty(number), results=[integer_type(64)])
+    def _release(self, number: Index, rank: Index) -> None:
+        """The warp has read the stage: told to the block of that rank, whose copies fill it too."""
+        empty = self.ring.empty(number)
+        if self.config.cluster == 1:
+            nvvm.mbarrier_arrive(empty, results=[integer_type(64)])
+            return
+        there = nvvm.mapa(ir.Type.parse("!llvm.ptr<7>"), empty, rank.value(self.i32))
+        nvvm.mbarrier_arrive(there, scope=ir.Attribute.parse("#nvvm.mem_scope<cluster>"), results=[])
 
     def _product(self, sums: ir.Type, held: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
         def text(name: str) -> ir.Attribute:

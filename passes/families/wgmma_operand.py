@@ -19,10 +19,12 @@ _MASK = 0x3FFF
 
 
 class TmaOperand:
-    """`bytes`: of a tile. `along_k`: rows run along k."""
+    """`bytes`: of a tile. `along_k`: rows run along k. `parts`: blocks of a cluster that have the tile in common; each of them
+    fetches its part of the tile for all."""
 
-    def __init__(self, kernel: GpuKernel, plan: SimtPlan, which: int, extent: int, offset: int) -> None:
+    def __init__(self, kernel: GpuKernel, plan: SimtPlan, which: int, extent: int, offset: int, parts: int = 1) -> None:
         self.kernel, self.view, self.which, self.extent, self.offset = kernel, plan.view, which, extent, offset
+        self.parts = parts
         view, value = plan.view, plan.view.operand(which)
         where = f"{view.op.name} at {view.op.location}"
         slot = next((s for s in kernel.operands if s.value == value and not s.result), None)
@@ -47,7 +49,10 @@ class TmaOperand:
         self.outer_loop, self.k_loop = outer_loops[0], view.k[0]
         self.bytes = extent * ROW
         self._order = [slot.unit, *(a for a in reversed(range(slot.rank)) if a != slot.unit)]
-        lengths = {k_axis: self.per, outer_axis: extent if self.along_k else self.per}
+        if extent % (8 * parts) or self.per % (8 * parts):
+            raise ValueError(f"tiles of {extent} by {self.per} elements have no {parts} parts of whole groups of 8 rows")
+        self._rows = (extent if self.along_k else self.per) // parts  # of a copy
+        lengths = {k_axis: self.per, outer_axis: self._rows} if self.along_k else {k_axis: self._rows, outer_axis: self.per}
         box = [lengths.get(axis, 1) for axis in self._order if axis is not None]
         self._number = kernel.use_tensor_map(slot, [a for a in self._order if a is not None], box, ROW)
 
@@ -55,18 +60,22 @@ class TmaOperand:
         """Copies of one tile."""
         return 1 if self.along_k else self.extent // self.per
 
-    def fetch(self, stage: ir.Value, batch: Point, outer: Index, k: Index, barrier: ir.Value) -> None:
-        """Starts the copies of the tile at (outer, k) into the stage at address `stage`; their bytes complete at `barrier`."""
+    def fetch(self, stage: ir.Value, batch: Point, outer: Index, k: Index, barrier: ir.Value, part: Index) -> None:
+        """Starts the copies of a part of the tile at (outer, k) into the stage at address `stage`; their bytes complete at
+        `barrier`, of every block that has the tile too."""
         cluster = ir.Type.parse("!llvm.ptr<7>")
         i32 = integer_type(32)
-        block = self.per * ROW
+        block, first = self.per * ROW, part * self._rows if self.parts > 1 else Index(0)
+        mask = Index((1 << self.parts) - 1).value(integer_type(16)) if self.parts > 1 else None
+        outer, k = (outer + first, k) if self.along_k else (outer, k + first)
         for j in range(self.copies()):
             at = loops_at(self.view, batch, {self.outer_loop: outer + j * self.per, self.k_loop: k})
             coords = self.view.coords(self.which, at)
             listed = [resized(coords[a].value(self.kernel.index), i32) for a in self._order if a is not None]
-            to = gep(stage, Index(self.offset + j * block).value(i32), integer_type(8))
+            to = gep(stage, (first * ROW + (self.offset + j * block)).value(i32), integer_type(8))
             nvvm.cp_async_bulk_tensor_shared_cluster_global(
-                llvm.AddrSpaceCastOp(cluster, to).result, self.kernel.tensor_map(self._number), listed, barrier, [])
+                llvm.AddrSpaceCastOp(cluster, to).result, self.kernel.tensor_map(self._number), listed, barrier, [],
+                multicast_mask=mask)
 
     def descriptor(self, stage: Index, first: Index) -> ir.Value:
         """Of the tile in the stage at byte `stage` of the shared space, from position `first` of the outer axis on."""

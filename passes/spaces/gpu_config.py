@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from passes.tile_config import TileConfig
+from runtime.limits import GpuLimits
 
 WARP = 32
 INDEX_BITS = (32, 64)
+_MOST_THREADS = 2048  # of a multiprocessor
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,19 @@ class GpuConfig(TileConfig):
 
 def is_power_of_two(n: int) -> bool:
     return n > 0 and n & (n - 1) == 0
+
+
+def why_invalid_ring(threads: int, stages: int, shared: int, together: int, group: int, limits: GpuLimits) -> str | None:
+    """Rules of blocks that multiply tiles in a ring of `stages` steps, of `shared` bytes in all."""
+    if stages < 2:
+        return f"stages: {stages}; a step is loaded while another is computed"
+    if together * threads > _MOST_THREADS or together * shared > limits.shared_bytes:
+        return f"together-fits: {together} blocks of {threads} threads and {shared} shared bytes"
+    if shared > limits.shared_bytes:
+        return f"shared-budget: {shared} of {limits.shared_bytes} bytes"
+    if group < 1:
+        return f"group-positive: {group}"
+    return None
 
 
 def why_invalid_block(threads: int, index: int, most: int) -> str | None:

@@ -13,12 +13,16 @@ from runtime.dispatch import Leaf, Node, Split, switch
 from runtime.limits import GpuLimits
 from runtime.shape import Expr
 
+_MOST_BLOCKS = 32
+_SPREAD_FROM = 1 << 16  # columns of a row that one block is slow for
+
 
 @dataclass(frozen=True)
 class GpuRowsConfig(GpuConfig):
     """per_row: threads of a row, from 1 (rows lie along the threads) over a warp to the whole block. vec: elements of one access.
     held: vectors of a row that a thread keeps in registers between sweeps; 0 reads rows of any length again. unroll: vectors of
-    one round of a loop over a row."""
+    one round of a loop over a row. blocks: blocks that share a row; every sweep is then a launch, which joins what the blocks of
+    the one before it found, in a fixed order."""
 
     family: ClassVar[str] = "gpu_rows"
     threads: int = 128
@@ -26,6 +30,7 @@ class GpuRowsConfig(GpuConfig):
     vec: int = 4
     held: int = 0
     unroll: int = 2
+    blocks: int = 1
 
     @property
     def columns_held(self) -> int:
@@ -33,12 +38,15 @@ class GpuRowsConfig(GpuConfig):
         return self.held * self.vec * self.per_row
 
 
+_SPREAD = GpuRowsConfig(512, 512, 1, 0, 4, blocks=16)
+
+
 def space(workload: Workload, limits: GpuLimits) -> Iterator[GpuRowsConfig]:
     """All legal configurations."""
-    for threads, per_row, vec, held, unroll in product(
-        (64, 128, 256, 512, 1024), (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024), (1, 2, 4), (0, 1, 2, 4, 8), (1, 2, 4)
+    for threads, per_row, vec, held, unroll, blocks in product(
+        (64, 128, 256, 512, 1024), (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024), (1, 2, 4), (0, 1, 2, 4, 8), (1, 2, 4), (1, 4, 16)
     ):
-        config = GpuRowsConfig(threads, per_row, vec, held, unroll)
+        config = GpuRowsConfig(threads, per_row, vec, held, unroll, blocks)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -46,37 +54,53 @@ def space(workload: Workload, limits: GpuLimits) -> Iterator[GpuRowsConfig]:
 def why_invalid(config: GpuRowsConfig, workload: Workload, limits: GpuLimits) -> str | None:
     """The rule that the configuration breaks, or None."""
     c = config
-    if not all(map(is_power_of_two, (c.per_row, c.vec, c.unroll))):
+    if not all(map(is_power_of_two, (c.per_row, c.vec, c.unroll, c.blocks))):
         return f"power-of-two: {c}"
     if c.per_row > c.threads or c.threads % c.per_row:
         return f"rows-in-block: {c.per_row} threads of a row in blocks of {c.threads}"
     if c.held and c.unroll != 1:
         return "unroll-loops: a row in registers has no loop"
+    if c.blocks > 1 and c.held:
+        return "blocks-share: a row of several blocks is read again by every sweep"
+    if c.blocks > _MOST_BLOCKS:
+        return f"blocks-join: {c.blocks} sums of a row, which a thread joins one by one; at most {_MOST_BLOCKS}"
     if c.held * c.vec > 64:
         return f"register-budget: {c.held} vectors of {c.vec} elements"
     columns = _columns(workload).constant
+    if c.blocks > 1 and columns is not None and columns < c.blocks * c.per_row * c.vec:
+        return f"blocks-filled: {columns} columns over {c.blocks} blocks of {c.per_row} threads"
     if c.held and columns is not None and not c.columns_held // 4 < columns <= c.columns_held:
         return f"row-fits: {columns} columns in {c.held} vectors of {c.vec} elements of {c.per_row} threads"
     return why_invalid_block(c.threads, c.index, limits.threads)
 
 
 def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[GpuRowsConfig, ...], Node]:
-    """A warp holds a short row, a block a long one; longer ones are read again. Single elements where rows are no whole
-    vectors. The last has no guards."""
+    """A warp holds a short row, a block a long one; longer ones are read again, by several blocks where there are too few rows to
+    fill the machine. Single elements where rows are no whole vectors. The last has no guards."""
     if not _along_columns(workload):
         return (GpuRowsConfig(128, 1, 1, 0, 4), GpuRowsConfig(128, 1, 1, 0, 1, index=64)), Leaf(0)
     widest = max((o.dtype.bytes for o in workload.inputs), default=4)
     vec = 4 if widest <= 4 else 2
     columns = _columns(workload)
     safe = GpuRowsConfig(256, 32, 1, 0, 2, index=64)
-    if columns.constant is not None:
-        steps = _steps(vec)
-        return (next((c for c in steps if columns.constant <= c.columns_held), steps[-1]), safe), Leaf(0)
     wide, single = _steps(vec), _steps(1)
-    configs = tuple(dict.fromkeys((*wide, *single, safe)))
-    trees = [switch(str(columns), [(c.columns_held, Leaf(configs.index(c))) for c in steps[:-1]], Leaf(configs.index(steps[-1])))
-             for steps in (wide, single)]
-    return configs, Split(str(columns % vec), 0, *trees)
+    if columns.constant is not None and columns.constant < _SPREAD_FROM:
+        return (next((c for c in wide if columns.constant <= c.columns_held), wide[-1]), safe), Leaf(0)
+    shorter = [] if columns.constant is not None else [*wide[:-1], *single]
+    configs = tuple(dict.fromkeys((*shorter, wide[-1], _SPREAD, safe)))
+
+    def long(last: GpuRowsConfig) -> Node:
+        few = limits.multiprocessors // 4
+        return switch(str(workload.size("row")), [(few, Leaf(configs.index(_SPREAD)))], Leaf(configs.index(last)))
+
+    def tree(steps: list[GpuRowsConfig]) -> Node:
+        bounds = [*(c.columns_held for c in steps[:-1]), _SPREAD_FROM - 1]
+        cases: list[tuple[int, Node]] = [(b, Leaf(configs.index(c))) for b, c in zip(bounds, steps, strict=True)]
+        return switch(str(columns), cases, long(steps[-1]))
+
+    if columns.constant is not None:
+        return configs, long(wide[-1])
+    return configs, Split(str(columns % vec), 0, tree(wide), tree(single))
 
 
 def _steps(vec: int) -> list[GpuRowsConfig]:

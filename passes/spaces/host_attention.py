@@ -22,8 +22,8 @@ class HostAttentionConfig(TileConfig):
 
     keys: how many keys the block of scores has room for. online: keys come in blocks of so many and the sums are rescaled
     between them, for any number of keys; else one block holds all keys, and more than `keys` are refused by a guard.
-    mc: queries in one work unit, 0 for all; the keys are laid out anew in each. exact_tails: queries left over are one block
-    of their own height instead of blocks of 4, 2 and 1.
+    mc: queries in one work unit, 0 for all; without blocks of keys, units that follow each other share the laid out keys.
+    exact_tails: queries left over are one block of their own height instead of blocks of 4, 2 and 1.
     """
 
     family: ClassVar[str] = "host_attention"
@@ -84,7 +84,7 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostAttention
     lanes = max(2, limits.lanes(ELEMENT))
     mr, nv = (6, 2) if limits.vector_registers < 32 else (8, 2) if limits.vector_bytes == 16 else (8, 3)
     panel = nv * lanes
-    short = HostAttentionConfig(mr, nv, lanes, -(-512 // panel) * panel, False, 32 * mr)
+    short = HostAttentionConfig(mr, nv, lanes, -(-512 // panel) * panel, False, 16 * mr)
     long = HostAttentionConfig(mr, nv, lanes, -(-384 // panel) * panel, True, 32 * mr)
     keys = workload.size("n")
     if keys.constant is not None:

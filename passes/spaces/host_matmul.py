@@ -14,8 +14,12 @@ from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, switch
 from runtime.limits import HostLimits
 from runtime.shape import Expr
+from runtime.tensor import DType
 
-_LINE = 64  # bytes
+_LINE, _PAGE = 64, 4096  # bytes
+_PIECE = 2048  # bytes of k in a piece
+_ROUNDED_FOR = 8  # panels that copied rows serve
+_FEW_CORES = 4  # that large units keep busy
 
 
 class Pack(StrEnum):
@@ -34,7 +38,8 @@ class HostMatmulConfig(TileConfig):
     left over are one block of their own height, which reads the columns once, instead of blocks of 8, 4, 2 and 1. stream: for
     one row; the sums of nv vectors stay in the workspace while so many values of k at a time pass (dot products along k where
     the columns are transposed); 0 keeps them in registers. kc: values of k in a piece, 0 for all; it applies to one k loop.
-    panels: panels of columns in one work unit. copy_rows: a chunk of rows is copied to the workspace, as [row][k].
+    panels: panels of columns in one work unit. copy_rows: a chunk of rows is copied to the workspace, as [row][k]. pairs:
+    bf16 is multiplied as it is, two values of k at once.
     """
 
     family: ClassVar[str] = "host_matmul"
@@ -49,6 +54,7 @@ class HostMatmulConfig(TileConfig):
     kc: int = 0
     panels: int = 1
     copy_rows: bool = False
+    pairs: bool = False
 
     @property
     def columns(self) -> int:
@@ -86,13 +92,15 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
     blocks = product(shapes, lanes, Pack, (0, 8, 16), (0, 8, 32), (False, True))
     streams = product((12, 24, 48), lanes, (0, 2, 4, 8), (2, 4, 8))
     filled = [(mr, nv) for mr, nv in shapes if mr * nv >= 8] if _long(workload, 2048) else []
-    pieces = product(filled, Pack, (0, 16), (16, 32, 64), (512, 1024), (8, 16), (False, True))
-    for config in chain(
+    pieces = product(filled, Pack, (0, 16), (16, 32, 64), (512, 1024), (4, 8, 16), (False, True))
+    pairs = takes_pairs(workload, limits)
+    every = chain(
         (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact) for (mr, nv), w, pack, ahead, chunk, exact in blocks),
         (HostMatmulConfig(1, nv, w, prefetch=ahead, stream=stream) for nv, w, ahead, stream in streams),
         (HostMatmulConfig(mr, nv, widest, pack, ahead, chunk * mr, kc=kc, panels=panels, copy_rows=rows)
          for (mr, nv), pack, ahead, chunk, kc, panels, rows in pieces),
-    ):
+    )
+    for config in (replace(c, pairs=True) for c in every) if pairs else every:
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -112,6 +120,12 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
     tile = prepacked(workload)
     if tile % config.columns or (tile and (config.stream or config.pack is Pack.PANEL)):
         return f"prepacked-panels: panels of {tile} columns are read in place, in equal blocks, not of {config.columns}"
+    if config.pairs and not takes_pairs(workload, limits):
+        return "pairs-of-bf16: the target or the element types have no products in pairs"
+    if paired(workload) and not config.pairs:
+        return "prepacked-pairs: an operand holds two values of k side by side"
+    if config.pairs and (config.kc % 2 or config.stream % 2):
+        return f"pairs-whole: {config.kc or config.stream} values of k are no pairs"
     if config.stream and (config.mr > 1 or config.mc or config.pack is Pack.PANEL):
         return "stream-one-row: streaming takes one row at a time, of columns in place"
     if config.stream and config.columns * size > limits.l1 // 4:
@@ -127,49 +141,92 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
         return f"pieces-of-k: k is no single loop of more than {config.kc}"
     if min(config.kc, config.panels - 1, config.mc, config.prefetch, config.stream) < 0:
         return "counts-positive: a count is negative"
-    chunk = config.mc * ((config.kc if config.copy_rows else 0) + (config.columns * config.panels if config.kc else 0)) * size
+    factor = 2 if config.pairs else size
+    copied = config.kc * factor if config.copy_rows else 0
+    chunk = config.mc * (copied + (config.columns * config.panels * size if config.kc else 0))
     if chunk > limits.l2:
         return f"chunk-fits-l2: rows and sums of a chunk take {chunk} of {limits.l2} bytes"
     depth = config.kc or extents.depth.constant
-    if config.pack is Pack.PANEL and config.nv > 1 and depth is not None and depth * config.columns * size > limits.l2:
-        return f"panel-fits-l2: {depth} x {config.columns} elements of {size} bytes exceed {limits.l2} bytes"
+    if config.pack is Pack.PANEL and config.nv > 1 and depth is not None and depth * config.columns * factor > limits.l2:
+        return f"panel-fits-l2: {depth} x {config.columns} elements of {factor} bytes exceed {limits.l2} bytes"
     return None
 
 
 def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulConfig, ...], Node]:
-    """Streaming for one row, columns in place for few rows, copied panels for many. Of prepacked panels, one block shape.
+    """Of prepacked panels, one block shape. Else streaming for one row, columns in place for few rows, copied panels for many.
 
-    In place, a row of columns that is a multiple of a page apart shares cache sets, and a panel beyond a quarter of the
-    second-level cache is fetched again for each block of rows, so copying pays from 16 rows on; from 64 on where a row of the
-    panel is one cache line, which the hardware does not fetch ahead. Beyond three quarters of that
-    cache, k is done in pieces. Small products stay on one thread.
+    Small products stay on one thread.
     """
     extents = Extents.of(workload)
     lanes = max(2, limits.lanes(extents.element_bytes))
-    mr, nv = register_block(extents.columns.constant, lanes, limits)
-    tile = prepacked(workload)
-    if tile:
-        nv = next(n for n in (nv, 4, 3, 2, 1) if tile % (n * lanes) == 0)
-        mr = min(mr, (limits.vector_registers - 1) // nv - 1)
-        many = HostMatmulConfig(mr, nv, lanes, prefetch=16, **_chunking(workload, mr, nv * lanes, limits))
-        few = HostMatmulConfig(mr, nv, lanes, prefetch=16, exact_tails=True)
-        return _tree(workload, extents.rows, [(127, few)], many)
-    apart = extents.columns.constant
-    aligned = apart is not None and apart * extents.element_bytes % 4096 == 0
-    deep = (extents.depth.constant or 0) * nv * lanes * extents.element_bytes > limits.l2 // 4
-    piece = (48 if apart is not None and apart >= 96 * lanes else 24) * lanes * extents.element_bytes
-    one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // extents.element_bytes // lanes, lanes, prefetch=4, stream=4)
-    in_place = HostMatmulConfig(mr, nv, lanes, prefetch=8, exact_tails=True)
-    panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=16, **_chunking(workload, mr, nv * lanes, limits))
+    block = register_block(extents.columns.constant, lanes, limits)
+    cases, otherwise = (_of_panels if prepacked(workload) else _of_columns)(workload, limits, lanes, block)
+    return _tree(workload, extents.rows, cases, otherwise)
+
+
+Cases = tuple[list[tuple[int, HostMatmulConfig]], HostMatmulConfig]  # (most rows, configuration) in order; that of more rows
+
+
+def _of_panels(workload: Workload, limits: HostLimits, lanes: int, block: tuple[int, int]) -> Cases:
+    """Where rows are rounded to bf16 on the way, copies of them serve several panels."""
+    extents, pairs, tile = Extents.of(workload), takes_pairs(workload, limits), prepacked(workload)
+    nv = next(n for n in (block[1], 4, 3, 2, 1) if tile % (n * lanes) == 0)
+    mr = min(block[0], (limits.vector_registers - 1) // nv - 1)
+    chunking = _chunking(workload, mr, nv * lanes, _factor(workload, limits), limits)
+    many = HostMatmulConfig(mr, nv, lanes, prefetch=16, pairs=pairs, **chunking)
+    if pairs and not any(o.dtype is DType.BF16 for o in workload.inputs if not o.panel):
+        groups = (extents.columns.constant or 0) // (nv * lanes) // (2 * limits.cores)
+        return [], replace(many, exact_tails=True, panels=max(1, min(_ROUNDED_FOR, groups)), copy_rows=True)
+    return [(127, HostMatmulConfig(mr, nv, lanes, prefetch=16, exact_tails=True, pairs=pairs))], many
+
+
+def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple[int, int]) -> Cases:
+    """In place, a row of columns that is a multiple of a page apart shares cache sets, and a panel beyond a quarter of the
+    second-level cache is fetched again for each block of rows, so copying pays from 32 rows on; from 16 on where pairs are made
+    of two rows; from the first whole block on where a row of the panel is one cache line, which the hardware does not fetch
+    ahead. Such lines a multiple of a page apart are streamed for up to three rows, else copied in wider panels. Rows a multiple
+    of a page apart are not worth fetching ahead: each needs a translation of its own.
+    """
+    extents, pairs, factor = Extents.of(workload), takes_pairs(workload, limits), _factor(workload, limits)
+    (mr, nv), columns, size = block, extents.columns.constant, extents.element_bytes
+    aligned = columns is not None and columns * factor % _PAGE == 0
+    deep = (extents.depth.constant or 0) * nv * lanes * factor > limits.l2 // 4
+    line = nv * lanes * size < 2 * _LINE
+    if line and aligned and (mr, nv) == (6, 2):
+        mr, nv = 4, 3
+    piece = (48 if columns is not None and columns >= 96 * lanes else 24) * lanes * size
+    one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4, pairs=pairs)
+    in_place = HostMatmulConfig(mr, nv, lanes, prefetch=0 if aligned else 8, exact_tails=True, pairs=pairs)
+    chunking = _chunking(workload, mr, nv * lanes, factor, limits)
+    ahead = 0 if aligned or line else 16
+    panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=ahead, exact_tails=True, pairs=pairs, **chunking)
     while why_invalid(panel, workload, limits) is not None and panel.nv > 1:
         panel = replace(panel, nv=panel.nv - 1)
-    most = 15 if aligned or deep else 255 if nv * lanes * extents.element_bytes >= 2 * _LINE else 63
-    return _tree(workload, extents.rows, [(1, one), (most, in_place)], panel)
+    if line and aligned:
+        return [(3, one)], panel
+    most = mr - 1 if line else 15 if pairs else 31 if aligned or deep else 255
+    return [(1, one), (most, in_place)], panel
 
 
 def prepacked(workload: Workload) -> int:
     """Columns of the panels of an operand that was laid out at compile time; 0 when there is none."""
     return max((o.panel for o in workload.inputs), default=0)
+
+
+def paired(workload: Workload) -> bool:
+    """Does an operand that was laid out at compile time hold two values of k side by side?"""
+    return any(o.panel and o.dims[-1] != Expr.of(o.panel) for o in workload.inputs)
+
+
+def takes_pairs(workload: Workload, limits: HostLimits) -> bool:
+    """Does the target multiply the operands, both bf16, in pairs?"""
+    return paired(workload) or (limits.bf16_pairs and not prepacked(workload)
+                                and sum(o.dtype is DType.BF16 for o in workload.inputs) > 1)
+
+
+def _factor(workload: Workload, limits: HostLimits) -> int:
+    """Bytes of a factor where it is copied."""
+    return 2 if takes_pairs(workload, limits) else Extents.of(workload).element_bytes
 
 
 def register_block(columns: int | None, lanes: int, limits: HostLimits) -> tuple[int, int]:
@@ -188,18 +245,22 @@ def _long(workload: Workload, kc: int) -> bool:
     return len(sums) == 1 and sums[0] is not None and sums[0] > kc
 
 
-def _chunking(workload: Workload, mr: int, columns: int, limits: HostLimits) -> dict[str, Any]:
-    """Rows of a work unit: as many as leave half of the second-level cache to the panel, at most 512.
+def _chunking(workload: Workload, mr: int, columns: int, size: int, limits: HostLimits) -> dict[str, Any]:
+    """Rows of a work unit: as many as leave half of the second-level cache to the panel, a quarter where panels are narrow, at
+    most 512.
 
-    Where a panel takes most of that cache, k in pieces, and panels in groups that the rows of a piece stay in cache for.
+    Where a panel takes most of that cache, or all of them half of the last, k in pieces, and panels in groups that the rows of
+    a piece stay in cache for; more rows where the columns come from memory again for each unit. size: bytes of a factor.
     """
     extents = Extents.of(workload)
-    size = extents.element_bytes
     depth = extents.depth.constant or 1024
-    if depth * columns * size * 4 >= limits.l2 * 3 and _long(workload, 512):
-        rows = limits.l2 // 2 // (512 * size)
-        return {"mc": max(1, rows // mr) * mr, "kc": 512, "panels": 8}
-    rows = limits.l2 // 2 // (depth * size)
+    whole = depth * (extents.columns.constant or 0) * size
+    kc = _PIECE // size
+    if (depth * columns * size * 4 >= limits.l2 * 3 or whole * 2 >= limits.l3) and _long(workload, kc):
+        far = whole >= limits.l3 and limits.cores <= _FEW_CORES
+        rows = limits.l2 // (kc * size) // (1 if far else 2)
+        return {"mc": max(1, rows // mr) * mr, "kc": kc, "panels": 4 if far else 8}
+    rows = (limits.l2 // 2 if limits.vector_registers >= 32 else limits.l2 // 4 * 3) // (depth * size)
     return {"mc": max(8, min(512 // mr, rows // mr)) * mr}
 
 

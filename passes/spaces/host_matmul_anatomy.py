@@ -8,7 +8,7 @@ from passes.workload import Workload
 from runtime.limits import HostLimits
 from runtime.shape import Expr
 
-_LEAST = 1.0  # cycles of a block for one value of k; sums are few enough to keep several sets of them, which hides latency
+_LEAST = 1.0  # cycles of a block for one step of k; sums are few enough to keep several sets of them, which hides latency
 _LOADS = 2.0  # a cycle
 _NEXT_CACHE = 48.0  # bytes a cycle from the second cache
 
@@ -21,6 +21,7 @@ def extents(workload: Workload) -> dict[str, Expr]:
 
 def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> Anatomy:
     size = Extents.of(workload).element_bytes
+    factor = 2 if config.pairs else size  # bytes of a value of k
     sums = config.mr * config.nv
     chunk = config.mc // config.mr
     coordinates = {**fields_of(config), "mc": float(chunk)}
@@ -35,13 +36,13 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
         least={"rows": max(1, round(floor / cycles * config.mr))},
         halved={"rows": 0 if config.exact_tails else 1},
         units={"batch": 1, "rows": config.mc, "columns": config.columns * config.panels},
-        partial={"columns": _single(config) / (cycles / config.nv)},
+        partial={"columns": _partial(config) / (cycles / config.nv)},
         rate=share,
-        copied=Footprint(config.columns * size, "depth") if copies or _transposed(workload) else None,
+        copied=Footprint(config.columns * factor, "depth") if copies or _transposed(workload) else None,
         footprints={
-            "panel": Footprint(config.columns * size, "depth"),
-            "row_block": Footprint(config.mr * size, "depth"),
-            "chunk": Footprint(max(config.mc, config.mr) * size, "depth"),
+            "panel": Footprint(config.columns * factor, "depth"),
+            "row_block": Footprint(config.mr * factor, "depth"),
+            "chunk": Footprint(max(config.mc, config.mr) * factor, "depth"),
         },
         features={
             "sums": sums,
@@ -51,16 +52,17 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
             "register_share": registers / limits.vector_registers,
             "vector_share": config.lanes * size / limits.vector_bytes,
             "block_columns": config.columns,
-            "pack_bytes_a_row": config.columns * size if copies else 0,
-            "prefetch_bytes": config.prefetch * config.columns * size,
+            "pack_bytes_a_row": config.columns * factor if copies else 0,
+            "prefetch_bytes": config.prefetch * config.columns * factor,
             "carried_bytes": config.mc * config.columns * config.panels * size if config.kc else 0,
         },
     )
 
 
-def _single(config: HostMatmulConfig) -> float:
-    """Cycles of one vector of columns for one value of k, as the last panel is done."""
-    return max(config.mr / 2, (config.mr + 1) / _LOADS, _LEAST)
+def _partial(config: HostMatmulConfig) -> float:
+    """Cycles of a vector of columns for one step of k, as the last panel is done."""
+    vectors = 2 if config.nv > 2 else 1
+    return max(config.mr * vectors / 2, (config.mr + vectors) / _LOADS, _LEAST) / vectors
 
 
 def _transposed(workload: Workload) -> bool:
@@ -71,9 +73,10 @@ def _transposed(workload: Workload) -> bool:
 
 
 def _cycles(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> tuple[float, float]:
-    """Cycles of the register block for one value of k; the part that fewer rows would not shorten."""
+    """Cycles of the register block for one step of k, a value or a pair; the part that fewer rows would not shorten."""
     seen = Extents.of(workload)
     depth = seen.depth.constant
-    beyond = depth is None or depth * config.columns * seen.element_bytes > limits.l1
+    factor = 2 if config.pairs else seen.element_bytes
+    beyond = depth is None or depth * config.columns * factor > limits.l1
     floor = max(_LEAST, config.nv * config.lanes * seen.element_bytes / _NEXT_CACHE if beyond else 0.0)
     return max(config.mr * config.nv / 2, (config.mr + config.nv) / _LOADS, floor), floor

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
 
-from passes.spaces.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block
+from passes.spaces.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block, why_invalid_ring
 from passes.spaces.sides import narrow_bytes, sides_of, unaligned
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split, switch
@@ -15,6 +15,7 @@ from runtime.limits import GpuLimits
 
 WIDEST = 16  # bytes of one copy
 STEP = 32  # bytes along k of one instruction
+_LONG = 2048  # positions of k that are worth parts where there are few blocks
 STAGED_PAD = 8  # sums behind each row of a block's results in shared memory
 
 
@@ -25,7 +26,8 @@ class MmaConfig(GpuConfig):
     vec: elements of one copy or store, as far as layouts allow. staged: results go through shared memory, so that stores are
     wide and the code behind the contraction is there once. together: blocks that must fit a multiprocessor, which bounds the
     registers; 0 leaves it to ptxas. split: parts that k is cut in, summed by a second launch in a fixed order. group: rows of
-    blocks that are walked together. tf32: f32 operands are read as tf32.
+    blocks that are walked together. tf32: f32 operands are read as tf32. swapped: columns take the side of 16 of an instruction,
+    rows that of 8.
     """
 
     family: ClassVar[str] = "mma"
@@ -41,6 +43,7 @@ class MmaConfig(GpuConfig):
     split: int = 1
     group: int = 8
     tf32: bool = False
+    swapped: bool = False
 
     @property
     def threads(self) -> int:
@@ -66,8 +69,10 @@ def space(workload: Workload, limits: GpuLimits) -> Iterator[MmaConfig]:
     size = element_bytes(workload) or 4
     blocks = product((16, 32, 64, 128, 256), (32, 64, 128, 256), (64 // size, 128 // size), (16, 32, 64), (16, 32, 64))
     rest = list(product((2, 3, 4, 5), (WIDEST // size, 1), (False, True), (0, 1, 2), (1, 2, 4, 8)))
-    for block, (stages, vec, staged, together, split) in product(blocks, rest):
-        config = MmaConfig(*block, stages, vec, staged, together, split, tf32=size == 4)
+    thin = product((8, 16), (32, 64, 128, 256), (64 // size, 128 // size), (8, 16), (16, 32))
+    shapes = [*((b, False) for b in blocks), *((b, True) for b in thin)]
+    for (block, swapped), (stages, vec, staged, together, split) in product(shapes, rest):
+        config = MmaConfig(*block, stages, vec, staged, together, split, tf32=size == 4, swapped=swapped)
         if config.threads in (64, 128, 256) and why_invalid(config, workload, limits) is None:
             yield config
 
@@ -88,43 +93,52 @@ def why_illegal(config: MmaConfig, size: int, limits: GpuLimits) -> str | None:
     c = config
     if not all(map(is_power_of_two, (c.bm, c.bn, c.bk, c.wm, c.wn, c.vec, c.split))):
         return f"power-of-two: {c}"
-    if c.wm < 16 or c.wn < 16:
+    least = (8, 16) if c.swapped else (16, 16)
+    if c.wm < least[0] or c.wn < least[1]:
         return f"warp-tile: {c.wm} x {c.wn}; an instruction computes 16 x 8, two of them share a fragment"
+    if c.wm == 8 and c.bk * size < 2 * STEP:
+        return f"shared-fragment: {c.bk} elements deep; two instructions share a fragment of 8 rows along k"
     if c.wm > c.bm or c.wn > c.bn:
         return f"warp-in-block: {c.wm} x {c.wn} of {c.bm} x {c.bn}"
     if c.bk * size < STEP:
         return f"step-depth: {c.bk} elements; an instruction takes {STEP // size}"
-    if c.stages < 2:
-        return f"stages: {c.stages}; a step is loaded while another is computed"
     if c.vec * size > WIDEST:
         return f"vector-fits: {c.vec} elements of {size} bytes in one access"
-    if c.together * c.threads > 2048 or c.together * c.shared_bytes(size) > limits.shared_bytes:
-        return f"together-fits: {c.together} blocks of {c.threads} threads and {c.shared_bytes(size)} shared bytes"
+    broken = why_invalid_ring(c.threads, c.stages, c.shared_bytes(size), c.together, c.group, limits)
+    if broken is not None:
+        return broken
     most = min(limits.thread_registers, limits.registers // (c.threads * max(1, c.together)))
     if c.registers() > most:
         return f"register-budget: about {c.registers()} of {most} registers in each of {c.threads} threads"
-    if c.shared_bytes(size) > limits.shared_bytes:
-        return f"shared-budget: {c.shared_bytes(size)} of {limits.shared_bytes} bytes"
-    if c.group < 1:
-        return f"group-positive: {c.group}"
     return why_invalid_block(c.threads, c.index, limits.threads)
 
 
 def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[MmaConfig, ...], Node]:
-    """By rows and results: few rows, blocks that fill the machine, large blocks; copies of single elements where extents are no
-    whole vectors. The last has no guards."""
+    """By rows and results: few rows (up to 8 of them swapped, a long k in parts), blocks that fill the machine, large blocks;
+    copies of single elements where extents are no whole vectors. The last has no guards."""
     size = narrow_bytes(workload) or 4
     vec, depth, tf32 = WIDEST // size, 128 // size, size == 4
     rows, columns = sides_of(workload)
+
+    def together(config: MmaConfig) -> MmaConfig:
+        """Registers for two blocks of a multiprocessor where two have room; ptxas by itself spills for more of them."""
+        two = replace(config, together=2)
+        return two if why_illegal(two, size, limits) is None else replace(config, together=1)
+
     few = MmaConfig(16, 64, depth, 16, 16, 4, vec, tf32=tf32)
-    middle = MmaConfig(64, 64, depth, 32, 32, 3, vec, tf32=tf32)
-    large = MmaConfig(128, 128, depth // 2, 64, 32, 4, vec, tf32=tf32)
-    single = MmaConfig(64, 64, depth // 2, 32, 32, 2, 1, tf32=tf32)
+    fewest = MmaConfig(8, 64, depth, 8, 16, 4, vec, tf32=tf32, swapped=True)
+    parts = replace(fewest, split=4)
+    middle = together(MmaConfig(64, 64, depth, 32, 32, 3, vec, tf32=tf32))
+    large = together(MmaConfig(128, 128, depth // 2, 64, 32, 4, vec, tf32=tf32))
+    single = together(MmaConfig(64, 64, depth // 2, 32, 32, 2, 1, tf32=tf32))
     safe = replace(single, index=64)
     left = unaligned(workload, vec)
-    configs = tuple(dict.fromkeys((few, middle, large, *([single] if left.symbols else []), safe)))
+    configs = tuple(dict.fromkeys((few, fewest, parts, middle, large, *([single] if left.symbols else []), safe)))
     full = limits.multiprocessors * large.bm * large.bn
     tiles = rows * columns * workload.size("b")
-    node = switch(str(rows), [(16, Leaf(configs.index(few)))],
+    long = switch(str(columns * workload.size("b")), [(32 * limits.multiprocessors, Leaf(configs.index(parts)))],
+                  Leaf(configs.index(fewest)))
+    thin = switch(str(workload.size("k")), [(_LONG, Leaf(configs.index(fewest)))], long)
+    node = switch(str(rows), [(8, thin), (16, Leaf(configs.index(few)))],
                   switch(str(tiles), [(full, Leaf(configs.index(middle)))], Leaf(configs.index(large))))
     return configs, Split(str(left), 0, node, Leaf(configs.index(single))) if left.symbols else node

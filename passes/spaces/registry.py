@@ -10,7 +10,7 @@ from passes.tile_config import TileConfig
 from runtime.errors import OptionError
 
 HOST_FAMILIES = ("generic", "host_rows", "host_matmul", "host_attention")
-GPU_FAMILIES = ("gpu_pointwise", "gpu_rows", "simt", "mma", "wgmma")
+GPU_FAMILIES = ("gpu_pointwise", "gpu_rows", "simt", "mma", "wgmma", "gpu_attention")
 
 
 def space_of(family: str) -> ModuleType:

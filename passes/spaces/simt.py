@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
-from passes.spaces.gpu_config import GpuConfig, is_power_of_two, why_invalid_block
+from passes.spaces.gpu_config import GpuConfig, is_power_of_two, why_invalid_block, why_invalid_ring
+from passes.spaces.sides import sides_of
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split, switch
 from runtime.limits import GpuLimits
@@ -77,20 +78,13 @@ def why_invalid(config: SimtConfig, workload: Workload, limits: GpuLimits) -> st
         return f"thread-in-block: {c.tm} x {c.tn} of {c.bm} x {c.bn}"
     if not is_power_of_two(c.ahead) or c.ahead > c.bk:
         return f"ahead-in-step: {c.ahead} positions of {c.bk}"
-    if c.together * c.threads > 2048 or c.together * c.shared_bytes(widest) > limits.shared_bytes:
-        return f"together-fits: {c.together} blocks of {c.threads} threads and {c.shared_bytes(widest)} shared bytes"
-    if c.stages < 2:
-        return f"stages: {c.stages}; a step is loaded while another is computed"
     if c.vec > c.bk or c.vec * widest > 16:
         return f"vector-fits: {c.vec} elements of {widest} bytes in one access and in {c.bk} columns"
     registers = (c.tm * c.tn + 2 * (c.tm + c.tn)) * max(4, widest) // 4 + 32 * (c.index // 32)
     if registers > limits.thread_registers or registers * c.threads > limits.registers:
         return f"register-budget: about {registers} registers in each of {c.threads} threads"
-    if c.shared_bytes(widest) > limits.shared_bytes:
-        return f"shared-budget: {c.shared_bytes(widest)} of {limits.shared_bytes} bytes"
-    if c.group < 1:
-        return f"group-positive: {c.group}"
-    return why_invalid_block(c.threads, c.index, limits.threads)
+    ring = why_invalid_ring(c.threads, c.stages, c.shared_bytes(widest), c.together, c.group, limits)
+    return ring or why_invalid_block(c.threads, c.index, limits.threads)
 
 
 def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[SimtConfig, ...], Node]:
@@ -98,7 +92,7 @@ def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[SimtConfig, ..
     whole vectors. The last has no guards."""
     widest = _widest(workload)
     vec = 4 if widest == 4 else 2
-    rows, columns = _sides(workload)
+    rows, columns = sides_of(workload)
     tiles = rows * columns * workload.size("b")
     windows = sum(loop.role == "k" for loop in workload.loops) > 1
     together = 1 if windows else 0  # addresses of windows need registers, which ptxas would rather spill than lose a block
@@ -121,13 +115,3 @@ def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[SimtConfig, ..
 def _widest(workload: Workload) -> int:
     """Bytes of the widest element that a copy or a sum holds."""
     return max(4, *(o.dtype.bytes for o in (*workload.inputs, *workload.outputs)))
-
-
-def _sides(workload: Workload) -> tuple[Expr, Expr]:
-    """Rows and columns of the result as the family sees them: columns run along the unit-stride axis."""
-    out = workload.outputs[0]
-    unit = out.unit_axis if out.unit_axis is not None else len(out.dims) - 1
-    extent = out.dims[unit] if out.dims else Expr.of(1)
-    groups = {role: [loop.extent for loop in workload.loops if loop.role == role] for role in ("m", "n")}
-    swapped = extent not in groups["n"] and extent in groups["m"]
-    return (workload.size("n"), workload.size("m")) if swapped else (workload.size("m"), workload.size("n"))

@@ -23,6 +23,7 @@ STEP = 32  # bytes along k of an instruction
 PAD = 8  # sums behind each row of a warp's results in shared memory
 _SLAB = 32  # columns of a warp's results that are in shared memory at once
 _LONGEST_BOX = 256
+_MANY_ROWS = 2048  # where an odd row of tiles more costs a cluster little
 REGISTERS = {2: (40, 232), 3: (32, 160)}
 """Warpgroups that multiply -> registers of a thread that copies, and of one that multiplies. A single one has enough as it is."""
 
@@ -34,7 +35,8 @@ class WgmmaConfig(GpuConfig):
     consumers: warpgroups that multiply, each its share of the rows; one more copies. vec: elements of one store. group: rows of
     tiles that are walked together. blocks: blocks that take one tile after the other; 0 for a block per tile. split: parts that
     k is cut in, each of its own blocks, summed by a second launch in a fixed order. copied: results leave by tensor copies.
-    tf32: f32 operands are read as tf32.
+    tf32: f32 operands are read as tf32. down, across: blocks of a cluster that take tiles below or beside each other and bring
+    the operand that they have in common only once.
     """
 
     family: ClassVar[str] = "wgmma"
@@ -48,6 +50,13 @@ class WgmmaConfig(GpuConfig):
     split: int = 1
     copied: bool = False
     tf32: bool = False
+    down: int = 1
+    across: int = 1
+
+    @property
+    def cluster(self) -> int:
+        """Blocks of a cluster."""
+        return self.down * self.across
 
     @property
     def threads(self) -> int:
@@ -77,8 +86,9 @@ def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
     blocks = product((64, 128, 192, 256), (16, 32, 64, 96, 128, 192, 256), (2, 3, 4, 5, 6, 8), (1, 2, 3))
     one = limits.multiprocessors
     grids = ((one, 1, False), (one, 1, True), (0, 1, False), (0, 2, False), (0, 4, False), (0, 8, False))
-    for (bm, bn, stages, consumers), vec, (count, split, copied) in product(blocks, (8, 1), grids):
-        config = WgmmaConfig(bm, bn, stages, consumers, vec, blocks=count, split=split, copied=copied)
+    clusters = ((1, 1), (2, 1), (1, 2), (4, 1), (1, 4))
+    for (bm, bn, stages, consumers), vec, (count, split, copied), (down, across) in product(blocks, (8, 1), grids, clusters):
+        config = WgmmaConfig(bm, bn, stages, consumers, vec, 8, count, split, copied, down=down, across=across)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -119,6 +129,10 @@ def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
         return f"shared-budget: {c.shared_bytes()} of {limits.shared_bytes} bytes"
     if c.group < 1 or c.blocks < 0 or c.split < 1 or (c.split > 1 and c.blocks):
         return f"grid: group {c.group}, blocks {c.blocks}, split {c.split}; a part of k has blocks of its own"
+    if c.cluster not in (1, 2, 4) or min(c.down, c.across) != 1 or c.blocks % c.cluster:
+        return f"cluster: {c.down} x {c.across}; wanted 1, 2 or 4 blocks in one direction, and a multiple of them in the grid"
+    if c.cluster > 1 and (c.bm if c.across > 1 else c.bn) % (8 * c.cluster):
+        return f"cluster-parts: tiles of {c.bm} x {c.bn} have no {c.cluster} parts of whole groups of 8 rows"
     if c.copied and (c.split > 1 or c.vec == 1):
         return f"copied-results: parts of sums and single elements are stored by threads; split {c.split}, vec {c.vec}"
     if c.index != 32:
@@ -133,13 +147,15 @@ def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[TileConfig, ..
     small = WgmmaConfig(64, 128, 6, 1, blocks=one, tf32=tf32)
     middle = WgmmaConfig(128, 128, 5, 2, blocks=one, tf32=tf32)
     large = WgmmaConfig(128, 256, 3, 2, blocks=one, tf32=tf32)
+    paired = WgmmaConfig(128, 256, 3, 2, blocks=one - one % 2, tf32=tf32, down=2)
     others, tree = mma.default(workload, limits)
-    configs: tuple[TileConfig, ...] = (small, middle, large, *others)
-    rest = _shifted(tree, 3)
+    configs: tuple[TileConfig, ...] = (small, middle, large, paired, *others)
+    rest = _shifted(tree, 4)
     rows, columns = sides_of(workload)
     tiles = rows * columns * workload.size("b")
     full = one * middle.bm * middle.bn
-    wide = switch(str(tiles), [(full // 2, Leaf(0)), (2 * full, Leaf(1))], Leaf(2))
+    largest = switch(str(rows), [(_MANY_ROWS, Leaf(2))], Leaf(3))
+    wide = switch(str(tiles), [(full // 2, Leaf(0)), (2 * full, Leaf(1))], largest)
     node = switch(str(rows), [(16, rest)], wide)
     size = narrow_bytes(workload) or 4
     left = unaligned(workload, 16 // size)

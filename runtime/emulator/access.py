@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from runtime.emulator.batch import Batch
+from runtime.emulator.cluster import owner_of
 from runtime.emulator.findings import Check, Site
 from runtime.emulator.formats import Array
 from runtime.emulator.memory import LOCAL_BASE, LOCAL_WINDOW, PARAM_WINDOW, SHARED_BASE, SHARED_WINDOW, Storage
@@ -65,7 +66,7 @@ def resolve(s: Batch, access: Access, addresses: Array, lanes: Array) -> Target:
         offsets, inside = s.memory.locate(addresses, size)
     elif access.space == "shared":
         storage = s.shared
-        offsets = addresses - SHARED_BASE
+        offsets, owners = owner_of(s, access.site, addresses - SHARED_BASE, lanes)
         inside = (offsets >= 0) & (offsets + size <= s.shared.size)
     else:
         storage = s.local
@@ -79,7 +80,7 @@ def resolve(s: Batch, access: Access, addresses: Array, lanes: Array) -> Target:
         kept = np.flatnonzero(good)
         lanes, offsets = lanes[kept], offsets[kept]
     if access.space == "shared":
-        offsets = offsets + s.block_of[lanes] * s.shared.stride
+        offsets = offsets + (owners if kept is None else owners[kept]) * s.shared.stride
     elif access.space == "local":
         offsets = offsets + lanes * s.local.stride
     return Target(storage, lanes, offsets, kept)
@@ -108,7 +109,7 @@ def report_race(s: Batch, access: Access, target: Target, race: Race | None, ver
         return
     assert s.shared.races is not None
     lane = int(target.lanes[race.position])
-    other = s.geometry.thread_index(race.other)
+    other = s.geometry.thread_index(race.other % (s.geometry.warps * 32))
     per_block = s.shared.stride // s.shared.races.granule_bytes
     address = race.granule % per_block * s.shared.races.granule_bytes + SHARED_BASE
     where = f" at line {race.line}" if race.line else ""
@@ -141,7 +142,7 @@ def _check_read(s: Batch, access: Access, target: Target, addresses: Array) -> N
     if access.space == "shared" and s.shared.races is not None and len(target.lanes):
         lanes = target.lanes
         granules = s.shared.granules(target.offsets, access.size)
-        report_race(s, access, target, s.shared.races.read(granules, s.warp_of[lanes], s.thread_of[lanes]), "reads")
+        report_race(s, access, target, s.shared.races.read(granules, s.warp_of[lanes], s.group_thread_of[lanes]), "reads")
     if s.report.wants(Check.UNINITIALISED):
         written = target.storage.written(target.offsets, access.size)
         if written is not None:
@@ -169,7 +170,7 @@ def store(s: Batch, access: Access, addresses: Array, lanes: Array, values: Arra
         _profile(s, access, target)
     if access.space == "shared" and s.shared.races is not None and len(target.lanes):
         granules = s.shared.granules(target.offsets, access.size)
-        warp, thread = s.warp_of[target.lanes], s.thread_of[target.lanes]
+        warp, thread = s.warp_of[target.lanes], s.group_thread_of[target.lanes]
         report_race(s, access, target, s.shared.races.write(granules, warp, thread, access.site.line), "writes")
     target.storage.scatter(target.offsets, values if target.kept is None else values[target.kept])
 

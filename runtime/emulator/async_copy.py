@@ -61,7 +61,7 @@ class CopyQueue:
                 if s.shared.races is not None:
                     granules = s.shared.granules(flight.targets[chosen], flight.size)
                     owners = flight.lanes[chosen]
-                    s.shared.races.finish_copy(granules, s.warp_of[owners], s.thread_of[owners])
+                    s.shared.races.finish_copy(granules, s.warp_of[owners], s.group_thread_of[owners])
         self.flights = [flight for flight in self.flights if not flight.waited.all()]
 
     def drift(self, s: Batch) -> None:
@@ -136,7 +136,7 @@ def _build_copy(inst: Instruction, cx: BuildContext) -> Runner:
             s.statistics.shared_ideal += ideal
         if s.shared.races is not None and len(lanes):
             granules = s.shared.granules(offsets, size)
-            race = s.shared.races.start_copy(granules, s.warp_of[lanes], s.thread_of[lanes], site.line)
+            race = s.shared.races.start_copy(granules, s.warp_of[lanes], s.group_thread_of[lanes], site.line)
             target.lanes = lanes
             report_race(s, writing, target, race, "copies over")
         none = np.zeros(len(lanes), dtype=bool)

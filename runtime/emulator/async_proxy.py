@@ -20,14 +20,15 @@ from runtime.emulator.register_pool import RegisterPool
 from runtime.emulator.wgmma import WgmmaQueue
 
 if TYPE_CHECKING:
-    from runtime.emulator.batch import Batch
+    from runtime.emulator.batch import Batch, Geometry
 
 
 class AsyncProxy:
-    """Of one batch of blocks of `warps` warps each."""
+    """Of one batch of blocks."""
 
-    def __init__(self, blocks: int, warps: int) -> None:
-        self.barriers = Mbarriers(warps)
+    def __init__(self, blocks: int, geometry: Geometry) -> None:
+        warps = geometry.warps
+        self.barriers = Mbarriers(geometry.group)
         self.copies = BulkCopies(blocks * warps * 32)
         self.products = WgmmaQueue(blocks * warps)
         self.registers = RegisterPool(blocks, warps)
@@ -58,14 +59,14 @@ class AsyncProxy:
             return
         granules = s.shared.granules(offsets, access.size)
         target = Target(s.shared, lanes, offsets, None)
-        report_race(s, access, target, races.read(granules, s.warp_of[lanes], s.thread_of[lanes]), "reads")
+        report_race(s, access, target, races.read(granules, s.warp_of[lanes], s.group_thread_of[lanes]), "reads")
         clock, thread = races.last_write(granules)
-        block = (granules // (s.shared.stride // races.granule_bytes)) * s.geometry.warps
+        first = (granules // (s.shared.stride // races.granule_bytes)) // s.geometry.blocks_of_cluster * s.geometry.group
         ours = (clock > 0) & ~self._by_proxy(s)[granules]
-        bare = ours & (clock > self._fenced[block + np.maximum(thread, 0) // 32])
+        bare = ours & (clock > self._fenced[first + np.maximum(thread, 0) // 32])
         if bare.any():
             row, column = (int(i[0]) for i in np.nonzero(bare))
-            other = s.geometry.thread_index(int(thread[row, column]))
+            other = s.geometry.thread_index(int(thread[row, column]) % (s.geometry.warps * 32))
             message = f"reads what thread {other} has written with no fence.proxy.async after it"
             s.found(Check.PROXY, access.site, message, int(lanes[row]), SHARED_BASE + int(offsets[row]) % s.shared.stride)
 
@@ -90,8 +91,9 @@ class AsyncProxy:
 
     def progress(self, s: Batch) -> bool:
         """Nobody can run: let copies in flight happen. False when there are none; then waiting threads are reported."""
-        if self.copies.land_all(s):
+        if self.copies.land_all(s) or s.cluster_barriers.settle(s):
             return True
+        s.cluster_barriers.explain(s)
         self.registers.explain(s)
         self.barriers.explain(s)
         return False

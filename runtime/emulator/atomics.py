@@ -80,7 +80,7 @@ def _check(s: Batch, access: Access, target: Target, addresses: Array) -> None:
     if access.space == "shared" and s.shared.races is not None and len(target.lanes):
         lanes = target.lanes
         granules = s.shared.granules(target.offsets, access.size)
-        race = s.shared.races.write(granules, s.warp_of[lanes], s.thread_of[lanes], access.site.line, atomic=True)
+        race = s.shared.races.write(granules, s.warp_of[lanes], s.group_thread_of[lanes], access.site.line, atomic=True)
         report_race(s, access, target, race, "updates")
     if s.report.wants(Check.UNINITIALISED):
         written = target.storage.written(target.offsets, access.size)

@@ -11,7 +11,7 @@ from runtime.emulator.findings import Check, Site
 from runtime.emulator.formats import Array
 
 if TYPE_CHECKING:
-    from runtime.emulator.batch import Batch
+    from runtime.emulator.batch import Batch, Geometry
 
 BARRIERS = 16
 _WARP, _RUNNING, _BLOCKED, _EXITED = 32, 0, 2, 3
@@ -24,10 +24,11 @@ class Barriers:
     pc is already that of the next segment; `sites` maps it to the barrier instruction.
     """
 
-    def __init__(self, blocks: int, warps: int, threads: int) -> None:
+    def __init__(self, blocks: int, geometry: Geometry) -> None:
+        warps = geometry.warps
         self.arrived = np.zeros((blocks, BARRIERS), dtype=np.int64)
         self.expected = np.zeros((blocks, BARRIERS), dtype=np.int64)
-        self.clocks = np.zeros((blocks, BARRIERS, warps), dtype=np.int64)
+        self.clocks = np.zeros((blocks, BARRIERS, geometry.group), dtype=np.int64)
         self.waits_for = np.full(blocks * warps * _WARP, -1, dtype=np.int64)
         self.values = np.zeros(blocks * warps * _WARP, dtype=bool)
         self.sites: dict[int, tuple[Site, bool]] = {}
@@ -35,7 +36,7 @@ class Barriers:
         self._full = warps * _WARP
         self._passed = np.zeros(blocks, dtype=np.int64)
         self._weight = np.ones(blocks * warps * _WARP, dtype=np.int64)
-        self._weight[(warps - 1) * _WARP :: warps * _WARP] += self._full - threads
+        self._weight[(warps - 1) * _WARP :: warps * _WARP] += self._full - geometry.threads
 
     def arrive(self, s: Batch, site: Site, lanes: Array, ids: Array, counts: Array | None, waits: bool) -> None:
         """Lanes arrive; those that wait are blocked until the barrier completes."""
@@ -72,7 +73,7 @@ class Barriers:
         if s.shared.races is not None:
             races, warps = s.shared.races, s.geometry.warps
             seen = races.release(np.arange(len(s.blocks) * warps))
-            joined = seen.reshape(-1, warps, warps).max(axis=1)
+            joined = seen.reshape(-1, warps, s.geometry.group).max(axis=1)
             races.acquire(np.arange(len(s.blocks) * warps), np.repeat(joined, warps, axis=0))
 
     def _complete(self, s: Batch, block: int, barrier: int) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from runtime.emulator.async_copy import CopyQueue
     from runtime.emulator.async_proxy import AsyncProxy
     from runtime.emulator.barriers import Barriers
+    from runtime.emulator.cluster import ClusterBarriers
     from runtime.emulator.memory import GlobalMemory, LocalMemory
     from runtime.emulator.shared_memory import SharedMemory
     from runtime.emulator.statistics import Statistics
@@ -64,6 +65,15 @@ class Geometry:
     def warps(self) -> int:
         return -(-self.threads // WARP)
 
+    @property
+    def blocks_of_cluster(self) -> int:
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+    @property
+    def group(self) -> int:
+        """Warps of a cluster, which may use each other's shared memory."""
+        return self.warps * self.blocks_of_cluster
+
     def block_index(self, linear: int) -> tuple[int, int, int]:
         x, y, _ = self.grid
         return linear % x, linear // x % y, linear // (x * y)
@@ -90,6 +100,7 @@ class Batch:
     parameters: Array
     statistics: Statistics
     barriers: Barriers
+    cluster_barriers: ClusterBarriers
     copies: CopyQueue
     proxy: AsyncProxy
     rng: np.random.Generator | None
@@ -107,6 +118,8 @@ class Batch:
         self.warp_of = self.all_lanes // WARP
         self.block_of = self.warp_of // g.warps
         self.thread_of = self.all_lanes % (g.warps * WARP)
+        self.cluster_of = self.warp_of // g.group
+        self.group_thread_of = self.all_lanes % (g.group * WARP)
         self.live = self.thread_of < g.threads
         self.status = np.where(self.live, RUNNING, EXITED).astype(np.int8)
         self.pc = np.zeros(self.lanes, dtype=np.int32)

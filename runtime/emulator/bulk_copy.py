@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from runtime.emulator.access import Access, Target, report_race
+from runtime.emulator.batch import EXITED
 from runtime.emulator.findings import Check, EmulatorError, Site
 from runtime.emulator.formats import Array
 from runtime.emulator.mbarrier import Mbarrier, place_of
@@ -35,7 +36,8 @@ _LANDS = 0.3
 class Flight:
     """A box in flight: bytes of shared memory by chunk of 16, addresses and which elements are inside, and who issued it.
 
-    barrier: of a load. group: of a store, how many groups its thread had committed. stamps, seen: see RaceTracker.start_bulk.
+    barrier: of a load. block: that it is brought to, in the batch; one of several by multicast reads memory `again`. group: of a
+    store, how many groups its thread had committed. stamps, seen: see RaceTracker.start_bulk.
     """
 
     access: Access
@@ -46,6 +48,8 @@ class Flight:
     inside: Array
     barrier: Mbarrier | None
     group: int
+    block: int = 0
+    again: bool = False
     stamps: Array | None = None
     seen: Array | None = None
 
@@ -62,7 +66,8 @@ class BulkCopies:
         if flight.barrier is not None and races is not None:
             granules = s.shared.granules(flight.offsets, _ROW)
             lanes = np.full(len(granules), flight.lane)
-            race, stamps, flight.seen = races.start_bulk(granules, s.warp_of[lanes], s.thread_of[lanes], flight.access.site.line)
+            warps, threads, line = s.warp_of[lanes], s.group_thread_of[lanes], flight.access.site.line
+            race, stamps, flight.seen = races.start_bulk(granules, warps, threads, line)
             flight.stamps = stamps
             report_race(s, flight.access, Target(s.shared, lanes, flight.offsets, None), race, "copies into")
         self.flights.append(flight)
@@ -96,6 +101,9 @@ class BulkCopies:
         if flight.barrier is None:
             _write_out(s, flight)
             return
+        mine = s.block_of == flight.block
+        if not (s.live[mine] & (s.status[mine] != EXITED)).any():
+            s.found(Check.BOUNDS, flight.access.site, "copies into the shared memory of a block that has exited", flight.lane)
         element = flight.kind.dtype.bytes
         words = np.zeros(flight.addresses.shape, dtype=f"u{element}")
         inside = np.nonzero(flight.inside)
@@ -115,7 +123,7 @@ def _gather(s: Batch, flight: Flight, addresses: Array, element: int) -> Array:
     if written is not None:
         at = int(addresses[int(np.argmin(written))])
         s.found(Check.UNINITIALISED, flight.access.site, "copies global memory that was not all written", flight.lane, at)
-    s.statistics.bytes_read["global"] += len(addresses) * element
+    s.statistics.bytes_read["global"] += 0 if flight.again else len(addresses) * element
     return s.memory.gather(offsets, element, 1)[:, 0]
 
 
@@ -150,8 +158,8 @@ def _map_of(s: Batch, site: Site, address: int) -> TensorMap:
     return decode(s.parameters[at : at + MAP_BYTES].tobytes())
 
 
-def _offsets(s: Batch, site: Site, kind: TensorMap, lane: int, address: int) -> Array:
-    """Bytes in the batch's shared memory of each chunk of a box at `address`."""
+def _offsets(s: Batch, site: Site, kind: TensorMap, lane: int, address: int, block: int) -> Array:
+    """Bytes in the batch's shared memory of each chunk of a box at `address` of a block."""
     lanes = np.array([lane])
     first = int(place_of(s, np.array([address]), lanes)[0]) - int(s.block_of[lane]) * s.shared.stride
     size = int(np.prod(kind.box)) * kind.dtype.bytes
@@ -162,21 +170,22 @@ def _offsets(s: Batch, site: Site, kind: TensorMap, lane: int, address: int) -> 
         s.found(Check.BOUNDS, site, message, lane, SHARED_BASE + first)
         first = 0
     within = swizzled(first + SHARED_BASE + np.arange(0, size, _ROW), kind.swizzle) - SHARED_BASE
-    return np.asarray(within + s.block_of[lane] * s.shared.stride)
+    return np.asarray(within + block * s.shared.stride)
 
 
 def _build_tensor(inst: Instruction, cx: BuildContext) -> Runner:
     """cp.async.bulk.tensor.Nd.shared::cluster.global... [to], [map, {coordinates}], [mbarrier]; the other way for stores."""
     spaces = [p.split("::")[0] for p in inst.parts]
     loads = spaces.index("shared") < spaces.index("global")
-    if inst.has("im2col", "multicast::cluster"):
-        raise cx.refuse(inst, "only tiles without multicast are modelled")
+    if inst.has("im2col"):
+        raise cx.refuse(inst, "only tiles are modelled")
     shared, tensor = inst.operands[:2] if loads else (inst.operands[1], inst.operands[0])
     if not isinstance(tensor, Address):
         raise cx.refuse(inst, f"expected a tensor map with coordinates, found {tensor}")
     coordinates: list[Source] = [cx.source(inst, c, "s32") for c in tensor.coordinates]
     map_address, address = cx.address(inst, Address(tensor.base, tensor.offset)), cx.address(inst, shared)
     barrier = cx.address(inst, inst.operands[2]) if loads else None
+    mask = cx.source(inst, inst.operands[3], "u16") if inst.has("multicast::cluster") else None
     site = cx.site(inst)
     access = Access(site, "shared", 4, 4)
 
@@ -185,23 +194,37 @@ def _build_tensor(inst: Instruction, cx: BuildContext) -> Runner:
         at = np.stack([over_lanes(s, c(s), lanes) for c in coordinates], axis=1).tolist()
         maps, targets = over_lanes(s, map_address(s), lanes).tolist(), over_lanes(s, address(s), lanes).tolist()
         places = [0] * len(lanes) if barrier is None else place_of(s, over_lanes(s, barrier(s), lanes), lanes).tolist()
+        masks = None if mask is None else over_lanes(s, mask(s), lanes).tolist()
         for i, lane in enumerate(lanes.tolist()):
             kind = _map_of(s, site, maps[i])
             if len(kind.sizes) != len(coordinates):
                 raise cx.refuse(inst, f"{len(coordinates)} coordinates of a tensor of {len(kind.sizes)} axes")
-            found = None
-            if barrier is not None:
-                found = s.proxy.barriers.find(s, site, lane, places[i])
-                if found is None:
-                    continue
-                if not found.fenced:
-                    s.found(Check.PROXY, site, "no fence makes the mbarrier's initialisation visible to copies", lane)
             addresses, inside = box_addresses(kind, tuple(at[i]))
-            offsets = _offsets(s, site, kind, lane, targets[i])
-            flight = Flight(access, lane, kind, offsets, addresses, inside, found, int(s.proxy.copies.committed[lane]))
-            s.proxy.copies.issue(s, flight)
+            mine = int(s.block_of[lane])
+            blocks = [mine] if masks is None else _blocks(s, site, lane, masks[i])
+            for block in blocks:
+                found = None
+                if barrier is not None:
+                    found = s.proxy.barriers.find(s, site, lane, places[i] + (block - mine) * s.shared.stride)
+                    if found is None:
+                        continue
+                    if not found.fenced:
+                        s.found(Check.PROXY, site, "no fence makes the mbarrier's initialisation visible to copies", lane)
+                offsets = _offsets(s, site, kind, lane, targets[i], block)
+                group = int(s.proxy.copies.committed[lane])
+                flight = Flight(access, lane, kind, offsets, addresses, inside, found, group, block, block != blocks[0])
+                s.proxy.copies.issue(s, flight)
 
     return run
+
+
+def _blocks(s: Batch, site: Site, lane: int, mask: int) -> list[int]:
+    """Blocks of the batch that a multicast reaches."""
+    count = s.geometry.blocks_of_cluster
+    if not mask or mask >> count:
+        s.found(Check.BOUNDS, site, f"a multicast to blocks of mask {mask:#x} of a cluster of {count}", lane)
+    first = int(s.block_of[lane]) // count * count
+    return [first + rank for rank in range(count) if mask >> rank & 1]
 
 
 def _build_commit(inst: Instruction, cx: BuildContext) -> Runner:

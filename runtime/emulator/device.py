@@ -13,6 +13,7 @@ from runtime.emulator.async_copy import CopyQueue
 from runtime.emulator.async_proxy import AsyncProxy
 from runtime.emulator.barriers import Barriers
 from runtime.emulator.batch import WARP, Batch, Geometry
+from runtime.emulator.cluster import ClusterBarriers
 from runtime.emulator.engine import Engine
 from runtime.emulator.findings import ALL_CHECKS, Check, EmulatorError, Finding, Report, Site
 from runtime.emulator.formats import Array
@@ -155,11 +156,13 @@ class EmulatorDevice:
         shared_bytes: int,
         args: Sequence[Argument],
         cluster: tuple[int, int, int] = (1, 1, 1),
+        only: Sequence[int] | None = None,
     ) -> Statistics:
         """Run a kernel to its end.
 
-        args: one per parameter: an int (truncated to the parameter's width), a NumPy scalar or bytes. Blocks run in batches, in
-        linear order; blocks of a batch run together. Raises EmulatorError for a launch that a device refuses and for findings.
+        args: one per parameter: an int (truncated to the parameter's width), a NumPy scalar or bytes. only: linear numbers of the
+        blocks to run, where not all results are needed. Blocks run in batches, in linear order; blocks of a batch run together.
+        Raises EmulatorError for a launch that a device refuses and for findings.
         """
         geometry = Geometry(grid, block, cluster)
         self._check_launch(kernel, geometry, shared_bytes)
@@ -170,8 +173,9 @@ class EmulatorDevice:
         per_batch = self._blocks_per_batch(kernel, geometry, size)
         rng = None if self.seed is None else np.random.default_rng((self.seed, len(self.launches)))
         with np.errstate(all="ignore"):
-            for first in range(0, geometry.blocks, per_batch):
-                blocks = np.arange(first, min(first + per_batch, geometry.blocks))
+            chosen = np.arange(geometry.blocks) if only is None else np.array(only, np.int64)
+            for first in range(0, len(chosen), per_batch):
+                blocks = chosen[first : first + per_batch]
                 self._run_batch(kernel, geometry, blocks, size, shared_bytes, parameters, statistics, rng)
                 statistics.batches += 1
         statistics.seconds = time.perf_counter() - begin
@@ -190,7 +194,7 @@ class EmulatorDevice:
         rng: np.random.Generator | None,
     ) -> None:
         track = self.report.wants(Check.RACE)
-        shared = SharedMemory(len(blocks), geometry.warps, size, kernel.race_granule, track)
+        shared = SharedMemory(len(blocks), geometry, size, kernel.race_granule, track)
         lanes = len(blocks) * geometry.warps * WARP
         batch = Batch(
             geometry=geometry,
@@ -201,9 +205,10 @@ class EmulatorDevice:
             local=LocalMemory(lanes, kernel.local_bytes),
             parameters=parameters,
             statistics=statistics,
-            barriers=Barriers(len(blocks), geometry.warps, geometry.threads),
+            barriers=Barriers(len(blocks), geometry),
+            cluster_barriers=ClusterBarriers(lanes, -(-len(blocks) // geometry.blocks_of_cluster), geometry.group),
             copies=CopyQueue(lanes),
-            proxy=AsyncProxy(len(blocks), geometry.warps),
+            proxy=AsyncProxy(len(blocks), geometry),
             rng=rng,
             dynamic_shared=dynamic,
         )
@@ -213,10 +218,10 @@ class EmulatorDevice:
 
     def _blocks_per_batch(self, kernel: Program, geometry: Geometry, shared: int) -> int:
         together = max(1, _LANES // (geometry.warps * WARP))
-        shadow = shared * 2 + shared // kernel.race_granule * (12 + 8 * geometry.warps)
+        shadow = shared * 2 + shared // kernel.race_granule * (12 + 8 * geometry.group)
         registers = sum(count * max(bits, 8) // 8 for bits, count in kernel.registers.items()) * geometry.warps * WARP
         fitting = max(1, _SHADOW_BYTES // max(1, shadow + registers // 4))
-        cluster = geometry.cluster[0] * geometry.cluster[1] * geometry.cluster[2]
+        cluster = geometry.blocks_of_cluster
         count = max(1, min(together, fitting))
         return -(-count // cluster) * cluster
 
@@ -231,6 +236,10 @@ class EmulatorDevice:
             raise EmulatorError(f"{name}: grid {geometry.grid} is above (2147483647, 65535, 65535)")
         if any(g % c for g, c in zip(geometry.grid, geometry.cluster, strict=True)):
             raise EmulatorError(f"{name}: grid {geometry.grid} is not a multiple of cluster {geometry.cluster}")
+        required = (*kernel.directives.get("reqnctapercluster", ()), 1, 1, 1)[:3]
+        if geometry.blocks_of_cluster > 8 or geometry.cluster[1:] != (1, 1) or ("reqnctapercluster" in kernel.directives
+                                                                                and required != geometry.cluster):
+            raise EmulatorError(f"{name}: cluster {geometry.cluster}; wanted up to 8 blocks along x, as .reqnctapercluster says")
         limit = _SHARED_LIMIT.get(self.arch, _DEFAULT_SHARED_LIMIT)
         if kernel.static_shared + shared_bytes > limit:
             raise EmulatorError(f"{name}: {kernel.static_shared + shared_bytes} bytes of shared memory; {self.arch} has {limit}")

@@ -12,6 +12,7 @@ from runtime.emulator.atomics import ATOMICS
 from runtime.emulator.bits import BITS
 from runtime.emulator.bulk_copy import BULK_COPY
 from runtime.emulator.carry import CARRY
+from runtime.emulator.cluster import CLUSTER, CLUSTER_WAITS
 from runtime.emulator.compare import COMPARE
 from runtime.emulator.convert import CONVERT, build_mov
 from runtime.emulator.elementwise import SpecTable
@@ -30,9 +31,10 @@ ORDINARY: Mapping[str, Builder] = {
     **BULK_COPY,
     **MBARRIER,
     **CARRY,
+    **CLUSTER,
     **warp.ACTIVE,
     **control.SLEEP,
     "mov": build_mov,
 }
 WARP_STEPS: Mapping[str, WarpBuilder] = {**warp.WARP_STEPS, **MATRIX, **WGMMA}
-CONTROL: Mapping[str, ControlBuilder] = {**control.CONTROL, **MBARRIER_WAITS, **REGISTERS}
+CONTROL: Mapping[str, ControlBuilder] = {**control.CONTROL, **MBARRIER_WAITS, **CLUSTER_WAITS, **REGISTERS}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from runtime.emulator.batch import BLOCKED, RUNNING, Batch, Runner
+from runtime.emulator.cluster import owner_of
 from runtime.emulator.findings import Check, Site
 from runtime.emulator.formats import Array
 from runtime.emulator.memory import SHARED_BASE, SHARED_WINDOW
@@ -119,10 +120,12 @@ class Mbarriers:
                     s.found(Check.DEADLOCK, site, message, lane, SHARED_BASE + offset % s.shared.stride)
 
 
-def place_of(s: Batch, addresses: Array, lanes: Array) -> Array:
-    """Bytes in the batch's shared memory of addresses in the shared space or its window."""
-    inside = np.where(addresses >= SHARED_WINDOW, addresses - SHARED_WINDOW, addresses) - SHARED_BASE
-    return np.asarray(inside + s.block_of[lanes] * s.shared.stride)
+def place_of(s: Batch, addresses: Array, lanes: Array, site: Site | None = None) -> Array:
+    """Bytes in the batch's shared memory of addresses in the shared space, of the own block or of one of the cluster, or in its
+    window. site: of an instruction that must not reach into a block that has exited."""
+    inside = np.where(addresses >= SHARED_WINDOW, addresses - SHARED_WINDOW, addresses).astype(np.int64) - SHARED_BASE
+    within, blocks = owner_of(s, site, inside, lanes)
+    return np.asarray(within + blocks * s.shared.stride)
 
 
 
@@ -139,7 +142,7 @@ def _build_init(inst: Instruction, cx: BuildContext) -> Runner:
                 s.found(Check.ALIGNMENT, site, f"an mbarrier of {wanted} arrivals at byte {offset}", lane)
             warp = int(s.warp_of[lane])
             clock = 0 if s.shared.races is None else int(s.shared.races.clock[warp])
-            zeros = np.zeros(s.geometry.warps, dtype=np.int64)
+            zeros = np.zeros(s.geometry.group, dtype=np.int64)
             table.objects[offset] = Mbarrier(wanted, wanted, zeros, zeros.copy(), (warp, clock))
 
     return run
@@ -171,7 +174,7 @@ def _build_arrive(inst: Instruction, cx: BuildContext) -> Runner:
 
     def run(s: Batch) -> None:
         lanes = s.lane_indices()
-        offsets = place_of(s, over_lanes(s, address(s), lanes), lanes).tolist()
+        offsets = place_of(s, over_lanes(s, address(s), lanes), lanes, site).tolist()
         numbers = [1] * len(lanes) if number is None else over_lanes(s, number(s), lanes).tolist()
         states = np.zeros(s.lanes, dtype=np.uint64)
         for lane, offset, n in zip(lanes.tolist(), offsets, numbers, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from runtime.emulator.ptx_parser import type_bits
 from runtime.emulator.table import Continuation, WarpStep, find
 
 _LONGEST_PACK = 64
+_SHAPE = re.compile(r"m\d+n\d+k\d+")
 _SPACES = ("global", "shared", "local", "param", "const")
 
 
@@ -165,11 +167,17 @@ def _race_granule(flat: FlatKernel, variables: Mapping[str, Place]) -> int:
 
 
 def opcode_class(inst: Instruction) -> str:
-    """What statistics count by: the operation, with the state space of memory or the type of arithmetic."""
+    """What statistics count by: the operation, with the state space of memory, the type of arithmetic, the shape of a product
+    of matrices."""
     head = inst.parts[0]
     if head in ("ld", "st", "atom", "red"):
         spaces = [p.split("::")[0] for p in inst.parts[1:]]
         return f"{head}.{next((p for p in spaces if p in _SPACES), 'generic')}"
+    shape = next((p for p in inst.parts if _SHAPE.fullmatch(p)), "")
+    if head in ("mma", "wgmma") and shape:
+        return ".".join((*inst.parts[:2], shape))
+    if inst.parts[:2] == ("cp", "async"):
+        return ".".join(inst.parts[:3])
     if head in ("cp", "bar", "barrier", "mma", "wgmma", "mbarrier", "shfl", "vote", "match", "redux"):
         return ".".join(inst.parts[:2])
     return f"{head}.{inst.parts[-1]}" if len(inst.parts) > 1 else head

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from runtime.emulator.batch import Geometry
 from runtime.emulator.formats import Array
 
 _THREAD = 0xFFF
@@ -34,20 +35,20 @@ class Race:
 
 
 class RaceTracker:
-    """Granules of `bytes` bytes of the shared memory of `blocks` blocks of `warps` warps each.
+    """Granules of `bytes` bytes of the shared memory of `blocks` blocks.
 
-    Arguments: `granules` [lane, n] counts from the batch's first block; `warp` is the warp in the batch, `thread` in the block.
+    Arguments: `granules` [lane, n] counts from the batch's first block; `warp` is the warp in the batch, `thread` in the cluster.
     """
 
-    def __init__(self, blocks: int, warps: int, granules: int, granule_bytes: int) -> None:
-        total = blocks * granules
+    def __init__(self, blocks: int, geometry: Geometry, granules: int, granule_bytes: int) -> None:
+        total, warps = blocks * granules, geometry.group
         self.granule_bytes = granule_bytes
         self.warps = warps
         self._writes = np.zeros(total, dtype=np.int64)
         self._lines = np.zeros(total, dtype=np.int32)
         self._reads = np.zeros(total * warps, dtype=np.int64)
-        self.clock = np.ones(blocks * warps, dtype=np.int64)
-        self.seen = np.ones((blocks * warps, warps), dtype=np.int64)
+        self.clock = np.ones(blocks * geometry.warps, dtype=np.int64)
+        self.seen = np.ones((blocks * geometry.warps, warps), dtype=np.int64)
 
     # Order
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from runtime.emulator.batch import Geometry
 from runtime.emulator.formats import Array
 from runtime.emulator.memory import Storage
 from runtime.emulator.races import RaceTracker
@@ -12,11 +13,11 @@ from runtime.emulator.races import RaceTracker
 class SharedMemory(Storage):
     """`size` bytes per block; block b of the batch begins at b * stride."""
 
-    def __init__(self, blocks: int, warps: int, size: int, granule: int, track: bool) -> None:
+    def __init__(self, blocks: int, geometry: Geometry, size: int, granule: int, track: bool) -> None:
         self.stride = -(-max(size, 16) // 64) * 64
         super().__init__(blocks * self.stride)
         self.size = size
-        self.races = RaceTracker(blocks, warps, self.stride // granule, granule) if track else None
+        self.races = RaceTracker(blocks, geometry, self.stride // granule, granule) if track else None
 
     def granules(self, offsets: Array, size: int) -> Array:
         """[lane, n] granules that accesses of `size` bytes at these offsets touch."""

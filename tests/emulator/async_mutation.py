@@ -50,12 +50,30 @@ def _swap_coordinates(line: str) -> list[str]:
     return [re.sub(r"\{(%r\d+), (%r\d+)\}\]", r"{\2, \1}]", line)] if ".tensor.2d" in line else []
 
 
+def _other_rank(line: str) -> list[str]:
+    """The shared memory of the block itself instead of that of the rank, or an arrival counted twice."""
+    found = re.match(r"\s*mapa\.shared::cluster\.u64\s+(%rd\d+), (%rd\d+), %r\d+;", line)
+    return [f"mov.b64 {found[1]}, {found[2]};", f"mapa.shared::cluster.u64 {found[1]}, {found[2]}, 0;"] if found else []
+
+
+def _fewer_blocks(line: str) -> list[str]:
+    """A multicast that leaves out a block, or a copy to this one alone."""
+    found = re.match(r"(\s*cp\.async\.bulk\.tensor.*)(\.multicast::cluster)(.*), (%rs\d+);", line)
+    if found is None:
+        return []
+    cut = f"{{ .reg .b16 fewer; and.b16 fewer, {found[4]}, 1; {found[1].strip()}{found[2]}{found[3]}, fewer; }}"
+    return [cut, f"{found[1]}{found[3]};"]
+
+
 OPERATORS: dict[str, Operator] = {
     "drop-fence": _drop(r"fence\.|wgmma\.fence"),
     "drop-wgmma-wait": _drop(r"wgmma\.wait"),
     "drop-wgmma-commit": _drop(r"wgmma\.commit"),
     "drop-product": _drop(r"mma\.sync"),
     "drop-arrive": _drop(r"mbarrier\.arrive"),
+    "drop-cluster-barrier": _drop(r"barrier\.cluster"),
+    "other-rank": _other_rank,
+    "fewer-blocks": _fewer_blocks,
     "drop-copy": _drop(r"cp\.async\.bulk\.tensor"),
     "flip-phase": _flip_phase,
     "weaken-wgmma-wait": _more_in_flight,

@@ -21,7 +21,8 @@ class Reason:
 
 
 def _places(mutation: Mutation, ptx: str) -> set[str]:
-    """Where an instruction is: before the first copy, behind the last barrier of its kernel."""
+    """Where an instruction is: before the first copy, behind the last barrier of its kernel; whether its result is compared and
+    counted up, and nothing else."""
     lines = ptx.split("\n")
     start = max(i for i, line in enumerate(lines[: mutation.line or 1]) if line.startswith("{") or not i)
     end = next((i for i, line in enumerate(lines) if i > start and line.startswith("}")), len(lines))
@@ -33,6 +34,13 @@ def _places(mutation: Mutation, ptx: str) -> set[str]:
         found.add("behind barriers")
     if "setp" in mutation.before and f"@{mutation.before.split()[1].rstrip(',')} bra" in ptx:
         found.add("branch")
+    made = re.match(r"\s+[\w.]+\s+(%\w+),", mutation.before)
+    if made:
+        uses = [line for i, line in enumerate(lines[start:end], start + 1)
+                if i != mutation.line and re.search(rf"{made[1]}\b", line) and not line.lstrip().startswith(".reg")]
+        counted = re.compile(rf"\s+(setp\.|add\.s\d+\s+{made[1]}, {made[1]}, \d+;)")
+        if all(counted.match(line) for line in uses):
+            found.add("compared")
     return found
 
 
@@ -55,11 +63,21 @@ REASONS = (
            "one more step, which lies behind k and is empty", "branch"),
     Reason(("change-addend",), _VECTOR, r"or\.b32\s.*, (8|16);", r", (9|17);",
            "a bound of k, which is a multiple of 4 by its guard: an odd position below it has its successor below it too"),
+    Reason(("change-addend",), _VECTOR, r"add\.s32\s.*, (8|16);", r", (9|17);",
+           "a bound of k, which is a multiple of 4 by its guard: an odd position below it has its successor below it too",
+           "compared"),
     Reason(("change-addend",), _VECTOR, r"or\.b32\s.*, -64;", "",
            "the lowest bit of a column that is a multiple of 4 is not asked"),
-    Reason(("move-bound",), r"gpu_rows", r"setp\.ne\.b32\s.*, 0;", r", 1;",
-           "every lane of the warp holds the sum; any may store it"),
-    Reason(("move-bound", "drop-predicate"), r"gpu_rows", r"(setp\.ge\.s32|@%p\d+ bra)", "",
+    Reason(("move-bound",), r"gpu_rows", r"setp\.(ne|eq)\.b32\s.*, 0;", r", 1;",
+           "every thread of the row holds the sum; any may store it"),
+    Reason(("invert-predicate",), r"gpu_rows.*blocks", r"@%p\d+ bra", "",
+           "every thread of the row holds the sum: the others store it, all the same", "behind barriers"),
+    Reason(("change-addend",), r"gpu_rows", r"add\.s32\s+(%r\d+), \1, 64;", r", 63;",
+           "results are computed and stored twice, to the same values", "behind barriers"),
+    Reason(("change-addend", "change-shift", "change-stride"), r"gpu_rows.*blocks",
+           r"add\.s32\s.*, (127|3);|shr\.u32\s.*, [12];|and\.b32\s.*, 2147483584;", r", (128|4|0|1|2147483585);",
+           "the part of a block is longer, and those of the blocks behind it are shorter"),
+    Reason(("move-bound", "drop-predicate"), r"gpu_rows", r"(setp\.(ge|lt)\.s32|@%p\d+ bra)", "",
            "rows and columns behind the end are clamped to the last one, for which the same values are stored twice"),
     Reason(("shrink-buffer",), "", "", "", "the last bytes are the gap behind the last row of a tile"),
     Reason(("widen-access",), _SIMT, r"st\.global\.b32", "", "the neighbour is overwritten by the next store of the same thread"),

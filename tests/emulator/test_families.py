@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from gpu_harness import build, check
+from gpu_harness import Placed, build, check, random, run
 from gpu_workloads import (
     RELU,
     TANH,
@@ -21,6 +21,8 @@ from gpu_workloads import (
     rows,
     transpose,
 )
+from kernel_harness import NUMPY
+from tensor_core_workloads import product
 
 from runtime.errors import BuildError
 
@@ -84,11 +86,39 @@ def test_epilogues(config: str, epilogue: str) -> None:
         assert sweep(case, config, "MNK", SIZES) == len(SIZES)
 
 
+@pytest.mark.parametrize("epilogue", [RELU, TANH], ids=["relu", "tanh"])
+@pytest.mark.parametrize("element", ["f64", "f16", "bf16"])
+def test_epilogues_of_other_types(element: str, epilogue: str) -> None:
+    """Operands and results with odd gaps between their rows."""
+    case = contraction("m k,k n,m n", element, epilogue=epilogue.replace("f32", element))
+    gaps = {0: (0, 3), 1: (0, 1), 3: (0, 5), 4: (0, 7)}
+    assert sweep(case, FREE, "MNK", SIZES, pads=gaps) == len(SIZES)
+    for config in ("simt{bm=32 bn=64 bk=16 tm=4 tn=4 vec=2}", "simt{bm=32 bn=32 bk=8 tm=2 tn=2 vec=2 split=2}"):
+        assert sweep(case, config, "MNK", [(31, 34, 16), (33, 62, 18)]) == 2
+
+
 @pytest.mark.parametrize("element", ["f64", "f16", "bf16", "i32", "i64"])
 def test_element_types(element: str) -> None:
     case = contraction("m k,k n,m n", element)
     assert sweep(case, FREE, "MNK", [(5, 7, 9), (33, 34, 17)]) == 2
     assert sweep(case, "simt{bm=32 bn=32 bk=8 tm=2 tn=4 vec=2}", "MNK", [(8, 8, 8), (34, 36, 18)]) == 2
+
+
+@pytest.mark.parametrize("element", ["i8", "f8E4M3FN", "f8E5M2", "f16", "bf16"])
+def test_narrow_elements_are_widened(element: str) -> None:
+    """What tensor cores take on the machines that have them."""
+    case = product("m k,k n,m n", element)
+    assert sweep(case, FREE, "MNK", [(5, 7, 9), (33, 34, 17)]) == 2
+    assert sweep(case, "simt{bm=32 bn=32 bk=8 tm=2 tn=4 vec=4}", "MNK", [(8, 8, 8), (36, 36, 20)]) == 2
+
+
+@pytest.mark.parametrize("computed", ["a", "b", "ab"])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
+def test_operands_that_are_computed_while_they_are_copied(layout: str, computed: str) -> None:
+    case = contraction(LAYOUTS[layout], computed=computed)
+    assert sweep(case, FREE, "MNK", SIZES, seed=1) == len(SIZES)
+    for config in (VECTOR, "simt{bm=32 bn=64 bk=16 tm=4 tn=4 stages=4 turn=true}"):
+        assert sweep(case, config, "MNK", [(4, 4, 4), (36, 60, 20), (33, 64, 48)], seed=2) >= 2
 
 
 @pytest.mark.parametrize("layout,stride,pad", [("nhwc", 1, 0), ("nhwc", 2, 1), ("nhwc", 1, 1), ("nchw", 1, 1), ("nchw", 2, 0)])
@@ -128,7 +158,9 @@ def test_any_order_of_warps_and_copies(stages: int, seed: int) -> None:
 
 ROW_CONFIGS = ["gpu_rows{held=2 unroll=1}", "gpu_rows{vec=1 index=64}", "gpu_rows{threads=256 per_row=256 vec=1 held=4 unroll=1}",
                "gpu_rows{per_row=1 vec=1 unroll=4}", "gpu_rows{per_row=64}", "gpu_rows{per_row=8 vec=2 unroll=1}",
-               "gpu_pointwise{vec=1}"]
+               "gpu_rows{threads=64 per_row=64 vec=1 blocks=4 index=64}", "gpu_rows{per_row=1 vec=1 unroll=4 blocks=8}",
+               "gpu_rows{threads=64 per_row=16 unroll=1 blocks=2}", "gpu_pointwise{vec=1}"]
+SHARED = "gpu_rows{threads=64 per_row=64 vec=1 blocks=4}"
 
 
 @pytest.mark.parametrize("config", ROW_CONFIGS)
@@ -137,6 +169,27 @@ def test_rows(kind: str, config: str) -> None:
     sizes = [(1, 1), (5, 8), (3, 37), (9, 256), (130, 100), (128, 31), (7, 200)]
     ran = sweep(rows(kind), config, "MN", sizes, seed=1)
     assert ran == len(sizes) if "vec=1" in config else ran > 0
+
+
+@pytest.mark.parametrize("columns", [1, 2, 31, 32, 33, 61, 127, 128, 129, 255, 256, 257, 1021])
+@pytest.mark.parametrize("element", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("kind", ["sum", "softmax"])
+def test_rows_with_gaps_between_them(kind: str, element: str, columns: int) -> None:
+    """Lengths around those of a warp, of a block and of what several blocks take, by odd strides."""
+    gaps = {0: (0, 3)} if kind == "sum" else {0: (0, 3), 1: (0, 5)}
+    for config in ("gpu_rows{vec=1}", "gpu_rows{threads=64 per_row=64 vec=1}", SHARED):
+        assert sweep(rows(kind, element=element), config, "MN", [(1, columns), (3, columns)], seed=2, pads=gaps) == 2
+
+
+def test_sums_of_shared_rows_are_the_same_for_every_schedule() -> None:
+    case = rows("layernorm")
+    assert [len(build(case.text, c).kernel.launches()) for c in (SHARED, "gpu_rows")] == [3, 1]
+    assert len(build(rows("sum").text, SHARED).kernel.launches()) == 2
+    dims = {"M": 3, "N": 3000}
+    inputs = [Placed(random(t, dims, i)) for i, t in enumerate(case.inputs)]
+    found = [run(case.text, SHARED, dims, inputs, [Placed(random(t, dims)) for t in case.results], seed)[0]
+             for seed in (None, 1, 2)]
+    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
 
 
 def test_rows_longer_than_what_is_held_are_refused() -> None:
@@ -167,6 +220,23 @@ def test_pointwise(config: str) -> None:
     assert sweep(case, config, "MN", [(5, 7)]) == ("vec=1" in config)
 
 
+@pytest.mark.parametrize("element", ["f16", "bf16", "f64", "i8", "i64"])
+def test_pointwise_of_other_types(element: str) -> None:
+    f = "f" if "f" in element else "i"
+    body = f"%s = arith.mul{f} %x0, %x1 : {element}\n %t = arith.add{f} %s, %x0 : {element}\n linalg.yield %t : {element}"
+    case, gaps = pointwise(body, lambda x, b: x * b + x, element), {0: (0, 3), 2: (0, 5)}
+    sizes = [(1, 1), (3, 37), (31, 33), (2, 257)]
+    for config in ("gpu_pointwise{vec=1}", "gpu_pointwise{vec=1 index=64}"):
+        assert sweep(case, config, "MN", sizes, pads=gaps) == len(sizes)
+    assert sweep(case, "gpu_pointwise{vec=2}", "MN", [(1, 2), (3, 38), (31, 66)], pads={0: (0, 2), 2: (0, 4)}) == 3
+
+
+@pytest.mark.parametrize("element", ["f16", "i8", "f64"])
+def test_transpose_of_other_types(element: str) -> None:
+    sizes = [(1, 1), (31, 33), (32, 32), (67, 5)]
+    assert sweep(transpose(element), "gpu_pointwise{vec=1 tile=32}", "MN", sizes, pads={0: (0, 3), 1: (0, 1)}) == len(sizes)
+
+
 @pytest.mark.parametrize("plus", [False, True])
 @pytest.mark.parametrize("config", ["gpu_pointwise{vec=1}", "gpu_pointwise", "gpu_pointwise{vec=1 tile=32}"])
 def test_transpose(config: str, plus: bool) -> None:
@@ -181,13 +251,15 @@ def test_tiles_of_a_transpose_read_and_write_whole_sectors() -> None:
     assert build(straight.text, "gpu_pointwise{vec=1 tile=32}").kernel.shared_bytes == 0
 
 
-def test_gather() -> None:
-    from gpu_harness import Placed, run
-
-    case = gather()
-    table, at = np.arange(35, dtype=np.float32).reshape(7, 5), np.array([6, 0, 3], np.int64)
-    got = run(case.text, "gpu_pointwise{vec=1}", {"M": 7, "N": 5, "K": 3}, [Placed(table), Placed(at)],
-              [Placed(np.zeros((3, 5), np.float32))])
+@pytest.mark.parametrize("config,columns", [("gpu_pointwise{vec=1}", 5), ("gpu_pointwise{vec=1 index=64}", 1),
+                                            ("gpu_pointwise", 36)])
+@pytest.mark.parametrize("element,index", [("f32", "i64"), ("f32", "i32"), ("f16", "i64"), ("i8", "i32"), ("f64", "i64")])
+def test_gather(element: str, index: str, config: str, columns: int) -> None:
+    case = gather(element, index)
+    dims = {"M": 7, "N": columns, "K": 131}
+    table = random(case.inputs[0], dims)
+    at = np.random.default_rng(0).integers(0, 7, 131).astype(NUMPY[index])
+    got = run(case.text, config, dims, [Placed(table), Placed(at)], [Placed(random(case.results[0], dims))])
     np.testing.assert_array_equal(got[0], table[at])
 
 

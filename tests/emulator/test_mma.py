@@ -35,6 +35,22 @@ def test_matmul(layout: str, element: str) -> None:
     assert sweep(case, FREE, "MNK", ODD) == len(ODD)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_few_rows_on_the_narrow_side(layout: str) -> None:
+    case = product(LAYOUTS[layout], epilogue="tanh", out="f16") if layout != "transposed_result" else product(LAYOUTS[layout])
+    config = "mma{bm=8 bn=64 wm=8 wn=16 bk=32 swapped=true}"
+    assert sweep(case, config, "MNK", [(8, 64, 64), (16, 72, 40)], seed=1) == 2
+    assert sweep(case, config.replace("}", " split=4}"), "MNK", [(8, 72, 136)]) == 1
+    free = "mma{bm=16 bn=64 wm=16 wn=32 bk=32 stages=2 vec=1 staged=false swapped=true}"
+    assert sweep(case, free, "MNK", [(1, 1, 1), (17, 33, 65)]) == 2
+
+
+def test_few_rows_of_bytes_on_the_narrow_side() -> None:
+    for layout, vec in (("nt", 16), ("nn", 1)):
+        config = f"mma{{bm=8 bn=64 wm=8 wn=16 bk=128 vec={vec} swapped=true}}"
+        assert sweep(product(LAYOUTS[layout], "i8"), config, "MNK", [(1, 80, 144)]) == 1
+
+
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
 @pytest.mark.parametrize("element,config", [("i8", "mma{bm=32 bn=32 bk=64 wm=16 wn=16 stages=2 vec=16}"),
                                             ("f32", "mma{bm=32 bn=32 bk=16 wm=32 wn=16 stages=3 vec=4 tf32=true}")])

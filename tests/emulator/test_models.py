@@ -10,6 +10,7 @@ import pytest
 import tilewright as tw
 from compiler.ptxas import assemble_ptx, find_tool
 from compiler.reference import compare, evaluate
+from runtime.cuda.driver import unavailable
 
 DATA = Path(__file__).parent.parent / "data"
 SMALL = """
@@ -56,6 +57,25 @@ def test_model_matches_reference(name: str, dims: dict[str, tuple[int, int]], sh
     check(tw.compile(text, dims, target="emulator:sm_90a"), text, shapes)
 
 
+def test_a_long_row_is_shared_by_blocks() -> None:
+    text = """
+    func.func @main(%x: tensor<?x?xf32> {tw.dims = ["M", "N"]}) -> tensor<?xf32> {
+      %c0 = arith.constant 0 : index
+      %zero = arith.constant 0.0 : f32
+      %m = tensor.dim %x, %c0 : tensor<?x?xf32>
+      %e = tensor.empty(%m) : tensor<?xf32>
+      %z = linalg.fill ins(%zero : f32) outs(%e : tensor<?xf32>) -> tensor<?xf32>
+      %s = linalg.reduce ins(%x : tensor<?x?xf32>) outs(%z : tensor<?xf32>) dimensions = [1] (%a: f32, %b: f32) {
+        %t = arith.addf %a, %b : f32
+        linalg.yield %t : f32 }
+      return %s : tensor<?xf32>
+    }
+    """
+    fn = tw.compile(text, {"M": (1, 4), "N": (1, 1 << 20)}, target="emulator:sm_80")
+    assert ["blocks=16" in call.config for n in (1000, 70001) for call in fn.explain(M=2, N=n).calls] == [False, True]
+    check(fn, text, [{"M": 2, "N": 70001}])
+
+
 def test_save_and_load(tmp_path: Path) -> None:
     fn = tw.compile(SMALL, {"M": (1, 64)}, target="emulator:sm_80", constants={"arg2": np.ones(24, np.float32)})
     fn.save(tmp_path / "small.tw")
@@ -65,6 +85,7 @@ def test_save_and_load(tmp_path: Path) -> None:
     np.testing.assert_allclose(loaded(x, w), np.tanh(x @ w + 1), rtol=1e-5)
 
 
+@pytest.mark.skipif(not unavailable(), reason="there is a GPU")
 def test_cuda_target_compiles_without_a_gpu_and_says_so_when_called() -> None:
     fn = tw.compile(SMALL, {"M": (1, 64)}, target="cuda:sm_90a")
     assert "simt" in str(fn.explain(M=7))
@@ -73,9 +94,11 @@ def test_cuda_target_compiles_without_a_gpu_and_says_so_when_called() -> None:
 
 
 @pytest.mark.skipif(find_tool("ptxas") is None, reason="ptxas is not installed")
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_every_kernel_of_a_model_assembles_without_spills(arch: str) -> None:
-    fn = tw.compile((DATA / "bert_layer_dyn_seq.mlir").read_text(), {"arg0.1": (1, 128)}, target=f"cuda:{arch}")
+@pytest.mark.parametrize(("name", "dims", "arch"), [("bert_layer_dyn_seq", {"arg0.1": (1, 128)}, "sm_80"),
+                                                   ("bert_layer_dyn_seq", {"arg0.1": (1, 128)}, "sm_90a"),
+                                                   ("resnet_block_dyn_batch", {"arg0.0": (0, 4)}, "sm_89")])
+def test_every_kernel_of_a_model_assembles_without_spills(name: str, dims: dict[str, tuple[int, int]], arch: str) -> None:
+    fn = tw.compile((DATA / f"{name}.mlir").read_text(), dims, target=f"cuda:{arch}")
     images = {k.object for t in fn.program.tables for k in t.kernels}
     for image in images:
         report = assemble_ptx(bytes(fn._bundle.code[image]).decode(), arch)

@@ -34,7 +34,7 @@ def test_matmul(layout: str, element: str) -> None:
     assert sweep(product(LAYOUTS[layout], element), SMALL, "MNK", HARD, seed=0 if element == "f16" else None) == len(HARD)
 
 
-@pytest.mark.parametrize("element", ["f8E4M3FN", "i8"])
+@pytest.mark.parametrize("element", ["f8E4M3FN", "f8E5M2", "i8"])
 def test_bytes_along_k(element: str) -> None:
     case = product("m k,n k,m n", element)
     assert sweep(case, SMALL, "MNK", [(16, 16, 16), (72, 80, 272)]) == 2
@@ -50,6 +50,25 @@ TILES = ["wgmma{bm=128 bn=32 stages=2 blocks=0}", "wgmma{bm=256 bn=64 stages=2 c
 def test_tiles(config: str) -> None:
     layout = "nt" if "bn=32" in config else "nn"
     assert sweep(product(LAYOUTS[layout]), config, "MNK", [(200, 264, 136)], seed=1) == 1
+
+
+CLUSTERS = ["wgmma{bm=64 bn=64 consumers=1 stages=3 blocks=2 down=2}", "wgmma{bm=128 bn=64 stages=2 blocks=0 across=2}",
+            "wgmma{bm=64 bn=128 consumers=1 stages=3 blocks=4 group=1 across=4}"]
+
+
+@pytest.mark.parametrize("layout,config,seed", [("nn", CLUSTERS[0], None), ("nn", CLUSTERS[1], 0), ("nt", CLUSTERS[2], 1),
+                                                ("nt", CLUSTERS[0], 0), ("tn", CLUSTERS[1], None), ("tn", CLUSTERS[2], 0)])
+def test_clusters(layout: str, config: str, seed: int | None) -> None:
+    """Odd numbers of tiles, fewer than a cluster takes, and several of them for each."""
+    assert sweep(product(LAYOUTS[layout]), config, "MNK", [(8, 8, 8), (136, 200, 136)], seed) == 2
+
+
+def test_clusters_of_parts_batches_and_bytes() -> None:
+    config = "wgmma{bm=64 bn=64 consumers=1 stages=3 blocks=0 split=2 down=2}"
+    assert sweep(product("b m k,b n k,b m n", epilogue="relu"), config, "BMNK", [(2, 72, 40, 456)], seed=1) == 1
+    assert sweep(product("m k,n k,m n", "i8"), "wgmma{bm=64 bn=64 consumers=1 down=2}", "MNK", [(72, 80, 272)], seed=0) == 1
+    copied = "wgmma{bm=64 bn=64 consumers=1 blocks=2 copied=true across=2}"
+    assert sweep(product("m k,k n,m n", out="f16"), copied, "MNK", [(72, 136, 104)], seed=2) == 1
 
 
 @pytest.mark.parametrize("split", [2, 5])
@@ -175,6 +194,17 @@ def test_mutants_are_noticed() -> None:
     text = build(product("m k,n k,m n").text, MUTANT, ARCH).code.decode()
     found = {m: next((b for seed in (None, 0, 1) if (b := broken(m.apply(text), seed))), "") for m in mutations(text)}
     assert len(found) >= 30
+    assert [m for m, what in found.items() if not what] == []
+
+
+def test_mutants_of_a_cluster_are_noticed() -> None:
+    """Mistakes in ranks, masks and barriers of the cluster."""
+    config = MUTANT.replace("blocks=1}", "blocks=2 down=2}")
+    text = build(product("m k,n k,m n").text, config, ARCH).code.decode()
+    assert [broken(text, seed, config) for seed in (None, 0, 1)] == [""] * 3
+    chosen = [m for m in mutations(text) if m.operator in ("drop-cluster-barrier", "other-rank", "fewer-blocks", "drop-arrive")]
+    found = {m: next((b for seed in (None, 0, 1, 2, 3, 4, 5) if (b := broken(m.apply(text), seed, config))), "") for m in chosen}
+    assert len(found) >= 12
     assert [m for m, what in found.items() if not what] == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpu.cuda_device import FilledDevice, missing_reason
 from gpu_harness import TOLERANCE, Placed, check, is_legal, random, run
 from gpu_workloads import (
     RELU,
@@ -28,18 +28,8 @@ from tensor_core_workloads import product
 
 import tilewright as tw
 from compiler.reference import compare, evaluate
-from runtime.gpu_caller import GpuCaller
 
-
-def _reason() -> str:
-    if importlib.util.find_spec("cuda.core") is None:
-        return "cuda-python is not installed"
-    from gpu.cuda_device import missing_reason
-
-    return missing_reason()
-
-
-REASON = _reason()
+REASON = missing_reason()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(REASON), reason=REASON)]
 
 DATA = Path(__file__).parent.parent / "data"
@@ -82,6 +72,7 @@ def _sweeps() -> dict[str, Sweep]:
     for kind in ("sum", "sum0", "softmax", "layernorm"):
         found[f"rows {kind}"] = Sweep(rows(kind), "gpu_rows{vec=1}", "MN", ROWS)
         found[f"rows {kind} block"] = Sweep(rows(kind), "gpu_rows{threads=256 per_row=256 vec=1 held=4 unroll=1}", "MN", ROWS)
+        found[f"rows {kind} shared"] = Sweep(rows(kind), "gpu_rows{threads=64 per_row=64 vec=1 blocks=4}", "MN", ROWS)
     found["pointwise"] = Sweep(pointwise(body, lambda x, b: np.tanh(x * b)), "gpu_pointwise", "MN", PLANES)
     found["transpose"] = Sweep(transpose(), "gpu_pointwise{vec=1 tile=32}", "MN", ((4, 8), (36, 33), (64, 1), (300, 100)))
     found["concat"] = Sweep(concat(), "gpu_pointwise{vec=1}", "MNL", tuple((m, n, 2 * n + 8) for m, n in ROWS))
@@ -94,9 +85,7 @@ SWEEPS = _sweeps()
 
 @pytest.fixture
 def device() -> Iterator[Any]:
-    from gpu.cuda_device import CudaDevice
-
-    made = CudaDevice()
+    made = FilledDevice()
     yield made
     made.close()
 
@@ -128,16 +117,14 @@ def test_gather_reads_the_rows_that_it_is_given(device: Any) -> None:
 
 @pytest.mark.parametrize("name,dims,shapes", [("bert_layer_dyn_seq", {"arg0.1": (1, 128)}, [1, 5, 64, 128]),
                                               ("resnet_block_dyn_batch", {"arg0.0": (0, 4)}, [0, 1, 4])])
-def test_models(device: Any, name: str, dims: dict[str, tuple[int, int]], shapes: list[int]) -> None:
+def test_models(name: str, dims: dict[str, tuple[int, int]], shapes: list[int]) -> None:
     text = (DATA / f"{name}.mlir").read_text()
-    fn = tw.compile(text, dims, target=device.name)
-    bundle = fn._bundle
-    caller = GpuCaller(bundle.program, bundle.code, bundle.constants, device)
+    fn = tw.compile(text, dims, target="cuda")
     rng = np.random.default_rng(0)
     symbol = next(iter(dims)).replace(".", "_")
     for size in shapes:
         arrays = [(rng.standard_normal([d.evaluate({symbol: size}) for d in a.spec().dims]) * 0.1).astype(a.dtype.numpy)
                   for a in fn.inputs]
-        got, want = caller(*arrays), evaluate(text, arrays)[0]
+        got, want = fn(*arrays), evaluate(text, arrays)[0]
         assert got.shape == want.shape
         assert not got.size or compare(got, want).ok(2e-5, 1e-4), size

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from gpu_workloads import RELU, TANH, Case, contraction, convolution, gather, pointwise, rows, transpose
+from tensor_core_workloads import product
 
 from compiler.build import build_kernel
 from compiler.ptx import check_arch, to_ptx
@@ -33,10 +34,16 @@ CASES = {
     "simt f64": (contraction("m k,k n,m n", "f64"), "simt{vec=2}"),
     "simt f16": (contraction("m k,k n,m n", "f16"), "simt"),
     "simt bf16": (contraction("m k,k n,m n", "bf16"), "simt"),
+    "simt computed": (contraction("m k,n k,m n", computed="ab"), "simt"),
+    "simt i8": (product("m k,k n,m n", "i8"), "simt{vec=4}"),
+    "simt f8": (product("m k,k n,m n", "f8E4M3FN"), "simt{vec=4}"),
     "simt i32": (contraction("m k,k n,m n", "i32"), "simt"),
     "rows softmax": (rows("softmax"), "gpu_rows{held=8 unroll=1}"),
     "rows softmax block": (rows("softmax"), "gpu_rows{threads=256 per_row=256 held=8 unroll=1}"),
     "rows softmax long": (rows("softmax"), "gpu_rows{threads=512 per_row=512}"),
+    "rows softmax shared": (rows("softmax"), "gpu_rows{threads=512 per_row=512 vec=1 unroll=4 blocks=16}"),
+    "rows layernorm shared": (rows("layernorm"), "gpu_rows{threads=256 per_row=256 blocks=4}"),
+    "rows sum of columns shared": (rows("sum0"), "gpu_rows{per_row=1 vec=1 unroll=4 blocks=8}"),
     "rows softmax f16": (rows("softmax", element="f16"), "gpu_rows"),
     "rows layernorm": (rows("layernorm"), "gpu_rows{held=8 unroll=1}"),
     "rows layernorm any": (rows("layernorm"), "gpu_rows{threads=256 vec=1 index=64}"),
@@ -45,7 +52,9 @@ CASES = {
     "pointwise": (pointwise(ERF, lambda x, b: x), "gpu_pointwise"),
     "pointwise any": (pointwise(ERF, lambda x, b: x), "gpu_pointwise{vec=1 index=64}"),
     "transpose": (transpose(), "gpu_pointwise{vec=1 tile=32}"),
+    "transpose f16": (transpose("f16"), "gpu_pointwise{vec=1 tile=32}"),
     "gather": (gather(), "gpu_pointwise"),
+    "gather f16 by i32": (gather("f16", "i32"), "gpu_pointwise"),
 }
 
 

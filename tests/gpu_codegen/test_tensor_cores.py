@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from attention_workloads import attention
 from gpu_workloads import Case
 from tensor_core_workloads import convolution, product
 
@@ -18,6 +19,8 @@ needs_ptxas = pytest.mark.skipif(find_tool("ptxas") is None, reason="ptxas is no
 NN, NT, TN = "m k,k n,m n", "m k,n k,m n", "k m,k n,m n"
 MMA = {
     "few rows": (product(NN), "mma{bm=16 bn=64 bk=64 wm=16 wn=16 stages=4}"),
+    "fewest rows": (product(NN), "mma{bm=8 bn=64 bk=64 wm=8 wn=16 stages=4 swapped=true}"),
+    "fewest in parts": (product(NT, epilogue="tanh"), "mma{bm=8 bn=64 bk=64 wm=8 wn=16 stages=4 split=4 swapped=true}"),
     "middle": (product(NN, epilogue="tanh", out="f16"), "mma"),
     "large": (product(NN, "bf16", epilogue="relu"), "mma{bm=128 bn=128 bk=32 wm=64 wn=32 stages=4}"),
     "large nt": (product(NT), "mma{bm=128 bn=128 bk=32 wm=64 wn=32 stages=4 staged=false}"),
@@ -25,11 +28,25 @@ MMA = {
     "largest": (product(NN), "mma{bm=128 bn=256 bk=32 wm=64 wn=64 stages=3}"),
     "single": (product(NN), "mma{bk=32 stages=2 vec=1}"),
     "any": (product(TN, epilogue="tanh"), "mma{bk=32 stages=2 vec=1 index=64}"),
-    "computed": (product(NN, computed=True), "mma"),
+    "computed": (product(NN, computed=True), "mma{together=2}"),
     "batch": (product("b m k,b n k,b m n"), "mma"),
     "convolution": (convolution(1, 1, 64, 64, 56), "mma"),
     "s8": (product(NT, "i8"), "mma{bk=128 vec=16}"),
     "tf32": (product(NN, "f32"), "mma{bk=32 vec=4 tf32=true}"),
+}
+ATTENTION = {
+    "few": (attention(out="f16"), "gpu_attention{bm=16 together=2}"),
+    "parts": (attention(out="f16"), "gpu_attention{bm=16 together=2 split=8}"),
+    "middle": (attention(mask="causal", out="f16"), "gpu_attention{together=2}"),
+    "large": (attention(mask="causal", out="f16"), "gpu_attention{bm=128 together=2}"),
+    "tall": (attention(out="f16"), "gpu_attention{bm=128 wm=32 bn=32 together=1}"),
+    "masked": (attention(mask="row", out="f16"), "gpu_attention{bm=128 together=1}"),
+    "head 128": (attention(depth=128, columns=128, out="f16"), "gpu_attention{bm=128 together=1}"),
+    "query 256": (attention("b m d,b n d,b n e,b m e", "bf16", 256, 128), "gpu_attention{bn=32 held=false together=1}"),
+    "single": (attention(out="f16"), "gpu_attention{bm=128 bn=32 vec=1 together=1}"),
+    "any": (attention(mask="causal"), "gpu_attention{bm=128 bn=32 vec=1 index=64 together=1}"),
+    "any, head 128": (attention(depth=128, columns=128), "gpu_attention{bm=128 bn=16 vec=1 index=64 held=false together=1}"),
+    "tf32": (attention(element="f32", mask="causal"), "gpu_attention{vec=4 tf32=true together=1}"),
 }
 WGMMA = {
     "one consumer": (product(NN), "wgmma{bm=64 bn=128 stages=6 consumers=1}"),
@@ -44,6 +61,9 @@ WGMMA = {
     "tf32": (product(NT, "f32"), "wgmma{tf32=true}"),
     "copied": (product(NN, out="bf16", epilogue="relu"), "wgmma{bm=128 bn=256 stages=3 copied=true}"),
     "split": (product(NN), "wgmma{blocks=0 split=4}"),
+    "cluster below": (product(NT, out="f16"), "wgmma{bm=128 bn=256 stages=3 down=2}"),
+    "cluster beside": (product(NN, epilogue="relu"), "wgmma{bm=256 bn=128 stages=3 across=2 copied=true}"),
+    "cluster of four": (product(TN), "wgmma{bm=192 bn=128 stages=4 consumers=3 down=4}"),
 }
 
 
@@ -62,6 +82,16 @@ def clean(report: PtxasReport) -> EntryReport:
 @pytest.mark.parametrize("name", MMA)
 def test_mma_has_no_spills(name: str, arch: str) -> None:
     case, config = MMA[name]
+    entry = clean(assemble_ptx(ptx_of(case, config, arch), arch))
+    assert entry.registers <= 255
+    assert entry.stack == 0
+
+
+@needs_ptxas
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_has_no_spills(name: str, arch: str) -> None:
+    case, config = ATTENTION[name]
     entry = clean(assemble_ptx(ptx_of(case, config, arch), arch))
     assert entry.registers <= 255
     assert entry.stack == 0

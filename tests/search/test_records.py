@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from search_surfaces import dense
 
-from search.records import TuningLog, TuningRecord
+from search.records import TuningLog, TuningRecord, cells
 from search.workload_form import WorkloadForm
 
 
@@ -75,3 +75,10 @@ def test_a_workload_survives_its_form() -> None:
 def test_the_estimate_is_the_lower_quartile(seconds: tuple[float, ...]) -> None:
     assert record(1, seconds=seconds).time == seconds[len(seconds) // 4]
     assert record(1, seconds=(), error="crash").time == float("inf")
+
+
+def test_what_was_measured_often_is_one_cell() -> None:
+    good = [record(1, seconds=(1.0, 1.1)), record(2, seconds=(5.0,)), record(1, seconds=(0.9, 1.3))]
+    one, two = cells([*good, record(1, error="lost", seconds=())])
+    assert (one.config, one.seconds, one.turns) == ("host_matmul{mr=1}", 1.0, 2)
+    assert (two.seconds, two.turns) == (5.0, 1)

@@ -139,7 +139,7 @@ def test_progress_tells_trials_budget_and_time_left() -> None:
 
 def test_the_search_answers_at_any_moment() -> None:
     task, clock = dense_task(), Clock()
-    tuner = Tuner(task, ReplayBuilder(), SurfaceRunner(matmul_seconds), Budget(trials=400), clock.environment())
+    tuner = Tuner(task, ReplayBuilder(), SurfaceRunner(matmul_seconds), Budget(trials=160), clock.environment())
     shapes = task.points.thin(12).shapes
     untuned = tuner.best()
     assert untuned.certificate.points == 1

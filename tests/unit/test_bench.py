@@ -87,6 +87,16 @@ def test_rows_of_the_report() -> None:
     assert report.rows([case(numpy=1)])[0].geomean is None
 
 
+def test_scaling_is_the_worst_of_the_long_shapes() -> None:
+    one = [case(tilewright=150), case(shape=24, tilewright=400), case(shape=8, tilewright=99)]
+    two = [case(threads=2, tilewright=100), case(threads=2, shape=24, tilewright=200), case(threads=2, shape=8, tilewright=99)]
+    (found,) = report.scalings([*one, *two])
+    assert (found.threads, found.cases, found.worst, found.worst_shape) == (2, 2, pytest.approx(1.5), "T=5")
+    noisy = msgspec.structs.replace(two[0], others=0.5)
+    assert report.scalings([*one, noisy, *two[1:]])[0].worst == pytest.approx(2.0)
+    assert report.scalings(one) == []
+
+
 def test_a_later_measurement_replaces_an_earlier_one() -> None:
     found = report.latest([case(tilewright=10, ort=5), case(shape=24, tilewright=1, ort=1), case(tilewright=10, ort=20)])
     assert [c.ratio for c in found] == [pytest.approx(2.0), pytest.approx(1.0)]
@@ -127,7 +137,7 @@ def test_a_line_of_another_schema_is_refused(tmp_path: Path) -> None:
 
 
 def test_committed_results_can_be_read() -> None:
-    for path in (Path(report.__file__).parent / "results").glob("*.jsonl"):
+    for path in (Path(report.__file__).parent / "results").glob("host-*.jsonl"):
         found = list(records.read(path))
         assert isinstance(found[0], Run), path
         assert report.markdown(found)
@@ -147,6 +157,8 @@ def test_workers_get_no_pins(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "x")
     found = environment(2)
     assert not set(PINS) & set(found)
+    assert environment(2, "numpy:avx2")["OPENBLAS_CORETYPE"] == "Haswell"
+    assert (environment(2, "numpy")["OPENBLAS_NUM_THREADS"], environment(2, "ort")["OPENBLAS_NUM_THREADS"]) == ("2", "1")
     assert (found["OMP_NUM_THREADS"], found["OPENBLAS_NUM_THREADS"]) == ("2", "1")
 
 

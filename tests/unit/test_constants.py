@@ -53,10 +53,19 @@ def test_wide_weights_are_stored_in_panels() -> None:
 
 def test_packed_puts_columns_in_panels_and_pads_with_zeros() -> None:
     w = np.arange(12, dtype=np.float32).reshape(2, 6)
-    made = packed(w, (4, 1, 0))
+    made = packed(w, (4, 1, 1, 0))
     assert made.shape == (2, 2, 4)
     np.testing.assert_array_equal(made[0], w[:, :4])
     np.testing.assert_array_equal(made[1], np.pad(w[:, 4:], ((0, 0), (0, 2))))
+
+
+def test_packed_puts_pairs_of_rows_side_by_side() -> None:
+    w = np.arange(30, dtype=np.float32).reshape(5, 6)
+    made = packed(w, (4, 2, 1, 0))
+    assert made.shape == (2, 3, 4, 2)
+    for k in range(6):
+        for n in range(8):
+            assert made[n // 4, k // 2, n % 4, k % 2] == (w[k, n] if k < 5 and n < 6 else 0)
 
 
 @pytest.mark.parametrize(("precision", "error"), [("bf16", 8e-3), ("f16", 1e-3)])

@@ -221,8 +221,9 @@ def test_scaling_by_instruction_gives_the_same_bits(f32: Kernels, lanes: int) ->
     if not {"avx512f", "avx512vl"} <= host_target(Target.parse("host")).required():
         pytest.skip("no AVX-512")
     nonpositive = "%y = math.exp %x0 {{tw.nonpositive}} : {f32}"
+    short = "%y = math.exp2 %x0 fastmath<afn> {{tw.nonpositive}} : {f32}"
     specs = {"exp": unary("exp"), "exp2": unary("exp2"), "exp_afn": unary("exp", flags="fastmath<afn>"),
-             "nonpositive": (nonpositive, ("f32",), "f32")}
+             "nonpositive": (nonpositive, ("f32",), "f32"), "exp2_short": (short, ("f32",), "f32")}
     kernels = Kernels(specs, [ExpandMath(scale=True)], lanes)
     assert kernels.assembly.count("vscalefps") >= 4
     x = samples()
@@ -232,6 +233,11 @@ def test_scaling_by_instruction_gives_the_same_bits(f32: Kernels, lanes: int) ->
     assert_same(kernels.run("exp_afn", inside), f32.run("exp_afn", inside))
     below = np.resize(x[~(x > 0)], len(x) // lanes * lanes)
     assert_same(kernels.run("nonpositive", below), f32.run("exp", below))
+    got, exact = kernels.run("exp2_short", below), np.exp2(below.astype(np.float64))
+    assert_same(np.isnan(got), np.isnan(exact))
+    normal = exact >= 2.0**-126
+    assert ulps(got[normal], exact[normal]).max() <= 2.0
+    assert not got[exact < 2.0**-126].any()
 
 
 @pytest.mark.parametrize(("element", "bits", "least"), [("f16", 11, -14), ("bf16", 8, -126)])

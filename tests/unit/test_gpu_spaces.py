@@ -62,7 +62,9 @@ def test_rules_of_simt(config: SimtConfig, rule: str | None) -> None:
 @pytest.mark.parametrize("config,rule", [
     (GpuRowsConfig(), None), (GpuRowsConfig(vec=3), "power-of-two"), (GpuRowsConfig(threads=64, per_row=128), "rows-in-block"),
     (GpuRowsConfig(held=2), "unroll-loops"), (GpuRowsConfig(held=32, unroll=1), "register-budget"),
-    (GpuRowsConfig(held=1, unroll=1), "row-fits"), (GpuRowsConfig(threads=2048), "threads-whole-warps")])
+    (GpuRowsConfig(held=1, unroll=1), "row-fits"), (GpuRowsConfig(threads=2048), "threads-whole-warps"),
+    (GpuRowsConfig(blocks=3), "power-of-two"), (GpuRowsConfig(held=2, unroll=1, blocks=4), "blocks-share"),
+    (GpuRowsConfig(blocks=64), "blocks-join"), (GpuRowsConfig(blocks=8), "blocks-filled"), (GpuRowsConfig(blocks=4), None)])
 def test_rules_of_rows(config: GpuRowsConfig, rule: str | None) -> None:
     reason = gpu_rows.why_invalid(config, softmax("M", 768), A100)
     assert reason is None if rule is None else reason is not None and reason.startswith(rule), reason
@@ -87,7 +89,8 @@ def test_defaults_of_simt_are_legal_and_in_the_tree(work: Workload, arch: str) -
     assert configs[-1].vec == 1 and configs[-1].index == 64
 
 
-@pytest.mark.parametrize("work", [softmax("M", 768), softmax("M", "N"), softmax(4, 50000), softmax("M", 16, unit=0)])
+@pytest.mark.parametrize("work", [softmax("M", 768), softmax("M", "N"), softmax(4, 50000), softmax("M", 1 << 20),
+                                  softmax(1, "N"), softmax("M", 16, unit=0)])
 def test_defaults_of_rows_are_legal_and_in_the_tree(work: Workload) -> None:
     configs, root = gpu_rows.default(work, A100)
     assert [gpu_rows.why_invalid(c, work, A100) for c in configs] == [None] * len(configs)
@@ -130,10 +133,12 @@ def test_kernels_are_reached_only_where_their_guards_hold() -> None:
 
 def test_rows_of_any_length_have_a_kernel() -> None:
     work = softmax("M", "N", ir=rows("softmax").text)
-    picked = {n: reached({"M": 3, "N": n}, work, [(n, 1), (n, 1)]) for n in (8, 30, 200, 201, 4000, 40000)}
+    picked = {n: reached({"M": 3, "N": n}, work, [(n, 1), (n, 1)]) for n in (8, 30, 200, 201, 4000, 40000, 100_000, 100_001)}
     chosen = {n: parse_config(text) for n, text in picked.items()}
     assert chosen[8] == chosen[30] == GpuRowsConfig(128, 32, 1, 1, 1)
     assert chosen[200] == GpuRowsConfig(128, 32, 4, 2, 1)
     assert chosen[201] == GpuRowsConfig(128, 32, 1, 8, 1)
     assert chosen[4000] == GpuRowsConfig(256, 256, 4, 8, 1)
     assert chosen[40000] == GpuRowsConfig(512, 512, 4, 0, 2)
+    assert chosen[100_000] == chosen[100_001] == GpuRowsConfig(512, 512, 1, 0, 4, blocks=16)
+    assert parse_config(reached({"M": 1000, "N": 100_000}, work, [(100_000, 1)] * 2)) == GpuRowsConfig(512, 512, 4, 0, 2)

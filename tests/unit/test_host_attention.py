@@ -23,6 +23,7 @@ from runtime.limits import HostLimits
 from runtime.shape import Expr
 
 WHOLE = "host_attention{keys=144 online=false}"
+SHARED = "host_attention{keys=144 online=false mc=8}"
 ONLINE = "host_attention{keys=48 mc=16}"
 NARROW = "host_attention{mr=6 nv=2 lanes=8 keys=32 mc=12 exact-tails=true}"
 TOLERANCE = {"f32": 2e-6, "f16": 2e-3, "bf16": 1.6e-2}
@@ -124,11 +125,11 @@ def check(kind: str, config: str, batch: int, queries: int, keys: int, heads: in
 
 
 SHAPES = [(1, 1, 1), (1, 5, 5), (2, 7, 16), (1, 8, 48), (1, 13, 49), (1, 17, 97), (1, 3, 144), (1, 24, 31), (0, 3, 3), (1, 0, 4),
-          (1, 9, 0)]
+          (1, 9, 0), (1, 19, 7)]
 
 
 @pytest.mark.parametrize(("kind", "config"), [(k, c) for k in ("full", "causal", "mask", "row_mask") for c in (WHOLE, ONLINE)]
-                         + [("causal", NARROW)])
+                         + [("causal", NARROW), ("causal", SHARED), ("mask", SHARED)])
 def test_shapes_and_masks(kind: str, config: str) -> None:
     for shape in SHAPES:
         check(kind, config, *shape)
@@ -161,7 +162,7 @@ def test_views_of_merged_projections(config: str) -> None:
         np.testing.assert_allclose(out, reference(q, k, v, False, None).transpose(0, 2, 1, 3), atol=2e-6)
 
 
-@pytest.mark.parametrize("config", [ONLINE, NARROW])
+@pytest.mark.parametrize("config", [ONLINE, NARROW, SHARED])
 def test_bits_do_not_depend_on_parts(config: str) -> None:
     rng = np.random.default_rng(4)
     arrays = [rng.standard_normal((2, 2, 45, 16)).astype(np.float32) for _ in range(3)]
@@ -178,6 +179,18 @@ def test_nan_and_infinity_stay_in_their_rows(config: str) -> None:
     got = run(fused("full"), config, [q, k, v]).reshape(1, 2, 60, 16)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(reference(q, k, v, False, None)))
     assert np.isnan(got[0, 0, 3]).all() and not np.isnan(got[0, 0, 4:]).any()
+
+
+def test_causal_code_skips_keys_and_compares_less() -> None:
+    """A query sees nothing of the values behind it: not even a NaN among them, where no query of its block sees them."""
+    w = fused("causal")
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.standard_normal((1, 2, 96, 16)).astype(np.float32) for _ in range(3))
+    v[:, :, 48:] = np.nan
+    for config in (WHOLE, SHARED, ONLINE):
+        got = run(w, config, [q, k, v])
+        assert not np.isnan(got[:, :48]).any()
+        assert np.isnan(got[:, 48:]).all()
 
 
 def test_large_scores_and_late_keys() -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
-from kernel_harness import NUMPY, Dim, T, at_edge, empty, filled, guarded, load, workload
+from kernel_harness import Dim, T, empty, filled, load, workload
+from matmul_workloads import AVX2, AVX512, LAYOUTS, check, described, generic, matmul, multiply_add, windows
 
 from passes.spaces.host_matmul import HostMatmulConfig, Pack, default, space, why_invalid
 from passes.spaces.registry import config_text
-from passes.workload import Kind, Loop, Operand, Workload
+from passes.workload import Operand
 from runtime.dispatch import leaves
 from runtime.errors import BuildError
 from runtime.limits import HostLimits
@@ -23,78 +23,8 @@ CONFIGS = ("host_matmul{mr=4 nv=2 lanes=8 prefetch=8 exact-tails=true}", "host_m
            "host_matmul{mr=1 nv=3 lanes=8 prefetch=4 stream=4}")
 PIECES = ("host_matmul{mr=3 nv=2 lanes=8 mc=6 kc=7 panels=2}",
           "host_matmul{mr=4 nv=2 lanes=8 pack=panel prefetch=4 mc=8 kc=16 panels=3 copy-rows=true}")
-AVX512 = HostLimits(64, 32, 48 * 1024, 1024 * 1024, 32 * 1024 * 1024, 2)
-AVX2 = HostLimits(32, 16)
-TOLERANCE = {"f32": 2e-6, "f64": 1e-14, "f16": 2e-3, "bf16": 1.6e-2, "i32": 0.0, "i64": 0.0}
-
-
-def generic(out: str, maps: Sequence[str], kinds: str, ins: Mapping[str, T], init: tuple[str, T], body: str) -> str:
-    """A linalg.generic; kinds is one letter a loop: p or r; block arguments are x0, x1, ..., acc."""
-    iterators = ", ".join({"p": '"parallel"', "r": '"reduction"'}[k] for k in kinds)
-    listed = ", ".join(f"affine_map<{m}>" for m in maps)
-    arguments = ", ".join([*(f"%x{i}: {t.element}" for i, t in enumerate(ins.values())), f"%acc: {init[1].element}"])
-    return f"""%{out} = linalg.generic {{indexing_maps = [{listed}], iterator_types = [{iterators}]}}
-      ins({", ".join(f"%{n}" for n in ins)} : {", ".join(t.type() for t in ins.values())})
-      outs(%{init[0]} : {init[1].type()}) {{ ^bb0({arguments}): {body} }} -> {init[1].type()}"""
-
-
-def multiply_add(t: str) -> str:
-    f = "f" if "f" in t else "i"
-    return f"""%p = arith.mul{f} %x0, %x1 : {t}
-      %s = arith.add{f} %acc, %p : {t}
-      linalg.yield %s : {t}"""
-
-
-def matmul(a: T, b: T, c: T, maps: str, kinds: str = "pppr", inputs: Mapping[str, T] | None = None, after: str = "",
-           results: Mapping[str, T] | None = None, dims: Sequence[str] | None = None, body: str = "") -> str:
-    """A workload around one generic contraction of %a and %b; maps: "b m k, k n, b m n" over loops b, m, n, k."""
-    loops = "(d0, d1, d2, d3)" if len(kinds) == 4 else "(d0, d1, d2)"
-    names = dict(zip("bmnk" if len(kinds) == 4 else "mnk", ("d0", "d1", "d2", "d3"), strict=False))
-    written = [f"{loops} -> ({', '.join(names[x] for x in m.split())})" for m in maps.split(",")]
-    f = "0.0" if "f" in c.element else "0"
-    text = filled("z", c, f) + "\n" + generic("m", written, kinds, {"a": a, "b": b}, ("z", c), body or multiply_add(c.element))
-    named = [d for t in (a, b, c) for d in t.dims if isinstance(d, str)]
-    return workload(inputs or {"a": a, "b": b}, dims or list(dict.fromkeys(named)), text + "\n" + after, results or {"m": c})
-
-
-def random(t: T, dims: Mapping[str, int], seed: int = 0) -> np.ndarray:
-    """Memory order: the unit axis last."""
-    rng = np.random.default_rng(seed + 17 * len(t.dims))
-    shape = t.shape(dims)
-    values = rng.integers(-7, 8, shape) if t.element[0] == "i" else rng.standard_normal(shape)
-    found = values.astype(NUMPY[t.element])
-    if t.unit is not None and t.dims:
-        found = np.moveaxis(np.ascontiguousarray(np.moveaxis(found, t.unit, -1)), -1, t.unit)
-    return at_edge(found)
-
-
-def check(text: str, config: str, inputs: Mapping[str, T], results: Sequence[T], dims: Mapping[str, int],
-          reference: Callable[..., object], parts: int = 1, target: str = "host") -> list[np.ndarray]:
-    arrays = [random(t, dims, seed) for seed, t in enumerate(inputs.values())]
-    outputs = []
-    for t in results:
-        made = guarded(t.shape(dims), np.dtype(NUMPY[t.element]))
-        unit = len(t.dims) - 1 if t.unit is None else t.unit % len(t.dims)
-        order = [a for a in range(len(t.dims)) if a != unit] + [unit]
-        outputs.append(made.reshape([t.shape(dims)[a] for a in order]).transpose(np.argsort(order)))
-    load(text, config, target)(arrays, dims, outputs, parts)
-    exact = [x.astype(np.float64 if t.element[0] != "i" else np.int64) for x, t in zip(arrays, inputs.values(), strict=True)]
-    wanted = reference(*exact)
-    for t, got, want in zip(results, outputs, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
-        assert got.shape == want.shape
-        scale = max(1.0, float(np.abs(want).max(initial=0)))
-        error = np.abs(got.astype(np.float64) - want).max(initial=0) / scale
-        assert error <= TOLERANCE[t.element], (config, dims, error)
-    return outputs
-
-
 SIZES = [(1, 1, 1), (1, 47, 5), (2, 48, 16), (3, 49, 1), (5, 16, 17), (7, 33, 31), (8, 97, 3), (9, 15, 40), (17, 50, 19),
          (0, 5, 3), (4, 0, 3), (4, 5, 0)]
-LAYOUTS = {"nn": (("M", "K"), ("K", "N"), "m k,k n,m n"), "nt": (("M", "K"), ("N", "K"), "m k,n k,m n"),
-           "tn": (("K", "M"), ("K", "N"), "k m,k n,m n"), "tt": (("K", "M"), ("N", "K"), "k m,n k,m n"),
-           "transposed_result": (("M", "K"), ("K", "N"), "m k,k n,n m")}
-
-
 @pytest.mark.parametrize("config", [*CONFIGS, *PIECES])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts_and_extents(layout: str, config: str) -> None:
@@ -254,18 +184,6 @@ def test_prepacked_operand_is_read_panel_by_panel(columns: int) -> None:
         load(text, "host_matmul{mr=6 nv=4}")
 
 
-def windows(x: np.ndarray, kh: int, kw: int, stride: int, dilation: int) -> np.ndarray:
-    """[n, h, w, c] -> [n, oh, ow, kh, kw, c]."""
-    oh = (x.shape[1] - dilation * (kh - 1) - 1) // stride + 1
-    ow = (x.shape[2] - dilation * (kw - 1) - 1) // stride + 1
-    found = np.empty((x.shape[0], oh, ow, kh, kw, x.shape[3]), x.dtype)
-    for i in range(kh):
-        for j in range(kw):
-            corner = x[:, i * dilation :, j * dilation :]
-            found[:, :, :, i, j] = corner[:, : (oh - 1) * stride + 1 : stride, : (ow - 1) * stride + 1 : stride]
-    return found
-
-
 @pytest.mark.parametrize("config", [*CONFIGS[:2], PIECES[1]])
 @pytest.mark.parametrize("stride,dilation", [(1, 1), (2, 1), (1, 2)])
 @pytest.mark.parametrize("op", ["nhwc_hwcf", "nhwc_fhwc", "nchw_fchw", "ngchw_gfchw", "depthwise_nhwc_hwc"])
@@ -334,17 +252,6 @@ def test_result_joined_with_its_transpose_is_refused() -> None:
                                            "%s = arith.addf %x0, %x1 : f32\n linalg.yield %s : f32")
     with pytest.raises(BuildError, match="different elements"):
         load(matmul(a, b, c, "m k,k n,m n", "ppr", after=after, results={"r": c}), "host_matmul")
-
-
-def described(m: Dim, n: Dim, k: Dim, unit: int = 1) -> Workload:
-    def size(d: Dim) -> Expr:
-        return Expr.of(d) if isinstance(d, int) else Expr.dim(d)
-
-    a, b, c = ((size(m), size(k)), (size(k), size(n)), (size(m), size(n)))
-    operands = [Operand(DType.F32, d, 1) for d in (a, b)]
-    loops = (Loop("m", size(m)), Loop("n", size(n)), Loop("k", size(k)))
-    return Workload("key", "dense", Kind.CONTRACTION, "", ("M", "N", "K"), tuple(operands), (Operand(DType.F32, c, unit),), loops,
-                    size(m) * size(n) * size(k) * 2, Expr.of(0))
 
 
 @pytest.mark.parametrize("config,rule", [

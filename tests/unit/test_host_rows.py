@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from kernel_harness import NUMPY, T, at_edge, empty, filled, guarded, load, workload
 
+from passes.families.host_row_exponents import mark_exponents
+from passes.mlir import functions, ir, operations
 from passes.spaces.host_rows import HostRowsConfig, default, space, why_invalid
 from passes.workload import Kind, Loop, Operand, Workload
 from runtime.dispatch import DispatchTable
@@ -383,3 +385,17 @@ def test_default_dispatches_on_the_length_of_rows() -> None:
     assert long.vectors == 0
     (lane,), _ = default(rows_workload(Expr.dim("d1"), roles="cr"), AVX512)
     assert lane.axis == "lane"
+
+
+@pytest.mark.parametrize(("maps", "second", "marked"), [("i j, i", "x", True), ("i j, i", "z", False), ("j i, i", "x", True)])
+def test_exponentials_of_distances_to_the_maximum_are_marked(maps: str, second: str, marked: bool) -> None:
+    full, row = T("f32", ("M", "N")), T("f32", ("M",))
+    if maps.startswith("j"):
+        full = T("f32", ("N", "M"))
+    text = softmax(full, row, maps).replace("ins(%x, %m :", f"ins(%{second}, %m :")
+    text = workload({"x": full, "z": full}, ["M", "N"], text, {"out": full})
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        ops = operations(next(functions(module)).regions[0].blocks[0])
+        mark_exponents(ops)
+        assert ("tw.nonpositive" in str(module)) == marked

@@ -33,12 +33,14 @@ def dense(m: int | str, n: int | str, k: int | str, element: str = "f16") -> Wor
 
 
 @pytest.mark.parametrize("config,rule", [
-    (MmaConfig(), None), (MmaConfig(bm=48), "power-of-two"), (MmaConfig(wm=8), "warp-tile"), (MmaConfig(wn=128), "warp-in-block"),
+    (MmaConfig(), None), (MmaConfig(bm=8, wm=8, wn=16, swapped=True), None),
+    (MmaConfig(wm=8, bk=16, swapped=True), "shared-fragment"),
+    (MmaConfig(bm=48), "power-of-two"), (MmaConfig(wm=8), "warp-tile"), (MmaConfig(wn=128), "warp-in-block"),
     (MmaConfig(bk=8), "step-depth"), (MmaConfig(stages=1), "stages"), (MmaConfig(vec=16), "vector-fits"),
     (MmaConfig(together=16), "together-fits"), (MmaConfig(bm=128, bn=128, wm=128, wn=64), "register-budget"),
     (MmaConfig(bm=256, bn=256, wm=64, wn=64, together=2, bk=16, staged=False), "register-budget"),
     (MmaConfig(bm=256, bn=128, wm=64, wn=64, stages=5), "shared-budget"), (MmaConfig(group=0), "group-positive"),
-    (MmaConfig(index=16), "index-bits"), (MmaConfig(bm=256, bn=256, wm=16, wn=16, bk=16), "register-budget")])
+    (MmaConfig(index=16), "index-bits"), (MmaConfig(bm=256, bn=256, wm=16, wn=16, bk=16, staged=False), "register-budget")])
 def test_rules_of_mma(config: MmaConfig, rule: str | None) -> None:
     reason = mma.why_invalid(config, dense("M", 768, 768), A100)
     assert reason is None if rule is None else reason is not None and reason.startswith(rule), reason
@@ -48,6 +50,9 @@ def test_rules_of_mma(config: MmaConfig, rule: str | None) -> None:
     (WgmmaConfig(), None), (WgmmaConfig(consumers=4), "consumers"), (WgmmaConfig(bm=64), "rows"), (WgmmaConfig(bn=24), "columns"),
     (WgmmaConfig(bm=384), "box"), (WgmmaConfig(stages=1), "stages"), (WgmmaConfig(vec=16), "vector-fits"),
     (WgmmaConfig(bm=256, bn=256), "register-budget"), (WgmmaConfig(bm=192, bn=256, consumers=3), "register-budget"),
+    (WgmmaConfig(down=2), None), (WgmmaConfig(across=4), None), (WgmmaConfig(down=2, across=2), "cluster:"),
+    (WgmmaConfig(down=3), "cluster:"), (WgmmaConfig(down=2, blocks=131), "cluster:"),
+    (WgmmaConfig(bn=16, down=4), "cluster-parts"),
     (WgmmaConfig(bn=256, stages=5), "shared-budget"), (WgmmaConfig(group=0), "grid"), (WgmmaConfig(index=64), "index-bits")])
 def test_rules_of_wgmma(config: WgmmaConfig, rule: str | None) -> None:
     reason = wgmma.why_invalid(config, dense("M", 768, 768), H100)

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,7 @@ def cases() -> dict[str, tuple[str, str]]:
         "matmul f16, bulk copies": (t.product(square), "wgmma"),
         "softmax, held": (w.rows("softmax"), "gpu_rows{held=8 unroll=1}"),
         "softmax, block": (w.rows("softmax"), "gpu_rows{threads=512 per_row=512}"),
+        "softmax, shared by blocks": (w.rows("softmax"), "gpu_rows{threads=512 per_row=512 vec=1 unroll=4 blocks=16}"),
         "layernorm, held": (w.rows("layernorm"), "gpu_rows{held=8 unroll=1}"),
         "sum of rows": (w.rows("sum"), "gpu_rows"),
         "sum of columns": (w.rows("sum0"), "gpu_rows{per_row=1 vec=1 unroll=4}"),
@@ -144,7 +145,7 @@ def longest_loop(lines: Sequence[str]) -> list[str]:
 def opcode_class(opcode: str) -> str:
     """`FFMA`, `LDS.128`, `ld.shared.v4`: what tells instructions of a loop apart."""
     if opcode.isupper() or opcode[0].isupper():
-        width = re.search(r"\.(128|64)$", opcode)
+        width = re.search(r"\.(128|64)\b", opcode)
         return opcode.split(".")[0] + (f".{width[1]}" if width else "")
     return ".".join(opcode.split(".")[:2])
 
@@ -157,11 +158,13 @@ def shown(mix: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in items[:_SHOWN]) + f" (of {sum(mix.values())})"
 
 
-def table(rows: Iterable[Row], arch: str) -> None:
+def table(rows: Sequence[Row], arch: str) -> None:
     """Print the rows."""
     columns = ("kernel", "configuration", "registers", "spills", "shared bytes", "main loop", "compile ms", "ptxas ms")
     listed = [(r.name, r.config, r.registers, r.spills, r.shared, shown(r.mix), r.compile_ms, r.ptxas_ms) for r in rows]
     Output(False).table(f"GPU kernels for {arch}", columns, listed)
+    if any(r.loop == "ptx" for r in rows):
+        print("nvdisasm is not installed (pip install nvidia-cuda-nvdisasm): the loops are those of the PTX")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -24,7 +24,7 @@ from tools.bench.operator_spec import shown
 from tools.bench.peers import chosen
 from tools.bench.records import Case, Failure, Figure, Record, append, new_run
 
-SUITES = ("operators", "models", "calls", "all")
+SUITES = ("operators", "models", "calls", "avx2", "all")
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -61,7 +61,7 @@ def main() -> int:
     restart_clean()
     systems = chosen(args.peers)
     threads = [int(t) for t in args.threads.split(",")]
-    suites = {"operators", "models", "calls"} if args.suite == "all" else {args.suite}
+    suites = set(SUITES) - {"all"} if args.suite == "all" else {args.suite}
     subjects = [o for o in (*operators.operators(), *models.models()) if o.suite in suites and matches(o.name, args.filter)]
     options = {systems[0]: ["--log", args.log]} if args.log else {}
     found: list[Record] = []

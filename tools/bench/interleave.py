@@ -17,6 +17,7 @@ from tools.bench.operator_spec import Shape
 ROOT = Path(__file__).resolve().parents[2]
 # Pins that keep a peer from its best kernels.
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+WANTED_PINS: Mapping[str, Mapping[str, str]] = {"numpy:avx2": {"OPENBLAS_CORETYPE": "Haswell"}}
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 Turn = Callable[[float], float]
 
@@ -25,11 +26,13 @@ class WorkerDiedError(Exception):
     """A system's process ended; the text is the end of its standard error."""
 
 
-def environment(threads: int, numpy_threads: int = 1) -> dict[str, str]:
-    """This process's environment without pins, with thread counts. Only NumPy's own process gets OpenBLAS threads."""
+def environment(threads: int, system: str = "") -> dict[str, str]:
+    """The environment of a system's process: this one without pins but those the system is for, with thread counts. Only
+    NumPy's own process gets OpenBLAS threads."""
     kept = {n: v for n, v in os.environ.items() if n not in PINS}
     kept.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
-    kept["OPENBLAS_NUM_THREADS"] = str(numpy_threads)
+    kept["OPENBLAS_NUM_THREADS"] = str(threads if system.partition(":")[0] == "numpy" else 1)
+    kept.update(WANTED_PINS.get(system, {}))
     kept["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [kept.get("PYTHONPATH")])])
     return kept
 
@@ -43,7 +46,7 @@ class Worker:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tools.bench.worker", system, str(threads), *options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, cwd=ROOT,
-            env=environment(threads, threads if system == "numpy" else 1),
+            env=environment(threads, system),
         )  # fmt: skip
         self._stopped = False
 

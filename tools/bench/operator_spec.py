@@ -37,11 +37,12 @@ class Operator:
     Args:
         name: unique, with what tells it from its siblings: dense_768x2304, dense_768x2304_argument.
         kind: which computation (the systems look it up by this): dense, bmm_nt, softmax, conv, ...
-        suite: operators, models.
+        suite: operators, models, avx2.
         ranges: dim -> (lo, hi), for which it is compiled once.
         points: the shapes measured. more_points: those added by --full.
         params: what the kind needs besides extents, such as stride.
         flops: floating-point operations as a product of extents, 0 where that says nothing.
+        level: of x86-64 that code may use, such as x86-64-v3; empty for all that the machine has.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Operator:
     dtype: str = "f32"
     params: Mapping[str, int | str] = field(default_factory=dict)
     flops: tuple[Extent, ...] = ()
+    level: str = ""
 
     def constants(self) -> dict[str, Array]:
         """The operands that are the same at every shape."""

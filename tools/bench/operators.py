@@ -1,8 +1,9 @@
-"""The operator suite: DietCode's BERT table at batch 1, rows, attention, convolutions, large and bf16 products."""
+"""The operator suite: DietCode's BERT table at batch 1, rows, attention, convolutions, large and bf16 products; AVX2."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tools.bench.operator_spec import Input, Operator
 
@@ -36,8 +37,15 @@ def operators() -> Iterator[Operator]:
         yield convolution(*layer, layout="nhwc")
     for k, n in LARGE:
         yield dense(k, n, rows=(512, 2048))
-    yield dense(768, 2304, dtype="bf16")
-    yield dense(768, 2304, dtype="bf16", constant=False)
+    for k, n in ((768, 768), (768, 2304), (3072, 768)):
+        yield dense(k, n, dtype="bf16")
+        yield dense(k, n, dtype="bf16", constant=False)
+    for operator in (softmax(), norm("layernorm"), attention(causal=False)):
+        yield replace(operator, name=f"{operator.name}_bf16", dtype="bf16")
+    for constant in (True, False):
+        for k, n in ((768, 768), (768, 3072)):
+            yield avx2(dense(k, n, constant))
+        yield avx2(dense(1024, 1024, constant, rows=(1024,)))
 
 
 def lengths(most: int = 128) -> tuple[dict[str, int], ...]:
@@ -57,6 +65,11 @@ def dense(k: int, n: int, constant: bool = True, dtype: str = "f32", rows: tuple
         {"T": (1, max(rows, default=128))}, tuple({"T": t} for t in rows) or lengths(), () if rows else all_lengths(),
         dtype, flops=(2, "T", k, n),
     )  # fmt: skip
+
+
+def avx2(operator: Operator) -> Operator:
+    """The same without AVX-512."""
+    return replace(operator, name=f"{operator.name}_avx2", suite="avx2", level="x86-64-v3")
 
 
 def bmm_nt() -> Operator:

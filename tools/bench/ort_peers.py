@@ -63,7 +63,7 @@ class _Ort:
     def prepare(self, operator: Operator, constants: Mapping[str, Array]) -> None:
         import onnxruntime
 
-        if operator.kind not in self.kinds() or operator.dtype != "f32":
+        if operator.kind not in self.kinds() or operator.dtype != "f32" or operator.level:
             raise UnsupportedError(operator.name)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self._threads

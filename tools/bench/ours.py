@@ -52,7 +52,8 @@ def compiled(operator: Operator, constants: Mapping[str, Array], options: tw.Com
     at = (str(operator.params["at"]),) if "mlir" in operator.params else None
     dims = {n: tw.Dim(lo, hi, at=at) for n, (lo, hi) in operator.ranges.items()}
     model = Path(str(operator.params["mlir"])) if "mlir" in operator.params else graph(operator)
-    return tw.compile(model, dims, options=options, constants=bound)
+    target = f"host:{operator.level}" if operator.level else "host"
+    return tw.compile(model, dims, target=target, options=options, constants=bound)
 
 
 def graph(operator: Operator) -> ops.Graph:

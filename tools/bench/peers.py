@@ -16,6 +16,7 @@ OURS = "tilewright"
 SYSTEMS: Mapping[str, str] = {
     OURS: "tools.bench.ours:Tilewright",
     "numpy": "tools.bench.peers:NumPy",
+    "numpy:avx2": "tools.bench.peers:NumPyAvx2",
     "torch": "tools.bench.torch_peers:Eager",
     "onednn": "tools.bench.torch_peers:OneDnn",
     "ort": "tools.bench.ort_peers:Plain",
@@ -74,6 +75,8 @@ def chosen(peers: str) -> list[str]:
 class NumPy:
     """NumPy with OpenBLAS. Constant weights gain nothing: its products take no packed operand."""
 
+    level = ""
+
     def __init__(self, threads: int) -> None:
         from threadpoolctl import threadpool_limits
 
@@ -88,7 +91,7 @@ class NumPy:
         return f"numpy {np.__version__}, {blas.get('internal_api')} {blas.get('version')} {blas.get('architecture')}"
 
     def prepare(self, operator: Operator, constants: Mapping[str, Array]) -> None:
-        if operator.kind not in _NUMPY or operator.dtype != "f32":
+        if operator.kind not in _NUMPY or operator.dtype != "f32" or operator.level != self.level:
             raise UnsupportedError(operator.name)
         self._operator, self._constants = operator, constants
 
@@ -96,6 +99,12 @@ class NumPy:
         assert self._operator
         call = _NUMPY[self._operator.kind]({**arguments, **self._constants}, output)
         return Bound(call, lambda: output)
+
+
+class NumPyAvx2(NumPy):
+    """With OpenBLAS's kernels for AVX2, which its process is started for (tools/bench/interleave.py)."""
+
+    level = "x86-64-v3"
 
 
 def _matmul(a: Array, b: Array, out: Array) -> Callable[[], object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,9 @@ from runtime.limits import HostLimits
 from runtime.program import Program
 from runtime.shape import Expr
 from runtime.target import Target
+from search.cost_model import CostModel
+from search.evidence import Evidence
+from search.features import FeatureSpace
 from search.host_runner import HostRunner
 from search.measure import code_digest
 from search.records import TuningLog, TuningRecord
@@ -33,9 +36,12 @@ from search.space import Lattice
 from search.task import Task
 
 RANDOM, LEADERS, LEADING, NEAR, RETIMED, ROUNDS = 64, 3, 48, 64, 5, 9
+LIKELY = 8  # kernels timed at each shape that was not drawn
 _QUICK = Timing(warmup=0.0003, batch=0.0004, fewest=3, most=5, error=0.05)
+_WARM = Timing(warmup=0.004, batch=0.0002, fewest=2, most=2)
 _TURN = Timing(warmup=0.0005, batch=0.0015, fewest=3, most=3)
 _HOPELESS = 1.6  # a first launch that takes this many times the best is not repeated
+_SURE = 1.05  # a dispatched kernel that seems slower than the best by this is timed again, in turns with it
 _SHORT = 100e-6  # seconds of a launch below which fewer threads are tried too
 
 
@@ -161,7 +167,9 @@ def sweep(folder: Path, threads: int, count: int) -> None:
     runner = HostRunner(HostDevice())
     started = time.time()
     sweeper = _Sweep(problem, kernels, runner, threads)
-    found = tuple(sweeper.at(shape) for shape in draw(problem, count, seed))
+    drawn_now = draw(problem, count, seed)
+    found = tuple(sweeper.at(shape) for shape in drawn_now)
+    sweeper.between({tuple(problem.local(s).items()) for s in drawn_now})
     (folder / "oracle.json").write_bytes(msgspec.json.encode(
         Oracle(len(problem.task.lattice()), len(kernels), seed, found, time.time() - started)))
     lines = [msgspec.json.encode(r) + b"\n" for r in sweeper.records]
@@ -186,20 +194,47 @@ class _Sweep:
         """All kernels once, then the best in turns with the dispatched and the default one."""
         local = self.problem.local(shape)
         dispatched, default = (self._variant(t, local) for t in (self.problem.tuned, self.problem.default))
+        time_call(self._call(*_at(dispatched, local)), _WARM)
         times: dict[tuple[str, int], float] = {}
         best = float("inf")
         for config in dict.fromkeys([dispatched[0], default[0], *self.kernels]):
             for count in (self.threads, 1) if self.threads > 1 and best < _SHORT else (self.threads,):
-                if not self.kernels[config].kernel.legal(local):
-                    continue
-                seconds = self._quick(self._call(config, local, count), best)
-                times[config, count] = seconds
-                best = min(best, seconds)
-                self._record(config, local, count, seconds)
+                if self.kernels[config].kernel.legal(local):
+                    times[config, count] = self._once(config, local, count, best)
+                    best = min(best, times[config, count])
         rivals = sorted(times, key=times.__getitem__)[:RETIMED]
         turns = self._turns(list(dict.fromkeys([dispatched, default, *rivals])), local)
         winner = min(turns, key=turns.__getitem__)
+        self._keep(turns, local)
         return Timed(shape, turns[dispatched], turns[default], turns[winner], dispatched[0], *winner)
+
+    def _keep(self, turns: Mapping[tuple[str, int], float], local: dict[str, int]) -> None:
+        for (config, count), seconds in turns.items():
+            self._record(config, local, count, [seconds] * ROUNDS)
+
+    def between(self, drawn: Collection[Dims]) -> None:
+        """At every other point of the task: the dispatched kernel, the default, and those most likely to be best."""
+        points, choices = self.problem.task.points, (1,) if self.threads == 1 else (1, self.threads)
+        lattice = self.problem.task.lattice()
+        known = [*self.problem.log.of(self.problem.workload.key), *self.records]
+        samples, model = Evidence.samples(lattice, known), CostModel()
+        assert samples is not None
+        model.fit([samples])
+        evidence = Evidence.of(FeatureSpace(lattice, points.shapes), points, model, known, choices)
+        for number, shape in enumerate(points.shapes):
+            if shape in drawn:
+                continue
+            local, best = dict(shape), float("inf")
+            time_call(self._call(*_at(self._variant(self.problem.tuned, local), local)), _WARM)
+            likely = [(lattice.texts[c], t) for c, t in evidence.fastest(number, LIKELY)]
+            variants = [*(self._variant(t, local) for t in (self.problem.tuned, self.problem.default)), *likely]
+            times: dict[tuple[str, int], float] = {}
+            for config, count in dict.fromkeys(variants):
+                if config in self.kernels and self.kernels[config].kernel.legal(local):
+                    times[config, count] = self._once(config, local, count, best)
+                    best = min(best, times[config, count])
+            if times[variants[0]] > _SURE * best:
+                self._keep(self._turns([variants[0], min(times, key=times.__getitem__)], local), local)
 
     def _variant(self, table: DispatchTable, local: dict[str, int]) -> tuple[str, int]:
         leaf = table.select(local)
@@ -209,12 +244,16 @@ class _Sweep:
         found = self.kernels[config]
         return self.runner.launcher(self.problem.workload, found.kernel, found.code, local, threads)
 
-    def _quick(self, call: Callable[[], None], best: float) -> float:
+    def _once(self, config: str, local: dict[str, int], threads: int, best: float) -> float:
+        """Seconds, of a single launch where that shows that the kernel is hopeless; they are recorded."""
+        call = self._call(config, local, threads)
         call()
         start = time.perf_counter()
         call()
         once = time.perf_counter() - start
-        return once if once > _HOPELESS * best + 5e-6 else min(time_call(call, _QUICK))
+        seconds = [once] if once > _HOPELESS * best + 5e-6 else sorted(time_call(call, _QUICK))
+        self._record(config, local, threads, seconds)
+        return seconds[0]
 
     def _turns(self, variants: Sequence[tuple[str, int]], local: dict[str, int]) -> dict[tuple[str, int], float]:
         """Median over rounds; equal machine code is one kernel with the times of all its turns."""
@@ -227,10 +266,10 @@ class _Sweep:
                 rounds[code].append(statistics.median(time_call(calls[code], _TURN)))
         return {v: statistics.median(rounds[code]) for v, code in codes.items()}
 
-    def _record(self, config: str, local: dict[str, int], threads: int, seconds: float) -> None:
+    def _record(self, config: str, local: dict[str, int], threads: int, seconds: Sequence[float]) -> None:
         w = self.problem.workload
         family = self.kernels[config].kernel.family
-        self.records.append(TuningRecord(w.key, w.name, family, config, local, threads, (seconds,), when=time.time()))
+        self.records.append(TuningRecord(w.key, w.name, family, config, local, threads, tuple(seconds), when=time.time()))
 
 
 def _at(variant: tuple[str, int], local: dict[str, int]) -> tuple[str, dict[str, int], int]:

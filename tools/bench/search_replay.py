@@ -1,7 +1,7 @@
 """The report of tools/bench/search.py: the ratios of the oracle, and how soon the search had its result, by replay of its log.
 
-A replay takes the first measurements of the log, chooses as the search would with no more than them, and charges what it
-chose the times that the whole log and the oracle give, where these were not measured as the cost model fills them in.
+A replay takes the first measurements of the log, chooses what the search expects to be best by no more than them, and charges
+what it chose the times that the oracle measured there, else the log, else what the cost model makes of both.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from compiler.tuning import best_known
 from passes.spaces.registry import config_text
 from search.cost_model import CostModel
 from search.evidence import Evidence
 from search.features import FeatureSpace
 from search.measure import Environment
-from search.records import TuningLog, TuningRecord
+from search.records import TuningLog, TuningRecord, cells
 from search.regions import select
-from search.replay import ReplayBuilder
+from search.replay import ReplayBuilder, ReplayRunner
 from search.space import Floats
-from search.task import TuneOptions
-from search.tuner import Tuned
+from search.task import Budget, TuneOptions
+from search.tuner import Tuned, Tuner
 from tools.bench.search import Tuning
 from tools.bench.search_oracle import Oracle, Problem, Timed
 
@@ -44,8 +43,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Of one operator. oracle: the oracle's time over the dispatched kernel's; default: the untuned one's over it.
 
     close, worst_few, worst_all: when the choice was within 3 % of the final one, and when its worst regret was within 10 % of the
-    best kernel known, on few shapes and on all; final_few and final_all: that of the whole log. Of the few, all kernels of the
-    oracle were measured; at other shapes most times are those of the cost model.
+    best kernel of the oracle, on few shapes and on all; final_few and final_all: that of the whole log. At the few, all
+    kernels of the oracle were measured, at the others those most likely to be best.
     """
 
     operator: str
@@ -126,7 +125,7 @@ def lasting(curve: Curve, good: Callable[[Floats], bool]) -> Reached | None:
 
 
 class Replay:
-    """best: seconds of the best kernel known at each point of the task."""
+    """best: seconds of the best kernel of the oracle at each point of the task."""
 
     def __init__(self, problem: Problem, tuning: Tuning, records: Sequence[TuningRecord], more: Sequence[TuningRecord]) -> None:
         self.problem, self.tuning, self.records = problem, tuning, records
@@ -139,7 +138,11 @@ class Replay:
         model.fit([samples])
         space = FeatureSpace(self.lattice, points.shapes)
         self.evidence = Evidence.of(space, points, model, everything, self.options.thread_choices)
-        self.best = np.exp(self.evidence.best)
+        self.measured = {(c.config, c.shape, c.threads): c.seconds for part in (records, more) for c in cells(part)}
+        self.best = np.full(len(points), np.inf)
+        place = {s: i for i, s in enumerate(points.shapes)}
+        for cell in cells(more):
+            self.best[place[cell.shape]] = min(self.best[place[cell.shape]], cell.seconds)
 
     def curve(self) -> Curve:
         """Of growing parts of the log: how far it was, and the seconds of its choice at each point."""
@@ -148,23 +151,25 @@ class Replay:
         return [(Reached(n, self.records[n - 1].when - self.tuning.started), self.seconds(self.choice(n))) for n in counts]
 
     def choice(self, count: int) -> Tuned:
-        """What the first measurements support."""
+        """What the search expects to be best by the first measurements."""
         log = TuningLog()
         log.records.extend(self.records[:count])
-        device = self.records[0].device
-        return best_known(self.problem.task, ReplayBuilder(), log, Environment(device, lambda: 0.0), self.options)
+        here = Environment(self.records[0].device, lambda: 0.0)
+        tuner = Tuner(self.problem.task, ReplayBuilder(), ReplayRunner(()), Budget(trials=0), here, self.options, log)
+        tuner.learn()
+        return tuner.best(hopeful=True)
 
     def seconds(self, tuned: Tuned) -> Floats:
         """Of a dispatch at each point; infinite where nothing is known of the kernel."""
-        known = [self.lattice.number(config_text(c)) for c in tuned.configs]
-        curves = [None if n is None else self.evidence.curves.get(n) for n in known]
+        texts = [config_text(c) for c in tuned.configs]
+        curves = [None if (n := self.lattice.number(t)) is None else self.evidence.curves.get(n) for t in texts]
         choices = self.options.thread_choices
         found = []
         for place, shape in enumerate(self.problem.task.points.shapes):
             leaf = select(tuned.root, dict(shape))
-            curve = curves[leaf.kernel]
-            column = choices.index(leaf.threads or self.tuning.threads)
-            found.append(np.inf if curve is None else float(np.exp(curve.mean[place, column])))
+            curve, threads = curves[leaf.kernel], leaf.threads or self.tuning.threads
+            expected = np.inf if curve is None else float(np.exp(curve.mean[place, choices.index(threads)]))
+            found.append(self.measured.get((texts[leaf.kernel], shape, threads), expected))
         return np.array(found)
 
     def places(self, shapes: Sequence[dict[str, int]]) -> list[int]:

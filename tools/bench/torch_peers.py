@@ -33,7 +33,7 @@ class _Torch:
         return f"torch {self.torch.__version__} ({self.torch.backends.cpu.get_cpu_capability()})"
 
     def prepare(self, operator: Operator, constants: Mapping[str, Array]) -> None:
-        if operator.kind not in self.kinds():
+        if operator.kind not in self.kinds() or operator.level:
             raise UnsupportedError(operator.name)
         self._operator = operator
         self._constants = self.packed(operator, {n: self.tensor(a) for n, a in constants.items()})

@@ -1,5 +1,6 @@
 // RUN: tilewright opt %s --pass 'kernelize{config="gpu_rows{held=2 unroll=1}" symbol=sums}' | filecheck %s
 // RUN: tilewright opt %s --pass 'kernelize{config="gpu_rows{threads=64 per_row=64 vec=1}" symbol=sums}' | filecheck %s --check-prefix=BLOCK
+// RUN: tilewright opt %s --pass 'kernelize{config="gpu_rows{threads=64 per_row=64 vec=1 blocks=4}" symbol=sums}' | filecheck %s --check-prefix=SHARED
 // RUN: not tilewright opt %s --pass 'kernelize{config="gpu_rows{bogus=1}"}' 2>&1 | filecheck %s --check-prefix=BAD
 
 // BAD: gpu_rows has no option 'bogus'
@@ -20,6 +21,21 @@
 // BLOCK: nvvm.barrier
 // BLOCK-COUNT-2: llvm.load %{{.*}} : !llvm.ptr<3> -> f32
 // BLOCK: llvm.store %{{.*}} : f32, !llvm.ptr<1>
+
+// Four blocks share a row; a second launch joins what they found, in their order.
+// SHARED: \22grid\22:[\22M\22,\224\22,\221\22]{{.*}}\22workspace\22:\2216*M\22
+// SHARED-SAME: sums_1{{.*}}\22grid\22:[\22M\22,\221\22,\221\22]
+// SHARED: llvm.func @sums(
+// SHARED: nvvm.read.ptx.sreg.ctaid.y : i32
+// SHARED: scf.for
+// SHARED: nvvm.barrier
+// SHARED: llvm.store %{{.*}} : f32, !llvm.ptr<1>
+// SHARED: llvm.return
+// SHARED: llvm.func @sums_1(
+// SHARED-NOT: scf.for
+// SHARED-COUNT-4: llvm.load %{{.*}} : !llvm.ptr<1> -> f32
+// SHARED-COUNT-3: arith.addf
+// SHARED: llvm.store %{{.*}} : f32, !llvm.ptr<1>
 func.func @workload(%x: tensor<?x?xf32> {tw.dims = ["M", "N"], tw.unit = 1}, %M: index {tw.dims = ["M"]}, %N: index {tw.dims = ["N"]})
     -> (tensor<?xf32> {tw.dims = ["M"], tw.unit = 0}) {
   %zero = arith.constant 0.0 : f32

@@ -55,3 +55,18 @@ func.func @other(%a: f32, %b: f64) -> (f32, f32) {
   %1 = arith.truncf %b : f64 to f32
   return %0, %1 : f32, f32
 }
+
+// 8-bit floats are converted by integer arithmetic.
+// CHECK-LABEL: func.func @eight
+// CHECK-NOT: arith.extf
+// CHECK-COUNT-2: arith.bitcast {{.+}} : f8E4M3FN to i8
+// CHECK: arith.addf %{{.+}} : f32
+// CHECK-NOT: arith.truncf
+// CHECK: arith.trunci %{{.+}} : i32 to i8
+// CHECK: arith.bitcast %{{.+}} : i8 to f8E4M3FN
+// KEEP-LABEL: func.func @eight
+// KEEP-NOT: arith.truncf
+func.func @eight(%a: f8E4M3FN, %b: f8E4M3FN) -> f8E4M3FN {
+  %0 = arith.addf %a, %b : f8E4M3FN
+  return %0 : f8E4M3FN
+}

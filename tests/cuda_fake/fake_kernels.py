@@ -1,0 +1,133 @@
+"""Images, kernels, launches and tensor maps of the fake driver."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+
+import numpy as np
+from cuda.bindings import driver
+from cuda_fake.fake_state import INVALID_VALUE, LAUNCH_FAILED, NOT_FOUND, FakeError, FakeState, Library, entry, put
+
+from runtime.emulator import EmulatorError
+from runtime.emulator.tensor_maps import encode
+from runtime.errors import DeviceError
+from runtime.tensor import DType
+from runtime.tensor_map import TensorMap
+
+_INVALID_PTX, _NO_BINARY, _RESOURCES = 218, 209, 701
+_PLAIN_SHARED = 48 << 10
+_TYPE_NAMES = {"FLOAT16": DType.F16, "BFLOAT16": DType.BF16, "FLOAT32": DType.F32, "UINT8": DType.I8, "INT32": DType.I32,
+               "FLOAT64": DType.F64}
+_DTYPES = {int(getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{n}")): d for n, d in _TYPE_NAMES.items()}
+_SWIZZLES = {int(getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{n}")): b
+             for n, b in (("NONE", 0), ("32B", 32), ("64B", 64), ("128B", 128))}
+
+
+class KernelCalls(FakeState):
+    """Kernels run on the emulator of the stream's device."""
+
+    @entry("cuLibraryLoadData", "ppppuppu")
+    def library_load(self, out: int, code: int, *_: int | None) -> None:
+        self.forbid_in_capture()
+        image = ctypes.string_at(code)
+        if b".version" not in image:
+            raise FakeError(_INVALID_PTX)
+        put(out, self.new(Library(image)))
+
+    @entry("cuLibraryUnload", "p")
+    def library_unload(self, library: int) -> None:
+        self.drop(library)
+
+    @entry("cuLibraryGetKernel", "ppp")
+    def library_kernel(self, out: int, library: int, name: int) -> None:
+        found, symbol = self.object(library, Library), ctypes.string_at(name).decode()
+        if not re.search(rf"\.entry\s+{re.escape(symbol)}\b", found.image.decode()):
+            raise FakeError(NOT_FOUND)
+        put(out, self.new((found, symbol)))
+
+    @entry("cuKernelGetFunction", "pp")
+    def kernel_function(self, out: int, kernel: int) -> None:
+        self.forbid_in_capture()
+        self.object(kernel, tuple)
+        put(out, kernel)
+
+    @entry("cuKernelGetLibrary", "pp")
+    def kernel_library(self, out: int, kernel: int) -> None:
+        library, _ = self.object(kernel, tuple)
+        put(out, next(h for h, o in self._objects.items() if o is library))
+
+    @entry("cuKernelGetAttribute", "pipi")
+    def kernel_attribute(self, out: int, attribute: int, kernel: int, ordinal: int) -> None:
+        self.object(kernel, tuple)
+        put(out, {4: 40}.get(attribute, 0), ctypes.c_int)  # 4: registers
+
+    @entry("cuFuncSetAttribute", "pii")
+    def function_set_attribute(self, kernel: int, attribute: int, value: int) -> None:
+        self.object(kernel, tuple)
+        if attribute != int(driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) or value > 232448:
+            raise FakeError(INVALID_VALUE)
+        self.consented[kernel, self.device()] = value
+
+    @entry("cuOccupancyMaxActiveBlocksPerMultiprocessor", "ppiq")
+    def occupancy(self, out: int, kernel: int, threads: int, shared: int) -> None:
+        put(out, min(2048 // threads, 232448 // max(shared, 1)), ctypes.c_int)
+
+    @entry("cuLaunchKernelEx", "pppp")
+    def launch(self, config: int, kernel: int, parameters: int, extra: int | None) -> None:
+        given = driver.CUlaunchConfig(_ptr=config)
+        library, symbol = self.object(kernel, tuple)
+        stream = self.stream(int(given.hStream))
+        device = self.devices[stream.device]
+        if self.device() != stream.device:
+            raise FakeError(INVALID_VALUE)
+        grid, block = (given.gridDimX, given.gridDimY, given.gridDimZ), (given.blockDimX, given.blockDimY, given.blockDimZ)
+        cluster = (1, 1, 1)
+        listed = ctypes.c_uint64.from_address(config + 40).value  # CUlaunchConfig.attrs
+        for number in range(given.numAttrs):
+            attribute = driver.CUlaunchAttribute(_ptr=listed + 72 * number)
+            if attribute.id == driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+                of = attribute.value.clusterDim
+                cluster = (of.x, of.y, of.z)
+        if min(*grid, *block) < 1 or any(g % c for g, c in zip(grid, cluster, strict=True)):
+            raise FakeError(INVALID_VALUE)
+        if given.sharedMemBytes > self.consented.get((kernel, stream.device), _PLAIN_SHARED):
+            raise FakeError(INVALID_VALUE)
+        arch = re.search(r"\.target\s+(sm_\w+)", library.image.decode())
+        if arch and arch[1].endswith("a") and arch[1] != device.arch:
+            raise FakeError(_NO_BINARY)
+        if stream.device not in library.modules:
+            library.modules[stream.device] = device.load(library.image)
+        program = library.modules[stream.device].kernel(symbol)
+        places = (ctypes.c_void_p * len(program.parameters)).from_address(parameters) if program.parameters else ()
+        args = [ctypes.string_at(at, p.size) for at, p in zip(places, program.parameters, strict=True)]
+        self.launches.append((symbol, grid, block, given.sharedMemBytes, cluster, int(given.hStream)))
+        shared = given.sharedMemBytes
+
+        def work() -> None:
+            if self.lost:
+                return
+            try:
+                device.launch(program, grid, block, shared, args, cluster)
+            except EmulatorError as error:
+                self.errors.append(str(error))
+                self.lost = LAUNCH_FAILED
+            self.clock += 1e-6
+
+        self.do(stream, work)
+
+    @entry("cuTensorMapEncodeTiled", "piuq" + "pppp" + "iiii")
+    def tensor_map(self, out: int, dtype: int, rank: int, address: int, sizes: int, strides: int, box: int, steps: int,
+                   interleave: int, swizzle: int, promotion: int, fill: int) -> None:
+        def read(at: int, count: int, kind: type[np.generic]) -> tuple[int, ...]:
+            data = ctypes.string_at(at, count * np.dtype(kind).itemsize)
+            return tuple(int(x) for x in np.frombuffer(data, kind))
+
+        if out % 64 or read(steps, rank, np.uint32) != (1,) * rank or interleave or fill:
+            raise FakeError(INVALID_VALUE)
+        try:
+            wanted = TensorMap(_DTYPES[dtype], address, read(sizes, rank, np.uint64), read(strides, rank - 1, np.uint64),
+                               read(box, rank, np.uint32), _SWIZZLES[swizzle])
+        except DeviceError:
+            raise FakeError(INVALID_VALUE) from None
+        ctypes.memmove(out, encode(wanted), 128)

@@ -1,0 +1,94 @@
+"""As much of torch as a CUDA call looks at, over the fake driver's memory: for `sys.modules["torch"]`."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+from cuda_fake.fake_state import FakeState
+
+_DTYPES = {"float32": np.float32, "float16": np.float16, "float64": np.float64, "int64": np.int64, "int32": np.int32,
+           "int8": np.int8, "bool": np.bool_}
+
+
+class Name(NamedTuple):
+    """A torch.dtype."""
+
+    name: str
+
+
+class Tensor:
+    """A tensor in device memory, or on the host where `device.index` is None."""
+
+    is_cuda = True
+
+    def __init__(self, torch: FakeTorch, address: int, shape: tuple[int, ...], dtype: str, index: int) -> None:
+        self._torch, self._address, self._dense = torch, address, True
+        self.shape, self.dtype, self.layout = shape, getattr(torch, dtype), torch.strided
+        self.device = SimpleNamespace(index=index)
+        self.used_on: list[int] = []
+
+    def data_ptr(self) -> int:
+        return self._address
+
+    def get_device(self) -> int:
+        return self.device.index
+
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    def is_contiguous(self) -> bool:
+        return self._dense
+
+    def contiguous(self) -> Tensor:
+        return self.clone()
+
+    def clone(self) -> Tensor:
+        return self._torch.tensor(self.get(), self.device.index)
+
+    def record_stream(self, stream: Any) -> None:
+        self.used_on.append(stream.cuda_stream)
+
+    def get(self) -> np.ndarray:
+        """The values as they are now; nothing is waited for."""
+        with self._torch.driver.lock:
+            return self._torch.driver.devices[self.device.index].copy_out(self._address, self.shape, _DTYPES[self.dtype.name])
+
+
+class FakeTorch(ModuleType):
+    """`current`: handle of the current stream. made: tensors that `empty` made, with the stream current then."""
+
+    def __init__(self, driver: FakeState) -> None:
+        super().__init__("torch")
+        self.driver, self.current, self.made = driver, 0, list[tuple[Tensor, int]]()
+        self.Tensor, self.strided = Tensor, "strided"
+        for name in _DTYPES:
+            setattr(self, name, Name(name))
+        self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda index: self.current)
+        self.cuda = SimpleNamespace(ExternalStream=lambda handle, device: SimpleNamespace(cuda_stream=handle), stream=self._using)
+
+    @contextlib.contextmanager
+    def _using(self, stream: Any) -> Iterator[None]:
+        before, self.current = self.current, stream.cuda_stream
+        yield
+        self.current = before
+
+    def tensor(self, values: np.ndarray, index: int = 0, offset: int = 0) -> Tensor:
+        """A tensor that holds values already, `offset` bytes into its memory."""
+        device = self.driver.devices[index]
+        with self.driver.lock:
+            address = device.alloc(values.nbytes + offset + 1) + offset
+            if values.nbytes:
+                device.copy_in(address, values)
+        return Tensor(self, address, values.shape, str(values.dtype), index)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any, device: Any) -> Tensor:
+        size = math.prod(shape) * np.dtype(_DTYPES[dtype.name]).itemsize
+        with self.driver.lock:
+            made = Tensor(self, self.driver.devices[device.index].alloc(max(size, 1)), shape, dtype.name, device.index)
+        self.made.append((made, self.current))
+        return made

@@ -1,0 +1,100 @@
+"""Workloads and surfaces for the search on GPU targets, with no compiler and no device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from search_surfaces import dense
+
+from passes.spaces.registry import config_text
+from passes.tile_config import TileConfig
+from passes.workload import Kind, Loop, Operand, Workload
+from runtime.limits import GpuLimits
+from runtime.shape import Expr, ShapeRange
+from runtime.tensor import DType
+from search.features import FeatureSpace, Pairs
+from search.gpu_form import Occupancy
+from search.space import Lattice
+from search.task import Task
+
+H100 = GpuLimits.of("sm_90a")
+
+
+def narrow(columns: int = 512, depth: int = 256) -> Workload:
+    """[d0, depth] x [depth, columns] in f16."""
+    m, k, n = Expr.dim("d0"), Expr.of(depth), Expr.of(columns)
+    inputs = (Operand(DType.F16, (m, k), 1), Operand(DType.F16, (k, n), 1))
+    loops = (Loop("m", m), Loop("n", n), Loop("k", k))
+    return Workload("narrow", "narrow", Kind.CONTRACTION, "tensor<?x4xf16>", ("d0",), inputs, (Operand(DType.F16, (m, n), 1),),
+                    loops, m * n * k * 2, (m * k + k * n + m * n) * 2)
+
+
+def square() -> Workload:
+    """[d0, d1] x [d1, d1] in f32: rows of unit stride that are no whole vectors."""
+    m, n = Expr.dim("d0"), Expr.dim("d1")
+    inputs = (Operand(DType.F32, (m, n), 1), Operand(DType.F32, (n, n), 1))
+    loops = (Loop("m", m), Loop("n", n), Loop("k", n))
+    return Workload("square", "square", Kind.CONTRACTION, "", ("d0", "d1"), inputs, (Operand(DType.F32, (m, n), 1),), loops,
+                    m * n * n * 2, (m * n * 2 + n * n) * 4)
+
+
+def rows(columns: int = 768) -> Workload:
+    """Softmax over [d0, columns] in f32."""
+    r, c = Expr.dim("d0"), Expr.of(columns)
+    operand = Operand(DType.F32, (r, c), 1)
+    ir = '"parallel", "reduction" "parallel", "reduction"'
+    return Workload("rows", "rows", Kind.ROWS, ir, ("d0",), (operand,), (operand,), (Loop("row", r), Loop("col", c)), r * c * 5,
+                    r * c * 8)
+
+
+def pointwise() -> Workload:
+    """An elementwise operator over [d0, 768] in f32."""
+    r, c = Expr.dim("d0"), Expr.of(768)
+    operand = Operand(DType.F32, (r, c), 1)
+    return Workload("pointwise", "pointwise", Kind.POINTWISE, "", ("d0",), (operand,), (operand,), (Loop("p", r), Loop("p", c)),
+                    r * c * 4, r * c * 8)
+
+
+def attention() -> Workload:
+    """12 heads of 64 in f16, d0 queries and keys."""
+    b, m, d = Expr.of(12), Expr.dim("d0"), Expr.of(64)
+    operand = Operand(DType.F16, (b, m, d), 2)
+    loops = (Loop("b", b), Loop("m", m), Loop("n", m), Loop("k", d), Loop("e", d))
+    return Workload("attention", "attention", Kind.ATTENTION, "tensor<12x?x64xf16>", ("d0",), (operand,) * 3, (operand,), loops,
+                    b * m * m * d * 4, b * m * d * 8)
+
+
+def simt_task(limits: GpuLimits = H100, most: int = 2048) -> Task:
+    """A small part of the space of `simt`, over rows."""
+    from passes.spaces.simt import SimtConfig
+
+    configs = [SimtConfig(bm, bn, 16, 4, 4, stages, split=split) for bm in (16, 32, 64, 128) for bn in (32, 64, 128)
+               for stages in (2, 3) for split in (1, 4)]
+    whole = Task.of(dense(256, 256), limits, ("simt",), ShapeRange.of({"d0": (1, most)}), [{"d0": Expr.dim("d0")}])
+    legal = [c for c in configs if 64 <= c.threads <= 512]
+    return Task(whole.workload, limits, ("simt",), whole.points, whole.held_out, (*legal, *whole.defaults()))
+
+
+class GpuSurface:
+    """Seconds of a GPU with occupancy terms of its own: what arithmetic says, times a rate of each kernel.
+
+    The rates are the same on every such GPU; the terms, the multiprocessors and the clock are not.
+    """
+
+    def __init__(self, task: Task, occupancy: Occupancy, clock: float, seed: int = 0, spread: float = 0.25) -> None:
+        self.task, self.occupancy, self.clock = task, occupancy, clock
+        lattice = task.lattice()
+        rng = np.random.default_rng(seed)
+        self.rates = dict(zip(lattice.texts, spread * rng.standard_normal(len(lattice)), strict=True))
+
+    def __call__(self, config: TileConfig, dims: Mapping[str, int], threads: int = 1) -> float:
+        return float(self.all([config], dims)[0])
+
+    def all(self, configs: Sequence[TileConfig], dims: Mapping[str, int]) -> np.ndarray:
+        lattice = Lattice(self.task.workload, self.task.limits, configs)
+        space = FeatureSpace(lattice, (tuple(dims.items()),))
+        form = lattice.form
+        assert form is not None
+        cycles = form.log_cycles(space.grid(Pairs.product(range(len(lattice)), [0], [1])), self.occupancy)
+        return np.exp(cycles + [self.rates[config_text(c)] for c in configs]) / self.clock

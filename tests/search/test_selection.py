@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from search_surfaces import Clock, dense_task, matmul_seconds
+
+from passes.spaces.registry import config_text, space_of
+from passes.tile_config import TileConfig
+from runtime.dispatch import Node
+from search.cost_model import CostModel
+from search.evidence import Evidence
+from search.features import FeatureSpace
+from search.records import TuningRecord
+from search.regions import select
+from search.replay import ReplayBuilder, SurfaceRunner
+from search.selection import Selection, select_kernels
+from search.task import Budget, Task, TuneOptions
+from search.tuner import tune
+
+
+def chosen(share: float, at: range, hopeful: bool = False) -> tuple[Task, Selection, str]:
+    """What is chosen when one kernel takes this share of the untuned one's time, measured twice at some shapes, the untuned
+    one at all."""
+    task = dense_task(96)
+    w, lattice = task.workload, task.lattice()
+    configs, root = space_of("host_matmul").default(w, task.limits)
+    other = next(t for t in lattice.texts if t not in set(map(config_text, configs)) and "stream" not in t)
+    records = []
+    for shape in task.points.shapes:
+        m = shape[0][1]
+        plain = 1e-6 * (m + 4)
+        pairs = [(config_text(configs[select(root, dict(shape)).kernel]), plain)]
+        pairs += [(other, plain * share)] if m in at else []
+        records += [TuningRecord(w.key, w.name, "host_matmul", text, dict(shape), 1, (s,)) for text, s in pairs * 2]
+    model = CostModel()
+    samples = Evidence.samples(lattice, records)
+    assert samples is not None
+    model.fit([samples])
+    space = FeatureSpace(lattice, task.points.shapes)
+    evidence = Evidence.of(space, task.points, model, records, (1,))
+    return task, select_kernels(task, space, evidence, TuneOptions(), hopeful), other
+
+
+def share_of(task: Task, found: Selection, text: str) -> float:
+    """Share of the points that a kernel is chosen at."""
+    picked = [task.lattice().texts[found.configs[found.leaf(dict(s)).kernel]] for s in task.points.shapes]
+    return picked.count(text) / len(picked)
+
+
+def test_a_faster_kernel_takes_the_place_of_the_untuned_one() -> None:
+    task, found, other = chosen(0.8, range(1, 97))
+    assert share_of(task, found, other) == 1.0
+
+
+@pytest.mark.parametrize("share", [1.0, 1.01, 1.1])
+def test_a_near_tie_keeps_the_untuned_kernel(share: float) -> None:
+    task, found, other = chosen(share, range(1, 97))
+    assert share_of(task, found, other) == 0.0
+
+
+def test_a_kernel_is_not_chosen_far_from_where_it_was_measured_but_hoped_for() -> None:
+    task, found, other = chosen(0.85, range(32, 97))
+    assert not any(found.leaf({"d0": m}) == found.leaf({"d0": 64}) for m in range(2, 24))
+    assert share_of(task, found, other) > 0.5
+    assert share_of(*chosen(0.85, range(32, 97), hopeful=True)) >= share_of(task, found, other)
+
+
+@pytest.mark.parametrize(("trials", "threads"), [(30, 1), (100, 1), (100, 2)])
+def test_no_shape_is_slower_than_untuned_whatever_the_budget(trials: int, threads: int) -> None:
+    task, clock = dense_task(), Clock()
+    runner = SurfaceRunner(matmul_seconds)
+    tuned = tune(task, ReplayBuilder(), runner, Budget(trials=trials), clock.environment(), TuneOptions(threads=threads))
+    untuned = space_of("host_matmul").default(task.workload, task.limits)
+    shapes = [dict(s) for s in task.points.shapes]
+    ratios = [seconds(*untuned, s, threads) / seconds(tuned.configs, tuned.root, s, threads) for s in shapes]
+    assert min(ratios) > 0.97
+    assert len(tuned.configs) <= 8
+
+
+def seconds(configs: tuple[TileConfig, ...], root: Node, dims: Mapping[str, int], threads: int) -> float:
+    leaf = select(root, dims)
+    return matmul_seconds(configs[leaf.kernel], dims, leaf.threads or threads)

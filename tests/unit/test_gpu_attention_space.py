@@ -1,0 +1,112 @@
+"""Rules, space and defaults of `gpu_attention`, and which attentions a GPU target fuses."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+import compiler.ops as ops
+from compiler.api import attention_of, precision_passes
+from compiler.ingest import ingest
+from compiler.options import Precision
+from compiler.tables import families_of
+from passes.base import PassPipeline
+from passes.graph_pipeline import graph_passes
+from passes.mlir import ir
+from passes.outline import workloads_of
+from passes.pipelines import recover_passes
+from passes.spaces import gpu_attention
+from passes.spaces.gpu_attention import GpuAttentionConfig, padded
+from passes.spaces.registry import config_text, parse_config
+from passes.workload import Kind, Loop, Operand, Workload
+from runtime.dispatch import Node, Split, leaves
+from runtime.limits import GpuLimits
+from runtime.shape import Expr
+from runtime.tensor import DType
+
+A100, ADA, H100 = GpuLimits.of("sm_80"), GpuLimits.of("sm_89"), GpuLimits.of("sm_90a")
+
+
+def heads(depth: int | str = 64, columns: int | str = 64, element: str = "f16") -> Workload:
+    def size(d: int | str) -> Expr:
+        return Expr.of(d) if isinstance(d, int) else Expr.dim(d)
+
+    shapes = (("B", "M", depth), ("B", "N", depth), ("B", "N", columns), ("B", "M", columns))
+    q, k, v, o = (Operand(DType(element), tuple(map(size, s)), 2) for s in shapes)
+    loops = tuple(Loop(r, size(d)) for r, d in zip("bmnke", ("B", "M", "N", depth, columns), strict=True))
+    text, none = f"tensor<?x?x64x{element}>", Expr.of(0)
+    return Workload("attention", "attention", Kind.ATTENTION, text, ("B", "M", "N"), (q, k, v), (o,), loops, none, none)
+
+
+@pytest.mark.parametrize("config,rule", [
+    (GpuAttentionConfig(), None), (GpuAttentionConfig(bm=48), "power-of-two"), (GpuAttentionConfig(wm=8), "warp-tile"),
+    (GpuAttentionConfig(bn=8), "warp-tile"), (GpuAttentionConfig(wm=128), "warp-in-block"),
+    (GpuAttentionConfig(stages=1), "stages"),
+    (GpuAttentionConfig(vec=16), "vector-fits"), (GpuAttentionConfig(bn=256, stages=4), "shared-budget"),
+    (GpuAttentionConfig(together=8), "shared-budget"), (GpuAttentionConfig(wm=64, bn=128), "register-budget"),
+    (GpuAttentionConfig(bm=256, bn=128), "register-budget"), (GpuAttentionConfig(index=16), "index-bits")])
+def test_rules(config: GpuAttentionConfig, rule: str | None) -> None:
+    reason = gpu_attention.why_invalid(config, heads(), A100)
+    assert reason is None if rule is None else reason is not None and reason.startswith(rule), reason
+
+
+def test_rules_name_what_a_workload_lacks() -> None:
+    assert str(gpu_attention.why_invalid(GpuAttentionConfig(), heads(element="f32"), A100)).startswith("element-type")
+    assert gpu_attention.why_invalid(GpuAttentionConfig(vec=4, tf32=True), heads(element="f32"), A100) is None
+    for shape in ((512, 64), (64, 512), ("D", 64)):
+        assert str(gpu_attention.why_invalid(GpuAttentionConfig(), heads(*shape), A100)).startswith("head-size")
+
+
+@pytest.mark.parametrize("limits", [A100, ADA, H100])
+@pytest.mark.parametrize("element", ["f16", "f32"])
+def test_defaults_are_legal_for_all_heads(element: str, limits: GpuLimits) -> None:
+    for depth, columns in itertools.product((1, 32, 64, 80, 128, 256), (1, 64, 80, 128)):
+        w = heads(depth, columns, element)
+        configs, root = gpu_attention.default(w, limits)
+        assert [gpu_attention.why_invalid(c, w, limits) for c in configs] == [None] * len(configs)
+        assert (configs[-1].vec, configs[-1].index, configs[-1].split) == (1, 64, 1)
+        assert {leaf.kernel for leaf in leaves(root)} <= set(range(len(configs)))
+
+
+def chosen(node: Node, configs: tuple[GpuAttentionConfig, ...], **dims: int) -> GpuAttentionConfig:
+    while isinstance(node, Split):
+        node = node.below if Expr.parse(node.expr).evaluate(dims) <= node.bound else node.above
+    return configs[node.kernel]
+
+
+def test_few_queries_of_many_keys_are_split() -> None:
+    configs, root = gpu_attention.default(heads(), A100)
+    assert chosen(root, configs, B=12, M=1, N=4096).split > 1
+    assert chosen(root, configs, B=12, M=1, N=64).split == 1
+    assert chosen(root, configs, B=4096, M=1, N=4096).split == 1
+    assert chosen(root, configs, B=12, M=128, N=128).bm == 64
+    assert chosen(root, configs, B=96, M=2048, N=2048).bm == 128
+
+
+def test_space_and_text() -> None:
+    found = list(itertools.islice(gpu_attention.space(heads(), A100), 500))
+    assert len(found) > 100
+    assert all(parse_config(config_text(c)) == c for c in found[::50])
+    assert [padded(n) for n in (1, 16, 17, 64, 80)] == [16, 16, 32, 64, 128]
+    assert families_of(heads(), A100) == ("gpu_attention", "gpu_pointwise")
+
+
+def kinds(dtype: str, precision: Precision, depth: int = 64) -> set[Kind]:
+    g = ops.Graph()
+    q, k, v = (g.input(n, ["B", 2, "S", depth], dtype) for n in "qkv")
+    g.output(ops.attention(q, k, v, causal=True))
+    ingested = ingest(g, {"B": (1, 8), "S": (1, 512)})
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(ingested.text)
+        narrow = precision_passes(precision, A100)
+        PassPipeline([*recover_passes(), *narrow, *graph_passes(attention_of(precision, A100))]).run(module)
+        return {w.kind for w in workloads_of(module).values()} - {Kind.POINTWISE}
+
+
+@pytest.mark.parametrize("dtype,precision,fused", [
+    ("f16", Precision.F32, True), ("bf16", Precision.F32, True), ("f32", Precision.F16, True), ("f32", Precision.BF16, True),
+    ("f32", Precision.TF32, True), ("f32", Precision.F32, False)])
+def test_what_a_gpu_fuses(dtype: str, precision: Precision, fused: bool) -> None:
+    assert kinds(dtype, precision) == ({Kind.ATTENTION} if fused else {Kind.CONTRACTION, Kind.ROWS})
+    assert kinds(dtype, precision, 320) == {Kind.CONTRACTION, Kind.ROWS}

@@ -83,8 +83,10 @@ def tune_tables(request: Request, tables: Tables, builder: Builder, runner: Runn
 
 
 def tables_from_log(request: Request, tables: Tables, builder: Builder, log: TuningLog) -> None:
-    """Put what a log says of this machine, or of a GPU of the target's kind, in the tables; nothing is measured. Operators that it
-    does not know keep theirs."""
+    """Put what a log says of this machine, or of a GPU of the target's kind, in the tables; nothing is measured.
+
+    Operators that it does not know keep theirs.
+    """
     here = logged_environment(request, log)
     if here is None:
         return

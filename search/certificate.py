@@ -29,14 +29,15 @@ class Entry:
 
 def measure_entry(shape: Dims, dispatched: Leaf, rivals: Sequence[Leaf], measure: Callable[[Leaf, Dims], float],
                   turns: int = 3) -> Entry | None:
-    """Time the dispatched leaf and its rivals in `turns` rounds, so that drift of the machine hits all alike; the best of
-    each counts. None where the dispatched kernel does not run."""
+    """Time the dispatched leaf and its rivals in `turns` rounds, so that drift of the machine hits all alike. What counts of a
+    rival is the median of its ratios to the dispatched one of the same round. None where the dispatched kernel does not run.
+    """
     timed = [dispatched, *(r for r in rivals if r != dispatched)]
     rounds = np.array([[measure(leaf, shape) for leaf in timed] for _ in range(turns)])
-    best = rounds.min(axis=0)
-    if not np.isfinite(best[0]):
+    if not np.all(np.isfinite(rounds[:, 0])):
         return None
-    return Entry(shape, tuple(float(s) for s in best if np.isfinite(s)))
+    seconds = rounds[:, 0].min() * np.median(rounds / rounds[:, :1], axis=0)
+    return Entry(shape, tuple(float(s) for s in seconds if np.isfinite(s)))
 
 
 def certify(entries: Sequence[Entry], regrets: Floats, weights: Floats, rivals: int) -> Certificate:

@@ -38,9 +38,12 @@ _AHEAD = re.compile(r"cp\.async\.wait_group\s+(\d+)")
 
 @dataclass(frozen=True)
 class BlockWork:
-    """What a block of a launch does, on average. slots: of the issue ports; shared: cycles of shared memory; moved: bytes beyond
-    the multiprocessor; matrix: multiply-adds on 16-bit elements at the rate of wgmma; waits: steps that are waited for; loads:
-    rounds of loads that a warp waits for itself, of which those between two branches overlap; ahead: steps that are loaded before they are needed."""
+    """What a block of a launch does, on average.
+
+    slots: of the issue ports. shared: cycles of shared memory. moved: bytes beyond the multiprocessor. matrix: multiply-adds on
+    16-bit elements at the rate of wgmma. waits: steps that are waited for. loads: rounds of loads that a warp waits for itself,
+    of which those between two branches overlap. ahead: steps that are loaded before they are needed.
+    """
 
     slots: float
     shared: float
@@ -112,9 +115,9 @@ class EmulatorClock:
                 blocks = step.blocks(dims)
                 if 0 in blocks:
                     continue
-                chosen = self._chosen(math.prod(blocks))
+                chosen = self._chosen(math.prod(blocks), math.prod(step.cluster))
                 found = device.launch(module.kernel(step.symbol), blocks, (step.threads, 1, 1), step.shared_bytes, placed.args,
-                                      only=chosen)
+                                      step.cluster, only=chosen)
                 warps = -(-step.threads // _WARP)
                 block = BlockWork.of(found, len(chosen), warps, 1 + max(groups) if groups else 0, self.rates.mma)
                 work += self._cycles(step, math.prod(blocks), block, min(registers, _JOINING) if launches else registers)
@@ -124,9 +127,11 @@ class EmulatorClock:
         memory = bytes_ / (self.rates.memory * self.limits.multiprocessors)
         return (launches * self.rates.launch + float(overlapped(work, memory))) / self.rates.clock
 
-    def _chosen(self, blocks: int) -> list[int]:
-        """The first ones and evenly spread others, but not the last: it may be a remainder."""
-        return sorted({i * max(1, blocks - 1) // self.sample for i in range(min(self.sample, blocks))})
+    def _chosen(self, blocks: int, cluster: int) -> list[int]:
+        """The first ones and evenly spread others, whole clusters, but not the last: it may be a remainder."""
+        groups = blocks // cluster
+        first = sorted({i * max(1, groups - 1) // self.sample for i in range(min(self.sample, groups))})
+        return [cluster * f + i for f in first for i in range(cluster)]
 
     def _cycles(self, step: Launch, blocks: int, block: BlockWork, registers: int) -> float:
         """Of a launch, whose blocks share the multiprocessors."""

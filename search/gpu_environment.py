@@ -45,6 +45,11 @@ def logged_device(log: TuningLog, target: Target, workloads: Collection[str]) ->
 
 
 def is_for(device: str, target: Target) -> bool:
-    """Is the device of the target's kind, and of its architecture where it names one?"""
+    """Is the device of the target's kind, and does code for the target's architecture run on it?"""
     match = _NAME.fullmatch(device)
-    return match is not None and match[1] == target.kind.value and target.arch in ("", match[2])
+    if match is None or match[1] != target.kind.value:
+        return False
+    if target.arch in ("", match[2]):
+        return True
+    later = int("".join(filter(str.isdigit, match[2]))) >= int("".join(filter(str.isdigit, target.arch)) or 0)
+    return target.kind is TargetKind.CUDA and target.arch[-1].isdigit() and later

@@ -26,8 +26,10 @@ from search.task import Task, TuneOptions
 _SLOWER = 0.005  # share that a kernel may be slower than the untuned choice
 _DOUBT = 1.5  # deviations with which it is compared
 _PRICE = 20.0  # of each share beyond
-_UNSEEN = 3.0  # share that a kernel is taken slower where it was measured at no shape nearby
-_NEARBY = 0.05  # octaves; or as far as the next shape that is verified
+_OCTAVE, _MOST = 0.8, 3.0  # share that a kernel is taken slower an octave from where it was measured, and at most
+_UNSEEN = 0.1  # beside it, where the next shape that is verified is nearer
+_NEARBY = 0.03  # octaves
+_KERNELS = 8  # most of a table, where the options name no number
 VERIFIED = 128  # shapes that the chosen kernels are measured at in the end
 
 
@@ -57,10 +59,10 @@ def select_kernels(task: Task, space: FeatureSpace, evidence: Evidence, options:
     configs, times = evidence.cautious()
     untuned = _untuned(task, space, evidence)
     late = evidence.cautious(0.0)[1] if hopeful else \
-        evidence.cautious(_DOUBT)[1] * (1 + _UNSEEN * _unseen(task, space, evidence, configs))
+        evidence.cautious(_DOUBT)[1] * (1 + _unseen(task, space, evidence, configs))
     priced = _priced(configs, times, late, untuned)
     least = priced.min(axis=2)
-    chosen = list(cover(least, weights, options.max_regret / 2, options.max_kernels).kernels)
+    chosen = list(cover(least, weights, options.max_regret / 2, options.max_kernels or _KERNELS).kernels)
     everywhere = [i for i in range(len(configs)) if serves_all(space, configs[i])]
     if not set(chosen) & set(everywhere):
         chosen.append(min(everywhere, key=lambda i: float(least[i] @ weights)))
@@ -116,19 +118,21 @@ def verified(task: Task) -> tuple[Dims, ...]:
     return task.points.without(task.held_out).thin(VERIFIED).shapes
 
 
-def _unseen(task: Task, space: FeatureSpace, evidence: Evidence, configs: Sequence[int]) -> np.ndarray:
-    """[configuration, shape, thread choice]: was the kernel measured neither there nor nearby?"""
+def _unseen(task: Task, space: FeatureSpace, evidence: Evidence, configs: Sequence[int]) -> Floats:
+    """[configuration, shape, thread choice]: share by which the time is doubted: nothing where the kernel was measured there or
+    nearby, more with the distance to where it was."""
     extents = np.log2(np.maximum(space.extents, 1))
     apart = np.abs(extents[:, None] - extents[None]).max(axis=2)
     stands = set(verified(task))
     reach = apart[:, [i for i, shape in enumerate(space.shapes) if shape in stands]].min(axis=1)
-    near = apart <= np.maximum(reach, _NEARBY)[:, None]
     row, column = {c: i for i, c in enumerate(configs)}, {t: i for i, t in enumerate(evidence.threads)}
-    seen = np.zeros((len(configs), len(space.shapes), len(evidence.threads)), bool)
+    distance = np.full((len(configs), len(space.shapes), len(evidence.threads)), np.inf)
     for config, shape, threads in evidence.measured:
-        if shape < len(near) and threads in column:
-            seen[row[config], :, column[threads]] |= near[:, shape]
-    return ~seen
+        if shape < len(apart) and threads in column:
+            place = row[config], slice(None), column[threads]
+            distance[place] = np.minimum(distance[place], apart[:, shape])
+    beyond = distance > np.maximum(reach, _NEARBY)[None, :, None]
+    return np.where(distance <= _NEARBY, 0.0, np.minimum(_UNSEEN * beyond + _OCTAVE * distance, _MOST))
 
 
 def _priced(configs: Sequence[int], times: Floats, late: Floats, untuned: Sequence[_Untuned | None]) -> Floats:

@@ -162,12 +162,9 @@ class Tuner:
         self._idle = 0 if worth else self._idle + 1
         self._report("searching")
 
-    def best(self, hopeful: bool = False) -> Tuned:
-        """The dispatch that the measurements so far support; with none, the defaults of the family.
-
-        hopeful: what is expected to be best, though it may not have been measured where it is chosen.
-        """
-        chosen = self._select(hopeful)
+    def best(self) -> Tuned:
+        """The dispatch that the measurements so far support; with none, the defaults of the family."""
+        chosen = self._select()
         if chosen is None:
             configs, root = space_of(self.task.families[0]).default(self.task.workload, self.task.limits)
             return Tuned(tuple(configs), root, self._named(certify((), np.zeros(1), np.ones(1), 0), len(configs)))
@@ -255,7 +252,7 @@ class Tuner:
 
     def _verify(self) -> None:
         """Measure each chosen kernel in turns with what would run untuned, at the shapes it is chosen for, until the choice
-        stands. The least measured come first."""
+        stands: all once, then again; those first where most is to gain."""
         shapes = verified(self.task)
         order = [shapes[i] for i in np.random.default_rng(self.options.seed).permutation(len(shapes))]
         while self.spent < self._certify_from:
@@ -264,11 +261,13 @@ class Tuner:
                 return
             before = self.measurer.trials
             rivals = {shape: self._rivals(chosen, shape) for shape in order}
-            turns = {s: min(self.measurer.turns(c, s, t) for c, t in both) for s, both in rivals.items()}
-            for shape in sorted(order, key=turns.__getitem__):
-                wanted = _TURNS if len(rivals[shape]) > 1 else 1
+            taken = [self.measurer.turns(c, s, t) for s, both in rivals.items() for c, t in both if len(both) > 1]
+            wanted = min(_TURNS, 1 + min(taken, default=0))
+            gain = dict(zip(self.task.points.shapes, chosen.untuned / chosen.seconds, strict=True))
+            for shape in sorted(order, key=lambda s: -gain[s]):
                 for config, threads in rivals[shape]:
-                    if self.spent < self._certify_from and self.measurer.turns(config, shape, threads) < wanted:
+                    turns = wanted if len(rivals[shape]) > 1 else 1
+                    if self.spent < self._certify_from and self.measurer.turns(config, shape, threads) < turns:
                         self.measurer.measure(config, shape, threads, again=True)
                         self._report("verifying")
             self._evidence = None

@@ -21,14 +21,14 @@ def measure_command(
     archive: Annotated[Path, typer.Argument(help="What build-kernels wrote.", exists=True, dir_okay=False)],
     log: Annotated[Path, typer.Option(help="Tuning log (JSON Lines): read to resume, appended to.")] = Path("gpu.jsonl"),
     target: Annotated[
-        str | None, typer.Option(help="emulator:sm_90a: times by a model of a GPU, to try the way; default: the GPU that is here.")
+        str | None, typer.Option(help="emulator:sm_90a: times by a model of a GPU, to try the way; else the GPU that is here.")
     ] = None,
     ordinal: Annotated[int, typer.Option(help="Which of the GPUs that are here.")] = 0,
     seconds: Annotated[float | None, typer.Option(help="Time for all operators; 60 unless --trials is given.")] = None,
     trials: Annotated[int | None, typer.Option(help="Measurements for all operators.")] = None,
     json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
 ) -> None:
-    """Verify and measure an archive's kernels. Take the log back to `tilewright compile --log`. Ctrl-C keeps what was measured."""
+    """Verify and measure kernels built elsewhere; the log goes back to `compile --log`. Ctrl-C keeps what was measured."""
     from runtime.target import Target
     from search.archive_tuning import Plan, cases_of, measure_archive
     from search.gpu_environment import device_name, measured_limits

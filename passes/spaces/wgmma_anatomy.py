@@ -26,13 +26,14 @@ def anatomy(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> Anato
     products = c.bm // (ROWS * c.consumers) * (ROW // STEP)  # instructions of a warpgroup in a step
     stores = c.bm * c.bn / (c.consumers * GROUP) / (c.vec if not c.copied else 8)
     reads = c.bm / ROWS * (ROWS + c.bn)  # rows of 128 bytes that the products read
+    brought = (c.bm / c.across + c.bn / c.down) * ROW  # blocks of a cluster share what they have in common
     registers = max(c.registers(), _ALONE)
     given = limits.registers // c.threads // 8 * 8 if c.consumers in REGISTERS else registers
     block = Block(
         threads=c.threads,
         registers=min(given, limits.thread_registers),
         shared_bytes=c.shared_bytes(),
-        step=Load(warps * (products * _A_PRODUCT + _AROUND), reads + c.stage_bytes / 128, c.stage_bytes,
+        step=Load(warps * (products * _A_PRODUCT + _AROUND), reads + c.stage_bytes / 128, brought,
                   c.bm * c.bn * depth * size / 2),
         once=Load(once_issue(warps, stores, _A_STORE), c.bm * c.bn / 16,
                   stored_bytes(c.bm * c.bn, result_bytes(workload), 8 if c.copied else c.vec, c.split, _SCATTERED)),
@@ -50,5 +51,6 @@ def anatomy(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> Anato
         "rows_a_consumer": c.bm / c.consumers,
         "matrix_over_shared": c.bm * c.bn * depth * size / 2 / 2048 / reads,
         "persistent": float(bool(c.blocks)),
+        "cluster": c.down * c.across,
         "split": c.split,
     })

@@ -126,7 +126,7 @@ def view(value: Any, name: str, stream: Any) -> DeviceArray:
     try:
         with reported(f"read argument {name}"):
             found = StridedMemoryView.from_any_interface(value, stream_ptr=int(stream.handle) or LEGACY)
-    except (BufferError, NotImplementedError, TypeError, ValueError) as error:
+    except (BufferError, TypeError, ValueError) as error:
         raise DTypeError(f"argument {name} of type {type(value).__name__} cannot be read as a CUDA array: {error}") from error
     shape, dtype = tuple(found.shape), np.dtype(found.dtype)
     if found.strides is not None and not _is_dense(shape, found.strides):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -53,7 +54,8 @@ class LoadedProgram:
         self._launches = dict(_launches(program))
         self._places: list[Any] = []
         self._records, self._kernels = self._make_records()
-        self._load_failure: BaseException | None = None
+        self._loading = threading.Lock()
+        self._failures: dict[int, BaseException] = {}
         self._load = _LOAD(_weak_loader(self))
         self.contexts: dict[int, StreamContext] = {}
         self.constants = self._place_constants(constants)
@@ -88,15 +90,15 @@ class LoadedProgram:
     # loading
 
     def load(self, number: int) -> int:
-        """Make a launch ready; a CUresult. The error itself is kept for `call`."""
+        """Make a launch ready; a CUresult. The error itself is kept for the calling thread's `call`."""
         kernel, launch = self._launches[number]
         try:
-            with relaxed():
+            with self._loading, relaxed():
                 if kernel.object not in self._images:
                     self._images[kernel.object] = load_image(bytes(self._code[kernel.object]))
                 function = function_of(int(self._images[kernel.object].kernel(launch.symbol).handle), launch.shared_bytes)
         except (TilewrightError, KeyError) as error:
-            self._load_failure = error
+            self._failures[threading.get_ident()] = error
             return getattr(error, "code", 0) or _UNKNOWN
         at = self._kernels[number & 0xFFFFFFFF] + ctypes.sizeof(ctypes.c_uint64) * len(RECORD_FIELDS) * (number >> 32)
         ctypes.c_uint64.from_address(at).value = function
@@ -142,7 +144,7 @@ class LoadedProgram:
     def fail(self, found: StreamContext) -> NoReturn:
         """Raise the error that a call on a stream met."""
         code, site = found.take_error()
-        failure, self._load_failure = self._load_failure, None
+        failure = self._failures.pop(threading.get_ident(), None)
         if failure is not None:
             raise failure
         fail(code, self._doing(site))

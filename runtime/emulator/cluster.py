@@ -1,6 +1,6 @@
 """Clusters of blocks: addresses in each other's shared memory (mapa) and barrier.cluster (PTX ISA 9.7.9, 9.7.13).
 
-Clusters lie along x, so that their blocks are neighbours in a batch. An address in the shared memory of the block of rank r of the
+Clusters lie along x, so that their blocks are neighbours in a batch. An address in the shared memory of the block of rank r of a
 cluster is that of the block's own plus (r + 1) times a step above any block's size.
 """
 

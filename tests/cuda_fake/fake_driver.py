@@ -29,9 +29,10 @@ class FakeDriver(StreamCalls, MemoryCalls, KernelCalls):
     """`install` makes it the libcuda.so.1 of this process; that must come before the first use of CUDA."""
 
     def install(self) -> FakeDriver:
-        path = Path(tempfile.mkdtemp(prefix="fake-cuda-")) / "libcuda.so.1"
-        write_library(path, path.name, _LOADERS)
-        load_library(path, dict.fromkeys(_LOADERS, self.callback("cuGetProcAddress")))
+        with tempfile.TemporaryDirectory() as folder:  # what is loaded needs no file
+            path = Path(folder) / "libcuda.so.1"
+            write_library(path, path.name, _LOADERS)
+            load_library(path, dict.fromkeys(_LOADERS, self.callback("cuGetProcAddress")))
         return self
 
     @entry("cuGetProcAddress", "ppiqp")

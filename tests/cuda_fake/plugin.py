@@ -1,4 +1,4 @@
-"""`pytest -p cuda_fake.plugin tests/gpu` runs the GPU tests on a fake driver, to see that they can run: much is left out of it."""
+"""`pytest -p cuda_fake.plugin tests/gpu` runs the GPU tests on a fake driver, to see that they can run; much is left out."""
 
 from __future__ import annotations
 

@@ -186,3 +186,16 @@ def strided_operands_keep_their_strides(fake: FakeState) -> None:
     x, _, c = timer.run(built.kernel, built.code, dims, [a, b, np.zeros((36, 64), np.float32)[:, :60]])
     np.testing.assert_allclose(c, a.T @ b, rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(x, a)
+
+
+def kernels_are_loaded_when_first_launched(fake: FakeState) -> None:
+    from cuda_fake.models import CHAIN, inputs
+
+    fn = tw.compile(CHAIN.replace("40", "44"), {"M": (0, 4096)}, target="cuda:sm_90a")
+    loaded = fn._caller.loaded(gpu(0))
+    assert loaded.kernels_loaded() == 0
+    v = inputs(1)[2]
+    for extent, count in ((5, 2), (6, 2), (0, 2)):
+        fn(np.ones((extent, 44), np.float32), np.ones((44, 24), np.float32), v)
+        assert loaded.kernels_loaded() == count
+    assert sum(len(fn.program.tables[c.table].kernels) for c in fn.program.calls) > 2

@@ -88,8 +88,8 @@ def main() -> None:
         sys.modules.pop("torch", None)
         fake.contexts()[:] = [CONTEXT_BASE]
         try:
-            folder = [Path(tempfile.mkdtemp())] if len(inspect.signature(scenario).parameters) > 1 else []
-            scenario(fake, *folder)
+            with tempfile.TemporaryDirectory() as folder:
+                scenario(fake, *[Path(folder)][: len(inspect.signature(scenario).parameters) - 1])
             failure = f"unknown to the fake driver: {fake.unknown}" if fake.unknown else ""
         except BaseException:
             failure = traceback.format_exc()

@@ -14,7 +14,10 @@ import pytest
 
 import compiler.api
 import tilewright as tw
+from compiler.archive_kernels import archive_kernels
 from compiler.cli.main import main
+from compiler.ptxas import find_tool
+from runtime.cuda.driver import unavailable
 from runtime.errors import ArtifactError, DeviceError, OptionError
 from search.kernel_archive import KernelArchive
 from search.records import TuningLog
@@ -73,7 +76,7 @@ def test_its_certificate_is_of_the_clock(first: tuple[tw.CompiledFunction, Path]
 
 
 def test_equal_seeds_give_equal_results(first: tuple[tw.CompiledFunction, Path]) -> None:
-    fn, log = first
+    fn, _ = first
     again = tuned(None)
     assert [k.config for k in again.program.tables[0].kernels] == [k.config for k in fn.program.tables[0].kernels]
     assert again.program.tables[0].root == fn.program.tables[0].root
@@ -95,8 +98,8 @@ def test_a_log_answers_without_measuring(first: tuple[tw.CompiledFunction, Path]
 def test_a_killed_search_resumes(tmp_path: Path) -> None:
     (tmp_path / "model.mlir").write_text(MODEL)
     log = tmp_path / "log.jsonl"
-    command = ["tune", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"), "--dim", "T=1:64", "--target", TARGET, "--trials",
-               "12", "--log", str(log), "--json"]
+    command = ["tune", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"), "--dim", "T=1:64", "--target", TARGET,
+               "--trials", "12", "--log", str(log), "--json"]
     process = subprocess.Popen([sys.executable, "-m", "compiler.cli.main", *command], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     next(line for line in process.stdout if json.loads(line).get("trials", 0) >= 2)
@@ -118,15 +121,17 @@ def split(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model and the archive of its kernels."""
     folder = tmp_path_factory.mktemp("split")
     (folder / "model.mlir").write_text(MODEL)
-    assert main(["build-kernels", str(folder / "model.mlir"), "--dim", "T=1:64", "--target", "cuda:sm_90a", "--kernels", "10", "-o",
-                 str(folder / "kernels.tw")]) == 0
+    assert main(["build-kernels", str(folder / "model.mlir"), "--dim", "T=1:64", "--target", "cuda:sm_90a", "--kernels", "10",
+                 "-o", str(folder / "kernels.tw")]) == 0
     return folder
 
 
 def test_built_here_measured_there_with_no_code_generator(split: Path, capsys: pytest.CaptureFixture[str]) -> None:
     archive, log = KernelArchive(split / "kernels.tw"), split / "gpu.jsonl"
     (operator,) = archive
-    assert len(operator.kernels) == 10 and all(k.registers > 0 for k in operator.kernels if archive.manifest.versions)
+    assert len(operator.kernels) == 10 and archive.manifest.versions
+    if find_tool("ptxas"):
+        assert all(k.registers > 0 for k in operator.kernels)
     script = BLOCKED + "from compiler.cli.main import main\nsys.exit(main(sys.argv[1:]))"
     arguments = ["measure", str(split / "kernels.tw"), "--log", str(log), "--target", TARGET, "--trials", "10", "--json"]
     site = split / "site"
@@ -159,7 +164,8 @@ def test_a_log_of_a_gpu_serves_a_compile_where_there_is_none(split: Path, tmp_pa
     fn = tw.compile(MODEL, DIMS, target="cuda:sm_90a", options=tw.CompileOptions(log=log))
     (certificate,) = fn.program.certificates
     assert certificate.device == "cuda:sm_90a NVIDIA H100, 114 multiprocessors"
-    assert not tw.compile(MODEL, DIMS, target="cuda:sm_80", options=tw.CompileOptions(log=log)).program.certificates
+    log.write_text(text.replace("emulator:sm_90a model 1, 132", "cuda:sm_80 NVIDIA A100, 108"))
+    assert not tw.compile(MODEL, DIMS, target="cuda:sm_90a", options=tw.CompileOptions(log=log)).program.certificates
 
 
 def test_a_damaged_archive_is_refused(split: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,14 +186,10 @@ def test_kernels_are_measured_only_where_they_can_run(split: Path, capsys: pytes
     assert main(["measure", str(split / "kernels.tw"), "--target", "emulator:sm_80", "--trials", "1"]) == 1
     assert "are for sm_90a" in capsys.readouterr().err
     with pytest.raises(OptionError, match="named architecture"):
-        from compiler.archive_kernels import archive_kernels
-
         archive_kernels(MODEL, DIMS, "host", split / "x.tw")
 
 
 def test_without_a_gpu_a_search_for_one_says_so(tmp_path: Path) -> None:
-    from runtime.cuda.driver import unavailable
-
     if not unavailable():
         pytest.skip("a GPU is here")
     with pytest.raises(DeviceError, match="no CUDA device"):

@@ -43,14 +43,14 @@ def test_time_grows_with_waves_and_with_what_a_block_holds() -> None:
     one = LIMITS.multiprocessors
     config = "simt{bm=16 bn=64 tm=2}"
     few, all_, next_, many = (seconds(config, 16 * n) for n in (1, one, one * 6 + 1, one * 40))
-    assert few == all_ < next_ < many
+    assert few == pytest.approx(all_, rel=1e-3) and all_ < next_ < many
     assert seconds(config, 16 * one * 40, registers=255) >= many  # fewer resident blocks
 
 
-def test_narrow_products_are_faster_and_wide_copies_too() -> None:
+def test_products_of_tensor_cores_are_faster_and_wide_accesses_too() -> None:
     m = 16 * 4 * LIMITS.multiprocessors
     assert seconds("mma{bm=64 bn=64 bk=32}", m, element="f16") < seconds("simt", m)
-    assert seconds("simt{vec=4}", m) < seconds("simt{vec=1}", m)
+    assert seconds("mma{bm=64 bn=64 bk=32}", m, element="f16") < seconds("mma{bm=64 bn=64 bk=32 vec=1}", m, element="f16")
 
 
 def test_only_the_chosen_blocks_run() -> None:
@@ -79,7 +79,8 @@ def test_rows_in_registers_beat_rows_that_are_read_again() -> None:
     built = {held: build(rows("softmax", 256).text, f"gpu_rows{{threads=128 per_row=32 vec=4 held={held} unroll=1}}", "sm_80")
              for held in (0, 2)}
     clock, arrays = EmulatorClock(LIMITS), [np.ones((4096, 256), np.float32), np.zeros((4096, 256), np.float32)]
-    times = {held: clock.seconds(b.kernel, b.code, _dims(b.kernel, 4096), arrays, 4096 * 256 * 8, 40) for held, b in built.items()}
+    times = {held: clock.seconds(b.kernel, b.code, _dims(b.kernel, 4096), arrays, 4096 * 256 * 8, 40)
+             for held, b in built.items()}
     assert times[2] < times[0]
 
 

@@ -51,7 +51,7 @@ def test_features_have_names_and_vary(family: str) -> None:
     assert len(set(rows_.names)) == len(rows_.names) and rows_.values.shape == (len(pairs), len(rows_.names))
     assert {"occ", "pad", "log_waves", "resident"} <= set(rows_.names) and {"registers", "spills"} <= set(columns.names)
     assert np.isfinite(rows_.values).all()
-    assert ((0 < rows_.under(["occ"])) & (rows_.under(["occ"]) <= 1)).all()
+    assert ((rows_.under(["occ"]) > 0) & (rows_.under(["occ"]) <= 1)).all()
     times = space.log_base(pairs).reshape(-1, 3)
     assert np.isfinite(times).all() and (times[:, 2] >= times[:, 0]).all() and times[:, 2].std() > 0.05
 

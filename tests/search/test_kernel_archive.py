@@ -26,7 +26,8 @@ def contents() -> Contents:
     w = TASK.workload
     kernels = [MicroKernel("k", w.key, "simt", config_text(c), (), ("1", "1", "1"), object=digests[i % 2], registers=40 + i)
                for i, c in enumerate(TASK.configs[:5])]
-    operator = Operator(WorkloadForm.of(w), ("simt",), tuple(kernels), TASK.points.shapes, TASK.points.weights, TASK.held_out, 1.0,
+    points = TASK.points
+    operator = Operator(WorkloadForm.of(w), ("simt",), tuple(kernels), points.shapes, points.weights, TASK.held_out, 1.0,
                         failed={config_text(TASK.configs[5]): "out of registers"})
     case = Case((("d0", 3),), 7, (np.linspace(0, 1, 12).reshape(3, 4),))
     return Contents("cuda:sm_90a", [operator], dict(zip(digests, CODES, strict=True)), {w.key: [case]}, {"compiler": "abc"}, 3)
@@ -47,7 +48,7 @@ def read_all(archive: KernelArchive) -> tuple[object, ...]:
 
 def test_what_was_written_is_read(written: Path) -> None:
     archive, wanted = KernelArchive(written), contents()
-    manifest, codes, cases = read_all(archive)
+    _, codes, cases = read_all(archive)
     assert archive.manifest.operators == tuple(wanted.operators) and archive.manifest.seed == 3
     assert codes == [CODES[i % 2] for i in range(5)]
     (case,) = wanted.cases[TASK.workload.key]
@@ -73,7 +74,7 @@ def test_every_truncation_is_an_error(written: Path, tmp_path: Path) -> None:
     data = written.read_bytes()
     for size in [*range(80), len(data) // 2, len(data) - 1]:
         (tmp_path / "cut.tw").write_bytes(data[:size])
-        with pytest.raises(ArtifactError, match="truncated|no archive"):
+        with pytest.raises(ArtifactError, match=r"truncated|no archive"):
             KernelArchive(tmp_path / "cut.tw")
     (tmp_path / "long.tw").write_bytes(data + b"x")
     with pytest.raises(ArtifactError, match="damaged"):

@@ -174,6 +174,12 @@ def test_the_certificate_says_what_was_measured() -> None:
     assert found.workload == task.workload.key and found.kernels == len(tuned.configs)
 
 
+def test_a_machine_that_changes_pace_between_rounds_adds_no_regret() -> None:
+    pace = iter([1.4, 1.4, 1.4, 1.4, 1.4, 1.0])
+    entry = measure_entry((("d0", 5),), Leaf(0), [Leaf(1)], lambda leaf, s: next(pace))
+    assert entry is not None and entry.regret == 0.0
+
+
 def test_certificate_numbers() -> None:
     times = {(0, 5): 2.0, (1, 5): 1.6, (2, 5): 4.0}
     shape = (("d0", 5),)

@@ -113,7 +113,7 @@ def sass_lines(cubin: bytes) -> list[str]:
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found, inside = [], False
     for line in text.splitlines():
-        if ".section" in line:
+        if re.match(r"\s*\.section\s", line):
             inside = re.search(r"\.text\.kernel[\",\s]", line) is not None
         if inside:
             found.append(line)

@@ -41,7 +41,7 @@ _QUICK = Timing(warmup=0.0003, batch=0.0004, fewest=3, most=5, error=0.05)
 _WARM = Timing(warmup=0.004, batch=0.0002, fewest=2, most=2)
 _TURN = Timing(warmup=0.0005, batch=0.0015, fewest=3, most=3)
 _HOPELESS = 1.6  # a first launch that takes this many times the best is not repeated
-_SURE = 1.05  # a dispatched kernel that seems slower than the best by this is timed again, in turns with it
+_SURE, _SLOWER = 1.05, 1.01  # a dispatched kernel that seems slower than the best, or the untuned, is timed again, in turns
 _SHORT = 100e-6  # seconds of a launch below which fewer threads are tried too
 
 
@@ -233,8 +233,9 @@ class _Sweep:
                 if config in self.kernels and self.kernels[config].kernel.legal(local):
                     times[config, count] = self._once(config, local, count, best)
                     best = min(best, times[config, count])
-            if times[variants[0]] > _SURE * best:
-                self._keep(self._turns([variants[0], min(times, key=times.__getitem__)], local), local)
+            if times[variants[0]] > _SURE * best or times[variants[0]] > _SLOWER * times[variants[1]]:
+                again = dict.fromkeys([*variants[:2], min(times, key=times.__getitem__)])
+                self._keep(self._turns(list(again), local), local)
 
     def _variant(self, table: DispatchTable, local: dict[str, int]) -> tuple[str, int]:
         leaf = table.select(local)

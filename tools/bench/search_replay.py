@@ -1,7 +1,7 @@
 """The report of tools/bench/search.py: the ratios of the oracle, and how soon the search had its result, by replay of its log.
 
-A replay takes the first measurements of the log, chooses what the search expects to be best by no more than them, and charges
-what it chose the times that the oracle measured there, else the log, else what the cost model makes of both.
+A replay takes the first measurements of the log, chooses as the search would with no more than them, and charges what it
+chose the times that the oracle measured there, else the log, else what the cost model makes of both.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from compiler.tuning import best_known
 from passes.spaces.registry import config_text
+from runtime.dispatch import DispatchTable
 from search.cost_model import CostModel
 from search.evidence import Evidence
 from search.features import FeatureSpace
 from search.measure import Environment
 from search.records import TuningLog, TuningRecord, cells
 from search.regions import select
-from search.replay import ReplayBuilder, ReplayRunner
+from search.replay import ReplayBuilder
 from search.space import Floats
-from search.task import Budget, TuneOptions
-from search.tuner import Tuned, Tuner
+from search.task import TuneOptions
+from search.tuner import Tuned
 from tools.bench.search import Tuning
 from tools.bench.search_oracle import Oracle, Problem, Timed
 
@@ -40,7 +42,8 @@ class Reached(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one operator. oracle: the oracle's time over the dispatched kernel's; default: the untuned one's over it.
+    """Of one operator. oracle: the oracle's time over the dispatched kernel's; default: the untuned one's over it, at the shapes
+    of the oracle; everywhere: at each point of the range.
 
     close, worst_few, worst_all: when the choice was within 3 % of the final one, and when its worst regret was within 10 % of the
     best kernel of the oracle, on few shapes and on all; final_few and final_all: that of the whole log. At the few, all
@@ -58,6 +61,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     oracle_worst: float
     default_geomean: float
     default_worst: float
+    everywhere_geomean: float
+    everywhere_worst: float
     measurements: int
     configurations: int
     close: Reached | None
@@ -77,7 +82,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             f"{self.configurations} kernels in {self.took:.1f} s\n"
             f"  oracle ({self.oracle_kernels} kernels, {len(self.shapes)} shapes) / dispatched: geomean "
             f"{self.oracle_geomean:.3f}, worst {self.oracle_worst:.3f}\n"
-            f"  default / dispatched: geomean {self.default_geomean:.3f}, worst {self.default_worst:.3f}\n"
+            f"  default / dispatched: geomean {self.default_geomean:.3f}, worst {self.default_worst:.3f}; over the range "
+            f"{self.everywhere_geomean:.3f}, worst {self.everywhere_worst:.3f}\n"
             f"  within {CLOSE - 1:.0%} of final: {at(self.close)}; worst regret {WORST:.0%} on {FEW} shapes: "
             f"{at(self.worst_few)}, on all: {at(self.worst_all)}\n"
             f"  worst regret of the whole log: {self.final_few:.1%} on {FEW} shapes, {self.final_all:.1%} on all; "
@@ -96,12 +102,14 @@ def report(folder: Path) -> Report:
     few = replay.places([s.shape for s in oracle.shapes])[:: max(1, len(oracle.shapes) // FEW)]
     ratios = np.array([(s.best / s.dispatched, s.default / s.dispatched) for s in oracle.shapes])
     means = np.exp(np.log(ratios).mean(axis=0))
+    everywhere = np.log(replay.table(problem.default) / replay.table(problem.tuned))
     final = curve[-1][1]
     certificate = next(c for c in problem.program.certificates if c.workload == problem.workload.key)
     return Report(
         operator=tuning.operator, threads=tuning.threads, budget=tuning.budget, took=tuning.took, space=oracle.space,
         oracle_kernels=oracle.kernels, kernels=len(problem.tuned.kernels), oracle_geomean=float(means[0]),
         oracle_worst=float(ratios[:, 0].min()), default_geomean=float(means[1]), default_worst=float(ratios[:, 1].min()),
+        everywhere_geomean=float(np.exp(everywhere.mean())), everywhere_worst=float(np.exp(everywhere.min())),
         measurements=len(records), configurations=len({r.config for r in records}),
         close=lasting(curve, lambda s: float(np.exp(np.mean(np.log(s / final)))) <= CLOSE),
         worst_few=lasting(curve, lambda s: float((s / replay.best)[few].max()) <= 1 + WORST),
@@ -139,10 +147,11 @@ class Replay:
         space = FeatureSpace(self.lattice, points.shapes)
         self.evidence = Evidence.of(space, points, model, everything, self.options.thread_choices)
         self.measured = {(c.config, c.shape, c.threads): c.seconds for part in (records, more) for c in cells(part)}
+        self.swept = {(c.config, c.shape, c.threads): c.seconds for c in cells(more)}
         self.best = np.full(len(points), np.inf)
         place = {s: i for i, s in enumerate(points.shapes)}
-        for cell in cells(more):
-            self.best[place[cell.shape]] = min(self.best[place[cell.shape]], cell.seconds)
+        for (_, shape, _), seconds in self.swept.items():
+            self.best[place[shape]] = min(self.best[place[shape]], seconds)
 
     def curve(self) -> Curve:
         """Of growing parts of the log: how far it was, and the seconds of its choice at each point."""
@@ -151,13 +160,11 @@ class Replay:
         return [(Reached(n, self.records[n - 1].when - self.tuning.started), self.seconds(self.choice(n))) for n in counts]
 
     def choice(self, count: int) -> Tuned:
-        """What the search expects to be best by the first measurements."""
+        """What the first measurements support."""
         log = TuningLog()
         log.records.extend(self.records[:count])
-        here = Environment(self.records[0].device, lambda: 0.0)
-        tuner = Tuner(self.problem.task, ReplayBuilder(), ReplayRunner(()), Budget(trials=0), here, self.options, log)
-        tuner.learn()
-        return tuner.best(hopeful=True)
+        device = self.records[0].device
+        return best_known(self.problem.task, ReplayBuilder(), log, Environment(device, lambda: 0.0), self.options)
 
     def seconds(self, tuned: Tuned) -> Floats:
         """Of a dispatch at each point; infinite where nothing is known of the kernel."""
@@ -170,6 +177,14 @@ class Replay:
             curve, threads = curves[leaf.kernel], leaf.threads or self.tuning.threads
             expected = np.inf if curve is None else float(np.exp(curve.mean[place, choices.index(threads)]))
             found.append(self.measured.get((texts[leaf.kernel], shape, threads), expected))
+        return np.array(found)
+
+    def table(self, table: DispatchTable) -> Floats:
+        """Seconds of a dispatch table at each point, as the oracle measured them."""
+        found = []
+        for shape in self.problem.task.points.shapes:
+            leaf = table.select(dict(shape))
+            found.append(self.swept[table.kernels[leaf.kernel].config, shape, leaf.threads or self.tuning.threads])
         return np.array(found)
 
     def places(self, shapes: Sequence[dict[str, int]]) -> list[int]:

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import numpy as np
+from gpu_surfaces import H100, simt_task
+from search_surfaces import dense
+
+from passes.spaces.registry import config_text
+from runtime.shape import Expr, ShapeRange
+from search.candidates import candidates, ranked
+from search.task import Task
+
+TASK = Task.of(dense(256, 256), H100, ("simt",), ShapeRange.of({"d0": (1, 2048)}), [{"d0": Expr.dim("d0")}])
+
+
+def test_candidates_hold_the_defaults_and_repeat_by_seed() -> None:
+    first = candidates(TASK, 24, seed=1)
+    assert len(first) == len(set(first)) == 24
+    assert set(TASK.defaults()) <= set(first)
+    assert candidates(TASK, 24, seed=1) == first != candidates(TASK, 24, seed=2)
+
+
+def test_what_arithmetic_ranks_first_is_among_them() -> None:
+    lattice, few = TASK.lattice(), candidates(TASK, 24)
+    for m in (8, 2048):
+        shape = (("d0", m),)
+        best = ranked(TASK, shape, lattice.configs).min()
+        assert ranked(TASK, shape, few).min() <= 1.1 * best
+        assert np.median(ranked(TASK, shape, few)) < np.median(ranked(TASK, shape, lattice.configs[::50]))
+
+
+def test_a_small_space_is_taken_whole() -> None:
+    small = simt_task()
+    found = candidates(small, 10_000)
+    assert set(map(config_text, found)) == set(small.lattice().texts)

@@ -73,11 +73,16 @@ define internal i64 @bound(i64 %units, i64 %part, i64 %parts) alwaysinline nounw
   ret i64 %first
 }
 
-; Claims and runs parts of one generation until none is left.
+; Claims and runs parts of one generation until none is left; tells how many once, as the caller waits for all of them. Part 0
+; is thread 0's without a claim.
 define internal void @help(i64 %generation, i64 %thread) nounwind {
 entry:
-  br label %look
+  %posted = load atomic i64, ptr @word acquire, align 8
+  %whole = and i64 %posted, 2047
+  %caller = icmp eq i64 %thread, 0
+  br i1 %caller, label %run, label %look
 look:
+  %count = phi i64 [ 0, %entry ], [ %count, %claim ], [ %more, %run ]
   %now = load atomic i64, ptr @word acquire, align 8
   %g = lshr i64 %now, 32
   %same = icmp eq i64 %g, %generation
@@ -86,26 +91,35 @@ look:
   %parts = and i64 %now, 2047
   %left = icmp ult i64 %part, %parts
   %go = and i1 %same, %left
-  br i1 %go, label %claim, label %exit
+  br i1 %go, label %claim, label %tell
 claim:
   %next = add i64 %now, 2048
   %swap = cmpxchg ptr @word, i64 %now, i64 %next acq_rel monotonic
   %mine = extractvalue { i64, i1 } %swap, 1
   br i1 %mine, label %run, label %look
 run:
+  %taken = phi i64 [ 0, %entry ], [ %part, %claim ]
+  %of = phi i64 [ %whole, %entry ], [ %parts, %claim ]
+  %before = phi i64 [ 0, %entry ], [ %count, %claim ]
   %kernel = load ptr, ptr @kernel
   %slots = load ptr, ptr @slots
   %units = load i64, ptr @units
   %workspace = load ptr, ptr @workspace
   %stride = load i64, ptr @stride
-  %after = add i64 %part, 1
-  %begin = call i64 @bound(i64 %units, i64 %part, i64 %parts)
-  %end = call i64 @bound(i64 %units, i64 %after, i64 %parts)
+  %after = add i64 %taken, 1
+  %begin = call i64 @bound(i64 %units, i64 %taken, i64 %of)
+  %end = call i64 @bound(i64 %units, i64 %after, i64 %of)
   %offset = mul i64 %stride, %thread
   %own = getelementptr i8, ptr %workspace, i64 %offset
   call void %kernel(ptr %slots, i64 %begin, i64 %end, ptr %own)
-  %old = atomicrmw add ptr @done, i64 1 release
+  %more = add i64 %before, 1
   br label %look
+tell:
+  %some = icmp ne i64 %count, 0
+  br i1 %some, label %add, label %exit
+add:
+  %old = atomicrmw add ptr @done, i64 %count release
+  br label %exit
 exit:
   ret void
 }
@@ -250,7 +264,8 @@ publish:
   %high = shl i64 %generation, 32
   %middle = shl i64 %t, 22
   %upper = or i64 %high, %middle
-  %fresh = or i64 %upper, %parts
+  %second = or i64 %parts, 2048
+  %fresh = or i64 %upper, %second
   store atomic i64 %fresh, ptr @word seq_cst, align 8
   %asleep = load atomic i64, ptr @sleepers seq_cst, align 8
   %rouse = icmp ne i64 %asleep, 0

@@ -31,7 +31,7 @@ from tools.bench.search_oracle import Oracle, Problem, Timed
 
 FEW = 8  # shapes of the small set
 CLOSE, WORST = 1.03, 0.10
-_GROWTH = 1.08  # of the measurements, from one replay to the next
+_GROWTH = 1.2  # of the measurements, from one replay to the next
 
 
 class Reached(msgspec.Struct, frozen=True):

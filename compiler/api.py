@@ -118,7 +118,7 @@ def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int
             tables = make_tables(search, workers, progress)
     else:
         tables = make_tables(search, builder, progress)
-    request = Request(target, donated, options.out_of_range.value, ingested.text)
+    request = Request(target, donated, options.out_of_range.value, ingested.text, options.precision.value)
     return assemble(outlined, workloads, tables, ingested, bound, request)
 
 

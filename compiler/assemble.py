@@ -40,6 +40,7 @@ class Request:
     donated: tuple[tuple[int, int], ...]
     out_of_range: str
     source: str
+    precision: str = "f32"
 
 
 def assemble(outlined: str, workloads: Mapping[str, Workload], tables: Tables, ingested: Ingested,
@@ -91,6 +92,7 @@ def assemble(outlined: str, workloads: Mapping[str, Workload], tables: Tables, i
         out_of_range=request.out_of_range,
         certificates=tuple(tables.certificates),
         refused=dict(tables.refused),
+        precision=request.precision,
     )
     if gpu:
         return Bundle(program, code, memory, llvm_ir)

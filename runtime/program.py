@@ -80,7 +80,8 @@ class Program(msgspec.Struct, frozen=True):
     certificates: of the tables that were tuned, by workload key. refused: operator -> why its preferred family did not take
     it. donated: (input index, output index) pairs whose buffers may be shared. arena: text of an Expr over the model dims and the
     reserved symbol "threads". host_object, runtime_object: digests of the host program and of launch, thread pool and arena pool;
-    binder_object: of the native call path. `source`: the ingested MLIR, kept for --check and for recompiling.
+    binder_object: of the native call path. precision: of the contractions of f32 models. `source`: the ingested MLIR, kept for
+    --check and for recompiling.
     """
 
     target: str
@@ -102,6 +103,7 @@ class Program(msgspec.Struct, frozen=True):
     certificates: tuple[Certificate, ...] = ()
     refused: dict[str, str] = {}
     binder_object: str = ""
+    precision: str = "f32"
     schema: int = SCHEMA
 
     def ranges(self) -> ShapeRange:

@@ -44,6 +44,9 @@ def tolerance_of(dtypes: Sequence[DType]) -> Tolerance:
     return Tolerance(0.0, 0.0)
 
 
+_ROUNDING = {"f32": DType.F32, "tf32": DType.F16, "f16": DType.F16, "bf16": DType.BF16}
+
+
 def run_command(
     file: Annotated[Path, typer.Argument(help="A saved model (.tw) or MLIR.", exists=True, dir_okay=False)],
     dim: Annotated[list[str] | None, typer.Option(help=f"{DIM_HELP} T=64 picks the value to run at.")] = None,
@@ -142,7 +145,8 @@ def _report(
         if error is None:
             rows.append(row)
         else:
-            bound = tolerance_of([a.dtype for a in (*fn.program.inputs, *fn.program.outputs) if a.dims is not None])
+            dtypes = [a.dtype for a in (*fn.program.inputs, *fn.program.outputs) if a.dims is not None]
+            bound = tolerance_of([*dtypes, *([_ROUNDING[fn.program.precision]] if DType.F32 in dtypes else [])])
             good = error.ok(bound.norm, bound.peak)
             wrong |= not good
             rows.append((*row, f"{error.norm_error:.2e}", f"{error.max_error:.2e}", "ok" if good else "WRONG"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,15 @@ def test_constants_are_bound(model: Path, tmp_path: Path, capsys: Capture) -> No
     bind = ["--constants", str(tmp_path / "w.npz")]
     assert main(["run", str(model), "--dim", "T@arg0.0=1:64", "--dim", "T=3", *bind, "--check", "--seed", "4"]) == 0
     assert "0 wrong" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("precision", ["bf16", "f16"])
+def test_lower_precision_is_checked_within_its_rounding(precision: str, model: Path, tmp_path: Path, capsys: Capture) -> None:
+    saved = tmp_path / "model.tw"
+    assert main(["compile", str(model), "--dim", "T@arg0.0=1:64", "--precision", precision, "-o", str(saved)]) == 0
+    assert main(["run", str(saved), "--shapes", "4", "--check", "--json"]) == 0
+    out = capsys.readouterr().out
+    assert max(float(e) for e in re.findall(r'"norm_error": ([^,]*)', out)) > 2e-5
 
 
 def test_a_wrong_result_exits_with_1(model: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

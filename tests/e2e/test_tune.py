@@ -15,7 +15,7 @@ import pytest
 import compiler.api
 import tilewright as tw
 from compiler.cli.main import main
-from search.records import TuningLog
+from search.records import TuningLog, cells
 
 MODEL = """
 func.func @main(%arg0: tensor<?x64xf32> {tw.dims = ["T", 64]}, %arg1: tensor<64x96xf32>) -> tensor<?x96xf32> {
@@ -90,7 +90,7 @@ def test_explain_says_what_was_predicted_and_measured(tuned: tuple[tw.CompiledFu
     fn, log = tuned
     (certificate,) = fn.program.certificates
     assert [e.dims for e in certificate.expected] == [(t,) for t in range(1, 41)]
-    kernels = {(r.config, r.dims["d0"]): r.time for r in TuningLog(log).records if r.seconds}
+    kernels = {(c.config, dict(c.shape)["d0"]): c.seconds for c in cells(TuningLog(log).records)}
     calls = {t: fn.explain(T=t).calls[0] for t in range(1, 41)}
     known = {t: c for t, c in calls.items() if c.measured}
     assert known and all(c.measured == kernels[c.config, t] for t, c in known.items())

@@ -98,11 +98,11 @@ def test_a_search_starts_from_another_gpus_log(first_log: TuningLog) -> None:
 
     def regret(prior: CostModel | None) -> float:
         environment = Environment(SECOND, lambda: 0.0)
-        tuner = Tuner(task, ReplayBuilder(), SurfaceRunner(truth), Budget(trials=24), environment, TuneOptions(first=0),
+        tuner = Tuner(task, ReplayBuilder(), SurfaceRunner(truth), Budget(trials=60), environment, TuneOptions(first=0),
                       TuningLog(), prior)
         while not tuner.done:
             tuner.step()
-        best = tuner.best()
+        best = tuner.certified()
         shapes = task.points.thin(12).shapes
         found = []
         for s in shapes:

@@ -1,10 +1,11 @@
 """launch and parallel_for of the device table: a thread pool in LLVM IR over pthreads, kept in every artifact.
 
 A loop of `units` is cut into parts that the caller and the workers claim by compare-and-swap on one 64-bit word
-    generation << 32 | threads << 22 | next part << 11 | parts
-so that a late worker cannot touch a loop that is over, and the caller does the parts of workers that do not run. Parts
-become smaller towards the end, so that all threads end together; few units are a part each. Who runs a part has no influence
-on its result. A worker spins while others finish the loop that it had a part in and some microseconds more for the next one,
+    generation << 32 | threads << 22 | next part << 11 | end of the parts
+so that a late worker cannot touch a loop that is over, and the caller does the parts of workers that do not run. The caller takes
+parts from the front and the first worker from the back, so that what one loop leaves in a core's cache is there for the next.
+Parts become smaller towards the middle, where they meet; few units are a part each. Who runs a part has no influence on its
+result. A worker spins while others finish the loop that it had a part in and some microseconds more for the next one,
 then sleeps on a condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core
 moves to another, where it may: a scheduler can take many milliseconds to part two threads that never sleep. A nested loop, or
 one that starts while another is running, is run by its caller alone.
@@ -43,6 +44,7 @@ _POOL = """
 @units = internal global i64 0
 @workspace = internal global ptr null
 @stride = internal global i64 0
+@parts = internal global i64 0
 @done = internal global i64 0, align 64
 @busy = internal global i64 0, align 64
 @sleepers = internal global i64 0, align 64
@@ -60,25 +62,31 @@ declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @sched_yield()
 declare i64 @llvm.smin.i64(i64, i64)
 
-; First unit of a part: units * part * (2 parts - part) / parts^2, whose steps shrink linearly; units below 2^41.
+; First unit of a part: units * part * (parts - part) / (parts^2 / 2) up to the middle part, whose steps shrink linearly, and its
+; mirror image from there on; units below 2^41.
 define internal i64 @bound(i64 %units, i64 %part, i64 %parts) alwaysinline nounwind {
-  %twice = shl i64 %parts, 1
-  %rest = sub i64 %twice, %part
-  %share = mul i64 %part, %rest
+  %half = lshr i64 %parts, 1
+  %left = icmp ule i64 %part, %half
+  %rest = sub i64 %parts, %part
+  %near = select i1 %left, i64 %part, i64 %rest
+  %far = sub i64 %parts, %near
+  %share = mul i64 %near, %far
   %high = mul i64 %units, %share
-  %square = mul i64 %parts, %parts
-  %curve = udiv i64 %high, %square
+  %square = mul i64 %parts, %half
+  %before = udiv i64 %high, %square
+  %mirrored = sub i64 %units, %before
+  %curve = select i1 %left, i64 %before, i64 %mirrored
   %single = icmp eq i64 %units, %parts
   %first = select i1 %single, i64 %part, i64 %curve
   ret i64 %first
 }
 
 ; Claims and runs parts of one generation until none is left; tells how many once, as the caller waits for all of them. Part 0
-; is thread 0's without a claim.
+; is thread 0's without a claim. Threads of even number claim from the front, the others from the back.
 define internal void @help(i64 %generation, i64 %thread) nounwind {
 entry:
-  %posted = load atomic i64, ptr @word acquire, align 8
-  %whole = and i64 %posted, 2047
+  %odd = and i64 %thread, 1
+  %back = icmp ne i64 %odd, 0
   %caller = icmp eq i64 %thread, 0
   br i1 %caller, label %run, label %look
 look:
@@ -87,31 +95,34 @@ look:
   %g = lshr i64 %now, 32
   %same = icmp eq i64 %g, %generation
   %shifted = lshr i64 %now, 11
-  %part = and i64 %shifted, 2047
-  %parts = and i64 %now, 2047
-  %left = icmp ult i64 %part, %parts
+  %front = and i64 %shifted, 2047
+  %end = and i64 %now, 2047
+  %left = icmp ult i64 %front, %end
   %go = and i1 %same, %left
   br i1 %go, label %claim, label %tell
 claim:
-  %next = add i64 %now, 2048
+  %step = select i1 %back, i64 -1, i64 2048
+  %next = add i64 %now, %step
+  %last = sub i64 %end, 1
+  %part = select i1 %back, i64 %last, i64 %front
   %swap = cmpxchg ptr @word, i64 %now, i64 %next acq_rel monotonic
   %mine = extractvalue { i64, i1 } %swap, 1
   br i1 %mine, label %run, label %look
 run:
   %taken = phi i64 [ 0, %entry ], [ %part, %claim ]
-  %of = phi i64 [ %whole, %entry ], [ %parts, %claim ]
   %before = phi i64 [ 0, %entry ], [ %count, %claim ]
   %kernel = load ptr, ptr @kernel
   %slots = load ptr, ptr @slots
   %units = load i64, ptr @units
   %workspace = load ptr, ptr @workspace
   %stride = load i64, ptr @stride
+  %of = load i64, ptr @parts
   %after = add i64 %taken, 1
-  %begin = call i64 @bound(i64 %units, i64 %taken, i64 %of)
-  %end = call i64 @bound(i64 %units, i64 %after, i64 %of)
+  %from = call i64 @bound(i64 %units, i64 %taken, i64 %of)
+  %to = call i64 @bound(i64 %units, i64 %after, i64 %of)
   %offset = mul i64 %stride, %thread
   %own = getelementptr i8, ptr %workspace, i64 %offset
-  call void %kernel(ptr %slots, i64 %begin, i64 %end, ptr %own)
+  call void %kernel(ptr %slots, i64 %from, i64 %to, ptr %own)
   %more = add i64 %before, 1
   br label %look
 tell:
@@ -254,9 +265,10 @@ publish:
   store i64 %stride, ptr @stride
   call void @settle()
   store atomic i64 0, ptr @done monotonic, align 8
-  %eightfold = mul i64 %t, 8
-  %p1 = call i64 @llvm.smin.i64(i64 %eightfold, i64 %units)
-  %parts = call i64 @llvm.smin.i64(i64 %p1, i64 2047)
+  %sixfold = mul i64 %t, 6
+  %p1 = call i64 @llvm.smin.i64(i64 %sixfold, i64 %units)
+  %parts = call i64 @llvm.smin.i64(i64 %p1, i64 2046)
+  store i64 %parts, ptr @parts
   %last = load atomic i64, ptr @word monotonic, align 8
   %g0 = lshr i64 %last, 32
   %g1 = add i64 %g0, 1

@@ -114,6 +114,14 @@ class Data:
 
 
 @dataclass(frozen=True)
+class Jumps:
+    """A new segment: the chance that the next slot begins one, and [draw] the throughput that it may rise to."""
+
+    chance: float
+    levels: Floats
+
+
+@dataclass(frozen=True)
 class Prediction:
     """Throughput at a future trial: mean and deviation of the curve there, expected improvement over the best, an interval of
     80 % of the best that will have been seen, and the expected share of the time that is saved, with its deviation.
@@ -158,13 +166,17 @@ class Belief:
         total = float(self.weights.sum())
         return total * total / float(np.sum(self.weights**2)) if total > 0 else 0.0
 
-    def predict(self, best: float, at: float) -> Prediction:
-        """Of the best throughput at `at` trials when `best` is known; it never falls."""
+    def predict(self, best: float, at: float, jumps: Jumps | None = None) -> Prediction:
+        """Of the best throughput at `at` trials when `best` is known; it never falls, and jumps if a new segment begins."""
         weights = self.weights / self.weights.sum()
-        curve = self.curves(np.array([at]))[:, 0]
+        curve, noise = self.curves(np.array([at]))[:, 0], np.exp(self.samples[:, 3]) * self.noise
+        if jumps is not None:
+            risen = np.maximum(curve, np.resize(jumps.levels, len(curve)))
+            curve, noise = np.concatenate([curve, risen]), np.tile(noise, 2)
+            weights = np.concatenate([(1 - jumps.chance) * weights, jumps.chance * weights])
         mean = float(weights @ curve)
         deviation = float(np.sqrt(weights @ (curve - mean) ** 2))
-        seen = np.clip(curve + np.exp(self.samples[:, 3]) * self.noise, best, 1.0)
+        seen = np.clip(curve + noise, best, 1.0)
         order = np.argsort(seen)
         reached = np.cumsum(weights[order])
         low, high = (float(seen[order][min(int(np.searchsorted(reached, q)), len(seen) - 1)]) for q in (0.1, 0.9))

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from search.belief import Belief, Data, Hyperprior, Prediction, Sampler, fit, relative
-from search.curves import HIGH, LOW, log_power
+from search.belief import Belief, Data, Hyperprior, Jumps, Prediction, Sampler, fit, relative
+from search.curves import HIGH, JUMP, LOW, log_power
 from search.space import Floats
 
 _FLOOR = np.array([0.15, 0.4, 0.15, 0.4])
 _DRAWS = 2048
 _ENOUGH = 4  # points from which an arm tells others something
+_FEW = 20  # trials a jump, before anything is known
+_LEVELS = 200
 _LEAST = 20.0  # effective samples below which re-weighting is not trusted
 
 
@@ -79,6 +81,7 @@ class BeliefPool:
         self.autocorrelation: list[float] = []
         self._arms: dict[str, _Fitted] = {}
         self._facts: dict[str, tuple[Floats, Floats]] = {}
+        self._seen: dict[str, tuple[int, float]] = {}
 
     def update(self, histories: Mapping[str, tuple[str, Floats, Floats, float]]) -> None:
         """Bring all beliefs up to date.
@@ -87,6 +90,7 @@ class BeliefPool:
         """
         begin = self.clock()
         for key, (group, x, y, ahead) in histories.items():
+            self._seen[key] = (int(np.count_nonzero(y[1:] > (1 + JUMP) * y[:-1])), float(x[-1]))
             data = Data.of(x, y, ahead, self.options.segments)
             known = self._arms.get(key)
             if known is not None and known.data.digest() == data.digest() and not self.options.shared:
@@ -105,7 +109,23 @@ class BeliefPool:
 
     def predict(self, key: str, best: float, at: float) -> Prediction:
         """Of the arm's throughput at `at` trials."""
-        return self._arms[key].belief.predict(best, at)
+        return self._arms[key].belief.predict(best, at, self._jumps(key, best, at))
+
+    def _jumps(self, key: str, best: float, at: float) -> Jumps | None:
+        """Segments begin at a rate that is Gamma distributed: on average that of all arms, with the weight of one jump."""
+        seen, trials = self._seen[key]
+        if not self.options.segments or trials <= 1:
+            return None
+        every = [sum(values) for values in zip(*self._seen.values(), strict=True)]
+        usual = (every[0] + 1) / (every[1] + _FEW)
+        chance = 1 - ((1 / usual + trials) / (1 / usual + at)) ** (seen + 1)
+        rng = np.random.default_rng([self.options.seed, 2])
+        prior = self._arms[key].hyperprior
+        top = rng.uniform(best, 1.0, _LEVELS)
+        if prior is not None:
+            top = np.minimum(np.exp(prior.centre[0] + prior.deviation[0] * rng.standard_normal(_LEVELS)), 1.0)
+        levels = best * np.exp(rng.uniform(0, 1, _LEVELS) * np.log(np.maximum(top / best, 1.0)))
+        return Jumps(chance, np.where(top > (1 + JUMP) * best, levels, best))
 
     def _fit(self, key: str, group: str, data: Data, prior: Hyperprior | None) -> None:
         seed = self.options.seed

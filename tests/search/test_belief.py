@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from search.belief import Belief, Chain, Data, EmceeSampler, Hyperprior, expected_improvement, fit, posterior
+from search.belief import Belief, Chain, Data, EmceeSampler, Hyperprior, Jumps, expected_improvement, fit, posterior
 from search.belief_pool import BeliefOptions, BeliefPool, FitCache, fresh, pooled
 from search.curves import HIGH, LOW, least_squares, log_power, segment_start, thinned
 
@@ -172,3 +172,20 @@ def test_a_prior_needs_two_arms() -> None:
     found = pooled([one, one])
     assert found is not None and found.centre == pytest.approx((0.5, 1.0, -1.0, -3.0))
     assert isinstance(fresh(Data.of(np.array([1.0]), np.array([0.3]), 4.0), found, 0), Belief)
+
+
+def test_a_jump_may_come_and_comes_less_likely_the_longer_there_was_none() -> None:
+    data = Data.of(*curve(6, 0.02), 6.0, segments=False)
+    found = fit(data, sampler=EmceeSampler(400, 100, 3))
+    plain = found.predict(data.best, 7.0)
+    jumped = found.predict(data.best, 7.0, Jumps(0.3, np.full(10, 2 * data.best)))
+    assert jumped.gain > plain.gain + 0.05 and jumped.high > plain.high
+    np.testing.assert_allclose(jumped.weights.sum(), 1.0)
+
+    def gain(trials: int) -> float:
+        pool = BeliefPool(sampler=EmceeSampler(200, 100, 4))
+        x = np.arange(1.0, trials + 1)
+        pool.update({"a": ("g", x, np.full(trials, 0.4), 6.0), "b": ("g", x, np.linspace(0.3, 0.8, trials), 6.0)})
+        return pool.predict("a", 0.4, trials + 6.0).gain
+
+    assert gain(8) > 2 * gain(400) > 0

@@ -11,7 +11,7 @@ from passes.symbolic import argument_attributes, read_dims
 
 KEY, KIND = "tw.key", "tw.kind"
 SPEC_VERSION = 1
-_ARGUMENT = ("tw.dims", "tw.unit", "tw.constant")
+_ARGUMENT = ("tw.dims", "tw.unit", "tw.constant", "tw.zeros")
 
 
 def key_of(fn: ir.Operation) -> str:

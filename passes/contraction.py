@@ -172,6 +172,23 @@ def used_loops(m: ir.AffineMap) -> frozenset[int]:
     return frozenset(d for e in m.results for d in _loops(e))
 
 
+def linear_terms(e: ir.AffineExpr) -> dict[int, int] | None:
+    """The factor of each loop in a sum of loops times constants, with no constant of its own; None for anything else."""
+    at = position(e)
+    if at is not None:
+        return {at: 1}
+    if isinstance(e, ir.AffineAddExpr):
+        sides = [linear_terms(x) for x in (ir.AffineAddExpr(e).lhs, ir.AffineAddExpr(e).rhs)]
+        if sides[0] is None or sides[1] is None or sides[0].keys() & sides[1].keys():
+            return None
+        return sides[0] | sides[1]
+    if isinstance(e, ir.AffineMulExpr):
+        loop, factor = position(ir.AffineMulExpr(e).lhs), ir.AffineMulExpr(e).rhs
+        if loop is not None and isinstance(factor, ir.AffineConstantExpr):
+            return {loop: int(ir.AffineConstantExpr(factor).value)}
+    return None
+
+
 def _loops(e: ir.AffineExpr) -> frozenset[int]:
     at = position(e)
     if at is not None:

@@ -13,7 +13,8 @@ from passes.region_function import PANEL, UNIT
 from passes.regions import loop_extents
 from passes.structured import iterator_kinds
 from passes.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, integer, read_dims
-from passes.workload import Kind, Loop, Operand, Workload
+from passes.windows import argument_windows, argument_zeros
+from passes.workload import Kind, Loop, Operand, Window, Workload
 from runtime.errors import PassError
 from runtime.shape import Expr
 from runtime.tensor import DType
@@ -54,6 +55,7 @@ def workload_of(fn: ir.Operation, name: str) -> Workload:
         flops=_flops(body, shapes),
         bytes=_bytes([*inputs, *outputs]),
         scalars=tuple(scalars),
+        windows=_windows(fn, shapes) if kind is Kind.CONTRACTION else (),
     )
 
 
@@ -93,7 +95,14 @@ def loops_of(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes) -> tuple[Loop
 def _operand(type_: ir.Type, named: dict[str, ir.Attribute]) -> Operand:
     unit = integer(named[UNIT]) if UNIT in named else None
     return Operand(DType(str(ir.RankedTensorType(type_).element_type)), read_dims(named[DIMS]), unit, CONSTANT in named,
-                   integer(named[PANEL]) if PANEL in named else 0)
+                   integer(named[PANEL]) if PANEL in named else 0, argument_zeros(named))
+
+
+def _windows(fn: ir.Operation, shapes: SymbolicShapes) -> tuple[Window, ...]:
+    """Of the first operand of the root that has some."""
+    root = root_of(fn, Kind.CONTRACTION)
+    every = (argument_windows(fn, root, which, shapes) for which in range(len(root.operands) - 1))
+    return next((found for found in every if found), ())
 
 
 def _flops(body: Sequence[ir.Operation], shapes: SymbolicShapes) -> Expr:

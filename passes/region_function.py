@@ -10,11 +10,13 @@ from passes.clone import captured, clone, users
 from passes.collapse import Collapse, Groups, collapse, is_cheap
 from passes.generic import fill, generic, i64, renumber
 from passes.mlir import arith, func, ir, maps_of, owner, position, walk
+from passes.op_kinds import is_contraction
 from passes.regions import loop_extents
 from passes.shape_values import tensor_type
 from passes.strides import Views, collapsed_stride
-from passes.structured import iterator_kinds
+from passes.structured import inputs, iterator_kinds
 from passes.symbolic import CONSTANT, DIMS, integer, write_dims
+from passes.windows import ZEROS, windows_of, zeros_of
 from runtime.errors import PassError
 from runtime.shape import Expr
 
@@ -137,7 +139,23 @@ class RegionFunction:
             attributes[UNIT] = i64(unit)
         if self.views.view(value).buffer in self.constants:
             attributes[CONSTANT] = ir.UnitAttr.get()
+        zeros = self._zeros(value)
+        if zeros:
+            attributes[ZEROS] = write_dims(zeros)
         return ir.DictAttr.get(attributes)
+
+    def _zeros(self, value: ir.Value) -> list[int]:
+        """Zeros before and after each axis, where a window of a contraction of this region passes over them."""
+        found = zeros_of(value)
+        groups = self.collapse.of(value)
+        readers = [op for op in users(value) if op in self.ops and is_contraction(op)]
+        if found is None or len(readers) != 1 or len(readers[0].operands) != 3:
+            return []
+        which = inputs(readers[0]).index(value)
+        if not windows_of(readers[0], which, found, self.shapes.dims(value)):
+            return []
+        ends = [found[g[0]] if len(g) == 1 else (0, 0) for g in groups]
+        return [n for pair in ends for n in pair]
 
     def _unit_axis(self, value: ir.Value) -> int | None:
         """The unit-stride axis after collapsing: the last one that can be longer than 1."""

@@ -4,7 +4,8 @@
     func.func @workload(%arg0: tensor<?x768xf32> {tw.dims = ["d0", 768], tw.unit = 1}, ..., %arg3: index {tw.dims = ["d0"]},
                         %arg4: f32) -> (tensor<?x2304xf32> {tw.dims = ["d0", 2304], tw.unit = 1})
 tensors first, then the local dims as index arguments in order, then other scalars. `tw.unit` is the axis whose stride is
-statically 1 (absent: none is known). Every extent inside is an expression of the local dims.
+statically 1 (absent: none is known); `tw.zeros` is how many values are zero before and after the others of each axis, of an
+operand that a contraction passes a window over. Every extent inside is an expression of the local dims.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Kind(Enum):
 class Operand:
     """A tensor operand: element type, extents over local dims, the axis of unit stride, whether it is bound at compile time.
 
-    panel: columns of a panel when the tensor is laid out in panels (passes/pack_constants.py), else 0.
+    panel: columns of a panel when the tensor is laid out in panels (passes/pack_constants.py), else 0. zeros: how many values are
+    zero for certain before and after the others, two numbers an axis; empty when none is known to be.
     """
 
     dtype: DType
@@ -38,6 +40,7 @@ class Operand:
     unit_axis: int | None
     constant: bool = False
     panel: int = 0
+    zeros: tuple[int, ...] = ()
 
     def stride_axes(self) -> list[int]:
         """Axes whose stride is passed at run time."""
@@ -53,12 +56,28 @@ class Loop:
 
 
 @dataclass(frozen=True)
+class Window:
+    """An axis that a contraction reads at row * stride + tap * dilation, with zeros in its first `low` and last `high` places.
+
+    row, tap: loops by number, which move no other axis of the operand; extent: of the axis, zeros included.
+    """
+
+    row: int
+    tap: int
+    stride: int
+    dilation: int
+    low: int
+    high: int
+    extent: Expr
+
+
+@dataclass(frozen=True)
 class Workload:
     """An operator over local dims. Equal keys share kernels, tuning records and dispatch tables.
 
     key: sha256 of the canonical spec (iterators, maps, dtypes, static extents, epilogue, constness), never of printed IR.
     flops: scalar arithmetic operations; bytes: distinct bytes read and written; both over local dims.
-    scalars: element types of scalar parameters that are not dims.
+    scalars: element types of scalar parameters that are not dims. windows: of an operand of a contraction that has zeros.
     """
 
     key: str
@@ -72,6 +91,7 @@ class Workload:
     flops: Expr
     bytes: Expr
     scalars: tuple[DType, ...] = ()
+    windows: tuple[Window, ...] = ()
 
     def size(self, role: str) -> Expr:
         """Product of the extents of all loops with this role (1 when there is none)."""

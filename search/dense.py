@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from passes.workload import Operand, Workload
 from runtime.kernel import layout
 
@@ -32,3 +34,12 @@ def dense_strides(operand: Operand, dims: Mapping[str, int]) -> list[int]:
         strides[axis] = step
         step *= operand.dims[axis].evaluate(dims)
     return strides
+
+
+def clear_zeros(operand: Operand, array: np.ndarray) -> np.ndarray:
+    """`array` with zeros written where the operand has them for certain."""
+    for axis, (low, high) in enumerate(zip(operand.zeros[::2], operand.zeros[1::2], strict=True)):
+        along = np.moveaxis(array, axis, 0)
+        along[:low] = 0
+        along[len(along) - min(high, len(along)) :] = 0
+    return array

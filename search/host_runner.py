@@ -14,7 +14,7 @@ from runtime.cpu import HostDevice
 from runtime.device import LAUNCH, LoadedCode
 from runtime.kernel import MicroKernel
 from runtime.shape import Expr
-from search.dense import dense_symbols, memory_order
+from search.dense import clear_zeros, dense_symbols, memory_order
 from search.protocols import Measurement
 
 _PAGE = 4096
@@ -86,7 +86,7 @@ def _array(number: int, operand: Operand, dims: Mapping[str, int], rng: np.rando
     values = rng.random([shape[a] for a in order], np.float32) - np.float32(0.5) if operand.dtype.is_float \
         else rng.integers(0, 2, [shape[a] for a in order])
     array = _placed(values.astype(operand.dtype.numpy), number)
-    return array.transpose([order.index(a) for a in range(len(shape))])
+    return clear_zeros(operand, array.transpose([order.index(a) for a in range(len(shape))]))
 
 
 def _placed(values: np.ndarray, number: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from passes.workload import Operand, Workload
 from runtime.kernel import MicroKernel
 from runtime.shape import Expr
 from runtime.tensor import DType
-from search.dense import dense_symbols, memory_order
+from search.dense import clear_zeros, dense_symbols, memory_order
 from search.shapes import Dims, Points
 
 _NORM = {DType.F64: 1e-11, DType.F32: 2e-5, DType.F16: 4e-3, DType.BF16: 3e-2}
@@ -117,4 +117,4 @@ def _array(operand: Operand, dims: Mapping[str, int], rng: np.random.Generator) 
     order = memory_order(operand)
     shape = [operand.dims[a].evaluate(dims) for a in order]
     values = rng.random(shape) - 0.5 if operand.dtype.is_float else rng.integers(0, 2, shape)
-    return values.astype(operand.dtype.numpy).transpose([order.index(a) for a in range(len(order))])
+    return clear_zeros(operand, values.astype(operand.dtype.numpy).transpose([order.index(a) for a in range(len(order))]))

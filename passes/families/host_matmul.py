@@ -6,7 +6,8 @@ left) by nv vectors keep their sums in registers over k; the last panel is maske
 its width is not known. A single row streams instead, or takes dot products along k. bf16 is multiplied two values of k at a
 time where the target can.
 Long sums are done in pieces of kc values: each piece passes over the rows and panels of the unit, and the sums lie in the
-workspace in between. The rows, too, may be copied to the workspace, piece by piece.
+workspace in between. The rows, too, may be copied to the workspace, piece by piece. Or a piece is one tap of a window, for the
+rows that it does not read zero padding for.
 Every element is summed in an order that depends on the shape and the configuration, never on how units are split.
 """
 
@@ -22,9 +23,10 @@ from passes.families.host_matmul_pairs import PAIR, takes_pairs
 from passes.families.host_matmul_panel import PanelCopy
 from passes.families.host_matmul_plan import Plan
 from passes.families.host_matmul_row_copy import RowCopy
-from passes.families.host_matmul_rows import row_blocks, row_points
+from passes.families.host_matmul_rows import row_blocks
 from passes.families.host_matmul_store import Results
 from passes.families.host_matmul_stream import Stream
+from passes.families.host_matmul_taps import Box, Taps
 from passes.host_kernel import Grid, HostKernel
 from passes.index import Index, delinearize, select
 from passes.mlir import ir
@@ -40,10 +42,12 @@ def emit(kernel: HostKernel, config: HostMatmulConfig) -> Grid:
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
         plan = Plan.of(kernel)
+        taps = Taps.of(kernel, plan) if config.taps else None
+        plan = taps.plan if taps is not None else plan
         chosen = _possible(config, plan)
         if plan.tile % chosen.columns:
             raise ValueError(f"panels of {plan.tile} columns cannot be read in blocks of {chosen.columns}")
-        return _Emitter(kernel, chosen, plan, workspace).units(begin, end)
+        return _Emitter(kernel, chosen, plan, workspace, taps).units(begin, end)
 
     return kernel.build(body)
 
@@ -80,13 +84,36 @@ class _Unit:
 
 
 @dataclass(frozen=True)
+class _Taken:
+    """Rows [low, high) of a box."""
+
+    box: Box
+    low: Index
+    high: Index
+
+
+@dataclass(frozen=True)
 class _Piece:
-    """A piece of k of a unit, with its copied rows; sums: where they lie between pieces, and whether this is the last."""
+    """A piece of k of a unit, with its copied rows; sums: where they lie between pieces, and whether this is the last.
+
+    taken: rows of a space of their own, where the piece does not take all of the unit's. multiplies: else it is the last, and
+    gives what the sums are.
+    """
 
     unit: _Unit
     span: tuple[Index, Index] | None
     rows: RowCopy | None
     sums: tuple[Memory, bool] | None
+    taken: _Taken | None = None
+    multiplies: bool = True
+
+    @property
+    def low(self) -> Index:
+        return self.unit.low if self.taken is None else self.taken.low
+
+    @property
+    def high(self) -> Index:
+        return self.unit.high if self.taken is None else self.taken.high
 
 
 @dataclass(frozen=True)
@@ -95,6 +122,7 @@ class _Emitter:
     config: HostMatmulConfig
     plan: Plan
     workspace: ir.Value
+    taps: Taps | None = None
 
     @property
     def _element(self) -> ir.Type:
@@ -130,7 +158,7 @@ class _Emitter:
         return {
             "panel": (self._depth + config.lanes) * config.columns if self._copies else Expr.of(0),
             "rows": (self._depth + _APART) * config.mc if config.copy_rows else Expr.of(0),
-            "sums": Expr.of(config.mc * config.panels * config.columns if config.kc else 0),
+            "sums": Expr.of(config.mc * config.panels * config.columns if config.kc or self.taps else 0),
             "block": Expr.of(config.mr * config.columns if plan.heavy or config.stream else 0),
         }
 
@@ -170,6 +198,8 @@ class _Emitter:
             first = group * (config.columns * config.panels)
             if config.stream:
                 self._stream(loops, first, count - first, low, high)
+            elif self.taps is not None:
+                self._each_tap(self.taps, _Unit(loops, first, count, low, high))
             else:
                 self._pieces(_Unit(loops, first, count, low, high))
 
@@ -178,20 +208,34 @@ class _Emitter:
 
     def _pieces(self, unit: _Unit) -> None:
         """All of k, or one piece of it after the other with the sums in the workspace in between."""
-        kc, lanes = self.config.kc, self.config.lanes
+        kc = self.config.kc
         if not kc:
             self._piece(unit, None, None)
             return
-        ev = self.kernel.evaluator
-        width = self.config.panels * self.config.columns
+        sums = self._zero_sums(unit)
+        depth = self.kernel.evaluator.emit(self.plan.depth)
+        last = (depth.max(1) - 1) // kc * kc
+        loop(0, last, kc, lambda k: self._piece(unit, (k, k + kc), (sums, False)), index=self.kernel.index)
+        self._piece(unit, (last, depth), (sums, True))
+
+    def _zero_sums(self, unit: _Unit) -> Memory:
+        width, lanes = self.config.panels * self.config.columns, self.config.lanes
         sums = self._memory("sums", width)
         zero = self.plan.view.product.zero(lanes)
         loop(0, (unit.high - unit.low) * width, lanes,
              lambda i: sums.store(zero, [Index(0), Index.ramp(i, lanes)]), index=self.kernel.index)
-        depth = ev.emit(self.plan.depth)
-        last = (depth.max(1) - 1) // kc * kc
-        loop(0, last, kc, lambda k: self._piece(unit, (k, k + kc), (sums, False)), index=self.kernel.index)
-        self._piece(unit, (last, depth), (sums, True))
+        return sums
+
+    def _each_tap(self, taps: Taps, unit: _Unit) -> None:
+        """The products of one tap after the other with the rows that it reads no padding for, then the results."""
+        sums = self._zero_sums(unit)
+
+        def tap(loops: Loops, box: Box) -> None:
+            taken = _Taken(box, box.before(unit.low), box.before(unit.high))
+            self._panels(_Piece(replace(unit, loops=loops), None, None, (sums, False), taken))
+
+        taps.each(self.kernel.evaluator, unit.loops, tap)
+        self._panels(_Piece(unit, None, None, (sums, True), multiplies=False))
 
     def _piece(self, unit: _Unit, span: tuple[Index, Index] | None, sums: tuple[Memory, bool] | None) -> None:
         """span: of k; sums: where they lie between pieces, and whether this piece is the last."""
@@ -200,7 +244,10 @@ class _Emitter:
             memory = self._memory("rows", self._depth + _APART)
             rows = RowCopy(self.kernel.evaluator, self.plan, self.config.lanes, memory, span, self.config.pairs)
             rows.copy(unit.loops, unit.low, unit.high)
-        piece = _Piece(unit, span, rows, sums)
+        self._panels(_Piece(unit, span, rows, sums))
+
+    def _panels(self, piece: _Piece) -> None:
+        unit = piece.unit
         if self.config.panels == 1:
             self._panel(piece, unit.first)
             return
@@ -213,9 +260,9 @@ class _Emitter:
         config, lanes = self.config, self.config.lanes
         panel = self._memory("panel", config.columns) if self._copies else None
         left = piece.unit.extent - first
-        if panel is not None:
+        if panel is not None and piece.multiplies:
             copy = PanelCopy(self.kernel.evaluator, self.plan, config, panel, piece.span)
-            few = (piece.unit.high - piece.unit.low).lt(config.mr) if self._fills else True
+            few = (piece.high - piece.low).lt(config.mr) if self._fills else True
             when(few, lambda: copy.copy(piece.unit.loops, first, left, piece.unit.extent))
         block = Block(self.kernel.evaluator, self.plan, config, panel, span=piece.span)
 
@@ -271,7 +318,7 @@ class _Emitter:
             return None if left is None else lane_mask(left - Index(j) * lanes, lanes, self.kernel.index)
 
         columns = Columns(tuple(first + x for x in places), tuple(mask(j) for j in range(vectors)), places)
-        low, high, mr = piece.unit.low, piece.unit.high, self.config.mr
+        low, high, mr = piece.low, piece.high, self.config.mr if piece.multiplies else 1
 
         def run(row: Index, height: int) -> None:
             self._block(piece, block, columns, mask, row, height)
@@ -279,7 +326,7 @@ class _Emitter:
         def rest(low: Index) -> None:
             row_blocks(low, high, mr, self.config.exact_tails, self.kernel.index, run)
 
-        if not self._fills:
+        if not self._fills or not piece.multiplies:
             rest(low)
             return
         several = (high - low).ge(mr)
@@ -289,14 +336,17 @@ class _Emitter:
     def _block(self, piece: _Piece, block: Block, columns: Columns, mask: Mask, row: Index, height: int) -> None:
         """Sums of a block, then what follows them: unrolled when it is light, else in a loop over sums in the workspace."""
         unit = piece.unit
-        points = self._points(unit.loops, row, height)
+        box = piece.taken.box if piece.taken is not None else Box.whole(self.kernel.evaluator, self.plan)
+        points = box.points(unit.loops, row, height)
         if piece.rows is not None:
             block = replace(block, rows=piece.rows.block(row - unit.low))
-        sums = block.accumulate(points, columns)
+        sums = block.accumulate(points, columns) if piece.multiplies else None
         if piece.sums is not None:
-            sums = self._carried(piece, columns, row - unit.low, sums)
+            numbers = [row + i if piece.taken is None else box.number(point) for i, point in enumerate(points)]
+            sums = self._carried(piece, columns, [n - unit.low for n in numbers], sums)
             if not piece.sums[1]:
                 return
+        assert sums is not None
         if not self.plan.heavy or height * len(columns.first) < 4:
             with self.kernel.evaluator.kept():
                 for point, vectors in zip(points, sums, strict=True):
@@ -320,22 +370,24 @@ class _Emitter:
 
         loop(0, height, 1, each, index=self.kernel.index)
 
-    def _carried(self, piece: _Piece, columns: Columns, row: Index, sums: list[list[ir.Value]]) -> list[list[ir.Value]]:
-        """The sums of all pieces so far; kept in the workspace unless the piece is the last."""
+    def _carried(self, piece: _Piece, columns: Columns, rows: list[Index],
+                 sums: list[list[ir.Value]] | None) -> list[list[ir.Value]]:
+        """The sums of all pieces so far; kept in the workspace unless the piece is the last. rows: of the unit."""
         assert piece.sums is not None
         memory, last = piece.sums
         totals = []
-        for i, vectors in enumerate(sums):
-            places = [[row + i, Index.ramp(c - piece.unit.first, self.config.lanes)] for c in columns.first]
-            totals.append([self.plan.view.product.add(memory.load(at), v) for at, v in zip(places, vectors, strict=True)])
+        for i, row in enumerate(rows):
+            places = [[row, Index.ramp(c - piece.unit.first, self.config.lanes)] for c in columns.first]
+            before = [memory.load(at) for at in places]
+            add = self.plan.view.product.add
+            totals.append(before if sums is None else [add(a, b) for a, b in zip(before, sums[i], strict=True)])
             if not last:
                 for at, total in zip(places, totals[-1], strict=True):
                     memory.store(total, at)
         return totals
 
     def _points(self, loops: Loops, row: Index, height: int) -> list[Loops]:
-        sizes = [self.kernel.evaluator.emit(self.plan.view.extents[d]) for d in self.plan.rows]
-        return row_points(loops, self.plan.rows, sizes, row, height)
+        return Box.whole(self.kernel.evaluator, self.plan).points(loops, row, height)
 
     def _store(self, point: Loops, column: Index, value: ir.Value, mask: ir.Value | None) -> None:
         Results(self.kernel, self.plan, self.config.lanes).store(point, column, value, mask)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from itertools import chain, product
 from typing import Any, ClassVar
 
+from passes.spaces.padding import padding_share, tap_depth, windows
 from passes.spaces.threads import one_thread_when_small
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Workload
@@ -19,6 +20,8 @@ from runtime.tensor import DType
 _LINE, _PAGE = 64, 4096  # bytes
 _PIECE = 2048  # bytes of k in a piece
 _ROUNDED_FOR = 8  # panels that copied rows serve
+TAP_COST = 8  # values of k whose products take as long as loading and storing the sums of a block
+_LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
 _FEW_CORES = 4  # that large units keep busy
 
 
@@ -39,7 +42,8 @@ class HostMatmulConfig(TileConfig):
     one row; the sums of nv vectors stay in the workspace while so many values of k at a time pass (dot products along k where
     the columns are transposed); 0 keeps them in registers. kc: values of k in a piece, 0 for all; it applies to one k loop.
     panels: panels of columns in one work unit. copy_rows: a chunk of rows is copied to the workspace, as [row][k]. pairs:
-    bf16 is multiplied as it is, two values of k at once.
+    bf16 is multiplied as it is, two values of k at once. taps: the places of a window are taken one after the other, each for
+    the rows that it reads no zero padding for; what a filter's infinities and NaN would make of padding is not computed.
     """
 
     family: ClassVar[str] = "host_matmul"
@@ -55,6 +59,7 @@ class HostMatmulConfig(TileConfig):
     panels: int = 1
     copy_rows: bool = False
     pairs: bool = False
+    taps: bool = False
 
     @property
     def columns(self) -> int:
@@ -93,12 +98,16 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
     streams = product((12, 24, 48), lanes, (0, 2, 4, 8), (2, 4, 8))
     filled = [(mr, nv) for mr, nv in shapes if mr * nv >= 8] if _long(workload, 2048) else []
     pieces = product(filled, Pack, (0, 16), (16, 32, 64), (512, 1024), (4, 8, 16), (False, True))
+    padded = shapes if windows(workload, Extents.of(workload).columns) else []
+    taps = product(padded, lanes, Pack, (0, 16), (8, 16, 32, 64), (False, True))
     pairs = takes_pairs(workload, limits)
     every = chain(
         (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact) for (mr, nv), w, pack, ahead, chunk, exact in blocks),
         (HostMatmulConfig(1, nv, w, prefetch=ahead, stream=stream) for nv, w, ahead, stream in streams),
         (HostMatmulConfig(mr, nv, widest, pack, ahead, chunk * mr, kc=kc, panels=panels, copy_rows=rows)
          for (mr, nv), pack, ahead, chunk, kc, panels, rows in pieces),
+        (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact, taps=True)
+         for (mr, nv), w, pack, ahead, chunk, exact in taps),
     )
     for config in (replace(c, pairs=True) for c in every) if pairs else every:
         if why_invalid(config, workload, limits) is None:
@@ -137,16 +146,20 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
         return f"chunk-whole-blocks: {config.mc} rows are no multiple of {config.mr}"
     if (config.kc or config.copy_rows or config.panels > 1) and not config.mc:
         return "pieces-need-chunk: copied rows, sums between pieces of k and several panels are of a chunk of rows, mc"
+    if config.taps and not windows(workload, extents.columns):
+        return "taps-of-windows: no window passes over zero padding along the rows"
+    if config.taps and (config.stream or config.kc or config.copy_rows or not config.mc):
+        return "taps-one-by-one: taps take the rows of a chunk, mc, from their operand, with all other values of k"
     if config.kc and not _long(workload, config.kc):
         return f"pieces-of-k: k is no single loop of more than {config.kc}"
     if min(config.kc, config.panels - 1, config.mc, config.prefetch, config.stream) < 0:
         return "counts-positive: a count is negative"
     factor = 2 if config.pairs else size
     copied = config.kc * factor if config.copy_rows else 0
-    chunk = config.mc * (copied + (config.columns * config.panels * size if config.kc else 0))
+    chunk = config.mc * (copied + (config.columns * config.panels * size if config.kc or config.taps else 0))
     if chunk > limits.l2:
         return f"chunk-fits-l2: rows and sums of a chunk take {chunk} of {limits.l2} bytes"
-    depth = config.kc or extents.depth.constant
+    depth = config.kc or (tap_depth(workload) if config.taps else extents.depth).constant
     if config.pack is Pack.PANEL and config.nv > 1 and depth is not None and depth * config.columns * factor > limits.l2:
         return f"panel-fits-l2: {depth} x {config.columns} elements of {factor} bytes exceed {limits.l2} bytes"
     return None
@@ -155,13 +168,48 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
 def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulConfig, ...], Node]:
     """Of prepacked panels, one block shape. Else streaming for one row, columns in place for few rows, copied panels for many.
 
-    Small products stay on one thread.
+    Taps one by one where padding is a large part of a window's image. Small products stay on one thread.
     """
     extents = Extents.of(workload)
     lanes = max(2, limits.lanes(extents.element_bytes))
     block = register_block(extents.columns.constant, lanes, limits)
     cases, otherwise = (_of_panels if prepacked(workload) else _of_columns)(workload, limits, lanes, block)
-    return _tree(workload, extents.rows, cases, otherwise)
+    found = windows(workload, extents.columns)
+    if not found or otherwise.copy_rows or otherwise.stream:
+        return _tree(workload, extents.rows, cases, otherwise)
+    many = _tapped(otherwise, workload, limits)
+    if _taps_pay(workload, 0):
+        few = [(most, _tapped(c, workload, limits)) for most, c in cases if not c.stream]
+        return _tree(workload, extents.rows, [(most, c) for most, c in few if c != many], many)
+    usual, root = _tree(workload, extents.rows, cases, otherwise)
+    along = next((e for w in found if (e := workload.loops[w.row].extent).constant is None), None)
+    if along is None:
+        return usual, root
+    most = max((n for n in range(1, _LARGEST_IMAGE) if _taps_pay(workload, n)), default=0)
+    return (*usual, many), switch(str(along), [(most, Leaf(len(usual)))], root)
+
+
+def _taps_pay(workload: Workload, rows: int) -> bool:
+    """Are there more products with padding than those that take as long as loading and storing sums for every tap?
+
+    rows: extent of the axes of the image whose extents are not known.
+    """
+    depth = tap_depth(workload).constant or 0
+    return padding_share(workload, windows(workload, Extents.of(workload).columns), rows) * depth > TAP_COST
+
+
+def _tapped(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> HostMatmulConfig:
+    """With taps one by one, in chunks of as many rows as the second-level cache holds beside a tap's panel, or as keep the
+    cores busy at one image."""
+    extents, factor = Extents.of(workload), _factor(workload, limits)
+    depth, columns = tap_depth(workload).constant or 1024, config.columns
+    rows = (limits.l2 - depth * columns * factor) // (depth * factor + columns * extents.element_bytes)
+    parts = -(-2 * limits.cores * columns // max(columns, extents.columns.constant or 0))
+    image = extents.rows.evaluate(dict.fromkeys(workload.dims, 1))
+    if parts > 1 and image > 1:
+        rows = min(rows, max(image // parts, config.mr) + config.mr)
+    chunk = max(1, min(512, rows) // config.mr) * config.mr
+    return replace(config, taps=True, mc=chunk, exact_tails=True, prefetch=0, kc=0, panels=1)
 
 
 Cases = tuple[list[tuple[int, HostMatmulConfig]], HostMatmulConfig]  # (most rows, configuration) in order; that of more rows

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from passes.spaces.anatomy import Anatomy, Footprint, fields_of
-from passes.spaces.host_matmul import Extents, HostMatmulConfig, Pack
+from passes.spaces.host_matmul import TAP_COST, Extents, HostMatmulConfig, Pack
+from passes.spaces.padding import padding_share, tap_depth, windows
 from passes.workload import Workload
 from runtime.limits import HostLimits
 from runtime.shape import Expr
@@ -14,9 +15,13 @@ _NEXT_CACHE = 48.0  # bytes a cycle from the second cache
 
 
 def extents(workload: Workload) -> dict[str, Expr]:
-    """Rows stream, columns lie along the vectors, depth is summed over, each batch is work of its own."""
+    """Rows stream, columns lie along the vectors, depth is summed over, each batch is work of its own.
+
+    tap: the part of the depth that one place of a window over zero padding takes.
+    """
     seen = Extents.of(workload)
-    return {"batch": workload.size("b"), "rows": seen.rows, "columns": seen.columns, "depth": seen.depth}
+    named = {"batch": workload.size("b"), "rows": seen.rows, "columns": seen.columns, "depth": seen.depth}
+    return named | ({"tap": tap_depth(workload)} if windows(workload, seen.columns) else {})
 
 
 def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> Anatomy:
@@ -25,8 +30,11 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
     sums = config.mr * config.nv
     chunk = config.mc // config.mr
     coordinates = {**fields_of(config), "mc": float(chunk)}
+    if not windows(workload, Extents.of(workload).columns):
+        del coordinates["taps"]
     registers = sums + config.nv + 1
     copies = config.pack is Pack.PANEL
+    along = "tap" if config.taps else "depth"
     cycles, floor = _cycles(config, workload, limits)
     share = sums / 2 / cycles * min(1.0, config.lanes * size / limits.vector_bytes)
     return Anatomy(
@@ -37,12 +45,12 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
         halved={"rows": 0 if config.exact_tails else 1},
         units={"batch": 1, "rows": config.mc, "columns": config.columns * config.panels},
         partial={"columns": _partial(config) / (cycles / config.nv)},
-        rate=share,
+        rate=share * _taps_gain(config, workload),
         copied=Footprint(config.columns * factor, "depth") if copies or _transposed(workload) else None,
         footprints={
-            "panel": Footprint(config.columns * factor, "depth"),
-            "row_block": Footprint(config.mr * factor, "depth"),
-            "chunk": Footprint(max(config.mc, config.mr) * factor, "depth"),
+            "panel": Footprint(config.columns * factor, along),
+            "row_block": Footprint(config.mr * factor, along),
+            "chunk": Footprint(max(config.mc, config.mr) * factor, along),
         },
         features={
             "sums": sums,
@@ -54,9 +62,18 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
             "block_columns": config.columns,
             "pack_bytes_a_row": config.columns * factor if copies else 0,
             "prefetch_bytes": config.prefetch * config.columns * factor,
-            "carried_bytes": config.mc * config.columns * config.panels * size if config.kc else 0,
+            "carried_bytes": config.mc * config.columns * config.panels * size if config.kc or config.taps else 0,
         },
     )
+
+
+def _taps_gain(config: HostMatmulConfig, workload: Workload) -> float:
+    """How much faster the products with padding left out are, sums loaded and stored for each tap included."""
+    if not config.taps:
+        return 1.0
+    kept = 1.0 - padding_share(workload, windows(workload, Extents.of(workload).columns))
+    depth = tap_depth(workload).constant or 1024
+    return depth / (depth + TAP_COST) / max(kept, 0.1)
 
 
 def _partial(config: HostMatmulConfig) -> float:

@@ -1,0 +1,64 @@
+"""Convolutions whose zero padding is left out, compiled and called: layouts, constant and other filters, sizes that vary."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from compiler import ops
+from compiler.local_builder import LocalBuilder
+from compiler.reference import compare, evaluate
+from runtime.target import Target
+
+RNG = np.random.default_rng(3)
+CHANNELS, FILTERS = 160, 48
+
+
+def f32(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def graph(layout: str, size: tuple[int | str, int | str], stride: int, dilation: int) -> ops.Graph:
+    """relu(conv3x3(x) + bias), padded so that the filter's middle passes over every pixel."""
+    g = ops.Graph()
+    image = (CHANNELS, *size) if layout == "nchw" else (*size, CHANNELS)
+    filters = (FILTERS, CHANNELS, 3, 3) if layout == "nchw" else (3, 3, CHANNELS, FILTERS)
+    x, w, b = g.input("x", ["B", *image]), g.input("w", list(filters)), g.input("b", [FILTERS])
+    g.output(ops.relu(ops.conv2d(x, w, b, stride=stride, padding=dilation, dilation=dilation, layout=layout)))
+    return g
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("stride,dilation", [(1, 1), (2, 1), (1, 2)])
+def test_small_images(layout: str, constant: bool, stride: int, dilation: int) -> None:
+    g = graph(layout, (7, 5), stride, dilation)
+    shape = (CHANNELS, 7, 5) if layout == "nchw" else (7, 5, CHANNELS)
+    w = f32(*((FILTERS, CHANNELS, 3, 3) if layout == "nchw" else (3, 3, CHANNELS, FILTERS)))
+    b = f32(FILTERS)
+    given = {"constants": {"arg1": w, "arg2": b}} if constant else {}
+    text = g.module_text()
+    results = []
+    for threads in (1, 2):
+        fn = tw.compile(text, {"B": (1, 4)}, builder=LocalBuilder(Target.parse("host")),
+                        options=tw.CompileOptions(threads=threads), **given)  # type: ignore[arg-type]
+        assert "taps=true" in str(fn.explain(B=2))
+        for batch in (1, 3):
+            x = np.random.default_rng(batch).standard_normal((batch, *shape)).astype(np.float32)
+            got = fn(x) if constant else fn(x, w, b)
+            results.append(got.tobytes())
+            assert compare(got, evaluate(text, [x, w, b])[0]).ok()
+    assert results[:2] == results[2:]
+
+
+def test_sizes_that_vary() -> None:
+    """Small images take taps one by one, large ones whole windows; both are right."""
+    g = graph("nhwc", ("H", "W"), 1, 1)
+    text, w, b = g.module_text(), f32(3, 3, CHANNELS, FILTERS), f32(FILTERS)
+    fn = tw.compile(text, {"B": (1, 2), "H": (1, 60), "W": (1, 60)}, builder=LocalBuilder(Target.parse("host")),
+                    constants={"arg1": w, "arg2": b})
+    assert "taps=true" in str(fn.explain(B=1, H=7, W=7)) and "taps=true" not in str(fn.explain(B=1, H=60, W=60))
+    for size in ((1, 1), (1, 9), (7, 6), (40, 3)):
+        x = f32(2, *size, CHANNELS)
+        assert compare(fn(x), evaluate(text, [x, w, b])[0]).ok()

@@ -1,0 +1,187 @@
+"""Taps of windows in the family host_matmul: rows that a tap reads zero padding for are left out, the sums stay the same."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from kernel_harness import NUMPY, Dim, T, at_edge, filled, guarded, load, workload
+from matmul_workloads import AVX512, TOLERANCE, generic, multiply_add, windows
+
+from passes.mlir import functions, ir
+from passes.outlined import workload_of
+from passes.spaces.host_matmul import HostMatmulConfig, default, space, why_invalid
+from passes.workload import Workload
+from runtime.errors import BuildError
+from runtime.host_cpu import cpu_features
+from runtime.limits import HostLimits
+from search.dense import clear_zeros
+
+TAPS = ("host_matmul{mr=4 nv=2 lanes=8 mc=8 taps=true}",
+        "host_matmul{mr=3 nv=1 lanes=8 pack=panel prefetch=4 mc=6 exact-tails=true panels=2 taps=true}",
+        "host_matmul{mr=6 nv=4 mc=48 exact-tails=true taps=true}")
+Zeros = tuple[tuple[int, int], tuple[int, int]]
+WHOLE = ((0, 0), (0, 0))
+
+
+def image(height: Dim, width: Dim, channels: int, zeros: Zeros, element: str = "f32") -> T:
+    """A padded image: the first and last `zeros` of its rows and columns are zero."""
+    return Padded(element, ("B", height, width, channels), -1, (0, 0, *zeros[0], *zeros[1], 0, 0))
+
+
+class Padded(T):
+    """A tensor whose attributes tell of zeros."""
+
+    def __init__(self, element: str, dims: tuple[Dim, ...], unit: int | None, zeros: tuple[int, ...]) -> None:
+        super().__init__(element, dims, unit)
+        object.__setattr__(self, "zeros", zeros)
+
+    def attributes(self) -> str:
+        return f"{super().attributes()[:-1]}, tw.zeros = {list(self.zeros)}}}"
+
+
+def convolution(x: T, kernel: tuple[int, int], filters: int, stride: int, dilation: int, out: tuple[Dim, Dim]) -> str:
+    """The text of a workload; loops image, row, column, filter, then window row, window column, channel."""
+    w = T(x.element, (*kernel, x.dims[3], filters))
+    y = T(x.element, ("B", *out, filters))
+    loops = "(d0, d1, d2, d3, d4, d5, d6)"
+    read = ", ".join(f"d{1 + i} * {stride} + d{4 + i} * {dilation}" for i in (0, 1))
+    maps = [f"{loops} -> (d0, {read}, d6)", f"{loops} -> (d4, d5, d6, d3)", f"{loops} -> (d0, d1, d2, d3)"]
+    body = filled("z", y, "0.0") + "\n" + generic("y", maps, "pppprrr", {"x": x, "w": w}, ("z", y), multiply_add(x.element))
+    named = [d for t in (x, y) for d in t.dims if isinstance(d, str)]
+    return workload({"x": x, "w": w}, list(dict.fromkeys(named)), body, {"y": y})
+
+
+def run(text: str, config: str, x: np.ndarray, w: np.ndarray, dims: dict[str, int], shape: tuple[int, ...],
+        parts: int = 1) -> np.ndarray:
+    out = guarded(shape, x.dtype)
+    load(text, config)([at_edge(x), at_edge(w)], dims, [out], parts)
+    return out
+
+
+def values(shape: tuple[int, ...], seed: int, element: str = "f32") -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(NUMPY[element])
+
+
+def padded(batch: int, size: tuple[int, int], channels: int, zeros: Zeros, element: str = "f32") -> np.ndarray:
+    return np.pad(values((batch, *size, channels), 1, element), [(0, 0), *zeros, (0, 0)])
+
+
+def check(config: str, size: tuple[int, int], kernel: tuple[int, int], stride: int, dilation: int, zeros: Zeros,
+          channels: int = 5, filters: int = 19, batch: int = 2, dynamic: bool = False, element: str = "f32") -> None:
+    x = padded(batch, size, channels, zeros, element)
+    w = values((*kernel, channels, filters), 2, element)
+    seen = windows(x.astype(np.float64), *kernel, stride, dilation)
+    want = np.einsum("nhwijc,ijcf->nhwf", seen, w.astype(np.float64))
+    out = want.shape[1:3]
+    dims = {"B": batch, "H": x.shape[1], "W": x.shape[2], "OH": out[0], "OW": out[1]}
+    t = image(*(("H", "W") if dynamic else x.shape[1:3]), channels, zeros, element)
+    text = convolution(t, kernel, filters, stride, dilation, ("OH", "OW") if dynamic else out)
+    for parts in (1, 3):
+        got = run(text, config, x, w, dims, want.shape, parts)
+        error = np.abs(got.astype(np.float64) - want).max(initial=0) / max(1.0, np.abs(want).max(initial=0))
+        assert error <= TOLERANCE[element], (size, kernel, stride, dilation, zeros, error)
+
+
+CASES = [((7, 7), (3, 3), 1, 1, ((1, 1), (1, 1))), ((1, 1), (3, 3), 1, 1, ((1, 1), (1, 1))),
+         ((5, 1), (3, 3), 1, 1, ((1, 1), (1, 1))), ((2, 6), (5, 3), 1, 1, ((4, 4), (2, 2))),
+         ((6, 5), (3, 3), 2, 1, ((1, 1), (1, 1))), ((7, 4), (3, 3), 3, 1, ((2, 0), (0, 2))),
+         ((8, 6), (3, 3), 1, 2, ((2, 2), (2, 2))), ((9, 7), (3, 2), 2, 3, ((3, 3), (1, 3))),
+         ((4, 9), (1, 3), 1, 1, ((0, 0), (1, 1))), ((4, 3), (2, 4), 1, 1, ((3, 0), (0, 5)))]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("config", TAPS)
+@pytest.mark.parametrize("size,kernel,stride,dilation,zeros", CASES)
+def test_windows_over_padding(size: tuple[int, int], kernel: tuple[int, int], stride: int, dilation: int, zeros: Zeros,
+                              config: str, dynamic: bool) -> None:
+    check(config, size, kernel, stride, dilation, zeros, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("filters", [3, 8, 64, 130])
+@pytest.mark.parametrize("batch", [0, 1, 5])
+def test_batches_and_panels(batch: int, filters: int) -> None:
+    for config in TAPS:
+        check(config, (5, 4), (3, 3), 1, 1, ((1, 1), (1, 1)), channels=3, filters=filters, batch=batch)
+
+
+@pytest.mark.parametrize("element", ["f64", "f16", "bf16"])
+def test_element_types(element: str) -> None:
+    check(TAPS[0], (5, 4), (3, 3), 1, 1, ((1, 1), (1, 1)), element=element)
+
+
+@pytest.mark.skipif("avx512bf16" not in cpu_features(), reason="the CPU has no AVX-512 BF16")
+@pytest.mark.parametrize("channels", [4, 7])
+def test_pairs_of_bf16(channels: int) -> None:
+    for pack in ("none", "panel"):
+        check(f"host_matmul{{mr=4 nv=2 pack={pack} mc=8 pairs=true taps=true}}", (5, 4), (3, 3), 1, 1, ((1, 1), (1, 1)),
+              channels=channels, element="bf16")
+
+
+def test_padding_is_not_read_and_not_multiplied() -> None:
+    """What lies in the places of zeros, and filters' NaN where only they are read, do not reach the results."""
+    zeros = ((1, 1), (1, 1))
+    x, w = padded(2, (1, 6), 5, zeros), values((3, 3, 5, 19), 2)
+    want = run(convolution(image(3, 8, 5, zeros), (3, 3), 19, 1, 1, (1, 6)), TAPS[0], x, w, {"B": 2}, (2, 1, 6, 19))
+    inner = np.full_like(x, np.nan)
+    inner[:, 1:-1, 1:-1] = x[:, 1:-1, 1:-1]
+    w[0] = w[2] = np.inf  # of rows above and below the only one
+    got = run(convolution(image(3, 8, 5, zeros), (3, 3), 19, 1, 1, (1, 6)), TAPS[0], inner, w, {"B": 2}, (2, 1, 6, 19))
+    np.testing.assert_array_equal(got, want)
+
+
+def test_bits_do_not_depend_on_how_units_are_split() -> None:
+    zeros = ((1, 1), (1, 1))
+    x, w = padded(3, (7, 5), 33, zeros), values((3, 3, 33, 130), 2)
+    text = convolution(image(9, 7, 33, zeros), (3, 3), 130, 1, 1, (7, 5))
+    for config in TAPS:
+        got = [run(text, config, x, w, {"B": 3}, (3, 7, 5, 130), parts).tobytes() for parts in (1, 2, 7)]
+        assert got[0] == got[1] == got[2]
+
+
+def test_a_window_without_zeros_is_no_window_of_taps() -> None:
+    text = convolution(T("f32", ("B", 9, 9, 8)), (3, 3), 16, 1, 1, (7, 7))
+    with pytest.raises(BuildError, match="no window over rows passes over zeros"):
+        load(text, TAPS[0])
+    described = layer(8, 16, 7, WHOLE)
+    assert described.windows == ()
+    assert (why_invalid(HostMatmulConfig(4, 2, mc=8, taps=True), described, AVX512) or "").startswith("taps-of-windows")
+
+
+def layer(channels: int, filters: int, size: int, zeros: Zeros = ((1, 1), (1, 1)), stride: int = 1) -> Workload:
+    """A 3x3 convolution of a square image as a workload."""
+    height, width = (size + a + b for a, b in zeros)
+    x = image(height, width, channels, zeros) if zeros != WHOLE else T("f32", ("B", height, width, channels))
+    out = tuple((n - 3) // stride + 1 for n in (height, width))
+    text = convolution(x, (3, 3), filters, stride, 1, out)
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        fn = next(functions(module))
+        fn.attributes["tw.kind"], fn.attributes["tw.key"] = ir.StringAttr.get("contraction"), ir.StringAttr.get("key")
+        return workload_of(fn, "workload")
+
+
+def test_a_workload_tells_of_its_windows() -> None:
+    described = layer(8, 16, 7, ((1, 2), (0, 3)), 2)
+    assert described.inputs[0].zeros == (0, 0, 1, 2, 0, 3, 0, 0)
+    assert [(w.row, w.tap, w.stride, w.dilation, w.low, w.high) for w in described.windows] == [(1, 4, 2, 1, 1, 2),
+                                                                                              (2, 5, 2, 1, 0, 3)]
+    array = clear_zeros(described.inputs[0], np.ones((1, 10, 10, 8)))
+    assert array.sum() == 7 * 7 * 8 and array[0, 1:8, :7].all()
+
+
+@pytest.mark.parametrize("change,rule", [({"mc": 0}, "taps-one-by-one"), ({"kc": 16}, "taps-one-by-one"),
+                                         ({"copy_rows": True}, "taps-one-by-one"), ({"mr": 1, "stream": 4}, "stream-one-row")])
+def test_rules(change: dict[str, int | bool], rule: str) -> None:
+    fields = {"mr": 4, "nv": 2, "mc": 8, "taps": True} | change
+    assert (why_invalid(HostMatmulConfig(**fields), layer(64, 64, 7), AVX512) or "").startswith(rule)
+
+
+def test_default_takes_taps_where_they_leave_out_more_than_they_cost() -> None:
+    def taken(*args: int, stride: int = 1, limits: HostLimits = AVX512) -> bool:
+        return default(layer(*args, stride=stride), limits)[0][-1].taps
+
+    assert taken(512, 512, 7) and taken(256, 256, 14) and taken(512, 512, 14, stride=2)
+    assert not taken(64, 64, 56) and not taken(128, 128, 56, stride=2) and not taken(8, 64, 7)
+    assert any(c.taps for c in itertools.islice(space(layer(64, 64, 56), AVX512), 100000))

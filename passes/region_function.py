@@ -147,9 +147,11 @@ class RegionFunction:
     def _zeros(self, value: ir.Value) -> list[int]:
         """Zeros before and after each axis, where a window of a contraction of this region passes over them."""
         found = zeros_of(value)
+        if found is None:
+            return []
         groups = self.collapse.of(value)
-        readers = [op for op in users(value) if op in self.ops and is_contraction(op)]
-        if found is None or len(readers) != 1 or len(readers[0].operands) != 3:
+        readers = [op for op in users(value) if op in self.ops and op.name.startswith("linalg.") and is_contraction(op)]
+        if len(readers) != 1 or len(readers[0].operands) != 3:
             return []
         which = inputs(readers[0]).index(value)
         if not windows_of(readers[0], which, found, self.shapes.dims(value)):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from compiler.cli.output import Output
@@ -16,7 +18,10 @@ _EVERY = 0.5  # seconds between two events with --json
 
 
 class TuneView:
-    """A context: `update` is told every step. With --json a line at most twice a second and operator."""
+    """A context: `update` is told every step. With --json a line at most twice a second and operator.
+
+    An interrupt that the interpreter drops, as it does in finalizers and callbacks from C, is raised again at the next step.
+    """
 
     def __init__(self, out: Output) -> None:
         self.out = out
@@ -24,8 +29,12 @@ class TuneView:
         self._first: dict[str, float] = {}
         self._told: dict[str, float] = {}
         self._live: Any = None
+        self._interrupted = False
+        self._handler: Any = None
 
     def __enter__(self) -> TuneView:
+        if threading.current_thread() is threading.main_thread():
+            self._handler = signal.signal(signal.SIGINT, self._interrupt)
         if not self.out.as_json:
             from rich.console import Console
             from rich.live import Live
@@ -35,11 +44,19 @@ class TuneView:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
         if self._live is not None:
             self._live.__exit__(kind, error, trace)
 
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._interrupted = True
+        raise KeyboardInterrupt
+
     def update(self, state: Progress) -> None:
         """Take the state of an operator's search."""
+        if self._interrupted:
+            raise KeyboardInterrupt
         self._states[state.workload] = state
         if math.isfinite(state.latency):
             self._first.setdefault(state.workload, state.latency)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -13,11 +15,14 @@ import typer
 
 from compiler.cli.arguments import load_constants, load_inputs, parse_dims
 from compiler.cli.main import main
+from compiler.cli.output import Output
 from compiler.cli.sampling import check_dims, dims_of, random_inputs, shapes_of
+from compiler.cli.tune_view import TuneView
 from runtime.errors import ShapeError
 from runtime.program import Argument, DimInfo, Program
 from runtime.shape import Dim, ShapeRange
 from runtime.tensor import DType
+from search.tuner import Progress
 
 MODULE = "func.func @f(%a: index) -> index { %c = arith.constant 1 : index  return %a : index }\n"
 Capture = pytest.CaptureFixture[str]
@@ -229,3 +234,15 @@ def test_dims_come_from_inputs_and_are_checked() -> None:
         check_dims(program(), {"B": 3, "L": 1, "T": 1})
     with pytest.raises(ShapeError, match="B = 9 is outside"):
         check_dims(program(), {"B": 9, "L": 1})
+
+
+def test_an_interrupt_that_was_dropped_is_raised_at_the_next_step() -> None:
+    state = Progress("dense", "searching", 1, 1, 0, 1e-3, 0.1, 0.1, None)
+    before = signal.getsignal(signal.SIGINT)
+    with TuneView(Output(True)) as view:
+        view.update(state)
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            view.update(state)
+    assert signal.getsignal(signal.SIGINT) is before

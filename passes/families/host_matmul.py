@@ -159,7 +159,7 @@ class _Emitter:
             "panel": (self._depth + config.lanes) * config.columns if self._copies else Expr.of(0),
             "rows": (self._depth + _APART) * config.mc if config.copy_rows else Expr.of(0),
             "sums": Expr.of(config.mc * config.panels * config.columns if config.kc or self.taps else 0),
-            "block": Expr.of(config.mr * config.columns if plan.heavy or config.stream else 0),
+            "block": Expr.of(max(config.mr, config.mc if config.stream else 0) * config.columns if plan.heavy or config.stream else 0),
         }
 
     def _memory(self, area: str, row: Expr | int) -> Memory:
@@ -289,15 +289,21 @@ class _Emitter:
         when(left.ge(config.columns) if full is None else full, whole, part)
 
     def _stream(self, loops: Loops, first: Index, left: Index, low: Index, high: Index) -> None:
-        """One row after the other: dot products where the columns are transposed, else sums in the workspace."""
+        """A chunk of rows, or one row after the other, with sums in the workspace; dot products where columns are transposed."""
         block = Block(self.kernel.evaluator, self.plan, self.config, None)
-        stream = Dot(block) if self.plan.transposed else Stream(block, self._memory("block", self.config.columns))
 
-        def row(i: Index) -> None:
+        def dot(i: Index) -> None:
             point = self._points(loops, i, 1)[0]
-            stream.row(point, first, left, lambda column, value, mask: self._store(point, column, value, mask))
+            Dot(block).row(point, first, left, lambda column, value, mask: self._store(point, column, value, mask))
 
-        loop(low, high, 1, row, index=self.kernel.index)
+        def rows(low: Index, high: Index, alone: bool) -> None:
+            sums, count = self._memory("block", self.config.columns), left.min(self.config.columns)
+            Stream(block, sums, self._points, low, high, first, count, alone).run(loops, self._store)
+
+        if self.config.mc and not self.plan.transposed:
+            rows(low, high, alone=False)
+        else:
+            loop(low, high, 1, dot if self.plan.transposed else lambda i: rows(i, i + 1, alone=True), index=self.kernel.index)
 
     def _full(self) -> bool | None:
         """Are all panels full, or none? None: it depends on the panel."""

@@ -38,11 +38,11 @@ class HostMatmulConfig(TileConfig):
     """mr x nv: rows and vectors of the register block; lanes: elements of a vector of the accumulator's type.
 
     prefetch: values of k that columns read in place are fetched ahead. mc: rows in one work unit, 0 for all. exact_tails: rows
-    left over are one block of their own height, which reads the columns once, instead of blocks of 8, 4, 2 and 1. stream: for
-    one row; the sums of nv vectors stay in the workspace while so many values of k at a time pass (dot products along k where
-    the columns are transposed); 0 keeps them in registers. kc: values of k in a piece, 0 for all; it applies to one k loop.
-    panels: panels of columns in one work unit. copy_rows: a chunk of rows is copied to the workspace, as [row][k]. pairs:
-    bf16 is multiplied as it is, two values of k at once. taps: the places of a window are taken one after the other, each for
+    left over are one block of their own height, which reads the columns once, instead of blocks of 8, 4, 2 and 1. stream: the
+    sums of nv vectors, of one row or of a chunk of them, stay in the workspace while so many values of k at a time pass (dot
+    products of one row along k where the columns are transposed); 0 keeps them in registers. kc: values of k in a piece, 0 for
+    all; it applies to one k loop. panels: panels of columns in one work unit. copy_rows: a chunk of rows is copied to the
+    workspace, as [row][k]. pairs: bf16 is multiplied as it is, two values of k at once. taps: the places of a window are taken one after the other, each for
     the rows that it reads no zero padding for; what a filter's infinities and NaN would make of padding is not computed.
     """
 
@@ -96,6 +96,7 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
     lanes = (widest, widest // 2)
     blocks = product(shapes, lanes, Pack, (0, 8, 16), (0, 8, 32), (False, True))
     streams = product((12, 24, 48), lanes, (0, 2, 4, 8), (2, 4, 8))
+    chunks = product((3, 4, 6), (8, 16, 24), (0, 4), (2, 3, 4), (2, 4, 6, 8, 10)) if not transposed(workload) else ()
     filled = [(mr, nv) for mr, nv in shapes if mr * nv >= 8] if _long(workload, 2048) else []
     pieces = product(filled, Pack, (0, 16), (16, 32, 64), (512, 1024), (4, 8, 16), (False, True))
     padded = shapes if windows(workload, Extents.of(workload).columns) else []
@@ -104,6 +105,8 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
     every = chain(
         (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact) for (mr, nv), w, pack, ahead, chunk, exact in blocks),
         (HostMatmulConfig(1, nv, w, prefetch=ahead, stream=stream) for nv, w, ahead, stream in streams),
+        (HostMatmulConfig(mr, nv, widest, prefetch=ahead, stream=stream, mc=chunk * mr, exact_tails=True)
+         for mr, nv, ahead, stream, chunk in chunks),
         (HostMatmulConfig(mr, nv, widest, pack, ahead, chunk * mr, kc=kc, panels=panels, copy_rows=rows)
          for (mr, nv), pack, ahead, chunk, kc, panels, rows in pieces),
         (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact, taps=True)
@@ -135,11 +138,14 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
         return "prepacked-pairs: an operand holds two values of k side by side"
     if config.pairs and (config.kc % 2 or config.stream % 2):
         return f"pairs-whole: {config.kc or config.stream} values of k are no pairs"
-    if config.stream and (config.mr > 1 or config.mc or config.pack is Pack.PANEL):
-        return "stream-one-row: streaming takes one row at a time, of columns in place"
-    if config.stream and config.columns * size > limits.l1 // 4:
-        return f"stream-fits-l1: the sums of {config.columns} columns of {size} bytes exceed a quarter of {limits.l1} bytes"
-    needed = config.stream + 3 if config.stream else config.mr * config.nv + config.nv + 1
+    if config.stream and ((config.mr > 1 and not config.mc) or config.pack is Pack.PANEL):
+        return "stream-in-place: streaming takes one row at a time or a chunk of them, mc, of columns in place"
+    if config.stream and (config.kc or config.copy_rows or config.panels > 1):
+        return "stream-whole-k: streaming takes all of k, of rows and columns in place"
+    sums = max(1, config.mc) * config.columns * size
+    if config.stream and sums > limits.l1 // (2 if config.mc else 4):
+        return f"stream-fits-l1: sums of {sums} bytes leave too little of {limits.l1} bytes to the columns"
+    needed = config.stream * config.mr + config.mr + 2 if config.stream else config.mr * config.nv + config.nv + 1
     if needed > limits.vector_registers:
         return f"register-budget: accumulators, columns and a row element need {needed} of {limits.vector_registers} registers"
     if config.mc % config.mr:
@@ -229,31 +235,61 @@ def _of_panels(workload: Workload, limits: HostLimits, lanes: int, block: tuple[
 
 
 def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple[int, int]) -> Cases:
-    """In place, a row of columns that is a multiple of a page apart shares cache sets, and a panel beyond a quarter of the
+    """Columns from beyond the second-level cache are streamed past chunks of rows: of bf16 in pairs up to 5, which are made
+    again for each block of rows; up to 31 where a panel's row is two cache lines or more; else always, since the hardware does
+    not fetch single lines ahead.
+
+    Else in place. A row of columns that is a multiple of a page apart shares cache sets, and a panel beyond a quarter of the
     second-level cache is fetched again for each block of rows, so copying pays from 32 rows on; from 16 on where pairs are made
-    of two rows; from the first whole block on where a row of the panel is one cache line, which the hardware does not fetch
-    ahead. Such lines a multiple of a page apart are streamed for up to three rows, else copied in wider panels. Rows a multiple
-    of a page apart are not worth fetching ahead: each needs a translation of its own.
+    of two rows; from the first whole block on where a row of the panel is one line. Such lines a multiple of a page apart are
+    copied in wider panels, after three single rows. Rows a multiple of a page apart are not worth fetching ahead: each needs a
+    translation of its own.
     """
     extents, pairs, factor = Extents.of(workload), takes_pairs(workload, limits), _factor(workload, limits)
     (mr, nv), columns, size = block, extents.columns.constant, extents.element_bytes
     aligned = columns is not None and columns * factor % _PAGE == 0
-    deep = (extents.depth.constant or 0) * nv * lanes * factor > limits.l2 // 4
+    depth = extents.depth.constant or 0
+    deep = depth * nv * lanes * factor > limits.l2 // 4
     line = nv * lanes * size < 2 * _LINE
+    far = depth * (columns or 0) * factor > limits.l2 and not transposed(workload)
     if line and aligned and (mr, nv) == (6, 2):
         mr, nv = 4, 3
     piece = (48 if columns is not None and columns >= 96 * lanes else 24) * lanes * size
     one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4, pairs=pairs)
+    if far and line and not pairs:
+        return [(1, one), (60, _streamed(30, 24, workload, limits))], _streamed(45, 16, workload, limits)
     in_place = HostMatmulConfig(mr, nv, lanes, prefetch=0 if aligned else 8, exact_tails=True, pairs=pairs)
     chunking = _chunking(workload, mr, nv * lanes, factor, limits)
     ahead = 0 if aligned or line else 16
     panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=ahead, exact_tails=True, pairs=pairs, **chunking)
     while why_invalid(panel, workload, limits) is not None and panel.nv > 1:
         panel = replace(panel, nv=panel.nv - 1)
+    most = mr - 1 if line else 15 if pairs else 31 if aligned or deep else 255
+    if far:
+        few = _streamed(12, 24, workload, limits)
+        more = [(5, few), (most, in_place)] if pairs else [(12, few), (31, _streamed(36, 8, workload, limits))]
+        return [(1, one), *more], panel
     if line and aligned:
         return [(3, one)], panel
-    most = mr - 1 if line else 15 if pairs else 31 if aligned or deep else 255
     return [(1, one), (most, in_place)], panel
+
+
+def _streamed(mc: int, nv: int, workload: Workload, limits: HostLimits) -> HostMatmulConfig:
+    """Streaming for chunks of rows, in pieces of nv vectors, fewer where they would leave cores idle or exceed half of the
+    first cache."""
+    extents, pairs = Extents.of(workload), takes_pairs(workload, limits)
+    size, lanes = extents.element_bytes, max(2, limits.lanes(extents.element_bytes))
+    mr, stream = (6, 4) if limits.vector_registers >= 32 else (3, 2 if pairs else 3)
+    each = (extents.columns.constant or 0) // lanes // (2 * limits.cores)
+    nv = min(nv, max(8, each), max(1, limits.l1 // 2 // (mc * lanes * size)))
+    return HostMatmulConfig(mr, nv, lanes, prefetch=stream, stream=stream, mc=mc, exact_tails=True, pairs=pairs)
+
+
+def transposed(workload: Workload) -> bool:
+    """Is the operand of the columns contiguous along k?"""
+    seen = Extents.of(workload)
+    wide = workload.inputs[1] if len(workload.inputs) > 1 else workload.inputs[0]
+    return wide.unit_axis is not None and wide.dims[wide.unit_axis] == seen.depth != seen.columns
 
 
 def prepacked(workload: Workload) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from passes.spaces.anatomy import Anatomy, Footprint, fields_of
-from passes.spaces.host_matmul import TAP_COST, Extents, HostMatmulConfig, Pack
+from passes.spaces.host_matmul import TAP_COST, Extents, HostMatmulConfig, Pack, transposed
 from passes.spaces.padding import padding_share, tap_depth, windows
 from passes.workload import Workload
 from runtime.limits import HostLimits
@@ -46,7 +46,7 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
         units={"batch": 1, "rows": config.mc, "columns": config.columns * config.panels},
         partial={"columns": _partial(config) / (cycles / config.nv)},
         rate=share * _taps_gain(config, workload),
-        copied=Footprint(config.columns * factor, "depth") if copies or _transposed(workload) else None,
+        copied=Footprint(config.columns * factor, "depth") if copies or transposed(workload) else None,
         footprints={
             "panel": Footprint(config.columns * factor, along),
             "row_block": Footprint(config.mr * factor, along),
@@ -82,13 +82,6 @@ def _partial(config: HostMatmulConfig) -> float:
     return max(config.mr * vectors / 2, (config.mr + vectors) / _LOADS, _LEAST) / vectors
 
 
-def _transposed(workload: Workload) -> bool:
-    """Is the operand of the columns contiguous along k?"""
-    seen = Extents.of(workload)
-    wide = workload.inputs[1] if len(workload.inputs) > 1 else workload.inputs[0]
-    return wide.unit_axis is not None and wide.dims[wide.unit_axis] == seen.depth != seen.columns
-
-
 def _cycles(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> tuple[float, float]:
     """Cycles of the register block for one step of k, a value or a pair; the part that fewer rows would not shorten."""
     seen = Extents.of(workload)
@@ -96,4 +89,5 @@ def _cycles(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
     factor = 2 if config.pairs else seen.element_bytes
     beyond = depth is None or depth * config.columns * factor > limits.l1
     floor = max(_LEAST, config.nv * config.lanes * seen.element_bytes / _NEXT_CACHE if beyond else 0.0)
-    return max(config.mr * config.nv / 2, (config.mr + config.nv) / _LOADS, floor), floor
+    loads = config.nv * (1 + config.mr / config.stream) if config.stream else config.mr + config.nv
+    return max(config.mr * config.nv / 2, loads / _LOADS, floor), floor

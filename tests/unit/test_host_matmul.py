@@ -15,12 +15,15 @@ from passes.spaces.registry import config_text
 from passes.workload import Operand
 from runtime.dispatch import leaves
 from runtime.errors import BuildError
+from runtime.host_cpu import cpu_features
 from runtime.limits import HostLimits
 from runtime.shape import Expr
 from runtime.tensor import DType
 
 CONFIGS = ("host_matmul{mr=4 nv=2 lanes=8 prefetch=8 exact-tails=true}", "host_matmul{mr=8 nv=3 pack=panel mc=8}",
-           "host_matmul{mr=1 nv=3 lanes=8 prefetch=4 stream=4}")
+           "host_matmul{mr=1 nv=3 lanes=8 prefetch=4 stream=4}",
+           "host_matmul{mr=3 nv=2 lanes=8 prefetch=2 mc=6 exact-tails=true stream=3}",
+           "host_matmul{mr=2 nv=3 lanes=8 mc=4 stream=4}")
 PIECES = ("host_matmul{mr=3 nv=2 lanes=8 mc=6 kc=7 panels=2}",
           "host_matmul{mr=4 nv=2 lanes=8 pack=panel prefetch=4 mc=8 kc=16 panels=3 copy-rows=true}")
 SIZES = [(1, 1, 1), (1, 47, 5), (2, 48, 16), (3, 49, 1), (5, 16, 17), (7, 33, 31), (8, 97, 3), (9, 15, 40), (17, 50, 19),
@@ -261,7 +264,11 @@ def test_result_joined_with_its_transpose_is_refused() -> None:
     (HostMatmulConfig(mc=8, kc=30000), "pieces-of-k"), (HostMatmulConfig(mc=64, kc=512, panels=200), "chunk-fits-l2"),
     (HostMatmulConfig(panels=0), "counts-positive"), (HostMatmulConfig(mc=64, kc=512, panels=8, copy_rows=True), None),
     (HostMatmulConfig(pack=Pack.PANEL), "panel-fits-l2"),
-    (HostMatmulConfig(stream=4), "stream-one-row"), (HostMatmulConfig(mr=1, nv=256, stream=4), "stream-fits-l1"),
+    (HostMatmulConfig(stream=4), "stream-in-place"), (HostMatmulConfig(mr=1, nv=256, stream=4), "stream-fits-l1"),
+    (HostMatmulConfig(mr=6, nv=16, stream=4, mc=30), "stream-fits-l1"),
+    (HostMatmulConfig(mr=8, nv=8, stream=4, mc=8), "register-budget"),
+    (HostMatmulConfig(mr=6, nv=16, stream=4, mc=24), None),
+    (HostMatmulConfig(mr=3, nv=2, stream=4, mc=6, panels=2), "stream-whole-k"),
     (HostMatmulConfig(mr=1, nv=48, stream=4), None), (HostMatmulConfig(), None)])
 def test_rules_name_what_is_broken(config: HostMatmulConfig, rule: str | None) -> None:
     reason = why_invalid(config, described("M", 96, 30000), AVX512)
@@ -275,6 +282,21 @@ def test_default_configurations_are_legal_and_in_the_tree(m: Dim, n: Dim, k: Dim
     configs, root = default(work, limits)
     assert [why_invalid(c, work, limits) for c in configs] == [None] * len(configs)
     assert {leaf.kernel for leaf in leaves(root)} == set(range(len(configs)))
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="code for x86-64-v3")
+def test_rows_pass_chunk_by_chunk_over_columns_beyond_the_second_cache() -> None:
+    a, b, c = T("f32", ("M", 515)), T("f32", (515, 1000)), T("f32", ("M", 1000))
+    text = matmul(a, b, c, "m k,k n,m n", "ppr", dims=("M",))
+    for limits, target in ((AVX2, "host:x86-64-v3"), (AVX512, "host:x86-64-v4")):
+        near, _ = default(described("M", 100, 515), limits)
+        assert not any(config.stream and config.mc for config in near)
+        configs, _ = default(described("M", 1000, 515), limits)
+        chunked = [config for config in configs if config.stream and config.mc]
+        assert chunked
+        for config in chunked if limits is AVX2 or "avx512f" in cpu_features() else ():
+            for m in (0, 1, 2, config.mc - 1, config.mc, config.mc + 4):
+                check(text, config_text(config), {"a": a, "b": b}, [c], {"M": m}, np.matmul, target=target)
 
 
 @pytest.mark.parametrize("limits,tile", [(AVX512, 48), (AVX512, 64), (AVX2, 16), (AVX2, 8), (HostLimits(16, 32), 8)])

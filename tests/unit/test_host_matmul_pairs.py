@@ -22,10 +22,11 @@ from runtime.tensor import DType
 
 needs_pairs = pytest.mark.skipif("avx512bf16" not in cpu_features(), reason="the CPU has no AVX-512 BF16")
 PAIRS = dataclasses.replace(AVX512, bf16_pairs=True)
-IN_PLACE, PANEL, STREAM, PIECES = (
+IN_PLACE, PANEL, STREAM, CHUNK, PIECES = (
     "host_matmul{mr=4 nv=2 lanes=8 prefetch=8 exact-tails=true pairs=true}",
     "host_matmul{mr=8 nv=3 pack=panel mc=8 exact-tails=true pairs=true}",
     "host_matmul{mr=1 nv=3 lanes=8 prefetch=4 stream=4 pairs=true}",
+    "host_matmul{mr=3 nv=2 lanes=8 mc=6 exact-tails=true stream=4 pairs=true}",
     "host_matmul{mr=4 nv=2 lanes=4 pack=panel prefetch=4 mc=8 kc=16 panels=3 copy-rows=true pairs=true}")
 SIZES = [(1, 1, 1), (3, 47, 5), (8, 97, 31), (17, 33, 66), (0, 5, 3), (4, 0, 3), (4, 5, 0)]
 WIDENING = """%w0 = arith.extf %x0 : bf16 to f32
@@ -36,7 +37,7 @@ WIDENING = """%w0 = arith.extf %x0 : bf16 to f32
 
 
 @needs_pairs
-@pytest.mark.parametrize("config", [IN_PLACE, PANEL, STREAM, PIECES])
+@pytest.mark.parametrize("config", [IN_PLACE, PANEL, STREAM, CHUNK, PIECES])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts_and_extents(layout: str, config: str) -> None:
     a_dims, b_dims, maps = LAYOUTS[layout]

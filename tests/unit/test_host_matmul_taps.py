@@ -172,7 +172,7 @@ def test_a_workload_tells_of_its_windows() -> None:
 
 
 @pytest.mark.parametrize("change,rule", [({"mc": 0}, "taps-one-by-one"), ({"kc": 16}, "taps-one-by-one"),
-                                         ({"copy_rows": True}, "taps-one-by-one"), ({"mr": 1, "stream": 4}, "stream-one-row")])
+                                         ({"copy_rows": True}, "taps-one-by-one"), ({"mr": 1, "stream": 4}, "taps-one-by-one")])
 def test_rules(change: dict[str, int | bool], rule: str) -> None:
     fields = {"mr": 4, "nv": 2, "mc": 8, "taps": True} | change
     assert (why_invalid(HostMatmulConfig(**fields), layer(64, 64, 7), AVX512) or "").startswith(rule)

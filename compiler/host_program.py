@@ -16,7 +16,7 @@ from passes.mlir import arith, ir, llvm, operations
 from runtime.device import ALLOC, COPY, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE
 from runtime.dispatch import DispatchTable, Leaf, Node, symbols
 from runtime.kernel import offset_symbol, stride_symbol
-from runtime.memory import ALIGNMENT, round_up
+from runtime.memory import ALIGNMENT, workspace_stride
 from runtime.program import Check
 from runtime.shape import Expr
 
@@ -109,14 +109,14 @@ class HostProgram:
     # -- arena
 
     def workspace(self) -> Expr:
-        """Bytes of workspace one thread needs, at most, in any call; over the model dims."""
+        """Bytes from one thread's workspace to the next one's, enough for any call; over the model dims."""
         most = Expr.of(0)
         for call, number in zip(self.plan.calls, self.table_of, strict=True):
             local = dict(zip(call.workload.dims, call.dims, strict=True))
             for kernel in self.tables[number].kernels:
-                need = Expr.parse(kernel.workspace).substitute(local)
+                need = workspace_stride(Expr.parse(kernel.workspace).substitute(local))
                 if need != Expr.of(0):
-                    most = most.maximum(round_up(need)) if most != Expr.of(0) else round_up(need)
+                    most = most.maximum(need) if most != Expr.of(0) else need
         return most
 
     def arena(self) -> Expr:

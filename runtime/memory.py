@@ -14,6 +14,7 @@ from runtime.errors import OptionError
 from runtime.shape import Expr
 
 ALIGNMENT = 64
+_APART = 4096  # bytes between the workspaces of two threads
 _UNBOUNDED = 1024  # stands for an unbounded dim where sizes are compared to pick a slot; any value is correct
 
 
@@ -79,6 +80,14 @@ def plan(temporaries: Sequence[Temporary], ranges: Mapping[str, tuple[float, flo
 def round_up(size: Expr, alignment: int = ALIGNMENT) -> Expr:
     """The smallest multiple of `alignment` that is not below `size`."""
     return size.ceildiv(alignment) * alignment
+
+
+def workspace_stride(size: Expr) -> Expr:
+    """Bytes from the workspace of a thread, of `size` bytes, to that of the next one, 0 when there is none.
+
+    A page lies between them: what the hardware fetches ahead at the end of one would take lines that another core writes.
+    """
+    return size if size == Expr.of(0) else round_up(size) + _APART
 
 
 def larger(a: Expr, b: Expr, ranges: Mapping[str, tuple[float, float]]) -> Expr:

@@ -13,6 +13,7 @@ from runtime.benchmark import Timing, time_call
 from runtime.cpu import HostDevice
 from runtime.device import LAUNCH, LoadedCode
 from runtime.kernel import MicroKernel
+from runtime.memory import workspace_stride
 from runtime.shape import Expr
 from search.dense import clear_zeros, dense_symbols, memory_order
 from search.protocols import Measurement
@@ -49,7 +50,7 @@ class HostRunner:
         table = self.device.table([self._loaded[digest].address(kernel.symbol)])
         arrays = self._arrays(workload, dims)
         slots = (ctypes.c_uint64 * max(1, len(kernel.params)))(*launch_slots(kernel, arrays, dims))
-        size = -(-Expr.parse(kernel.workspace).evaluate(dims) // 64) * 64
+        size = workspace_stride(Expr.parse(kernel.workspace)).evaluate(dims)
         room = np.zeros(size * threads + 64, np.uint8)
         start = (room.ctypes.data + 63) // 64 * 64
         launch = _LAUNCH(table[LAUNCH])

@@ -1,10 +1,10 @@
 """Family `host_matmul`: contractions of any layout on vectors, with what is fused before and after them.
 
 A work unit is one point of the shared loops, a chunk of rows and a group of panels of columns, groups fastest, so that a chunk
-of the streamed operand stays in the second-level cache while panels pass. In it, blocks of mr rows (smaller ones for what is
-left) by nv vectors keep their sums in registers over k; the last panel is masked, and done one or two vectors at a time where
-its width is not known. A single row streams instead, or takes dot products along k. bf16 is multiplied two values of k at a
-time where the target can.
+of the rows stays in the second-level cache while panels pass; chunks fastest where rows stream, for the columns to stay. In it,
+blocks of mr rows (smaller ones for what is left) by nv vectors keep their sums in registers over k; the last panel is masked,
+and done one or two vectors at a time where its width is not known. Few rows stream instead, or take dot products along k. bf16
+is multiplied two values of k at a time where the target can.
 Long sums are done in pieces of kc values: each piece passes over the rows and panels of the unit, and the sums lie in the
 workspace in between. The rows, too, may be copied to the workspace, piece by piece. Or a piece is one tap of a window, for the
 rows that it does not read zero padding for.
@@ -159,7 +159,7 @@ class _Emitter:
             "panel": (self._depth + config.lanes) * config.columns if self._copies else Expr.of(0),
             "rows": (self._depth + _APART) * config.mc if config.copy_rows else Expr.of(0),
             "sums": Expr.of(config.mc * config.panels * config.columns if config.kc or self.taps else 0),
-            "block": Expr.of(max(config.mr, config.mc if config.stream else 0) * config.columns if plan.heavy or config.stream else 0),
+            "block": Expr.of(config.columns * (max(1, config.mc) if config.stream else config.mr if plan.heavy else 0)),
         }
 
     def _memory(self, area: str, row: Expr | int) -> Memory:
@@ -179,7 +179,7 @@ class _Emitter:
         columns, rows = plan.view.extents[plan.column], plan.row_count
         chunks = rows.ceildiv(config.mc) if config.mc else rows.minimum(1)
         groups = columns.ceildiv(config.columns * config.panels)
-        outer = [*(plan.view.extents[d] for d in plan.shared), chunks, groups]
+        outer = [*(plan.view.extents[d] for d in plan.shared), *((groups, chunks) if config.stream else (chunks, groups))]
         total, space = Expr.of(1), Expr.of(0)
         for extent in outer:
             total = total * extent
@@ -190,6 +190,8 @@ class _Emitter:
 
         def unit(u: Index) -> None:
             *shared, chunk, group = delinearize(u, sizes)
+            if config.stream:
+                chunk, group = group, chunk
             loops: Loops = [None] * len(plan.view.extents)
             for d, x in zip(plan.shared, shared, strict=True):
                 loops[d] = x

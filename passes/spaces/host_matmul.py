@@ -22,6 +22,7 @@ _PIECE = 2048  # bytes of k in a piece
 _ROUNDED_FOR = 8  # panels that copied rows serve
 TAP_COST = 8  # values of k whose products take as long as loading and storing the sums of a block
 _LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
+_LEAST_STREAMED = 8  # vectors in a piece of a streamed row
 _FEW_CORES = 4  # that large units keep busy
 
 
@@ -42,8 +43,9 @@ class HostMatmulConfig(TileConfig):
     sums of nv vectors, of one row or of a chunk of them, stay in the workspace while so many values of k at a time pass (dot
     products of one row along k where the columns are transposed); 0 keeps them in registers. kc: values of k in a piece, 0 for
     all; it applies to one k loop. panels: panels of columns in one work unit. copy_rows: a chunk of rows is copied to the
-    workspace, as [row][k]. pairs: bf16 is multiplied as it is, two values of k at once. taps: the places of a window are taken one after the other, each for
-    the rows that it reads no zero padding for; what a filter's infinities and NaN would make of padding is not computed.
+    workspace, as [row][k]. pairs: bf16 is multiplied as it is, two values of k at once. taps: the places of a window are taken
+    one after the other, each for the rows that it reads no zero padding for; what a filter's infinities and NaN would make of
+    padding is not computed.
     """
 
     family: ClassVar[str] = "host_matmul"
@@ -251,13 +253,14 @@ def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple
     depth = extents.depth.constant or 0
     deep = depth * nv * lanes * factor > limits.l2 // 4
     line = nv * lanes * size < 2 * _LINE
-    far = depth * (columns or 0) * factor > limits.l2 and not transposed(workload)
+    wide = columns is not None and columns >= _LEAST_STREAMED * lanes and not transposed(workload)
+    far = wide and depth * (columns or 0) * factor > limits.l2
     if line and aligned and (mr, nv) == (6, 2):
         mr, nv = 4, 3
     piece = (48 if columns is not None and columns >= 96 * lanes else 24) * lanes * size
     one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4, pairs=pairs)
     if far and line and not pairs:
-        return [(1, one), (60, _streamed(30, 24, workload, limits))], _streamed(45, 16, workload, limits)
+        return [(1, one)], _streamed(30, 16, workload, limits)
     in_place = HostMatmulConfig(mr, nv, lanes, prefetch=0 if aligned else 8, exact_tails=True, pairs=pairs)
     chunking = _chunking(workload, mr, nv * lanes, factor, limits)
     ahead = 0 if aligned or line else 16
@@ -275,13 +278,14 @@ def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple
 
 
 def _streamed(mc: int, nv: int, workload: Workload, limits: HostLimits) -> HostMatmulConfig:
-    """Streaming for chunks of rows, in pieces of nv vectors, fewer where they would leave cores idle or exceed half of the
-    first cache."""
+    """Streaming for chunks of rows, in equal pieces of nv vectors, fewer where they would leave cores idle or exceed half of
+    the first cache."""
     extents, pairs = Extents.of(workload), takes_pairs(workload, limits)
     size, lanes = extents.element_bytes, max(2, limits.lanes(extents.element_bytes))
     mr, stream = (6, 4) if limits.vector_registers >= 32 else (3, 2 if pairs else 3)
-    each = (extents.columns.constant or 0) // lanes // (2 * limits.cores)
-    nv = min(nv, max(8, each), max(1, limits.l1 // 2 // (mc * lanes * size)))
+    vectors = -(-(extents.columns.constant or 0) // lanes)
+    most = min(nv, max(_LEAST_STREAMED, vectors // limits.cores), max(1, limits.l1 // 2 // (mc * lanes * size)))
+    nv = next((n for n in range(most, most // 2, -1) if vectors % n == 0), most)
     return HostMatmulConfig(mr, nv, lanes, prefetch=stream, stream=stream, mc=mc, exact_tails=True, pairs=pairs)
 
 

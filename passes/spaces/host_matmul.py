@@ -237,9 +237,9 @@ def _of_panels(workload: Workload, limits: HostLimits, lanes: int, block: tuple[
 
 
 def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple[int, int]) -> Cases:
-    """Columns from beyond the second-level cache are streamed past chunks of rows: of bf16 in pairs up to 5, which are made
-    again for each block of rows; up to 31 where a panel's row is two cache lines or more; else always, since the hardware does
-    not fetch single lines ahead.
+    """Columns from beyond the second-level cache are streamed past chunks of rows, up to 31 where a panel's row is two cache
+    lines or more, else up to 255, since the hardware does not fetch single lines ahead; not bf16 in pairs, which would be made
+    again for each block of rows.
 
     Else in place. A row of columns that is a multiple of a page apart shares cache sets, and a panel beyond a quarter of the
     second-level cache is fetched again for each block of rows, so copying pays from 32 rows on; from 16 on where pairs are made
@@ -254,13 +254,11 @@ def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple
     deep = depth * nv * lanes * factor > limits.l2 // 4
     line = nv * lanes * size < 2 * _LINE
     wide = columns is not None and columns >= _LEAST_STREAMED * lanes and not transposed(workload)
-    far = wide and depth * (columns or 0) * factor > limits.l2
+    far = wide and depth * (columns or 0) * factor > limits.l2 and not pairs
     if line and aligned and (mr, nv) == (6, 2):
         mr, nv = 4, 3
     piece = (48 if columns is not None and columns >= 96 * lanes else 24) * lanes * size
     one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4, pairs=pairs)
-    if far and line and not pairs:
-        return [(1, one)], _streamed(30, 16, workload, limits)
     in_place = HostMatmulConfig(mr, nv, lanes, prefetch=0 if aligned else 8, exact_tails=True, pairs=pairs)
     chunking = _chunking(workload, mr, nv * lanes, factor, limits)
     ahead = 0 if aligned or line else 16
@@ -268,10 +266,10 @@ def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple
     while why_invalid(panel, workload, limits) is not None and panel.nv > 1:
         panel = replace(panel, nv=panel.nv - 1)
     most = mr - 1 if line else 15 if pairs else 31 if aligned or deep else 255
+    if far and line:
+        return [(1, one), (255, _streamed(30, 16, workload, limits))], panel
     if far:
-        few = _streamed(12, 24, workload, limits)
-        more = [(5, few), (most, in_place)] if pairs else [(12, few), (31, _streamed(36, 8, workload, limits))]
-        return [(1, one), *more], panel
+        return [(1, one), (12, _streamed(12, 24, workload, limits)), (31, _streamed(36, 8, workload, limits))], panel
     if line and aligned:
         return [(3, one)], panel
     return [(1, one), (most, in_place)], panel
@@ -280,13 +278,13 @@ def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple
 def _streamed(mc: int, nv: int, workload: Workload, limits: HostLimits) -> HostMatmulConfig:
     """Streaming for chunks of rows, in equal pieces of nv vectors, fewer where they would leave cores idle or exceed half of
     the first cache."""
-    extents, pairs = Extents.of(workload), takes_pairs(workload, limits)
+    extents = Extents.of(workload)
     size, lanes = extents.element_bytes, max(2, limits.lanes(extents.element_bytes))
-    mr, stream = (6, 4) if limits.vector_registers >= 32 else (3, 2 if pairs else 3)
+    mr, stream = (6, 4) if limits.vector_registers >= 32 else (3, 3)
     vectors = -(-(extents.columns.constant or 0) // lanes)
     most = min(nv, max(_LEAST_STREAMED, vectors // limits.cores), max(1, limits.l1 // 2 // (mc * lanes * size)))
     nv = next((n for n in range(most, most // 2, -1) if vectors % n == 0), most)
-    return HostMatmulConfig(mr, nv, lanes, prefetch=stream, stream=stream, mc=mc, exact_tails=True, pairs=pairs)
+    return HostMatmulConfig(mr, nv, lanes, prefetch=stream, stream=stream, mc=mc, exact_tails=True)
 
 
 def transposed(workload: Workload) -> bool:
@@ -334,8 +332,8 @@ def _long(workload: Workload, kc: int) -> bool:
 
 
 def _chunking(workload: Workload, mr: int, columns: int, size: int, limits: HostLimits) -> dict[str, Any]:
-    """Rows of a work unit: as many as leave half of the second-level cache to the panel, a quarter where panels are narrow, at
-    most 512.
+    """Rows of a work unit: as many as leave half of the second-level cache to the panel, a quarter where panels are narrow, the
+    panel's bytes where it is made of pairs, which takes longer; at most 512.
 
     Where a panel takes most of that cache, or all of them half of the last, k in pieces, and panels in groups that the rows of
     a piece stay in cache for; more rows where the columns come from memory again for each unit. size: bytes of a factor.
@@ -349,6 +347,8 @@ def _chunking(workload: Workload, mr: int, columns: int, size: int, limits: Host
         rows = limits.l2 // (kc * size) // (1 if far else 2)
         return {"mc": max(1, rows // mr) * mr, "kc": kc, "panels": 4 if far else 8}
     rows = (limits.l2 // 2 if limits.vector_registers >= 32 else limits.l2 // 4 * 3) // (depth * size)
+    if takes_pairs(workload, limits) and not prepacked(workload):
+        rows = max(rows, (limits.l2 - depth * columns * size) // (depth * size))
     return {"mc": max(8, min(512 // mr, rows // mr)) * mr}
 
 

@@ -17,7 +17,7 @@ from tools.bench.measure import Bench
 from tools.bench.operator_spec import extents, relative_error
 from tools.bench.peers import OURS, SYSTEMS, chosen
 from tools.bench.quiet import Snapshot, others, snapshot
-from tools.bench.records import Case, Failure, Figure, Run, Timed
+from tools.bench.records import SCALING, Case, Failure, Figure, Run, Timed
 from tools.bench.references import reference
 from tools.bench.worker import catalog, time_calls
 
@@ -87,14 +87,13 @@ def test_rows_of_the_report() -> None:
     assert report.rows([case(numpy=1)])[0].geomean is None
 
 
-def test_scaling_is_the_worst_of_the_long_shapes() -> None:
-    one = [case(tilewright=150), case(shape=24, tilewright=400), case(shape=8, tilewright=99)]
-    two = [case(threads=2, tilewright=100), case(threads=2, shape=24, tilewright=200), case(threads=2, shape=8, tilewright=99)]
-    (found,) = report.scalings([*one, *two])
-    assert (found.threads, found.cases, found.worst, found.worst_shape) == (2, 2, pytest.approx(1.5), "T=5")
-    noisy = msgspec.structs.replace(two[0], others=0.5)
-    assert report.scalings([*one, noisy, *two[1:]])[0].worst == pytest.approx(2.0)
-    assert report.scalings(one) == []
+def test_scaling_is_the_worst_of_the_shapes() -> None:
+    def scaled(shape: str, value: float) -> Figure:
+        return Figure("r", SCALING, value, "x", {"operator": "dense", "shape": shape, "threads": "2"})
+
+    (found,) = report.scalings([scaled("T=5", 1.1), scaled("T=24", 1.9), case(tilewright=10), scaled("T=5", 1.8)])
+    assert (found.operator, found.threads, found.cases, found.worst, found.worst_shape) == ("dense", 2, 2, 1.8, "T=5")
+    assert "| dense | 2 | 2 | 1.80 | T=5 |" in report.markdown([scaled("T=5", 1.8), scaled("T=24", 1.9)])
 
 
 def test_a_later_measurement_replaces_an_earlier_one() -> None:

@@ -57,13 +57,14 @@ class Trace:
 class Outcome:
     """within: factor of the final latency -> seconds until then. area: mean excess. slots: the run's records.
 
-    cpu: processor seconds of the simulation.
+    overhead: share of the time that is charged for beliefs. cpu: processor seconds of the simulation.
     """
 
     within: dict[float, float]
     area: float
     slots: list[SlotRecord]
     fits: int
+    overhead: float
     cpu: float
 
 
@@ -131,7 +132,7 @@ def simulate(
     within = {f: float(times[np.argmax(latencies <= f * final)]) for f in (1.05, 1.01)}
     whole = sum(sum(t.build_seconds) + len(t.shapes) * sum(t.measure_seconds) for t in tables)
     area = float(np.sum((latencies[:-1] / final - 1) * np.diff(times)) / whole)
-    return Outcome(within, area, log.slots, pool.fits, time.process_time() - start)
+    return Outcome(within, area, log.slots, pool.fits, args.fit_seconds * charged[0] / clock.now, time.process_time() - start)
 
 
 def peak_of(tables: Sequence[OperatorTable]) -> Peak:
@@ -181,12 +182,16 @@ def report(model: str, results: dict[str, list[Outcome]], args: argparse.Namespa
             row |= {label: middle, f"{label}_interval": [low, high], f"{label}_ratio": ratio}
             shown.append(f"{label} {middle:8.3f} [{low:8.3f}, {high:8.3f}] {ratio:5.2f}x")
         inside, total = (sum(v) for v in zip(*(coverage(o.slots) for o in outcomes), strict=True))
+        overhead = float(np.median([o.overhead for o in outcomes]))
         row |= {
             "coverage": inside / total if total else None,
+            "overhead": overhead if total else None,
             "cpu": sum(o.cpu for o in outcomes),
             "fits": sum(o.fits for o in outcomes),
         }
-        print("  ".join(shown) + (f"  cover {inside / total:.2f}" if total else "") + f"  ({row['cpu']:.0f} s)", flush=True)
+        if total:
+            shown.append(f"80 % interval holds {inside / total:.0%} of {total} slots  beliefs take {overhead:.1%} of the time")
+        print("  ".join(shown) + f"  ({row['cpu']:.0f} s)", flush=True)
         if args.json:
             with args.json.open("a") as out:
                 out.write(json.dumps(row) + "\n")

@@ -12,18 +12,13 @@ from pathlib import Path
 
 import msgspec
 
+from tools.bench import models, operators
 from tools.bench.interleave import ROOT, Team, Worker, WorkerDiedError, environment, rounds
 from tools.bench.operator_spec import Shape, shown
 from tools.bench.peers import OURS
-from tools.bench.records import Failure, Figure, Record
+from tools.bench.records import SCALING, Failure, Figure, Record
 
-# Shapes at which one thread takes well over 100 us.
-SCALING: tuple[tuple[str, Shape], ...] = (
-    ("dense_768x768", {"T": 62}), ("dense_768x2304", {"T": 16}), ("dense_768x2304", {"T": 128}), ("dense_3072x768", {"T": 128}),
-    ("dense_768x2304_argument", {"T": 128}), ("bmm_nt", {"T": 128}), ("bmm_nn", {"T": 128}), ("attention", {"T": 128}),
-    ("attention", {"T": 512}), ("conv3x3_128x28_128_nchw", {"B": 1}), ("conv1x1_64x56_256_nhwc", {"B": 1}),
-    ("matmul_4096x4096", {"T": 512}), ("bert_layer", {"S": 16}), ("bert_layer", {"S": 128}),
-)  # fmt: skip
+LONG = 100e-6  # seconds; what takes one thread longer is asked to gain from more
 MEMORY: tuple[tuple[str, Shape], ...] = (("bert_layer", {"S": 128}), ("bert_layer", {"S": 384}), ("resnet_block", {"B": 4}))
 COSTS = "calls"  # what --filter matches for the costs of a call
 
@@ -59,23 +54,28 @@ class Calls:
             yield Failure(self.run, COSTS, threads, OURS, (done.stderr.strip().splitlines() or ["no message"])[-1])
 
     def scaling(self, most: int) -> Iterator[Record]:
-        """Our time on one thread over that on `most`, two processes interleaved."""
+        """Our time on one thread over that on `most`, two processes interleaved, wherever one takes long enough."""
+        subjects = [o for o in (*operators.operators(), *models.models()) if o.name in self.wanted]
         with Team([OURS], 1) as one, Team([OURS], most) as many:
-            for name, shape in SCALING:
-                if name not in self.wanted:
-                    continue
+            turns = {"one": lambda s: one.worker(OURS).turn(s), "many": lambda s: many.worker(OURS).turn(s)}
+            for subject in subjects:
                 try:
                     for team in (one, many):
-                        team.ask(OURS, do="prepare", operator=name)
-                        team.ask(OURS, do="bind", shape=dict(shape))
-                    turns = {"one": one.worker(OURS).turn, "many": many.worker(OURS).turn}
-                    found = rounds(turns, self.rounds, self.seconds)
+                        team.ask(OURS, do="prepare", operator=subject.name)
+                    for shape in subject.points:
+                        one.ask(OURS, do="bind", shape=dict(shape))
+                        if turns["one"](self.seconds / self.rounds) < LONG:
+                            continue
+                        many.ask(OURS, do="bind", shape=dict(shape))
+                        found = rounds(turns, self.rounds, self.seconds)
+                        yield self._scaled(subject.name, shape, most, *(statistics.median(found[n]) for n in ("one", "many")))
                 except WorkerDiedError as error:
-                    yield Failure(self.run, name, most, OURS, str(error), dict(shape))
-                    continue
-                single, several = (statistics.median(found[n]) for n in ("one", "many"))
-                detail = {"one_us": f"{single * 1e6:.1f}", "many_us": f"{several * 1e6:.1f}"}
-                yield Figure(self.run, f"{most} threads over 1, {name} {shown(shape)}", round(single / several, 3), "x", detail)
+                    yield Failure(self.run, subject.name, most, OURS, str(error))
+
+    def _scaled(self, name: str, shape: Shape, most: int, single: float, several: float) -> Figure:
+        detail = {"operator": name, "shape": shown(shape), "threads": str(most),
+                  "one_us": f"{single * 1e6:.1f}", "many_us": f"{several * 1e6:.1f}"}  # fmt: skip
+        return Figure(self.run, SCALING, round(single / several, 3), "x", detail)
 
     def memory(self, threads: int) -> Iterator[Record]:
         """MiB a process grows by to hold a model and run a shape, weights included; ours is loaded from an artifact."""

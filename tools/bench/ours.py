@@ -45,15 +45,16 @@ class Tilewright:
         return Bound(lambda: fn(*values, out=output), lambda: output)
 
 
-def compiled(operator: Operator, constants: Mapping[str, Array], options: tw.CompileOptions) -> Any:
-    """The compiled function of an operator."""
+def compiled(operator: Operator, constants: Mapping[str, Array], options: tw.CompileOptions,
+             progress: Callable[[Any], None] | None = None) -> Any:
+    """The compiled function of an operator; `progress` is told how a search goes."""
     names = {n: f"arg{i}" for i, n in enumerate(operator.inputs)}
     bound = {names[n]: a for n, a in constants.items()}
     at = (str(operator.params["at"]),) if "mlir" in operator.params else None
     dims = {n: tw.Dim(lo, hi, at=at) for n, (lo, hi) in operator.ranges.items()}
     model = Path(str(operator.params["mlir"])) if "mlir" in operator.params else graph(operator)
     target = f"host:{operator.level}" if operator.level else "host"
-    return tw.compile(model, dims, target=target, options=options, constants=bound)
+    return tw.compile(model, dims, target=target, options=options, constants=bound, progress=progress)
 
 
 def graph(operator: Operator) -> ops.Graph:

@@ -17,6 +17,7 @@ from tools.bench.peers import OURS
 from tools.bench.quiet import MOST
 
 SCHEMA = 1
+SCALING = "one thread's time over that of several"  # name of the figures of thread scaling
 
 
 class Run(msgspec.Struct, tag_field="record", tag="run", frozen=True):

@@ -14,9 +14,7 @@ from pathlib import Path
 
 from tools.bench.operator_spec import shown
 from tools.bench.peers import OURS
-from tools.bench.records import Case, Failure, Figure, Record, Run, read
-
-LONG_US = 100.0  # what takes one thread longer is asked to gain from more
+from tools.bench.records import SCALING, Case, Failure, Figure, Record, Run, read
 
 
 @dataclass(frozen=True)
@@ -86,16 +84,14 @@ class Scaling:
     worst_shape: str
 
 
-def scalings(cases: Iterable[Case], least_us: float = LONG_US) -> list[Scaling]:
-    """Per operator and thread count, over the shapes that take one thread more than `least_us`; disturbed cases do not count."""
-    times = {(c.operator, shown(c.shape), c.threads): c.systems[OURS].median_us
-             for c in cases if OURS in c.systems and not c.disturbed}
-    found: dict[tuple[str, int], list[tuple[float, str]]] = {}
-    for (operator, shape, threads), several in times.items():
-        one = times.get((operator, shape, 1))
-        if threads > 1 and one is not None and one > least_us:
-            found.setdefault((operator, threads), []).append((one / several, shape))
-    return [Scaling(operator, threads, len(each), *min(each)) for (operator, threads), each in found.items()]
+def scalings(records: Iterable[Record]) -> list[Scaling]:
+    """Per operator and thread count, of the figures that the suite `calls` leaves, the last one of each shape."""
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for r in records:
+        if isinstance(r, Figure) and r.name == SCALING:
+            found.setdefault((r.detail["operator"], int(r.detail["threads"])), {})[r.detail["shape"]] = r.value
+    return [Scaling(operator, threads, len(each), *min((value, shape) for shape, value in each.items()))
+            for (operator, threads), each in found.items()]
 
 
 def number(value: float | None) -> str:
@@ -123,12 +119,12 @@ def markdown(records: Sequence[Record]) -> str:
         lines += ["", "Best peer's time over ours (above 1: ours is faster), medians of interleaved rounds.", ""]
         lines += ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
         lines += ["| " + " | ".join(cells(row)) + " |" for row in table]
-    scaled = scalings(latest(records))
+    scaled = scalings(records)
     if scaled:
-        lines += ["", f"Ours on one thread over ours on several, worst of the shapes that take one over {LONG_US:.0f} us.", ""]
+        lines += ["", "Ours on one thread over ours on several in the same run, worst of the shapes that take one long.", ""]
         lines += ["| operator | threads | shapes | worst | at |", "|---|---|---|---|---|"]
         lines += [f"| {s.operator} | {s.threads} | {s.cases} | {number(s.worst)} | {s.worst_shape} |" for s in scaled]
-    figures = [r for r in records if isinstance(r, Figure)]
+    figures = [r for r in records if isinstance(r, Figure) and r.name != SCALING]
     if figures:
         lines += ["", "| figure | value | |", "|---|---|---|"]
         for f in figures:
@@ -150,11 +146,7 @@ def show(cases: Sequence[Case]) -> None:
         table.add_column(column, justify="right" if column in HEAD[1:5] else "left")
     for row in rows(cases):
         table.add_row(*cells(row))
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(table)
-    for s in scalings(cases):
-        worst = f"{number(s.worst)} times one at {s.worst_shape}, worst of {s.cases}"
-        console.print(f"{s.operator}: {s.threads} threads {worst}")
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
 def main() -> int:

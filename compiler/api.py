@@ -18,6 +18,7 @@ from compiler.fold_constants import fold_constants
 from compiler.gpu_tuning import gpu_runner
 from compiler.ingest import Ingested, ingest
 from compiler.model_cache import ModelCache
+from compiler.model_tuning import tune_model
 from compiler.options import CompileOptions, Precision
 from compiler.source import ModelIR
 from compiler.tables import Tables, default_tables
@@ -45,6 +46,7 @@ from runtime.function import CompiledFunction
 from runtime.limits import GpuLimits, HostLimits
 from runtime.shape import Dim, ShapeRange
 from runtime.target import Target, TargetKind
+from search.model_tuner import ModelProgress
 from search.protocols import Builder
 from search.records import TuningLog
 from search.runner_process import ProcessRunner
@@ -62,7 +64,7 @@ def compile(  # noqa: A001 - the public name; written tw.compile
     function: str | None = None,
     callback: Callback | None = None,
     builder: Builder | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress | ModelProgress], None] | None = None,
 ) -> CompiledFunction:
     """Compile a model once for all shapes of its range.
 
@@ -104,7 +106,7 @@ def compile(  # noqa: A001 - the public name; written tw.compile
 
 def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int, int]], target: Target, options: CompileOptions,
                    constants: Mapping[str, Any], donate: Sequence[str], function: str | None, callback: Callback | None,
-                   builder: Builder | None, progress: Callable[[Progress], None] | None = None) -> Bundle:
+                   builder: Builder | None, progress: Callable[[Progress | ModelProgress], None] | None = None) -> Bundle:
     """The table of contents of a compile."""
     ingested = ingest(model_ir, dynamic_dims, function)
     options.check_traffic(shape_range(ingested))
@@ -122,14 +124,18 @@ def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int
     return assemble(outlined, workloads, tables, ingested, bound, request)
 
 
-def make_tables(search: TuningRequest, builder: Builder, progress: Callable[[Progress], None] | None) -> Tables:
+def make_tables(search: TuningRequest, builder: Builder, progress: Callable[[Progress | ModelProgress], None] | None) -> Tables:
     """The defaults of each family; over them what the log knows; over that what a search finds, where one is asked for."""
     tf32 = search.options.precision is Precision.TF32
     tables = default_tables(search.workloads, limits(search.target), builder, tf32)
     log = TuningLog(search.options.log)
     if search.options.seconds or search.options.trials:
         with ProcessRunner() if search.target.kind is TargetKind.HOST else gpu_runner(search, tables) as runner:
-            tune_tables(search, tables, builder, runner, log, progress or (lambda state: None))
+            follow = progress or (lambda state: None)
+            if search.options.policy is not None and search.target.kind is TargetKind.HOST:
+                tune_model(search, tables, builder, runner, log, follow)
+            else:
+                tune_tables(search, tables, builder, runner, log, follow)
     elif len(log):
         tables_from_log(search, tables, builder, log)
     return tables

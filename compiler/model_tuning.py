@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from compiler.tables import Tables, tuned_table
-from compiler.tuning import Request, environment, task_of, tune_options
+from compiler.tuning import Request, environment, prior_of, task_of, tune_options
 from runtime.host_cpu import thread_count
 from search.belief_pool import BeliefPool
 from search.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner
 from search.operator_arms import OperatorUse, finish, operator_arms
 from search.peak import measure_peak
+from search.policies import Ucb, policies
 from search.protocols import Builder, Runner
 from search.records import TuningLog
 from search.task import Budget
@@ -30,32 +31,43 @@ def tune_model(
     log: TuningLog,
     progress: Callable[[ModelProgress], None] = lambda state: None,
     options: ModelTuneOptions | None = None,
-    until_regret: float | None = None,
     regions: int = _REGIONS,
 ) -> ModelTuner:
     """Search all operators together and put the results in their tables; returns the tuner, with its schedule and history.
 
     A schedule that the log holds is gone on with. An interrupt passes through: everything measured is in the log.
+
+    Args:
+        options: default: the policy and seed of the request. regions: most of one operator's shapes.
     """
-    started, found = time.monotonic(), environment(request.target)
-    uses = []
-    for workload in request.workloads:
-        each = replace(tune_options(request.options, request.target), first=0)
-        tuner = Tuner(task_of(workload, request, tables), builder, runner, Budget(), found, each, log)
-        uses.append(OperatorUse(tuner, len(request.uses[workload.key])))
-    arms = operator_arms(uses, measure_peak(thread_count(request.options.threads)), time.perf_counter, regions)
+    started, wanted = time.monotonic(), request.options
+    options = options or ModelTuneOptions(policies()[wanted.policy or Ucb.name], seed=wanted.seed)
+    uses = operator_uses(request, tables, builder, runner, log)
+    arms = operator_arms(uses, measure_peak(thread_count(wanted.threads)), time.perf_counter, regions)
     for arm in arms:
         arm.warm_up()
-    seconds = request.options.seconds
-    left = None if seconds is None else max(0.0, (1 - _KEPT) * seconds - (time.monotonic() - started))
-    options = options or ModelTuneOptions(seed=request.options.seed)
-    budget = ModelBudget(left, request.options.trials, until_regret)
+    taken = sum(u.tuner.measurer.trials for u in uses)
+    seconds = None if wanted.seconds is None else max(0.0, (1 - _KEPT) * wanted.seconds - (time.monotonic() - started))
+    trials = None if wanted.trials is None else max(0, round((1 - _KEPT) * wanted.trials) - taken)
     pool = BeliefPool(options.beliefs, clock=time.perf_counter)
+    budget = ModelBudget(seconds, trials, wanted.until_regret)
     model = ModelTuner(arms, budget, time.perf_counter, options, log, pool, progress)
     model.resume()
+    progress(model.state())
     model.run()
-    rest = 10.0 if seconds is None else max(0.0, seconds - (time.monotonic() - started))
-    tuned = finish(uses, rest)
+    tuned = finish(uses, None if wanted.seconds is None else max(0.0, wanted.seconds - (time.monotonic() - started)))
     for workload in request.workloads:
         tuned_table(workload, tuned[workload.key], builder, tables)
     return model
+
+
+def operator_uses(request: Request, tables: Tables, builder: Builder, runner: Runner, log: TuningLog) -> list[OperatorUse]:
+    """A search of each operator that can be stepped."""
+    here, found = environment(request.target), []
+    for workload in request.workloads:
+        task = task_of(workload, request, tables)
+        prior = prior_of(task, log, here.device) if request.options.prior else None
+        options = replace(tune_options(request.options, request.target), first=0)
+        tuner = Tuner(task, builder, runner, Budget(), here, options, log, prior)
+        found.append(OperatorUse(tuner, len(request.uses[workload.key])))
+    return found

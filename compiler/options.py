@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from runtime.errors import OptionError
 from runtime.shape import ShapeRange
+from search.policies import policies
 
 E = TypeVar("E", bound=Enum)
 
@@ -57,6 +58,9 @@ class CompileOptions:
         seed: seed of everything random in the search.
         log: tuning log (JSON Lines), read to resume and appended to.
         prior: whether a search starts from the cost model that ships with the package.
+        policy: who gets the next slot of time of a search on the host (search/policies.py), e.g. "ucb": what pays most for the
+            whole model; None, and on other targets: operators one after the other.
+        until_regret: with a policy, stop when so small a share of the model's latency is expected to be left to gain.
         out_of_range: "error", or "fallback" to run shapes outside the declared range too.
     """
 
@@ -71,6 +75,8 @@ class CompileOptions:
     seed: int = 0
     log: Path | None = None
     prior: bool = True
+    policy: str | None = None
+    until_regret: float | None = None
     out_of_range: OutOfRange = OutOfRange.ERROR
 
     if TYPE_CHECKING:  # what may be passed is wider than what is read back
@@ -88,6 +94,8 @@ class CompileOptions:
             seed: int = 0,
             log: str | Path | None = None,
             prior: bool = True,
+            policy: str | None = None,
+            until_regret: float | None = None,
             out_of_range: OutOfRange | str = OutOfRange.ERROR,
         ) -> None: ...
 
@@ -100,6 +108,13 @@ class CompileOptions:
         _check_real("max_regret", self.max_regret, "a fraction >= 0, e.g. 0.05")
         if not isinstance(self.prior, bool):
             raise OptionError(f"prior={self.prior!r}: wanted True or False")
+        if self.policy is not None and self.policy not in policies():
+            raise OptionError(f"policy={self.policy!r}: wanted one of {', '.join(map(repr, policies()))}")
+        if self.until_regret is not None:
+            _check_real("until_regret", self.until_regret, "a fraction >= 0, e.g. 0.02")
+            if self.policy is None or not policies()[self.policy].believes:
+                raise OptionError(f"until_regret={self.until_regret} needs a policy that expects gains; wanted one of "
+                                  + ", ".join(repr(n) for n, p in policies().items() if p.believes))
         object.__setattr__(self, "log", _path("log", self.log))
         object.__setattr__(self, "precision", _member("precision", Precision, self.precision))
         object.__setattr__(self, "deterministic", _member("deterministic", Deterministic, self.deterministic))

@@ -47,7 +47,7 @@ def from_artifact(path: Path) -> list[Section]:
 def latency_over_time(slots: Sequence[SlotRecord]) -> Section:
     drawn = figure("seconds of tuning", "model latency, ms", log_y=True)
     times = [0.0, *(s.begin + s.seconds for s in slots)]
-    latencies = [slots[0].before, *(s.after for s in slots)]
+    latencies = best_so_far(slots)
     drawn.add_scatter(
         x=times,
         y=[1e3 * v for v in latencies],
@@ -73,13 +73,20 @@ def latency_over_time(slots: Sequence[SlotRecord]) -> Section:
     )
 
 
+def best_so_far(slots: Sequence[SlotRecord]) -> list[float]:
+    """Least latency of the model before the first slot and after each: kernels that were found stay known, only what the model
+    expects of shapes that were not measured goes up and down."""
+    return [float(v) for v in np.minimum.accumulate([slots[0].before, *(s.after for s in slots)])]
+
+
 def time_per_arm(slots: Sequence[SlotRecord]) -> Section:
     """Seconds that each arm got and what the model gained by them."""
     seconds: dict[str, float] = {}
     saved: dict[str, float] = {}
-    for s in slots:
+    latencies = best_so_far(slots)
+    for s, before, after in zip(slots, latencies, latencies[1:], strict=False):
         seconds[s.arm] = seconds.get(s.arm, 0.0) + s.seconds
-        saved[s.arm] = saved.get(s.arm, 0.0) + (s.before - s.after)
+        saved[s.arm] = saved.get(s.arm, 0.0) + (before - after)
     names = sorted(seconds, key=lambda n: seconds[n])
     drawn = figure("seconds", "", height=max(260, 24 * len(names) + 110))
     drawn.add_bar(y=names, x=[seconds[n] for n in names], orientation="h", name="time")

@@ -163,7 +163,7 @@ class ModelTuner:
             else:
                 state.seconds += spent - seconds
             points = tuple(state.curve[known:])
-            self.trials += len(points)
+            self.trials += max(len(points), state.curve[-1][0] - state.curve[known - 1][0])
             self._record(
                 state, begin, spent, points, before, self.pool.fits - fits, self.pool.seconds - fit_seconds, not complete
             )

@@ -186,8 +186,11 @@ class Tuner:
         certificate = certify(entries, chosen.regrets, np.array(self.task.points.weights), self.options.rivals)
         return replace(found, certificate=self._named(certificate, len(found.configs), found.certificate.expected))
 
-    def finish(self, seconds: float) -> Tuned:
-        """`certified`, of a search that others stop: it has so many seconds from now on."""
+    def finish(self, seconds: float | None) -> Tuned:
+        """`certified`, of a search that others stop: it has so many seconds from now on, or, None, its share of the trials."""
+        if seconds is None:
+            self.budget = Budget(trials=round(self.measurer.trials / self._search_until))
+            return self.certified()
         whole = seconds / max(1 - self._search_until, 1e-9)
         self.budget = Budget(seconds=whole)
         self._started = self.clock() - whole * self._search_until

@@ -33,6 +33,9 @@ def tune_command(
     threads: Annotated[int | None, typer.Option(help="Most threads that a call uses.")] = None,
     max_regret: Annotated[float, typer.Option(help="Allowed slowness against the best kernel of a shape, a fraction.")] = 0.05,
     max_kernels: Annotated[int | None, typer.Option(help="Most kernels per operator.")] = None,
+    policy: Annotated[str, typer.Option(help="Who gets the next slot of time: ucb, epsilon, softmax, thompson, ansor, "
+                                        "round_robin, ...; on a GPU operators take turns.")] = "ucb",
+    until_regret: Annotated[float | None, typer.Option(help="Stop when this share of the latency is left to gain.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
 ) -> None:
@@ -47,6 +50,8 @@ def tune_command(
         max_regret=max_regret,
         max_kernels=max_kernels,
         seed=seed,
+        policy=policy,
+        until_regret=until_regret,
         log=log,
     )
     for skipped in _skipped(log):

@@ -1,4 +1,4 @@
-"""TuneView: the live view of a search: a line per operator with its best so far, trials, budget and time left."""
+"""TuneView: the live view of a search: a line per operator, or per arm of a model, with its best so far, budget and time left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import time
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from compiler.cli.arm_view import arm_event, arm_table
 from compiler.cli.output import Output
+from search.model_tuner import ModelProgress
 
 if TYPE_CHECKING:
     from search.tuner import Progress
@@ -26,6 +28,7 @@ class TuneView:
     def __init__(self, out: Output) -> None:
         self.out = out
         self._states: dict[str, Progress] = {}
+        self._model: ModelProgress | None = None
         self._first: dict[str, float] = {}
         self._told: dict[str, float] = {}
         self._live: Any = None
@@ -53,10 +56,14 @@ class TuneView:
         self._interrupted = True
         raise KeyboardInterrupt
 
-    def update(self, state: Progress) -> None:
-        """Take the state of an operator's search."""
+    def update(self, state: Progress | ModelProgress) -> None:
+        """Take the state of an operator's search, or after a slot of a model's."""
         if self._interrupted:
             raise KeyboardInterrupt
+        if isinstance(state, ModelProgress):
+            self._model = state
+            self.out.event("slot", **arm_event(state))
+            return
         self._states[state.workload] = state
         if math.isfinite(state.latency):
             self._first.setdefault(state.workload, state.latency)
@@ -67,6 +74,8 @@ class TuneView:
                            failed=state.failed, latency=state.latency, share=round(state.share, 4), eta=state.eta)
 
     def _table(self) -> Any:
+        if self._model is not None:
+            return arm_table(self._model)
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -81,9 +82,25 @@ def test_the_command_resumes_and_reports(tuned: tuple[tw.CompiledFunction, Path]
     assert main(arguments) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     kinds = {e["event"] for e in events}
-    assert {"skipped", "progress", "operator", "certificate", "saved"} <= kinds
+    assert {"skipped", "slot", "operator", "certificate", "saved"} <= kinds
     assert next(e for e in events if e["event"] == "skipped")["line"] == len(log.read_bytes().splitlines()) + 1
     assert tw.load(tmp_path / "m.tw").program.certificates
+
+
+def test_the_command_shows_arms_and_logs_the_schedule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model.mlir").write_text(MODEL)
+    log = tmp_path / "log.jsonl"
+    arguments = ["tune", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"), "--dim", "T=1:40", "--seconds", "12",
+                 "--threads", "1", "--log", str(log), "--json"]
+    assert main(arguments) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    slots = [e for e in events if e["event"] == "slot"]
+    arms = slots[-1]["arms"]
+    assert len(arms) > 1 and sum(a["slots"] for a in arms) == len(slots) - 1 >= 1
+    assert all(0 <= a["low"] <= a["gain"] <= a["high"] for a in arms)
+    assert all(late["best"] <= early["best"] for early, late in pairwise(slots))
+    assert [s.arm for s in TuningLog(log).slots] == [e["arm"] for e in slots[1:]]
+    assert {s.policy for s in TuningLog(log).slots} == {"ucb"}
 
 
 def test_explain_says_what_was_predicted_and_measured(tuned: tuple[tw.CompiledFunction, Path]) -> None:

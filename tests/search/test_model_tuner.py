@@ -52,6 +52,17 @@ def test_seconds_and_trials_are_kept_to() -> None:
         assert 8.0 <= clock.now <= most and found.trials == clock.now
 
 
+def test_trials_are_measurements_however_many_a_point_stands_for() -> None:
+    class Coarse(CurveArm):
+        def tune(self, seconds: float) -> list[tuple[int, float]]:
+            return super().tune(seconds)[-1:]
+
+    clock = SimulatedClock()
+    found = ModelTuner([Coarse("a", [1.0] * 40, clock)], ModelBudget(trials=10), clock, OPTIONS, pool=BeliefPool(sampler=SHORT))
+    found.run()
+    assert found.trials == clock.now == 12.0
+
+
 def test_until_regret_stops_when_little_is_left() -> None:
     early, _, short = tuner(ModelBudget(until_regret=0.5))
     late, _, long = tuner(ModelBudget(until_regret=0.05))

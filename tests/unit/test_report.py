@@ -13,7 +13,14 @@ from search_surfaces import dense
 from tuning_tables import CurveArm
 
 from compiler.cli.main import main
-from compiler.report_sources import chosen_kernels, from_log, regret_of_certificates, roofline
+from compiler.report_sources import (
+    chosen_kernels,
+    from_log,
+    latency_over_time,
+    regret_of_certificates,
+    roofline,
+    time_per_arm,
+)
 from runtime.certificate import Certificate
 from runtime.dispatch import DispatchTable, Leaf, Split
 from runtime.kernel import MicroKernel
@@ -22,6 +29,7 @@ from search.belief_pool import BeliefPool
 from search.model_tuner import ModelBudget, ModelTuneOptions, ModelTuner
 from search.records import TuningLog, TuningRecord
 from search.simulation import SimulatedClock
+from search.slot_records import SlotRecord
 
 pytest.importorskip("plotly", reason="the extra `report` is not installed")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell", "chrome-headless-shell")
@@ -79,6 +87,17 @@ def test_figures_hold_what_the_log_says(log: Path) -> None:
     assert len(roof.figures[0].data) == 2
     assert regret.tables[0].rows[0][1:3] == ("3", "2") and regret.tables[0].rows[0][4] == "100.0%"
     assert roofline([], {}).figures
+
+
+def test_latency_over_time_never_rises() -> None:
+    def slot(number: int, arm: str, before: float, after: float) -> SlotRecord:
+        return SlotRecord("run", number, arm, "ucb", 0, 4.0 * number, 4.0, ((number + 1, after),), 1e-4, before, after)
+
+    slots = [slot(0, "a", 9e-3, 5e-3), slot(1, "b", 5e-3, 6e-3), slot(2, "a", 6e-3, 4e-3)]
+    time, arms = latency_over_time(slots), time_per_arm(slots)
+    assert list(time.figures[0].data[0].y) == pytest.approx([9.0, 5.0, 5.0, 4.0])
+    assert dict(time.facts)["tuned"] == "4.000 ms" and dict(time.facts)["speed-up"] == "2.25x"
+    assert {row[0]: row[2] for row in arms.tables[0].rows} == {"a": "5.000 ms", "b": "0.0 µs"}
 
 
 def test_an_artifact_shows_kernels_and_regret() -> None:

@@ -12,11 +12,12 @@ from typing import Any
 
 from compiler.llvm_bridge import to_llvm22
 from runtime.errors import BuildError, OptionError
-from runtime.limits import GpuLimits
+from runtime.limits import BYTE_FLOATS, GpuLimits
 from runtime.target import Target
 
 TRIPLE = "nvptx64-nvidia-cuda"
 _FEATURES = {"sm_100": "+ptx86", "sm_100a": "+ptx86", "sm_120": "+ptx87", "sm_120a": "+ptx87"}
+_BYTE_PRODUCTS = re.compile(r"@llvm\.nvvm\.mma\.[\w.]*\.e[45]m[23]\.")  # from PTX 8.4 and sm_89 on
 _OLDEST = 80
 
 
@@ -45,7 +46,7 @@ def to_ptx(llvm_text: str, arch: str) -> str:
     try:
         context = llvm.create_context()
         module = llvm.parse_assembly(text, context)
-        machine = _machine(llvm, check_arch(arch))
+        machine = _machine(llvm, check_arch(arch), text)
         module.triple, module.data_layout = TRIPLE, str(machine.target_data)
         needed = frozenset(re.findall(r"@(__nv_\w+)", text))
         if needed:
@@ -65,8 +66,14 @@ def to_ptx(llvm_text: str, arch: str) -> str:
     return ptx
 
 
-def _machine(llvm: Any, arch: str) -> Any:
-    return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=arch, features=_FEATURES.get(arch, "+ptx80"), opt=3)
+def _machine(llvm: Any, arch: str, text: str = "") -> Any:
+    """text: what is compiled, which may need a newer PTX than its architecture does; LLVM ends the process for want of it."""
+    features = _FEATURES.get(arch, "+ptx80")
+    if _BYTE_PRODUCTS.search(text):
+        if GpuLimits.of(arch).version < BYTE_FLOATS:
+            raise BuildError(f"{arch} has no products of 8-bit floats: wanted sm_{BYTE_FLOATS} or later")
+        features = _FEATURES.get(arch, "+ptx84")
+    return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=arch, features=features, opt=3)
 
 
 def _link(llvm: Any, module: Any, machine: Any, needed: frozenset[str], context: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from passes.spaces.registry import space_of
-from passes.spaces.sides import narrow_bytes
+from passes.spaces.sides import multiplies
 from passes.workload import Kind, Workload
 from runtime.certificate import Certificate
 from runtime.dispatch import DispatchTable, Leaf, Node, Split
@@ -38,7 +38,7 @@ def families_of(workload: Workload, limits: HostLimits | GpuLimits, tf32: bool =
     """The families of a workload's kind, best first; the last takes anything. tf32: f32 may be multiplied as tf32."""
     if not isinstance(limits, GpuLimits):
         return _HOST[workload.kind]
-    narrow = narrow_bytes(workload) is not None or (tf32 and workload.inputs[0].dtype is DType.F32)
+    narrow = multiplies(workload, limits) or (tf32 and workload.inputs[0].dtype is DType.F32)
     if workload.kind is not Kind.CONTRACTION or not narrow:
         return _GPU[workload.kind]
     return (*(("wgmma",) if limits.arch == "sm_90a" else ()), "mma", *_GPU[workload.kind])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+BYTE_FLOATS = 89  # the first version whose mma.sync multiplies 8-bit floats
+
 
 @dataclass(frozen=True)
 class HostLimits:
@@ -36,10 +38,15 @@ class GpuLimits:
     thread_registers: int = 255
     multiprocessors: int = 108
 
+    @property
+    def version(self) -> int:
+        """90 of sm_90a."""
+        return int("".join(c for c in self.arch if c.isdigit()) or 0)
+
     @staticmethod
     def of(arch: str) -> GpuLimits:
         """What NVIDIA's programming guide (table of technical specifications) says of a compute capability."""
-        number = int("".join(c for c in arch if c.isdigit()) or 0)
+        number = GpuLimits(arch, 0).version
         shared = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}.get(number, 99)
         return GpuLimits(arch, shared * 1024, multiprocessors=132 if number >= 90 else 108)
 

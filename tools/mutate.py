@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
     mutants: Any = importlib.import_module("emulator.mutants")
-    subjects = {n: s for n, s in mutants.subjects().items() if args.kernel in n}
+    subjects = importlib.import_module("emulator.subjects").subjects(args.kernel)
     drawn = mutants.draw(subjects, args.count or sys.maxsize, args.seed, args.operator)
     start, verdicts = time.perf_counter(), []
     for name, mutation in drawn:

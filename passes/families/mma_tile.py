@@ -86,8 +86,8 @@ class MmaLoader(TileLoader):
         origin = self._origin(stage, outer, lane, rows_first)
         within, rows = (k, at) if self.deep else (at, k)
         moved = _xor(origin, Index(within), self.tile.index)
-        address = gep(self.tile.pointer, moved.value(self.tile.index), self.element)
-        address = gep(address, (self.tile.strides[1] * rows).value(self.tile.index), self.element)
+        address = gep(self.tile.pointer, moved.value(self.tile.index), self.tile.stored)
+        address = gep(address, (self.tile.strides[1] * rows).value(self.tile.index), self.tile.stored)
         return self._loaded(address)
 
     def narrow_fragment(self, stage: Index, outer: Index, k: int, lane: Index) -> list[ir.Value]:
@@ -100,7 +100,7 @@ class MmaLoader(TileLoader):
         strides = self.tile.strides
         origin = stage * strides[0] + row * strides[1] + self.tile.swizzled(low, column)
         moved = _xor(origin + outer * strides[1], Index(k), self.tile.index) if self.deep else origin + strides[1] * k
-        address = gep(self.tile.pointer, moved.value(self.tile.index), self.element)
+        address = gep(self.tile.pointer, moved.value(self.tile.index), self.tile.stored)
         return self._loaded(address)
 
     def _loaded(self, address: ir.Value) -> list[ir.Value]:
@@ -140,7 +140,9 @@ class MmaLoader(TileLoader):
         elements = [self.tile.load([stage, column, row] if self.deep else [stage, row, column]) for row in rows]
         if self.per == 1:
             return self._factor(arith.bitcast(integer_type(32), elements[0]))
-        packed = vector.from_elements(vector_type(self.element, self.per), elements)
+        if byte_width(self.element) == 1:
+            elements = [arith.bitcast(integer_type(8), e) for e in elements]  # LLVM has no 8-bit floats
+        packed = vector.from_elements(vector_type(elements[0].type, self.per), elements)
         return llvm.BitcastOp(integer_type(32), packed).result
 
 

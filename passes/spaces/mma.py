@@ -1,4 +1,4 @@
-"""Choices of `mma`: contractions of f16, bf16, tf32 and 8-bit integers by mma.sync, from sm_80 on. MLIR-free."""
+"""Choices of `mma`: contractions of f16, bf16, tf32, fp8 and 8-bit integers by mma.sync, from sm_80 on. MLIR-free."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from itertools import product
 from typing import ClassVar
 
 from passes.spaces.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block, why_invalid_ring
-from passes.spaces.sides import narrow_bytes, sides_of, unaligned
+from passes.spaces.sides import multiplies, narrow_bytes, sides_of, unaligned
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split, switch
-from runtime.limits import GpuLimits
+from runtime.limits import BYTE_FLOATS, GpuLimits
 
 WIDEST = 16  # bytes of one copy
 STEP = 32  # bytes along k of one instruction
@@ -84,7 +84,9 @@ def why_invalid(config: MmaConfig, workload: Workload, limits: GpuLimits) -> str
         return f"contraction: the workload is {workload.kind.value}"
     size = element_bytes(workload, c.tf32)
     if size is None:
-        return "element-type: operands are neither f16, bf16 nor 8-bit integers, nor f32 read as tf32"
+        return "element-type: operands are neither f16, bf16, fp8 nor 8-bit integers, nor f32 read as tf32"
+    if not c.tf32 and not multiplies(workload, limits):
+        return f"architecture: {limits.arch} has no products of 8-bit floats; wanted sm_{BYTE_FLOATS} or later"
     return why_illegal(c, size, limits)
 
 
@@ -130,7 +132,7 @@ def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[MmaConfig, ...
     parts = replace(fewest, split=4)
     middle = together(MmaConfig(64, 64, depth, 32, 32, 3, vec, tf32=tf32))
     large = together(MmaConfig(128, 128, depth // 2, 64, 32, 4, vec, tf32=tf32))
-    single = together(MmaConfig(64, 64, depth // 2, 32, 32, 2, 1, tf32=tf32))
+    single = together(MmaConfig(64, 64, min(depth // 2, 32), 32, 32, 2, 1, tf32=tf32))
     safe = replace(single, index=64)
     left = unaligned(workload, vec)
     configs = tuple(dict.fromkeys((few, fewest, parts, middle, large, *([single] if left.symbols else []), safe)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from passes.workload import Workload
+from runtime.limits import BYTE_FLOATS, GpuLimits
 from runtime.shape import Expr
 
 _TENSOR = re.compile(r"tensor<[^<>]*?x?(f16|bf16|i8|f8E4M3FN|f8E5M2)\b[^<>]*>")
@@ -26,6 +27,12 @@ def narrow_bytes(workload: Workload) -> int | None:
     region. None where there is none. A family looks closer when it builds."""
     found = {_BYTES[m[1]] for m in _TENSOR.finditer(workload.ir)}
     return max(found) if found else None
+
+
+def multiplies(workload: Workload, limits: GpuLimits) -> bool:
+    """Do tensor cores of that architecture multiply what `narrow_bytes` finds? 8-bit floats came later than the others."""
+    floats = any(m[1].startswith("f8") for m in _TENSOR.finditer(workload.ir))
+    return narrow_bytes(workload) is not None and (not floats or limits.version >= BYTE_FLOATS)
 
 
 def unaligned(workload: Workload, n: int) -> Expr:

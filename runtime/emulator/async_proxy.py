@@ -40,7 +40,7 @@ class AsyncProxy:
         races = s.shared.races
         if races is not None:
             self._fenced[warps] = races.clock[warps]
-            races.release(warps)
+            races.release(warps, meet=False)
         for made in self.barriers.objects.values():
             if made.made[0] in warps:
                 made.fenced = True
@@ -99,6 +99,6 @@ class AsyncProxy:
         return False
 
     def finish(self, s: Batch) -> None:
-        """All threads have exited: what is still in flight is a finding, except stores, which complete."""
-        self.copies.land_all(s)
+        """All threads have exited: what is still in flight is a finding."""
+        self.copies.finish(s)
         self.products.finish(s)

@@ -89,6 +89,14 @@ class BulkCopies:
             self._land(s, flight)
         return bool(chosen)
 
+    def finish(self, s: Batch) -> None:
+        """All threads have exited, without having waited for the stores that are still in flight."""
+        for flight in self.flights:
+            if flight.barrier is None:
+                message = "the block exits while the copy may still read its shared memory: wanted cp.async.bulk.wait_group"
+                s.found(Check.UNFINISHED, flight.access.site, message, flight.lane)
+        self.land_all(s)
+
     def wait(self, s: Batch, lane: int, pending: int) -> None:
         """Finish the stores of a lane but for its latest `pending` groups."""
         limit = int(self.committed[lane]) - pending

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from runtime.emulator.batch import BLOCKED, RUNNING, Batch, Runner
+from runtime.emulator.batch import BLOCKED, RUNNING, WARP, Batch, Runner
 from runtime.emulator.cluster import owner_of
 from runtime.emulator.findings import Check, Site
 from runtime.emulator.formats import Array
@@ -28,13 +28,18 @@ _TIMEOUT = 0.1
 class Mbarrier:
     """count: arrivals of a phase; pending: still missing; bytes: announced and not yet written; phase: completed ones.
 
-    clocks: what the arrivals of this phase had seen; done: of completed phases. made: warp and clock of the initialisation.
+    clocks: what the arrivals of this phase had seen; done: of completed phases. arrived: arrivals of each warp in this phase;
+    brought: what the threads that issued its copies had seen. own: what a completed phase tells each warp of its own threads,
+    which is nothing unless all of them arrived or one of them issued a copy. made: warp and clock of the initialisation.
     """
 
     count: int
     pending: int
     clocks: Array
     done: Array
+    arrived: Array
+    brought: Array
+    own: Array
     made: tuple[int, int]
     bytes: int = 0
     phase: int = 0
@@ -75,8 +80,10 @@ class Mbarriers:
             s.found(Check.BARRIER, site, message, lane, SHARED_BASE + offset % s.shared.stride)
         found.pending = max(0, found.pending - count)
         if count and s.shared.races is not None:
-            seen = s.shared.races.release(np.array([int(s.warp_of[lane])]))[0]
+            warp = int(s.warp_of[lane])
+            seen = s.shared.races.release(np.array([warp]), meet=False)[0]
             np.maximum(found.clocks, seen, out=found.clocks)
+            found.arrived[warp % self.warps] += 1
         self.settle(s, found)
         return state
 
@@ -85,6 +92,7 @@ class Mbarriers:
         found.bytes -= size
         if seen is not None:
             np.maximum(found.clocks, seen, out=found.clocks)
+            np.maximum(found.brought, seen, out=found.brought)
         self.settle(s, found)
 
     def settle(self, s: Batch, found: Mbarrier) -> None:
@@ -94,6 +102,8 @@ class Mbarriers:
         found.phase += 1
         found.pending = found.count
         np.maximum(found.done, found.clocks, out=found.done)
+        found.own = np.maximum(found.own, np.where(found.arrived >= WARP, found.done, found.brought))
+        found.arrived[:] = 0
         ready = [w for w in found.waiting if found.phase & 1 != w[1]]
         found.waiting = [w for w in found.waiting if found.phase & 1 == w[1]]
         lanes = np.array([lane for lane, _, _ in ready], dtype=np.int64)
@@ -108,7 +118,8 @@ class Mbarriers:
     @staticmethod
     def acquire(s: Batch, found: Mbarrier, lanes: Array) -> None:
         if s.shared.races is not None:
-            s.shared.races.acquire(np.unique(s.warp_of[lanes]), found.done)
+            warps = np.unique(s.warp_of[lanes])
+            s.shared.races.acquire(warps, found.done, found.own[warps % len(found.own)])
 
     def explain(self, s: Batch) -> None:
         """Nobody can run: say what a waiting thread waits for."""
@@ -128,7 +139,6 @@ def place_of(s: Batch, addresses: Array, lanes: Array, site: Site | None = None)
     return np.asarray(within + blocks * s.shared.stride)
 
 
-
 def _build_init(inst: Instruction, cx: BuildContext) -> Runner:
     address, count, site = cx.address(inst, inst.operands[0]), cx.source(inst, inst.operands[1], "u32"), cx.site(inst)
 
@@ -140,10 +150,13 @@ def _build_init(inst: Instruction, cx: BuildContext) -> Runner:
         for lane, offset, wanted in zip(lanes.tolist(), offsets.tolist(), counts.tolist(), strict=True):
             if offset % _SIZE or not 0 < wanted <= _MOST:
                 s.found(Check.ALIGNMENT, site, f"an mbarrier of {wanted} arrivals at byte {offset}", lane)
+            if offset in table.objects:
+                s.found(Check.BARRIER, site, "initialises an mbarrier that is in use: wanted mbarrier.inval before", lane,
+                        SHARED_BASE + offset % s.shared.stride)
             warp = int(s.warp_of[lane])
             clock = 0 if s.shared.races is None else int(s.shared.races.clock[warp])
-            zeros = np.zeros(s.geometry.group, dtype=np.int64)
-            table.objects[offset] = Mbarrier(wanted, wanted, zeros, zeros.copy(), (warp, clock))
+            clocks, done, arrived, brought, own = np.zeros((5, s.geometry.group), dtype=np.int64)
+            table.objects[offset] = Mbarrier(wanted, wanted, clocks, done, arrived, brought, own, (warp, clock))
 
     return run
 

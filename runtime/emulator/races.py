@@ -52,16 +52,26 @@ class RaceTracker:
 
     # Order
 
-    def release(self, warps: Array) -> Array:
-        """Advance the clocks of these warps of the batch and return what each has seen, [warp, warps]."""
+    def release(self, warps: Array, meet: bool = True) -> Array:
+        """Advance the clocks of these warps of the batch and return what each has seen, [warp, warps].
+
+        meet: the threads of each warp wait for each other; else they are ordered with other warps alone.
+        """
+        own = warps % self.warps
         self.clock[warps] += 1
-        self.seen[warps, warps % self.warps] = self.clock[warps]
+        if meet:
+            self.seen[warps, own] = self.clock[warps]
         seen: Array = self.seen[warps]
+        seen[np.arange(len(warps)), own] = self.clock[warps]
         return seen
 
-    def acquire(self, warps: Array, clocks: Array) -> None:
-        """These warps now know `clocks` ([warp, warps])."""
-        self.seen[warps] = np.maximum(self.seen[warps], clocks)
+    def acquire(self, warps: Array, clocks: Array, own: Array | None = None) -> None:
+        """These warps now know `clocks` ([warp, warps]); own: what each knows of its own threads, if not the same."""
+        known = np.maximum(self.seen[warps], clocks)
+        if own is not None:
+            row, column = np.arange(len(warps)), warps % self.warps
+            known[row, column] = np.maximum(self.seen[warps, column], own)
+        self.seen[warps] = known
 
     # Accesses
 
@@ -169,7 +179,7 @@ class RaceTracker:
         learns of its end has seen)."""
         stamp = self._stamp(granules, warp, thread).copy()
         race = self.start_copy(granules, warp, thread, line)
-        return race, stamp, self.release(np.unique(warp))[0]
+        return race, stamp, self.release(np.unique(warp), meet=False)[0]
 
     def finish_bulk(self, granules: Array, stamps: Array) -> None:
         """The copy has landed."""

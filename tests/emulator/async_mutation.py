@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-from emulator.mutation import Mutation, Operator, opcode
+from emulator.mutation import Mutation, Operator, dropped
 
-
-def _drop(pattern: str) -> Operator:
-    return lambda line: [""] if re.match(pattern, opcode(line)) else []
+_COUNT = r"\s+mbarrier\.init\.[^;]*, (%r\d+);"
+_BYTES = r"\s+mbarrier\.arrive\.expect_tx\.[^;]*, (%r\d+);"
 
 
 def _number(pattern: str, *changes: int) -> Operator:
@@ -65,16 +64,45 @@ def _fewer_blocks(line: str) -> list[str]:
     return [cut, f"{found[1]}{found[3]};"]
 
 
+def _other_operand(pattern: str, kind: str, *changes: str) -> Operator:
+    """The register in the last group of `pattern`, of type `kind`, changed by each of `changes` before the instruction."""
+
+    def made(line: str) -> list[str]:
+        found = re.fullmatch(pattern, line)
+        if found is None:
+            return []
+        value = found[found.lastindex or 0]
+        changed = f"{line[: found.start(found.lastindex or 0)].strip()} other{line[found.end(found.lastindex or 0) :]}"
+        return [f"{{ .reg .{kind} other; {c.format(value=value)} {changed} }}" for c in changes]
+
+    return made
+
+
+def _turn_product(line: str) -> list[str]:
+    """Another major axis of a factor, or a product that replaces what is there."""
+    found = re.match(r"(\s*wgmma\.mma_async.*\}, %rd\d+, %rd\d+, )p(,[^;]*), ([01]), +([01]);", line)
+    if found is None:
+        return []
+    start, middle, a, b = found.groups()
+    return [f"{start}p{middle}, {1 - int(a)}, {b};", f"{start}p{middle}, {a}, {1 - int(b)};", f"{start}!p{middle}, {a}, {b};"]
+
+
 OPERATORS: dict[str, Operator] = {
-    "drop-fence": _drop(r"fence\.|wgmma\.fence"),
-    "drop-wgmma-wait": _drop(r"wgmma\.wait"),
-    "drop-wgmma-commit": _drop(r"wgmma\.commit"),
-    "drop-product": _drop(r"mma\.sync"),
-    "drop-arrive": _drop(r"mbarrier\.arrive"),
-    "drop-cluster-barrier": _drop(r"barrier\.cluster"),
+    "drop-fence": dropped(r"fence\.|wgmma\.fence"),
+    "drop-wgmma-wait": dropped(r"wgmma\.wait"),
+    "drop-wgmma-commit": dropped(r"wgmma\.commit"),
+    "drop-product": dropped(r"mma\.sync"),
+    "drop-arrive": dropped(r"mbarrier\.arrive"),
+    "drop-cluster-barrier": dropped(r"barrier\.cluster"),
     "other-rank": _other_rank,
     "fewer-blocks": _fewer_blocks,
-    "drop-copy": _drop(r"cp\.async\.bulk\.tensor"),
+    "drop-copy": dropped(r"cp\.async\.bulk\.tensor"),
+    "change-count": _other_operand(_COUNT, "b32", "add.s32 other, {value}, 1;", "add.s32 other, {value}, -1;"),
+    "change-bytes": _other_operand(_BYTES, "b32", "add.s32 other, {value}, 128;", "add.s32 other, {value}, -128;",
+                                   "shl.b32 other, {value}, 1;", "shr.u32 other, {value}, 1;"),
+    "drop-bulk-wait": dropped(r"cp\.async\.bulk\.(wait|commit)"),
+    "drop-registers": dropped(r"setmaxnreg"),
+    "turn-product": _turn_product,
     "flip-phase": _flip_phase,
     "weaken-wgmma-wait": _more_in_flight,
     "change-descriptor": _number(r"(46116862933\d{8,})", 1 << 62, 3 << 37, 2),

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
-from emulator.mutation import Mutation, mutations
+from emulator.async_mutation import mutations as async_mutations
+from emulator.mutation import Mutation, mutations, one_per_line
 from emulator.survivors import why_equivalent
 from gpu_harness import Placed, build, place, random, symbols
-from gpu_workloads import RELU, Case, contraction, convolution, gather, pointwise, rows, transpose
+from gpu_workloads import Case
 
 from compiler.ptxas import assemble_ptx, find_tool
 from runtime.emulator import Check, EmulatorDevice, EmulatorError
@@ -67,10 +68,11 @@ class Subject:
     overflow unless the true maximum is subtracted. `pads` are as for gpu_harness; the gaps that they make are never written."""
 
     def __init__(self, case: Case, config: str, names: str, sizes: Sequence[Sequence[int]],
-                 pads: Mapping[int, tuple[int, ...]] | None = None, scales: Sequence[float] = (1.0,)) -> None:
-        self.name = config
-        built = build(case.text, config)
-        self.kernel, self.ptx = built.kernel, built.code.decode()
+                 pads: Mapping[int, tuple[int, ...]] | None = None, scales: Sequence[float] = (1.0,),
+                 arch: str = "sm_80") -> None:
+        self.name, self.arch = config, arch
+        built = build(case.text, config, arch)
+        self.kernel, self.ptx = built.kernel, one_per_line(built.code.decode())
         self.trials = []
         for size, scale in itertools.product(sizes, scales):
             self.trials.append(self._trial(case, dict(zip(names, size, strict=True)), pads or {}, scale))
@@ -84,25 +86,26 @@ class Subject:
         arrays = [a * np.asarray(scale, a.dtype) if a.dtype.kind == "f" else a % 3 for a in arrays]
         placed = [Placed(a, 0, pads.get(i, ())) for i, a in enumerate([*arrays, *(random(t, dims) for t in case.results)])]
         trial = Trial(dims, placed[: len(arrays)], placed[len(arrays) :])
-        assert self.kernel.legal(symbols(build(case.text, self.name), dims, placed)), f"{self.name} is not legal at {dims}"
+        built = build(case.text, self.name, self.arch)
+        assert built.kernel.legal(symbols(built, dims, placed)), f"{self.name} is not legal at {dims}"
         return trial
 
     def run(self, trial: Trial, kernel: MicroKernel, ptx: str, seed: int | None, cut: int = 0) -> tuple[Memory, int]:
         """What is written, and the instructions of the longest batch; EmulatorError where a check fires."""
-        device = EmulatorDevice("sm_80", seed=seed, budget=trial.budget)
+        device = EmulatorDevice(self.arch, seed=seed, budget=trial.budget)
         setup = place(device, kernel, trial.dims, trial.inputs, trial.outputs)
         for p, address, strides in zip(trial.inputs, setup.pointers, setup.strides, strict=False):
             _forget_gaps(device, p, address, strides)
         module = device.load(ptx)
         for step in kernel.launches():
-            shared = max(0, step.shared_bytes - cut)
-            device.launch(module.kernel(step.symbol), step.blocks(trial.dims), (step.threads, 1, 1), shared, setup.args)
+            shared, threads = max(0, step.shared_bytes - cut), (step.threads, 1, 1)
+            device.launch(module.kernel(step.symbol), step.blocks(trial.dims), threads, shared, setup.args, step.cluster)
         first = len(trial.inputs)
         read = [device.memory.read(setup.pointers[first + i], setup.buffers[first + i].nbytes) for i in range(len(trial.outputs))]
         return [(data, valid) for data, valid in read], max(s.steps for s in device.launches)
 
     def mutations(self) -> list[Mutation]:
-        return list(mutations(self.ptx, self.kernel.shared_bytes))
+        return [*mutations(self.ptx, self.kernel.shared_bytes), *async_mutations(self.ptx)]
 
     def judge(self, mutation: Mutation) -> Verdict:
         """Run a mutant at every shape in program order, then in adversarial orders, until something notices it."""
@@ -125,7 +128,8 @@ class Subject:
                 return f"{int((valid != written).sum())} bytes of result {number} are written or missed"
             dtype = placed.array.dtype
             x, y = (np.where(written, d, 0).astype(np.uint8).view(dtype).astype(np.float64) for d in (data, wanted))
-            same = np.isclose(x, y, rtol=1e-5, atol=1e-6 * float(np.abs(y).max(initial=1))) | (np.isnan(x) & np.isnan(y))
+            scale = float(np.abs(y[np.isfinite(y)]).max(initial=1))
+            same = np.isclose(x, y, rtol=1e-5, atol=1e-6 * scale) | (np.isnan(x) & np.isnan(y))
             if not same.all():
                 return f"{int((~same).sum())} elements of result {number} differ"
         return ""
@@ -137,7 +141,7 @@ class Subject:
             reached = [t for t in self.trials if self._traps(t, trap)]
             if not reached:
                 return Verdict(mutation, Outcome.UNREACHED)
-            if _same_code(self.ptx, mutation.apply(self.ptx)):
+            if _same_code(self.ptx, mutation.apply(self.ptx), self.arch):
                 return Verdict(mutation, Outcome.UNCHANGED)
             traced = mutation.traced(self.ptx)
             thrown_away = mutation.operator == "widen-access" and ", _" in mutation.after
@@ -167,58 +171,14 @@ def _forget_gaps(device: EmulatorDevice, p: Placed, address: int, strides: Seque
     device.memory.valid[int(offsets[0]) : int(offsets[0]) + memory.nbytes] = shown.view(np.uint8)
 
 
-def _same_code(ptx: str, mutant: str) -> bool:
+def _same_code(ptx: str, mutant: str, arch: str) -> bool:
     """Does ptxas make one machine code of both? False where it is not installed."""
     if find_tool("ptxas") is None:
         return False
     try:
-        return assemble_ptx(ptx, "sm_80").cubin == assemble_ptx(mutant, "sm_80").cubin
+        return assemble_ptx(ptx, arch).cubin == assemble_ptx(mutant, arch).cubin
     except BuildError:
         return False
-
-
-def subjects() -> dict[str, Subject]:
-    """A kernel of every family and path, with shapes that end inside tiles and operands with gaps between their rows."""
-    dense = contraction("m k,k n,m n")
-    gaps = {0: (0, 4), 1: (0, 8), 2: (0, 4)}
-    odd = {0: (0, 1), 1: (0, 2), 2: (0, 3)}
-    rows_ends = [(m, 4, 28) for m in (9, 16, 23, 24, 25, 31)] + [(96, 64, 12)]
-    sizes = [(37, 36, 84), (4, 4, 4), (65, 64, 12), (64, 68, 20), (105, 32, 28), (50, 8, 40), (8, 8, 0), *rows_ends]
-    free = [(33, 31, 73), (3, 2, 17), (65, 33, 8), (32, 64, 9), (50, 17, 33), (105, 25, 3), (5, 6, 0), (4, 15, 16), *rows_ends,
-            *((3, n, k) for n, k in ((9, 27), (10, 29), (23, 30), (24, 31), (96, 40)))]
-    tile = "bm=32 bn=32 bk=8 tm=4 tn=4 group=2"
-    body = "%s = arith.mulf %x0, %x1 : f32\n linalg.yield %s : f32"
-    times = pointwise(body, lambda x, b: x * b)
-    return {
-        "simt": Subject(dense, f"simt{{{tile} stages=3}}", "MNK", sizes, gaps),
-        "simt any": Subject(dense, f"simt{{{tile} stages=2 vec=1 index=64}}", "MNK", free, odd),
-        "simt turned": Subject(contraction("m k,n k,m n"), f"simt{{{tile} turn=true vec=1}}", "MNK", free, odd),
-        "simt split": Subject(contraction("m k,k n,m n", epilogue=RELU), f"simt{{{tile} split=2}}", "MNK",
-                              [(37, 36, 100), (4, 8, 4), (65, 64, 60), (64, 68, 8), (105, 4, 72), (96, 32, 8), (17, 24, 256),
-                               (5, 8, 44), *rows_ends],
-                              {0: (0, 4), 1: (0, 8), 3: (0, 4), 4: (0, 8)}),
-        "simt batch": Subject(contraction("b m k,b n k,b m n"), f"simt{{{tile} stages=2}}", "BMNK",
-                              [(2, 33, 36, 84), (3, 4, 4, 8), (2, 64, 68, 20), (2, 105, 32, 36), (3, 96, 32, 4), (2, 8, 8, 0)],
-                              {0: (0, 4, 4), 1: (0, 4, 8), 2: (0, 0, 4)}),
-        "simt convolution": Subject(convolution("nhwc", 2, 1, 8, 36), f"simt{{{tile}}}", "B", [(1,), (3,), (5,), (32,)]),
-        "rows softmax": Subject(rows("softmax"), "gpu_rows{threads=128 per_row=64 vec=1 held=2 unroll=1}", "MN",
-                                [(5, 100), (2, 3), (1, 128)], {0: (0, 3), 1: (0, 5)}, (1, 1000)),
-        "rows softmax warp": Subject(rows("softmax"), "gpu_rows{held=2 unroll=1}", "MN", [(5, 100), (9, 256)],
-                                     {0: (0, 4), 1: (0, 4)}, (1, 1000)),
-        "rows layernorm": Subject(rows("layernorm"), "gpu_rows{threads=128 per_row=64 vec=1}", "MN",
-                                  [(3, 130), (2, 5), (5, 583), (1, 256), (2, 700), (3, 190), (3, 192)], {0: (0, 3), 3: (0, 5)}),
-        "rows shared by blocks": Subject(rows("layernorm"), "gpu_rows{threads=128 per_row=64 vec=1 blocks=2}", "MN",
-                                         [(3, 130), (2, 5), (1, 256), (2, 700), (5, 257), (3, 384)], {0: (0, 3), 3: (0, 5)}),
-        "columns shared by blocks": Subject(rows("sum0"), "gpu_rows{threads=64 per_row=1 vec=1 unroll=4 blocks=4}", "MN",
-                                            [(9, 130), (6, 3), (97, 65), (21, 5), (8, 64)], {0: (0, 3)}),
-        "rows sum of columns": Subject(rows("sum0"), "gpu_rows{per_row=1 vec=1 unroll=4}", "MN",
-                                       [(9, 130), (6, 3), (3, 300), (21, 5), (8, 2)], {0: (0, 3)}),
-        "pointwise": Subject(times, "gpu_pointwise", "MN", [(9, 36), (127, 8)], {0: (0, 4), 2: (0, 4)}),
-        "pointwise any": Subject(times, "gpu_pointwise{vec=1 index=64}", "MN", [(9, 35), (3, 1)], {0: (0, 3), 2: (0, 5)}),
-        "transpose": Subject(transpose(), "gpu_pointwise{vec=1 tile=32}", "MN",
-                             [(36, 33), (5, 64), (65, 32), (33, 100), (96, 32), (32, 96)], {0: (0, 3), 1: (0, 5)}),
-        "gather": Subject(gather(), "gpu_pointwise{vec=1}", "MNK", [(7, 5, 300), (3, 9, 2)], {0: (0, 3), 2: (0, 5)}),
-    }
 
 
 def draw(found: Mapping[str, Subject], count: int, seed: int, operator: str = "") -> list[tuple[str, Mutation]]:

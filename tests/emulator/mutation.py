@@ -10,6 +10,7 @@ Operator = Callable[[str], list[str]]
 """All mutants of one line; an empty text drops it."""
 
 _FLIPPED = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt"}
+_EFFECTS = ("ld", "cp", "st", "bar", "mbarrier")  # beside the value of a register
 _NEXT = {"ctaid.x": "ctaid.y", "ctaid.y": "ctaid.x", "tid.x": "laneid"}
 
 
@@ -34,7 +35,7 @@ class Mutation:
         """PTX that traps where the mutant computes another value than the kernel; None where that cannot be asked."""
         found = re.fullmatch(r"\s+([a-z][\w.]*)\s+(%\w+), (.*);", self.after)
         same = re.fullmatch(r"\s+[a-z][\w.]*\s+(%\w+), .*;", self.before)
-        if not found or not same or same[1] != found[2] or found[1].startswith(("ld", "cp", "st", "bar")):
+        if not found or not same or same[1] != found[2] or found[1].startswith(_EFFECTS):
             return None
         opcode, target, rest = found.groups()
         kind = re.match(r"%[a-z]+", target)
@@ -48,13 +49,23 @@ class Mutation:
         return "\n".join(lines)
 
 
+def one_per_line(ptx: str) -> str:
+    """PTX each of whose instructions is one indented line, as those of inline assembly and of several lines become."""
+    text = re.sub(r"^\tmma\.sync[^;]*;", lambda m: " ".join(m[0].split()), ptx, flags=re.MULTILINE)
+    lines, inline = [], False
+    for line in text.split("\n"):
+        inline = "begin inline asm" in line or (inline and "end inline asm" not in line)
+        lines.append(f"\t{line.strip()}" if inline or line.startswith("mma.sync") else line)
+    return "\n".join(lines)
+
+
 def opcode(line: str) -> str:
     """The opcode of an instruction, without its guard; empty for other lines."""
     found = re.match(r"\s+(?:@!?%\w+\s+)?([a-z][\w.]*)", line)
     return found[1] if found else ""
 
 
-def _drop(pattern: str) -> Operator:
+def dropped(pattern: str) -> Operator:
     """Leaves instructions out whose opcode matches."""
     return lambda line: [""] if re.match(pattern, opcode(line)) else []
 
@@ -177,13 +188,13 @@ def _drop_base(line: str) -> list[str]:
 
 
 OPERATORS: dict[str, Operator] = {
-    "drop-barrier": _drop(r"(bar|barrier)\."),
-    "drop-wait": _drop(r"cp\.async\.wait"),
-    "drop-commit": _drop(r"cp\.async\.commit"),
+    "drop-barrier": dropped(r"bar(rier)?\.(?!cluster)"),
+    "drop-wait": dropped(r"cp\.async\.wait"),
+    "drop-commit": dropped(r"cp\.async\.commit"),
     "weaken-wait": _weaken_wait,
-    "drop-copy": _drop(r"cp\.async\.c[ag]"),
+    "drop-copy": dropped(r"cp\.async\.c[ag]"),
     "drop-zero-fill": _drop_zero_fill,
-    "drop-store": _drop(r"st\.(shared|global)"),
+    "drop-store": dropped(r"st\.(shared|global)"),
     "move-bound": _move_bound,
     "drop-predicate": _drop_predicate,
     "invert-predicate": _invert_predicate,

@@ -21,8 +21,8 @@ class Reason:
 
 
 def _places(mutation: Mutation, ptx: str) -> set[str]:
-    """Where an instruction is: before the first copy, behind the last barrier of its kernel; whether its result is compared and
-    counted up, and nothing else."""
+    """Where an instruction is: before the first copy, in a kernel without any, behind the last barrier of its kernel, where a
+    number is 0; whether its result is compared and counted up, and nothing else."""
     lines = ptx.split("\n")
     start = max(i for i, line in enumerate(lines[: mutation.line or 1]) if line.startswith("{") or not i)
     end = next((i for i, line in enumerate(lines) if i > start and line.startswith("}")), len(lines))
@@ -30,10 +30,17 @@ def _places(mutation: Mutation, ptx: str) -> set[str]:
     copies = [i for i in range(start, end) if "cp.async.c" in lines[i] and "commit" not in lines[i]]
     if not copies or mutation.line - 1 < copies[0]:
         found.add("before copies")
+    if not copies:
+        found.add("no copies")
     if not any("bar.sync" in lines[i] for i in range(mutation.line, end)):
         found.add("behind barriers")
     if "setp" in mutation.before and f"@{mutation.before.split()[1].rstrip(',')} bra" in ptx:
         found.add("branch")
+    label = next((i for i in range(mutation.line - 1, start, -1) if lines[i].startswith("$L")), start)
+    jumps = [i for i in range(start, end) if lines[i].split()[:2] == ["bra.uni", f"{lines[label].rstrip(':')};"]]
+    taken = [re.match(r"\s+@(%p\d+) bra", lines[i - 1]) for i in jumps]
+    if any(t and re.search(rf"setp\.ne\.b32\s+{t[1]}, %r\d+, 0;", ptx) for t in taken):
+        found.add("no steps")
     made = re.match(r"\s+[\w.]+\s+(%\w+),", mutation.before)
     if made:
         uses = [line for i, line in enumerate(lines[start:end], start + 1)
@@ -44,22 +51,24 @@ def _places(mutation: Mutation, ptx: str) -> set[str]:
     return found
 
 
-_SIMT, _VECTOR = r"simt\{", r"(simt\{(?!.*vec=1)|gpu_pointwise$|gpu_pointwise\{(?!.*vec=1))"
+_SIMT, _MMA, _SPLIT, _WGMMA, _ATTENTION = r"simt\{", r"\bmma\{", r"\bmma\{.*split=", r"wgmma\{", r"gpu_attention\{"
+_COPIED, _EIGHTS = r"wgmma\{.*copied", r"(wgmma|\bmma)\{(?!.*vec=1)"
+_VECTOR = r"(simt\{(?!.*vec=1)|gpu_pointwise$|gpu_pointwise\{(?!.*vec=1))"
 
 REASONS = (
-    Reason(("drop-wait", "weaken-wait"), _SIMT, r"wait_group\s+0", "",
+    Reason(("drop-wait", "weaken-wait"), rf"{_SIMT}|{_MMA}", r"wait_group\s+0", "",
            "the copies still in flight bring empty steps behind k, which nothing reads", "behind barriers"),
-    Reason(("drop-predicate", "invert-predicate"), r"(simt|gpu_pointwise)\{.*index=64", r"@%p\d+ bra", "",
+    Reason(("drop-predicate", "invert-predicate"), r"(simt|gpu_pointwise|\bmma)\{.*index=64", r"@%p\d+ bra", "",
            "either way divides right: in 32 bits where both numbers fit, else in 64", "before copies"),
-    Reason(("move-bound",), r"(simt|gpu_pointwise)\{.*index=64", r"setp\.ne\.b64", r", 1;",
+    Reason(("move-bound",), r"(simt|gpu_pointwise|\bmma)\{.*index=64", r"setp\.ne\.b64", r", 1;",
            "numbers below 2^32 are divided in 64 bits, to the same quotient", "before copies"),
-    Reason(("drop-predicate",), _SIMT, r"@%p\d+ bra", r"\s*bra|^$",
+    Reason(("drop-predicate",), rf"{_SIMT}|{_MMA}", r"@%p\d+ bra", r"\s*bra|^$",
            "a shortcut where k is empty: the copies that it leaves out are empty too", "before copies"),
     Reason(("change-addend",), _VECTOR, r"add\.s(32|64)\s.*, (31|15|7|3);", r", (30|14|6|2);",
            "the extent is a multiple of 4 by its guard, so that one less rounds up to the same number of tiles"),
     Reason(("change-addend", "change-shift"), _SIMT, r"(add\.s(32|64)\s.*, (7|15)|shr\.u(32|64)\s.*, (3|1));", r", (8|16|2|0);",
            "counts more steps than k needs: they are empty"),
-    Reason(("move-bound",), _SIMT, r"setp\.ne\.b32\s.*, \d+;", r", \d+;",
+    Reason(("move-bound",), rf"{_SIMT}|{_MMA}", r"setp\.ne\.b32\s.*, \d+;", r", \d+;",
            "one more step, which lies behind k and is empty", "branch"),
     Reason(("change-addend",), _VECTOR, r"or\.b32\s.*, (8|16);", r", (9|17);",
            "a bound of k, which is a multiple of 4 by its guard: an odd position below it has its successor below it too"),
@@ -80,7 +89,43 @@ REASONS = (
     Reason(("move-bound", "drop-predicate"), r"gpu_rows", r"(setp\.(ge|lt)\.s32|@%p\d+ bra)", "",
            "rows and columns behind the end are clamped to the last one, for which the same values are stored twice"),
     Reason(("shrink-buffer",), "", "", "", "the last bytes are the gap behind the last row of a tile"),
-    Reason(("widen-access",), _SIMT, r"st\.global\.b32", "", "the neighbour is overwritten by the next store of the same thread"),
+    Reason(("widen-access",), rf"{_SIMT}|{_MMA}|{_ATTENTION}", r"st\.global\.b32", "",
+           "the neighbour is overwritten by the next store of the same thread"),
+    Reason(("drop-wait", "weaken-wait", "drop-commit"), _MMA, "", "", "elements go through registers: there are no copies",
+           "no copies"),
+    Reason(("change-addend",), rf"{_MMA}|{_ATTENTION}", r"add\.s(32|64)\s.*, -(256|512);", r", -(255|511);",
+           "a multiple of the length of a stage, of which only the bit of the stage is used"),
+    Reason(("drop-swizzle", "change-shift", "change-addend", "change-stride"), _SPLIT, "", "",
+           "where a copy would go in a part of k that has no steps", "no steps"),
+    Reason(("change-shift", "change-addend"), _SPLIT, r"(shr\.u32\s.*, 1|add\.s32\s.*, 63);", r", (0|64);",
+           "the part of k of a block is longer, and those of the blocks behind it are shorter"),
+    Reason(("change-addend",), _ATTENTION, r"add\.s32\s.*, -1;", r", 0;",
+           "a row behind the last one is counted in: its keys come by a step more, which is masked for the others"),
+    Reason(("change-addend", "change-shift"), _ATTENTION, r"(add\.s32\s.*, 15|shr\.u32\s.*, 4);", r", (16|3);",
+           "more steps, all of whose keys are masked"),
+    Reason(("change-shift",), _ATTENTION, r"shr\.u32\s.*, 4;", r", 5;",
+           "steps none of whose keys is masked are computed as if some were"),
+    Reason(("swap-operands",), _ATTENTION, r"sub\.s32", "",
+           "a difference of steps, of which only the lowest bit is used, the stage: that of the opposite is the same"),
+    Reason(("change-stride",), _ATTENTION, r"and\.b32\s.*, 31;", r", 30;", "the lowest bit is shifted out"),
+    Reason(("move-bound",), _ATTENTION, r"setp\.(lt|ge)\.s32", r"setp\.(le|gt)\.s32",
+           "the keys of a step more are copied, which nothing reads"),
+    Reason(("move-bound",), _WGMMA, r"setp\.(eq|ne)\.b32\s.*, 0;", r", 1;", "another thread speaks for all"),
+    Reason(("move-bound",), _COPIED, r"setp\.ge\.s32", r"setp\.gt\.s32",
+           "rows and columns behind the last ones are prepared and cut off by the copy"),
+    Reason(("change-addend", "change-shift"), _MMA, r"(add\.s32\s.*, 31|shr\.u32\s.*, 5);", r", (32|4);",
+           "counts more steps than k needs: they are empty"),
+    Reason(("change-addend",), _EIGHTS, r"or\.b32\s.*, (8|32|64);", r", (9|33|65);",
+           "a bound of k or of columns, multiples of 8 by their guard: an odd position below it has its successor below it too"),
+    Reason(("change-addend",), _EIGHTS, r"add\.s32\s.*, (3|31|63|127);", r", (2|30|62|126);",
+           "the extent is a multiple of 8 by its guard, so that one less rounds up to the same number of tiles"),
+    Reason(("change-addend",), _WGMMA, r"(add\.s32\s.*, 32|or\.b32\s.*, -32);", r", (33|-31);",
+           "counts the rounds of a loop, by steps of 32; what is prepared behind the last row is cut off by the copy"),
+    Reason(("drop-predicate",), r"wgmma\{.*blocks=1\b", r"@%p\d+ bra", r"^$", "the only block has a tile"),
+    Reason(("change-stride", "change-addend"), _WGMMA, r"(mul\.lo|add)\.s32\s.*, (8192|16384|24576);", r", (8193|16385|24577);",
+           "the lowest 4 bits of an address are no part of a descriptor"),
+    Reason(("drop-registers",), _WGMMA, r"setmaxnreg\.inc", "",
+           "ptxas gives the code that multiplies no more registers than were asked for: it is slower"),
     Reason(("drop-zero-fill",), _SIMT, "", "", "what lies behind the last feature is read, multiplied and not stored"),
     Reason(("change-stride",), _SIMT, r"mul\.lo\.s16\s.*, 171;", r"172",
            "a reciprocal of 3: the quotients of these numbers are the same"),

@@ -152,6 +152,46 @@ def test_tensor_store(fence: str, wanted: Check | None, seed: int | None) -> Non
     assert not got[:4].any() and not got[:, :16].any()
 
 
+@pytest.mark.parametrize("tail", ["", "cp.async.bulk.commit_group;"])
+def test_a_block_waits_for_its_stores(tail: str) -> None:
+    """Shared memory is another block's when its block has exited."""
+    device = EmulatorDevice()
+    parameter, _ = tensor_map(device, np.zeros((10, 24), np.float32), (16, 8))
+    body = f"""
+    mov.b64 %rd44, buffer; mul.wide.u32 %rd45, %r0, 16; add.s64 %rd46, %rd44, %rd45;
+    st.shared.v4.b32 [%rd46], {{%r0, %r0, %r0, %r0}}; fence.proxy.async; bar.sync 0; setp.ne.b32 %p2, %r0, 0; @%p2 bra END;
+    cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd0, {{16, 4}}], [buffer]; {tail} END:"""
+    with pytest.raises(EmulatorError, match="the block exits while the copy may still read"):
+        launch(body, [parameter, device], 32, 1)
+
+
+def test_an_mbarrier_is_initialised_once() -> None:
+    again = "mbarrier.init.shared.b64 [buffer+1024], 1;"
+    once = START.format(at="buffer+1024", count=1)
+    device = EmulatorDevice()
+    launch(once.replace("fence", f"mbarrier.inval.shared.b64 [buffer+1024]; {again} fence"), [device.alloc(16), device])
+    for body in (once.replace("fence", f"{again} fence"), once.replace("@%p1 bra READY;", "")):
+        with pytest.raises(EmulatorError, match="initialises an mbarrier that is in use"):
+            launch(body, [device.alloc(16), device])
+
+
+@pytest.mark.parametrize("between,found", [
+    ("bar.warp.sync -1;", False), ("", True), ("fence.proxy.async;", True),
+    ("setp.ne.b32 %p2, %r0, 0; @%p2 bra ON; mbarrier.arrive.shared.b64 %rd5, [buffer+1024]; ON:", True),
+    ("mbarrier.arrive.shared.b64 %rd5, [buffer+1024];" + WAIT.format(at="buffer+1024", parity=0), False)])
+def test_neither_fences_nor_one_arrival_order_the_threads_of_a_warp(between: str, found: bool) -> None:
+    device = EmulatorDevice()
+    body = START.format(at="buffer+1024", count=32) + f"""
+    shl.b32 %r1, %r0, 2; cvt.u64.u32 %rd1, %r1; mov.b64 %rd2, buffer; add.s64 %rd3, %rd2, %rd1; st.shared.b32 [%rd3], %r0;
+    {between} ld.shared.b32 %r2, [%rd3+4]; st.shared.b32 [%rd3+2048], %r2;"""
+    body = body.replace("bar.sync 0;", "setp.ne.b32 %p3, %r0, 0; @%p3 bra NEXT; st.shared.b32 [buffer+128], 0; NEXT: bar.sync 0;")
+    if not found:
+        launch(body, [device.alloc(16), device])
+        return
+    with pytest.raises(EmulatorError, match="shared-memory-race"):
+        launch(body, [device.alloc(16), device])
+
+
 @pytest.mark.parametrize("copies,multiplies,wanted", [(40, 232, ""), (40, 240, "deadlock: .* waits for 240 registers"),
                                                       (44, 232, "multiple of 8"), (248, 232, "where the warp holds")])
 @pytest.mark.parametrize("seed", [None, 1])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from emulator.mutants import KILLED, Outcome, Subject, draw, subjects
-from emulator.mutation import OPERATORS, SHRINK, Mutation, mutations
+from emulator import async_mutation
+from emulator.mutants import KILLED, Outcome, Subject, draw
+from emulator.mutation import OPERATORS, SHRINK, Mutation, mutations, one_per_line
+from emulator.subjects import subjects
 
-COUNT = 40
+COUNT = 45
+TENSOR_CORES = ["mma", "mma few rows", "gpu_attention", "wgmma", "wgmma copied", "wgmma cluster"]
 
 
 @pytest.fixture(scope="module")
@@ -16,10 +19,27 @@ def found() -> dict[str, Subject]:
 
 def test_every_mistake_that_matters_is_noticed(found: dict[str, Subject]) -> None:
     drawn = draw(found, COUNT, seed=1)
-    assert {m.operator for _, m in drawn} == {*OPERATORS, SHRINK}
+    assert {m.operator for _, m in drawn} == {*OPERATORS, *async_mutation.OPERATORS, SHRINK}
     verdicts = [(name, found[name].judge(mutation)) for name, mutation in drawn]
     assert [(n, v) for n, v in verdicts if v.outcome in (Outcome.SURVIVED, Outcome.REFUSED)] == []
     assert sum(v.outcome in KILLED for _, v in verdicts) > COUNT // 2
+
+
+@pytest.mark.parametrize("name", TENSOR_CORES)
+def test_mistakes_of_tensor_cores_are_noticed(name: str, found: dict[str, Subject]) -> None:
+    """Every one in products, fragments, phases, fences, swizzles, descriptors, announced bytes and clusters."""
+    subject = found[name]
+    verdicts = [subject.judge(m) for m in async_mutation.mutations(subject.ptx)]
+    assert [v for v in verdicts if v.outcome in (Outcome.SURVIVED, Outcome.REFUSED)] == []
+    assert sum(v.outcome in KILLED for v in verdicts) > 0.8 * len(verdicts)
+
+
+def test_instructions_of_several_lines_become_one() -> None:
+    inline = "// begin inline asm\n\t{\nwgmma.x %r1;\n}\n// end inline asm"
+    lines = one_per_line(f"{{\n\tmma.sync.aligned.m16n8k16\n\t\t{{%r1}},\n\t\t{{%r2}};\n{inline}\n}}").split("\n")
+    assert lines[1] == "\tmma.sync.aligned.m16n8k16 {%r1}, {%r2};"
+    assert "\twgmma.x %r1;" in lines
+    assert [x for x in lines if x.startswith("}")] == ["}"]
 
 
 def test_the_kernels_themselves_are_clean(found: dict[str, Subject]) -> None:

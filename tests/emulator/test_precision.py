@@ -37,6 +37,31 @@ def test_model(name: str, dims: dict[str, tuple[int, int]], shapes: list[dict[st
     assert "simt" not in used
 
 
+DENSE = """
+func.func @main(%x: tensor<?x64xf32> {tw.dims = ["M", 64]},
+    %w: tensor<64x2304xf32> {tw.dims = [64, 2304]}) -> tensor<?x2304xf32> {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %m = tensor.dim %x, %c0 : tensor<?x64xf32>
+  %e = tensor.empty(%m) : tensor<?x2304xf32>
+  %z = linalg.fill ins(%zero : f32) outs(%e : tensor<?x2304xf32>) -> tensor<?x2304xf32>
+  %y = linalg.matmul ins(%x, %w : tensor<?x64xf32>, tensor<64x2304xf32>) outs(%z : tensor<?x2304xf32>) -> tensor<?x2304xf32>
+  return %y : tensor<?x2304xf32>
+}
+"""
+
+
+def test_many_rows_are_multiplied_by_clusters() -> None:
+    """An odd number of rows of tiles, more than a cluster for each pair of multiprocessors."""
+    fn = tw.compile(DENSE, {"M": (1, 8192)}, target="emulator:sm_90a", options=tw.CompileOptions(precision="f16"))
+    chosen = {m: next(c.config for c in fn.explain(M=m).calls if c.family == "wgmma") for m in (64, 2048, 2056)}
+    assert ["down=2" in chosen[m] for m in (64, 2048, 2056)] == [False, False, True]
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((2056, 64), (64, 2304)))
+    wanted = x.astype(np.float64) @ w
+    assert np.linalg.norm(fn(x, w) - wanted) <= 1e-3 * np.linalg.norm(wanted)
+
+
 def test_a_saved_model_builds_its_tensor_maps(tmp_path: Path) -> None:
     text = (DATA / "dense_768x2304_dyn_m.mlir").read_text()
     fn = tw.compile(text, {"arg0.0": (0, 64)}, target="emulator:sm_90a", options=tw.CompileOptions(precision="bf16"))

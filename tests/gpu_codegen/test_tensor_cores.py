@@ -34,6 +34,14 @@ MMA = {
     "s8": (product(NT, "i8"), "mma{bk=128 vec=16}"),
     "tf32": (product(NN, "f32"), "mma{bk=32 vec=4 tf32=true}"),
 }
+BYTES = {
+    "nt": (product(NT, "f8E4M3FN"), "mma{bk=128 vec=16 together=2}"),
+    "nn": (product(NN, "f8E5M2"), "mma{bk=128 vec=16 together=2}"),
+    "tn": (product(TN, "f8E4M3FN"), "mma{bk=64 stages=2 vec=16 together=2}"),
+    "fewest rows": (product(NT, "f8E5M2"), "mma{bm=8 bn=64 wm=8 wn=16 bk=128 stages=4 vec=16 swapped=true}"),
+    "single": (product(NN, "f8E4M3FN"), "mma{bk=32 stages=2 vec=1 together=2}"),
+    "any": (product(NT, "f8E5M2"), "mma{bk=32 stages=2 vec=1 index=64 together=2}"),
+}
 ATTENTION = {
     "few": (attention(out="f16"), "gpu_attention{bm=16 together=2}"),
     "parts": (attention(out="f16"), "gpu_attention{bm=16 together=2 split=8}"),
@@ -85,6 +93,17 @@ def test_mma_has_no_spills(name: str, arch: str) -> None:
     entry = clean(assemble_ptx(ptx_of(case, config, arch), arch))
     assert entry.registers <= 255
     assert entry.stack == 0
+
+
+@needs_ptxas
+@pytest.mark.parametrize("arch", ["sm_89", "sm_90a"])
+@pytest.mark.parametrize("name", BYTES)
+def test_products_of_8_bit_floats_have_no_spills(name: str, arch: str) -> None:
+    case, config = BYTES[name]
+    text = ptx_of(case, config, arch)
+    assert ".version 8.4" in text
+    assert re.search(r"mma\.sync\.aligned\.m16n8k32\.row\.col\.f32\.(e4m3\.e4m3|e5m2\.e5m2)\.f32", text)
+    assert clean(assemble_ptx(text, arch)).registers <= 255
 
 
 @needs_ptxas

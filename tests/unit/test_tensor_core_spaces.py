@@ -62,6 +62,12 @@ def test_rules_of_wgmma(config: WgmmaConfig, rule: str | None) -> None:
 def test_rules_name_what_a_target_or_a_workload_lacks() -> None:
     assert str(wgmma.why_invalid(WgmmaConfig(), dense("M", 8, 8), A100)).startswith("architecture")
     assert str(mma.why_invalid(MmaConfig(), dense("M", 8, 8, "f32"), A100)).startswith("element-type")
+    few = GpuLimits("sm_90a", H100.shared_bytes, registers=32768)
+    assert str(wgmma.why_invalid(WgmmaConfig(bn=16), dense("M", 8, 8), few)).startswith("setmaxnreg-budget")
+    assert str(wgmma.why_invalid(WgmmaConfig(vec=1, copied=True), dense("M", 8, 8), H100)).startswith("copied-results")
+    eight = dense("M", 16, 16, "f8E4M3FN")
+    assert str(mma.why_invalid(MmaConfig(vec=16, bk=128), eight, A100)).startswith("architecture")
+    assert mma.why_invalid(MmaConfig(vec=16, bk=128), eight, GpuLimits.of("sm_90a")) is None
     assert mma.why_invalid(MmaConfig(vec=4, bk=32, tf32=True), dense("M", 8, 8, "f32"), A100) is None
 
 
@@ -114,5 +120,7 @@ def test_families_by_element_and_target() -> None:
     host = HostLimits()
     assert families_of(dense("M", 8, 8), host)[0] == "host_matmul"
     assert families_of(dense("M", 8, 8), A100) == ("mma", "simt", "gpu_pointwise")
+    assert families_of(dense("M", 8, 8, "f8E5M2"), A100) == ("simt", "gpu_pointwise")
+    assert families_of(dense("M", 8, 8, "f8E5M2"), GpuLimits.of("sm_89"))[0] == "mma"
     assert families_of(dense("M", 8, 8, "bf16"), H100) == ("wgmma", "mma", "simt", "gpu_pointwise")
     assert families_of(dense("M", 8, 8, "f32"), H100) == ("simt", "gpu_pointwise")

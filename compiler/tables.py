@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from passes.spaces.registry import space_of
 from passes.spaces.sides import multiplies
+from passes.spaces.threads import one_thread_when_small
 from passes.workload import Kind, Workload
 from runtime.certificate import Certificate
 from runtime.dispatch import DispatchTable, Leaf, Node, Split
@@ -62,8 +63,8 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
                    tf32: bool = False) -> Tables:
     """Build the default configurations of every workload; a workload that its family refuses falls to the next one.
 
-    On a GPU a kernel is reached only where its guards hold; the last configuration has none. tf32: contractions of f32 on a GPU
-    may read their operands as tf32.
+    On a GPU a kernel is reached only where its guards hold; the last configuration has none. On the host little work stays on one
+    thread. tf32: contractions of f32 on a GPU may read their operands as tf32.
 
     Raises:
         BuildError: no family, not even the generic one, could build a workload.
@@ -82,7 +83,7 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
             failed = [r for r in built if r.kernel is None]
             if not failed:
                 kernels = [r.kernel for r in built if r.kernel is not None]
-                tree = guarded(root, kernels, Leaf(len(kernels) - 1)) if on_gpu else root
+                tree = guarded(root, kernels, Leaf(len(kernels) - 1)) if on_gpu else one_thread_when_small(root, w)
                 done[w.key] = _table(w, built, tree, made)
             elif len(families) > 1:
                 made.refused[w.name] = f"{families[0]}: {failed[0].error}"

@@ -2,7 +2,8 @@
 
 A loop of `units` is cut into parts that the caller and the workers claim by compare-and-swap on one 64-bit word
     generation << 32 | threads << 22 | next part << 11 | end of the parts
-so that a late worker cannot touch a loop that is over, and the caller does the parts of workers that do not run. The caller takes
+so that a late worker cannot touch a loop that is over, and the caller does the parts of workers that do not run. The word lies in
+one cache line with all that a worker needs to know of the loop: lines take most of the time of a short loop. The caller takes
 parts from the front and the first worker from the back, so that what one loop leaves in a core's cache is there for the next.
 Parts become smaller towards the middle, where they meet; few units are a part each. Who runs a part has no influence on its
 result. A worker spins while others finish the loop that it had a part in and some microseconds more for the next one,
@@ -38,13 +39,15 @@ def runtime_object_ir(arch: str | None = None) -> str:
 
 
 _POOL = """
-@word = internal global i64 0, align 64
-@kernel = internal global ptr null, align 64
-@slots = internal global ptr null
-@units = internal global i64 0
-@workspace = internal global ptr null
-@stride = internal global i64 0
-@parts = internal global i64 0
+@loop = internal global [8 x i64] zeroinitializer, align 64
+@word = internal alias i64, ptr @loop
+@kernel = internal alias ptr, getelementptr (i64, ptr @loop, i64 1)
+@slots = internal alias ptr, getelementptr (i64, ptr @loop, i64 2)
+@units = internal alias i64, getelementptr (i64, ptr @loop, i64 3)
+@workspace = internal alias ptr, getelementptr (i64, ptr @loop, i64 4)
+@stride = internal alias i64, getelementptr (i64, ptr @loop, i64 5)
+@parts = internal alias i64, getelementptr (i64, ptr @loop, i64 6)
+@core = internal alias i32, getelementptr (i64, ptr @loop, i64 7)
 @done = internal global i64 0, align 64
 @busy = internal global i64 0, align 64
 @sleepers = internal global i64 0, align 64
@@ -336,7 +339,6 @@ define void @tw_forked() nounwind {
 
 # How the caller says which core it is on, and what a worker does that finds itself there.
 _SPREAD = """
-@core = internal global i32 -1, align 64
 @only = internal global i32 0
 declare i32 @sched_getcpu()
 declare i32 @sched_getaffinity(i32, i64, ptr)

@@ -9,7 +9,6 @@ from itertools import chain, product
 from typing import Any, ClassVar
 
 from passes.spaces.padding import padding_share, tap_depth, windows
-from passes.spaces.threads import one_thread_when_small
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, switch
@@ -176,7 +175,7 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
 def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulConfig, ...], Node]:
     """Of prepacked panels, one block shape. Else streaming for one row, columns in place for few rows, copied panels for many.
 
-    Taps one by one where padding is a large part of a window's image. Small products stay on one thread.
+    Taps one by one where padding is a large part of a window's image.
     """
     extents = Extents.of(workload)
     lanes = max(2, limits.lanes(extents.element_bytes))
@@ -357,7 +356,7 @@ def _tree(workload: Workload, rows: Expr, cases: list[tuple[int, HostMatmulConfi
     """A switch on the number of rows; only the branch that is taken when it is constant."""
     if rows.constant is not None:
         chosen = next((config for bound, config in cases if rows.constant <= bound), otherwise)
-        return (chosen,), one_thread_when_small(Leaf(0), workload)
+        return (chosen,), Leaf(0)
     leaves: list[tuple[int, Node]] = [(bound, Leaf(number)) for number, (bound, _) in enumerate(cases)]
     root = switch(str(rows), leaves, Leaf(len(cases)))
-    return (*(config for _, config in cases), otherwise), one_thread_when_small(root, workload)
+    return (*(config for _, config in cases), otherwise), root

@@ -3,7 +3,8 @@
 A loop of `units` is cut into parts that the caller and the workers claim by compare-and-swap on one 64-bit word
     generation << 32 | threads << 22 | next part << 11 | end of the parts
 so that a late worker cannot touch a loop that is over, and the caller does the parts of workers that do not run. The word lies in
-one cache line with all that a worker needs to know of the loop: lines take most of the time of a short loop. The caller takes
+one cache line with all that a worker needs to know of the loop, and parts done are counted on from loop to loop, since lines
+that change cores take most of the time of a short loop. The caller takes
 parts from the front and the first worker from the back, so that what one loop leaves in a core's cache is there for the next.
 Parts become smaller towards the middle, where they meet; few units are a part each. Who runs a part has no influence on its
 result. A worker spins while others finish the loop that it had a part in and some microseconds more for the next one,
@@ -49,7 +50,9 @@ _POOL = """
 @parts = internal alias i64, getelementptr (i64, ptr @loop, i64 6)
 @core = internal alias i32, getelementptr (i64, ptr @loop, i64 7)
 @done = internal global i64 0, align 64
-@busy = internal global i64 0, align 64
+@owner = internal global [2 x i64] zeroinitializer, align 64
+@busy = internal alias i64, ptr @owner
+@total = internal alias i64, getelementptr (i64, ptr @owner, i64 1)
 @sleepers = internal global i64 0, align 64
 @workers = internal global i64 0, align 64
 @mutex = internal global [128 x i8] zeroinitializer, align 64
@@ -267,11 +270,13 @@ publish:
   store ptr %workspace, ptr @workspace
   store i64 %stride, ptr @stride
   call void @settle()
-  store atomic i64 0, ptr @done monotonic, align 8
   %sixfold = mul i64 %t, 6
   %p1 = call i64 @llvm.smin.i64(i64 %sixfold, i64 %units)
   %parts = call i64 @llvm.smin.i64(i64 %p1, i64 2046)
   store i64 %parts, ptr @parts
+  %before = load i64, ptr @total
+  %target = add i64 %before, %parts
+  store i64 %target, ptr @total
   %last = load atomic i64, ptr @word monotonic, align 8
   %g0 = lshr i64 %last, 32
   %g1 = add i64 %g0, 1
@@ -296,7 +301,7 @@ join:
 wait:
   %k = phi i64 [ 0, %join ], [ %k1, %pause ], [ 0, %yield ]
   %finished = load atomic i64, ptr @done acquire, align 8
-  %all = icmp eq i64 %finished, %parts
+  %all = icmp eq i64 %finished, %target
   br i1 %all, label %over, label %hold
 hold:
   %long = icmp ugt i64 %k, $SPINS
@@ -329,6 +334,8 @@ define void @tw_launch(ptr %table, i64 %number, i64 %gx, i64 %gy, i64 %gz, ptr %
 define void @tw_forked() nounwind {
   store i64 0, ptr @workers
   store i64 0, ptr @sleepers
+  %total = load i64, ptr @total
+  store i64 %total, ptr @done
   store i64 0, ptr @busy
   %now = load i64, ptr @word
   %idle = and i64 %now, -4294967296

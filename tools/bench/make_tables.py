@@ -1,10 +1,11 @@
 """Measures the tables that tuning policies are replayed on: every configuration of a sample at every shape.
 
-    python -m tools.bench.make_tables build resnet18 --built /tmp/built --configs 48
+    python -m tools.bench.make_tables build resnet18 --built /tmp/built --out tools/bench/tables/resnet18.jsonl --configs 48
     python -m tools.bench.make_tables measure resnet18 --built /tmp/built --out tools/bench/tables/resnet18.jsonl --seconds 90
 
-`build` compiles each kernel once and keeps it under --built; `measure` stops after --seconds and, called again, goes on with
-the operators that the table does not hold. Measuring needs a quiet machine, building does not.
+`build` compiles each kernel once and keeps it under --built; `measure` appends to the table. Both leave the operators that the
+table holds as they are, stop after --seconds and, called again, go on. Measuring needs a quiet machine, building does not: its
+seconds are those of the processor.
 """
 
 from __future__ import annotations
@@ -21,18 +22,20 @@ import numpy as np
 from compiler import ops
 from compiler.api import outline_model
 from compiler.bind_constants import bind_constants
+from compiler.build import build_kernel, kernel_symbol
 from compiler.codegen import limits
 from compiler.ingest import ingest
 from compiler.options import CompileOptions
-from compiler.worker_builder import WorkerBuilder
 from passes.spaces.registry import config_text, parse_config, space_of
 from passes.workload import Kind, Workload
 from runtime.benchmark import Timing
 from runtime.cpu import HostDevice
+from runtime.errors import TilewrightError
 from runtime.kernel import MicroKernel
 from runtime.limits import HostLimits
 from runtime.target import Target
 from search.host_runner import HostRunner
+from search.protocols import BuildResult
 from search.space import Lattice
 from search.tables import OperatorTable, read_tables
 from search.workload_form import WorkloadForm
@@ -59,7 +62,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("step", choices=("build", "measure"))
     parser.add_argument("model", choices=sorted(models()))
     parser.add_argument("--built", type=Path, required=True, help="folder of built kernels")
-    parser.add_argument("--out", type=Path, help="table to append to")
+    parser.add_argument("--out", type=Path, required=True, help="table to append to")
     parser.add_argument("--configs", type=int, default=48, help="configurations of an operator, the defaults among them")
     parser.add_argument("--seconds", type=float, default=90.0, help="stop after the operator during which this has passed")
     parser.add_argument("--seed", type=int, default=0)
@@ -70,18 +73,18 @@ def main() -> int:
     args = arguments()
     target, found = Target.parse("host"), models()[args.model]
     deadline = time.monotonic() + args.seconds
+    done = {t.name for t in read_tables(args.out)} if args.out.exists() else set()
+    found = tuple(o for o in found if o.name not in done)
     if args.step == "build":
         args.built.mkdir(parents=True, exist_ok=True)
-        with WorkerBuilder(target) as builder:
-            for operator in found:
-                path = _path(args, operator)
-                if not path.exists() and time.monotonic() < deadline:
-                    path.write_bytes(msgspec.msgpack.encode(build(operator, target, builder, args.configs, args.seed)))
-                    print(f"built {operator.name}", flush=True)
+        for operator in found:
+            path = _path(args, operator)
+            if not path.exists() and time.monotonic() < deadline:
+                path.write_bytes(msgspec.msgpack.encode(build(operator, target, args.configs, args.seed)))
+                print(f"built {operator.name}", flush=True)
         return 0
-    done = {t.name for t in read_tables(args.out)} if args.out.exists() else set()
     for operator in found:
-        if operator.name in done or not _path(args, operator).exists() or time.monotonic() > deadline:
+        if not _path(args, operator).exists() or time.monotonic() > deadline:
             continue
         start = time.monotonic()
         table = measure(operator, msgspec.msgpack.decode(_path(args, operator).read_bytes(), type=Built))
@@ -91,7 +94,7 @@ def main() -> int:
     return 0
 
 
-def build(operator: ModelOperator, target: Target, builder: WorkerBuilder, count: int, seed: int) -> Built:
+def build(operator: ModelOperator, target: Target, count: int, seed: int) -> Built:
     """The defaults and a random sample of the operator's space, compiled."""
     workload = outlined(operator, target)
     found = limits(target)
@@ -101,7 +104,7 @@ def build(operator: ModelOperator, target: Target, builder: WorkerBuilder, count
     lattice = Lattice.of(workload, found, (family,), [parse_config(t) for t in defaults])
     drawn = [lattice.texts[i] for i in lattice.sample(min(count, len(lattice)), np.random.default_rng(seed))]
     texts = list(dict.fromkeys([*defaults, *drawn]))[:count]
-    results = builder.build([(workload, parse_config(t)) for t in texts])
+    results = [build_one(workload, t, target) for t in texts]
     return Built(
         WorkloadForm.of(workload),
         tuple(texts),
@@ -111,6 +114,16 @@ def build(operator: ModelOperator, target: Target, builder: WorkerBuilder, count
         tuple(r.seconds for r in results),
         len(set(defaults)),
     )
+
+
+def build_one(workload: Workload, text: str, target: Target) -> BuildResult:
+    """One kernel and the processor seconds that it takes; the cache is left alone."""
+    start = time.process_time()
+    try:
+        built = build_kernel(workload.ir, workload.key, kernel_symbol(workload, parse_config(text)), text, target)
+    except TilewrightError as error:
+        return BuildResult(None, error=str(error), seconds=time.process_time() - start)
+    return BuildResult(built.kernel, built.code, seconds=time.process_time() - start)
 
 
 def outlined(operator: ModelOperator, target: Target) -> Workload:

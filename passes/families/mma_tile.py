@@ -36,6 +36,8 @@ class SwizzledTile(GpuMemory):
         chunk = _CHUNK // byte_width(self.element)
         width = self.sizes[2].const
         assert width is not None
+        if width <= chunk:
+            return column
         chunks = width // chunk
         first = column.base
         phase = row % _PHASES if chunks >= _PHASES else row // (_PHASES // chunks) % chunks

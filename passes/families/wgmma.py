@@ -25,7 +25,7 @@ from passes.gpu_kernel import WARP, GpuKernel, Grid
 from passes.gpu_memory import GpuMemory
 from passes.index import Index
 from passes.mlir import ir, llvm, nvvm, scf, vector
-from passes.spaces.wgmma import GROUP, PAD, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
+from passes.spaces.wgmma import BARRIER, GROUP, PAD, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
 
 _TICKS = 10_000_000  # nanoseconds that a wait may suspend at once
 _WARPS = GROUP // WARP
@@ -61,7 +61,7 @@ class _Ring:
     @staticmethod
     def of(kernel: GpuKernel, config: WgmmaConfig) -> _Ring:
         tiles = kernel.shared(integer_type(8), [config.stages * config.stage_bytes])
-        barriers = kernel.shared(integer_type(64), [2 * config.stages])
+        barriers = kernel.shared(integer_type(8 * BARRIER), [config.barriers])
         return _Ring(kernel, config.stages, config.stage_bytes, tiles.pointer, barriers)
 
     def full(self, step: Index) -> ir.Value:
@@ -252,8 +252,9 @@ class _Block:
             row = tile.row + group * (self.blocks * ROWS) + warp * 16 + q * ROWS
             for first in range(0, c.bn, c.slab):
                 if self.copied is not None:
-                    self.copied.reuse(lane.eq(0))
-                nvvm.bar_warp_sync(_i32(-1))
+                    self.copied.reuse(lane.eq(0))  # of what was there before all have read: they met in front of the copy
+                else:
+                    nvvm.bar_warp_sync(_i32(-1))
                 for j in range(0, c.slab, _PAIRS):
                     for h in range(2):
                         at = (first + j) // 2 + 2 * h

@@ -8,7 +8,7 @@ from itertools import product
 from typing import ClassVar
 
 from passes.spaces.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block, why_invalid_ring
-from passes.spaces.sides import multiplies, narrow_bytes, sides_of, unaligned
+from passes.spaces.sides import bytes_along_depth, multiplies, narrow_bytes, sides_of, unaligned
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split, switch
 from runtime.limits import BYTE_FLOATS, GpuLimits
@@ -129,9 +129,14 @@ def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[MmaConfig, ...
 
     few = MmaConfig(16, 64, depth, 16, 16, 4, vec, tf32=tf32)
     fewest = MmaConfig(8, 64, depth, 8, 16, 4, vec, tf32=tf32, swapped=True)
+    gathered = size == 1 and not bytes_along_depth(workload)  # fragments come byte by byte, which takes registers
+    fewest = together(fewest) if gathered else fewest
     parts = replace(fewest, split=4)
     middle = together(MmaConfig(64, 64, depth, 32, 32, 3, vec, tf32=tf32))
     large = together(MmaConfig(128, 128, depth // 2, 64, 32, 4, vec, tf32=tf32))
+    if gathered:
+        middle = together(replace(middle, bk=64))
+        large = MmaConfig(128, 64, 64, 32, 32, 4, vec, together=1)
     single = together(MmaConfig(64, 64, min(depth // 2, 32), 32, 32, 2, 1, tf32=tf32))
     safe = replace(single, index=64)
     left = unaligned(workload, vec)

@@ -35,6 +35,13 @@ def multiplies(workload: Workload, limits: GpuLimits) -> bool:
     return narrow_bytes(workload) is not None and (not floats or limits.version >= BYTE_FLOATS)
 
 
+def bytes_along_depth(workload: Workload) -> bool:
+    """Does memory run along k in every operand of bytes, for certain? Not where k is as long as another loop."""
+    depth, others = ({x.extent for x in workload.loops if (x.role == "k") is along} for along in (True, False))
+    read = [o for o in workload.inputs if o.dtype.bytes == 1 and len(o.dims) > 1]
+    return all(o.unit_axis is not None and o.dims[o.unit_axis] in depth - others for o in read)
+
+
 def unaligned(workload: Workload, n: int) -> Expr:
     """0 exactly where every dynamic extent along which memory is contiguous is a multiple of n."""
     left = Expr.of(0)

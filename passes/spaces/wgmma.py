@@ -20,6 +20,7 @@ GROUP = 128  # threads of a warpgroup
 ROW = 128  # bytes of a row of a tile, within which copies permute chunks
 ROWS = 64  # of an instruction
 STEP = 32  # bytes along k of an instruction
+BARRIER = 8  # bytes of an mbarrier
 PAD = 8  # sums behind each row of a warp's results in shared memory
 _SLAB = 32  # columns of a warp's results that are in shared memory at once
 _LONGEST_BOX = 256
@@ -71,10 +72,19 @@ class WgmmaConfig(GpuConfig):
     def stage_bytes(self) -> int:
         return (self.bm + self.bn) * ROW
 
-    def shared_bytes(self) -> int:
-        """The ring of tiles, its mbarriers, and room for sums of every warp that multiplies, and for its results."""
+    @property
+    def barriers(self) -> int:
+        """mbarriers of a block: of every stage one that its copies complete and one that those who have read it do."""
+        return 2 * self.stages
+
+    def tile_bytes(self) -> int:
+        """Shared memory without mbarriers: the ring of tiles, room for sums of every warp that multiplies and for its results."""
         results = (self.slab + PAD + (self.slab if self.copied else 0)) * 4
-        return self.stages * (self.stage_bytes + 16) + 4 * self.consumers * 16 * results
+        return self.stages * self.stage_bytes + 4 * self.consumers * 16 * results
+
+    def shared_bytes(self) -> int:
+        """Tiles, sums, results and mbarriers."""
+        return self.tile_bytes() + self.barriers * BARRIER
 
     def registers(self) -> int:
         """About what a thread that multiplies needs: sums and addresses."""
@@ -125,8 +135,11 @@ def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
         return f"setmaxnreg-budget: {copies} + {c.consumers} x {multiplies} of {given * (c.consumers + 1)} registers"
     if c.registers() > multiplies:
         return f"register-budget: about {c.registers()} of {multiplies} registers in each thread"
-    if c.shared_bytes() > limits.shared_bytes:
+    left = limits.shared_bytes - c.tile_bytes()
+    if left < 0:
         return f"shared-budget: {c.shared_bytes()} of {limits.shared_bytes} bytes"
+    if c.barriers * BARRIER > left:
+        return f"barriers: {c.barriers} of {BARRIER} bytes; {left // BARRIER} fit beside {c.tile_bytes()} bytes of tiles"
     if c.group < 1 or c.blocks < 0 or c.split < 1 or (c.split > 1 and c.blocks):
         return f"grid: group {c.group}, blocks {c.blocks}, split {c.split}; a part of k has blocks of its own"
     if c.cluster not in (1, 2, 4) or min(c.down, c.across) != 1 or c.blocks % c.cluster:

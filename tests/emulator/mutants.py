@@ -108,9 +108,10 @@ class Subject:
         return [*mutations(self.ptx, self.kernel.shared_bytes), *async_mutations(self.ptx)]
 
     def judge(self, mutation: Mutation) -> Verdict:
-        """Run a mutant at every shape in program order, then in adversarial orders, until something notices it."""
+        """Run a mutant at every shape in program order, those of few instructions first, then in adversarial orders, until
+        something notices it."""
         ptx = mutation.apply(self.ptx)
-        plain: list[tuple[Trial, int | None]] = [(trial, None) for trial in self.trials]
+        plain: list[tuple[Trial, int | None]] = [(trial, None) for trial in sorted(self.trials, key=lambda trial: trial.budget)]
         for trial, seed in plain + list(itertools.product(self.trials[:_DISORDERED], SEEDS)):
             try:
                 got, _ = self.run(trial, self.kernel, ptx, seed, mutation.cut)

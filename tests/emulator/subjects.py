@@ -71,7 +71,7 @@ def _tensor_cores() -> dict[str, Recipe]:
     nn, nt = "m k,k n,m n", "m k,n k,m n"
     sizes = [(40, 72, 104), (8, 8, 8), (33, 32, 72), (32, 64, 32), (97, 24, 136), (15, 40, 0), (97, 64, 328)]
     free = [(33, 31, 73), (3, 2, 17), (65, 33, 8), (32, 64, 9), (50, 17, 33), (5, 6, 0), (1, 97, 64),
-            (1, 1, 8224)]
+            (1, 1, 8224), (65, 32, 9), (3, 8, 5)]
     gaps, odd = {0: (0, 8), 1: (0, 16), 2: (0, 4)}, {0: (0, 1), 1: (0, 2), 2: (0, 3)}
     keys = [(2, 40, 104), (1, 33, 32), (1, 31, 90), (2, 64, 64), (1, 3, 2), (1, 90, 16), (1, 32, 33), (1, 3, 4128)]
     causal, apart = attention(mask="causal", depth=16, columns=16), {0: (0, 0, 8), 1: (8, 0, 16), 2: (0, 0, 8), 3: (8, 0, 4)}
@@ -85,10 +85,10 @@ def _tensor_cores() -> dict[str, Recipe]:
                                 [(8, 72, 136), (3, 32, 64), (16, 8, 8), (9, 40, 328), (5, 8, 0), (97, 72, 40)], gaps),
         "gpu_attention": _recipe(causal, "gpu_attention{bm=32 bn=16}", "BMN", keys, apart),
         "gpu_attention parts": _recipe(causal, "gpu_attention{bm=32 bn=16 split=2}", "BMN",
-                                       [*keys[:-1], (1, 3, 8224)], apart),
+                                       [*keys[:-1], (1, 3, 8288)], apart),
         "wgmma": _recipe(product(nt), "wgmma{bm=128 bn=64 stages=3 blocks=1 group=1}", "MNK", tiles, gaps, arch="sm_90a"),
         "wgmma copied": _recipe(product(nn, out="f16"), "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=1 copied=true}", "MNK",
-                                tiles, {0: (0, 8), 1: (0, 16), 2: (0, 8)}, arch="sm_90a"),
-        "wgmma cluster": _recipe(product(nt), "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=2 down=2}", "MNK", tiles, gaps,
-                                 arch="sm_90a"),
+                                [*tiles, (520, 72, 8)], {0: (0, 8), 1: (0, 16), 2: (0, 8)}, arch="sm_90a"),
+        "wgmma cluster": _recipe(product(nt), "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=2 group=2 down=2}", "MNK",
+                                 [*tiles, (264, 72, 8)], gaps, arch="sm_90a"),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -21,8 +22,9 @@ class Reason:
 
 
 def _places(mutation: Mutation, ptx: str) -> set[str]:
-    """Where an instruction is: before the first copy, in a kernel without any, behind the last barrier of its kernel, where a
-    number is 0; whether its result is compared and counted up, and nothing else."""
+    """Where an instruction is: before the first copy, in a kernel without any, behind the last barrier of its kernel, where there
+    are no steps, just before another one; whether its result is compared and counted up, and nothing else; whether it is a branch
+    that asks if the block has a tile."""
     lines = ptx.split("\n")
     start = max(i for i, line in enumerate(lines[: mutation.line or 1]) if line.startswith("{") or not i)
     end = next((i for i, line in enumerate(lines) if i > start and line.startswith("}")), len(lines))
@@ -34,12 +36,13 @@ def _places(mutation: Mutation, ptx: str) -> set[str]:
         found.add("no copies")
     if not any("bar.sync" in lines[i] for i in range(mutation.line, end)):
         found.add("behind barriers")
+    if mutation.line < end:
+        found.add("before " + lines[mutation.line].strip().split("\t")[0].split(" ")[0])
+    if _asks_for_a_tile(lines[start:end], mutation.before):
+        found.add("tile")
     if "setp" in mutation.before and f"@{mutation.before.split()[1].rstrip(',')} bra" in ptx:
         found.add("branch")
-    label = next((i for i in range(mutation.line - 1, start, -1) if lines[i].startswith("$L")), start)
-    jumps = [i for i in range(start, end) if lines[i].split()[:2] == ["bra.uni", f"{lines[label].rstrip(':')};"]]
-    taken = [re.match(r"\s+@(%p\d+) bra", lines[i - 1]) for i in jumps]
-    if any(t and re.search(rf"setp\.ne\.b32\s+{t[1]}, %r\d+, 0;", ptx) for t in taken):
+    if _without_steps(lines[start:end], mutation.line - 1 - start):
         found.add("no steps")
     made = re.match(r"\s+[\w.]+\s+(%\w+),", mutation.before)
     if made:
@@ -49,6 +52,32 @@ def _places(mutation: Mutation, ptx: str) -> set[str]:
         if all(counted.match(line) for line in uses):
             found.add("compared")
     return found
+
+
+def _without_steps(lines: list[str], at: int) -> bool:
+    """Is the line in a block that one jump alone leads to, from where a number is 0, and behind which that number is asked again,
+    to leave out the loop that many steps long?"""
+    label = next((i for i in range(at, 0, -1) if lines[i].startswith("$L")), 0)
+    name = re.escape(lines[label].rstrip(":"))
+    jumps = [i for i, line in enumerate(lines) if re.search(rf"\sbra(\.uni)?\s+{name};", line)]
+    last = next((line for line in lines[at:] if re.match(r"\s+(@|bra)", line)), "")
+    then = re.fullmatch(r"\s+bra\.uni\s+(\$\w+);", last)
+    if len(jumps) != 1 or "bra.uni" not in lines[label - 1] or then is None or f"{then[1]}:" not in lines:
+        return False
+    taken = re.match(r"\s+@(%p\d+) bra", lines[jumps[0] - 1])
+    asked = taken and re.search(rf"setp\.ne\.b32\s+{taken[1]}, (%r\d+), 0;", "\n".join(lines))
+    behind = list(itertools.takewhile(lambda line: "bra" not in line, lines[lines.index(f"{then[1]}:") + 1 :]))
+    return bool(asked and re.search(rf"setp\.eq\.b32\s+%p\d+, {asked[1]}, 0;", "\n".join(behind)))
+
+
+def _asks_for_a_tile(lines: list[str], branch: str) -> bool:
+    """Does a branch compare the number of the block or of its cluster with a number of tiles?"""
+    taken = re.match(r"\s+@(%p\d+) bra", branch)
+    text = "\n".join(lines)
+    asked = taken and re.search(rf"setp\.ge\.s32\s+{taken[1]}, (%r\d+), %r\d+;", text)
+    moved = asked and re.search(rf"shr\.u32\s+{asked[1]}, (%r\d+), \d;", text)
+    number = (moved or asked or [""] * 2)[1]
+    return bool(number and re.search(rf"mov\.u32\s+{number}, %ctaid\.x;", text))
 
 
 _SIMT, _MMA, _SPLIT, _WGMMA, _ATTENTION = r"simt\{", r"\bmma\{", r"\bmma\{.*split=", r"wgmma\{", r"gpu_attention\{"
@@ -95,7 +124,7 @@ REASONS = (
            "no copies"),
     Reason(("change-addend",), rf"{_MMA}|{_ATTENTION}", r"add\.s(32|64)\s.*, -(256|512);", r", -(255|511);",
            "a multiple of the length of a stage, of which only the bit of the stage is used"),
-    Reason(("drop-swizzle", "change-shift", "change-addend", "change-stride"), _SPLIT, "", "",
+    Reason(("drop-swizzle", "change-shift", "change-addend", "change-stride"), _SPLIT, r"(xor|shl|and|or)\.b32", "",
            "where a copy would go in a part of k that has no steps", "no steps"),
     Reason(("change-shift", "change-addend"), _SPLIT, r"(shr\.u32\s.*, 1|add\.s32\s.*, 63);", r", (0|64);",
            "the part of k of a block is longer, and those of the blocks behind it are shorter"),
@@ -108,11 +137,15 @@ REASONS = (
     Reason(("swap-operands",), _ATTENTION, r"sub\.s32", "",
            "a difference of steps, of which only the lowest bit is used, the stage: that of the opposite is the same"),
     Reason(("change-stride",), _ATTENTION, r"and\.b32\s.*, 31;", r", 30;", "the lowest bit is shifted out"),
-    Reason(("move-bound",), _ATTENTION, r"setp\.(lt|ge)\.s32", r"setp\.(le|gt)\.s32",
-           "the keys of a step more are copied, which nothing reads"),
+    Reason(("move-bound",), r"gpu_attention\{.*split", r"setp\.(lt|ge)\.s32", r"setp\.(le|gt)\.s32",
+           "the first key of the next part is copied a step ahead, which nothing reads"),
     Reason(("move-bound",), _WGMMA, r"setp\.(eq|ne)\.b32\s.*, 0;", r", 1;", "another thread speaks for all"),
     Reason(("move-bound",), _COPIED, r"setp\.ge\.s32", r"setp\.gt\.s32",
            "rows and columns behind the last ones are prepared and cut off by the copy"),
+    Reason(("change-addend", "change-shift"), _COPIED, r"(add\.s32\s+(%r\d+), \2, 32|shr\.u32\s.*, 2);", r", (31|3);",
+           "the number of a row, for the bound of rows alone: what is prepared behind the last row is cut off by the copy"),
+    Reason(("change-addend",), _COPIED, r"or\.b32\s.*, 32;", r", 31;",
+           "a box that begins where the columns end is copied, and cut off"),
     Reason(("change-addend", "change-shift"), _MMA, r"(add\.s32\s.*, 31|shr\.u32\s.*, 5);", r", (32|4);",
            "counts more steps than k needs: they are empty"),
     Reason(("change-addend",), _EIGHTS, r"or\.b32\s.*, (8|32|64);", r", (9|33|65);",
@@ -121,8 +154,14 @@ REASONS = (
            "the extent is a multiple of 8 by its guard, so that one less rounds up to the same number of tiles"),
     Reason(("change-addend",), _WGMMA, r"(add\.s32\s.*, 32|or\.b32\s.*, -32);", r", (33|-31);",
            "counts the rounds of a loop, by steps of 32; what is prepared behind the last row is cut off by the copy"),
-    Reason(("drop-predicate",), r"wgmma\{.*blocks=1\b", r"@%p\d+ bra", r"^$", "the only block has a tile"),
-    Reason(("change-stride", "change-addend"), _WGMMA, r"(mul\.lo|add)\.s32\s.*, (8192|16384|24576);", r", (8193|16385|24577);",
+    Reason(("drop-predicate",), r"wgmma\{.*(blocks=1\b|blocks=2 .*down=2)", r"@%p\d+ bra", r"^$",
+           "the only block or cluster has a tile", "tile"),
+    Reason(("drop-predicate",), _COPIED, r"@%p\d+ bra", r"^$",
+           "threads that have started no copy wait for none", "before cp.async.bulk.wait_group.read"),
+    Reason(("drop-predicate",), _COPIED, r"@%p\d+ bra", r"^$",
+           "rows and columns behind the last ones are prepared and cut off by the copy", "before ld.shared.v4.b32"),
+    Reason(("change-stride", "change-addend"), _WGMMA, r"(mul\.lo|add)\.s32\s.*, (4096|8192|12288|16384|24576);",
+           r", (4097|8193|12289|16385|24577);",
            "the lowest 4 bits of an address are no part of a descriptor"),
     Reason(("drop-registers",), _WGMMA, r"setmaxnreg\.inc", "",
            "ptxas gives the code that multiplies no more registers than were asked for: it is slower"),

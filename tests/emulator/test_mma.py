@@ -45,9 +45,10 @@ def test_few_rows_on_the_narrow_side(layout: str) -> None:
 
 
 def test_few_rows_of_bytes_on_the_narrow_side() -> None:
-    for layout, vec in (("nt", 16), ("nn", 1)):
+    """Rows of 8 bytes of shared memory, where memory runs along them, have no chunks to permute."""
+    for layout, vec in (("nt", 16), ("nn", 1), ("tn", 16)):
         config = f"mma{{bm=8 bn=64 wm=8 wn=16 bk=128 vec={vec} swapped=true}}"
-        assert sweep(product(LAYOUTS[layout], "i8"), config, "MNK", [(1, 80, 144)]) == 1
+        assert sweep(product(LAYOUTS[layout], "i8"), config, "MNK", [(16 if layout == "tn" else 1, 80, 144)]) == 1
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn"])

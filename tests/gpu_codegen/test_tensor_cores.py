@@ -11,12 +11,17 @@ from tensor_core_workloads import convolution, product
 
 from compiler.build import build_kernel
 from compiler.ptxas import EntryReport, PtxasReport, assemble_ptx, find_tool, instructions
-from passes.spaces.registry import parse_config
+from passes.spaces import mma
+from passes.spaces.registry import config_text, parse_config
 from passes.spaces.wgmma import REGISTERS
+from passes.workload import Kind, Loop, Operand, Workload
+from runtime.limits import GpuLimits
+from runtime.shape import Expr
 from runtime.target import Target
+from runtime.tensor import DType
 
 needs_ptxas = pytest.mark.skipif(find_tool("ptxas") is None, reason="ptxas is not installed: pip install nvidia-cuda-nvcc")
-NN, NT, TN = "m k,k n,m n", "m k,n k,m n", "k m,k n,m n"
+NN, NT, TN, TT = "m k,k n,m n", "m k,n k,m n", "k m,k n,m n", "k m,n k,m n"
 MMA = {
     "few rows": (product(NN), "mma{bm=16 bn=64 bk=64 wm=16 wn=16 stages=4}"),
     "fewest rows": (product(NN), "mma{bm=8 bn=64 bk=64 wm=8 wn=16 stages=4 swapped=true}"),
@@ -42,6 +47,8 @@ BYTES = {
     "single": (product(NN, "f8E4M3FN"), "mma{bk=32 stages=2 vec=1 together=2}"),
     "any": (product(NT, "f8E5M2"), "mma{bk=32 stages=2 vec=1 index=64 together=2}"),
 }
+DEFAULTS = [(NN, "f8E4M3FN", "sm_89"), (TN, "f8E5M2", "sm_89"), (NT, "f8E4M3FN", "sm_90a"), (TN, "f8E4M3FN", "sm_90a"),
+            (TN, "i8", "sm_80"), (TT, "f8E5M2", "sm_90a")]
 ATTENTION = {
     "few": (attention(out="f16"), "gpu_attention{bm=16 together=2}"),
     "parts": (attention(out="f16"), "gpu_attention{bm=16 together=2 split=8}"),
@@ -104,6 +111,24 @@ def test_products_of_8_bit_floats_have_no_spills(name: str, arch: str) -> None:
     assert ".version 8.4" in text
     assert re.search(r"mma\.sync\.aligned\.m16n8k32\.row\.col\.f32\.(e4m3\.e4m3|e5m2\.e5m2)\.f32", text)
     assert clean(assemble_ptx(text, arch)).registers <= 255
+
+
+@needs_ptxas
+@pytest.mark.parametrize("maps,element,arch", DEFAULTS)
+def test_defaults_of_bytes_have_no_spills(maps: str, element: str, arch: str) -> None:
+    """Whichever way their operands lie: fragments that are gathered byte by byte take registers."""
+    case = product(maps, element)
+    for config in mma.default(workload_of(case, maps), GpuLimits.of(arch))[0]:
+        if config.vec > 1:
+            clean(assemble_ptx(ptx_of(case, config_text(config), arch), arch))
+
+
+def workload_of(case: Case, maps: str) -> Workload:
+    """What the defaults of a contraction of m, n and k see of it."""
+    *inputs, result = (Operand(DType(t.element), tuple(map(Expr.dim, t.dims)), 1) for t in (*case.inputs, *case.results))
+    loops = tuple(Loop(x, Expr.dim(x.upper())) for x in "mnk")
+    none = Expr.of(0)
+    return Workload(maps, maps, Kind.CONTRACTION, case.text, ("M", "N", "K"), tuple(inputs), (result,), loops, none, none)
 
 
 @needs_ptxas

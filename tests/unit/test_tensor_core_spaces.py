@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,10 @@ def test_rules_name_what_a_target_or_a_workload_lacks() -> None:
     few = GpuLimits("sm_90a", H100.shared_bytes, registers=32768)
     assert str(wgmma.why_invalid(WgmmaConfig(bn=16), dense("M", 8, 8), few)).startswith("setmaxnreg-budget")
     assert str(wgmma.why_invalid(WgmmaConfig(vec=1, copied=True), dense("M", 8, 8), H100)).startswith("copied-results")
+    full = replace(H100, shared_bytes=WgmmaConfig().tile_bytes() + 63)
+    assert wgmma.why_invalid(WgmmaConfig(), dense("M", 8, 8), full) == (
+        f"barriers: 8 of 8 bytes; 7 fit beside {WgmmaConfig().tile_bytes()} bytes of tiles")
+    assert wgmma.why_invalid(WgmmaConfig(), dense("M", 8, 8), replace(full, shared_bytes=full.shared_bytes + 1)) is None
     eight = dense("M", 16, 16, "f8E4M3FN")
     assert str(mma.why_invalid(MmaConfig(vec=16, bk=128), eight, A100)).startswith("architecture")
     assert mma.why_invalid(MmaConfig(vec=16, bk=128), eight, GpuLimits.of("sm_90a")) is None
@@ -99,6 +104,16 @@ def test_defaults_are_legal_and_in_the_tree(family: object, limits: GpuLimits, w
         rules = {"mma": mma, "wgmma": wgmma}[c.family]
         assert rules.why_invalid(c, work, limits) is None
     assert (configs[-1].family, configs[-1].index, configs[-1].vec) == ("mma", 64, 1)
+
+
+def test_defaults_of_bytes_are_smaller_where_fragments_need_more_registers() -> None:
+    """The right operand of `dense` runs along n; without one every operand of bytes runs along k."""
+    gathered = dense("M", "N", "K", "i8")
+    along = replace(gathered, inputs=gathered.inputs[:1])
+    large, small = MmaConfig(128, 128, 64, 64, 32, 4, 16, together=1), MmaConfig(128, 64, 64, 32, 32, 4, 16, together=1)
+    square = replace(along, loops=tuple(replace(loop, extent=Expr.dim("K")) for loop in along.loops))
+    found = [mma.default(work, H100)[0] for work in (along, gathered, square)]
+    assert [(large in configs, small in configs) for configs in found] == [(True, False), (False, True), (False, True)]
 
 
 def chosen(node: Node, dims: dict[str, int]) -> int:

@@ -21,7 +21,7 @@ _PIECE = 2048  # bytes of k in a piece
 _ROUNDED_FOR = 8  # panels that copied rows serve
 TAP_COST = 8  # values of k whose products take as long as loading and storing the sums of a block
 _LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
-_LEAST_STREAMED = 8  # vectors in a piece of a streamed row
+_LEAST_STREAMED = 8  # vectors of a row that is streamed, in two pieces at least
 _FEW_CORES = 4  # that large units keep busy
 
 
@@ -281,7 +281,7 @@ def _streamed(mc: int, nv: int, workload: Workload, limits: HostLimits) -> HostM
     size, lanes = extents.element_bytes, max(2, limits.lanes(extents.element_bytes))
     mr, stream = (6, 4) if limits.vector_registers >= 32 else (3, 3)
     vectors = -(-(extents.columns.constant or 0) // lanes)
-    most = min(nv, max(_LEAST_STREAMED, vectors // limits.cores), max(1, limits.l1 // 2 // (mc * lanes * size)))
+    most = min(nv, max(_LEAST_STREAMED // 2, vectors // limits.cores), max(1, limits.l1 // 2 // (mc * lanes * size)))
     nv = next((n for n in range(most, most // 2, -1) if vectors % n == 0), most)
     return HostMatmulConfig(mr, nv, lanes, prefetch=stream, stream=stream, mc=mc, exact_tails=True)
 

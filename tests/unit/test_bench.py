@@ -91,7 +91,8 @@ def test_scaling_is_the_worst_of_the_shapes() -> None:
     def scaled(shape: str, value: float) -> Figure:
         return Figure("r", SCALING, value, "x", {"operator": "dense", "shape": shape, "threads": "2"})
 
-    (found,) = report.scalings([scaled("T=5", 1.1), scaled("T=24", 1.9), case(tilewright=10), scaled("T=5", 1.8)])
+    (found,) = report.scalings([scaled("T=5", 1.1), scaled("T=24", 1.9), case(tilewright=10), scaled("T=5", 1.8),
+                                scaled("T=5", 1.85)])
     assert (found.operator, found.threads, found.cases, found.worst, found.worst_shape) == ("dense", 2, 2, 1.8, "T=5")
     assert "| dense | 2 | 2 | 1.80 | T=5 |" in report.markdown([scaled("T=5", 1.8), scaled("T=24", 1.9)])
 

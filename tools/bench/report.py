@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import statistics
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -85,12 +86,14 @@ class Scaling:
 
 
 def scalings(records: Iterable[Record]) -> list[Scaling]:
-    """Per operator and thread count, of the figures that the suite `calls` leaves, the last one of each shape."""
-    found: dict[tuple[str, int], dict[str, float]] = {}
+    """Per operator and thread count, of the figures that the suite `calls` leaves; of a shape that was measured several times
+    the median of all."""
+    found: dict[tuple[str, int], dict[str, list[float]]] = {}
     for r in records:
         if isinstance(r, Figure) and r.name == SCALING:
-            found.setdefault((r.detail["operator"], int(r.detail["threads"])), {})[r.detail["shape"]] = r.value
-    return [Scaling(operator, threads, len(each), *min((value, shape) for shape, value in each.items()))
+            shapes = found.setdefault((r.detail["operator"], int(r.detail["threads"])), {})
+            shapes.setdefault(r.detail["shape"], []).append(r.value)
+    return [Scaling(operator, threads, len(each), *min((statistics.median(values), shape) for shape, values in each.items()))
             for (operator, threads), each in found.items()]
 
 

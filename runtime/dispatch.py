@@ -57,6 +57,13 @@ def leaves(node: Node) -> Iterator[Leaf]:
         yield from leaves(node.above)
 
 
+def renumbered(node: Node, number: Mapping[int, int]) -> Node:
+    """The tree with its kernels renamed."""
+    if isinstance(node, Leaf):
+        return Leaf(number[node.kernel], node.threads)
+    return Split(node.expr, node.bound, renumbered(node.below, number), renumbered(node.above, number))
+
+
 def symbols(node: Node) -> frozenset[str]:
     """All names that the tree's expressions use."""
     if isinstance(node, Leaf):

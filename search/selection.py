@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from passes.spaces.registry import config_text, space_of
-from runtime.dispatch import Leaf, Node, Split, leaves
+from passes.spaces.registry import config_text
+from runtime.dispatch import Leaf, Node, leaves, renumbered
 from runtime.shape import Expr
 from search.aligned import aligned_tree
 from search.cover import cover
@@ -23,14 +23,14 @@ from search.shapes import Dims
 from search.space import Floats
 from search.task import Task, TuneOptions
 
-_SLOWER = 0.005  # share that a kernel may be slower than the untuned choice
+_FASTER = 0.02  # share that a kernel must be faster than the untuned choice
 _DOUBT = 1.5  # deviations with which it is compared
-_PRICE = 20.0  # of each share beyond
+_PRICE = 20.0  # of each share that it is not
 _OCTAVE, _MOST = 0.8, 3.0  # share that a kernel is taken slower an octave from where it was measured, and at most
 _UNSEEN = 0.1  # beside it, where the next shape that is verified is nearer
 _NEARBY = 0.03  # octaves
 _KERNELS = 8  # most of a table, where the options name no number
-VERIFIED = 128  # shapes that the chosen kernels are measured at in the end
+VERIFIED = 64  # shapes that the chosen kernels are measured at in the end
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def select_kernels(task: Task, space: FeatureSpace, evidence: Evidence, options:
     root = dispatch_tree(choices, expressions, options.max_regret) if on_host else \
         aligned_tree(task.workload, choices, expressions, options.max_regret)
     used = sorted({leaf.kernel for leaf in leaves(root)} | {_fallback(space, configs, chosen)})
-    root = _renumbered(root, {k: i for i, k in enumerate(used)})
+    root = renumbered(root, {k: i for i, k in enumerate(used)})
     final = tuple(configs[chosen[k]] for k in used)
     picked = [select(root, dict(s)) for s in task.points.shapes]
     place = {t: i for i, t in enumerate(evidence.threads)} | {0: len(evidence.threads) - 1}
@@ -97,7 +97,7 @@ class _Untuned:
 
 def _untuned(task: Task, space: FeatureSpace, evidence: Evidence) -> list[_Untuned | None]:
     """Of each point; None where nothing is known of that kernel."""
-    defaults, root = space_of(task.families[0]).default(task.workload, task.limits)
+    defaults, root = task.untuned()
     numbers = [space.lattice.number(config_text(c)) for c in defaults]
     found: list[_Untuned | None] = []
     for s, shape in enumerate(task.points.shapes):
@@ -144,7 +144,7 @@ def _priced(configs: Sequence[int], times: Floats, late: Floats, untuned: Sequen
     row = {c: i for i, c in enumerate(configs)}
     for s, plain in enumerate(untuned):
         if plain is not None:
-            slower = late[:, s] / plain.seconds - 1 - _SLOWER
+            slower = late[:, s] / plain.seconds - 1 + _FASTER
             found[:, s] = np.where(np.isfinite(times[:, s]), times[:, s] * (1 + _PRICE * np.maximum(slower, 0)), np.inf)
             found[row[plain.config], s, plain.column] = plain.early
     return found
@@ -159,9 +159,3 @@ def serves_all(space: FeatureSpace, config: int) -> bool:
 def _fallback(space: FeatureSpace, configs: list[int], chosen: list[int]) -> int:
     """A chosen kernel that serves every shape, to fall back to where guards of others do not hold."""
     return next(k for k, i in enumerate(chosen) if serves_all(space, configs[i]))
-
-
-def _renumbered(node: Node, number: Mapping[int, int]) -> Node:
-    if isinstance(node, Leaf):
-        return Leaf(number[node.kernel], node.threads)
-    return Split(node.expr, node.bound, _renumbered(node.below, number), _renumbered(node.above, number))

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from passes.spaces.registry import space_of
+from passes.spaces.threads import one_thread_when_small
 from passes.tile_config import TileConfig
 from passes.workload import Workload
-from runtime.limits import Limits
+from runtime.dispatch import Node
+from runtime.limits import HostLimits, Limits
 from runtime.shape import Expr, ShapeRange
 from search.shapes import Dims, Points, Traffic, evaluation_points, held_out
 from search.space import Lattice
@@ -59,7 +61,7 @@ class TuneOptions:
     shapes_each: int = 3
     cells: int = 16
     points: int = 40
-    verify: float = 0.15
+    verify: float = 0.3
     certify: float = 0.15
     rivals: int = 3
     enough: float = 0.0005
@@ -88,6 +90,11 @@ class Task:
         if self.configs:
             return Lattice(self.workload, self.limits, self.configs)
         return Lattice.of(self.workload, self.limits, self.families, self.defaults())
+
+    def untuned(self) -> tuple[tuple[TileConfig, ...], Node]:
+        """What runs untuned: configurations of the preferred family, and the tree that dispatches among them."""
+        configs, root = space_of(self.families[0]).default(self.workload, self.limits)
+        return configs, one_thread_when_small(root, self.workload) if isinstance(self.limits, HostLimits) else root
 
     def defaults(self) -> list[TileConfig]:
         """What each family runs untuned."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from passes.spaces.registry import config_text, space_of
+from passes.spaces.registry import config_text
 from passes.tile_config import TileConfig
 from runtime.certificate import Certificate, Expected
 from runtime.dispatch import Leaf, Node
@@ -166,7 +166,7 @@ class Tuner:
         """The dispatch that the measurements so far support; with none, the defaults of the family."""
         chosen = self._select()
         if chosen is None:
-            configs, root = space_of(self.task.families[0]).default(self.task.workload, self.task.limits)
+            configs, root = self.task.untuned()
             return Tuned(tuple(configs), root, self._named(certify((), np.zeros(1), np.ones(1), 0), len(configs)))
         certificate = certify((), chosen.regrets, np.array(self.task.points.weights), 0)
         configs = tuple(self.lattice.configs[c] for c in chosen.configs)
@@ -207,7 +207,7 @@ class Tuner:
 
     def _untuned(self) -> list[Proposal]:
         """Each default at the ends of where it would run, and between."""
-        configs, root = space_of(self.task.families[0]).default(self.task.workload, self.task.limits)
+        configs, root = self.task.untuned()
         places: dict[int, list[tuple[int, int]]] = {}
         for s, shape in enumerate(self.points.shapes):
             leaf = select(root, dict(shape))
@@ -279,7 +279,7 @@ class Tuner:
 
     def _rivals(self, chosen: Selection, shape: Dims) -> list[tuple[TileConfig, int]]:
         """What is dispatched at a shape and what would run untuned, with their threads; one where they are the same."""
-        configs, root = space_of(self.task.families[0]).default(self.task.workload, self.task.limits)
+        configs, root = self.task.untuned()
         leaf, plain = chosen.leaf(dict(shape)), select(root, dict(shape))
         both = ((self.lattice.configs[chosen.configs[leaf.kernel]], leaf.threads), (configs[plain.kernel], plain.threads))
         return list(dict.fromkeys((config, threads or self.options.threads) for config, threads in both))

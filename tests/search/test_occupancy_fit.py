@@ -56,7 +56,7 @@ def first_log() -> TuningLog:
     task = simt_task()
     surface = GpuSurface(task, Occupancy(3000.0, 1.0), 1.8e9)
     log = TuningLog()
-    tuner = Tuner(task, ReplayBuilder(), SurfaceRunner(surface), Budget(trials=90), Environment(FIRST, lambda: 0.0), log=log)
+    tuner = Tuner(task, ReplayBuilder(), SurfaceRunner(surface), Budget(trials=115), Environment(FIRST, lambda: 0.0), log=log)
     while not tuner.done:
         tuner.step()
     return log

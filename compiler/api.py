@@ -127,7 +127,7 @@ def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int
 def make_tables(search: TuningRequest, builder: Builder, progress: Callable[[Progress | ModelProgress], None] | None) -> Tables:
     """The defaults of each family; over them what the log knows; over that what a search finds, where one is asked for."""
     tf32 = search.options.precision is Precision.TF32
-    tables = default_tables(search.workloads, limits(search.target), builder, tf32)
+    tables = default_tables(search.workloads, limits(search.target), builder, tf32, search.options.winograd)
     log = TuningLog(search.options.log)
     if search.options.seconds or search.options.trials:
         with ProcessRunner() if search.target.kind is TargetKind.HOST else gpu_runner(search, tables) as runner:

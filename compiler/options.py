@@ -54,6 +54,8 @@ class CompileOptions:
         max_kernels: most kernels per operator; None: as many as `max_regret` needs.
         precision: "f32", or "tf32", "bf16", "f16" for the contractions of f32 models.
         deterministic: "shape", or "batch" to keep the order of every sum equal over all kernels of an operator.
+        winograd: whether 3x3 convolutions on the host may go through Winograd's transforms, of up to 4 x 4 pixels: a half to a
+            quarter of the multiplications, rounded differently, and NaN and inf reach all pixels of their tile.
         traffic: pairs (dims, weight): how often each shape is expected, e.g. [({"B": 1, "S": 57}, 0.2)].
         seed: seed of everything random in the search.
         log: tuning log (JSON Lines), read to resume and appended to.
@@ -71,6 +73,7 @@ class CompileOptions:
     max_kernels: int | None = None
     precision: Precision = Precision.F32
     deterministic: Deterministic = Deterministic.SHAPE
+    winograd: bool = True
     traffic: Traffic = ()
     seed: int = 0
     log: Path | None = None
@@ -90,6 +93,7 @@ class CompileOptions:
             max_kernels: int | None = None,
             precision: Precision | str = Precision.F32,
             deterministic: Deterministic | str = Deterministic.SHAPE,
+            winograd: bool = True,
             traffic: Traffic | Sequence[tuple[Mapping[str, int], float]] = (),
             seed: int = 0,
             log: str | Path | None = None,
@@ -106,8 +110,9 @@ class CompileOptions:
         if self.seconds is not None:
             _check_real("seconds", self.seconds, "a number of seconds >= 0")
         _check_real("max_regret", self.max_regret, "a fraction >= 0, e.g. 0.05")
-        if not isinstance(self.prior, bool):
-            raise OptionError(f"prior={self.prior!r}: wanted True or False")
+        for name in ("prior", "winograd"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name}={getattr(self, name)!r}: wanted True or False")
         if self.policy is not None and self.policy not in policies():
             raise OptionError(f"policy={self.policy!r}: wanted one of {', '.join(map(repr, policies()))}")
         if self.until_regret is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from passes.spaces.host_winograd import Layer
 from passes.spaces.registry import space_of
 from passes.spaces.sides import multiplies
 from passes.spaces.threads import one_thread_when_small
 from passes.workload import Kind, Workload
 from runtime.certificate import Certificate
-from runtime.dispatch import DispatchTable, Leaf, Node, Split
+from runtime.dispatch import DispatchTable, Leaf, Node, renumbered
 from runtime.errors import BuildError
 from runtime.kernel import MicroKernel
 from runtime.limits import GpuLimits, HostLimits
@@ -35,10 +36,14 @@ _GPU = {
 }
 
 
-def families_of(workload: Workload, limits: HostLimits | GpuLimits, tf32: bool = False) -> tuple[str, ...]:
-    """The families of a workload's kind, best first; the last takes anything. tf32: f32 may be multiplied as tf32."""
+def families_of(workload: Workload, limits: HostLimits | GpuLimits, tf32: bool = False, winograd: bool = True) -> tuple[str, ...]:
+    """The families of a workload's kind, best first; the last takes anything.
+
+    tf32: f32 may be multiplied as tf32. winograd: convolutions may go through Winograd's transforms.
+    """
     if not isinstance(limits, GpuLimits):
-        return _HOST[workload.kind]
+        transforms = winograd and workload.kind is Kind.CONTRACTION and Layer.of(workload) is not None
+        return (*(("host_winograd",) if transforms else ()), *_HOST[workload.kind])
     narrow = multiplies(workload, limits) or (tf32 and workload.inputs[0].dtype is DType.F32)
     if workload.kind is not Kind.CONTRACTION or not narrow:
         return _GPU[workload.kind]
@@ -60,11 +65,11 @@ class Tables:
 
 
 def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits, builder: Builder,
-                   tf32: bool = False) -> Tables:
+                   tf32: bool = False, winograd: bool = True) -> Tables:
     """Build the default configurations of every workload; a workload that its family refuses falls to the next one.
 
     On a GPU a kernel is reached only where its guards hold; the last configuration has none. On the host little work stays on one
-    thread. tf32: contractions of f32 on a GPU may read their operands as tf32.
+    thread. tf32, winograd: see `families_of`.
 
     Raises:
         BuildError: no family, not even the generic one, could build a workload.
@@ -72,7 +77,7 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
     made = Tables()
     done: dict[str, DispatchTable] = {}
     on_gpu = isinstance(limits, GpuLimits)
-    pending = [(w, list(families_of(w, limits, tf32))) for w in workloads]
+    pending = [(w, list(families_of(w, limits, tf32, winograd))) for w in workloads]
     while pending:
         choices = [space_of(families[0]).default(w, limits) for w, families in pending]
         candidates = [(w, c) for (w, _), (configs, _) in zip(pending, choices, strict=True) for c in configs]
@@ -131,11 +136,4 @@ def _table(workload: Workload, built: Sequence[BuildResult], root: Node, made: T
         number[i] = kernels.index(result.kernel)
         made.code[result.kernel.object] = result.code
         made.llvm_ir[result.kernel.object] = result.llvm_ir
-    return DispatchTable(workload.key, workload.name, workload.dims, tuple(kernels), renumber(root, number))
-
-
-def renumber(node: Node, number: dict[int, int]) -> Node:
-    """The tree with its kernels renamed."""
-    if isinstance(node, Leaf):
-        return Leaf(number[node.kernel], node.threads)
-    return Split(node.expr, node.bound, renumber(node.below, number), renumber(node.above, number))
+    return DispatchTable(workload.key, workload.name, workload.dims, tuple(kernels), renumbered(root, number))

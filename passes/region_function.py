@@ -154,7 +154,7 @@ class RegionFunction:
         if len(readers) != 1 or len(readers[0].operands) != 3:
             return []
         which = inputs(readers[0]).index(value)
-        if not windows_of(readers[0], which, found, self.shapes.dims(value)):
+        if not any(w.padded for w in windows_of(readers[0], which, found, self.shapes.dims(value))):
             return []
         ends = [found[g[0]] if len(g) == 1 else (0, 0) for g in groups]
         return [n for pair in ends for n in pair]

@@ -1,4 +1,4 @@
-"""Windows of contractions over padded operands: which values are zero for certain, and which loops read them."""
+"""Windows of contractions: which loops pass over an axis, and which of its values are zero for certain."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _copied(op: ir.Operation) -> list[tuple[int, int]] | None:
 
 
 def windows_of(op: ir.Operation, which: int, zeros: Sequence[tuple[int, int]], extents: Sequence[Expr]) -> tuple[Window, ...]:
-    """The axes of operand `which` of a contraction that a window passes over, where they have zeros at their ends.
+    """The axes of operand `which` of a contraction that a window passes over.
 
     zeros, extents: of each axis.
     """
@@ -57,7 +57,7 @@ def windows_of(op: ir.Operation, which: int, zeros: Sequence[tuple[int, int]], e
     terms = [linear_terms(e) for e in results]
     found = []
     for axis, (own, (low, high)) in enumerate(zip(terms, zeros, strict=True)):
-        if own is None or len(own) != 2 or not (low or high) or min(own.values()) < 1:
+        if own is None or len(own) != 2 or min(own.values()) < 1:
             continue
         others = {d for other, e in enumerate(terms) if other != axis for d in (e if e is not None else own)}
         rows = [d for d in own if kinds[d] == "parallel"]
@@ -78,5 +78,7 @@ def argument_windows(fn: ir.Operation, root: ir.Operation, which: int, shapes: S
     while (op := owner(value)) is not None and op.name == "tensor.cast":
         value = op.operands[0]
     arguments = list(fn.regions[0].blocks[0].arguments)
-    zeros = argument_zeros(argument_attributes(fn)[arguments.index(value)]) if value in arguments else ()
-    return windows_of(root, which, list(zip(zeros[::2], zeros[1::2], strict=True)), shapes.dims(value)) if zeros else ()
+    extents = shapes.dims(value)
+    told = argument_zeros(argument_attributes(fn)[arguments.index(value)]) if value in arguments else ()
+    zeros = told or (0, 0) * len(extents)
+    return windows_of(root, which, list(zip(zeros[::2], zeros[1::2], strict=True)), extents)

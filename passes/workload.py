@@ -57,7 +57,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Window:
-    """An axis that a contraction reads at row * stride + tap * dilation, with zeros in its first `low` and last `high` places.
+    """An axis that a contraction reads at row * stride + tap * dilation; its first `low` and last `high` places are zero.
 
     row, tap: loops by number, which move no other axis of the operand; extent: of the axis, zeros included.
     """
@@ -70,6 +70,10 @@ class Window:
     high: int
     extent: Expr
 
+    @property
+    def padded(self) -> bool:
+        return self.low > 0 or self.high > 0
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -77,7 +81,7 @@ class Workload:
 
     key: sha256 of the canonical spec (iterators, maps, dtypes, static extents, epilogue, constness), never of printed IR.
     flops: scalar arithmetic operations; bytes: distinct bytes read and written; both over local dims.
-    scalars: element types of scalar parameters that are not dims. windows: of an operand of a contraction that has zeros.
+    scalars: element types of scalar parameters that are not dims. windows: of an operand of a contraction.
     """
 
     key: str

@@ -30,6 +30,7 @@ def compile_command(
     threads: Annotated[int | None, typer.Option(help="Most threads that a call uses.")] = None,
     precision: Annotated[str, typer.Option(help="f32; tf32, bf16 or f16 for the contractions of f32 models.")] = "f32",
     deterministic: Annotated[str, typer.Option(help="shape, or batch: same bits for a row in any batch.")] = "shape",
+    winograd: Annotated[bool, typer.Option(help="3x3 convolutions on the host may go through Winograd's transforms.")] = True,
     out_of_range: Annotated[str, typer.Option(help="error, or fallback: run shapes outside the range.")] = "error",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     log: Annotated[Path | None, typer.Option(help="Tuning log (JSON Lines): what it knows of this machine is used.")] = None,
@@ -45,8 +46,8 @@ def compile_command(
 
     out = Output(json)
     options = tw.CompileOptions(
-        threads=threads, precision=precision, deterministic=deterministic, out_of_range=out_of_range, seed=seed, log=log,
-        seconds=seconds, trials=trials,
+        threads=threads, precision=precision, deterministic=deterministic, winograd=winograd, out_of_range=out_of_range,
+        seed=seed, log=log, seconds=seconds, trials=trials,
     )  # fmt: skip
     start = time.perf_counter()
     callback = None

@@ -35,6 +35,7 @@ def tune_command(
     max_kernels: Annotated[int | None, typer.Option(help="Most kernels per operator.")] = None,
     policy: Annotated[str, typer.Option(help="Who gets the next slot of time: ucb, epsilon, softmax, thompson, ansor, "
                                         "round_robin, ...; on a GPU operators take turns.")] = "ucb",
+    winograd: Annotated[bool, typer.Option(help="3x3 convolutions on the host may go through Winograd's transforms.")] = True,
     until_regret: Annotated[float | None, typer.Option(help="Stop when this share of the latency is left to gain.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
@@ -49,6 +50,7 @@ def tune_command(
         trials=trials,
         max_regret=max_regret,
         max_kernels=max_kernels,
+        winograd=winograd,
         seed=seed,
         policy=policy,
         until_regret=until_regret,

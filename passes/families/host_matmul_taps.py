@@ -81,7 +81,7 @@ class Taps:
         """ValueError when no window over rows has zeros."""
         view = plan.view
         every = argument_windows(kernel.fn, view.op, plan.narrow, kernel.shapes)
-        windows = tuple(w for w in every if w.row in plan.rows)
+        windows = tuple(w for w in every if w.padded and w.row in plan.rows)
         if not windows:
             raise ValueError(f"{view.op.name} at {view.op.location}: no window over rows passes over zeros")
         inner = replace(view, k=tuple(d for d in view.k if d not in {w.tap for w in windows}))

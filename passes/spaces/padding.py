@@ -10,6 +10,11 @@ _UNIT = Expr.of(1)
 
 def windows(workload: Workload, columns: Expr) -> list[Window]:
     """The windows that pass over zero padding along rows; none where `columns`, along the vectors, are pixels."""
+    return [w for w in row_windows(workload, columns) if w.padded]
+
+
+def row_windows(workload: Workload, columns: Expr) -> list[Window]:
+    """The same with those that pass over no padding."""
     roles = {loop.role for loop in workload.loops if loop.extent == columns}
     if columns == _UNIT or ("m" in roles and "n" not in roles):
         return []
@@ -18,7 +23,7 @@ def windows(workload: Workload, columns: Expr) -> list[Window]:
 
 def tap_depth(workload: Workload) -> Expr:
     """Values of k that a tap multiplies: the loops of k that no window of padding goes along."""
-    taken = {w.tap for w in workload.windows}
+    taken = {w.tap for w in workload.windows if w.padded}
     total = _UNIT
     for number, loop in enumerate(workload.loops):
         if loop.role == "k" and number not in taken:

@@ -9,7 +9,7 @@ from passes.option_text import from_options, parse_specs, spec_of
 from passes.tile_config import TileConfig
 from runtime.errors import OptionError
 
-HOST_FAMILIES = ("generic", "host_rows", "host_matmul", "host_attention")
+HOST_FAMILIES = ("generic", "host_rows", "host_matmul", "host_winograd", "host_attention")
 GPU_FAMILIES = ("gpu_pointwise", "gpu_rows", "simt", "mma", "wgmma", "gpu_attention")
 
 

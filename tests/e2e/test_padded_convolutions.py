@@ -1,4 +1,4 @@
-"""Convolutions whose zero padding is left out, compiled and called: layouts, constant and other filters, sizes that vary."""
+"""Padded convolutions, compiled and called: padding left out, transforms, layouts, constant and other filters, varying sizes."""
 
 from __future__ import annotations
 
@@ -62,3 +62,21 @@ def test_sizes_that_vary() -> None:
     for size in ((1, 1), (1, 9), (7, 6), (40, 3)):
         x = f32(2, *size, CHANNELS)
         assert compare(fn(x), evaluate(text, [x, w, b])[0]).ok()
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("constant", [True, False])
+def test_larger_images_are_transformed_unless_told_not_to(layout: str, constant: bool) -> None:
+    text, b = graph(layout, (19, 22), 1, 1).module_text(), f32(FILTERS)
+    w = f32(*((FILTERS, CHANNELS, 3, 3) if layout == "nchw" else (3, 3, CHANNELS, FILTERS)))
+    given = {"constants": {"arg1": w, "arg2": b}} if constant else {}
+    x = f32(3, *((CHANNELS, 19, 22) if layout == "nchw" else (19, 22, CHANNELS)))
+    for winograd in (True, False):
+        results = []
+        for threads in (1, 2):
+            fn = tw.compile(text, {"B": (1, 4)}, builder=LocalBuilder(Target.parse("host")),
+                            options=tw.CompileOptions(threads=threads, winograd=winograd), **given)  # type: ignore[arg-type]
+            assert ("host_winograd" in str(fn.explain(B=2))) == winograd
+            results.append(fn(x) if constant else fn(x, w, b))
+        assert results[0].tobytes() == results[1].tobytes()
+        assert compare(results[0], evaluate(text, [x, w, b])[0]).ok()

@@ -6,13 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
-from kernel_harness import NUMPY, Dim, T, at_edge, filled, guarded, load, workload
-from matmul_workloads import AVX512, TOLERANCE, generic, multiply_add, windows
+from convolution_workloads import WHOLE, Zeros, convolution, image, layer, padded, values
+from kernel_harness import T, at_edge, guarded, load
+from matmul_workloads import AVX512, TOLERANCE, windows
 
-from passes.mlir import functions, ir
-from passes.outlined import workload_of
 from passes.spaces.host_matmul import HostMatmulConfig, default, space, why_invalid
-from passes.workload import Workload
 from runtime.errors import BuildError
 from runtime.host_cpu import cpu_features
 from runtime.limits import HostLimits
@@ -21,36 +19,6 @@ from search.dense import clear_zeros
 TAPS = ("host_matmul{mr=4 nv=2 lanes=8 mc=8 taps=true}",
         "host_matmul{mr=3 nv=1 lanes=8 pack=panel prefetch=4 mc=6 exact-tails=true panels=2 taps=true}",
         "host_matmul{mr=6 nv=4 mc=48 exact-tails=true taps=true}")
-Zeros = tuple[tuple[int, int], tuple[int, int]]
-WHOLE = ((0, 0), (0, 0))
-
-
-def image(height: Dim, width: Dim, channels: int, zeros: Zeros, element: str = "f32") -> T:
-    """A padded image: the first and last `zeros` of its rows and columns are zero."""
-    return Padded(element, ("B", height, width, channels), -1, (0, 0, *zeros[0], *zeros[1], 0, 0))
-
-
-class Padded(T):
-    """A tensor whose attributes tell of zeros."""
-
-    def __init__(self, element: str, dims: tuple[Dim, ...], unit: int | None, zeros: tuple[int, ...]) -> None:
-        super().__init__(element, dims, unit)
-        object.__setattr__(self, "zeros", zeros)
-
-    def attributes(self) -> str:
-        return f"{super().attributes()[:-1]}, tw.zeros = {list(self.zeros)}}}"
-
-
-def convolution(x: T, kernel: tuple[int, int], filters: int, stride: int, dilation: int, out: tuple[Dim, Dim]) -> str:
-    """The text of a workload; loops image, row, column, filter, then window row, window column, channel."""
-    w = T(x.element, (*kernel, x.dims[3], filters))
-    y = T(x.element, ("B", *out, filters))
-    loops = "(d0, d1, d2, d3, d4, d5, d6)"
-    read = ", ".join(f"d{1 + i} * {stride} + d{4 + i} * {dilation}" for i in (0, 1))
-    maps = [f"{loops} -> (d0, {read}, d6)", f"{loops} -> (d4, d5, d6, d3)", f"{loops} -> (d0, d1, d2, d3)"]
-    body = filled("z", y, "0.0") + "\n" + generic("y", maps, "pppprrr", {"x": x, "w": w}, ("z", y), multiply_add(x.element))
-    named = [d for t in (x, y) for d in t.dims if isinstance(d, str)]
-    return workload({"x": x, "w": w}, list(dict.fromkeys(named)), body, {"y": y})
 
 
 def run(text: str, config: str, x: np.ndarray, w: np.ndarray, dims: dict[str, int], shape: tuple[int, ...],
@@ -58,14 +26,6 @@ def run(text: str, config: str, x: np.ndarray, w: np.ndarray, dims: dict[str, in
     out = guarded(shape, x.dtype)
     load(text, config)([at_edge(x), at_edge(w)], dims, [out], parts)
     return out
-
-
-def values(shape: tuple[int, ...], seed: int, element: str = "f32") -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(NUMPY[element])
-
-
-def padded(batch: int, size: tuple[int, int], channels: int, zeros: Zeros, element: str = "f32") -> np.ndarray:
-    return np.pad(values((batch, *size, channels), 1, element), [(0, 0), *zeros, (0, 0)])
 
 
 def check(config: str, size: tuple[int, int], kernel: tuple[int, int], stride: int, dilation: int, zeros: Zeros,
@@ -145,21 +105,8 @@ def test_a_window_without_zeros_is_no_window_of_taps() -> None:
     with pytest.raises(BuildError, match="no window over rows passes over zeros"):
         load(text, TAPS[0])
     described = layer(8, 16, 7, WHOLE)
-    assert described.windows == ()
+    assert described.windows and not any(w.padded for w in described.windows)
     assert (why_invalid(HostMatmulConfig(4, 2, mc=8, taps=True), described, AVX512) or "").startswith("taps-of-windows")
-
-
-def layer(channels: int, filters: int, size: int, zeros: Zeros = ((1, 1), (1, 1)), stride: int = 1) -> Workload:
-    """A 3x3 convolution of a square image as a workload."""
-    height, width = (size + a + b for a, b in zeros)
-    x = image(height, width, channels, zeros) if zeros != WHOLE else T("f32", ("B", height, width, channels))
-    out = tuple((n - 3) // stride + 1 for n in (height, width))
-    text = convolution(x, (3, 3), filters, stride, 1, out)
-    with ir.Context(), ir.Location.unknown():
-        module = ir.Module.parse(text)
-        fn = next(functions(module))
-        fn.attributes["tw.kind"], fn.attributes["tw.key"] = ir.StringAttr.get("contraction"), ir.StringAttr.get("key")
-        return workload_of(fn, "workload")
 
 
 def test_a_workload_tells_of_its_windows() -> None:

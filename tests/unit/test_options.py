@@ -33,6 +33,7 @@ def test_texts_become_enums() -> None:
     ("out_of_range", "", "'error', 'fallback'"),
     ("log", 3, "a path"),
     ("prior", "yes", "True or False"),
+    ("winograd", 4, "True or False"),
     ("policy", "best", "'ucb', 'epsilon'"),
     ("until_regret", -0.1, "fraction >= 0"),
     ("until_regret", 0.1, "needs a policy"),

@@ -1,0 +1,182 @@
+"""The family host_winograd: minimal filtering gives the sums of the definition, for every size, type and configuration."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from convolution_workloads import WHOLE, Zeros, convolution, image, layer, padded, values
+from kernel_harness import Dim, T, at_edge, filled, guarded, load, workload
+from matmul_workloads import AVX2, AVX512, described, generic, multiply_add, windows
+
+from passes.families.winograd_matrices import matrices
+from passes.spaces import host_matmul
+from passes.spaces.host_winograd import HostWinogradConfig, default, space, why_invalid
+from passes.spaces.host_winograd_anatomy import anatomy
+from runtime.dispatch import Leaf
+from runtime.errors import BuildError
+from runtime.limits import HostLimits
+from search.regions import select
+
+CONFIGS = ("host_winograd{mr=4 nv=2 lanes=8 mc=8}",
+           "host_winograd{m=4 mr=3 nv=1 lanes=8 mc=6 chunks=1 panels=2}",
+           "host_winograd{m=4 mr=6 nv=4 mc=12 chunks=2}")
+TOLERANCE = {"f32": 1e-5, "f64": 1e-13, "f16": 2e-3, "bf16": 1.6e-2}
+SAME = ((1, 1), (1, 1))
+
+
+@pytest.mark.parametrize("m,r", [(2, 3), (4, 3), (3, 3), (2, 5), (6, 3)])
+def test_matrices_give_the_filter_exactly(m: int, r: int) -> None:
+    at, g, bt = matrices(m, r)
+    rng = np.random.default_rng(m)
+    d, taps = ([Fraction(int(v)) for v in rng.integers(-99, 99, n)] for n in (m + r - 1, r))
+
+    def times(matrix: tuple[tuple[Fraction, ...], ...], vector: list[Fraction]) -> list[Fraction]:
+        return [sum((a * b for a, b in zip(row, vector, strict=True)), Fraction(0)) for row in matrix]
+
+    found = times(at, [a * b for a, b in zip(times(g, taps), times(bt, d), strict=True)])
+    assert found == [sum(d[i + k] * taps[k] for k in range(r)) for i in range(m)]
+
+
+def check(config: str, size: tuple[int, int], zeros: Zeros = SAME, channels: int = 5, filters: int = 19, batch: int = 2,
+          dynamic: bool = False, element: str = "f32", target: str = "host") -> None:
+    x = padded(batch, size, channels, zeros, element)
+    w = values((3, 3, channels, filters), 2, element)
+    want = np.einsum("nhwijc,ijcf->nhwf", windows(x.astype(np.float64), 3, 3, 1, 1), w.astype(np.float64))
+    out = want.shape[1:3]
+    dims = {"B": batch, "H": x.shape[1], "W": x.shape[2], "OH": out[0], "OW": out[1]}
+    t = image(*(("H", "W") if dynamic else x.shape[1:3]), channels, zeros, element)
+    text = convolution(t, (3, 3), filters, 1, 1, ("OH", "OW") if dynamic else out)
+    results = []
+    for parts in (1, 3):
+        got = guarded(want.shape, x.dtype)
+        load(text, config, target)([at_edge(x), at_edge(w)], dims, [got], parts)
+        error = np.abs(got.astype(np.float64) - want).max(initial=0) / max(1.0, np.abs(want).max(initial=0))
+        assert error <= TOLERANCE[element], (config, size, zeros, error)
+        results.append(got.tobytes())
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("size,zeros", [((8, 8), SAME), ((7, 7), SAME), ((1, 1), SAME), ((5, 1), SAME), ((2, 13), SAME),
+                                        ((3, 3), WHOLE), ((6, 9), WHOLE), ((4, 5), ((2, 0), (0, 3)))])
+def test_sizes(size: tuple[int, int], zeros: Zeros, config: str, dynamic: bool) -> None:
+    check(config, size, zeros, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("filters", [3, 8, 64, 130])
+@pytest.mark.parametrize("channels", [1, 16, 37])
+def test_channels_and_filters(channels: int, filters: int) -> None:
+    for config in CONFIGS:
+        check(config, (5, 6), channels=channels, filters=filters)
+
+
+@pytest.mark.parametrize("batch", [0, 1, 9])
+def test_batches(batch: int) -> None:
+    for config in CONFIGS:
+        check(config, (9, 6), batch=batch)
+
+
+@pytest.mark.parametrize("element", ["f64", "f16", "bf16"])
+def test_element_types(element: str) -> None:
+    for m in (2, 4):
+        check(f"host_winograd{{m={m} mr=4 nv=2 lanes=8 mc=8}}", (5, 6), element=element)
+
+
+def test_a_target_without_avx512() -> None:
+    check("host_winograd{m=4 mr=6 nv=2 lanes=8 mc=12}", (9, 7), channels=12, filters=40, target="host:x86-64-v3")
+
+
+def grouped(groups: int) -> str:
+    """Loops image, row, column, group, filter, then window row, window column, channel."""
+    loops = "(d0, d1, d2, d3, d4, d5, d6, d7)"
+    x, w, y = T("f32", ("B", 8, 7, groups, 4)), T("f32", (groups, 3, 3, 4, 12)), T("f32", ("B", 6, 5, groups, 12))
+    maps = [f"{loops} -> (d0, d1 + d5, d2 + d6, d3, d7)", f"{loops} -> (d3, d5, d6, d7, d4)", f"{loops} -> (d0, d1, d2, d3, d4)"]
+    body = filled("z", y, "0.0") + "\n" + generic("y", maps, "ppppprrr", {"x": x, "w": w}, ("z", y), multiply_add("f32"))
+    return workload({"x": x, "w": w}, ["B"], body, {"y": y})
+
+
+def test_groups() -> None:
+    x, w = values((2, 8, 7, 3, 4), 1), values((3, 3, 3, 4, 12), 2)
+    want = np.stack([np.einsum("nhwijc,ijcf->nhwf", windows(x[:, :, :, g], 3, 3, 1, 1), w[g]) for g in range(3)], axis=3)
+    for config in CONFIGS:
+        got = guarded(want.shape, x.dtype)
+        load(grouped(3), config)([at_edge(x), at_edge(w)], {"B": 2}, [got], 4)
+        assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
+
+
+def after(y: T, op: str) -> str:
+    """op(y + bias) with the bias [filter]."""
+    read = ["(d0, d1, d2, d3) -> (d0, d1, d2, d3)", "(d0, d1, d2, d3) -> (d3)", "(d0, d1, d2, d3) -> (d0, d1, d2, d3)"]
+    b = T("f32", y.dims[3:])
+    body = f"%s = arith.addf %x0, %x1 : f32\n%r = {op} %s : f32\nlinalg.yield %r : f32"
+    return filled("e", y, "0.0") + "\n" + generic("r", read, "pppp", {"y": y, "b": b}, ("e", y), body)
+
+
+@pytest.mark.parametrize("op,numpy", [("arith.negf", np.negative), ("math.exp", np.exp)])
+def test_what_follows(op: str, numpy: np.ufunc) -> None:
+    x, w, b = padded(2, (5, 6), 5, SAME), values((3, 3, 5, 19), 2) * np.float32(0.1), values((19,), 3)
+    y = T("f32", ("B", 5, 6, 19))
+    bare = convolution(image(7, 8, 5, SAME), (3, 3), 19, 1, 1, (5, 6))
+    body = bare[bare.index("{\n") + 2 : bare.rindex("return")] + after(y, op)
+    tensors = {"x": image(7, 8, 5, SAME), "w": T("f32", (3, 3, 5, 19)), "b": T("f32", (19,))}
+    want = numpy(np.einsum("nhwijc,ijcf->nhwf", windows(x, 3, 3, 1, 1), w) + b)
+    for config in CONFIGS:
+        got = guarded(want.shape, x.dtype)
+        load(workload(tensors, ["B"], body, {"r": y}), config)([at_edge(x), at_edge(w), at_edge(b)], {"B": 2}, [got])
+        assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("kernel,stride,dilation", [((3, 3), 2, 1), ((3, 3), 1, 2), ((5, 5), 1, 1), ((1, 3), 1, 1)])
+def test_other_windows_are_refused(kernel: tuple[int, int], stride: int, dilation: int) -> None:
+    out: tuple[Dim, Dim] = ("OH", "OW")
+    with pytest.raises(BuildError, match="wanted two windows of 3"):
+        load(convolution(image("H", "W", 8, SAME), kernel, 16, stride, dilation, out), CONFIGS[0])
+
+
+@pytest.mark.parametrize("change,rule", [
+    ({"m": 3}, "tile-known"), ({"mc": 0}, "counts-positive"), ({"chunks": -1}, "counts-positive"), ({"lanes": 32}, "lanes-fit"),
+    ({"lanes": 3}, "lanes-fit"), ({"mr": 12, "mc": 24}, "register-budget"), ({"panels": 2}, "panels-used"),
+    ({"mc": 25}, "chunk-whole-blocks"), ({"mc": 6000}, "chunk-near-l2")])
+def test_rules(change: dict[str, int], rule: str) -> None:
+    assert why_invalid(HostWinogradConfig(), layer(64, 64, 56), AVX512) is None
+    assert (why_invalid(HostWinogradConfig(**change), layer(64, 64, 56), AVX512) or "").startswith(rule)
+
+
+def test_rules_of_workloads() -> None:
+    def why(w: host_matmul.Workload, limits: HostLimits = AVX512, **fields: int) -> str:
+        return (why_invalid(HostWinogradConfig(**fields), w, limits) or "").split(":")[0]
+
+    assert why(described("M", 64, 64)) == "three-by-three" == why(layer(64, 64, 56, stride=2))
+    assert why(layer(64, 64, 56, WHOLE)) == ""
+    assert why(layer(4096, 4096, 7), mr=2, mc=2, panels=8) == "filters-fit-l3"
+
+
+def test_space_is_legal_and_neither_empty_nor_huge() -> None:
+    for limits in (AVX512, AVX2):
+        every = list(space(layer(64, 64, 56), limits))
+        assert 300 < len(set(every)) == len(every) < 6000
+        assert all(why_invalid(c, layer(64, 64, 56), limits) is None for c in every)
+        assert {c.m for c in every} == {2, 4}
+
+
+def test_default_transforms_where_that_pays() -> None:
+    configs, root = default(layer(64, 64, 56), AVX512)
+    assert [c.family for c in configs] == ["host_winograd"] and root == Leaf(0)
+    few = layer(512, 512, 7)
+    configs, root = default(few, AVX512)
+    assert configs[0].family == "host_winograd" and configs[1:] == host_matmul.default(few, AVX512)[0]
+    assert select(root, {"B": 1}).kernel > 0 and select(root, {"B": 64}).kernel == 0
+    for other in (layer(3, 8, 7), layer(64, 64, 56, stride=2)):
+        assert default(other, AVX512) == host_matmul.default(other, AVX512)
+
+
+def test_anatomy_counts_fewer_multiplications() -> None:
+    subject = layer(128, 128, 28)
+    two, four = (anatomy(HostWinogradConfig(m=m, mc=6), subject, AVX512) for m in (2, 4))
+    assert 1 < two.rate < four.rate < 4
+    places = {tuple(anatomy(c, subject, AVX512).coordinates.values()) for c in itertools.islice(space(subject, AVX512), 2000)}
+    assert len(places) == 2000 or len(places) == len(list(space(subject, AVX512)))

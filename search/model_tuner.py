@@ -14,7 +14,7 @@ from search.policies import Policy, Recorded, Ucb
 from search.records import TuningLog
 from search.slot_records import ArmBelief, SlotRecord
 
-_FITS = 50  # a slot is at least as long as so many fits, so that beliefs take at most 2 % of the time
+_FITS = 50  # a slot is at least as long as so many fits and as what its choice took, so that beliefs take 2 % of the time
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,8 @@ class ModelTuner:
         if state is None:
             return False
         seconds = self.bandit.slot_seconds
+        if self.options.slot_seconds is None:
+            seconds = max(seconds, _FITS * (self.pool.seconds - fit_seconds))
         if self.budget.seconds is not None:
             seconds = min(seconds, max(0.0, self.budget.seconds - self.seconds))
         begin, known = self.clock(), len(state.curve)

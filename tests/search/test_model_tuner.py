@@ -125,6 +125,18 @@ def test_a_slot_is_as_long_as_fifty_fits() -> None:
     assert baseline.bandit.slot_seconds == 1.0
 
 
+def test_a_choice_that_took_many_fits_gets_a_longer_slot() -> None:
+    """A slow clock of fits: each reading of it adds a tenth of a second."""
+    ticks = iter(range(10**6))
+    pool = BeliefPool(sampler=SHORT, clock=lambda: 0.1 * next(ticks))
+    clock = SimulatedClock()
+    found = ModelTuner(arms(clock, 400), ModelBudget(), clock, ModelTuneOptions(Ucb(), least=1.0), pool=pool)
+    for _ in range(4):
+        found.step()
+    slots = found.log.slots
+    assert all(s.seconds >= 50 * s.fit_seconds > 1.0 for s in slots) and found.pool.seconds <= 0.0201 * clock()
+
+
 def model(clock: Clock, log: TuningLog) -> list[OperatorUse]:
     found = []
     for columns, calls in ((2304, 1), (512, 6)):

@@ -21,7 +21,7 @@ from compiler.model_cache import ModelCache
 from compiler.model_tuning import tune_model
 from compiler.options import CompileOptions, Precision
 from compiler.source import ModelIR
-from compiler.tables import Tables, default_tables
+from compiler.tables import Numerics, Tables, default_tables
 from compiler.tuning import Request as TuningRequest
 from compiler.tuning import tables_from_log, tune_tables
 from compiler.uses import uses_of
@@ -126,8 +126,7 @@ def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int
 
 def make_tables(search: TuningRequest, builder: Builder, progress: Callable[[Progress | ModelProgress], None] | None) -> Tables:
     """The defaults of each family; over them what the log knows; over that what a search finds, where one is asked for."""
-    tf32 = search.options.precision is Precision.TF32
-    tables = default_tables(search.workloads, limits(search.target), builder, tf32, search.options.winograd)
+    tables = default_tables(search.workloads, limits(search.target), builder, Numerics.of(search.options))
     log = TuningLog(search.options.log)
     if search.options.seconds or search.options.trials:
         with ProcessRunner() if search.target.kind is TargetKind.HOST else gpu_runner(search, tables) as runner:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from compiler.options import CompileOptions, Deterministic, Precision
 from passes.spaces.host_winograd import Layer
-from passes.spaces.registry import space_of
+from passes.spaces.in_order import default_of
 from passes.spaces.sides import multiplies
 from passes.spaces.threads import one_thread_when_small
 from passes.workload import Kind, Workload
@@ -36,15 +37,29 @@ _GPU = {
 }
 
 
-def families_of(workload: Workload, limits: HostLimits | GpuLimits, tf32: bool = False, winograd: bool = True) -> tuple[str, ...]:
-    """The families of a workload's kind, best first; the last takes anything.
+@dataclass(frozen=True)
+class Numerics:
+    """tf32: f32 may be multiplied as tf32 on a GPU. winograd: convolutions may go through Winograd's transforms. ordered: sums
+    have one order for every number of rows (passes/spaces/in_order.py)."""
 
-    tf32: f32 may be multiplied as tf32. winograd: convolutions may go through Winograd's transforms.
-    """
+    tf32: bool = False
+    winograd: bool = True
+    ordered: bool = False
+
+    @staticmethod
+    def of(options: CompileOptions) -> Numerics:
+        return Numerics(options.precision is Precision.TF32, options.winograd, options.deterministic is Deterministic.BATCH)
+
+
+PLAIN = Numerics()
+
+
+def families_of(workload: Workload, limits: HostLimits | GpuLimits, numerics: Numerics = PLAIN) -> tuple[str, ...]:
+    """The families of a workload's kind, best first; the last takes anything."""
     if not isinstance(limits, GpuLimits):
-        transforms = winograd and workload.kind is Kind.CONTRACTION and Layer.of(workload) is not None
+        transforms = numerics.winograd and workload.kind is Kind.CONTRACTION and Layer.of(workload) is not None
         return (*(("host_winograd",) if transforms else ()), *_HOST[workload.kind])
-    narrow = multiplies(workload, limits) or (tf32 and workload.inputs[0].dtype is DType.F32)
+    narrow = multiplies(workload, limits) or (numerics.tf32 and workload.inputs[0].dtype is DType.F32)
     if workload.kind is not Kind.CONTRACTION or not narrow:
         return _GPU[workload.kind]
     return (*(("wgmma",) if limits.arch == "sm_90a" else ()), "mma", *_GPU[workload.kind])
@@ -65,11 +80,11 @@ class Tables:
 
 
 def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits, builder: Builder,
-                   tf32: bool = False, winograd: bool = True) -> Tables:
+                   numerics: Numerics = PLAIN) -> Tables:
     """Build the default configurations of every workload; a workload that its family refuses falls to the next one.
 
     On a GPU a kernel is reached only where its guards hold; the last configuration has none. On the host little work stays on one
-    thread. tf32, winograd: see `families_of`.
+    thread.
 
     Raises:
         BuildError: no family, not even the generic one, could build a workload.
@@ -77,9 +92,9 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
     made = Tables()
     done: dict[str, DispatchTable] = {}
     on_gpu = isinstance(limits, GpuLimits)
-    pending = [(w, list(families_of(w, limits, tf32, winograd))) for w in workloads]
+    pending = [(w, list(families_of(w, limits, numerics))) for w in workloads]
     while pending:
-        choices = [space_of(families[0]).default(w, limits) for w, families in pending]
+        choices = [default_of(families[0], w, limits, numerics.ordered) for w, families in pending]
         candidates = [(w, c) for (w, _), (configs, _) in zip(pending, choices, strict=True) for c in configs]
         results = iter(builder.build(candidates))
         again = []

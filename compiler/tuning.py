@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.codegen import host_target, limits
 from compiler.fingerprint import fingerprint
-from compiler.options import CompileOptions
+from compiler.options import CompileOptions, Deterministic
 from compiler.tables import Tables, tuned_table
 from passes.workload import Workload
 from runtime.host_cpu import affinity, thread_count
@@ -125,14 +125,16 @@ def task_of(workload: Workload, request: Request, tables: Tables, found: Limits 
     table = next(t for t in tables.tables if t.workload == workload.key)
     families = dict.fromkeys(k.family for k in table.kernels)
     traffic = [(dict(dims), weight) for dims, weight in request.options.traffic]
-    return Task.of(workload, found or limits(request.target), tuple(families), request.ranges, request.uses[workload.key],
+    task = Task.of(workload, found or limits(request.target), tuple(families), request.ranges, request.uses[workload.key],
                    traffic, request.options.seed)
+    return replace(task, ordered=request.options.deterministic is Deterministic.BATCH)
 
 
 def tune_options(options: CompileOptions, target: Target) -> TuneOptions:
     """A GPU takes a launch as a whole: threads are a matter of its kernels."""
     threads = thread_count(options.threads) if target.kind is TargetKind.HOST else 1
-    return TuneOptions(max_regret=options.max_regret, max_kernels=options.max_kernels, threads=threads, seed=options.seed)
+    most = 1 if options.deterministic is Deterministic.BATCH else options.max_kernels
+    return TuneOptions(max_regret=options.max_regret, max_kernels=most, threads=threads, seed=options.seed)
 
 
 def weight_of(workload: Workload, request: Request) -> float:

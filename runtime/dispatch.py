@@ -43,10 +43,14 @@ class DispatchTable(msgspec.Struct, frozen=True):
     root: Node
 
     def select(self, dims: Mapping[str, int]) -> Leaf:
-        node: Node = self.root
-        while isinstance(node, Split):
-            node = node.below if Expr.parse(node.expr).evaluate(dims) <= node.bound else node.above
-        return node
+        return select(self.root, dims)
+
+
+def select(node: Node, dims: Mapping[str, int]) -> Leaf:
+    """The leaf of a shape."""
+    while isinstance(node, Split):
+        node = node.below if Expr.parse(node.expr).evaluate(dims) <= node.bound else node.above
+    return node
 
 
 def leaves(node: Node) -> Iterator[Leaf]:

@@ -6,7 +6,7 @@ Its impurity is the weighted regret against the best of each point. A kernel wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,13 +71,6 @@ def simplify(node: Node) -> Node:
         return node
     below, above = simplify(node.below), simplify(node.above)
     return below if below == above else Split(node.expr, node.bound, below, above)
-
-
-def select(node: Node, dims: Mapping[str, int]) -> Leaf:
-    """The leaf of a shape."""
-    while isinstance(node, Split):
-        node = node.below if Expr.parse(node.expr).evaluate(dims) <= node.bound else node.above
-    return node
 
 
 def _line(values: Ints) -> int | None:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from passes.spaces.registry import config_text
-from runtime.dispatch import Leaf, Node, leaves, renumbered
+from runtime.dispatch import Leaf, Node, leaves, renumbered, select
 from runtime.shape import Expr
 from search.aligned import aligned_tree
 from search.cover import cover
 from search.evidence import Evidence
 from search.features import FeatureSpace, Pairs
-from search.regions import Choices, dispatch_tree, select
+from search.regions import Choices, dispatch_tree
 from search.shapes import Dims
 from search.space import Floats
 from search.task import Task, TuneOptions

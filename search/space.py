@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from passes.spaces.anatomy import Anatomy, Block
+from passes.spaces.in_order import space_in_order
 from passes.spaces.registry import anatomy_of, config_text, space_of
 from passes.tile_config import TileConfig
 from passes.workload import Workload
@@ -44,11 +45,13 @@ class Lattice:
             self.extents.update({f"{family}.{n}": e for n, e in anatomy_of(family).extents(workload).items()})
 
     @staticmethod
-    def of(workload: Workload, limits: Limits, families: Sequence[str], extra: Sequence[TileConfig] = ()) -> Lattice:
-        """The whole space of the families, with `extra` configurations that lie beside its steps."""
+    def of(workload: Workload, limits: Limits, families: Sequence[str], extra: Sequence[TileConfig] = (),
+           ordered: bool = False) -> Lattice:
+        """The whole space of the families, with `extra` configurations that lie beside its steps. ordered: as far as it keeps
+        the order of sums."""
         found = [*extra]
         for family in families:
-            found += space_of(family).space(workload, limits)
+            found += space_in_order(family, workload, limits) if ordered else space_of(family).space(workload, limits)
         return Lattice(workload, limits, found)
 
     @property

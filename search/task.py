@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from passes.spaces.registry import space_of
+from passes.spaces.in_order import default_of
 from passes.spaces.threads import one_thread_when_small
 from passes.tile_config import TileConfig
 from passes.workload import Workload
@@ -75,7 +75,8 @@ class TuneOptions:
 class Task:
     """points: shapes of the local dims that count, with weights; held_out: those that only the certificate may measure.
 
-    configs: the space to search, when it is not the whole of the families'.
+    configs: the space to search, when it is not the whole of the families'. ordered: only kernels whose sums have one order for
+    every number of rows (passes/spaces/in_order.py).
     """
 
     workload: Workload
@@ -84,21 +85,25 @@ class Task:
     points: Points
     held_out: tuple[Dims, ...] = ()
     configs: tuple[TileConfig, ...] = ()
+    ordered: bool = False
 
     def lattice(self) -> Lattice:
         """The space: what runs untuned is in it, so that tuning does not make it slower."""
         if self.configs:
             return Lattice(self.workload, self.limits, self.configs)
-        return Lattice.of(self.workload, self.limits, self.families, self.defaults())
+        return Lattice.of(self.workload, self.limits, self.families, self.defaults(), self.ordered)
 
     def untuned(self) -> tuple[tuple[TileConfig, ...], Node]:
         """What runs untuned: configurations of the preferred family, and the tree that dispatches among them."""
-        configs, root = space_of(self.families[0]).default(self.workload, self.limits)
+        configs, root = self._default(self.families[0])
         return configs, one_thread_when_small(root, self.workload) if isinstance(self.limits, HostLimits) else root
 
     def defaults(self) -> list[TileConfig]:
         """What each family runs untuned."""
-        return [c for f in self.families for c in space_of(f).default(self.workload, self.limits)[0]]
+        return [c for f in self.families for c in self._default(f)[0]]
+
+    def _default(self, family: str) -> tuple[tuple[TileConfig, ...], Node]:
+        return default_of(family, self.workload, self.limits, self.ordered)
 
     @staticmethod
     def of(workload: Workload, limits: Limits, families: Sequence[str], ranges: ShapeRange,

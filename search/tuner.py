@@ -15,7 +15,7 @@ import numpy as np
 from passes.spaces.registry import config_text
 from passes.tile_config import TileConfig
 from runtime.certificate import Certificate, Expected
-from runtime.dispatch import Leaf, Node
+from runtime.dispatch import Leaf, Node, select
 from search.certificate import Entry, certify, measure_entry
 from search.cost_model import CostModel
 from search.evidence import Evidence
@@ -25,7 +25,6 @@ from search.occupancy_fit import refit_device
 from search.propose import Proposal, Proposer
 from search.protocols import Builder, Runner
 from search.records import TuningLog, cells
-from search.regions import select
 from search.selection import Selection, select_kernels, serves_all, verified
 from search.shapes import Dims
 from search.space import Floats

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from passes.spaces.host_matmul import HostMatmulConfig, Pack
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Loop, Operand, Workload
+from runtime.dispatch import select
 from runtime.limits import HostLimits
 from runtime.shape import Expr, ShapeRange
 from runtime.tensor import DType
 from search.measure import Environment
-from search.regions import select
 from search.shapes import Dims
 from search.task import Task
 from search.tuner import Tuned

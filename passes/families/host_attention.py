@@ -62,7 +62,7 @@ class _Emitter:
         places = place(kernel.shapes, view.mixed.op.results[0], ops[ops.index(view.mixed.op) + 1 :], kernel.results)
         self.product = Plan.along(kernel, view.scores, view.key)
         self.mixing = Plan.along(kernel, view.mixed, view.column, tuple(places))
-        self.block = HostMatmulConfig(config.mr, config.nv, config.lanes)
+        self.block = HostMatmulConfig(config.mr, config.nv, config.lanes, ordered=config.ordered)
         self.value_vectors = -(-view.columns // config.lanes)
         self.depth = view.scores.size(view.scores.k)
         self.used = Expr.of(0)

@@ -58,10 +58,11 @@ class Block:
         return multiply_add(a, b, c) if self.config.pairs else self.plan.view.product.multiply_add(a, b, c)
 
     def accumulate(self, rows: Sequence[Loops], columns: Columns) -> list[list[ir.Value]]:
-        """[row][vector] sums over k, in the accumulator's type. Small blocks carry several sets of accumulators."""
+        """[row][vector] sums over k, in the accumulator's type. Small blocks carry several sets of accumulators,
+        unless they sum in order."""
         view = self.plan.view
         size = len(rows) * len(columns.first)
-        sets = 1 if size >= _IN_FLIGHT else min(_IN_FLIGHT, -(-_IN_FLIGHT // size))
+        sets = 1 if size >= _IN_FLIGHT or self.config.ordered else min(_IN_FLIGHT, -(-_IN_FLIGHT // size))
         zero = view.product.zero(self.config.lanes)
         sums = self._nest(rows, columns, 0, Index(0), [zero] * (size * sets), sets)
         total = sums[:size]

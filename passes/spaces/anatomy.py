@@ -90,8 +90,9 @@ class Anatomy:
 
 
 def fields_of(config: TileConfig) -> dict[str, float]:
-    """The fields of a configuration as numbers; members of an enum and texts by their place or code."""
-    return {f.name: _number(getattr(config, f.name)) for f in dataclasses.fields(config)}
+    """The fields of a configuration as numbers; members of an enum and texts by their place or code. Not `ordered`, which all of
+    a space share."""
+    return {f.name: _number(getattr(config, f.name)) for f in dataclasses.fields(config) if f.name != "ordered"}
 
 
 def _number(value: object) -> float:

@@ -23,7 +23,8 @@ class HostAttentionConfig(TileConfig):
     keys: how many keys the block of scores has room for. online: keys come in blocks of so many and the sums are rescaled
     between them, for any number of keys; else one block holds all keys, and more than `keys` are refused by a guard.
     mc: queries in one work unit, 0 for all; without blocks of keys, units that follow each other share the laid out keys.
-    exact_tails: queries left over are one block of their own height instead of blocks of 4, 2 and 1.
+    exact_tails: queries left over are one block of their own height instead of blocks of 4, 2 and 1. ordered: every sum is one
+    chain, so that its order does not depend on the height of its block.
     """
 
     family: ClassVar[str] = "host_attention"
@@ -34,6 +35,7 @@ class HostAttentionConfig(TileConfig):
     online: bool = True
     mc: int = 256
     exact_tails: bool = False
+    ordered: bool = False
 
     @property
     def panel(self) -> int:

@@ -44,7 +44,7 @@ class HostMatmulConfig(TileConfig):
     all; it applies to one k loop. panels: panels of columns in one work unit. copy_rows: a chunk of rows is copied to the
     workspace, as [row][k]. pairs: bf16 is multiplied as it is, two values of k at once. taps: the places of a window are taken
     one after the other, each for the rows that it reads no zero padding for; what a filter's infinities and NaN would make of
-    padding is not computed.
+    padding is not computed. ordered: every sum is one chain over k, so that its order does not depend on the height of its block.
     """
 
     family: ClassVar[str] = "host_matmul"
@@ -61,6 +61,7 @@ class HostMatmulConfig(TileConfig):
     copy_rows: bool = False
     pairs: bool = False
     taps: bool = False
+    ordered: bool = False
 
     @property
     def columns(self) -> int:
@@ -143,6 +144,8 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
         return "stream-in-place: streaming takes one row at a time or a chunk of them, mc, of columns in place"
     if config.stream and (config.kc or config.copy_rows or config.panels > 1):
         return "stream-whole-k: streaming takes all of k, of rows and columns in place"
+    if config.stream and config.ordered:
+        return "stream-in-chains: streaming sums a single row in two chains"
     sums = max(1, config.mc) * config.columns * size
     if config.stream and sums > limits.l1 // (2 if config.mc else 4):
         return f"stream-fits-l1: sums of {sums} bytes leave too little of {limits.l1} bytes to the columns"

@@ -4,10 +4,10 @@ import numpy as np
 from gpu_surfaces import square
 from search_surfaces import dense
 
-from runtime.dispatch import Leaf, Split
+from runtime.dispatch import Leaf, Split, select
 from runtime.shape import Expr
 from search.aligned import aligned_tree
-from search.regions import Choices, select
+from search.regions import Choices
 
 SHAPES = tuple((("d0", m), ("d1", n)) for m in (8, 64) for n in (61, 62, 63, 64, 128))
 LEAVES = (Leaf(0), Leaf(1))

@@ -8,6 +8,7 @@ from gpu_surfaces import GpuSurface, simt_task
 from search_surfaces import Clock
 
 from passes.spaces.registry import config_text
+from runtime.dispatch import select
 from search.cost_model import CostModel
 from search.features import FeatureSpace, Pairs
 from search.gpu_environment import limits_of_name
@@ -15,7 +16,6 @@ from search.gpu_form import Occupancy
 from search.measure import Environment, Measurer
 from search.occupancy_fit import kernel_shifts, refit_device
 from search.records import TuningLog
-from search.regions import select
 from search.replay import ReplayBuilder, SurfaceRunner
 from search.task import Budget, TuneOptions
 from search.transfer import prior_from_log

@@ -7,12 +7,11 @@ from search_surfaces import Clock, dense_task, matmul_seconds
 
 from passes.spaces.registry import config_text, space_of
 from passes.tile_config import TileConfig
-from runtime.dispatch import Node
+from runtime.dispatch import Node, select
 from search.cost_model import CostModel
 from search.evidence import Evidence
 from search.features import FeatureSpace
 from search.records import TuningRecord
-from search.regions import select
 from search.replay import ReplayBuilder, SurfaceRunner
 from search.selection import Selection, select_kernels
 from search.task import Budget, Task, TuneOptions

@@ -15,10 +15,9 @@ from passes.families.winograd_matrices import matrices
 from passes.spaces import host_matmul
 from passes.spaces.host_winograd import HostWinogradConfig, default, space, why_invalid
 from passes.spaces.host_winograd_anatomy import anatomy
-from runtime.dispatch import Leaf
+from runtime.dispatch import Leaf, select
 from runtime.errors import BuildError
 from runtime.limits import HostLimits
-from search.regions import select
 
 CONFIGS = ("host_winograd{mr=4 nv=2 lanes=8 mc=8}",
            "host_winograd{m=4 mr=3 nv=1 lanes=8 mc=6 chunks=1 panels=2}",

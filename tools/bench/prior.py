@@ -22,13 +22,13 @@ import msgspec
 import numpy as np
 
 from passes.spaces.registry import config_text, parse_config
+from runtime.dispatch import select
 from search.cost_model import CostModel, Samples, Training
 from search.evidence import Evidence
 from search.features import FeatureSpace, Pairs
 from search.measure import Environment
 from search.prior import SUFFIX
 from search.records import TuningLog, TuningRecord
-from search.regions import select
 from search.replay import ReplayBuilder, ReplayRunner
 from search.shapes import Dims, Points
 from search.space import Lattice

@@ -15,13 +15,12 @@ import numpy as np
 
 from compiler.tuning import best_known
 from passes.spaces.registry import config_text
-from runtime.dispatch import DispatchTable
+from runtime.dispatch import DispatchTable, select
 from search.cost_model import CostModel
 from search.evidence import Evidence
 from search.features import FeatureSpace
 from search.measure import Environment
 from search.records import TuningLog, TuningRecord, cells
-from search.regions import select
 from search.replay import ReplayBuilder
 from search.space import Floats
 from search.task import TuneOptions

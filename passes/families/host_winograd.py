@@ -79,18 +79,14 @@ class _Emitter:
     workspace: ir.Value
 
     @property
-    def _side(self) -> int:
-        return self.config.side
-
-    @property
-    def _places(self) -> int:
+    def places(self) -> int:
         return self.config.side**2
 
     @property
-    def _depth(self) -> Expr:
+    def depth(self) -> Expr:
         return self.plan.view.extents[self.layer.channel]
 
-    def _grid(self) -> list[Expr]:
+    def grid(self) -> list[Expr]:
         """Tiles along each loop over images and along the two axes of pixels."""
         extents = self.plan.view.extents
         return [*(extents[d] for d in self.layer.images), *(extents[d].ceildiv(self.config.m) for d in self.layer.rows)]
@@ -100,9 +96,9 @@ class _Emitter:
 
         filters: [panel][place][channel][filter]; image: [tile][place][channel]; products: [tile][place][filter].
         """
-        config, places = self.config, self._places
-        channels = self._depth.ceildiv(config.lanes) * config.lanes + _APART
-        wide, panel = Expr.of(config.columns * config.panels + _APART), self._depth * config.columns + _APART
+        config, places = self.config, self.places
+        channels = self.depth.ceildiv(config.lanes) * config.lanes + _APART
+        wide, panel = Expr.of(config.columns * config.panels + _APART), self.depth * config.columns + _APART
         tile, product = channels * places + _APART, wide * places + _APART
         return {
             "filters": (panel * places * config.panels, panel * places, panel, Expr.of(config.columns), Expr.of(1)),
@@ -110,7 +106,7 @@ class _Emitter:
             "products": (product * config.mc, product, wide, Expr.of(1)),
         }
 
-    def _memory(self, area: str) -> Memory:
+    def memory(self, area: str) -> Memory:
         start, ev, element = Expr.of(0), self.kernel.evaluator, self.plan.view.product.accumulator
         for name, strides in self._areas().items():
             if name == area:
@@ -123,7 +119,7 @@ class _Emitter:
     def units(self, begin: Index, end: Index) -> Grid:
         ev, plan, config = self.kernel.evaluator, self.plan, self.config
         tiles, columns = Expr.of(1), plan.view.extents[plan.column]
-        for extent in self._grid():
+        for extent in self.grid():
             tiles = tiles * extent
         parts = tiles.ceildiv(config.mc * config.chunks) if config.chunks else tiles.minimum(1)
         outer = [*(plan.view.extents[d] for d in plan.shared), parts, columns.ceildiv(config.columns * config.panels)]
@@ -197,7 +193,7 @@ class _Unit:
     def _filters(self, panel: Index, vectors: int) -> None:
         """Transforms the filters of a panel."""
         emitter, config = self.emitter, self._config
-        memory, (_, g, _) = emitter._memory("filters"), matrices(config.m, TAPS)
+        memory, (_, g, _) = emitter.memory("filters"), matrices(config.m, TAPS)
         block = Block(emitter.kernel.evaluator, emitter.plan, HostMatmulConfig(config.mr, config.nv, config.lanes), None)
         layer = emitter.layer
 
@@ -219,13 +215,13 @@ class _Unit:
             for j in range(vectors):
                 vector(c, j * config.lanes)
 
-        self._loop(0, emitter.kernel.evaluator.emit(emitter._depth), 1, channel)
+        self._loop(0, emitter.kernel.evaluator.emit(emitter.depth), 1, channel)
 
     def _image(self, place: Index, tile: Index) -> None:
         """Transforms the tile of the image that tile number `tile` of the result needs, to `place` of the chunk."""
         emitter, config, ev = self.emitter, self._config, self.emitter.kernel.evaluator
         plan, layer, lanes = emitter.plan, emitter.layer, config.lanes
-        memory, (_, _, bt) = emitter._memory("image"), matrices(config.m, TAPS)
+        memory, (_, _, bt) = emitter.memory("image"), matrices(config.m, TAPS)
         point = self._corner(tile)
         ends = [ev.emit(plan.view.extents[d]) + (TAPS - 1) for d in layer.rows]
         whole = [plan.view.extents[d].divisible_by(config.m) for d in layer.rows]
@@ -251,13 +247,13 @@ class _Unit:
 
             on_both_sides(bt, config.side, config.side, read, write)
 
-        self._vectors(ev.emit(emitter._depth), vector)
+        self._vectors(ev.emit(emitter.depth), vector)
 
     def _products(self, panel: Index, vectors: int, tiles: Index) -> None:
         """Multiplies the tiles of a chunk with a panel of filters at every place."""
         emitter, config, product = self.emitter, self._config, self.emitter.plan.view.product
-        filters, image, products = (emitter._memory(area) for area in ("filters", "image", "products"))
-        depth = emitter.kernel.evaluator.emit(emitter._depth)
+        filters, image, products = (emitter.memory(area) for area in ("filters", "image", "products"))
+        depth = emitter.kernel.evaluator.emit(emitter.depth)
 
         def place(p: Index) -> None:
             def block(row: Index, height: int) -> None:
@@ -277,12 +273,12 @@ class _Unit:
 
             row_blocks(Index(0), tiles, config.mr, True, emitter.kernel.index, block)
 
-        self._loop(0, emitter._places, 1, place)
+        self._loop(0, emitter.places, 1, place)
 
     def _results(self, place: Index, tile: Index) -> None:
         """Stores the pixels of a tile of all filters of the unit, with what follows them."""
         emitter, config = self.emitter, self._config
-        memory, (at, _, _) = emitter._memory("products"), matrices(config.m, TAPS)
+        memory, (at, _, _) = emitter.memory("products"), matrices(config.m, TAPS)
         results, corner = Results(emitter.kernel, emitter.plan, config.lanes), self._corner(tile)
 
         def vector(f: Index, mask: ir.Value | None) -> None:
@@ -318,7 +314,7 @@ class _Unit:
     def _corner(self, tile: Index) -> Loops:
         """The loops at the first pixel of a tile."""
         emitter, layer = self.emitter, self.emitter.layer
-        *images, y, x = delinearize(tile, [emitter.kernel.evaluator.emit(e) for e in emitter._grid()])
+        *images, y, x = delinearize(tile, [emitter.kernel.evaluator.emit(e) for e in emitter.grid()])
         rows = (y * self._config.m, x * self._config.m)
         return self._at(dict(zip((*layer.images, *layer.rows), (*images, *rows), strict=True)))
 

@@ -4,13 +4,13 @@ A loop of `units` is cut into parts that the caller and the workers claim by com
     generation << 32 | threads << 22 | next part << 11 | end of the parts
 so that a late worker cannot touch a loop that is over, and the caller does the parts of workers that do not run. The word lies in
 one cache line with all that a worker needs to know of the loop, and parts done are counted on from loop to loop, since lines
-that change cores take most of the time of a short loop. The caller takes
-parts from the front and the first worker from the back, so that what one loop leaves in a core's cache is there for the next.
-Parts become smaller towards the middle, where they meet; few units are a part each. Who runs a part has no influence on its
-result. A worker spins while others finish the loop that it had a part in and some microseconds more for the next one,
-then sleeps on a condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core
-moves to another, where it may: a scheduler can take many milliseconds to part two threads that never sleep. A nested loop, or
-one that starts while another is running, is run by its caller alone.
+that change cores take most of the time of a short loop. The caller takes parts from the front and the first worker from the
+back, so that what one loop leaves in a core's cache is there for the next. Parts become smaller towards the middle, where they
+meet; they are few where units are, since every claim moves the line. Who runs a part has no influence on its result.
+A worker spins while others finish the loop that it had a part in and some microseconds more for the next one, then sleeps on a
+condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core moves to another, where
+it may: a scheduler can take many milliseconds to part two threads that never sleep. A nested loop, or one that starts while
+another is running, is run by its caller alone.
 
 Worker t uses workspace t; the caller uses workspace 0. Workers are detached and live as long as the process, so the
 code must never be unmapped. `tw_forked`, registered as the child handler of fork, forgets the workers, which are
@@ -67,9 +67,10 @@ declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @sched_yield()
 declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
 
 ; First unit of a part: units * part * (parts - part) / (parts^2 / 2) up to the middle part, whose steps shrink linearly, and its
-; mirror image from there on; units below 2^41.
+; mirror image from there on. Parts are of even number, or one a unit; units below 2^41.
 define internal i64 @bound(i64 %units, i64 %part, i64 %parts) alwaysinline nounwind {
   %half = lshr i64 %parts, 1
   %left = icmp ule i64 %part, %half
@@ -271,8 +272,13 @@ publish:
   store i64 %stride, ptr @stride
   call void @settle()
   %sixfold = mul i64 %t, 6
-  %p1 = call i64 @llvm.smin.i64(i64 %sixfold, i64 %units)
-  %parts = call i64 @llvm.smin.i64(i64 %p1, i64 2046)
+  %twofold = mul i64 %t, 2
+  %pairs = lshr i64 %units, 1
+  %p1 = call i64 @llvm.smin.i64(i64 %sixfold, i64 %pairs)
+  %even = and i64 %p1, -2
+  %p2 = call i64 @llvm.smin.i64(i64 %twofold, i64 %units)
+  %p3 = call i64 @llvm.smax.i64(i64 %even, i64 %p2)
+  %parts = call i64 @llvm.smin.i64(i64 %p3, i64 2046)
   store i64 %parts, ptr @parts
   %before = load i64, ptr @total
   %target = add i64 %before, %parts

@@ -24,6 +24,7 @@ from search.space import Floats
 from search.task import Task, TuneOptions
 
 _FASTER = 0.02  # share that a kernel must be faster than the untuned choice
+_CROSSING = 1e-6  # seconds besides where it takes more threads: what short loops pay while lines are slow to change cores
 _DOUBT = 1.5  # deviations with which it is compared
 _PRICE = 20.0  # of each share that it is not
 _OCTAVE, _MOST = 0.8, 3.0  # share that a kernel is taken slower an octave from where it was measured, and at most
@@ -60,7 +61,7 @@ def select_kernels(task: Task, space: FeatureSpace, evidence: Evidence, options:
     untuned = _untuned(task, space, evidence)
     late = evidence.cautious(0.0)[1] if hopeful else \
         evidence.cautious(_DOUBT)[1] * (1 + _unseen(task, space, evidence, configs))
-    priced = _priced(configs, times, late, untuned)
+    priced = _priced(configs, times, late, untuned, evidence.threads)
     least = priced.min(axis=2)
     chosen = list(cover(least, weights, options.max_regret / 2, options.max_kernels or _KERNELS).kernels)
     everywhere = [i for i in range(len(configs)) if serves_all(space, configs[i])]
@@ -135,7 +136,8 @@ def _unseen(task: Task, space: FeatureSpace, evidence: Evidence, configs: Sequen
     return np.where(distance <= _NEARBY, 0.0, np.minimum(_UNSEEN * beyond + _OCTAVE * distance, _MOST))
 
 
-def _priced(configs: Sequence[int], times: Floats, late: Floats, untuned: Sequence[_Untuned | None]) -> Floats:
+def _priced(configs: Sequence[int], times: Floats, late: Floats, untuned: Sequence[_Untuned | None],
+            threads: Sequence[int]) -> Floats:
     """Times to choose by: of the untuned choice what they may be at best, of what may be slower than it a multiple.
 
     late: times as long as they may be.
@@ -144,7 +146,8 @@ def _priced(configs: Sequence[int], times: Floats, late: Floats, untuned: Sequen
     row = {c: i for i, c in enumerate(configs)}
     for s, plain in enumerate(untuned):
         if plain is not None:
-            slower = late[:, s] / plain.seconds - 1 + _FASTER
+            crossing = np.array([_CROSSING * (t > threads[plain.column]) for t in threads])
+            slower = (late[:, s] + crossing) / plain.seconds - 1 + _FASTER
             found[:, s] = np.where(np.isfinite(times[:, s]), times[:, s] * (1 + _PRICE * np.maximum(slower, 0)), np.inf)
             found[row[plain.config], s, plain.column] = plain.early
     return found

@@ -9,6 +9,7 @@ from tools.bench.operator_spec import Input, Operator
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
 BERT_LENGTHS = (16, 64, 128, 384)
+MORE_LENGTHS = (5, 24, 60)  # in a full run
 WIDTH, INNER, HEADS = 768, 3072, 12
 
 
@@ -30,6 +31,7 @@ def bert_layer() -> Operator:
             "g_1": vector(WIDTH), "n_1": vector(WIDTH), "g_2": vector(WIDTH), "n_2": vector(WIDTH),
         },
         (1, "S", WIDTH), {"S": (1, 512)}, tuple({"S": s} for s in BERT_LENGTHS),
+        tuple({"S": s} for s in (*MORE_LENGTHS, *BERT_LENGTHS)),
         params={"heads": HEADS, "mlir": str(DATA / "bert_layer_dyn_seq.mlir"), "at": "arg0.1"},
         flops=(2, "S", WIDTH, 3 * WIDTH + WIDTH + 2 * INNER),
     )  # fmt: skip

@@ -24,7 +24,7 @@ from search.space import Floats
 from search.task import Task, TuneOptions
 
 _FASTER = 0.02  # share that a kernel must be faster than the untuned choice
-_CROSSING = 1e-6  # seconds besides where it takes more threads: what short loops pay while lines are slow to change cores
+_CROSSING = 4e-7  # seconds besides where it takes more threads: short loops lose more while lines are slow to change cores
 _DOUBT = 1.5  # deviations with which it is compared
 _PRICE = 20.0  # of each share that it is not
 _OCTAVE, _MOST = 0.8, 3.0  # share that a kernel is taken slower an octave from where it was measured, and at most

@@ -186,7 +186,7 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulCon
     cases, otherwise = (_of_panels if prepacked(workload) else _of_columns)(workload, limits, lanes, block)
     found = windows(workload, extents.columns)
     if not found or otherwise.copy_rows or otherwise.stream:
-        return _tree(workload, extents.rows, cases, otherwise)
+        return _few_columns(workload, lanes, *_tree(workload, extents.rows, cases, otherwise))
     many = _tapped(otherwise, workload, limits)
     if _taps_pay(workload, 0):
         few = [(most, _tapped(c, workload, limits)) for most, c in cases if not c.stream]
@@ -197,6 +197,16 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulCon
         return usual, root
     most = max((n for n in range(1, _LARGEST_IMAGE) if _taps_pay(workload, n)), default=0)
     return (*usual, many), switch(str(along), [(most, Leaf(len(usual)))], root)
+
+
+def _few_columns(workload: Workload, lanes: int, configs: tuple[HostMatmulConfig, ...],
+                 root: Node) -> tuple[tuple[HostMatmulConfig, ...], Node]:
+    """Dot products for less than half a vector of transposed columns, which copying would fill up."""
+    columns, few = Extents.of(workload).columns, lanes // 2 - 1
+    known = columns.constant
+    if not configs[0].stream or not transposed(workload) or few < 1 or (known is not None and known > few):
+        return configs, root
+    return (configs[:1], Leaf(0)) if known is not None else (configs, switch(str(columns), [(few, Leaf(0))], root))
 
 
 def _taps_pay(workload: Workload, rows: int) -> bool:

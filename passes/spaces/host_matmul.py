@@ -201,12 +201,15 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulCon
 
 def _few_columns(workload: Workload, lanes: int, configs: tuple[HostMatmulConfig, ...],
                  root: Node) -> tuple[tuple[HostMatmulConfig, ...], Node]:
-    """Dot products for less than half a vector of transposed columns, which copying would fill up."""
-    columns, few = Extents.of(workload).columns, lanes // 2 - 1
+    """Dot products by half vectors where transposed columns do not fill one, which copying would."""
+    columns, half, one = Extents.of(workload).columns, lanes // 2, configs[0]
     known = columns.constant
-    if not configs[0].stream or not transposed(workload) or few < 1 or (known is not None and known > few):
+    if not one.stream or not transposed(workload) or half < 4 or (known is not None and known >= half):
         return configs, root
-    return (configs[:1], Leaf(0)) if known is not None else (configs, switch(str(columns), [(few, Leaf(0))], root))
+    one = replace(one, lanes=half, nv=2 * one.nv)
+    if known is not None:
+        return (one,), Leaf(0)
+    return (*configs, one), switch(str(columns), [(half - 1, Leaf(len(configs)))], root)
 
 
 def _taps_pay(workload: Workload, rows: int) -> bool:

@@ -320,3 +320,15 @@ def test_space_is_legal_and_holds_the_defaults_of_many_rows() -> None:
 def test_result_with_transposed_unit_axis_swaps_rows_and_columns() -> None:
     _, root = default(described("M", 5, 64, unit=0), AVX512)
     assert {leaf.kernel for leaf in leaves(root)} == {0}
+
+
+def test_few_transposed_columns_are_dot_products() -> None:
+    def one(n: Dim) -> tuple[tuple[HostMatmulConfig, ...], Node]:
+        work = described("M", n, 64)
+        return default(replace(work, inputs=(work.inputs[0], Operand(DType.F32, work.inputs[1].dims[::-1], 1))), AVX512)
+
+    configs, root = one("N")
+    few = select(root, {"M": 100, "N": 7}).kernel
+    assert configs[few].stream and configs[few].lanes == 8 and select(root, {"M": 100, "N": 8}).kernel != few
+    assert one(7)[0] == (configs[few],) and configs[few] not in one(8)[0]
+    assert all(why_invalid(c, described("M", "N", 64), AVX512) is None for c in configs)

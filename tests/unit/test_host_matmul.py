@@ -13,7 +13,7 @@ from matmul_workloads import AVX2, AVX512, LAYOUTS, check, described, generic, m
 from passes.spaces.host_matmul import HostMatmulConfig, Pack, default, space, why_invalid
 from passes.spaces.registry import config_text
 from passes.workload import Operand
-from runtime.dispatch import leaves
+from runtime.dispatch import Node, leaves, select
 from runtime.errors import BuildError
 from runtime.host_cpu import cpu_features
 from runtime.limits import HostLimits
@@ -325,7 +325,8 @@ def test_result_with_transposed_unit_axis_swaps_rows_and_columns() -> None:
 def test_few_transposed_columns_are_dot_products() -> None:
     def one(n: Dim) -> tuple[tuple[HostMatmulConfig, ...], Node]:
         work = described("M", n, 64)
-        return default(replace(work, inputs=(work.inputs[0], Operand(DType.F32, work.inputs[1].dims[::-1], 1))), AVX512)
+        keys = Operand(DType.F32, work.inputs[1].dims[::-1], 1)
+        return default(dataclasses.replace(work, inputs=(work.inputs[0], keys)), AVX512)
 
     configs, root = one("N")
     few = select(root, {"M": 100, "N": 7}).kernel

@@ -23,7 +23,7 @@ _SHARE = 0.93  # of the peak that products reach
 _STREAMED = 20.0  # bytes a cycle of filters from the last cache
 _MOST = 1 << 20  # rows that a default tells apart
 _IMAGE = 28  # rows and columns of an image whose size is not known
-_IMAGES = (1, 8)  # that a default is chosen for
+_IMAGES = (1, 3, 5, 8)  # that a default is chosen for
 
 
 @dataclass(frozen=True)
@@ -204,11 +204,11 @@ def _best(m: int, workload: Workload, layer: Layer, limits: HostLimits) -> HostW
     height, width = (e.constant or _IMAGE for e in (layer.height, layer.width))
     image = -(-height // m) * -(-width // m)
     found = []
-    for panels, parts in product((1, 2, 4, 8), (0, 1, 2, 4, 8) if limits.cores > 1 else (0,)):
+    for panels, blocks, parts in product((1, 2, 4, 8), (4, 3, 2, 1), (0, 1, 2, 4, 8) if limits.cores > 1 else (0,)):
         config = HostWinogradConfig(m, mr, nv, lanes, mr, 0, panels)
         filter_bytes, tile_bytes = _footprints(config, layer)
         room = limits.l2 // 4 if filter_bytes * 2 <= limits.l2 else limits.l2 * 2
-        mc = max(1, min(4, room // tile_bytes // mr)) * mr
+        mc = max(1, min(blocks, room // tile_bytes // mr)) * mr
         config = replace(config, mc=mc, chunks=-(-image // (parts * mc)) if parts else 0)
         if why_invalid(config, workload, limits) is None and filter_bytes * 6 <= limits.l3:
             score = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,13 +113,15 @@ def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int
     options.check_traffic(shape_range(ingested))
     ingested, bound = bind_constants(ingested, constants)
     donated = donated_pairs(ingested, bound, donate)
-    outlined, workloads = outline_model(ingested.text, bound, limits(target), options, callback)
-    made = distinct(list(workloads.values()))
-    search = TuningRequest(made, uses_of(outlined, workloads), shape_range(ingested), target, options)
-    if builder is None:
-        with WorkerBuilder(target, inspect=bool(options.seconds or options.trials)) as workers:
-            tables = make_tables(search, workers, progress)
-    else:
+    searching = bool(options.seconds or options.trials)
+    with ExitStack() as stack:
+        if builder is None:
+            builder = workers = stack.enter_context(WorkerBuilder(target, inspect=searching))
+            if searching:
+                workers.warm()  # they start while the passes run
+        outlined, workloads = outline_model(ingested.text, bound, limits(target), options, callback)
+        made = distinct(list(workloads.values()))
+        search = TuningRequest(made, uses_of(outlined, workloads), shape_range(ingested), target, options)
         tables = make_tables(search, builder, progress)
     request = Request(target, donated, options.out_of_range.value, ingested.text, options.precision.value)
     return assemble(outlined, workloads, tables, ingested, bound, request)
@@ -126,17 +129,23 @@ def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int
 
 def make_tables(search: TuningRequest, builder: Builder, progress: Callable[[Progress | ModelProgress], None] | None) -> Tables:
     """The defaults of each family; over them what the log knows; over that what a search finds, where one is asked for."""
-    tables = default_tables(search.workloads, limits(search.target), builder, Numerics.of(search.options))
-    log = TuningLog(search.options.log)
-    if search.options.seconds or search.options.trials:
-        with ProcessRunner() if search.target.kind is TargetKind.HOST else gpu_runner(search, tables) as runner:
-            follow = progress or (lambda state: None)
-            if search.options.policy is not None and search.target.kind is TargetKind.HOST:
-                tune_model(search, tables, builder, runner, log, follow)
-            else:
-                tune_tables(search, tables, builder, runner, log, follow)
-    elif len(log):
-        tables_from_log(search, tables, builder, log)
+    host, log = search.target.kind is TargetKind.HOST, TuningLog(search.options.log)
+    if not (search.options.seconds or search.options.trials):
+        tables = default_tables(search.workloads, limits(search.target), builder, Numerics.of(search.options))
+        if len(log):
+            tables_from_log(search, tables, builder, log)
+        return tables
+    with ExitStack() as stack:
+        native = stack.enter_context(ProcessRunner())
+        if host:
+            native.start()  # while kernels are built
+        tables = default_tables(search.workloads, limits(search.target), builder, Numerics.of(search.options))
+        runner = native if host else stack.enter_context(gpu_runner(search, tables))
+        follow = progress or (lambda state: None)
+        if search.options.policy is not None and host:
+            tune_model(search, tables, builder, runner, log, follow)
+        else:
+            tune_tables(search, tables, builder, runner, log, follow)
     return tables
 
 

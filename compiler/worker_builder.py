@@ -52,6 +52,10 @@ class WorkerBuilder:
         self.pool = WorkerPool(workers, time_limit)
         self._machine = _machine(target)
 
+    def warm(self) -> None:
+        """Start the workers, without waiting for them."""
+        self.pool.warm()
+
     def build(self, candidates: Sequence[tuple[Workload, TileConfig]]) -> list[BuildResult]:
         """Results in the order of the candidates; a failed build is a result with its error and is not cached."""
         keys = [self._key(w, c) for w, c in candidates]

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from types import TracebackType
 
-from compiler.requests import KernelReply, Request
+from compiler.requests import KernelReply, PingRequest, Request
 from compiler.worker_process import WorkerLostError, WorkerProcess
 from runtime import knobs
 from runtime.errors import TilewrightError
@@ -45,6 +45,11 @@ class WorkerPool:
             self._finalizer.detach()
             self._start()
         return self._team.submit(request)
+
+    def warm(self) -> None:
+        """Start all workers; returns at once."""
+        for _ in range(self.workers):
+            self.submit(PingRequest())
 
     def map(self, requests: Iterable[Request]) -> list[KernelReply]:
         """All replies, in the order of the requests."""

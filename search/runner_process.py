@@ -37,6 +37,10 @@ class ProcessRunner:
         self._process: LineProcess | None = None
         self._sent: set[str] = set()
 
+    def start(self) -> None:
+        """Start the process, without waiting for it."""
+        self._alive()
+
     def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1) -> Measurement:
         """A crash, a hang or an error of the process is a Measurement with an error."""
         digest = hashlib.sha256(code).hexdigest()

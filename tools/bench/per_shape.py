@@ -116,6 +116,8 @@ def search(problem: Problem, shape: dict[str, int], best: float, threads: int, s
     with tempfile.TemporaryDirectory() as cache, ProcessRunner() as runner:
         started = time.time()
         with WorkerBuilder(Target.parse("host"), Cache(Path(cache))) as builder:
+            builder.warm()
+            runner.start()
             options = TuneOptions(threads=threads, verify=0, certify=0, first=8)
             tuner = Tuner(task, builder, runner, Budget(seconds), Environment(here.device, time.time), options, log)
             while not tuner.done and least(log) > (1 + WORST) * best:

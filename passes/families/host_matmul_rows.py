@@ -4,28 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from passes.emit import loop, when
+from passes.emit import all_of, loop, when
 from passes.index import Index, delinearize, select
 from passes.mlir import ir, llvm
 
 Loops = list[Index | None]
+_SHARED = 4  # least rows of a block that is shared out
 
 
 def row_blocks(low: Index, high: Index, mr: int, exact: bool, index: ir.Type, run: Callable[[Index, int], None]) -> None:
     """run(first row, height) for blocks of mr rows, then for what is left: one block of its height (`exact`), or one of each
-    power of two in it."""
+    power of two in it. Exact, a few rows that are left share two blocks with the mr rows before them, since a low block takes
+    as long as reading its columns."""
     whole = high - (high - low) % mr
+    if exact:
+        few = _few(high - whole, whole - low, mr)
+        whole = select(few, whole - mr, whole)
     if whole.const is None or whole.const != low.const:
         loop(low, whole, mr, lambda row: run(row, mr), index=index)
     row, over = _opaque(whole, index), high - whole
     if exact:
+        first = select(few, over.ceildiv(2), over)
         for height in range(1, mr):
-            when(over.eq(height), _bound(run, row, height))
+            when(first.eq(height), _bound(run, row, height))
+        second = over - first
+        for height in range((mr + 1) // 2, (mr + mr // 3) // 2 + 1) if mr >= _SHARED else ():
+            when(second.eq(height), _bound(run, row + first, height))
         return
     for height in (h for h in (8, 4, 2, 1) if h < mr):
         has = over.ge(height)
         when(has, _bound(run, row, height))
         row, over = _opaque(select(has, row + height, row), index), select(has, over - height, over)
+
+
+def _few(over: Index, before: Index, mr: int) -> ir.Value | bool:
+    """Are there rows left, no more than a third of a block, and a whole block before them?"""
+    if mr < _SHARED:
+        return False
+    return all_of([Index(0).lt(over), over.le(mr // 3), Index(0).lt(before)])
 
 
 def row_points(loops: Loops, dims: Sequence[int], sizes: Sequence[Index], row: Index, height: int) -> list[Loops]:

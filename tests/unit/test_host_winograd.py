@@ -15,6 +15,7 @@ from passes.families.winograd_matrices import matrices
 from passes.spaces import host_matmul
 from passes.spaces.host_winograd import HostWinogradConfig, default, space, why_invalid
 from passes.spaces.host_winograd_anatomy import anatomy
+from passes.workload import Workload
 from runtime.dispatch import Leaf, select
 from runtime.errors import BuildError
 from runtime.limits import HostLimits
@@ -146,7 +147,7 @@ def test_rules(change: dict[str, int], rule: str) -> None:
 
 
 def test_rules_of_workloads() -> None:
-    def why(w: host_matmul.Workload, limits: HostLimits = AVX512, **fields: int) -> str:
+    def why(w: Workload, limits: HostLimits = AVX512, **fields: int) -> str:
         return (why_invalid(HostWinogradConfig(**fields), w, limits) or "").split(":")[0]
 
     assert why(described("M", 64, 64)) == "three-by-three" == why(layer(64, 64, 56, stride=2))
@@ -177,5 +178,5 @@ def test_anatomy_counts_fewer_multiplications() -> None:
     subject = layer(128, 128, 28)
     two, four = (anatomy(HostWinogradConfig(m=m, mc=6), subject, AVX512) for m in (2, 4))
     assert 1 < two.rate < four.rate < 4
-    places = {tuple(anatomy(c, subject, AVX512).coordinates.values()) for c in itertools.islice(space(subject, AVX512), 2000)}
-    assert len(places) == 2000 or len(places) == len(list(space(subject, AVX512)))
+    some = list(itertools.islice(space(subject, AVX512), 500))
+    assert len({tuple(anatomy(c, subject, AVX512).coordinates.values()) for c in some}) == len(some) == 500

@@ -148,7 +148,10 @@ class Tuner:
         before = self.measurer.trials
         if not self._begun:
             self._begun = True
-            self._measure("first kernels", self._first())
+            few = self.options.first if self.model.prior is None else self.options.first // 2
+            known = {r.config for r in self.measurer.records if r.seconds}
+            self._measure("first kernels", self._untuned())  # they are built: there is a choice before anything else is
+            self._measure("first kernels", self.proposer.random(self._taken(), max(0, few - len(known))))
             self.learn()
             return
         proposals = self._propose()
@@ -194,15 +197,6 @@ class Tuner:
         self.budget = Budget(seconds=whole)
         self._started = self.clock() - whole * self._search_until
         return self.certified()
-
-    def _first(self) -> list[Proposal]:
-        """The defaults where they would run, and random kernels while the model knows little."""
-        known = {r.config for r in self.measurer.records if r.seconds}
-        found = self._untuned()
-        self.learn()
-        random = self.options.first if self.model.prior is None else self.options.first // 2
-        taken = {p.config for p in found} | self._taken()
-        return found + self.proposer.random(taken, max(0, random - len(known)))
 
     def _untuned(self) -> list[Proposal]:
         """Each default at the ends of where it would run, and between."""

@@ -87,7 +87,8 @@ def why_invalid(config: HostRowsConfig, workload: Workload, limits: HostLimits) 
 
 
 def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostRowsConfig, ...], Node]:
-    """Short rows unrolled, four rows a sweep; long rows one at a time with a loop; a row per lane when columns are strided."""
+    """Short rows unrolled, four rows a sweep; middling ones too, with a loop over vectors of two registers; long rows one at a
+    time with a loop; a row per lane when columns are strided."""
     lanes = limits.lanes(_widest(workload))
     columns = [loop.extent for loop in workload.loops if loop.role == "col"]
     if _across_rows(workload):
@@ -99,7 +100,7 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostRowsConfi
     bound = MAX_VECTORS * lanes
     extent = columns[0].constant
     if extent is not None:
-        medium = HostRowsConfig(lanes=lanes, rows=4)
+        medium = HostRowsConfig(lanes=2 * lanes, unroll=2, rows=4)
         return (short if extent <= bound else medium if extent <= IN_L1 else long,), Leaf(0)
     return (short, long), switch(str(columns[0]), [(bound, Leaf(0))], Leaf(1))
 

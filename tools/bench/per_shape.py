@@ -1,16 +1,18 @@
 """Search for one shape at a time in the same space, as Ansor and MetaSchedule do, against one search for all shapes.
 
-    python -m tools.bench.per_shape dense_768x768 --folder work --seconds 12 [--shapes 8] [--json found.jsonl]
+    python -m tools.bench.per_shape dense_768x768 --folder work --seconds 20 [--shapes 8] [--json found.jsonl]
 
-Needs the folder of tools/bench/search.py after its step `oracle`. Every shape gets a search of its own: its own empty log, cost
-model and kernel cache, the same lattice, builder, runner and measurements. A shape is done when its best measured kernel is
-within 10 % of the best that is known there, as the joint search is when all its shapes are. For a range of 128 shapes the time
-is that of the measured ones times 128 over their number: an extrapolation, and printed as one.
+Needs the folder of tools/bench/search.py after its step `settle`. Every shape gets a compile of its own whose range is that
+shape: its own empty log, cost model and kernel cache; the space, builder, runner and measurements are those of the joint search.
+The clock of either runs from the start of its compile. A shape is done when its best measured kernel is within 10 % of the best
+that is known there, the joint search when all its shapes are. For a range of 128 shapes the time is that of the measured ones
+times 128 over their number: an extrapolation, and printed as one.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import tempfile
@@ -21,20 +23,15 @@ from pathlib import Path
 
 import msgspec
 
-from compiler.cache import Cache
-from compiler.tuning import environment
-from compiler.worker_builder import WorkerBuilder
-from runtime.target import Target
-from search.measure import Environment
+import tilewright as tw
 from search.records import TuningLog
-from search.runner_process import ProcessRunner
-from search.shapes import Points
-from search.task import Budget, TuneOptions
-from search.tuner import Tuner
 from tools.bench.interleave import ROOT
+from tools.bench.operator_spec import Operator, Shape
+from tools.bench.operators import operators
+from tools.bench.ours import compiled
 from tools.bench.search import TABLE, Tuning
 from tools.bench.search_oracle import Oracle, Problem
-from tools.bench.search_replay import FEW, WORST, Reached, Replay, lasting
+from tools.bench.search_replay import FEW, WORST, Reached, Replay, choices, lasting
 
 WHOLE = 128
 
@@ -49,7 +46,6 @@ class ShapeSearch(msgspec.Struct, frozen=True):
     best: float
     found: float
     measurements: int
-    build_seconds: float
     took: float
     reached: Reached | None
 
@@ -69,11 +65,10 @@ class Comparison(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         n = len(self.searches)
         whole = self.seconds * WHOLE / n
-        builds = sum(s.build_seconds for s in self.searches)
         lines = [f"  {s.shape}: {'not reached' if s.reached is None else f'{s.reached.seconds:.1f} s'} of {s.took:.1f} s, "
                  f"{s.measurements} measurements, best {s.best / s.found:.3f}" for s in self.searches]
-        head = (f"{self.operator} t{self.threads}: by shape {self.seconds:.1f} s for {n} ({self.missed} not reached, "
-                f"building took {builds:.0f} worker seconds), {whole:.0f} s for {WHOLE} (extrapolated)")
+        head = (f"{self.operator} t{self.threads}: by shape {self.seconds:.1f} s for {n} ({self.missed} not reached), "
+                f"{whole:.0f} s for {WHOLE} (extrapolated)")
         ratios = [f"joint at {count}: not reached" if there is None else
                   f"joint at {count}: {there.seconds:.1f} s, {spent / there.seconds:.1f}x"
                   for count, there, spent in ((n, self.few, self.seconds), (WHOLE, self.joint, whole))]
@@ -84,7 +79,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("operator", choices=TABLE)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=12.0, help="budget of a shape")
+    parser.add_argument("--seconds", type=float, default=20.0, help="budget of a shape")
     parser.add_argument("--shapes", type=int, default=FEW)
     parser.add_argument("--folder", type=Path, default=Path("search-bench"))
     parser.add_argument("--json", type=Path, help="JSON Lines file that the comparison is appended to")
@@ -92,14 +87,14 @@ def main() -> int:
     folder = args.folder / f"{args.operator}-t{args.threads}"
     oracle = msgspec.json.decode((folder / "oracle.json").read_bytes(), type=Oracle)
     chosen = oracle.shapes[:: max(1, len(oracle.shapes) // args.shapes)][: args.shapes]
-    problem = Problem.of(folder)
+    operator = next(o for o in operators() if o.name == args.operator)
     searches = []
     for s in chosen:
-        searches.append(search(problem, s.shape, s.best, args.threads, args.seconds))
+        searches.append(search(operator, s.shape, s.best, args.threads, args.seconds))
         print(searches[-1], flush=True)
     spent = [s.took if s.reached is None else s.reached.seconds for s in searches]
     missed = sum(s.reached is None for s in searches)
-    few, whole = joint(problem, [s.shape for s in chosen])
+    few, whole = joint(Problem.of(folder), [s.shape for s in chosen])
     found = Comparison(args.operator, args.threads, few, whole, sum(spent), missed, tuple(searches))
     print(found)
     if args.json:
@@ -108,28 +103,30 @@ def main() -> int:
     return 0
 
 
-def search(problem: Problem, shape: dict[str, int], best: float, threads: int, seconds: float) -> ShapeSearch:
+class _EnoughError(Exception):
+    """Ends a compile whose log is good enough."""
+
+
+def search(operator: Operator, shape: Shape, best: float, threads: int, seconds: float) -> ShapeSearch:
     """Tune for one shape until the quality is reached or the budget is spent."""
-    point = Points.of([(problem.local(shape), 1.0)])
-    task = replace(problem.task, points=point, held_out=())
-    log, here = TuningLog(), environment(Target.parse("host"))
-    with tempfile.TemporaryDirectory() as cache, ProcessRunner() as runner:
+    alone, constants = replace(operator, ranges={n: (t, t) for n, t in shape.items()}), operator.constants()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TILEWRIGHT_CACHE_DIR"], path = folder, Path(folder) / "log.jsonl"
+
+        def follow(state: object) -> None:
+            if least(TuningLog(path)) <= (1 + WORST) * best:
+                raise _EnoughError
+
         started = time.time()
-        with WorkerBuilder(Target.parse("host"), Cache(Path(cache))) as builder:
-            builder.warm()
-            runner.start()
-            options = TuneOptions(threads=threads, verify=0, certify=0, first=8)
-            tuner = Tuner(task, builder, runner, Budget(seconds), Environment(here.device, time.time), options, log)
-            while not tuner.done and least(log) > (1 + WORST) * best:
-                tuner.step()
-        took = time.time() - started
+        with contextlib.suppress(_EnoughError):
+            compiled(alone, constants, tw.CompileOptions(threads=threads, seconds=seconds, prior=False, log=path), follow)
+        took, log = time.time() - started, TuningLog(path)
     reached = None
     for number, record in enumerate(log.records, 1):
         if record.seconds and record.time <= (1 + WORST) * best:
             reached = Reached(number, record.when - started)
             break
-    builds = {r.config: r.build_seconds for r in log.records}
-    return ShapeSearch(shape, best, least(log), len(log), sum(builds.values()), took, reached)
+    return ShapeSearch(dict(shape), best, least(log), len(log), took, reached)
 
 
 def least(log: TuningLog) -> float:
@@ -142,7 +139,7 @@ def joint(problem: Problem, shapes: Sequence[dict[str, int]]) -> tuple[Reached |
     tuning = msgspec.json.decode((problem.folder / "tuning.json").read_bytes(), type=Tuning)
     records = [r for r in problem.log.of(problem.workload.key) if r.dims]
     replay = Replay(problem, tuning, records, TuningLog(problem.folder / "oracle.jsonl").records)
-    curve, places = replay.curve(), replay.places(shapes)
+    curve, places = replay.curve(choices(problem, tuning, records)), replay.places(shapes)
     return (lasting(curve, lambda s: float((s / replay.best)[places].max()) <= 1 + WORST),
             lasting(curve, lambda s: float((s / replay.best).max()) <= 1 + WORST))
 

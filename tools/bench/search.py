@@ -2,11 +2,12 @@
 
     python -m tools.bench.search dense_768x768 --threads 1 --seconds 60 --folder work --json found.jsonl [--step tune]
 
-Steps, each a process that leaves its findings in the folder, so that only `tune` and `oracle` need a quiet machine:
+Steps, each a process that leaves its findings in the folder, so that only `build` and `report` need no quiet machine:
 tune: from an empty log, no prior and an empty kernel cache, over the operator's whole range.
 build: the kernels of the oracle: the whole space where it is small, else the defaults, the best of the log with their
 neighbours, and random ones.
 oracle: all of them at shapes drawn now; the best of each shape are timed again in turns with the dispatched and the untuned.
+settle: where a choice of the replay seems slow, it and the fastest are timed again in turns.
 report: the ratios; by replay of the log, the measurements and the time until the choice was good.
 """
 
@@ -33,7 +34,7 @@ TABLE = (
     "dense_768x768", "dense_768x2304", "dense_768x3072", "dense_3072x768", "bmm_nt", "bmm_nn", "softmax", "layernorm",
     "conv3x3_64x56_64_nchw",
 )  # fmt: skip
-STEPS = ("tune", "build", "oracle", "report")
+STEPS = ("tune", "build", "oracle", "settle", "report")
 
 
 class Tuning(msgspec.Struct, frozen=True):
@@ -69,7 +70,7 @@ def main() -> int:
             if done.returncode:
                 return done.returncode
         return 0
-    from tools.bench import search_oracle, search_replay
+    from tools.bench import search_oracle, search_replay, search_settle
 
     args.folder = args.folder / f"{args.operator}-t{args.threads}"
     args.folder.mkdir(parents=True, exist_ok=True)
@@ -80,6 +81,8 @@ def main() -> int:
         search_oracle.build(args.folder, args.threads, args.configs)
     elif args.step == "oracle":
         search_oracle.sweep(args.folder, args.threads, args.shapes)
+    elif args.step == "settle":
+        search_settle.settle(args.folder, args.threads)
     else:
         found = search_replay.report(args.folder)
         print(found)

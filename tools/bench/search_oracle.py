@@ -162,19 +162,28 @@ def leaders(records: Iterable[TuningRecord]) -> list[str]:
 def sweep(folder: Path, threads: int, count: int) -> None:
     """Time all kernels at shapes drawn now; leaves oracle.json and the times as records in oracle.jsonl."""
     problem = Problem.of(folder)
-    kernels = {k.config: k for k in msgspec.msgpack.decode((folder / "kernels.msgpack").read_bytes(), type=list[OracleKernel])}
+    kernels = built_kernels(folder)
     seed = secrets.randbits(32)
     runner = HostRunner(HostDevice())
     started = time.time()
-    sweeper = _Sweep(problem, kernels, runner, threads)
+    sweeper = Sweep(problem, kernels, runner, threads)
     drawn_now = draw(problem, count, seed)
     found = tuple(sweeper.at(shape) for shape in drawn_now)
     sweeper.between({tuple(problem.local(s).items()) for s in drawn_now})
     (folder / "oracle.json").write_bytes(msgspec.json.encode(
         Oracle(len(problem.task.lattice()), len(kernels), seed, found, time.time() - started)))
-    lines = [msgspec.json.encode(r) + b"\n" for r in sweeper.records]
-    (folder / "oracle.jsonl").write_bytes(b"".join(lines))
+    write_records(folder, sweeper.records)
     print(f"{len(found)} shapes in {time.time() - started:.1f} s")
+
+
+def built_kernels(folder: Path) -> dict[str, OracleKernel]:
+    """What `build` left, by configuration."""
+    return {k.config: k for k in msgspec.msgpack.decode((folder / "kernels.msgpack").read_bytes(), type=list[OracleKernel])}
+
+
+def write_records(folder: Path, records: Iterable[TuningRecord]) -> None:
+    """The times of the oracle, in place of those of before."""
+    (folder / "oracle.jsonl").write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in records))
 
 
 def draw(problem: Problem, count: int, seed: int) -> list[dict[str, int]]:
@@ -185,7 +194,12 @@ def draw(problem: Problem, count: int, seed: int) -> list[dict[str, int]]:
     return [{dim.name: int(v)} for v in sorted(chosen)]
 
 
-class _Sweep:
+Variant = tuple[str, int]  # configuration and threads
+
+
+class Sweep:
+    """Times kernels of an operator in this process; `records` are all that it took."""
+
     def __init__(self, problem: Problem, kernels: dict[str, OracleKernel], runner: HostRunner, threads: int) -> None:
         self.problem, self.kernels, self.runner, self.threads = problem, kernels, runner, threads
         self.records: list[TuningRecord] = []
@@ -195,7 +209,7 @@ class _Sweep:
         local = self.problem.local(shape)
         dispatched, default = (self._variant(t, local) for t in (self.problem.tuned, self.problem.default))
         time_call(self._call(*_at(dispatched, local)), _WARM)
-        times: dict[tuple[str, int], float] = {}
+        times: dict[Variant, float] = {}
         best = float("inf")
         for config in dict.fromkeys([dispatched[0], default[0], *self.kernels]):
             for count in (self.threads, 1) if self.threads > 1 and best < _SHORT else (self.threads,):
@@ -203,12 +217,12 @@ class _Sweep:
                     times[config, count] = self._once(config, local, count, best)
                     best = min(best, times[config, count])
         rivals = sorted(times, key=times.__getitem__)[:RETIMED]
-        turns = self._turns(list(dict.fromkeys([dispatched, default, *rivals])), local)
+        turns = self.turns(list(dict.fromkeys([dispatched, default, *rivals])), local)
         winner = min(turns, key=turns.__getitem__)
-        self._keep(turns, local)
+        self.keep(turns, local)
         return Timed(shape, turns[dispatched], turns[default], turns[winner], dispatched[0], *winner)
 
-    def _keep(self, turns: Mapping[tuple[str, int], float], local: dict[str, int]) -> None:
+    def keep(self, turns: Mapping[Variant, float], local: dict[str, int]) -> None:
         for (config, count), seconds in turns.items():
             self._record(config, local, count, [seconds] * ROUNDS)
 
@@ -228,16 +242,16 @@ class _Sweep:
             time_call(self._call(*_at(self._variant(self.problem.tuned, local), local)), _WARM)
             likely = [(lattice.texts[c], t) for c, t in evidence.fastest(number, LIKELY)]
             variants = [*(self._variant(t, local) for t in (self.problem.tuned, self.problem.default)), *likely]
-            times: dict[tuple[str, int], float] = {}
+            times: dict[Variant, float] = {}
             for config, count in dict.fromkeys(variants):
                 if config in self.kernels and self.kernels[config].kernel.legal(local):
                     times[config, count] = self._once(config, local, count, best)
                     best = min(best, times[config, count])
             if times[variants[0]] > _SURE * best or times[variants[0]] > _SLOWER * times[variants[1]]:
                 again = dict.fromkeys([*variants[:2], min(times, key=times.__getitem__)])
-                self._keep(self._turns(list(again), local), local)
+                self.keep(self.turns(list(again), local), local)
 
-    def _variant(self, table: DispatchTable, local: dict[str, int]) -> tuple[str, int]:
+    def _variant(self, table: DispatchTable, local: dict[str, int]) -> Variant:
         leaf = table.select(local)
         return table.kernels[leaf.kernel].config, leaf.threads or self.threads
 
@@ -256,12 +270,12 @@ class _Sweep:
         self._record(config, local, threads, seconds)
         return seconds[0]
 
-    def _turns(self, variants: Sequence[tuple[str, int]], local: dict[str, int]) -> dict[tuple[str, int], float]:
+    def turns(self, variants: Sequence[Variant], local: dict[str, int], count: int = ROUNDS) -> dict[Variant, float]:
         """Median over rounds; equal machine code is one kernel with the times of all its turns."""
         codes = {v: (code_digest(self.kernels[v[0]].kernel, self.kernels[v[0]].code), v[1]) for v in variants}
         calls = {code: self._call(*_at(v, local)) for v, code in codes.items()}
         rounds: dict[tuple[str, int], list[float]] = {code: [] for code in calls}
-        for number in range(ROUNDS):
+        for number in range(count):
             order = list(calls)
             for code in order[number % len(order):] + order[: number % len(order)]:
                 rounds[code].append(statistics.median(time_call(calls[code], _TURN)))
@@ -273,5 +287,5 @@ class _Sweep:
         self.records.append(TuningRecord(w.key, w.name, family, config, local, threads, tuple(seconds), when=time.time()))
 
 
-def _at(variant: tuple[str, int], local: dict[str, int]) -> tuple[str, dict[str, int], int]:
+def _at(variant: Variant, local: dict[str, int]) -> tuple[str, dict[str, int], int]:
     return variant[0], local, variant[1]

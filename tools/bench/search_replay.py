@@ -22,11 +22,12 @@ from search.features import FeatureSpace
 from search.measure import Environment
 from search.records import TuningLog, TuningRecord, cells
 from search.replay import ReplayBuilder
+from search.shapes import Dims
 from search.space import Floats
 from search.task import TuneOptions
 from search.tuner import Tuned
 from tools.bench.search import Tuning
-from tools.bench.search_oracle import Oracle, Problem, Timed
+from tools.bench.search_oracle import Oracle, Problem, Timed, Variant
 
 FEW = 8  # shapes of the small set
 CLOSE, WORST = 1.03, 0.10
@@ -97,7 +98,7 @@ def report(folder: Path) -> Report:
     oracle = msgspec.json.decode((folder / "oracle.json").read_bytes(), type=Oracle)
     records = [r for r in problem.log.of(problem.workload.key) if r.dims]
     replay = Replay(problem, tuning, records, TuningLog(folder / "oracle.jsonl").records)
-    curve = replay.curve()
+    curve = replay.curve(choices(problem, tuning, records))
     few = replay.places([s.shape for s in oracle.shapes])[:: max(1, len(oracle.shapes) // FEW)]
     ratios = np.array([(s.best / s.dispatched, s.default / s.dispatched) for s in oracle.shapes])
     means = np.exp(np.log(ratios).mean(axis=0))
@@ -118,7 +119,20 @@ def report(folder: Path) -> Report:
     )  # fmt: skip
 
 
+Choices = Sequence[tuple[Reached, Tuned]]
 Curve = Sequence[tuple[Reached, Floats]]
+
+
+def choices(problem: Problem, tuning: Tuning, records: Sequence[TuningRecord]) -> Choices:
+    """What growing parts of the log support, and when it held so much."""
+    counts = {round(_GROWTH**i) for i in range(1, math.ceil(math.log(len(records)) / math.log(_GROWTH)))} | {len(records)}
+    options, found = TuneOptions(threads=tuning.threads), []
+    for count in sorted(counts):
+        log = TuningLog()
+        log.records.extend(records[:count])
+        chosen = best_known(problem.task, ReplayBuilder(), log, Environment(records[0].device, lambda: 0.0), options)
+        found.append((Reached(count, records[count - 1].when - tuning.started), chosen))
+    return found
 
 
 def lasting(curve: Curve, good: Callable[[Floats], bool]) -> Reached | None:
@@ -152,31 +166,31 @@ class Replay:
         for (_, shape, _), seconds in self.swept.items():
             self.best[place[shape]] = min(self.best[place[shape]], seconds)
 
-    def curve(self) -> Curve:
-        """Of growing parts of the log: how far it was, and the seconds of its choice at each point."""
-        counts = sorted({round(_GROWTH**i) for i in range(1, math.ceil(math.log(len(self.records)) / math.log(_GROWTH)))}
-                        | {len(self.records)})
-        return [(Reached(n, self.records[n - 1].when - self.tuning.started), self.seconds(self.choice(n))) for n in counts]
+    def curve(self, choices: Choices) -> Curve:
+        """The seconds of each choice at each point."""
+        return [(at, self.seconds(tuned)) for at, tuned in choices]
 
-    def choice(self, count: int) -> Tuned:
-        """What the first measurements support."""
-        log = TuningLog()
-        log.records.extend(self.records[:count])
-        device = self.records[0].device
-        return best_known(self.problem.task, ReplayBuilder(), log, Environment(device, lambda: 0.0), self.options)
+    def variants(self, tuned: Tuned) -> list[Variant]:
+        """Configuration and threads that a choice dispatches at each point."""
+        texts = [config_text(c) for c in tuned.configs]
+        leaves = [select(tuned.root, dict(shape)) for shape in self.problem.task.points.shapes]
+        return [(texts[leaf.kernel], leaf.threads or self.tuning.threads) for leaf in leaves]
 
     def seconds(self, tuned: Tuned) -> Floats:
         """Of a dispatch at each point; infinite where nothing is known of the kernel."""
-        texts = [config_text(c) for c in tuned.configs]
-        curves = [None if (n := self.lattice.number(t)) is None else self.evidence.curves.get(n) for t in texts]
-        choices = self.options.thread_choices
-        found = []
-        for place, shape in enumerate(self.problem.task.points.shapes):
-            leaf = select(tuned.root, dict(shape))
-            curve, threads = curves[leaf.kernel], leaf.threads or self.tuning.threads
-            expected = np.inf if curve is None else float(np.exp(curve.mean[place, choices.index(threads)]))
-            found.append(self.measured.get((texts[leaf.kernel], shape, threads), expected))
-        return np.array(found)
+        shapes = self.problem.task.points.shapes
+        return np.array([self._time(p, shapes[p], *variant) for p, variant in enumerate(self.variants(tuned))])
+
+    def _time(self, place: int, shape: Dims, config: str, threads: int) -> float:
+        number = self.lattice.number(config)
+        curve = None if number is None else self.evidence.curves.get(number)
+        expected = np.inf if curve is None else float(np.exp(curve.mean[place, self.options.thread_choices.index(threads)]))
+        return self.measured.get((config, shape, threads), expected)
+
+    def fastest(self, shape: Dims, count: int) -> list[Variant]:
+        """Of the kernels of the oracle at a shape."""
+        here = sorted((seconds, config, threads) for (config, at, threads), seconds in self.swept.items() if at == shape)
+        return [(config, threads) for _, config, threads in here[:count]]
 
     def table(self, table: DispatchTable) -> Floats:
         """Seconds of a dispatch table at each point, as the oracle measured them."""

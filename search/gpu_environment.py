@@ -11,7 +11,6 @@ from runtime.cuda.device import limits_of, properties_of
 from runtime.errors import OptionError
 from runtime.limits import GpuLimits
 from runtime.target import Target, TargetKind
-from search.emulator_clock import VERSION
 from search.records import TuningLog
 
 _NAME = re.compile(r"(cuda|emulator):(\w+) .*, (\d+) multiprocessors")
@@ -20,6 +19,8 @@ _NAME = re.compile(r"(cuda|emulator):(\w+) .*, (\d+) multiprocessors")
 def device_name(target: Target, ordinal: int = 0) -> str:
     """Of the emulator, or of the GPU that is here; DeviceError where there is none."""
     if target.kind is TargetKind.EMULATOR:
+        from search.emulator_clock import VERSION  # a host never loads the emulator
+
         return f"{target} model {VERSION}, {GpuLimits.of(target.arch).multiprocessors} multiprocessors"
     at = properties_of(ordinal)
     return f"cuda:{at['arch']} {at['name']}, {at['multiprocessors']} multiprocessors"

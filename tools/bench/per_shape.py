@@ -4,9 +4,9 @@
 
 Needs the folder of tools/bench/search.py after its step `settle`. Every shape gets a compile of its own whose range is that
 shape: its own empty log, cost model and kernel cache; the space, builder, runner and measurements are those of the joint search.
-The clock of either runs from the start of its compile. A shape is done when its best measured kernel is within 10 % of the best
-that is known there, the joint search when all its shapes are. For a range of 128 shapes the time is that of the measured ones
-times 128 over their number: an extrapolation, and printed as one.
+The clock of either runs from the start of its compile, when the compiler is imported. A shape is done when its best measured
+kernel is within 10 % of the best that is known there, the joint search when all its shapes are. For a range of 128 shapes the
+time is that of the measured ones times 128 over their number: an extrapolation, and printed as one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tools.bench.interleave import ROOT
 from tools.bench.operator_spec import Operator, Shape
 from tools.bench.operators import operators
 from tools.bench.ours import compiled
-from tools.bench.search import TABLE, Tuning
+from tools.bench.search import TABLE, Tuning, import_compiler
 from tools.bench.search_oracle import Oracle, Problem
 from tools.bench.search_replay import FEW, WORST, Reached, Replay, choices, lasting
 
@@ -89,6 +89,7 @@ def main() -> int:
     chosen = oracle.shapes[:: max(1, len(oracle.shapes) // args.shapes)][: args.shapes]
     operator = next(o for o in operators() if o.name == args.operator)
     searches = []
+    import_compiler()
     for s in chosen:
         searches.append(search(operator, s.shape, s.best, args.threads, args.seconds))
         print(searches[-1], flush=True)

@@ -14,6 +14,7 @@ report: the ratios; by replay of the log, the measurements and the time until th
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import subprocess
 import sys
@@ -92,6 +93,11 @@ def main() -> int:
     return 0
 
 
+def import_compiler() -> None:
+    """Which `tw.compile` else does when it is first called; no part of a search."""
+    importlib.import_module("compiler.api")
+
+
 def tune(name: str, options: tw.CompileOptions, folder: Path) -> None:
     """Compile with a budget; leaves log.jsonl, tuned.tw, default.tw and tuning.json."""
     log = folder / "log.jsonl"
@@ -99,6 +105,7 @@ def tune(name: str, options: tw.CompileOptions, folder: Path) -> None:
         raise SystemExit(f"{folder} holds a log or a kernel cache already; wanted an empty folder")
     operator = next(o for o in operators() if o.name == name)
     constants = operator.constants()
+    import_compiler()
     started = time.time()
     fn = compiled(operator, constants, replace(options, log=log))
     took = time.time() - started

@@ -17,14 +17,14 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 import tilewright as tw
-from search.records import TuningLog
+from search.records import TuningLog, TuningRecord
 from tools.bench.interleave import ROOT
 from tools.bench.operator_spec import Operator, Shape
 from tools.bench.operators import operators
@@ -87,15 +87,15 @@ def main() -> int:
     folder = args.folder / f"{args.operator}-t{args.threads}"
     oracle = msgspec.json.decode((folder / "oracle.json").read_bytes(), type=Oracle)
     chosen = oracle.shapes[:: max(1, len(oracle.shapes) // args.shapes)][: args.shapes]
-    operator = next(o for o in operators() if o.name == args.operator)
+    operator, problem = next(o for o in operators() if o.name == args.operator), Problem.of(folder)
     searches = []
     import_compiler()
     for s in chosen:
-        searches.append(search(operator, s.shape, s.best, args.threads, args.seconds))
+        searches.append(search(operator, problem.workload.key, s.shape, s.best, args.threads, args.seconds))
         print(searches[-1], flush=True)
     spent = [s.took if s.reached is None else s.reached.seconds for s in searches]
     missed = sum(s.reached is None for s in searches)
-    few, whole = joint(Problem.of(folder), [s.shape for s in chosen])
+    few, whole = joint(problem, [s.shape for s in chosen])
     found = Comparison(args.operator, args.threads, few, whole, sum(spent), missed, tuple(searches))
     print(found)
     if args.json:
@@ -108,31 +108,31 @@ class _EnoughError(Exception):
     """Ends a compile whose log is good enough."""
 
 
-def search(operator: Operator, shape: Shape, best: float, threads: int, seconds: float) -> ShapeSearch:
-    """Tune for one shape until the quality is reached or the budget is spent."""
+def search(operator: Operator, workload: str, shape: Shape, best: float, threads: int, seconds: float) -> ShapeSearch:
+    """Tune for one shape until the quality of the workload, by its key, is reached or the budget is spent."""
     alone, constants = replace(operator, ranges={n: (t, t) for n, t in shape.items()}), operator.constants()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TILEWRIGHT_CACHE_DIR"], path = folder, Path(folder) / "log.jsonl"
 
         def follow(state: object) -> None:
-            if least(TuningLog(path)) <= (1 + WORST) * best:
+            if least(TuningLog(path).of(workload)) <= (1 + WORST) * best:
                 raise _EnoughError
 
         started = time.time()
         with contextlib.suppress(_EnoughError):
             compiled(alone, constants, tw.CompileOptions(threads=threads, seconds=seconds, prior=False, log=path), follow)
-        took, log = time.time() - started, TuningLog(path)
+        took, records = time.time() - started, list(TuningLog(path).of(workload))
     reached = None
-    for number, record in enumerate(log.records, 1):
+    for number, record in enumerate(records, 1):
         if record.seconds and record.time <= (1 + WORST) * best:
             reached = Reached(number, record.when - started)
             break
-    return ShapeSearch(dict(shape), best, least(log), len(log), took, reached)
+    return ShapeSearch(dict(shape), best, least(records), len(records), took, reached)
 
 
-def least(log: TuningLog) -> float:
+def least(records: Iterable[TuningRecord]) -> float:
     """Seconds of the best measured kernel."""
-    return min((r.time for r in log.records if r.seconds), default=float("inf"))
+    return min((r.time for r in records if r.seconds), default=float("inf"))
 
 
 def joint(problem: Problem, shapes: Sequence[dict[str, int]]) -> tuple[Reached | None, Reached | None]:

@@ -6,7 +6,8 @@ so that a late worker cannot touch a loop that is over, and the caller does the 
 one cache line with all that a worker needs to know of the loop, and parts done are counted on from loop to loop, since lines
 that change cores take most of the time of a short loop. The caller takes parts from the front and the first worker from the
 back, so that what one loop leaves in a core's cache is there for the next. Parts become smaller towards the middle, where they
-meet; they are few where units are, since every claim moves the line. Who runs a part has no influence on its result.
+meet; they are few where units are, down to one a thread, since every claim moves the line. Who runs a part has no influence on
+its result.
 A worker spins while others finish the loop that it had a part in and some microseconds more for the next one, then sleeps on a
 condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core moves to another, where
 it may: a scheduler can take many milliseconds to part two threads that never sleep. A nested loop, or one that starts while
@@ -88,9 +89,10 @@ define internal i64 @bound(i64 %units, i64 %part, i64 %parts) alwaysinline nounw
   ret i64 %first
 }
 
-; Claims and runs parts of one generation until none is left; tells how many once, as the caller waits for all of them. Part 0
-; is thread 0's without a claim. Threads of even number claim from the front, the others from the back.
-define internal void @help(i64 %generation, i64 %thread) nounwind {
+; Claims and runs parts of one generation until none is left, and returns how many; a worker tells them once, as the caller waits
+; for all that it did not run itself. Part 0 is thread 0's without a claim. Threads of even number claim from the front, the
+; others from the back.
+define internal i64 @help(i64 %generation, i64 %thread) nounwind {
 entry:
   %odd = and i64 %thread, 1
   %back = icmp ne i64 %odd, 0
@@ -134,12 +136,14 @@ run:
   br label %look
 tell:
   %some = icmp ne i64 %count, 0
-  br i1 %some, label %add, label %exit
+  %others = xor i1 %caller, true
+  %tells = and i1 %some, %others
+  br i1 %tells, label %add, label %exit
 add:
   %old = atomicrmw add ptr @done, i64 %count release
   br label %exit
 exit:
-  ret void
+  ret i64 %count
 }
 
 ; %self is generation << 10 | thread, the generation being the last one before the worker was created.
@@ -199,7 +203,7 @@ work:
   br i1 %invited, label %serve, label %next
 serve:
   call void @spread()
-  call void @help(i64 %g, i64 %thread)
+  %did = call i64 @help(i64 %g, i64 %thread)
   br label %next
 }
 
@@ -272,17 +276,15 @@ publish:
   store i64 %stride, ptr @stride
   call void @settle()
   %sixfold = mul i64 %t, 6
-  %twofold = mul i64 %t, 2
   %pairs = lshr i64 %units, 1
   %p1 = call i64 @llvm.smin.i64(i64 %sixfold, i64 %pairs)
   %even = and i64 %p1, -2
-  %p2 = call i64 @llvm.smin.i64(i64 %twofold, i64 %units)
-  %p3 = call i64 @llvm.smax.i64(i64 %even, i64 %p2)
-  %parts = call i64 @llvm.smin.i64(i64 %p3, i64 2046)
+  %next = add i64 %t, 1
+  %each = and i64 %next, -2
+  %fewest = call i64 @llvm.smin.i64(i64 %each, i64 %units)
+  %p2 = call i64 @llvm.smax.i64(i64 %even, i64 %fewest)
+  %parts = call i64 @llvm.smin.i64(i64 %p2, i64 2046)
   store i64 %parts, ptr @parts
-  %before = load i64, ptr @total
-  %target = add i64 %before, %parts
-  store i64 %target, ptr @total
   %last = load atomic i64, ptr @word monotonic, align 8
   %g0 = lshr i64 %last, 32
   %g1 = add i64 %g0, 1
@@ -302,7 +304,11 @@ signal:
   %unlocked = call i32 @pthread_mutex_unlock(ptr @mutex)
   br label %join
 join:
-  call void @help(i64 %generation, i64 0)
+  %mine = call i64 @help(i64 %generation, i64 0)
+  %before = load i64, ptr @total
+  %theirs = sub i64 %parts, %mine
+  %target = add i64 %before, %theirs
+  store i64 %target, ptr @total
   br label %wait
 wait:
   %k = phi i64 [ 0, %join ], [ %k1, %pause ], [ 0, %yield ]

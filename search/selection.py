@@ -24,7 +24,9 @@ from search.space import Floats
 from search.task import Task, TuneOptions
 
 _FASTER = 0.02  # share that a kernel must be faster than the untuned choice
-_CROSSING = 4e-7  # seconds besides where it takes more threads: short loops lose more while lines are slow to change cores
+# Seconds besides where it takes more or fewer threads: lines change cores at two speeds for seconds at a time, mostly the fast
+# one.
+_MORE, _FEWER = 1.5e-7, 1e-6
 _DOUBT = 1.5  # deviations with which it is compared
 _PRICE = 20.0  # of each share that it is not
 _OCTAVE, _MOST = 0.8, 3.0  # share that a kernel is taken slower an octave from where it was measured, and at most
@@ -146,7 +148,8 @@ def _priced(configs: Sequence[int], times: Floats, late: Floats, untuned: Sequen
     row = {c: i for i, c in enumerate(configs)}
     for s, plain in enumerate(untuned):
         if plain is not None:
-            crossing = np.array([_CROSSING * (t > threads[plain.column]) for t in threads])
+            usual = threads[plain.column]
+            crossing = np.array([_MORE * (t > usual) + _FEWER * (t < usual) for t in threads])
             slower = (late[:, s] + crossing) / plain.seconds - 1 + _FASTER
             found[:, s] = np.where(np.isfinite(times[:, s]), times[:, s] * (1 + _PRICE * np.maximum(slower, 0)), np.inf)
             found[row[plain.config], s, plain.column] = plain.early

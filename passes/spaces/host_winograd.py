@@ -194,8 +194,8 @@ def _direct(workload: Workload, layer: Layer, limits: HostLimits, rows: float) -
 
 
 def _best(m: int, workload: Workload, layer: Layer, limits: HostLimits) -> HostWinogradConfig | None:
-    """Chunks of a block where filters stay in the second-level cache, else larger ones, since they are read again for each.
-    Panels and units that take least time on all cores for one image and for some."""
+    """Chunks of a block or few where filters stay in the second-level cache, else larger ones, since they are read again for
+    each. Panels and units that take least time on all cores for one image and for some."""
     lanes, filters = max(2, limits.lanes(layer.element_bytes)), layer.filters.constant or 256
     mr, nv = register_block(layer.filters.constant, lanes, limits)
     tile = prepacked(workload)
@@ -207,7 +207,8 @@ def _best(m: int, workload: Workload, layer: Layer, limits: HostLimits) -> HostW
     for panels, blocks, parts in product((1, 2, 4, 8), (4, 3, 2, 1), (0, 1, 2, 4, 8) if limits.cores > 1 else (0,)):
         config = HostWinogradConfig(m, mr, nv, lanes, mr, 0, panels)
         filter_bytes, tile_bytes = _footprints(config, layer)
-        room = limits.l2 // 4 if filter_bytes * 2 <= limits.l2 else limits.l2 * 2
+        near = filter_bytes + mr * tile_bytes <= limits.l2 * 3 // 4
+        room = limits.l2 // 8 if near else limits.l2 * 2
         mc = max(1, min(blocks, room // tile_bytes // mr)) * mr
         config = replace(config, mc=mc, chunks=-(-image // (parts * mc)) if parts else 0)
         if why_invalid(config, workload, limits) is None and filter_bytes * 6 <= limits.l3:

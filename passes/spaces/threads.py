@@ -8,28 +8,63 @@ from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split
 from runtime.shape import Expr
 
-_SMALL = 1_500_000  # half-operations: about 3 us at 250 operations and 100 bytes a nanosecond
+_SMALL = 350_000  # half-operations: about 0.7 us at 250 operations or 125 bytes a nanosecond
+_BYTE = 4  # half-operations
 _CURVED = re.compile(r"math\.(?!sqrt|rsqrt|abs|fma|floor|ceil|trunc|round)")
 _CURVE = 120  # half-operations of an exponential and its like
+_NARROW = 25  # of an element of 16 bits that is widened or narrowed
+_ENTRY = 10_000  # of a product of a batch, besides its arithmetic
+_VECTOR = 16  # columns that a part of them takes as long as
 
 
 def one_thread_when_small(root: Node, workload: Workload) -> Node:
-    """`root` behind a test of the work, estimated from operations and bytes: the same kernels on one thread where little.
-
-    Exponentials count of rows and of elementwise work, of which they are a large part.
-    """
-    work = workload.flops * 2 + workload.bytes * 5
-    if workload.kind in (Kind.ROWS, Kind.POINTWISE) and workload.outputs:
-        elements = Expr.of(_CURVE * len(_CURVED.findall(workload.ir)))
-        for extent in workload.outputs[0].dims:
-            elements = elements * extent
-        work = work + elements
+    """`root` behind a test of the estimated work: the same kernels on one thread where that is little."""
+    work = effort(workload)
     known = work.constant
     if known is not None:
         return _alone(root) if known <= _SMALL else root
     if work.evaluate(dict.fromkeys(workload.dims, 1)) > _SMALL or work == Expr.of(0):
         return root
     return Split(str(work), _SMALL, _alone(root), root)
+
+
+def effort(workload: Workload) -> Expr:
+    """Half-operations: arithmetic or bytes, whichever take longer, and what is slow beside them. A contraction's columns fill
+    whole vectors; exponentials count of all but its epilogue."""
+    w = workload
+    work = (_products(w) * 2 if w.kind in (Kind.CONTRACTION, Kind.ATTENTION) else w.flops * 2).maximum(w.bytes * _BYTE)
+    if w.kind in (Kind.CONTRACTION, Kind.ATTENTION):
+        work = work + w.size("b") * _ENTRY
+    if w.kind in (Kind.ROWS, Kind.POINTWISE, Kind.ATTENTION):
+        curves = len(_CURVED.findall(w.ir))
+        work = work + _points(w, ("b", "m", "n") if w.kind is Kind.ATTENTION else ("row", "col", "p")) * (_CURVE * curves)
+        for operand in (*w.inputs, *w.outputs):
+            if operand.dtype.is_float and operand.dtype.bytes < 4:
+                work = work + _product(operand.dims) * _NARROW
+    return work
+
+
+def _products(workload: Workload) -> Expr:
+    """Operations of a contraction whose columns are rounded up to whole vectors; of attention those of both products."""
+    if workload.kind is Kind.ATTENTION:
+        return _points(workload, ("b", "m", "n")) * (workload.size("k") + workload.size("e")) * 2
+    return _points(workload, ("b", "m", "n", "k")) * 2
+
+
+def _points(workload: Workload, roles: tuple[str, ...]) -> Expr:
+    """Product of the extents of the loops with these roles, columns rounded up to whole vectors."""
+    total = Expr.of(1)
+    for loop in workload.loops:
+        if loop.role in roles:
+            total = total * (loop.extent.ceildiv(_VECTOR) * _VECTOR if loop.role in ("n", "col") else loop.extent)
+    return total
+
+
+def _product(extents: tuple[Expr, ...]) -> Expr:
+    total = Expr.of(1)
+    for extent in extents:
+        total = total * extent
+    return total
 
 
 def _alone(node: Node) -> Node:

@@ -6,8 +6,8 @@ so that a late worker cannot touch a loop that is over, and the caller does the 
 one cache line with all that a worker needs to know of the loop, and parts done are counted on from loop to loop, since lines
 that change cores take most of the time of a short loop. The caller takes parts from the front and the first worker from the
 back, so that what one loop leaves in a core's cache is there for the next. Parts become smaller towards the middle, where they
-meet; they are few where units are, down to one a thread, since every claim moves the line. Who runs a part has no influence on
-its result.
+meet: of two threads the first has a third of all, the last a fiftieth. They are few, down to one a thread where units are, since
+every claim moves the line. Who runs a part has no influence on its result.
 A worker spins while others finish the loop that it had a part in and some microseconds more for the next one, then sleeps on a
 condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core moves to another, where
 it may: a scheduler can take many milliseconds to part two threads that never sleep. A nested loop, or one that starts while
@@ -70,18 +70,22 @@ declare i32 @sched_yield()
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
 
-; First unit of a part: units * part * (parts - part) / (parts^2 / 2) up to the middle part, whose steps shrink linearly, and its
-; mirror image from there on. Parts are of even number, or one a unit; units below 2^41.
+; First unit of a part: units * (h^3 - (h - part)^3) / (2 h^3) up to the middle part h = parts / 2, and its mirror image from
+; there on. Parts are of even number, or one a unit; units below 2^33.
 define internal i64 @bound(i64 %units, i64 %part, i64 %parts) alwaysinline nounwind {
   %half = lshr i64 %parts, 1
   %left = icmp ule i64 %part, %half
   %rest = sub i64 %parts, %part
   %near = select i1 %left, i64 %part, i64 %rest
-  %far = sub i64 %parts, %near
-  %share = mul i64 %near, %far
+  %far = sub i64 %half, %near
+  %half2 = mul i64 %half, %half
+  %half3 = mul i64 %half2, %half
+  %far2 = mul i64 %far, %far
+  %far3 = mul i64 %far2, %far
+  %share = sub i64 %half3, %far3
   %high = mul i64 %units, %share
-  %square = mul i64 %parts, %half
-  %before = udiv i64 %high, %square
+  %whole = shl i64 %half3, 1
+  %before = udiv i64 %high, %whole
   %mirrored = sub i64 %units, %before
   %curve = select i1 %left, i64 %before, i64 %mirrored
   %single = icmp eq i64 %units, %parts
@@ -275,9 +279,9 @@ publish:
   store ptr %workspace, ptr @workspace
   store i64 %stride, ptr @stride
   call void @settle()
-  %sixfold = mul i64 %t, 6
+  %threefold = mul i64 %t, 3
   %pairs = lshr i64 %units, 1
-  %p1 = call i64 @llvm.smin.i64(i64 %sixfold, i64 %pairs)
+  %p1 = call i64 @llvm.smin.i64(i64 %threefold, i64 %pairs)
   %even = and i64 %p1, -2
   %next = add i64 %t, 1
   %each = and i64 %next, -2

@@ -207,7 +207,7 @@ class Sweep:
     def at(self, shape: dict[str, int]) -> Timed:
         """All kernels once, then the best in turns with the dispatched and the default one."""
         local = self.problem.local(shape)
-        dispatched, default = (self._variant(t, local) for t in (self.problem.tuned, self.problem.default))
+        dispatched, default = (self.variant(t, local) for t in (self.problem.tuned, self.problem.default))
         time_call(self._call(*_at(dispatched, local)), _WARM)
         times: dict[Variant, float] = {}
         best = float("inf")
@@ -239,9 +239,9 @@ class Sweep:
             if shape in drawn:
                 continue
             local, best = dict(shape), float("inf")
-            time_call(self._call(*_at(self._variant(self.problem.tuned, local), local)), _WARM)
+            time_call(self._call(*_at(self.variant(self.problem.tuned, local), local)), _WARM)
             likely = [(lattice.texts[c], t) for c, t in evidence.fastest(number, LIKELY)]
-            variants = [*(self._variant(t, local) for t in (self.problem.tuned, self.problem.default)), *likely]
+            variants = [*(self.variant(t, local) for t in (self.problem.tuned, self.problem.default)), *likely]
             times: dict[Variant, float] = {}
             for config, count in dict.fromkeys(variants):
                 if config in self.kernels and self.kernels[config].kernel.legal(local):
@@ -251,7 +251,8 @@ class Sweep:
                 again = dict.fromkeys([*variants[:2], min(times, key=times.__getitem__)])
                 self.keep(self.turns(list(again), local), local)
 
-    def _variant(self, table: DispatchTable, local: dict[str, int]) -> Variant:
+    def variant(self, table: DispatchTable, local: dict[str, int]) -> Variant:
+        """What a table dispatches."""
         leaf = table.select(local)
         return table.kernels[leaf.kernel].config, leaf.threads or self.threads
 

@@ -1,7 +1,8 @@
 """Doubts of tools/bench/search.py, settled: a choice that seems to miss the best may have been disturbed when it was measured.
 
 Every choice of the replay of a log that seems slower than the best at a shape is timed again, in turns with what seemed faster,
-and these times replace those of before. So it is until no doubt is left that was not settled; what is really slower stays so.
+the final choice and the untuned one, and these times replace those of before. So it is until no doubt is left that was not
+settled; what is really slower stays so.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def settle(folder: Path, threads: int) -> None:
             break
         sweep = Sweep(problem, kernels, HostRunner(HostDevice()), threads)
         for shape, variants in new.items():
-            sweep.keep(sweep.turns(variants, dict(shape), TURNS), dict(shape))
+            local = dict(shape)
+            usual = [sweep.variant(table, local) for table in (problem.tuned, problem.default)]
+            sweep.keep(sweep.turns(list(dict.fromkeys([*variants, *usual])), local, TURNS), local)
         again = {_cell(r) for r in sweep.records}
         write_records(folder, [*(r for r in records if _cell(r) not in again), *sweep.records])
         settled |= again

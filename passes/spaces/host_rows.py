@@ -96,7 +96,7 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostRowsConfi
     long = HostRowsConfig(lanes=lanes)
     if len(columns) != 1:
         return (long,), Leaf(0)
-    short = HostRowsConfig(lanes=lanes, vectors=MAX_VECTORS, rows=4, block=16)
+    short = HostRowsConfig(lanes=lanes, vectors=MAX_VECTORS, rows=4, block=32)
     bound = MAX_VECTORS * lanes
     extent = columns[0].constant
     if extent is not None:

@@ -6,8 +6,8 @@ so that a late worker cannot touch a loop that is over, and the caller does the 
 one cache line with all that a worker needs to know of the loop, and parts done are counted on from loop to loop, since lines
 that change cores take most of the time of a short loop. The caller takes parts from the front and the first worker from the
 back, so that what one loop leaves in a core's cache is there for the next. Parts become smaller towards the middle, where they
-meet: of two threads the first has a third of all, the last a fiftieth. They are few, down to one a thread where units are, since
-every claim moves the line. Who runs a part has no influence on its result.
+meet. A loop that was short when its kernel last ran has one for each thread, since every claim moves the line; others have six,
+so that cores of unequal speed end together. Who runs a part has no influence on its result.
 A worker spins while others finish the loop that it had a part in and some microseconds more for the next one, then sleeps on a
 condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core moves to another, where
 it may: a scheduler can take many milliseconds to part two threads that never sleep. A nested loop, or one that starts while
@@ -29,6 +29,10 @@ SYMBOLS = ("tw_launch", "tw_parallel_for", "tw_alloc", "tw_release", "tw_forked"
 MOST_THREADS = 1023
 
 _PAUSE = {"x86_64": "llvm.x86.sse2.pause()", "aarch64": "llvm.aarch64.isb(i32 15)"}
+# Ticks of a clock that a thread reads in some nanoseconds; without one no loop is taken for short.
+_TICKS = {"x86_64": "%now = call i64 @llvm.readcyclecounter()\n  ret i64 %now"}
+_NO_TICKS = "ret i64 0"
+_SHORT = 16 * 60_000  # sixteenths of ticks of a loop, of all threads together: some 20 microseconds
 _SPINS = {"x86_64": 1000, "aarch64": 1500}  # some 30 microseconds
 
 
@@ -37,6 +41,7 @@ def runtime_object_ir(arch: str | None = None) -> str:
     arch = arch or machine()
     pause = f"call void @{_PAUSE[arch]}" if arch in _PAUSE else ""
     pool = _POOL.replace("$PAUSE", pause).replace("$SPINS", str(_SPINS.get(arch, 1000)))
+    pool = pool.replace("$TICKS", _TICKS.get(arch, _NO_TICKS)).replace("$SHORT", str(_SHORT if arch in _TICKS else 0))
     return pool + (_SPREAD if sys.platform == "linux" else _STAY) + arena_pool_ir()
 
 
@@ -55,6 +60,7 @@ _POOL = """
 @busy = internal alias i64, ptr @owner
 @total = internal alias i64, getelementptr (i64, ptr @owner, i64 1)
 @sleepers = internal global i64 0, align 64
+@known = internal global [64 x [2 x i64]] zeroinitializer, align 64
 @workers = internal global i64 0, align 64
 @mutex = internal global [128 x i8] zeroinitializer, align 64
 @wake = internal global [128 x i8] zeroinitializer, align 64
@@ -67,6 +73,7 @@ declare i32 @pthread_cond_init(ptr, ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @sched_yield()
+declare i64 @llvm.readcyclecounter()
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
 
@@ -91,6 +98,42 @@ define internal i64 @bound(i64 %units, i64 %part, i64 %parts) alwaysinline nounw
   %single = icmp eq i64 %units, %parts
   %first = select i1 %single, i64 %part, i64 %curve
   ret i64 %first
+}
+
+; What a unit of a kernel took, by the kernel's address: ticks of all threads in sixteenths. Only the owner of @busy looks.
+define internal ptr @entry_of(ptr %kernel) alwaysinline nounwind {
+  %address = ptrtoint ptr %kernel to i64
+  %line = lshr i64 %address, 4
+  %number = and i64 %line, 63
+  %found = getelementptr [64 x [2 x i64]], ptr @known, i64 0, i64 %number
+  ret ptr %found
+}
+
+define internal i1 @is_short(ptr %entry_of, ptr %kernel, i64 %units) alwaysinline nounwind {
+  %address = ptrtoint ptr %kernel to i64
+  %key = load i64, ptr %entry_of
+  %same = icmp eq i64 %key, %address
+  %field = getelementptr i64, ptr %entry_of, i64 1
+  %each = load i64, ptr %field
+  %all = mul i64 %each, %units
+  %little = icmp ult i64 %all, $SHORT
+  %short = and i1 %same, %little
+  ret i1 %short
+}
+
+define internal void @remember(ptr %entry_of, ptr %kernel, i64 %elapsed, i64 %threads, i64 %units) alwaysinline nounwind {
+  %address = ptrtoint ptr %kernel to i64
+  %spent = mul i64 %elapsed, %threads
+  %fine = shl i64 %spent, 4
+  %each = udiv i64 %fine, %units
+  %field = getelementptr i64, ptr %entry_of, i64 1
+  store i64 %address, ptr %entry_of
+  store i64 %each, ptr %field
+  ret void
+}
+
+define internal i64 @ticks() alwaysinline nounwind {
+  $TICKS
 }
 
 ; Claims and runs parts of one generation until none is left, and returns how many; a worker tells them once, as the caller waits
@@ -279,15 +322,22 @@ publish:
   store ptr %workspace, ptr @workspace
   store i64 %stride, ptr @stride
   call void @settle()
-  %threefold = mul i64 %t, 3
-  %pairs = lshr i64 %units, 1
-  %p1 = call i64 @llvm.smin.i64(i64 %threefold, i64 %pairs)
-  %even = and i64 %p1, -2
+  %entry_of = call ptr @entry_of(ptr %kernel)
+  %short = call i1 @is_short(ptr %entry_of, ptr %kernel, i64 %units)
+  %begin = call i64 @ticks()
   %next = add i64 %t, 1
   %each = and i64 %next, -2
-  %fewest = call i64 @llvm.smin.i64(i64 %each, i64 %units)
-  %p2 = call i64 @llvm.smax.i64(i64 %even, i64 %fewest)
-  %parts = call i64 @llvm.smin.i64(i64 %p2, i64 2046)
+  %sixfold = mul i64 %t, 6
+  %pairs = lshr i64 %units, 1
+  %p1 = call i64 @llvm.smin.i64(i64 %sixfold, i64 %pairs)
+  %even = and i64 %p1, -2
+  %most_parts = select i1 %short, i64 %each, i64 %even
+  %twofold = mul i64 %t, 2
+  %least = select i1 %short, i64 %each, i64 %twofold
+  %p2 = call i64 @llvm.smin.i64(i64 %least, i64 %units)
+  %p3 = call i64 @llvm.smax.i64(i64 %most_parts, i64 %p2)
+  %p4 = call i64 @llvm.smin.i64(i64 %p3, i64 %units)
+  %parts = call i64 @llvm.smin.i64(i64 %p4, i64 2046)
   store i64 %parts, ptr @parts
   %last = load atomic i64, ptr @word monotonic, align 8
   %g0 = lshr i64 %last, 32
@@ -330,6 +380,9 @@ yield:
   %yielded = call i32 @sched_yield()
   br label %wait
 over:
+  %end = call i64 @ticks()
+  %elapsed = sub i64 %end, %begin
+  call void @remember(ptr %entry_of, ptr %kernel, i64 %elapsed, i64 %t, i64 %units)
   store atomic i64 0, ptr @busy release, align 8
   br label %exit
 exit:

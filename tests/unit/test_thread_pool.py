@@ -15,11 +15,13 @@ import pytest
 from compiler.codegen import compile_object, runtime_object
 from runtime.cpu import HostDevice
 from runtime.device import ALLOC, CONTEXT, LAUNCH, PARALLEL_FOR, RELEASE, LoadedCode
+from runtime.host_cpu import machine
 from runtime.target import Target
 
 HOST = Target.parse("host")
 
 # count: slots = (int64 *hits, work): hits[unit] += 1, after spinning `work` times; notes its thread in workspace[0].
+# parts: slots = (int64 *parts, work): *parts += 1 for each part, which spins `work` times for each of its units.
 # nested: slots = (table, parallel_for, inner kernel, inner slots, inner units): each unit runs an inner loop.
 KERNELS = """
 define void @count(ptr %slots, i64 %begin, i64 %end, ptr %workspace) {
@@ -48,6 +50,25 @@ done:
   store i64 %new, ptr %place
   %i1 = add i64 %i, 1
   br label %next
+exit:
+  ret void
+}
+
+define void @parts(ptr %slots, i64 %begin, i64 %end, ptr %workspace) {
+entry:
+  %parts = load ptr, ptr %slots
+  %field = getelementptr i64, ptr %slots, i64 1
+  %work = load i64, ptr %field
+  %old = atomicrmw add ptr %parts, i64 1 monotonic
+  %units = sub i64 %end, %begin
+  %all = mul i64 %units, %work
+  br label %spin
+spin:
+  %k = phi i64 [ 0, %entry ], [ %k1, %spin ]
+  %k1 = add i64 %k, 1
+  store volatile i64 %k1, ptr %workspace
+  %busy = icmp slt i64 %k1, %all
+  br i1 %busy, label %spin, label %exit
 exit:
   ret void
 }
@@ -195,6 +216,21 @@ def test_many_short_loops(host: Host) -> None:
     for i in range(3000):
         units = 2 + i % 13
         assert (host.count(units, 2 + i % 7) == 1).all(), i
+
+
+@pytest.mark.skipif(machine() != "x86_64", reason="no clock is read on other machines")
+def test_a_loop_that_was_short_has_a_part_for_each_thread(host: Host) -> None:
+    def parts(units: int, threads: int, work: int) -> int:
+        made = np.zeros(1, np.int64)
+        host.loop("parts", np.array([made.ctypes.data, work], np.uint64), units, threads, np.zeros((64, 8), np.int64))
+        return int(made[0])
+
+    long = 200_000
+    parts(3, 2, long)
+    assert [parts(3, 2, long), parts(5, 2, long), parts(7, 3, long), parts(24, 2, long)] == [3, 4, 6, 12]
+    assert parts(5, 2, 0) == 4  # taken for as long as the last time
+    assert 2 in {parts(1000, 2, 0) for _ in range(200)}  # a disturbed loop does not count as short
+    assert {parts(3, 4, 0) for _ in range(20)} == {3}
 
 
 def test_sleeping_workers_wake(host: Host) -> None:

@@ -53,7 +53,7 @@ def environment(target: Target) -> Environment:
 
 def tune_tables(request: Request, tables: Tables, builder: Builder, runner: Runner, log: TuningLog,
                 progress: Callable[[Progress], None] = lambda state: None) -> None:
-    """Search each operator and put the result in its table. The time an operator leaves goes to those after it.
+    """Search each operator, the largest first, and put the result in its table. The time one leaves goes to those after it.
 
     An operator's share of the budget grows with the root of its arithmetic times its calls: the large ones decide the latency,
     yet small ones have as many kernels to try.
@@ -61,10 +61,11 @@ def tune_tables(request: Request, tables: Tables, builder: Builder, runner: Runn
     started = time.monotonic()
     gpu = request.target.kind is not TargetKind.HOST
     here_limits = measured_limits(request.target) if gpu else limits(request.target)
-    weights = [weight_of(w, request) for w in request.workloads]
+    left = {w.key: weight_of(w, request) for w in request.workloads}
     trials = 0
-    for number, workload in enumerate(request.workloads):
-        share = weights[number] / sum(weights[number:])
+    for workload in sorted(request.workloads, key=lambda w: -left[w.key]):
+        weight = left.pop(workload.key)
+        share = weight / (weight + sum(left.values()))
         seconds, most = request.options.seconds, request.options.trials
         budget = Budget(None if seconds is None else max(0.0, seconds - (time.monotonic() - started)) * share,
                         None if most is None else round((most - trials) * share))

@@ -24,6 +24,19 @@ HOST = Target.parse("host")
 # parts: slots = (int64 *parts, work): *parts += 1 for each part, which spins `work` times for each of its units.
 # nested: slots = (table, parallel_for, inner kernel, inner slots, inner units): each unit runs an inner loop.
 KERNELS = """
+define internal void @spin(i64 %times, ptr %place) alwaysinline {
+entry:
+  br label %spin
+spin:
+  %k = phi i64 [ 0, %entry ], [ %k1, %spin ]
+  %k1 = add i64 %k, 1
+  store volatile i64 %k1, ptr %place
+  %busy = icmp slt i64 %k1, %times
+  br i1 %busy, label %spin, label %exit
+exit:
+  ret void
+}
+
 define void @count(ptr %slots, i64 %begin, i64 %end, ptr %workspace) {
 entry:
   %hits = load ptr, ptr %slots
@@ -34,16 +47,11 @@ entry:
   store i64 %used1, ptr %workspace
   br label %next
 next:
-  %i = phi i64 [ %begin, %entry ], [ %i1, %done ]
+  %i = phi i64 [ %begin, %entry ], [ %i1, %body ]
   %more = icmp slt i64 %i, %end
-  br i1 %more, label %spin, label %exit
-spin:
-  %k = phi i64 [ 0, %next ], [ %k1, %spin ]
-  %k1 = add i64 %k, 1
-  store volatile i64 %k1, ptr %workspace
-  %busy = icmp slt i64 %k1, %work
-  br i1 %busy, label %spin, label %done
-done:
+  br i1 %more, label %body, label %exit
+body:
+  call void @spin(i64 %work, ptr %workspace)
   %place = getelementptr i64, ptr %hits, i64 %i
   %old = load i64, ptr %place
   %new = add i64 %old, 1
@@ -62,14 +70,7 @@ entry:
   %old = atomicrmw add ptr %parts, i64 1 monotonic
   %units = sub i64 %end, %begin
   %all = mul i64 %units, %work
-  br label %spin
-spin:
-  %k = phi i64 [ 0, %entry ], [ %k1, %spin ]
-  %k1 = add i64 %k, 1
-  store volatile i64 %k1, ptr %workspace
-  %busy = icmp slt i64 %k1, %all
-  br i1 %busy, label %spin, label %exit
-exit:
+  call void @spin(i64 %all, ptr %workspace)
   ret void
 }
 

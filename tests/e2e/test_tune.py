@@ -130,6 +130,18 @@ def test_compile_takes_a_log_and_a_budget(tuned: tuple[tw.CompiledFunction, Path
     assert "progress" in {json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()}
 
 
+def test_the_largest_operator_is_searched_first(tmp_path: Path) -> None:
+    model = MODEL.replace("96", "8").replace("  return %y : tensor<?x8xf32>", """
+  %empty2 = tensor.empty(%t) : tensor<?x640xf32>
+  %filled2 = linalg.fill ins(%zero : f32) outs(%empty2 : tensor<?x640xf32>) -> tensor<?x640xf32>
+  %z = linalg.matmul ins(%y, %arg2 : tensor<?x8xf32>, tensor<8x640xf32>) outs(%filled2 : tensor<?x640xf32>) -> tensor<?x640xf32>
+  return %z : tensor<?x640xf32>""").replace(") -> tensor<?x8xf32> {", ", %arg2: tensor<8x640xf32>) -> tensor<?x640xf32> {")
+    log = tmp_path / "log.jsonl"
+    fn = tw.compile(model, DIMS, options=tw.CompileOptions(trials=4, threads=1, log=log))
+    small, large = (fn.program.tables[call.table].workload for call in fn.program.calls)
+    assert list(TuningLog(log).workloads) == [large, small]
+
+
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     (tmp_path / "model.mlir").write_text(MODEL)
     log = tmp_path / "log.jsonl"

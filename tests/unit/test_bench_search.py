@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import groupby
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from tools.bench.search_oracle import FEWEST, paired, rounds
 from tools.bench.search_replay import Reached, lasting
-from tools.bench.search_settle import DOUBT, doubts
+from tools.bench.search_settle import DOUBT, ENOUGH, Again, doubts
 
 SHAPES = ((("T", 1),), (("T", 2),), (("T", 3),))
 
@@ -48,3 +51,31 @@ def test_a_choice_is_good_from_where_no_worse_one_follows() -> None:
     curve = [(at(n), np.array([s])) for n, s in ((1, 1.0), (2, 2.0), (3, 1.0), (4, 1.0))]
     assert lasting(curve, lambda s: bool(s[0] <= 1.0)) == at(3)
     assert lasting(curve[:2], lambda s: bool(s[0] <= 1.0)) is None
+
+
+def test_what_is_paired_does_not_depend_on_when_the_machine_was_slow() -> None:
+    slow = np.where(np.arange(30) % 7 < 3, 2.0, 1.0)[:, None]
+    times = np.array([[1.0, 1.1, 3.0]]) * slow
+    times[::4, 0] *= 5  # a turn that was disturbed by itself
+    found = paired(times)
+    np.testing.assert_allclose(found / found[0], [1.0, 1.1, 3.0])
+    np.testing.assert_allclose(paired(times[:, :1] * 0 + 2.5), [2.5])
+
+
+def test_each_call_has_a_turn_in_every_round() -> None:
+    order: list[str] = []
+    times = rounds([partial(order.append, name) for name in "abc"], 0.0)
+    turns = "".join(name for name, _ in groupby(order))
+    assert times.shape == (FEWEST, 3) and (times > 0).all()
+    assert turns == "abcbcacab" * (FEWEST // 3)
+
+
+def test_times_of_all_passes_are_at_the_speed_of_the_first() -> None:
+    again, usual, other, third = Again(), ("u", 1), ("v", 2), ("w", 1)
+    again.take(SHAPES[0], usual, 3.0, {usual: np.full(5, 1.0), other: np.full(5, 0.9)})
+    again.take(SHAPES[0], usual, 99.0, {usual: np.full(5, 7.0), third: np.full(5, 14.0)})
+    assert again.seconds(SHAPES[0]) == {usual: 3.0, other: 3.0 * 0.9, third: 6.0}
+    assert not again.settled(SHAPES[0], [other]) and not again.settled(SHAPES[1], [usual])
+    for _ in range(ENOUGH):
+        again.take(SHAPES[1], usual, 1.0, {usual: np.ones(2), other: np.ones(2)})
+    assert again.settled(SHAPES[1], [usual, other]) and not again.settled(SHAPES[1], [third])

@@ -32,16 +32,17 @@ from search.host_runner import HostRunner
 from search.measure import code_digest
 from search.records import TuningLog, TuningRecord
 from search.shapes import Dims
-from search.space import Lattice
+from search.space import Floats, Lattice
 from search.task import Task
 
-RANDOM, LEADERS, LEADING, NEAR, RETIMED, ROUNDS = 64, 3, 48, 64, 5, 9
+RANDOM, LEADERS, LEADING, NEAR, RETIMED = 64, 3, 48, 64, 5
+FEWEST, MOST = 9, 300  # rounds of turns
 LIKELY = 8  # kernels timed at each shape that was not drawn
 _QUICK = Timing(warmup=0.0003, batch=0.0004, fewest=3, most=5, error=0.05)
 _WARM = Timing(warmup=0.004, batch=0.0002, fewest=2, most=2)
-_TURN = Timing(warmup=0.0005, batch=0.0015, fewest=3, most=3)
+_TURN = Timing(warmup=0.00005, batch=0.0001, fewest=2, most=2)
 _HOPELESS = 1.6  # a first launch that takes this many times the best is not repeated
-_SURE, _SLOWER = 1.05, 1.01  # a dispatched kernel that seems slower than the best, or the untuned, is timed again, in turns
+_GLANCE, _LOOK = 0.01, 0.03  # seconds of turns of each, at shapes that were not drawn and at those that were
 _SHORT = 100e-6  # seconds of a launch below which fewer threads are tried too
 
 
@@ -224,7 +225,7 @@ class Sweep:
 
     def keep(self, turns: Mapping[Variant, float], local: dict[str, int]) -> None:
         for (config, count), seconds in turns.items():
-            self._record(config, local, count, [seconds] * ROUNDS)
+            self._record(config, local, count, [seconds] * FEWEST)
 
     def between(self, drawn: Collection[Dims]) -> None:
         """At every other point of the task: the dispatched kernel, the default, and those most likely to be best."""
@@ -238,18 +239,14 @@ class Sweep:
         for number, shape in enumerate(points.shapes):
             if shape in drawn:
                 continue
-            local, best = dict(shape), float("inf")
-            time_call(self._call(*_at(self.variant(self.problem.tuned, local), local)), _WARM)
+            local = dict(shape)
             likely = [(lattice.texts[c], t) for c, t in evidence.fastest(number, LIKELY)]
             variants = [*(self.variant(t, local) for t in (self.problem.tuned, self.problem.default)), *likely]
-            times: dict[Variant, float] = {}
-            for config, count in dict.fromkeys(variants):
-                if config in self.kernels and self.kernels[config].kernel.legal(local):
-                    times[config, count] = self._once(config, local, count, best)
-                    best = min(best, times[config, count])
-            if times[variants[0]] > _SURE * best or times[variants[0]] > _SLOWER * times[variants[1]]:
-                again = dict.fromkeys([*variants[:2], min(times, key=times.__getitem__)])
-                self.keep(self.turns(list(again), local), local)
+            self.keep(self.turns([v for v in dict.fromkeys(variants) if self.legal(v, local)], local, _GLANCE), local)
+
+    def legal(self, variant: Variant, local: dict[str, int]) -> bool:
+        """Was it built, and may it run there?"""
+        return variant[0] in self.kernels and self.kernels[variant[0]].kernel.legal(local)
 
     def variant(self, table: DispatchTable, local: dict[str, int]) -> Variant:
         """What a table dispatches."""
@@ -271,21 +268,43 @@ class Sweep:
         self._record(config, local, threads, seconds)
         return seconds[0]
 
-    def turns(self, variants: Sequence[Variant], local: dict[str, int], count: int = ROUNDS) -> dict[Variant, float]:
-        """Median over rounds; equal machine code is one kernel with the times of all its turns."""
+    def turns(self, variants: Sequence[Variant], local: dict[str, int], seconds: float = _LOOK) -> dict[Variant, float]:
+        """Seconds of each, timed for so long in turns."""
+        found = self.rounds(variants, local, seconds)
+        return {v: float(t) for v, t in zip(found, paired(np.stack(list(found.values()), axis=1)), strict=True)}
+
+    def rounds(self, variants: Sequence[Variant], local: dict[str, int], seconds: float) -> dict[Variant, Floats]:
+        """Seconds of each in every round, timed for so long; equal machine code is one kernel."""
         codes = {v: (code_digest(self.kernels[v[0]].kernel, self.kernels[v[0]].code), v[1]) for v in variants}
         calls = {code: self._call(*_at(v, local)) for v, code in codes.items()}
-        rounds: dict[tuple[str, int], list[float]] = {code: [] for code in calls}
-        for number in range(count):
-            order = list(calls)
-            for code in order[number % len(order):] + order[: number % len(order)]:
-                rounds[code].append(statistics.median(time_call(calls[code], _TURN)))
-        return {v: statistics.median(rounds[code]) for v, code in codes.items()}
+        times = dict(zip(calls, rounds(list(calls.values()), seconds).T, strict=True))
+        return {v: times[codes[v]] for v in variants}
 
     def _record(self, config: str, local: dict[str, int], threads: int, seconds: Sequence[float]) -> None:
         w = self.problem.workload
         family = self.kernels[config].kernel.family
         self.records.append(TuningRecord(w.key, w.name, family, config, local, threads, tuple(seconds), when=time.time()))
+
+
+def rounds(calls: Sequence[Callable[[], None]], seconds: float) -> Floats:
+    """Seconds of each call, [rounds, calls], timed for so long each. A turn is so short that the speed of the machine, which
+    neighbours change many times a second, is much the same within a round."""
+    found: list[list[float]] = []
+    until = time.perf_counter() + seconds * len(calls)
+    while len(found) < FEWEST or (len(found) < MOST and time.perf_counter() < until):
+        row = [0.0] * len(calls)
+        for turn in range(len(calls)):
+            place = (turn + len(found)) % len(calls)
+            row[place] = statistics.median(time_call(calls[place], _TURN))
+        found.append(row)
+    return np.array(found)
+
+
+def paired(times: Floats) -> Floats:
+    """Seconds of each call from those of rounds, [rounds, calls]: the median of its ratio to the mean of its round, at the
+    median speed."""
+    level = np.exp(np.log(times).mean(axis=1))
+    return np.asarray(np.median(times / level[:, None], axis=0) * np.median(level))
 
 
 def _at(variant: Variant, local: dict[str, int]) -> tuple[str, dict[str, int], int]:

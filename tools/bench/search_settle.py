@@ -1,28 +1,31 @@
 """Doubts of tools/bench/search.py, settled: a choice that seems to miss the best may have been disturbed when it was measured.
 
-Every choice of the replay of a log that seems slower than the best at a shape is timed again, in turns with what seemed faster,
-the final choice and the untuned one, and these times replace those of before. So it is until no doubt is left that was not
-settled; what is really slower stays so.
+Every choice of the replay of a log that seems slower than the best at a shape is timed again, in turns with what seemed faster
+and the untuned one. The ratios to the untuned one of all rounds of all passes make the new times, so that it does not matter
+how fast the machine was in one of them. So it is until each in doubt had its turns; what is really slower stays so.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from runtime.cpu import HostDevice
 from search.host_runner import HostRunner
 from search.records import TuningLog, TuningRecord
 from search.shapes import Dims
+from search.space import Floats
 from tools.bench.search import Tuning
 from tools.bench.search_oracle import RETIMED, Problem, Sweep, Variant, built_kernels, write_records
 from tools.bench.search_replay import Choices, Replay, choices
 
 DOUBT = 0.05  # regret from which a choice is timed again
-PASSES, TURNS = 6, 15
+PASSES, ENOUGH = 12, 3  # at most, and those with turns of a variant after which it is settled
+SECONDS = 0.03  # of each in the turns of a pass
 
 Doubts = Mapping[Dims, list[Variant]]  # the choices in question and what seemed faster
 
@@ -33,26 +36,50 @@ def settle(folder: Path, threads: int) -> None:
     problem = Problem.of(folder)
     tuning = msgspec.json.decode((folder / "tuning.json").read_bytes(), type=Tuning)
     taken = [r for r in problem.log.of(problem.workload.key) if r.dims]
-    made, kernels = choices(problem, tuning, taken), built_kernels(folder)
-    settled: set[tuple[str, Dims, int]] = set()
-    shapes: set[Dims] = set()
+    made, kernels, again = choices(problem, tuning, taken), built_kernels(folder), Again()
     for _ in range(PASSES):
         records = TuningLog(folder / "oracle.jsonl").records
-        found = {shape: [v for v in variants if v[0] in kernels]
-                 for shape, variants in doubts(Replay(problem, tuning, taken, records), made).items()}
-        new = {shape: variants for shape, variants in found.items() if any((c, shape, t) not in settled for c, t in variants)}
+        replay = Replay(problem, tuning, taken, records)
+        found = {shape: [v for v in variants if v[0] in kernels] for shape, variants in doubts(replay, made).items()}
+        new = {shape: variants for shape, variants in found.items() if not again.settled(shape, variants)}
         if not new:
             break
         sweep = Sweep(problem, kernels, HostRunner(HostDevice()), threads)
         for shape, variants in new.items():
-            local = dict(shape)
-            usual = [sweep.variant(table, local) for table in (problem.tuned, problem.default)]
-            sweep.keep(sweep.turns(list(dict.fromkeys([*variants, *usual])), local, TURNS), local)
-        again = {_cell(r) for r in sweep.records}
-        write_records(folder, [*(r for r in records if _cell(r) not in again), *sweep.records])
-        settled |= again
-        shapes |= set(new)
-    print(f"{len(settled)} times at {len(shapes)} shapes settled in {time.time() - started:.1f} s")
+            usual = sweep.variant(problem.default, dict(shape))
+            rounds = sweep.rounds(list(dict.fromkeys([usual, *variants])), dict(shape), SECONDS)
+            again.take(shape, usual, replay.swept[usual[0], shape, usual[1]], rounds)
+            sweep.keep(again.seconds(shape), dict(shape))
+        timed = {_cell(r) for r in sweep.records}
+        write_records(folder, [*(r for r in records if _cell(r) not in timed), *sweep.records])
+    print(f"{again} in {time.time() - started:.1f} s")
+
+
+class Again:
+    """Rounds of all passes, as ratios to the untuned variant, whose time stays what it was at first."""
+
+    def __init__(self) -> None:
+        self._level: dict[Dims, float] = {}
+        self._ratios: dict[Dims, dict[Variant, list[Floats]]] = {}
+
+    def take(self, shape: Dims, usual: Variant, level: float, rounds: Mapping[Variant, Floats]) -> None:
+        """Rounds of one pass, among them those of the untuned variant, which took `level` seconds before."""
+        self._level.setdefault(shape, level)
+        ratios = self._ratios.setdefault(shape, {})
+        for variant, seconds in rounds.items():
+            ratios.setdefault(variant, []).append(seconds / rounds[usual])
+
+    def seconds(self, shape: Dims) -> dict[Variant, float]:
+        """Of each that had turns at a shape."""
+        return {v: self._level[shape] * float(np.median(np.concatenate(parts))) for v, parts in self._ratios[shape].items()}
+
+    def settled(self, shape: Dims, variants: Iterable[Variant]) -> bool:
+        """Had all of them their turns?"""
+        ratios = self._ratios.get(shape, {})
+        return all(len(ratios.get(v, ())) >= ENOUGH for v in variants)
+
+    def __str__(self) -> str:
+        return f"{sum(map(len, self._ratios.values()))} times at {len(self._ratios)} shapes settled"
 
 
 def doubts(replay: Replay, made: Choices) -> Doubts:

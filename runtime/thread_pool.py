@@ -6,8 +6,9 @@ so that a late worker cannot touch a loop that is over, and the caller does the 
 one cache line with all that a worker needs to know of the loop, and parts done are counted on from loop to loop, since lines
 that change cores take most of the time of a short loop. The caller takes parts from the front and the first worker from the
 back, so that what one loop leaves in a core's cache is there for the next. Parts become smaller towards the middle, where they
-meet. A loop that was short when its kernel last ran has one for each thread, since every claim moves the line; others have six,
-so that cores of unequal speed end together. Who runs a part has no influence on its result.
+meet, and there are six a thread, so that cores of unequal speed end together. A loop that was short when its kernel last ran has
+one for each thread, since every claim moves the line, and the caller's is larger by what the others wait for the word. Who runs a
+part has no influence on its result.
 A worker spins while others finish the loop that it had a part in and some microseconds more for the next one, then sleeps on a
 condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core moves to another, where
 it may: a scheduler can take many milliseconds to part two threads that never sleep. A nested loop, or one that starts while
@@ -20,10 +21,9 @@ created again on need.
 
 from __future__ import annotations
 
-import sys
-
 from runtime.arena_pool import arena_pool_ir
 from runtime.host_cpu import machine
+from runtime.thread_places import places_ir
 
 SYMBOLS = ("tw_launch", "tw_parallel_for", "tw_alloc", "tw_release", "tw_forked")
 MOST_THREADS = 1023
@@ -33,6 +33,7 @@ _PAUSE = {"x86_64": "llvm.x86.sse2.pause()", "aarch64": "llvm.aarch64.isb(i32 15
 _TICKS = {"x86_64": "%now = call i64 @llvm.readcyclecounter()\n  ret i64 %now"}
 _NO_TICKS = "ret i64 0"
 _SHORT = 16 * 60_000  # sixteenths of ticks of a loop, of all threads together: some 20 microseconds
+_LAG = 16 * 600  # sixteenths of ticks until a worker has the word and the caller knows that it is done
 _SPINS = {"x86_64": 1000, "aarch64": 1500}  # some 30 microseconds
 
 
@@ -41,8 +42,9 @@ def runtime_object_ir(arch: str | None = None) -> str:
     arch = arch or machine()
     pause = f"call void @{_PAUSE[arch]}" if arch in _PAUSE else ""
     pool = _POOL.replace("$PAUSE", pause).replace("$SPINS", str(_SPINS.get(arch, 1000)))
+    pool = pool.replace("$LAG", str(_LAG))
     pool = pool.replace("$TICKS", _TICKS.get(arch, _NO_TICKS)).replace("$SHORT", str(_SHORT if arch in _TICKS else 0))
-    return pool + (_SPREAD if sys.platform == "linux" else _STAY) + arena_pool_ir()
+    return pool + places_ir() + arena_pool_ir()
 
 
 _POOL = """
@@ -55,6 +57,7 @@ _POOL = """
 @stride = internal alias i64, getelementptr (i64, ptr @loop, i64 5)
 @parts = internal alias i64, getelementptr (i64, ptr @loop, i64 6)
 @core = internal alias i32, getelementptr (i64, ptr @loop, i64 7)
+@extra = internal alias i32, getelementptr (i32, ptr @loop, i64 15)
 @done = internal global i64 0, align 64
 @owner = internal global [2 x i64] zeroinitializer, align 64
 @busy = internal alias i64, ptr @owner
@@ -77,9 +80,25 @@ declare i64 @llvm.readcyclecounter()
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
 
-; First unit of a part: units * (h^3 - (h - part)^3) / (2 h^3) up to the middle part h = parts / 2, and its mirror image from
-; there on. Parts are of even number, or one a unit; units below 2^33.
-define internal i64 @bound(i64 %units, i64 %part, i64 %parts) alwaysinline nounwind {
+; First unit of a part. Even parts, after so many units that the first one has besides; or, those being negative,
+; units * (h^3 - (h - part)^3) / (2 h^3) up to the middle part h = parts / 2, and its mirror image from there on: parts are of
+; even number then, or one a unit. Units below 2^33.
+define internal i64 @bound(i64 %units, i64 %part, i64 %parts, i32 %extra) nounwind {
+entry:
+  %even = icmp sge i32 %extra, 0
+  br i1 %even, label %line, label %curve
+line:
+  %besides = zext i32 %extra to i64
+  %others = sub i64 %units, %besides
+  %product = mul i64 %others, %part
+  %rounding = sub i64 %parts, 1
+  %rounded = add i64 %product, %rounding
+  %mean = udiv i64 %rounded, %parts
+  %from = add i64 %mean, %besides
+  %none = icmp eq i64 %part, 0
+  %place = select i1 %none, i64 0, i64 %from
+  ret i64 %place
+curve:
   %half = lshr i64 %parts, 1
   %left = icmp ule i64 %part, %half
   %rest = sub i64 %parts, %part
@@ -94,9 +113,9 @@ define internal i64 @bound(i64 %units, i64 %part, i64 %parts) alwaysinline nounw
   %whole = shl i64 %half3, 1
   %before = udiv i64 %high, %whole
   %mirrored = sub i64 %units, %before
-  %curve = select i1 %left, i64 %before, i64 %mirrored
+  %curved = select i1 %left, i64 %before, i64 %mirrored
   %single = icmp eq i64 %units, %parts
-  %first = select i1 %single, i64 %part, i64 %curve
+  %first = select i1 %single, i64 %part, i64 %curved
   ret i64 %first
 }
 
@@ -109,7 +128,8 @@ define internal ptr @entry_of(ptr %kernel) alwaysinline nounwind {
   ret ptr %found
 }
 
-define internal i1 @is_short(ptr %entry_of, ptr %kernel, i64 %units) alwaysinline nounwind {
+; Units that the caller has besides its part; negative where the loop was not short.
+define internal i32 @extra_of(ptr %entry_of, ptr %kernel, i64 %units, i64 %threads) alwaysinline nounwind {
   %address = ptrtoint ptr %kernel to i64
   %key = load i64, ptr %entry_of
   %same = icmp eq i64 %key, %address
@@ -118,7 +138,17 @@ define internal i1 @is_short(ptr %entry_of, ptr %kernel, i64 %units) alwaysinlin
   %all = mul i64 %each, %units
   %little = icmp ult i64 %all, $SHORT
   %short = and i1 %same, %little
-  ret i1 %short
+  %unit = call i64 @llvm.smax.i64(i64 %each, i64 1)
+  %part = lshr i64 %unit, 1
+  %rounded = add i64 %part, $LAG
+  %lag = udiv i64 %rounded, %unit
+  %half = lshr i64 %units, 1
+  %most = sub i64 %units, %threads
+  %bound = call i64 @llvm.smin.i64(i64 %half, i64 %most)
+  %besides = call i64 @llvm.smin.i64(i64 %lag, i64 %bound)
+  %extra = trunc i64 %besides to i32
+  %found = select i1 %short, i32 %extra, i32 -1
+  ret i32 %found
 }
 
 define internal void @remember(ptr %entry_of, ptr %kernel, i64 %elapsed, i64 %threads, i64 %units) alwaysinline nounwind {
@@ -174,8 +204,9 @@ run:
   %stride = load i64, ptr @stride
   %of = load i64, ptr @parts
   %after = add i64 %taken, 1
-  %from = call i64 @bound(i64 %units, i64 %taken, i64 %of)
-  %to = call i64 @bound(i64 %units, i64 %after, i64 %of)
+  %extra = load i32, ptr @extra
+  %from = call i64 @bound(i64 %units, i64 %taken, i64 %of, i32 %extra)
+  %to = call i64 @bound(i64 %units, i64 %after, i64 %of, i32 %extra)
   %offset = mul i64 %stride, %thread
   %own = getelementptr i8, ptr %workspace, i64 %offset
   call void %kernel(ptr %slots, i64 %from, i64 %to, ptr %own)
@@ -323,21 +354,19 @@ publish:
   store i64 %stride, ptr @stride
   call void @settle()
   %entry_of = call ptr @entry_of(ptr %kernel)
-  %short = call i1 @is_short(ptr %entry_of, ptr %kernel, i64 %units)
+  %extra = call i32 @extra_of(ptr %entry_of, ptr %kernel, i64 %units, i64 %t)
+  %short = icmp sge i32 %extra, 0
+  store i32 %extra, ptr @extra
   %begin = call i64 @ticks()
-  %next = add i64 %t, 1
-  %each = and i64 %next, -2
   %sixfold = mul i64 %t, 6
   %pairs = lshr i64 %units, 1
   %p1 = call i64 @llvm.smin.i64(i64 %sixfold, i64 %pairs)
   %even = and i64 %p1, -2
-  %most_parts = select i1 %short, i64 %each, i64 %even
   %twofold = mul i64 %t, 2
-  %least = select i1 %short, i64 %each, i64 %twofold
-  %p2 = call i64 @llvm.smin.i64(i64 %least, i64 %units)
-  %p3 = call i64 @llvm.smax.i64(i64 %most_parts, i64 %p2)
-  %p4 = call i64 @llvm.smin.i64(i64 %p3, i64 %units)
-  %parts = call i64 @llvm.smin.i64(i64 %p4, i64 2046)
+  %p2 = call i64 @llvm.smin.i64(i64 %twofold, i64 %units)
+  %p3 = call i64 @llvm.smax.i64(i64 %even, i64 %p2)
+  %p4 = call i64 @llvm.smin.i64(i64 %p3, i64 2046)
+  %parts = select i1 %short, i64 %t, i64 %p4
   store i64 %parts, ptr @parts
   %last = load atomic i64, ptr @word monotonic, align 8
   %g0 = lshr i64 %last, 32
@@ -409,71 +438,6 @@ define void @tw_forked() nounwind {
   %now = load i64, ptr @word
   %idle = and i64 %now, -4294967296
   store i64 %idle, ptr @word
-  ret void
-}
-"""
-
-# How the caller says which core it is on, and what a worker does that finds itself there.
-_SPREAD = """
-@only = internal global i32 0
-declare i32 @sched_getcpu()
-declare i32 @sched_getaffinity(i32, i64, ptr)
-declare i32 @sched_setaffinity(i32, i64, ptr)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
-define internal void @settle() nounwind {
-  %here = call i32 @sched_getcpu()
-  store atomic i32 %here, ptr @core monotonic, align 4
-  ret void
-}
-
-; Excludes the core from the thread's affinity for a moment; not asked again where it has no other.
-define internal void @spread() nounwind {
-entry:
-  %kept = alloca [128 x i8], align 8
-  %other = alloca [128 x i8], align 8
-  %here = call i32 @sched_getcpu()
-  %there = load atomic i32, ptr @core monotonic, align 4
-  %same = icmp eq i32 %here, %there
-  %known = icmp ult i32 %here, 1024
-  %shared = and i1 %same, %known
-  %only = load atomic i32, ptr @only monotonic, align 4
-  %free = icmp eq i32 %only, 0
-  %apart = and i1 %shared, %free
-  br i1 %apart, label %ask, label %exit
-ask:
-  %failed = call i32 @sched_getaffinity(i32 0, i64 128, ptr %kept)
-  %none = icmp ne i32 %failed, 0
-  br i1 %none, label %exit, label %move
-move:
-  call void @llvm.memcpy.p0.p0.i64(ptr %other, ptr %kept, i64 128, i1 false)
-  %byte = lshr i32 %here, 3
-  %place = getelementptr i8, ptr %other, i32 %byte
-  %old = load i8, ptr %place
-  %low = and i32 %here, 7
-  %bit = shl i32 1, %low
-  %narrow = trunc i32 %bit to i8
-  %clear = xor i8 %narrow, -1
-  %new = and i8 %old, %clear
-  store i8 %new, ptr %place
-  %away = call i32 @sched_setaffinity(i32 0, i64 128, ptr %other)
-  %refused = icmp ne i32 %away, 0
-  br i1 %refused, label %stuck, label %moved
-stuck:
-  store atomic i32 1, ptr @only monotonic, align 4
-  br label %exit
-moved:
-  %back = call i32 @sched_setaffinity(i32 0, i64 128, ptr %kept)
-  br label %exit
-exit:
-  ret void
-}
-"""
-_STAY = """
-define internal void @settle() nounwind {
-  ret void
-}
-define internal void @spread() nounwind {
   ret void
 }
 """

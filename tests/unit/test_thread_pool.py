@@ -21,7 +21,7 @@ from runtime.target import Target
 HOST = Target.parse("host")
 
 # count: slots = (int64 *hits, work): hits[unit] += 1, after spinning `work` times; notes its thread in workspace[0].
-# parts: slots = (int64 *parts, work): *parts += 1 for each part, which spins `work` times for each of its units.
+# parts: slots = (int64 *parts, work): *parts += 1 for each part, which puts its units behind and spins `work` times for each.
 # nested: slots = (table, parallel_for, inner kernel, inner slots, inner units): each unit runs an inner loop.
 KERNELS = """
 define internal void @spin(i64 %times, ptr %place) alwaysinline {
@@ -69,6 +69,9 @@ entry:
   %work = load i64, ptr %field
   %old = atomicrmw add ptr %parts, i64 1 monotonic
   %units = sub i64 %end, %begin
+  %number = add i64 %old, 1
+  %place = getelementptr i64, ptr %parts, i64 %number
+  store i64 %units, ptr %place
   %all = mul i64 %units, %work
   call void @spin(i64 %all, ptr %workspace)
   ret void
@@ -221,17 +224,25 @@ def test_many_short_loops(host: Host) -> None:
 
 @pytest.mark.skipif(machine() != "x86_64", reason="no clock is read on other machines")
 def test_a_loop_that_was_short_has_a_part_for_each_thread(host: Host) -> None:
-    def parts(units: int, threads: int, work: int) -> int:
-        made = np.zeros(1, np.int64)
+    def parts(units: int, threads: int, work: int) -> list[int]:
+        made = np.zeros(32, np.int64)
         host.loop("parts", np.array([made.ctypes.data, work], np.uint64), units, threads, np.zeros((64, 8), np.int64))
-        return int(made[0])
+        return sorted(made[1 : made[0] + 1].tolist())
+
+    def short(units: int, threads: int) -> list[int]:
+        """Of all loops but those that were disturbed, which count as long."""
+        return min((parts(units, threads, 0) for _ in range(200)), key=len)
 
     long = 200_000
     parts(3, 2, long)
-    assert [parts(3, 2, long), parts(5, 2, long), parts(7, 3, long), parts(24, 2, long)] == [3, 4, 6, 12]
-    assert parts(5, 2, 0) == 4  # taken for as long as the last time
-    assert 2 in {parts(1000, 2, 0) for _ in range(200)}  # a disturbed loop does not count as short
-    assert {parts(3, 4, 0) for _ in range(20)} == {3}
+    counts = [len(parts(*loop, long)) for loop in ((3, 2), (5, 2), (7, 3), (24, 2))]
+    assert counts == [3, 4, 6, 12]
+    assert len(parts(5, 2, 0)) == 4  # taken for as long as the last time
+    first, second = short(1000, 2)
+    assert first + second == 1000 and second >= 500  # the caller's is larger
+    assert [len(parts(3, 4, 0)) for _ in range(20)] == [3] * 20
+    *others, own = short(1000, 4)
+    assert len(others) == 3 and max(others) - min(others) <= 1 and own > 250 and sum(others) + own == 1000
 
 
 def test_sleeping_workers_wake(host: Host) -> None:

@@ -38,10 +38,10 @@ from search.task import Task
 RANDOM, LEADERS, LEADING, NEAR, RETIMED = 64, 3, 48, 64, 5
 FEWEST, MOST = 9, 300  # rounds of turns
 LIKELY = 8  # kernels timed at each shape that was not drawn
-_QUICK = Timing(warmup=0.0003, batch=0.0004, fewest=3, most=5, error=0.05)
+_QUICK = Timing(warmup=0.0001, batch=0.0002, fewest=3, most=5, error=0.05)
 _WARM = Timing(warmup=0.004, batch=0.0002, fewest=2, most=2)
 _TURN = Timing(warmup=0.00005, batch=0.0001, fewest=2, most=2)
-_HOPELESS = 1.6  # a first launch that takes this many times the best is not repeated
+_HOPELESS = 1.6  # a first launch that takes this many times the untuned one is not repeated
 _GLANCE, _LOOK = 0.01, 0.03  # seconds of turns of each, at shapes that were not drawn and at those that were
 _SHORT = 100e-6  # seconds of a launch below which fewer threads are tried too
 
@@ -206,21 +206,21 @@ class Sweep:
         self.records: list[TuningRecord] = []
 
     def at(self, shape: dict[str, int]) -> Timed:
-        """All kernels once, then the best in turns with the dispatched and the default one."""
+        """All kernels once, each beside the default one, then the best in turns with the dispatched and the default one."""
         local = self.problem.local(shape)
         dispatched, default = (self.variant(t, local) for t in (self.problem.tuned, self.problem.default))
-        time_call(self._call(*_at(dispatched, local)), _WARM)
-        times: dict[Variant, float] = {}
-        best = float("inf")
+        usual = self._call(*_at(default, local))
+        short = statistics.median(time_call(usual, _WARM)) < _SHORT
+        ratios: dict[Variant, float] = {}
         for config in dict.fromkeys([dispatched[0], default[0], *self.kernels]):
-            for count in (self.threads, 1) if self.threads > 1 and best < _SHORT else (self.threads,):
-                if self.kernels[config].kernel.legal(local):
-                    times[config, count] = self._once(config, local, count, best)
-                    best = min(best, times[config, count])
-        rivals = sorted(times, key=times.__getitem__)[:RETIMED]
+            for count in {self.threads, 1} if short else {self.threads}:
+                if self.legal((config, count), local):
+                    beside = statistics.median(time_call(usual, _TURN))
+                    ratios[config, count] = self._once(config, local, count, beside) / beside
+        rivals = sorted(ratios, key=ratios.__getitem__)[:RETIMED]
         turns = self.turns(list(dict.fromkeys([dispatched, default, *rivals])), local)
         winner = min(turns, key=turns.__getitem__)
-        self.keep(turns, local)
+        self.keep({v: ratio * turns[default] for v, ratio in ratios.items()} | turns, local)
         return Timed(shape, turns[dispatched], turns[default], turns[winner], dispatched[0], *winner)
 
     def keep(self, turns: Mapping[Variant, float], local: dict[str, int]) -> None:
@@ -257,16 +257,14 @@ class Sweep:
         found = self.kernels[config]
         return self.runner.launcher(self.problem.workload, found.kernel, found.code, local, threads)
 
-    def _once(self, config: str, local: dict[str, int], threads: int, best: float) -> float:
-        """Seconds, of a single launch where that shows that the kernel is hopeless; they are recorded."""
+    def _once(self, config: str, local: dict[str, int], threads: int, usual: float) -> float:
+        """Seconds, of a single launch where that shows that the kernel is hopeless."""
         call = self._call(config, local, threads)
         call()
         start = time.perf_counter()
         call()
         once = time.perf_counter() - start
-        seconds = [once] if once > _HOPELESS * best + 5e-6 else sorted(time_call(call, _QUICK))
-        self._record(config, local, threads, seconds)
-        return seconds[0]
+        return once if once > _HOPELESS * usual + 5e-6 else statistics.median(time_call(call, _QUICK))
 
     def turns(self, variants: Sequence[Variant], local: dict[str, int], seconds: float = _LOOK) -> dict[Variant, float]:
         """Seconds of each, timed for so long in turns."""

@@ -24,7 +24,7 @@ from tools.bench.search_oracle import RETIMED, Problem, Sweep, Variant, built_ke
 from tools.bench.search_replay import Choices, Replay, choices
 
 DOUBT = 0.05  # regret from which a choice is timed again
-PASSES, ENOUGH = 12, 3  # at most, and those with turns of a variant after which it is settled
+PASSES, ENOUGH = 24, 6  # at most, and those with turns of a variant after which it is settled
 SECONDS = 0.03  # of each in the turns of a pass
 
 Doubts = Mapping[Dims, list[Variant]]  # the choices in question and what seemed faster

@@ -10,33 +10,61 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Timing:
-    """How to time: seconds of warm-up, seconds of a batch at least, batches at least and at most, relative error wanted."""
+    """How to time: seconds of warm-up, seconds of a batch at least, batches at least and at most, relative error wanted, seconds
+    of a turn at least."""
 
     warmup: float = 0.002
     batch: float = 0.001
     fewest: int = 5
     most: int = 40
     error: float = 0.02
+    turn: float = 0.0002
 
 
 def time_call(call: Callable[[], object], timing: Timing = Timing()) -> list[float]:
     """Seconds per call, one figure a batch, until the interquartile range of the median is within the wanted error."""
+    repeat = max(1, round(timing.batch / warm_up(call, timing)))
+    times: list[float] = []
+    while len(times) < timing.most:
+        times.append(time_batch(call, repeat))
+        if len(times) >= timing.fewest and spread(times) <= timing.error:
+            break
+    return times
+
+
+def time_beside(call: Callable[[], object], other: Callable[[], object], timing: Timing = Timing()) -> list[float]:
+    """A call's time over another's, one figure a round of a turn each, until their median is within the wanted error or they took
+    as long as the most batches. Turns are so short that both have the speed that the machine just has, which changes many times
+    a second where others share its cores."""
+    calls = [(c, max(1, round(timing.turn / warm_up(c, timing)))) for c in (call, other)]
+    ratios: list[float] = []
+    begin = time.perf_counter()
+    while len(ratios) < timing.fewest or time.perf_counter() - begin < timing.most * timing.batch:
+        first = len(ratios) % 2
+        times = {place: time_batch(*calls[place]) for place in (first, 1 - first)}
+        ratios.append(times[0] / times[1])
+        enough = len(ratios) >= timing.fewest and time.perf_counter() - begin >= timing.fewest * timing.batch
+        if enough and spread(ratios) <= timing.error:
+            break
+    return ratios
+
+
+def warm_up(call: Callable[[], object], timing: Timing) -> float:
+    """Seconds per call, roughly."""
     start = time.perf_counter()
     count = 0
     while count < 1 or time.perf_counter() - start < timing.warmup:
         call()
         count += 1
-    each = (time.perf_counter() - start) / count
-    repeat = max(1, round(timing.batch / max(each, 1e-9)))
-    times: list[float] = []
-    while len(times) < timing.most:
-        begin = time.perf_counter()
-        for _ in range(repeat):
-            call()
-        times.append((time.perf_counter() - begin) / repeat)
-        if len(times) >= timing.fewest and spread(times) <= timing.error:
-            break
-    return times
+    return max((time.perf_counter() - start) / count, 1e-9)
+
+
+def time_batch(call: Callable[[], object], count: int) -> float:
+    """Seconds per call."""
+    begin = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - begin) / count
 
 
 def spread(times: list[float]) -> float:

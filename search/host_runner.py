@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import statistics
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from passes.workload import Operand, Workload
-from runtime.benchmark import Timing, time_call
+from runtime.benchmark import Timing, time_beside, time_call
 from runtime.cpu import HostDevice
 from runtime.device import LAUNCH, LoadedCode
 from runtime.kernel import MicroKernel
@@ -24,22 +26,42 @@ _LAUNCH = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] + [ctypes.c_int64] * 4 + [c
                                    + [ctypes.c_void_p, ctypes.c_int64]))
 
 
+_Place = tuple[str, tuple[tuple[str, int], ...]]  # workload and dims
+
+
+class _First(NamedTuple):
+    kernel: MicroKernel
+    code: bytes
+    threads: int
+    seconds: float
+
+
 class HostRunner:
     """A Runner in this process. Operands are dense and warm in cache: the state that a layer finds its inputs in.
 
-    Operands of the shapes used last are kept, up to `keep` bytes.
+    The first kernel of a shape is timed by itself, those after it in turns with it, and their times are at the speed that the
+    machine had then: neighbours on its cores change that more than kernels differ. Operands of the shapes used last are kept, up
+    to `keep` bytes.
     """
 
     def __init__(self, device: HostDevice, timing: Timing | None = None, seed: int = 0, keep: int = 256 << 20) -> None:
         self.device, self.timing, self.seed, self.keep = device, timing or Timing(), seed, keep
-        self._operands: dict[tuple[str, tuple[tuple[str, int], ...]], list[np.ndarray]] = {}
+        self._operands: dict[_Place, list[np.ndarray]] = {}
+        self._first: dict[_Place, _First] = {}
         self._loaded: dict[bytes, LoadedCode] = {}
 
     def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1) -> Measurement:
         """Times of one launch; a kernel whose guards do not hold at `dims` is an error text."""
         if not kernel.legal(dense_symbols(workload, dims)):
             return Measurement(error=f"{kernel.config} is not legal at {dict(dims)}")
-        return Measurement(tuple(sorted(time_call(self.launcher(workload, kernel, code, dims, threads), self.timing))))
+        call, place = self.launcher(workload, kernel, code, dims, threads), (workload.key, tuple(dims.items()))
+        first = self._first.get(place)
+        if first is None:
+            seconds = sorted(time_call(call, self.timing))
+            self._first[place] = _First(kernel, code, threads, statistics.median(seconds))
+            return Measurement(tuple(seconds))
+        other = self.launcher(workload, first.kernel, first.code, dims, first.threads)
+        return Measurement(tuple(first.seconds * ratio for ratio in sorted(time_beside(call, other, self.timing))))
 
     def launcher(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int],
                  threads: int = 1) -> Callable[[], None]:

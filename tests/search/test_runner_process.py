@@ -5,10 +5,12 @@ import ctypes
 import pytest
 from search_surfaces import dense
 
+from runtime.cpu import HostDevice
 from runtime.host_cpu import machine
 from runtime.host_target import lowest_level
 from runtime.kernel import MicroKernel, Param
 from runtime.object_code import emit_object
+from search.host_runner import HostRunner
 from search.runner_process import ProcessRunner
 
 KERNEL = "define void @{name}(ptr %slots, i64 %begin, i64 %end, ptr %room) {{\n{body}\n}}\n"
@@ -54,3 +56,12 @@ def test_a_hang_ends_at_the_time_limit() -> None:
 def test_a_kernel_whose_guards_fail_is_not_run(runner: ProcessRunner) -> None:
     found = runner.run(dense(), kernel("guarded", ("mod(d0, 2)",)), code("guarded", "  ret void"), {"d0": 3})
     assert "not legal" in found.error
+
+
+def test_kernels_of_a_shape_are_timed_beside_its_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("search.host_runner.time_call", lambda call, timing: [5e-6, 4e-6, 6e-6])
+    monkeypatch.setattr("search.host_runner.time_beside", lambda call, other, timing: [3.0, 1.0, 2.0])
+    runner, first, second = HostRunner(HostDevice()), code("first", "  ret void"), code("second", "  ret void")
+    assert runner.run(dense(), kernel("first"), first, {"d0": 3}).seconds == (4e-6, 5e-6, 6e-6)
+    assert runner.run(dense(), kernel("second"), second, {"d0": 3}).seconds == pytest.approx((5e-6, 1e-5, 1.5e-5))
+    assert runner.run(dense(), kernel("second"), second, {"d0": 4}).seconds == (4e-6, 5e-6, 6e-6)

@@ -1,0 +1,58 @@
+"""Timing of native calls, with a clock that only calls advance."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import pytest
+
+from runtime.benchmark import Timing, time_beside, time_call
+
+
+class Machine:
+    """Calls take their time, twice of it in three of seven milliseconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("runtime.benchmark.time.perf_counter", lambda: self.now)
+
+    def call(self, seconds: float) -> Callable[[], None]:
+        def run() -> None:
+            self.now += seconds * (2 if self.now * 1000 % 7 < 3 else 1)
+
+        return run
+
+
+@pytest.mark.parametrize("seconds", [3e-6, 5e-5, 2e-3])
+def test_what_takes_turns_does_not_depend_on_the_speed_of_the_machine(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    ratios = time_beside(machine.call(1.2 * seconds), machine.call(seconds), Timing(fewest=9))
+    assert len(ratios) >= 9
+    assert statistics.median(ratios) == pytest.approx(1.2, rel=0.03)
+
+
+def test_a_steady_ratio_takes_as_long_as_the_fewest_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    timing = Timing(warmup=0.0, batch=0.001, fewest=4, most=40, turn=0.0001)
+    time_beside(machine.call(1e-5), machine.call(1e-5), timing)
+    assert 0.004 <= machine.now < 0.006
+
+
+def test_what_is_never_steady_ends_with_the_most_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    calls = [0]
+
+    def erratic() -> None:
+        calls[0] += 1
+        machine.now += 1e-5 * (1 + calls[0] * 7 % 40)
+
+    timing = Timing(warmup=0.0, batch=0.001, fewest=4, most=40, error=0.001, turn=0.00002)
+    ratios = time_beside(erratic, machine.call(1e-5), timing)
+    assert len(ratios) > 40 and 0.04 <= machine.now < 0.05
+
+
+def test_batches_until_the_median_is_steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    steady = Timing(warmup=0.0, batch=0.0001, fewest=3, most=9)
+    assert time_call(machine.call(1e-5), steady) == pytest.approx([2e-5] * 3)

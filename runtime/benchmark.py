@@ -68,6 +68,11 @@ def time_batch(call: Callable[[], object], count: int) -> float:
 
 
 def spread(times: list[float]) -> float:
-    """Half the interquartile range over the median, shrunk by the square root of the count."""
+    """`dispersion`, shrunk by the square root of the count: the error of the median."""
+    return float(dispersion(times) / len(times) ** 0.5)
+
+
+def dispersion(times: list[float]) -> float:
+    """Half the interquartile range over the median."""
     low, middle, high = statistics.quantiles(times, n=4)
-    return float((high - low) / 2 / middle / len(times) ** 0.5)
+    return float((high - low) / 2 / middle)

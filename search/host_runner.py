@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from passes.workload import Operand, Workload
-from runtime.benchmark import Timing, time_beside, time_call
+from runtime.benchmark import Timing, dispersion, time_beside, time_call
 from runtime.cpu import HostDevice
 from runtime.device import LAUNCH, LoadedCode
 from runtime.kernel import MicroKernel
@@ -22,6 +22,7 @@ from search.protocols import Measurement
 
 _PAGE = 4096
 _APART = 17 * 64
+_TRIES, _STEADY = 3, 0.1  # of turns whose ratios are so far apart that something else ran between
 _LAUNCH = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] + [ctypes.c_int64] * 4 + [ctypes.c_void_p] + [ctypes.c_int64] * 2
                                    + [ctypes.c_void_p, ctypes.c_int64]))
 
@@ -39,9 +40,9 @@ class _First(NamedTuple):
 class HostRunner:
     """A Runner in this process. Operands are dense and warm in cache: the state that a layer finds its inputs in.
 
-    The first kernel of a shape is timed by itself, those after it in turns with it, and their times are at the speed that the
-    machine had then: neighbours on its cores change that more than kernels differ. Operands of the shapes used last are kept, up
-    to `keep` bytes.
+    The first kernel of a shape is timed by itself, those after it in turns with it: three figures about the median, at the speed
+    that the machine had then, since neighbours on its cores change that more than kernels differ. Operands of the shapes used
+    last are kept, up to `keep` bytes.
     """
 
     def __init__(self, device: HostDevice, timing: Timing | None = None, seed: int = 0, keep: int = 256 << 20) -> None:
@@ -61,7 +62,12 @@ class HostRunner:
             self._first[place] = _First(kernel, code, threads, statistics.median(seconds))
             return Measurement(tuple(seconds))
         other = self.launcher(workload, first.kernel, first.code, dims, first.threads)
-        return Measurement(tuple(first.seconds * ratio for ratio in sorted(time_beside(call, other, self.timing))))
+        tries: list[list[float]] = []
+        while len(tries) < _TRIES and (not tries or dispersion(tries[-1]) > _STEADY):
+            tries.append(time_beside(call, other, self.timing))
+        steadiest = min(tries, key=dispersion)
+        ratios = statistics.quantiles(steadiest, n=8)
+        return Measurement(tuple(first.seconds * ratio for ratio in ratios[2:5]))
 
     def launcher(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int],
                  threads: int = 1) -> Callable[[], None]:

@@ -7,6 +7,7 @@ log do not mix their lines. A line that cannot be read is reported with its numb
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,12 +192,12 @@ def cells(records: Iterable[TuningRecord]) -> list[Cell]:
     for r in records:
         if r.seconds:
             found.setdefault((r.config, r.shape, r.threads), []).append(r.seconds)
-    return [Cell(*key, _quartile(sorted(s for turn in turns for s in turn)), len(turns)) for key, turns in found.items()]
+    return [Cell(*key, statistics.median(map(_quartile, turns)), len(turns)) for key, turns in found.items()]
 
 
-def _quartile(ordered: Sequence[float]) -> float:
+def _quartile(turn: Sequence[float]) -> float:
     """The lower one: neither one lucky batch nor a disturbed half moves it."""
-    return ordered[len(ordered) // 4]
+    return sorted(turn)[len(turn) // 4]
 
 
 def _identity(r: TuningRecord) -> tuple[object, ...]:

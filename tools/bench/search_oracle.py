@@ -36,13 +36,13 @@ from search.space import Floats, Lattice
 from search.task import Task
 
 RANDOM, LEADERS, LEADING, NEAR, RETIMED = 64, 3, 48, 64, 5
-FEWEST, MOST = 9, 300  # rounds of turns
+FEWEST, MOST = 9, 500  # rounds of turns
 LIKELY = 8  # kernels timed at each shape that was not drawn
 _QUICK = Timing(warmup=0.0001, batch=0.0002, fewest=3, most=5, error=0.05)
 _WARM = Timing(warmup=0.004, batch=0.0002, fewest=2, most=2)
 _TURN = Timing(warmup=0.00005, batch=0.0001, fewest=2, most=2)
 _HOPELESS = 1.6  # a first launch that takes this many times the untuned one is not repeated
-_GLANCE, _LOOK = 0.01, 0.03  # seconds of turns of each, at shapes that were not drawn and at those that were
+_GLANCE, _LOOK = 0.01, 0.1  # seconds of turns of each, at shapes that were not drawn and at those that were
 _SHORT = 100e-6  # seconds of a launch below which fewer threads are tried too
 
 

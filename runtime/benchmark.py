@@ -41,7 +41,7 @@ def time_beside(call: Callable[[], object], other: Callable[[], object], timing:
     begin = time.perf_counter()
     while len(ratios) < timing.fewest or time.perf_counter() - begin < timing.most * timing.batch:
         first = len(ratios) % 2
-        times = {place: time_batch(*calls[place]) for place in (first, 1 - first)}
+        times = {place: time_turn(*calls[place]) for place in (first, 1 - first)}
         ratios.append(times[0] / times[1])
         enough = len(ratios) >= timing.fewest and time.perf_counter() - begin >= timing.fewest * timing.batch
         if enough and spread(ratios) <= timing.error:
@@ -57,6 +57,13 @@ def warm_up(call: Callable[[], object], timing: Timing) -> float:
         call()
         count += 1
     return max((time.perf_counter() - start) / count, 1e-9)
+
+
+def time_turn(call: Callable[[], object], count: int) -> float:
+    """Seconds per call of a batch; before one of several, a call that brings its operands into cache."""
+    if count > 3:
+        call()
+    return time_batch(call, count)
 
 
 def time_batch(call: Callable[[], object], count: int) -> float:

@@ -33,7 +33,7 @@ _PAUSE = {"x86_64": "llvm.x86.sse2.pause()", "aarch64": "llvm.aarch64.isb(i32 15
 _TICKS = {"x86_64": "%now = call i64 @llvm.readcyclecounter()\n  ret i64 %now"}
 _NO_TICKS = "ret i64 0"
 _SHORT = 16 * 60_000  # sixteenths of ticks of a loop, of all threads together: some 20 microseconds
-_LAG = 16 * 600  # sixteenths of ticks until a worker has the word and the caller knows that it is done
+_LAG = 16 * 300  # sixteenths of ticks until a worker has the word and the caller knows that it is done
 _SPINS = {"x86_64": 1000, "aarch64": 1500}  # some 30 microseconds
 
 
@@ -57,7 +57,7 @@ _POOL = """
 @stride = internal alias i64, getelementptr (i64, ptr @loop, i64 5)
 @parts = internal alias i64, getelementptr (i64, ptr @loop, i64 6)
 @core = internal alias i32, getelementptr (i64, ptr @loop, i64 7)
-@extra = internal alias i32, getelementptr (i32, ptr @loop, i64 15)
+@first = internal alias i32, getelementptr (i32, ptr @loop, i64 15)
 @done = internal global i64 0, align 64
 @owner = internal global [2 x i64] zeroinitializer, align 64
 @busy = internal alias i64, ptr @owner
@@ -80,23 +80,26 @@ declare i64 @llvm.readcyclecounter()
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
 
-; First unit of a part. Even parts, after so many units that the first one has besides; or, those being negative,
+; First unit of a part. Even parts after the first one, which has so many units; or, those being negative,
 ; units * (h^3 - (h - part)^3) / (2 h^3) up to the middle part h = parts / 2, and its mirror image from there on: parts are of
 ; even number then, or one a unit. Units below 2^33.
-define internal i64 @bound(i64 %units, i64 %part, i64 %parts, i32 %extra) nounwind {
+define internal i64 @bound(i64 %units, i64 %part, i64 %parts, i32 %first) nounwind {
 entry:
-  %even = icmp sge i32 %extra, 0
+  %even = icmp sge i32 %first, 0
   br i1 %even, label %line, label %curve
 line:
-  %besides = zext i32 %extra to i64
-  %others = sub i64 %units, %besides
-  %product = mul i64 %others, %part
-  %rounding = sub i64 %parts, 1
-  %rounded = add i64 %product, %rounding
-  %mean = udiv i64 %rounded, %parts
-  %from = add i64 %mean, %besides
-  %none = icmp eq i64 %part, 0
-  %place = select i1 %none, i64 0, i64 %from
+  %begin = icmp eq i64 %part, 0
+  br i1 %begin, label %start, label %after
+start:
+  ret i64 0
+after:
+  %own = zext i32 %first to i64
+  %others = sub i64 %units, %own
+  %before = sub i64 %part, 1
+  %workers = sub i64 %parts, 1
+  %product = mul i64 %others, %before
+  %mean = udiv i64 %product, %workers
+  %place = add i64 %own, %mean
   ret i64 %place
 curve:
   %half = lshr i64 %parts, 1
@@ -111,12 +114,12 @@ curve:
   %share = sub i64 %half3, %far3
   %high = mul i64 %units, %share
   %whole = shl i64 %half3, 1
-  %before = udiv i64 %high, %whole
-  %mirrored = sub i64 %units, %before
-  %curved = select i1 %left, i64 %before, i64 %mirrored
+  %ahead = udiv i64 %high, %whole
+  %mirrored = sub i64 %units, %ahead
+  %curved = select i1 %left, i64 %ahead, i64 %mirrored
   %single = icmp eq i64 %units, %parts
-  %first = select i1 %single, i64 %part, i64 %curved
-  ret i64 %first
+  %chosen = select i1 %single, i64 %part, i64 %curved
+  ret i64 %chosen
 }
 
 ; What a unit of a kernel took, by the kernel's address: ticks of all threads in sixteenths. Only the owner of @busy looks.
@@ -128,8 +131,8 @@ define internal ptr @entry_of(ptr %kernel) alwaysinline nounwind {
   ret ptr %found
 }
 
-; Units that the caller has besides its part; negative where the loop was not short.
-define internal i32 @extra_of(ptr %entry_of, ptr %kernel, i64 %units, i64 %threads) alwaysinline nounwind {
+; Units of the caller's part; negative where the loop was not short.
+define internal i32 @first_of(ptr %entry_of, ptr %kernel, i64 %units, i64 %threads) alwaysinline nounwind {
   %address = ptrtoint ptr %kernel to i64
   %key = load i64, ptr %entry_of
   %same = icmp eq i64 %key, %address
@@ -139,15 +142,17 @@ define internal i32 @extra_of(ptr %entry_of, ptr %kernel, i64 %units, i64 %threa
   %little = icmp ult i64 %all, $SHORT
   %short = and i1 %same, %little
   %unit = call i64 @llvm.smax.i64(i64 %each, i64 1)
-  %part = lshr i64 %unit, 1
-  %rounded = add i64 %part, $LAG
-  %lag = udiv i64 %rounded, %unit
-  %half = lshr i64 %units, 1
-  %most = sub i64 %units, %threads
-  %bound = call i64 @llvm.smin.i64(i64 %half, i64 %most)
-  %besides = call i64 @llvm.smin.i64(i64 %lag, i64 %bound)
-  %extra = trunc i64 %besides to i32
-  %found = select i1 %short, i32 %extra, i32 -1
+  %share = mul i64 %unit, %threads
+  %half = lshr i64 %share, 1
+  %late = add i64 %all, $LAG
+  %rounded = add i64 %late, %half
+  %wish = udiv i64 %rounded, %share
+  %others = sub i64 %units, %threads
+  %most = add i64 %others, 1
+  %some = call i64 @llvm.smin.i64(i64 %wish, i64 %most)
+  %least = call i64 @llvm.smax.i64(i64 %some, i64 1)
+  %first = trunc i64 %least to i32
+  %found = select i1 %short, i32 %first, i32 -1
   ret i32 %found
 }
 
@@ -204,9 +209,9 @@ run:
   %stride = load i64, ptr @stride
   %of = load i64, ptr @parts
   %after = add i64 %taken, 1
-  %extra = load i32, ptr @extra
-  %from = call i64 @bound(i64 %units, i64 %taken, i64 %of, i32 %extra)
-  %to = call i64 @bound(i64 %units, i64 %after, i64 %of, i32 %extra)
+  %first = load i32, ptr @first
+  %from = call i64 @bound(i64 %units, i64 %taken, i64 %of, i32 %first)
+  %to = call i64 @bound(i64 %units, i64 %after, i64 %of, i32 %first)
   %offset = mul i64 %stride, %thread
   %own = getelementptr i8, ptr %workspace, i64 %offset
   call void %kernel(ptr %slots, i64 %from, i64 %to, ptr %own)
@@ -354,9 +359,9 @@ publish:
   store i64 %stride, ptr @stride
   call void @settle()
   %entry_of = call ptr @entry_of(ptr %kernel)
-  %extra = call i32 @extra_of(ptr %entry_of, ptr %kernel, i64 %units, i64 %t)
-  %short = icmp sge i32 %extra, 0
-  store i32 %extra, ptr @extra
+  %first = call i32 @first_of(ptr %entry_of, ptr %kernel, i64 %units, i64 %t)
+  %short = icmp sge i32 %first, 0
+  store i32 %first, ptr @first
   %begin = call i64 @ticks()
   %sixfold = mul i64 %t, 6
   %pairs = lshr i64 %units, 1

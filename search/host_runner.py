@@ -30,9 +30,13 @@ _LAUNCH = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] + [ctypes.c_int64] * 4 + [c
 _Place = tuple[str, tuple[tuple[str, int], ...]]  # workload and dims
 
 
-class _First(NamedTuple):
+class _Known(NamedTuple):
+    """A launch and what it took."""
+
+    workload: Workload
     kernel: MicroKernel
     code: bytes
+    dims: Mapping[str, int]
     threads: int
     seconds: float
 
@@ -40,34 +44,40 @@ class _First(NamedTuple):
 class HostRunner:
     """A Runner in this process. Operands are dense and warm in cache: the state that a layer finds its inputs in.
 
-    The first kernel of a shape is timed by itself, those after it in turns with it: three figures about the median, at the speed
-    that the machine had then, since neighbours on its cores change that more than kernels differ. Operands of the shapes used
-    last are kept, up to `keep` bytes.
+    The first launch of all is timed by itself, the first one of a shape in turns with it, and the others of a shape in turns with
+    that: three figures about the median, at the speed that the machine had at first, since neighbours on its cores change that
+    more than kernels differ. Operands of the shapes used last are kept, up to `keep` bytes.
     """
 
     def __init__(self, device: HostDevice, timing: Timing | None = None, seed: int = 0, keep: int = 256 << 20) -> None:
         self.device, self.timing, self.seed, self.keep = device, timing or Timing(), seed, keep
         self._operands: dict[_Place, list[np.ndarray]] = {}
-        self._first: dict[_Place, _First] = {}
+        self._first: dict[_Place, _Known] = {}
+        self._roots: dict[int, _Known] = {}  # by threads, whose speed has causes of its own
         self._loaded: dict[bytes, LoadedCode] = {}
 
     def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1) -> Measurement:
         """Times of one launch; a kernel whose guards do not hold at `dims` is an error text."""
         if not kernel.legal(dense_symbols(workload, dims)):
             return Measurement(error=f"{kernel.config} is not legal at {dict(dims)}")
-        call, place = self.launcher(workload, kernel, code, dims, threads), (workload.key, tuple(dims.items()))
-        first = self._first.get(place)
-        if first is None:
-            seconds = sorted(time_call(call, self.timing))
-            self._first[place] = _First(kernel, code, threads, statistics.median(seconds))
-            return Measurement(tuple(seconds))
-        other = self.launcher(workload, first.kernel, first.code, dims, first.threads)
+        place = (workload.key, tuple(dims.items()))
+        call = self.launcher(workload, kernel, code, dims, threads)
+        seconds = self._times(call, self._first.get(place, self._roots.get(threads)))
+        known = _Known(workload, kernel, code, dict(dims), threads, statistics.median(seconds))
+        self._first.setdefault(place, known)
+        self._roots.setdefault(threads, known)
+        return Measurement(seconds)
+
+    def _times(self, call: Callable[[], None], known: _Known | None) -> tuple[float, ...]:
+        """Ascending, at the speed of what is known."""
+        if known is None:
+            return tuple(sorted(time_call(call, self.timing)))
+        other = self.launcher(known.workload, known.kernel, known.code, known.dims, known.threads)
         tries: list[list[float]] = []
         while len(tries) < _TRIES and (not tries or dispersion(tries[-1]) > _STEADY):
             tries.append(time_beside(call, other, self.timing))
         steadiest = min(tries, key=dispersion)
-        ratios = statistics.quantiles(steadiest, n=8)
-        return Measurement(tuple(first.seconds * ratio for ratio in ratios[2:5]))
+        return tuple(known.seconds * ratio for ratio in statistics.quantiles(steadiest, n=8)[2:5])
 
     def launcher(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int],
                  threads: int = 1) -> Callable[[], None]:

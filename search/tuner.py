@@ -234,9 +234,9 @@ class Tuner:
         self._take(phase, sorted((shape, threads, p.config) for p in proposals for shape, threads in p.at))
 
     def _take(self, phase: str, places: Sequence[tuple[int, int, int]]) -> None:
-        """Measure at (shape, threads, configuration); on a host once more what seems much faster than all else there, since
-        something else may have run."""
-        for again in (False, True):
+        """Measure at (shape, threads, configuration); on a host, whose speed changes, once more what seems much faster than all
+        else there."""
+        for again in (False, True) if self.lattice.form is None else (False,):
             for shape, threads, config in places:
                 if self.spent >= self._search_until:
                     return
@@ -248,7 +248,7 @@ class Tuner:
         dims, text = self.points.shapes[shape], self.lattice.texts[config]
         here = {(c.config, c.threads): c for c in cells(r for r in self.measurer.records if r.shape == dims)}
         own = here.pop((text, threads), None)
-        if own is None or own.turns > 1 or not here or self.lattice.form is not None:
+        if own is None or own.turns > 1 or not here:
             return False
         return own.seconds < _STRIKING * min(c.seconds for c in here.values())
 

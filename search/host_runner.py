@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from search.protocols import Measurement
 _PAGE = 4096
 _APART = 17 * 64
 _TRIES, _STEADY = 3, 0.1  # of turns whose ratios are so far apart that something else ran between
+_PATIENCE = 0.1  # seconds of all tries but the first, about
 _LAUNCH = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] + [ctypes.c_int64] * 4 + [ctypes.c_void_p] + [ctypes.c_int64] * 2
                                    + [ctypes.c_void_p, ctypes.c_int64]))
 
@@ -30,13 +32,11 @@ _LAUNCH = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] + [ctypes.c_int64] * 4 + [c
 _Place = tuple[str, tuple[tuple[str, int], ...]]  # workload and dims
 
 
-class _Known(NamedTuple):
-    """A launch and what it took."""
+class _First(NamedTuple):
+    """The first launch of a shape and what it took."""
 
-    workload: Workload
     kernel: MicroKernel
     code: bytes
-    dims: Mapping[str, int]
     threads: int
     seconds: float
 
@@ -44,16 +44,15 @@ class _Known(NamedTuple):
 class HostRunner:
     """A Runner in this process. Operands are dense and warm in cache: the state that a layer finds its inputs in.
 
-    The first launch of all is timed by itself, the first one of a shape in turns with it, and the others of a shape in turns with
-    that: three figures about the median, at the speed that the machine had at first, since neighbours on its cores change that
-    more than kernels differ. Operands of the shapes used last are kept, up to `keep` bytes.
+    The first launch of a shape is timed by itself, those after it in turns with it: three figures about the median, at the speed
+    that the machine had then, since neighbours on its cores change that more than kernels differ. Operands of the shapes used
+    last are kept, up to `keep` bytes.
     """
 
     def __init__(self, device: HostDevice, timing: Timing | None = None, seed: int = 0, keep: int = 256 << 20) -> None:
         self.device, self.timing, self.seed, self.keep = device, timing or Timing(), seed, keep
         self._operands: dict[_Place, list[np.ndarray]] = {}
-        self._first: dict[_Place, _Known] = {}
-        self._roots: dict[int, _Known] = {}  # by threads, whose speed has causes of its own
+        self._first: dict[_Place, _First] = {}
         self._loaded: dict[bytes, LoadedCode] = {}
 
     def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1) -> Measurement:
@@ -61,23 +60,17 @@ class HostRunner:
         if not kernel.legal(dense_symbols(workload, dims)):
             return Measurement(error=f"{kernel.config} is not legal at {dict(dims)}")
         place = (workload.key, tuple(dims.items()))
-        call = self.launcher(workload, kernel, code, dims, threads)
-        seconds = self._times(call, self._first.get(place, self._roots.get(threads)))
-        known = _Known(workload, kernel, code, dict(dims), threads, statistics.median(seconds))
-        self._first.setdefault(place, known)
-        self._roots.setdefault(threads, known)
-        return Measurement(seconds)
-
-    def _times(self, call: Callable[[], None], known: _Known | None) -> tuple[float, ...]:
-        """Ascending, at the speed of what is known."""
-        if known is None:
-            return tuple(sorted(time_call(call, self.timing)))
-        other = self.launcher(known.workload, known.kernel, known.code, known.dims, known.threads)
-        tries: list[list[float]] = []
-        while len(tries) < _TRIES and (not tries or dispersion(tries[-1]) > _STEADY):
+        call, first = self.launcher(workload, kernel, code, dims, threads), self._first.get(place)
+        if first is None:
+            seconds = sorted(time_call(call, self.timing))
+            self._first[place] = _First(kernel, code, threads, statistics.median(seconds))
+            return Measurement(tuple(seconds))
+        other = self.launcher(workload, first.kernel, first.code, dims, first.threads)
+        tries, begin = [time_beside(call, other, self.timing)], time.perf_counter()
+        while len(tries) < _TRIES and dispersion(tries[-1]) > _STEADY and time.perf_counter() - begin < _PATIENCE:
             tries.append(time_beside(call, other, self.timing))
         steadiest = min(tries, key=dispersion)
-        return tuple(known.seconds * ratio for ratio in statistics.quantiles(steadiest, n=8)[2:5])
+        return Measurement(tuple(first.seconds * ratio for ratio in statistics.quantiles(steadiest, n=8)[2:5]))
 
     def launcher(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int],
                  threads: int = 1) -> Callable[[], None]:

@@ -32,6 +32,7 @@ _PRICE = 20.0  # of each share that it is not
 _OCTAVE, _MOST = 0.8, 3.0  # share that a kernel is taken slower an octave from where it was measured, and at most
 _UNSEEN = 0.1  # beside it, where the next shape that is verified is nearer
 _NEARBY = 0.03  # octaves
+_ALONE = 0.3  # share besides, on a host, where it was measured but not the untuned one: the machine may have been faster then
 _KERNELS = 8  # most of a table, where the options name no number
 VERIFIED = 64  # shapes that the chosen kernels are measured at in the end
 
@@ -62,7 +63,7 @@ def select_kernels(task: Task, space: FeatureSpace, evidence: Evidence, options:
     configs, times = evidence.cautious()
     untuned = _untuned(task, space, evidence)
     late = evidence.cautious(0.0)[1] if hopeful else \
-        evidence.cautious(_DOUBT)[1] * (1 + _unseen(task, space, evidence, configs))
+        evidence.cautious(_DOUBT)[1] * (1 + _unseen(task, space, evidence, configs, untuned))
     priced = _priced(configs, times, late, untuned, evidence.threads)
     least = priced.min(axis=2)
     chosen = list(cover(least, weights, options.max_regret / 2, options.max_kernels or _KERNELS).kernels)
@@ -121,21 +122,26 @@ def verified(task: Task) -> tuple[Dims, ...]:
     return task.points.without(task.held_out).thin(VERIFIED).shapes
 
 
-def _unseen(task: Task, space: FeatureSpace, evidence: Evidence, configs: Sequence[int]) -> Floats:
+def _unseen(task: Task, space: FeatureSpace, evidence: Evidence, configs: Sequence[int],
+            untuned: Sequence[_Untuned | None]) -> Floats:
     """[configuration, shape, thread choice]: share by which the time is doubted: nothing where the kernel was measured there or
-    nearby, more with the distance to where it was."""
+    nearby beside the untuned one, more with the distance to where it was, and where it was alone."""
     extents = np.log2(np.maximum(space.extents, 1))
     apart = np.abs(extents[:, None] - extents[None]).max(axis=2)
     stands = set(verified(task))
     reach = apart[:, [i for i, shape in enumerate(space.shapes) if shape in stands]].min(axis=1)
     row, column = {c: i for i, c in enumerate(configs)}, {t: i for i, t in enumerate(evidence.threads)}
-    distance = np.full((len(configs), len(space.shapes), len(evidence.threads)), np.inf)
+    plain = {(u.config, s, evidence.threads[u.column]) for s, u in enumerate(untuned) if u is not None}
+    compared = {shape for _, shape, _ in plain & evidence.measured}
+    distance = np.full((2, len(configs), len(space.shapes), len(evidence.threads)), np.inf)
     for config, shape, threads in evidence.measured:
         if shape < len(apart) and threads in column:
-            place = row[config], slice(None), column[threads]
+            place = int(shape in compared), row[config], slice(None), column[threads]
             distance[place] = np.minimum(distance[place], apart[:, shape])
-    beyond = distance > np.maximum(reach, _NEARBY)[None, :, None]
-    return np.where(distance <= _NEARBY, 0.0, np.minimum(_UNSEEN * beyond + _OCTAVE * distance, _MOST))
+    beyond = distance > np.maximum(reach, _NEARBY)[:, None]
+    doubt = np.where(distance <= _NEARBY, 0.0, np.minimum(_UNSEEN * beyond + _OCTAVE * distance, _MOST))
+    alone = _ALONE if space.lattice.form is None else 0.0
+    return np.asarray(np.minimum(doubt[0] + alone, doubt[1]))
 
 
 def _priced(configs: Sequence[int], times: Floats, late: Floats, untuned: Sequence[_Untuned | None],

@@ -8,7 +8,7 @@ from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split
 from runtime.shape import Expr
 
-_SMALL = 225_000  # half-operations: about 0.5 us at 250 operations or 80 bytes a nanosecond
+_SMALL = 220_000  # half-operations: about 0.5 us at 250 operations or 80 bytes a nanosecond
 _BYTE = 6  # half-operations
 _CURVED = re.compile(r"math\.(?!sqrt|rsqrt|abs|fma|floor|ceil|trunc|round)")
 _CURVE = 120  # half-operations of an exponential and its like

@@ -50,7 +50,7 @@ def test_work_grows_with_exponentials_and_narrow_elements() -> None:
 
 
 @pytest.mark.parametrize(("workload", "small", "large"), [
-    (batched(T, T, 64), 1, 16), (rows(Expr.of(768)), 6, 48), (rows(Expr.of(16), ir="math.exp"), 64, 512),
+    (batched(T, T, 64), 1, 16), (rows(Expr.of(768)), 5, 48), (rows(Expr.of(16), ir="math.exp"), 64, 512),
 ])
 def test_little_work_stays_on_one_thread(workload: Workload, small: int, large: int) -> None:
     tree = one_thread_when_small(Split("T", 20, Leaf(0), Leaf(1)), workload)

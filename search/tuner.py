@@ -6,7 +6,7 @@ teaches the model. `best` gives a dispatch at any moment; every measurement is i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -234,15 +234,31 @@ class Tuner:
         self._take(phase, sorted((shape, threads, p.config) for p in proposals for shape, threads in p.at))
 
     def _take(self, phase: str, places: Sequence[tuple[int, int, int]]) -> None:
-        """Measure at (shape, threads, configuration); on a host, whose speed changes, once more what seems much faster than all
-        else there."""
-        for again in (False, True) if self.lattice.form is None else (False,):
+        """Measure at (shape, threads, configuration). On a host, whose speed changes, what seems much faster than all else there
+        is measured once more; and what runs untuned comes first at each shape, where trials are not counted, so that the others
+        are timed beside it (search/host_runner.py)."""
+        host = self.lattice.form is None
+        if host and self.budget.trials is None:
+            places = sorted([*self._untuned_at({shape for shape, _, _ in places}), *places], key=lambda place: place[0])
+        for again in (False, True) if host else (False,):
             for shape, threads, config in places:
                 if self.spent >= self._search_until:
                     return
                 if not again or self._is_striking(shape, threads, config):
                     self.measurer.measure(self.lattice.configs[config], self.points.shapes[shape], threads, again)
                     self._report(phase)
+
+    def _untuned_at(self, shapes: Iterable[int]) -> list[tuple[int, int, int]]:
+        """What runs untuned at those of the shapes where nothing is known yet."""
+        known = {r.shape for r in self.measurer.records if r.seconds}
+        configs, root = self.task.untuned()
+        found = []
+        for shape in shapes:
+            leaf = select(root, dict(self.points.shapes[shape]))
+            number = self.lattice.number(config_text(configs[leaf.kernel]))
+            if number is not None and self.points.shapes[shape] not in known:
+                found.append((shape, leaf.threads or self.options.threads, number))
+        return found
 
     def _is_striking(self, shape: int, threads: int, config: int) -> bool:
         dims, text = self.points.shapes[shape], self.lattice.texts[config]

@@ -9,7 +9,7 @@ from search_surfaces import LIMITS, Clock, dense_task, matmul_seconds, regret, s
 
 from passes.spaces.registry import config_text, space_of
 from passes.workload import Kind, Loop, Operand, Workload
-from runtime.dispatch import Leaf
+from runtime.dispatch import Leaf, select
 from runtime.kernel import MicroKernel
 from runtime.shape import Expr, ShapeRange
 from runtime.tensor import DType
@@ -48,6 +48,20 @@ def test_two_dynamic_extents_are_tuned_together() -> None:
     tuned, _ = run(task, 220)
     found = np.array(regret(task, tuned, task.points.thin(20).shapes, 1))
     assert np.exp(np.log(1 + found).mean()) < 1.15
+
+
+def test_what_runs_untuned_comes_first_at_each_shape_where_time_is_the_limit() -> None:
+    task, clock, log = dense_task(), Clock(), TuningLog()
+    runner = SurfaceRunner(matmul_seconds, clock.advance)
+    tuner = Tuner(task, ReplayBuilder(), runner, Budget(seconds=1e6), clock.environment(), log=log)
+    for _ in range(4):
+        tuner.step()
+    configs, root = task.untuned()
+    first = {r.shape: r for r in reversed(log.records)}
+    assert len(first) > 10
+    for shape, record in first.items():
+        leaf = select(root, dict(shape))
+        assert (record.config, record.threads) == (config_text(configs[leaf.kernel]), leaf.threads or 1)
 
 
 def test_equal_seeds_give_equal_results_and_a_replayed_log_gives_them_again(tmp_path: Path) -> None:

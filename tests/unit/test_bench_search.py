@@ -12,7 +12,7 @@ import numpy as np
 from search.records import TuningRecord
 from tools.bench.per_shape import least, times
 from tools.bench.search_oracle import FEWEST, paired, rounds
-from tools.bench.search_replay import Reached, lasting
+from tools.bench.search_replay import Reached, lasting, levelled
 from tools.bench.search_settle import DOUBT, ENOUGH, Again, doubts
 
 SHAPES = ((("T", 1),), (("T", 2),), (("T", 3),))
@@ -81,6 +81,15 @@ def test_times_of_all_passes_are_at_the_speed_of_the_first() -> None:
     for _ in range(ENOUGH):
         again.take(SHAPES[1], usual, 1.0, {usual: np.ones(2), other: np.ones(2)})
     assert again.settled(SHAPES[1], [usual, other]) and not again.settled(SHAPES[1], [third])
+
+
+def test_a_log_is_taken_at_the_speed_of_the_oracle() -> None:
+    def record(config: str, t: int, seconds: float) -> TuningRecord:
+        return TuningRecord("key", "matmul", "host_matmul", config, {"T": t}, 1, (seconds,))
+
+    log = [record("u", 1, 2.0), record("v", 1, 3.0), record("v", 2, 3.0), record("u", 3, 5.0)]
+    found = levelled(log, {SHAPES[0]: (("u", 1), 1.0), SHAPES[1]: (("u", 1), 1.0), SHAPES[2]: (("u", 2), 1.0)})
+    assert [r.seconds for r in found] == [(1.0,), (1.5,), (3.0,), (5.0,)]
 
 
 def test_times_of_a_search_by_shape_are_at_the_speed_of_the_oracle() -> None:

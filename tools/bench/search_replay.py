@@ -7,11 +7,12 @@ chose the times that the oracle measured there, else the log, else what the cost
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from compiler.tuning import best_known
 from passes.spaces.registry import config_text
@@ -145,6 +146,15 @@ def lasting(curve: Curve, good: Callable[[Floats], bool]) -> Reached | None:
     return found
 
 
+def levelled(records: Sequence[TuningRecord], untuned: Mapping[Dims, tuple[Variant, float]]) -> list[TuningRecord]:
+    """Records of a log at the speed of the machine at which the untuned variant of a shape takes so many seconds, which it was
+    measured at too: the times of a shape compare, those of two runs do not."""
+    known = {(c.config, c.shape, c.threads): c.seconds for c in cells(records)}
+    speed = {shape: seconds / known[config, shape, threads]
+             for shape, ((config, threads), seconds) in untuned.items() if (config, shape, threads) in known}
+    return [structs.replace(r, seconds=tuple(s * speed.get(r.shape, 1.0) for s in r.seconds)) for r in records]
+
+
 class Replay:
     """best: seconds of the best kernel of the oracle at each point of the task."""
 
@@ -153,6 +163,9 @@ class Replay:
         self.options = TuneOptions(threads=tuning.threads)
         self.lattice = problem.task.lattice()
         points = problem.task.points
+        self.swept = {(c.config, c.shape, c.threads): c.seconds for c in cells(more)}
+        untuned = zip(points.shapes, self._variants_of(problem.default), strict=True)
+        records = levelled(records, {s: ((c, t), self.swept[c, s, t]) for s, (c, t) in untuned})
         model, everything = CostModel(), [*records, *more]
         samples = Evidence.samples(self.lattice, everything)
         assert samples is not None
@@ -160,7 +173,6 @@ class Replay:
         space = FeatureSpace(self.lattice, points.shapes)
         self.evidence = Evidence.of(space, points, model, everything, self.options.thread_choices)
         self.measured = {(c.config, c.shape, c.threads): c.seconds for part in (records, more) for c in cells(part)}
-        self.swept = {(c.config, c.shape, c.threads): c.seconds for c in cells(more)}
         self.best = np.full(len(points), np.inf)
         place = {s: i for i, s in enumerate(points.shapes)}
         for (_, shape, _), seconds in self.swept.items():
@@ -194,11 +206,12 @@ class Replay:
 
     def table(self, table: DispatchTable) -> Floats:
         """Seconds of a dispatch table at each point, as the oracle measured them."""
-        found = []
-        for shape in self.problem.task.points.shapes:
-            leaf = table.select(dict(shape))
-            found.append(self.swept[table.kernels[leaf.kernel].config, shape, leaf.threads or self.tuning.threads])
-        return np.array(found)
+        shapes = self.problem.task.points.shapes
+        return np.array([self.swept[c, s, t] for s, (c, t) in zip(shapes, self._variants_of(table), strict=True)])
+
+    def _variants_of(self, table: DispatchTable) -> list[Variant]:
+        leaves = [table.select(dict(shape)) for shape in self.problem.task.points.shapes]
+        return [(table.kernels[leaf.kernel].config, leaf.threads or self.tuning.threads) for leaf in leaves]
 
     def places(self, shapes: Sequence[dict[str, int]]) -> list[int]:
         """Where shapes of the model are among the points."""

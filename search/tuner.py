@@ -201,13 +201,9 @@ class Tuner:
 
     def _untuned(self) -> list[Proposal]:
         """Each default at the ends of where it would run, and between."""
-        configs, root = self.task.untuned()
         places: dict[int, list[tuple[int, int]]] = {}
-        for s, shape in enumerate(self.points.shapes):
-            leaf = select(root, dict(shape))
-            number = self.lattice.number(config_text(configs[leaf.kernel]))
-            if number is not None:
-                places.setdefault(number, []).append((s, leaf.threads or self.options.threads))
+        for shape, threads, number in self._untuned_at(range(len(self.points))):
+            places.setdefault(number, []).append((shape, threads))
         found = []
         for number, at in places.items():
             chosen = np.unique(np.round(np.linspace(0, len(at) - 1, self.options.shapes_each)).astype(int))
@@ -239,7 +235,9 @@ class Tuner:
         are timed beside it (search/host_runner.py)."""
         host = self.lattice.form is None
         if host and self.budget.trials is None:
-            places = sorted([*self._untuned_at({shape for shape, _, _ in places}), *places], key=lambda place: place[0])
+            known = {r.shape for r in self.measurer.records if r.seconds}
+            fresh = {shape for shape, _, _ in places if self.points.shapes[shape] not in known}
+            places = sorted([*self._untuned_at(fresh), *places], key=lambda place: place[0])
         for again in (False, True) if host else (False,):
             for shape, threads, config in places:
                 if self.spent >= self._search_until:
@@ -249,14 +247,13 @@ class Tuner:
                     self._report(phase)
 
     def _untuned_at(self, shapes: Iterable[int]) -> list[tuple[int, int, int]]:
-        """What runs untuned at those of the shapes where nothing is known yet."""
-        known = {r.shape for r in self.measurer.records if r.seconds}
+        """(shape, threads, configuration) of what runs untuned, where the space has it."""
         configs, root = self.task.untuned()
         found = []
         for shape in shapes:
             leaf = select(root, dict(self.points.shapes[shape]))
             number = self.lattice.number(config_text(configs[leaf.kernel]))
-            if number is not None and self.points.shapes[shape] not in known:
+            if number is not None:
                 found.append((shape, leaf.threads or self.options.threads, number))
         return found
 

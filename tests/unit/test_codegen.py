@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 
 import ml_dtypes
 import numpy as np
@@ -244,6 +245,14 @@ def test_unknown_targets(text: str) -> None:
 def test_full_vectors_are_used() -> None:
     assert "zmm" in compile_assembly(lower(SUM), Target.parse("host:x86-64-v4"))
     assert "zmm" not in compile_assembly(lower(SUM), Target.parse("host:x86-64-v3"))
+
+
+@X86
+def test_innermost_loops_begin_on_a_cache_line() -> None:
+    text = compile_assembly(lower(SUM), Target.parse("host:x86-64-v3"))
+    heads = set(re.findall(r"^\s+j\w+\s+(\S+)$", text, re.M))
+    aligned = re.findall(r"\.p2align\s+6.*\n(?:\s*#.*\n)*(\.\S+):", text)
+    assert heads & set(aligned)
 
 
 def test_loops_stay_as_written() -> None:

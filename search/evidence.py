@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,12 +20,12 @@ from search.time_fit import Curve, fit_kernels
 class Evidence:
     """curves: configuration number -> logarithm of its seconds [shape, thread choice], infinite where it is not legal.
 
-    measured: (configuration, shape, threads) that were. importance: of the shapes, sums to 1.
+    measured: (configuration, shape, threads) -> how often it was. importance: of the shapes, sums to 1.
     """
 
     threads: tuple[int, ...]
     curves: dict[int, Curve]
-    measured: frozenset[tuple[int, int, int]]
+    measured: Mapping[tuple[int, int, int], int]
     importance: Floats
     weights: Floats
 
@@ -39,11 +39,12 @@ class Evidence:
         weights = np.array(points.weights) if points else np.full(len(space.shapes), 1 / len(space.shapes))
         wide, pairs, seconds, turns = _gather(space, records)
         if wide is None:
-            return Evidence(threads, {}, frozenset(), weights, weights)
+            return Evidence(threads, {}, {}, weights, weights)
         count = len(space.shapes)
         fitted = fit_kernels(wide, model, threads, pairs, seconds, turns, also)
         curves = {c: _cut(space, c, curve, count, threads) for c, curve in fitted.items()}
-        measured = frozenset(zip(pairs.configs.tolist(), pairs.shapes.tolist(), pairs.threads.tolist(), strict=True))
+        places = zip(pairs.configs.tolist(), pairs.shapes.tolist(), pairs.threads.tolist(), strict=True)
+        measured = dict(zip(places, turns.tolist(), strict=True))
         best = np.min([c.mean.min(axis=1) for c in curves.values()], axis=0)
         importance = weights
         if points is not None and points.measured_weights and np.all(np.isfinite(best)):

@@ -32,7 +32,9 @@ _PRICE = 20.0  # of each share that it is not
 _OCTAVE, _MOST = 0.8, 3.0  # share that a kernel is taken slower an octave from where it was measured, and at most
 _UNSEEN = 0.1  # beside it, where the next shape that is verified is nearer
 _NEARBY = 0.03  # octaves
-_ALONE = 0.3  # share besides, on a host, where it was measured but not the untuned one: the machine may have been faster then
+# Share besides, on a host, where it was measured but not the untuned one: the machine may have been faster then; and where it
+# was measured beside it, but once: one of a hundred measurements is off by more than kernels differ, and a search keeps those.
+_ALONE, _ONCE = 0.3, 0.1
 _KERNELS = 8  # most of a table, where the options name no number
 VERIFIED = 64  # shapes that the chosen kernels are measured at in the end
 
@@ -125,23 +127,23 @@ def verified(task: Task) -> tuple[Dims, ...]:
 def _unseen(task: Task, space: FeatureSpace, evidence: Evidence, configs: Sequence[int],
             untuned: Sequence[_Untuned | None]) -> Floats:
     """[configuration, shape, thread choice]: share by which the time is doubted: nothing where the kernel was measured there or
-    nearby beside the untuned one, more with the distance to where it was, and where it was alone."""
+    nearby beside the untuned one and again, more with the distance to where it was, and where it was alone or but once."""
     extents = np.log2(np.maximum(space.extents, 1))
     apart = np.abs(extents[:, None] - extents[None]).max(axis=2)
     stands = set(verified(task))
     reach = apart[:, [i for i, shape in enumerate(space.shapes) if shape in stands]].min(axis=1)
     row, column = {c: i for i, c in enumerate(configs)}, {t: i for i, t in enumerate(evidence.threads)}
     plain = {(u.config, s, evidence.threads[u.column]) for s, u in enumerate(untuned) if u is not None}
-    compared = {shape for _, shape, _ in plain & evidence.measured}
-    distance = np.full((2, len(configs), len(space.shapes), len(evidence.threads)), np.inf)
-    for config, shape, threads in evidence.measured:
+    compared = {shape for _, shape, _ in plain & evidence.measured.keys()}
+    worth = np.array([_ALONE, _ONCE, 0.0]) * (space.lattice.form is None)
+    distance = np.full((len(worth), len(configs), len(space.shapes), len(evidence.threads)), np.inf)
+    for (config, shape, threads), turns in evidence.measured.items():
         if shape < len(apart) and threads in column:
-            place = int(shape in compared), row[config], slice(None), column[threads]
+            place = min(turns, 2) * (shape in compared), row[config], slice(None), column[threads]
             distance[place] = np.minimum(distance[place], apart[:, shape])
     beyond = distance > np.maximum(reach, _NEARBY)[:, None]
     doubt = np.where(distance <= _NEARBY, 0.0, np.minimum(_UNSEEN * beyond + _OCTAVE * distance, _MOST))
-    alone = _ALONE if space.lattice.form is None else 0.0
-    return np.asarray(np.minimum(doubt[0] + alone, doubt[1]))
+    return np.asarray((doubt + worth[:, None, None, None]).min(axis=0))
 
 
 def _priced(configs: Sequence[int], times: Floats, late: Floats, untuned: Sequence[_Untuned | None],

@@ -288,7 +288,10 @@ class _Emitter:
             loop(even, every, 1, some(1), index=self.kernel.index)
 
         full = self._full()
-        when(left.ge(config.columns) if full is None else full, whole, part)
+        if full is None and self._tells_last:
+            when(left.ge(config.columns - lanes + 1), lambda: self._rows(piece, block, first, Index(0), config.nv, left), part)
+        else:
+            when(left.ge(config.columns) if full is None else full, whole, part)
 
     def _stream(self, loops: Loops, first: Index, left: Index, low: Index, high: Index) -> None:
         """A chunk of rows, or one row after the other, with sums in the workspace; dot products where columns are transposed."""
@@ -314,10 +317,19 @@ class _Emitter:
             return True
         return False if columns.constant is not None and columns.constant < self.config.columns else None
 
+    @property
+    def _tells_last(self) -> bool:
+        """Does a block whose last vector is not full share its code with full ones? Only its stores then have a mask, which
+        some CPUs are slow with; where more has one, or the columns are known, it has code of its own."""
+        known = self.plan.view.extents[self.plan.column].constant is not None
+        varies = self.plan.column in self.plan.view.loops_of(self.plan.narrow)
+        return self._copies and not (known or varies or self._fills or self.plan.heavy)
+
     def _rows(self, piece: _Piece, block: Block, first: Index, at: Index, vectors: int, left: Index | None) -> None:
         """Blocks of mr rows, then what is left: one block of its height, or one of each power of two in it.
 
-        The columns are some vectors, `at` columns into the panel; left: how many columns there are, None when all.
+        The columns are some vectors, `at` columns into the panel; left: how many columns there are, at least one of the last
+        vector, None when all.
         """
         lanes = self.config.lanes
         places = tuple(at + j * lanes for j in range(vectors))
@@ -325,7 +337,9 @@ class _Emitter:
         def mask(j: Index | int) -> ir.Value | None:
             return None if left is None else lane_mask(left - Index(j) * lanes, lanes, self.kernel.index)
 
-        columns = Columns(tuple(first + x for x in places), tuple(mask(j) for j in range(vectors)), places)
+        masks = tuple(mask(j) if j == vectors - 1 else None for j in range(vectors))
+        whole = left.ge(vectors * lanes) if left is not None and vectors > 1 and self._tells_last else None
+        columns = Columns(tuple(first + x for x in places), masks, places, whole)
         low, high, mr = piece.low, piece.high, self.config.mr if piece.multiplies else 1
 
         def run(row: Index, height: int) -> None:
@@ -359,7 +373,7 @@ class _Emitter:
             with self.kernel.evaluator.kept():
                 for point, vectors in zip(points, sums, strict=True):
                     for j, value in enumerate(vectors):
-                        self._store(point, columns.first[j], value, columns.masks[j])
+                        self._store_of(columns, point, j, value)
             return
         scratch = self._memory("block", self.config.columns)
         for i, vectors in enumerate(sums):
@@ -377,6 +391,18 @@ class _Emitter:
             loop(0, len(columns.first), 1, vector, index=self.kernel.index)
 
         loop(0, height, 1, each, index=self.kernel.index)
+
+    def _store_of(self, columns: Columns, point: Loops, j: int, value: ir.Value) -> None:
+        """Vector j of a block's sums at a point; a mask that covers all lanes at run time is not used."""
+
+        def store(mask: ir.Value | None) -> None:
+            with self.kernel.evaluator.kept():
+                self._store(point, columns.first[j], value, mask)
+
+        if columns.whole is None or columns.masks[j] is None:
+            self._store(point, columns.first[j], value, columns.masks[j])
+        else:
+            when(columns.whole, lambda: store(None), lambda: store(columns.masks[j]))
 
     def _carried(self, piece: _Piece, columns: Columns, rows: list[Index],
                  sums: list[list[ir.Value]] | None) -> list[list[ir.Value]]:

@@ -20,11 +20,13 @@ _LINE = 64  # bytes of a cache line
 
 @dataclass(frozen=True)
 class Columns:
-    """Vectors of columns: the first column of each, its lane mask, and its place in the copied panel."""
+    """Vectors of columns: the first column of each, its lane mask, and its place in the copied panel. whole: says at run time
+    whether the last mask covers all lanes; None where it does not, or there is none."""
 
     first: tuple[Index, ...]
     masks: tuple[ir.Value | None, ...]
     panel: tuple[Index, ...]
+    whole: ir.Value | bool | None = None
 
 
 @dataclass(frozen=True)

@@ -258,8 +258,8 @@ def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple
 
     Else in place. A row of columns that is a multiple of a page apart shares cache sets, and a panel beyond a quarter of the
     second-level cache is fetched again for each block of rows, so copying pays from 32 rows on; from 16 on where pairs are made
-    of two rows; from the first whole block on where a row of the panel is one line. Such lines a multiple of a page apart are
-    copied in wider panels, after three single rows. Rows a multiple of a page apart are not worth fetching ahead: each needs a
+    of two rows; from the first whole block on where a row of the panel is hardly more than a line. Such lines a multiple of a
+    page apart are copied after three single rows. Rows a multiple of a page apart are not worth fetching ahead: each needs a
     translation of its own.
     """
     extents, pairs, factor = Extents.of(workload), takes_pairs(workload, limits), _factor(workload, limits)
@@ -270,7 +270,7 @@ def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple
     line = nv * lanes * size < 2 * _LINE
     wide = columns is not None and columns >= _LEAST_STREAMED * lanes and not transposed(workload)
     far = wide and depth * (columns or 0) * factor > limits.l2 and not pairs
-    if line and aligned and (mr, nv) == (6, 2):
+    if (mr, nv) == (6, 2) and limits.vector_bytes == 32:
         mr, nv = 4, 3
     piece = (48 if columns is not None and columns >= 96 * lanes else 24) * lanes * size
     one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4, pairs=pairs)

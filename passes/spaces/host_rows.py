@@ -6,10 +6,11 @@ Softmax, normalisations, plain reductions: sweeps along the columns of a row, on
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
 
+from passes.spaces.threads import curves
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.dispatch import Leaf, Node, switch
@@ -88,19 +89,24 @@ def why_invalid(config: HostRowsConfig, workload: Workload, limits: HostLimits) 
 
 def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostRowsConfig, ...], Node]:
     """Short rows unrolled, four rows a sweep; middling ones too, with a loop over vectors of two registers; long rows one at a
-    time with a loop; a row per lane when columns are strided."""
+    time with a loop; a row per lane when columns are strided.
+
+    Where exponentials take most of few registers, one accumulator and always four rows a sweep.
+    """
     lanes = limits.lanes(_widest(workload))
     columns = [loop.extent for loop in workload.loops if loop.role == "col"]
     if _across_rows(workload):
         return (HostRowsConfig("lane", lanes, unroll=4, block=1),), Leaf(0)
-    long = HostRowsConfig(lanes=lanes)
+    long, medium = HostRowsConfig(lanes=lanes), HostRowsConfig(lanes=2 * lanes, unroll=2, rows=4)
     if len(columns) != 1:
         return (long,), Leaf(0)
     short = HostRowsConfig(lanes=lanes, vectors=MAX_VECTORS, rows=4, block=32)
+    if curves(workload) and limits.vector_registers < 32:
+        long = medium = HostRowsConfig(lanes=lanes, unroll=1, rows=4)
+        short = replace(short, unroll=1)
     bound = MAX_VECTORS * lanes
     extent = columns[0].constant
     if extent is not None:
-        medium = HostRowsConfig(lanes=2 * lanes, unroll=2, rows=4)
         return (short if extent <= bound else medium if extent <= IN_L1 else long,), Leaf(0)
     return (short, long), switch(str(columns[0]), [(bound, Leaf(0))], Leaf(1))
 

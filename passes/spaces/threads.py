@@ -36,12 +36,16 @@ def effort(workload: Workload) -> Expr:
     if w.kind in (Kind.CONTRACTION, Kind.ATTENTION):
         work = work + w.size("b") * _ENTRY
     if w.kind in (Kind.ROWS, Kind.POINTWISE, Kind.ATTENTION):
-        curves = len(_CURVED.findall(w.ir))
-        work = work + _points(w, ("b", "m", "n") if w.kind is Kind.ATTENTION else ("row", "col", "p")) * (_CURVE * curves)
+        work = work + _points(w, ("b", "m", "n") if w.kind is Kind.ATTENTION else ("row", "col", "p")) * (_CURVE * curves(w))
         for operand in (*w.inputs, *w.outputs):
             if operand.dtype.is_float and operand.dtype.bytes < 4:
                 work = work + _product(operand.dims) * _NARROW
     return work
+
+
+def curves(workload: Workload) -> int:
+    """Exponentials and their like in the IR of a workload."""
+    return len(_CURVED.findall(workload.ir))
 
 
 def _products(workload: Workload) -> Expr:

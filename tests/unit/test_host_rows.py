@@ -341,12 +341,12 @@ def test_rows_of_a_result_may_be_columns_of_an_input(config: str) -> None:
     close(out, x / x.astype(np.float64).sum(1))
 
 
-def rows_workload(columns: Expr, unit: int = 1, roles: str = "rc") -> Workload:
+def rows_workload(columns: Expr, unit: int = 1, roles: str = "rc", body: str = "") -> Workload:
     extents = [Expr.dim("d0"), columns]
     loops = tuple(Loop({"r": "row", "c": "col"}[r], e) for r, e in zip(roles, extents, strict=True))
     operand = Operand(DType("f32"), tuple(extents), unit)
     result = Operand(DType("f32"), tuple(extents), 1)
-    return Workload("", "softmax", Kind.ROWS, "", ("d0", "d1"), (operand,), (result,), loops, Expr.of(1), Expr.of(1))
+    return Workload("", "softmax", Kind.ROWS, body, ("d0", "d1"), (operand,), (result,), loops, Expr.of(1), Expr.of(1))
 
 
 def test_space_holds_exactly_the_valid_configurations() -> None:
@@ -385,6 +385,13 @@ def test_default_dispatches_on_the_length_of_rows() -> None:
     assert long.vectors == 0
     (lane,), _ = default(rows_workload(Expr.dim("d1"), roles="cr"), AVX512)
     assert lane.axis == "lane"
+
+
+@pytest.mark.parametrize("columns", [Expr.dim("d1"), Expr.of(256), Expr.of(5000)])
+def test_exponentials_leave_few_registers_to_accumulators(columns: Expr) -> None:
+    curved, plain = (default(rows_workload(columns, body=body), AVX2)[0][-1] for body in ("math.exp", "math.sqrt"))
+    assert (curved.unroll, curved.rows) == (1, 4) and plain.unroll > 1
+    assert default(rows_workload(columns, body="math.exp"), AVX512)[0][-1].unroll > 1
 
 
 @pytest.mark.parametrize(("maps", "second", "marked"), [("i j, i", "x", True), ("i j, i", "z", False), ("j i, i", "x", True)])

@@ -338,7 +338,7 @@ class _Emitter:
             return None if left is None else lane_mask(left - Index(j) * lanes, lanes, self.kernel.index)
 
         masks = tuple(mask(j) if j == vectors - 1 else None for j in range(vectors))
-        whole = left.ge(vectors * lanes) if left is not None and vectors > 1 and self._tells_last else None
+        whole = left.ge(vectors * lanes) if left is not None and self._tells_last else None
         columns = Columns(tuple(first + x for x in places), masks, places, whole)
         low, high, mr = piece.low, piece.high, self.config.mr if piece.multiplies else 1
 

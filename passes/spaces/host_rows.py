@@ -89,26 +89,39 @@ def why_invalid(config: HostRowsConfig, workload: Workload, limits: HostLimits) 
 
 def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostRowsConfig, ...], Node]:
     """Short rows unrolled, four rows a sweep; middling ones too, with a loop over vectors of two registers; long rows one at a
-    time with a loop; a row per lane when columns are strided.
-
-    Where exponentials take most of few registers, one accumulator and always four rows a sweep.
-    """
+    time with a loop; a row per lane when columns are strided."""
     lanes = limits.lanes(_widest(workload))
     columns = [loop.extent for loop in workload.loops if loop.role == "col"]
     if _across_rows(workload):
         return (HostRowsConfig("lane", lanes, unroll=4, block=1),), Leaf(0)
-    long, medium = HostRowsConfig(lanes=lanes), HostRowsConfig(lanes=2 * lanes, unroll=2, rows=4)
+    long = HostRowsConfig(lanes=lanes)
     if len(columns) != 1:
         return (long,), Leaf(0)
-    short = HostRowsConfig(lanes=lanes, vectors=MAX_VECTORS, rows=4, block=32)
     if curves(workload) and limits.vector_registers < 32:
-        long = medium = HostRowsConfig(lanes=lanes, unroll=1, rows=4)
-        short = replace(short, unroll=1)
-    bound = MAX_VECTORS * lanes
-    extent = columns[0].constant
-    if extent is not None:
-        return (short if extent <= bound else medium if extent <= IN_L1 else long,), Leaf(0)
-    return (short, long), switch(str(columns[0]), [(bound, Leaf(0))], Leaf(1))
+        return _by_length(columns[0], _curved(lanes))
+    short = HostRowsConfig(lanes=lanes, vectors=MAX_VECTORS, rows=4, block=32)
+    medium = HostRowsConfig(lanes=2 * lanes, unroll=2, rows=4)
+    known = columns[0].constant is not None
+    return _by_length(columns[0], [(MAX_VECTORS * lanes, short), *([(IN_L1, medium)] if known else []), (None, long)])
+
+
+_Lengths = list[tuple[int | None, HostRowsConfig]]  # most columns and what takes them, in order
+
+
+def _curved(lanes: int) -> _Lengths:
+    """Where exponentials take most of few registers: one accumulator, four rows a sweep, unrolled as far as that goes."""
+    short = HostRowsConfig(lanes=lanes, unroll=1, vectors=MAX_VECTORS, rows=4, block=16)
+    bound, long = MAX_VECTORS * lanes, HostRowsConfig(lanes=lanes, unroll=1, rows=4)
+    return [(bound, short), (2 * bound, replace(short, lanes=2 * lanes)), (None, long)]
+
+
+def _by_length(columns: Expr, lengths: _Lengths) -> tuple[tuple[HostRowsConfig, ...], Node]:
+    """What takes as many columns, where they are known; else a switch."""
+    known = columns.constant
+    if known is not None:
+        return (next(c for most, c in lengths if most is None or known <= most),), Leaf(0)
+    bounds: list[tuple[int, Node]] = [(most, Leaf(n)) for n, (most, _) in enumerate(lengths) if most is not None]
+    return tuple(c for _, c in lengths), switch(str(columns), bounds, Leaf(len(lengths) - 1))
 
 
 def _widest(workload: Workload) -> int:

@@ -18,8 +18,8 @@ from search.task import Budget, Task, TuneOptions
 from search.tuner import tune
 
 
-def chosen(share: float, at: range, hopeful: bool = False) -> tuple[Task, Selection, str]:
-    """What is chosen when one kernel takes this share of the untuned one's time, measured twice at some shapes, the untuned
+def chosen(share: float, at: range, hopeful: bool = False, turns: int = 2) -> tuple[Task, Selection, str]:
+    """What is chosen when one kernel takes this share of the untuned one's time, measured so often at some shapes, the untuned
     one at all."""
     task = dense_task(96)
     w, lattice = task.workload, task.lattice()
@@ -31,7 +31,7 @@ def chosen(share: float, at: range, hopeful: bool = False) -> tuple[Task, Select
         plain = 1e-6 * (m + 4)
         pairs = [(config_text(configs[select(root, dict(shape)).kernel]), plain)]
         pairs += [(other, plain * share)] if m in at else []
-        records += [TuningRecord(w.key, w.name, "host_matmul", text, dict(shape), 1, (s,)) for text, s in pairs * 2]
+        records += [TuningRecord(w.key, w.name, "host_matmul", text, dict(shape), 1, (s,)) for text, s in pairs * turns]
     model = CostModel()
     samples = Evidence.samples(lattice, records)
     assert samples is not None
@@ -50,6 +50,12 @@ def share_of(task: Task, found: Selection, text: str) -> float:
 def test_a_faster_kernel_takes_the_place_of_the_untuned_one() -> None:
     task, found, other = chosen(0.8, range(1, 97))
     assert share_of(task, found, other) == 1.0
+
+
+@pytest.mark.parametrize(("share", "turns", "wanted"), [(0.93, 1, 0.0), (0.93, 2, 1.0), (0.8, 1, 1.0)])
+def test_what_was_measured_once_must_be_much_faster(share: float, turns: int, wanted: float) -> None:
+    task, found, other = chosen(share, range(1, 97), turns=turns)
+    assert share_of(task, found, other) == wanted
 
 
 @pytest.mark.parametrize("share", [1.0, 1.01, 1.1])

@@ -387,11 +387,15 @@ def test_default_dispatches_on_the_length_of_rows() -> None:
     assert lane.axis == "lane"
 
 
-@pytest.mark.parametrize("columns", [Expr.dim("d1"), Expr.of(256), Expr.of(5000)])
+@pytest.mark.parametrize("columns", [Expr.dim("d1"), Expr.of(100), Expr.of(256), Expr.of(5000)])
 def test_exponentials_leave_few_registers_to_accumulators(columns: Expr) -> None:
     curved, plain = (default(rows_workload(columns, body=body), AVX2)[0][-1] for body in ("math.exp", "math.sqrt"))
     assert (curved.unroll, curved.rows) == (1, 4) and plain.unroll > 1
     assert default(rows_workload(columns, body="math.exp"), AVX512)[0][-1].unroll > 1
+    every, root = default(rows_workload(Expr.dim("d1"), body="math.exp"), AVX2)
+    table = DispatchTable("", "softmax", ("d0", "d1"), (), root)
+    assert [every[table.select({"d0": 9, "d1": n}).kernel].vectors for n in (64, 65, 128, 129)] == [8, 8, 8, 0]
+    assert all(why_invalid(c, rows_workload(Expr.dim("d1")), AVX2) is None for c in every)
 
 
 @pytest.mark.parametrize(("maps", "second", "marked"), [("i j, i", "x", True), ("i j, i", "z", False), ("j i, i", "x", True)])

@@ -21,6 +21,9 @@ class Timing:
     turn: float = 0.0002
 
 
+_WAKE, _LONG = Timing(warmup=0.00006), 0.001  # seconds of a call that needs no others before it
+
+
 def time_call(call: Callable[[], object], timing: Timing = Timing()) -> list[float]:
     """Seconds per call, one figure a batch, until the interquartile range of the median is within the wanted error."""
     repeat = max(1, round(timing.batch / warm_up(call, timing)))
@@ -36,7 +39,7 @@ def time_beside(call: Callable[[], object], other: Callable[[], object], timing:
     """A call's time over another's, one figure a round of a turn each, until their median is within the wanted error or they took
     as long as the most batches. Turns are so short that both have the speed that the machine just has, which changes many times
     a second where others share its cores."""
-    calls = [(c, max(1, round(timing.turn / warm_up(c, timing)))) for c in (call, other)]
+    calls = [(c, max(1, round(timing.turn / each)), each < _LONG) for c in (call, other) for each in (warm_up(c, timing),)]
     ratios: list[float] = []
     begin = time.perf_counter()
     while len(ratios) < timing.fewest or time.perf_counter() - begin < timing.most * timing.batch:
@@ -59,10 +62,10 @@ def warm_up(call: Callable[[], object], timing: Timing) -> float:
     return max((time.perf_counter() - start) / count, 1e-9)
 
 
-def time_turn(call: Callable[[], object], count: int) -> float:
-    """Seconds per call of a batch; before one of several, a call that brings its operands into cache."""
-    if count > 3:
-        call()
+def time_turn(call: Callable[[], object], count: int, wake: bool) -> float:
+    """Seconds per call of a batch. wake: after calls that bring operands into cache and wake threads that slept."""
+    if wake:
+        warm_up(call, _WAKE)
     return time_batch(call, count)
 
 

@@ -39,6 +39,20 @@ def test_a_steady_ratio_takes_as_long_as_the_fewest_batches(monkeypatch: pytest.
     assert 0.004 <= machine.now < 0.006
 
 
+def test_calls_that_are_slow_after_another_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a loop on several threads is, whose workers fell asleep in the meantime."""
+    machine, since = Machine(monkeypatch), [0.0]
+
+    def alone() -> None:
+        machine.now += 1e-5
+        since[0] = machine.now
+
+    def woken() -> None:
+        machine.now += 1e-5 if machine.now - since[0] > 4e-5 else 2e-5
+
+    assert statistics.median(time_beside(woken, alone)) == pytest.approx(1.0, rel=0.01)
+
+
 def test_what_is_never_steady_ends_with_the_most_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch)
     calls = [0]

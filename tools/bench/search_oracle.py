@@ -35,12 +35,13 @@ from search.shapes import Dims
 from search.space import Floats, Lattice
 from search.task import Task
 
-RANDOM, LEADERS, LEADING, NEAR, RETIMED = 64, 3, 48, 64, 5
+RANDOM, LEADERS, LEADING, NEAR = 64, 3, 48, 64
+RETIMED, GROUPS = 5, 4  # kernels timed in turns at once, and how often at most
 FEWEST, MOST = 9, 500  # rounds of turns
 LIKELY = 8  # kernels timed at each shape that was not drawn
 _QUICK = Timing(warmup=0.0001, batch=0.0002, fewest=3, most=5, error=0.05)
 _WARM = Timing(warmup=0.004, batch=0.0002, fewest=2, most=2)
-_TURN = Timing(warmup=0.00005, batch=0.0001, fewest=2, most=2)
+_TURN = Timing(warmup=0.0001, batch=0.0001, fewest=2, most=2)
 _HOPELESS = 1.6  # a first launch that takes this many times the untuned one is not repeated
 _GLANCE, _LOOK = 0.01, 0.1  # seconds of turns of each, at shapes that were not drawn and at those that were
 _SHORT = 100e-6  # seconds of a launch below which fewer threads are tried too
@@ -206,7 +207,8 @@ class Sweep:
         self.records: list[TuningRecord] = []
 
     def at(self, shape: dict[str, int]) -> Timed:
-        """All kernels once, each beside the default one, then the best in turns with the dispatched and the default one."""
+        """All kernels at a glance, each beside the default one, then those that seem best in turns with the dispatched and the
+        default one, until none seems better that had no turns: of many glances the least are lucky ones."""
         local = self.problem.local(shape)
         dispatched, default = (self.variant(t, local) for t in (self.problem.tuned, self.problem.default))
         usual = self._call(*_at(default, local))
@@ -217,13 +219,23 @@ class Sweep:
                 if self.legal((config, count), local):
                     beside = statistics.median(time_call(usual, _TURN))
                     ratios[config, count] = self._once(config, local, count, beside) / beside
-        rivals = sorted(ratios, key=ratios.__getitem__)[:RETIMED]
-        turns = self.turns(list(dict.fromkeys([dispatched, default, *rivals])), local)
+        turns: dict[Variant, float] = {}
+        for _ in range(GROUPS):
+            rivals = sorted(ratios.keys() - turns.keys(), key=ratios.__getitem__)[:RETIMED]
+            if not rivals or (turns and ratios[rivals[0]] * turns[default] >= min(turns.values())):
+                break
+            found = self.turns(list(dict.fromkeys([dispatched, default, *rivals])), local)
+            level = turns.get(default, found[default]) / found[default]
+            turns = {v: seconds * level for v, seconds in found.items()} | turns
         winner = min(turns, key=turns.__getitem__)
-        self.keep({v: ratio * turns[default] for v, ratio in ratios.items()} | turns, local)
+        self.keep(turns, local)
+        for (config, count), ratio in ratios.items():
+            if (config, count) not in turns:
+                self._record(config, local, count, [ratio * turns[default]])
         return Timed(shape, turns[dispatched], turns[default], turns[winner], dispatched[0], *winner)
 
     def keep(self, turns: Mapping[Variant, float], local: dict[str, int]) -> None:
+        """Records of what had turns; one figure is a glance."""
         for (config, count), seconds in turns.items():
             self._record(config, local, count, [seconds] * FEWEST)
 

@@ -28,7 +28,7 @@ from search.space import Floats
 from search.task import TuneOptions
 from search.tuner import Tuned
 from tools.bench.search import Tuning
-from tools.bench.search_oracle import Oracle, Problem, Timed, Variant
+from tools.bench.search_oracle import FEWEST, Oracle, Problem, Timed, Variant
 
 FEW = 8  # shapes of the small set
 CLOSE, WORST = 1.03, 0.10
@@ -156,7 +156,7 @@ def levelled(records: Sequence[TuningRecord], untuned: Mapping[Dims, tuple[Varia
 
 
 class Replay:
-    """best: seconds of the best kernel of the oracle at each point of the task."""
+    """best: seconds of the best kernel of the oracle at each point of the task, of those that it timed in turns."""
 
     def __init__(self, problem: Problem, tuning: Tuning, records: Sequence[TuningRecord], more: Sequence[TuningRecord]) -> None:
         self.problem, self.tuning, self.records = problem, tuning, records
@@ -175,8 +175,8 @@ class Replay:
         self.measured = {(c.config, c.shape, c.threads): c.seconds for part in (records, more) for c in cells(part)}
         self.best = np.full(len(points), np.inf)
         place = {s: i for i, s in enumerate(points.shapes)}
-        for (_, shape, _), seconds in self.swept.items():
-            self.best[place[shape]] = min(self.best[place[shape]], seconds)
+        for c in cells(r for r in more if len(r.seconds) >= FEWEST):
+            self.best[place[c.shape]] = min(self.best[place[c.shape]], c.seconds)
 
     def curve(self, choices: Choices) -> Curve:
         """The seconds of each choice at each point."""

@@ -17,7 +17,8 @@ from runtime.dispatch import Leaf, Node, switch
 from runtime.limits import HostLimits
 from runtime.shape import Expr
 
-MAX_VECTORS = 8  # of an unrolled row; longer rows are walked with a loop
+MAX_VECTORS = 16  # of an unrolled row
+_SHORT = 8  # vectors of one that is unrolled untuned; longer rows are walked with a loop
 IN_L1 = 1024  # columns of which four rows stay in the first cache
 
 
@@ -45,7 +46,7 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostRowsConfig]:
     """All legal configurations."""
     widest = _widest(workload)
     for axis, wide, unroll, vectors, rows, held, block in product(
-        ("column", "lane"), (1, 2), (1, 2, 4, 8), (0, 1, 2, 4, 8), (1, 4, 8), (False, True), (4, 16, 64)
+        ("column", "lane"), (1, 2), (1, 2, 4, 8), (0, 1, 2, 4, 8, 16), (1, 4, 8), (False, True), (4, 16, 64)
     ):
         config = HostRowsConfig(axis, wide * limits.lanes(widest), unroll, vectors, rows, held, block)
         if why_invalid(config, workload, limits) is None:
@@ -99,10 +100,10 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostRowsConfi
         return (long,), Leaf(0)
     if curves(workload) and limits.vector_registers < 32:
         return _by_length(columns[0], _curved(lanes))
-    short = HostRowsConfig(lanes=lanes, vectors=MAX_VECTORS, rows=4, block=32)
+    short = HostRowsConfig(lanes=lanes, vectors=_SHORT, rows=4, block=32)
     medium = HostRowsConfig(lanes=2 * lanes, unroll=2, rows=4)
     known = columns[0].constant is not None
-    return _by_length(columns[0], [(MAX_VECTORS * lanes, short), *([(IN_L1, medium)] if known else []), (None, long)])
+    return _by_length(columns[0], [(_SHORT * lanes, short), *([(IN_L1, medium)] if known else []), (None, long)])
 
 
 _Lengths = list[tuple[int | None, HostRowsConfig]]  # most columns and what takes them, in order
@@ -110,9 +111,8 @@ _Lengths = list[tuple[int | None, HostRowsConfig]]  # most columns and what take
 
 def _curved(lanes: int) -> _Lengths:
     """Where exponentials take most of few registers: one accumulator, four rows a sweep, unrolled as far as that goes."""
-    short = HostRowsConfig(lanes=lanes, unroll=1, vectors=MAX_VECTORS, rows=4, block=16)
-    bound, long = MAX_VECTORS * lanes, HostRowsConfig(lanes=lanes, unroll=1, rows=4)
-    return [(bound, short), (2 * bound, replace(short, lanes=2 * lanes)), (None, long)]
+    long = HostRowsConfig(lanes=lanes, unroll=1, rows=4)
+    return [(MAX_VECTORS * lanes, replace(long, vectors=MAX_VECTORS, block=16)), (None, long)]
 
 
 def _by_length(columns: Expr, lengths: _Lengths) -> tuple[tuple[HostRowsConfig, ...], Node]:

@@ -20,7 +20,7 @@ from runtime.shape import Expr
 from runtime.tensor import DType
 
 COLUMN = ("host_rows", "host_rows{vectors=8 rows=4}", "host_rows{vectors=8 unroll=2 held=true lanes=32}",
-          "host_rows{rows=4 unroll=1 lanes=8 block=8}")
+          "host_rows{rows=4 unroll=1 lanes=8 block=8}", "host_rows{lanes=8 unroll=1 vectors=16 rows=4 block=16}")
 LANE = ("host_rows{axis=lane block=1}", "host_rows{axis=lane unroll=2 lanes=8}")
 SHAPES = ((1, 1), (5, 3), (3, 0), (0, 7), (7, 33), (9, 128), (130, 17), (3, 300))
 AVX512 = HostLimits(64, 32, 48 * 1024, 1024 * 1024, 32 * 1024 * 1024, 2)
@@ -361,7 +361,7 @@ def test_space_holds_exactly_the_valid_configurations() -> None:
 @pytest.mark.parametrize(("config", "rule"), [
     (HostRowsConfig(axis="row"), "axis-known"), (HostRowsConfig(lanes=12), "lanes-power-of-two"),
     (HostRowsConfig(lanes=128), "lanes-fit"), (HostRowsConfig(unroll=0), "counts-positive"),
-    (HostRowsConfig("lane", rows=4), "lane-columns"), (HostRowsConfig(vectors=16), "vectors-bounded"),
+    (HostRowsConfig("lane", rows=4), "lane-columns"), (HostRowsConfig(vectors=32), "vectors-bounded"),
     (HostRowsConfig(vectors=2), "unroll-used"), (HostRowsConfig(held=True), "held-one-row"),
     (HostRowsConfig(rows=8, block=4), "block-whole"),
 ])
@@ -394,7 +394,7 @@ def test_exponentials_leave_few_registers_to_accumulators(columns: Expr) -> None
     assert default(rows_workload(columns, body="math.exp"), AVX512)[0][-1].unroll > 1
     every, root = default(rows_workload(Expr.dim("d1"), body="math.exp"), AVX2)
     table = DispatchTable("", "softmax", ("d0", "d1"), (), root)
-    assert [every[table.select({"d0": 9, "d1": n}).kernel].vectors for n in (64, 65, 128, 129)] == [8, 8, 8, 0]
+    assert [every[table.select({"d0": 9, "d1": n}).kernel].vectors for n in (1, 128, 129)] == [16, 16, 0]
     assert all(why_invalid(c, rows_workload(Expr.dim("d1")), AVX2) is None for c in every)
 
 

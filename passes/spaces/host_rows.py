@@ -79,6 +79,8 @@ def why_invalid(config: HostRowsConfig, workload: Workload, limits: HostLimits) 
         return f"vectors-one-loop: {len(columns)} column loops cannot be unrolled as one row"
     if c.vectors and (extent := columns[0].constant) is not None and not 0 <= extent <= c.vectors * c.lanes:
         return f"vectors-cover: {extent} columns do not fit {c.vectors} vectors of {c.lanes} lanes"
+    if c.vectors > _SHORT and c.unroll > 1:
+        return f"long-unrolled-lean: {c.vectors} unrolled vectors have one accumulator, there is much code of them"
     if c.vectors and c.unroll > c.vectors:
         return f"unroll-used: {c.unroll} accumulators for {c.vectors} vectors"
     if c.held and (c.rows > 1 or not c.vectors):

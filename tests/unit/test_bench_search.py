@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from search.records import TuningRecord
-from tools.bench.per_shape import least, times
+from tools.bench.per_shape import least, times, usual
 from tools.bench.search_oracle import FEWEST, paired, rounds
 from tools.bench.search_replay import Reached, lasting, levelled
 from tools.bench.search_settle import DOUBT, ENOUGH, Again, doubts
@@ -98,3 +98,9 @@ def test_times_of_a_search_by_shape_are_at_the_speed_of_the_oracle() -> None:
 
     assert times([record(), record(2.0), record(1.0, 1.0)], 5.0) == [float("inf"), 5.0, 2.5]
     assert least(times([], 5.0)) == float("inf")
+
+
+def test_the_time_of_the_joint_search_is_the_median_of_its_beginnings() -> None:
+    begun = [[1.0, 2.0, 9.0], [1.5, 4.0], [0.5]]
+    assert usual(Reached(2, 8.0), begun) == Reached(2, 4.0)
+    assert usual(Reached(5, 8.0), begun) == Reached(5, 8.0)

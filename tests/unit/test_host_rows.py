@@ -362,8 +362,8 @@ def test_space_holds_exactly_the_valid_configurations() -> None:
     (HostRowsConfig(axis="row"), "axis-known"), (HostRowsConfig(lanes=12), "lanes-power-of-two"),
     (HostRowsConfig(lanes=128), "lanes-fit"), (HostRowsConfig(unroll=0), "counts-positive"),
     (HostRowsConfig("lane", rows=4), "lane-columns"), (HostRowsConfig(vectors=32), "vectors-bounded"),
-    (HostRowsConfig(vectors=2), "unroll-used"), (HostRowsConfig(held=True), "held-one-row"),
-    (HostRowsConfig(rows=8, block=4), "block-whole"),
+    (HostRowsConfig(vectors=16, unroll=2), "long-unrolled-lean"), (HostRowsConfig(vectors=2), "unroll-used"),
+    (HostRowsConfig(held=True), "held-one-row"), (HostRowsConfig(rows=8, block=4), "block-whole"),
 ])
 def test_rules_name_themselves(config: HostRowsConfig, rule: str) -> None:
     assert (why_invalid(config, rows_workload(Expr.dim("d1")), AVX512) or "").startswith(rule + ":")

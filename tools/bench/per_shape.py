@@ -4,10 +4,12 @@
 
 Needs the folder of tools/bench/search.py after its step `settle`. Every shape gets a compile of its own whose range is that
 shape: its own empty log, cost model and kernel cache; the space, builder, runner and measurements are those of the joint search.
-The clock of either runs from the start of its compile, when the compiler is imported. A shape is done when its best measured
-kernel is within 10 % of the best that is known there, the joint search when all its shapes are. Times of a search are taken at
-the speed at which the oracle timed what its first measurement timed, the untuned kernel. For a range of 128 shapes the time is
-that of the measured ones times 128 over their number: an extrapolation, and printed as one.
+The clock of either runs from the start of its compile, when the compiler is imported. A machine that is shared has fast and slow
+seconds, so the joint search is begun anew between the others: its time is the median until it had taken as many measurements.
+A shape is done when its best measured kernel is within 10 % of the best that is known there, the joint search when all its
+shapes are. Times of a search are taken at the speed at which the oracle timed what its first measurement timed, the untuned
+kernel. For a range of 128 shapes the time is that of the measured ones times 128 over their number: an extrapolation, and
+printed as one.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +39,8 @@ from tools.bench.search_oracle import Oracle, Problem
 from tools.bench.search_replay import FEW, WORST, Reached, Replay, choices, lasting
 
 WHOLE = 128
+_JOINT = 45.0  # seconds of its budget, of which it uses the beginning
+AGAIN, BRIEF = 3, 32  # times that the joint search is begun anew, and measurements after which it is not
 
 
 class At(NamedTuple):
@@ -102,16 +107,20 @@ def main() -> int:
     records = [r for r in problem.log.of(problem.workload.key) if r.dims]
     replay = Replay(problem, tuning, records, TuningLog(folder / "oracle.jsonl").records)
     curve, places = replay.curve(choices(problem, tuning, records)), replay.places([s.shape for s in chosen])
-    searches, untuned = [], replay.table(problem.default)
+    few = lasting(curve, lambda s: float((s / replay.best)[places].max()) <= 1 + WORST)
+    whole = lasting(curve, lambda s: float((s / replay.best).max()) <= 1 + WORST)
+    until = max((r.measurements for r in (few, whole) if r is not None and r.measurements <= BRIEF), default=0)
+    searches, untuned, begun = [], replay.table(problem.default), []
     import_compiler()
-    for s, place in zip(chosen, places, strict=True):
+    for number, (s, place) in enumerate(zip(chosen, places, strict=True)):
+        if until and number % max(1, len(chosen) // AGAIN) == 0:
+            begun.append(joint(operator, problem.workload.key, args.threads, until))
         at = At(s.shape, float(replay.best[place]), float(untuned[place]))
         searches.append(search(operator, problem.workload.key, at, args.threads, args.seconds))
         print(searches[-1], flush=True)
+    few, whole = (r and usual(r, begun) for r in (few, whole))
     spent = [s.took if s.reached is None else s.reached.seconds for s in searches]
     missed = sum(s.reached is None for s in searches)
-    few = lasting(curve, lambda s: float((s / replay.best)[places].max()) <= 1 + WORST)
-    whole = lasting(curve, lambda s: float((s / replay.best).max()) <= 1 + WORST)
     found = Comparison(args.operator, args.threads, few, whole, sum(spent), missed, tuple(searches))
     print(found)
     if args.json:
@@ -145,6 +154,27 @@ def search(operator: Operator, workload: str, at: At, threads: int, seconds: flo
             reached = Reached(number, record.when - started)
             break
     return ShapeSearch(dict(at.shape), at.best, least(taken), len(records), took, reached)
+
+
+def joint(operator: Operator, workload: str, threads: int, measurements: int) -> list[float]:
+    """Seconds of a joint search until each of its first measurements of the workload."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TILEWRIGHT_CACHE_DIR"], path = folder, Path(folder) / "log.jsonl"
+
+        def follow(state: object) -> None:
+            if len(list(TuningLog(path).of(workload))) >= measurements:
+                raise _EnoughError
+
+        constants, started = operator.constants(), time.time()
+        with contextlib.suppress(_EnoughError):
+            compiled(operator, constants, tw.CompileOptions(threads=threads, seconds=_JOINT, prior=False, log=path), follow)
+        return [r.when - started for r in TuningLog(path).of(workload)][:measurements]
+
+
+def usual(reached: Reached, begun: Sequence[Sequence[float]]) -> Reached:
+    """When the joint search was there: the median of this and of others that were begun anew."""
+    others = [taken[reached.measurements - 1] for taken in begun if len(taken) >= reached.measurements]
+    return Reached(reached.measurements, statistics.median([reached.seconds, *others]))
 
 
 def times(records: Iterable[TuningRecord], untuned: float) -> list[float]:

@@ -201,15 +201,15 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulCon
 
 def _few_columns(workload: Workload, lanes: int, configs: tuple[HostMatmulConfig, ...],
                  root: Node) -> tuple[tuple[HostMatmulConfig, ...], Node]:
-    """Dot products by half vectors where transposed columns do not fill one, which copying would."""
+    """Dot products by half vectors where transposed columns do not fill more than one, which copying would."""
     columns, half, one = Extents.of(workload).columns, lanes // 2, configs[0]
     known = columns.constant
-    if not one.stream or not transposed(workload) or half < 4 or (known is not None and known >= half):
+    if not one.stream or not transposed(workload) or half < 4 or (known is not None and known > half):
         return configs, root
     one = replace(one, lanes=half, nv=2 * one.nv)
     if known is not None:
         return (one,), Leaf(0)
-    return (*configs, one), switch(str(columns), [(half - 1, Leaf(len(configs)))], root)
+    return (*configs, one), switch(str(columns), [(half, Leaf(len(configs)))], root)
 
 
 def _taps_pay(workload: Workload, rows: int) -> bool:

@@ -329,7 +329,7 @@ def test_few_transposed_columns_are_dot_products() -> None:
         return default(dataclasses.replace(work, inputs=(work.inputs[0], keys)), AVX512)
 
     configs, root = one("N")
-    few = select(root, {"M": 100, "N": 7}).kernel
-    assert configs[few].stream and configs[few].lanes == 8 and select(root, {"M": 100, "N": 8}).kernel != few
-    assert one(7)[0] == (configs[few],) and configs[few] not in one(8)[0]
+    few = select(root, {"M": 100, "N": 8}).kernel
+    assert configs[few].stream and configs[few].lanes == 8 and select(root, {"M": 100, "N": 9}).kernel != few
+    assert one(8)[0] == (configs[few],) and configs[few] not in one(9)[0]
     assert all(why_invalid(c, described("M", "N", 64), AVX512) is None for c in configs)

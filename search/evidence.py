@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,16 +17,23 @@ from search.space import Floats, Ints, Lattice
 from search.time_fit import Curve, fit_kernels
 
 
+class Seen(NamedTuple):
+    """How often something was measured, and the seconds that it took."""
+
+    turns: int
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Evidence:
     """curves: configuration number -> logarithm of its seconds [shape, thread choice], infinite where it is not legal.
 
-    measured: (configuration, shape, threads) -> how often it was. importance: of the shapes, sums to 1.
+    measured: (configuration, shape, threads) that were. importance: of the shapes, sums to 1.
     """
 
     threads: tuple[int, ...]
     curves: dict[int, Curve]
-    measured: Mapping[tuple[int, int, int], int]
+    measured: Mapping[tuple[int, int, int], Seen]
     importance: Floats
     weights: Floats
 
@@ -44,7 +52,7 @@ class Evidence:
         fitted = fit_kernels(wide, model, threads, pairs, seconds, turns, also)
         curves = {c: _cut(space, c, curve, count, threads) for c, curve in fitted.items()}
         places = zip(pairs.configs.tolist(), pairs.shapes.tolist(), pairs.threads.tolist(), strict=True)
-        measured = dict(zip(places, turns.tolist(), strict=True))
+        measured = dict(zip(places, map(Seen, turns.tolist(), seconds.tolist()), strict=True))
         best = np.min([c.mean.min(axis=1) for c in curves.values()], axis=0)
         importance = weights
         if points is not None and points.measured_weights and np.all(np.isfinite(best)):

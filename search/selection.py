@@ -64,8 +64,10 @@ def select_kernels(task: Task, space: FeatureSpace, evidence: Evidence, options:
     weights = np.array(task.points.weights)
     configs, times = evidence.cautious()
     untuned = _untuned(task, space, evidence)
-    late = evidence.cautious(0.0)[1] if hopeful else \
-        evidence.cautious(_DOUBT)[1] * (1 + _unseen(task, space, evidence, configs, untuned))
+    late = evidence.cautious(0.0)[1]
+    if not hopeful:
+        doubted = evidence.cautious(_DOUBT)[1] * (1 + _unseen(task, space, evidence, configs, untuned))
+        late = np.maximum(doubted, _beside(space, evidence, configs, untuned))
     priced = _priced(configs, times, late, untuned, evidence.threads)
     least = priced.min(axis=2)
     chosen = list(cover(least, weights, options.max_regret / 2, options.max_kernels or _KERNELS).kernels)
@@ -137,13 +139,37 @@ def _unseen(task: Task, space: FeatureSpace, evidence: Evidence, configs: Sequen
     compared = {shape for _, shape, _ in plain & evidence.measured.keys()}
     worth = np.array([_ALONE, _ONCE, 0.0]) * (space.lattice.form is None)
     distance = np.full((len(worth), len(configs), len(space.shapes), len(evidence.threads)), np.inf)
-    for (config, shape, threads), turns in evidence.measured.items():
+    for (config, shape, threads), seen in evidence.measured.items():
         if shape < len(apart) and threads in column:
-            place = min(turns, 2) * (shape in compared), row[config], slice(None), column[threads]
+            place = min(seen.turns, 2) * (shape in compared), row[config], slice(None), column[threads]
             distance[place] = np.minimum(distance[place], apart[:, shape])
     beyond = distance > np.maximum(reach, _NEARBY)[:, None]
     doubt = np.where(distance <= _NEARBY, 0.0, np.minimum(_UNSEEN * beyond + _OCTAVE * distance, _MOST))
     return np.asarray((doubt + worth[:, None, None, None]).min(axis=0))
+
+
+def _beside(space: FeatureSpace, evidence: Evidence, configs: Sequence[int], untuned: Sequence[_Untuned | None]) -> Floats:
+    """[configuration, shape, thread choice]: seconds that follow, on a host, from how much longer than the untuned kernel each
+    took at the nearest shape where both were measured; 0 where they never were. From one shape to another the machine may have
+    changed its speed."""
+    found = np.zeros((len(configs), len(space.shapes), len(evidence.threads)))
+    if space.lattice.form is not None:
+        return found
+    extents = np.log2(np.maximum(space.extents, 1))
+    row, column = {c: i for i, c in enumerate(configs)}, {t: i for i, t in enumerate(evidence.threads)}
+    ratios: dict[tuple[int, int], dict[int, float]] = {}
+    for (config, shape, threads), seen in evidence.measured.items():
+        plain = untuned[shape] if shape < len(untuned) else None
+        other = evidence.measured.get((plain.config, shape, evidence.threads[plain.column])) if plain else None
+        if other is not None and threads in column:
+            once = 1 + _ONCE * (seen.turns < 2)
+            ratios.setdefault((row[config], column[threads]), {})[shape] = once * seen.seconds / other.seconds
+    plain_seconds = np.array([u.seconds if u else 0.0 for u in untuned])
+    for (config, threads), known in ratios.items():
+        at = np.array(list(known))
+        apart = np.abs(extents[: len(found[0]), None] - extents[None, at]).max(axis=2)
+        found[config, :, threads] = np.array(list(known.values()))[apart.argmin(axis=1)] * plain_seconds
+    return found
 
 
 def _priced(configs: Sequence[int], times: Floats, late: Floats, untuned: Sequence[_Untuned | None],

@@ -18,9 +18,9 @@ from search.task import Budget, Task, TuneOptions
 from search.tuner import tune
 
 
-def chosen(share: float, at: range, hopeful: bool = False, turns: int = 2) -> tuple[Task, Selection, str]:
+def chosen(share: float, at: range, hopeful: bool = False, turns: int = 2, slow: int = 97) -> tuple[Task, Selection, str]:
     """What is chosen when one kernel takes this share of the untuned one's time, measured so often at some shapes, the untuned
-    one at all."""
+    one at all; the machine is slower while shapes from `slow` on are measured."""
     task = dense_task(96)
     w, lattice = task.workload, task.lattice()
     configs, root = space_of("host_matmul").default(w, task.limits)
@@ -28,7 +28,7 @@ def chosen(share: float, at: range, hopeful: bool = False, turns: int = 2) -> tu
     records = []
     for shape in task.points.shapes:
         m = shape[0][1]
-        plain = 1e-6 * (m + 4)
+        plain = 1e-6 * (m + 4) * (1.5 if m >= slow else 1.0)
         pairs = [(config_text(configs[select(root, dict(shape)).kernel]), plain)]
         pairs += [(other, plain * share)] if m in at else []
         records += [TuningRecord(w.key, w.name, "host_matmul", text, dict(shape), 1, (s,)) for text, s in pairs * turns]
@@ -56,6 +56,11 @@ def test_a_faster_kernel_takes_the_place_of_the_untuned_one() -> None:
 def test_what_was_measured_once_must_be_much_faster(share: float, turns: int, wanted: float) -> None:
     task, found, other = chosen(share, range(1, 97), turns=turns)
     assert share_of(task, found, other) == wanted
+
+
+def test_a_machine_that_became_slower_makes_no_kernel_faster() -> None:
+    task, found, other = chosen(1.05, range(30, 49), slow=49)
+    assert share_of(task, found, other) == 0.0
 
 
 @pytest.mark.parametrize("share", [1.0, 1.01, 1.1])

@@ -167,7 +167,7 @@ def _beside(space: FeatureSpace, evidence: Evidence, configs: Sequence[int], unt
     plain_seconds = np.array([u.seconds if u else 0.0 for u in untuned])
     for (config, threads), known in ratios.items():
         at = np.array(list(known))
-        apart = np.abs(extents[: len(found[0]), None] - extents[None, at]).max(axis=2)
+        apart = np.abs(extents[:, None] - extents[None, at]).max(axis=2)
         found[config, :, threads] = np.array(list(known.values()))[apart.argmin(axis=1)] * plain_seconds
     return found
 

@@ -39,7 +39,8 @@ def time_beside(call: Callable[[], object], other: Callable[[], object], timing:
     """A call's time over another's, one figure a round of a turn each, until their median is within the wanted error or they took
     as long as the most batches. Turns are so short that both have the speed that the machine just has, which changes many times
     a second where others share its cores."""
-    calls = [(c, max(1, round(timing.turn / each)), each < _LONG) for c in (call, other) for each in (warm_up(c, timing),)]
+    costs = [warm_up(c, timing) for c in (call, other)]
+    calls = [(c, max(1, round(timing.turn / each)), each < _LONG) for c, each in zip((call, other), costs, strict=True)]
     ratios: list[float] = []
     begin = time.perf_counter()
     while len(ratios) < timing.fewest or time.perf_counter() - begin < timing.most * timing.batch:

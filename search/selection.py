@@ -33,7 +33,7 @@ _OCTAVE, _MOST = 0.8, 3.0  # share that a kernel is taken slower an octave from 
 _UNSEEN = 0.1  # beside it, where the next shape that is verified is nearer
 _NEARBY = 0.03  # octaves
 # Share besides, on a host, where it was measured but not the untuned one: the machine may have been faster then; and where it
-# was measured beside it, but once: one of a hundred measurements is off by more than kernels differ, and a search keeps those.
+# was measured beside it, but once: a disturbed measurement looks like a fast kernel, and a search keeps what looks fast.
 _ALONE, _ONCE = 0.3, 0.1
 _KERNELS = 8  # most of a table, where the options name no number
 VERIFIED = 64  # shapes that the chosen kernels are measured at in the end
@@ -126,12 +126,17 @@ def verified(task: Task) -> tuple[Dims, ...]:
     return task.points.without(task.held_out).thin(VERIFIED).shapes
 
 
+def _apart(space: FeatureSpace) -> Floats:
+    """[shape, shape]: octaves between the extents that differ most."""
+    extents = np.log2(np.maximum(space.extents, 1))
+    return np.asarray(np.abs(extents[:, None] - extents[None]).max(axis=2))
+
+
 def _unseen(task: Task, space: FeatureSpace, evidence: Evidence, configs: Sequence[int],
             untuned: Sequence[_Untuned | None]) -> Floats:
     """[configuration, shape, thread choice]: share by which the time is doubted: nothing where the kernel was measured there or
     nearby beside the untuned one and again, more with the distance to where it was, and where it was alone or but once."""
-    extents = np.log2(np.maximum(space.extents, 1))
-    apart = np.abs(extents[:, None] - extents[None]).max(axis=2)
+    apart = _apart(space)
     stands = set(verified(task))
     reach = apart[:, [i for i, shape in enumerate(space.shapes) if shape in stands]].min(axis=1)
     row, column = {c: i for i, c in enumerate(configs)}, {t: i for i, t in enumerate(evidence.threads)}
@@ -155,7 +160,6 @@ def _beside(space: FeatureSpace, evidence: Evidence, configs: Sequence[int], unt
     found = np.zeros((len(configs), len(space.shapes), len(evidence.threads)))
     if space.lattice.form is not None:
         return found
-    extents = np.log2(np.maximum(space.extents, 1))
     row, column = {c: i for i, c in enumerate(configs)}, {t: i for i, t in enumerate(evidence.threads)}
     ratios: dict[tuple[int, int], dict[int, float]] = {}
     for (config, shape, threads), seen in evidence.measured.items():
@@ -164,11 +168,10 @@ def _beside(space: FeatureSpace, evidence: Evidence, configs: Sequence[int], unt
         if other is not None and threads in column:
             once = 1 + _ONCE * (seen.turns < 2)
             ratios.setdefault((row[config], column[threads]), {})[shape] = once * seen.seconds / other.seconds
-    plain_seconds = np.array([u.seconds if u else 0.0 for u in untuned])
+    apart, plain_seconds = _apart(space), np.array([u.seconds if u else 0.0 for u in untuned])
     for (config, threads), known in ratios.items():
-        at = np.array(list(known))
-        apart = np.abs(extents[:, None] - extents[None, at]).max(axis=2)
-        found[config, :, threads] = np.array(list(known.values()))[apart.argmin(axis=1)] * plain_seconds
+        nearest = apart[:, list(known)].argmin(axis=1)
+        found[config, :, threads] = np.array(list(known.values()))[nearest] * plain_seconds
     return found
 
 

@@ -201,7 +201,7 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulCon
 
 def _few_columns(workload: Workload, lanes: int, configs: tuple[HostMatmulConfig, ...],
                  root: Node) -> tuple[tuple[HostMatmulConfig, ...], Node]:
-    """Dot products by half vectors where transposed columns do not fill more than one, which copying would."""
+    """Dot products by half vectors where transposed columns fill one at most; copied, they would leave half of a vector empty."""
     columns, half, one = Extents.of(workload).columns, lanes // 2, configs[0]
     known = columns.constant
     if not one.stream or not transposed(workload) or half < 4 or (known is not None and known > half):
@@ -259,8 +259,9 @@ def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple
     Else in place. A row of columns that is a multiple of a page apart shares cache sets, and a panel beyond a quarter of the
     second-level cache is fetched again for each block of rows, so copying pays from 32 rows on; from 16 on where pairs are made
     of two rows; from the first whole block on where a row of the panel is hardly more than a line. Such lines a multiple of a
-    page apart are copied after three single rows. Rows a multiple of a page apart are not worth fetching ahead: each needs a
-    translation of its own.
+    page apart are copied after three single rows. With 16 registers of 32 bytes, blocks of 4 x 3 read their rows once for more
+    columns than those of 6 x 2, which prepacked panels keep: few rows would read a panel twice. Rows a multiple
+    of a page apart are not worth fetching ahead: each needs a translation of its own.
     """
     extents, pairs, factor = Extents.of(workload), takes_pairs(workload, limits), _factor(workload, limits)
     (mr, nv), columns, size = block, extents.columns.constant, extents.element_bytes

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from search.records import TuningRecord
 from tools.bench.per_shape import least, times, usual
-from tools.bench.search_oracle import FEWEST, paired, rounds
+from tools.bench.search_oracle import FEWEST, GROUPS, RETIMED, confirmed, paired, rounds
 from tools.bench.search_replay import Reached, lasting, levelled
 from tools.bench.search_settle import DOUBT, ENOUGH, Again, doubts
 
@@ -104,3 +105,19 @@ def test_the_time_of_the_joint_search_is_the_median_of_its_beginnings() -> None:
     begun = [[1.0, 2.0, 9.0], [1.5, 4.0], [0.5]]
     assert usual(Reached(2, 8.0), begun) == Reached(2, 4.0)
     assert usual(Reached(5, 8.0), begun) == Reached(5, 8.0)
+
+
+def test_lucky_glances_do_not_keep_the_best_kernel_from_its_turn() -> None:
+    true = {("best", 1): 0.8, ("default", 1): 1.0} | {(f"lucky {n}", 1): 1.2 for n in range(RETIMED + 2)}
+    glances = {v: 0.5 if v[0].startswith("lucky") else seconds for v, seconds in true.items()}
+    asked: list[list[tuple[str, int]]] = []
+
+    def time_all(variants: list[tuple[str, int]]) -> dict[tuple[str, int], float]:
+        asked.append(variants)
+        return {v: true[v] * len(asked) for v in variants}  # the machine becomes slower
+
+    turns = confirmed(glances, ("default", 1), ("default", 1), time_all)
+    assert min(turns, key=turns.__getitem__) == ("best", 1) and turns["best", 1] == pytest.approx(0.8)
+    assert len(asked) == 2 <= GROUPS
+    assert confirmed(true, ("default", 1), ("default", 1), lambda vs: {v: true[v] for v in vs}).keys() == set(sorted(
+        true, key=true.__getitem__)[:RETIMED])

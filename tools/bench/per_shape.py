@@ -21,12 +21,13 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 import tilewright as tw
 from search.records import TuningLog, TuningRecord
@@ -39,7 +40,6 @@ from tools.bench.search_oracle import Oracle, Problem
 from tools.bench.search_replay import FEW, WORST, Reached, Replay, choices, lasting
 
 WHOLE = 128
-_JOINT = 45.0  # seconds of its budget, of which it uses the beginning
 AGAIN, BRIEF = 3, 32  # times that the joint search is begun anew, and measurements after which it is not
 
 
@@ -113,8 +113,8 @@ def main() -> int:
     searches, untuned, begun = [], replay.table(problem.default), []
     import_compiler()
     for number, (s, place) in enumerate(zip(chosen, places, strict=True)):
-        if until and number % max(1, len(chosen) // AGAIN) == 0:
-            begun.append(joint(operator, problem.workload.key, args.threads, until))
+        if until and number in np.linspace(0, len(chosen) - 1, AGAIN).astype(int):
+            begun.append(joint(operator, problem.workload.key, tuning, until))
         at = At(s.shape, float(replay.best[place]), float(untuned[place]))
         searches.append(search(operator, problem.workload.key, at, args.threads, args.seconds))
         print(searches[-1], flush=True)
@@ -135,40 +135,44 @@ class _EnoughError(Exception):
 
 def search(operator: Operator, workload: str, at: At, threads: int, seconds: float) -> ShapeSearch:
     """Tune for one shape until the quality of the workload, by its key, is reached or the budget is spent."""
-    alone, constants = replace(operator, ranges={n: (t, t) for n, t in at.shape.items()}), operator.constants()
+    alone, good = replace(operator, ranges={n: (t, t) for n, t in at.shape.items()}), (1 + WORST) * at.best
+    found = tuned(alone, workload, threads, seconds, lambda records: least(times(records, at.untuned)) <= good)
+    taken = times(found.records, at.untuned)
+    number = next((n for n, t in enumerate(taken) if t <= good), None)
+    reached = None if number is None else Reached(number + 1, found.records[number].when - found.started)
+    return ShapeSearch(dict(at.shape), at.best, least(taken), len(taken), found.took, reached)
+
+
+def joint(operator: Operator, workload: str, tuning: Tuning, measurements: int) -> list[float]:
+    """Seconds of the joint search, begun anew, until each of its first measurements of the workload."""
+    found = tuned(operator, workload, tuning.threads, tuning.budget,
+                  lambda records: sum(bool(r.dims) for r in records) >= measurements)
+    return [r.when - found.started for r in found.records if r.dims]
+
+
+class Search(NamedTuple):
+    """Records of a compile that tuned from nothing, when it started, in seconds since 1970, and how long it took."""
+
+    records: list[TuningRecord]
+    started: float
+    took: float
+
+
+def tuned(operator: Operator, workload: str, threads: int, seconds: float,
+          enough: Callable[[list[TuningRecord]], bool]) -> Search:
+    """Compile with an empty log and kernel cache until the records of the workload, by its key, are enough."""
+    constants = operator.constants()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TILEWRIGHT_CACHE_DIR"], path = folder, Path(folder) / "log.jsonl"
 
         def follow(state: object) -> None:
-            if least(times(TuningLog(path).of(workload), at.untuned)) <= (1 + WORST) * at.best:
+            if enough(list(TuningLog(path).of(workload))):
                 raise _EnoughError
 
         started = time.time()
         with contextlib.suppress(_EnoughError):
-            compiled(alone, constants, tw.CompileOptions(threads=threads, seconds=seconds, prior=False, log=path), follow)
-        took, records = time.time() - started, list(TuningLog(path).of(workload))
-    taken = times(records, at.untuned)
-    reached = None
-    for number, (record, found) in enumerate(zip(records, taken, strict=True), 1):
-        if found <= (1 + WORST) * at.best:
-            reached = Reached(number, record.when - started)
-            break
-    return ShapeSearch(dict(at.shape), at.best, least(taken), len(records), took, reached)
-
-
-def joint(operator: Operator, workload: str, threads: int, measurements: int) -> list[float]:
-    """Seconds of a joint search until each of its first measurements of the workload."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TILEWRIGHT_CACHE_DIR"], path = folder, Path(folder) / "log.jsonl"
-
-        def follow(state: object) -> None:
-            if len(list(TuningLog(path).of(workload))) >= measurements:
-                raise _EnoughError
-
-        constants, started = operator.constants(), time.time()
-        with contextlib.suppress(_EnoughError):
-            compiled(operator, constants, tw.CompileOptions(threads=threads, seconds=_JOINT, prior=False, log=path), follow)
-        return [r.when - started for r in TuningLog(path).of(workload)][:measurements]
+            compiled(operator, constants, tw.CompileOptions(threads=threads, seconds=seconds, prior=False, log=path), follow)
+        return Search(list(TuningLog(path).of(workload)), started, time.time() - started)
 
 
 def usual(reached: Reached, begun: Sequence[Sequence[float]]) -> Reached:

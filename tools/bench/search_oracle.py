@@ -219,14 +219,7 @@ class Sweep:
                 if self.legal((config, count), local):
                     beside = statistics.median(time_call(usual, _TURN))
                     ratios[config, count] = self._once(config, local, count, beside) / beside
-        turns: dict[Variant, float] = {}
-        for _ in range(GROUPS):
-            rivals = sorted(ratios.keys() - turns.keys(), key=ratios.__getitem__)[:RETIMED]
-            if not rivals or (turns and ratios[rivals[0]] * turns[default] >= min(turns.values())):
-                break
-            found = self.turns(list(dict.fromkeys([dispatched, default, *rivals])), local)
-            level = turns.get(default, found[default]) / found[default]
-            turns = {v: seconds * level for v, seconds in found.items()} | turns
+        turns = confirmed(ratios, dispatched, default, lambda variants: self.turns(variants, local))
         winner = min(turns, key=turns.__getitem__)
         self.keep(turns, local)
         for (config, count), ratio in ratios.items():
@@ -294,6 +287,22 @@ class Sweep:
         w = self.problem.workload
         family = self.kernels[config].kernel.family
         self.records.append(TuningRecord(w.key, w.name, family, config, local, threads, tuple(seconds), when=time.time()))
+
+
+def confirmed(glances: Mapping[Variant, float], dispatched: Variant, default: Variant,
+              time_all: Callable[[list[Variant]], dict[Variant, float]]) -> dict[Variant, float]:
+    """Seconds in turns of two variants and of those that seem best, some at a time until no glance is better than what had turns.
+
+    glances: times as ratios to the default variant's.
+    """
+    turns = time_all(list(dict.fromkeys([dispatched, default, *sorted(glances, key=glances.__getitem__)[:RETIMED]])))
+    for _ in range(GROUPS - 1):
+        rivals = sorted(glances.keys() - turns.keys(), key=glances.__getitem__)[:RETIMED]
+        if not rivals or glances[rivals[0]] * turns[default] >= min(turns.values()):
+            break
+        found = time_all(list(dict.fromkeys([dispatched, default, *rivals])))
+        turns = {v: seconds * turns[default] / found[default] for v, seconds in found.items()} | turns
+    return turns
 
 
 def rounds(calls: Sequence[Callable[[], None]], seconds: float) -> Floats:

@@ -21,7 +21,7 @@ from search.features import FeatureSpace, Pairs
 from search.regions import Choices, dispatch_tree
 from search.shapes import Dims
 from search.space import Floats
-from search.task import Task, TuneOptions
+from search.task import Task, TuneOptions, Untuned
 
 _FASTER = 0.02  # share that a kernel must be faster than the untuned choice
 # Seconds besides where it takes more or fewer threads: lines change cores at two speeds for seconds at a time, mostly the fast
@@ -56,14 +56,16 @@ class Selection:
         return select(self.root, dims)
 
 
-def select_kernels(task: Task, space: FeatureSpace, evidence: Evidence, options: TuneOptions, hopeful: bool = False) -> Selection:
+def select_kernels(task: Task, usual: Untuned, space: FeatureSpace, evidence: Evidence, options: TuneOptions,
+                   hopeful: bool = False) -> Selection:
     """A cover within half of the regret that is allowed, which leaves the other half to the tree, and its regions.
 
-    hopeful: what is expected counts, whether it was measured or not: a choice that is yet to be verified.
+    usual: what runs untuned. hopeful: what is expected counts, whether it was measured or not: a choice that is yet to be
+    verified.
     """
     weights = np.array(task.points.weights)
     configs, times = evidence.cautious()
-    untuned = _untuned(task, space, evidence)
+    untuned = _untuned(task, usual, space, evidence)
     late = evidence.cautious(0.0)[1]
     if not hopeful:
         doubted = evidence.cautious(_DOUBT)[1] * (1 + _unseen(task, space, evidence, configs, untuned))
@@ -94,7 +96,7 @@ def select_kernels(task: Task, space: FeatureSpace, evidence: Evidence, options:
 
 
 @dataclass(frozen=True)
-class _Untuned:
+class _Plain:
     """What runs untuned at a point: configuration, column of its threads, expected seconds and what they may be at best."""
 
     config: int
@@ -103,11 +105,11 @@ class _Untuned:
     early: float
 
 
-def _untuned(task: Task, space: FeatureSpace, evidence: Evidence) -> list[_Untuned | None]:
+def _untuned(task: Task, usual: Untuned, space: FeatureSpace, evidence: Evidence) -> list[_Plain | None]:
     """Of each point; None where nothing is known of that kernel."""
-    defaults, root = task.untuned()
+    defaults, root = usual
     numbers = [space.lattice.number(config_text(c)) for c in defaults]
-    found: list[_Untuned | None] = []
+    found: list[_Plain | None] = []
     for s, shape in enumerate(task.points.shapes):
         leaf = select(root, dict(shape))
         number, threads = numbers[leaf.kernel], leaf.threads or max(evidence.threads)
@@ -117,7 +119,7 @@ def _untuned(task: Task, space: FeatureSpace, evidence: Evidence) -> list[_Untun
             continue
         column, curve = evidence.threads.index(threads), evidence.curves[number]
         mean, deviation = float(curve.mean[s, column]), float(curve.deviation[s, column])
-        found.append(_Untuned(number, column, np.exp(mean), np.exp(mean - deviation)) if np.isfinite(mean) else None)
+        found.append(_Plain(number, column, np.exp(mean), np.exp(mean - deviation)) if np.isfinite(mean) else None)
     return found
 
 
@@ -133,7 +135,7 @@ def _apart(space: FeatureSpace) -> Floats:
 
 
 def _unseen(task: Task, space: FeatureSpace, evidence: Evidence, configs: Sequence[int],
-            untuned: Sequence[_Untuned | None]) -> Floats:
+            untuned: Sequence[_Plain | None]) -> Floats:
     """[configuration, shape, thread choice]: share by which the time is doubted: nothing where the kernel was measured there or
     nearby beside the untuned one and again, more with the distance to where it was, and where it was alone or but once."""
     apart = _apart(space)
@@ -153,7 +155,7 @@ def _unseen(task: Task, space: FeatureSpace, evidence: Evidence, configs: Sequen
     return np.asarray((doubt + worth[:, None, None, None]).min(axis=0))
 
 
-def _beside(space: FeatureSpace, evidence: Evidence, configs: Sequence[int], untuned: Sequence[_Untuned | None]) -> Floats:
+def _beside(space: FeatureSpace, evidence: Evidence, configs: Sequence[int], untuned: Sequence[_Plain | None]) -> Floats:
     """[configuration, shape, thread choice]: seconds that follow, on a host, from how much longer than the untuned kernel each
     took at the nearest shape where both were measured; 0 where they never were. From one shape to another the machine may have
     changed its speed."""
@@ -175,7 +177,7 @@ def _beside(space: FeatureSpace, evidence: Evidence, configs: Sequence[int], unt
     return found
 
 
-def _priced(configs: Sequence[int], times: Floats, late: Floats, untuned: Sequence[_Untuned | None],
+def _priced(configs: Sequence[int], times: Floats, late: Floats, untuned: Sequence[_Plain | None],
             threads: Sequence[int]) -> Floats:
     """Times to choose by: of the untuned choice what they may be at best, of what may be slower than it a multiple.
 

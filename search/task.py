@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from passes.spaces.in_order import default_of
-from passes.spaces.threads import one_thread_when_small
+from passes.spaces.threads import SMALL, one_thread_when_small
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.dispatch import Node
@@ -15,6 +15,8 @@ from runtime.limits import HostLimits, Limits
 from runtime.shape import Expr, ShapeRange
 from search.shapes import Dims, Points, Traffic, evaluation_points, held_out
 from search.space import Lattice
+
+Untuned = tuple[tuple[TileConfig, ...], Node]  # configurations and the tree that dispatches among them
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,13 @@ class Task:
             return Lattice(self.workload, self.limits, self.configs)
         return Lattice.of(self.workload, self.limits, self.families, self.defaults(), self.ordered)
 
-    def untuned(self) -> tuple[tuple[TileConfig, ...], Node]:
-        """What runs untuned: configurations of the preferred family, and the tree that dispatches among them."""
+    def untuned(self, small: int = SMALL) -> Untuned:
+        """What runs untuned: configurations of the preferred family, and the tree that dispatches among them.
+
+        small: effort up to which one thread runs it (passes/spaces/threads.py).
+        """
         configs, root = self._default(self.families[0])
-        return configs, one_thread_when_small(root, self.workload) if isinstance(self.limits, HostLimits) else root
+        return configs, one_thread_when_small(root, self.workload, small) if isinstance(self.limits, HostLimits) else root
 
     def defaults(self) -> list[TileConfig]:
         """What each family runs untuned."""

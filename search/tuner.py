@@ -28,7 +28,8 @@ from search.records import TuningLog, cells
 from search.selection import Selection, select_kernels, serves_all, verified
 from search.shapes import Dims
 from search.space import Floats
-from search.task import Budget, Task, TuneOptions
+from search.task import Budget, Task, TuneOptions, Untuned
+from search.thread_bound import next_compared, thread_bound
 
 _FINALISTS = 48
 _TURNS = 3  # measurements of a chosen kernel and of the untuned one in its place
@@ -152,6 +153,7 @@ class Tuner:
             few = self.options.first if self.model.prior is None else self.options.first // 2
             known = {r.config for r in self.measurer.records if r.seconds}
             self._measure("first kernels", self._untuned())  # they are built: there is a choice before anything else is
+            self._compare_threads()
             self._measure("first kernels", self.proposer.random(self._taken(), max(0, few - len(known))))
             self.learn()
             return
@@ -169,7 +171,7 @@ class Tuner:
         """The dispatch that the measurements so far support; with none, the defaults of the family."""
         chosen = self._select()
         if chosen is None:
-            configs, root = self.task.untuned()
+            configs, root = self._usual()
             return Tuned(tuple(configs), root, self._named(certify((), np.zeros(1), np.ones(1), 0), len(configs)))
         certificate = certify((), chosen.regrets, np.array(self.task.points.weights), 0)
         configs = tuple(self.lattice.configs[c] for c in chosen.configs)
@@ -198,6 +200,19 @@ class Tuner:
         self.budget = Budget(seconds=whole)
         self._started = self.clock() - whole * self._search_until
         return self.certified()
+
+    def _usual(self) -> Untuned:
+        """What runs untuned, on several threads from where they were seen to pay."""
+        return self.task.untuned(thread_bound(self.task, self.options.threads, self.measurer.records))
+
+    def _compare_threads(self) -> None:
+        """Measure what runs untuned on one thread and on all at some shapes, by which `_usual` tells where several pay."""
+        threads = self.options.threads
+        while (shape := next_compared(self.task, self.points.shapes, threads, self.measurer.records)) is not None:
+            before = self.measurer.trials
+            self._take("comparing threads", [(s, t, c) for s, _, c in self._untuned_at([shape]) for t in (1, threads)])
+            if self.measurer.trials == before:
+                return
 
     def _untuned(self) -> list[Proposal]:
         """Each default at the ends of where it would run, and between."""
@@ -248,7 +263,7 @@ class Tuner:
 
     def _untuned_at(self, shapes: Iterable[int]) -> list[tuple[int, int, int]]:
         """(shape, threads, configuration) of what runs untuned, where the space has it."""
-        configs, root = self.task.untuned()
+        configs, root = self._usual()
         found = []
         for shape in shapes:
             leaf = select(root, dict(self.points.shapes[shape]))
@@ -281,7 +296,8 @@ class Tuner:
             if chosen is None:
                 return
             before = self.measurer.trials
-            rivals = {shape: self._rivals(chosen, shape) for shape in order}
+            usual = self._usual()
+            rivals = {shape: self._rivals(chosen, usual, shape) for shape in order}
             taken = [self.measurer.turns(c, s, t) for s, both in rivals.items() for c, t in both if len(both) > 1]
             wanted = min(_TURNS, 1 + min(taken, default=0))
             gain = dict(zip(self.task.points.shapes, chosen.untuned / chosen.seconds, strict=True))
@@ -295,9 +311,9 @@ class Tuner:
             if self.measurer.trials == before:
                 return
 
-    def _rivals(self, chosen: Selection, shape: Dims) -> list[tuple[TileConfig, int]]:
+    def _rivals(self, chosen: Selection, usual: Untuned, shape: Dims) -> list[tuple[TileConfig, int]]:
         """What is dispatched at a shape and what would run untuned, with their threads; one where they are the same."""
-        configs, root = self.task.untuned()
+        configs, root = usual
         leaf, plain = chosen.leaf(dict(shape)), select(root, dict(shape))
         both = ((self.lattice.configs[chosen.configs[leaf.kernel]], leaf.threads), (configs[plain.kernel], plain.threads))
         return list(dict.fromkeys((config, threads or self.options.threads) for config, threads in both))
@@ -322,7 +338,7 @@ class Tuner:
         if not any(serves_all(full, c) for c in self.evidence.curves):
             return None  # so far no kernel is known that others may fall back to
         evidence = Evidence.of(full, self.task.points, self.model, records, self.options.thread_choices, defaults)
-        return select_kernels(self.task, full, evidence, self.options, hopeful)
+        return select_kernels(self.task, self._usual(), full, evidence, self.options, hopeful)
 
     def _hold_out(self, chosen: Selection) -> list[Entry]:
         space = FeatureSpace(self.lattice, self.task.held_out)

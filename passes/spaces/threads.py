@@ -8,7 +8,7 @@ from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split
 from runtime.shape import Expr
 
-_SMALL = 220_000  # half-operations: about 0.5 us at 250 operations or 80 bytes a nanosecond
+SMALL = 220_000  # half-operations: about 0.5 us at 250 operations or 80 bytes a nanosecond
 _BYTE = 6  # half-operations
 _CURVED = re.compile(r"math\.(?!sqrt|rsqrt|abs|fma|floor|ceil|trunc|round)")
 _CURVE = 120  # half-operations of an exponential and its like
@@ -17,15 +17,15 @@ _ENTRY = 10_000  # of a product of a batch, besides its arithmetic
 _VECTOR = 16  # columns that a part of them takes as long as
 
 
-def one_thread_when_small(root: Node, workload: Workload) -> Node:
-    """`root` behind a test of the estimated work: the same kernels on one thread where that is little."""
+def one_thread_when_small(root: Node, workload: Workload, small: int = SMALL) -> Node:
+    """`root` behind a test of the estimated work: the same kernels on one thread where that is at most `small`."""
     work = effort(workload)
     known = work.constant
     if known is not None:
-        return _alone(root) if known <= _SMALL else root
-    if work.evaluate(dict.fromkeys(workload.dims, 1)) > _SMALL or work == Expr.of(0):
+        return _alone(root) if known <= small else root
+    if work.evaluate(dict.fromkeys(workload.dims, 1)) > small or work == Expr.of(0):
         return root
-    return Split(str(work), _SMALL, _alone(root), root)
+    return Split(str(work), small, _alone(root), root)
 
 
 def effort(workload: Workload) -> Expr:

@@ -38,7 +38,7 @@ def chosen(share: float, at: range, hopeful: bool = False, turns: int = 2, slow:
     model.fit([samples])
     space = FeatureSpace(lattice, task.points.shapes)
     evidence = Evidence.of(space, task.points, model, records, (1,))
-    return task, select_kernels(task, space, evidence, TuneOptions(), hopeful), other
+    return task, select_kernels(task, task.untuned(), space, evidence, TuneOptions(), hopeful), other
 
 
 def share_of(task: Task, found: Selection, text: str) -> float:

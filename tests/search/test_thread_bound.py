@@ -1,0 +1,75 @@
+"""The bound on work for a second thread, found on machines of known hand-over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from search_surfaces import Clock, dense, dense_task, matmul_seconds
+
+from passes.spaces.threads import SMALL, effort
+from passes.tile_config import TileConfig
+from runtime.dispatch import select
+from search.records import TuningLog, TuningRecord
+from search.replay import ReplayBuilder, Surface, SurfaceRunner
+from search.task import Budget, Task, TuneOptions
+from search.thread_bound import compared, next_compared, thread_bound
+from search.tuner import Tuned, Tuner
+
+
+def alone(config: TileConfig, dims: Mapping[str, int]) -> float:
+    return matmul_seconds(config, dims, 1, 64, 64)
+
+
+def searched(task: Task, crossing: int) -> tuple[Tuned, TuningLog, Surface]:
+    """The first step of a search where two threads take half the time and so much more that they pay from `crossing` rows on."""
+    at = {"d0": crossing}
+    configs, root = task.untuned()
+    late = alone(configs[select(root, at).kernel], at) / 2
+
+    def seconds(config: TileConfig, dims: Mapping[str, int], threads: int) -> float:
+        return alone(config, dims) / threads + (late if threads > 1 else 0.0)
+
+    clock, log = Clock(), TuningLog()
+    tuner = Tuner(task, ReplayBuilder(), SurfaceRunner(seconds, clock.advance), Budget(seconds=1e6), clock.environment(),
+                  TuneOptions(threads=2), log)
+    tuner.step()
+    return tuner.best(), log, seconds
+
+
+@pytest.mark.parametrize("crossing", [4, 13, 24, 40, 70])
+def test_threads_are_used_from_where_they_pay_after_a_few_measurements(crossing: int) -> None:
+    task = dense_task(workload=dense(64, 64))
+    found, log, seconds = searched(task, crossing)
+    for shape in task.points.shapes:
+        leaf = select(found.root, dict(shape))
+        one, two = (seconds(found.configs[leaf.kernel], dict(shape), n) for n in (1, 2))
+        assert (one if leaf.threads == 1 else two) < 1.2 * min(one, two)
+    assert len(compared(task, 2, log.records)) <= 7
+
+
+def test_the_usual_bound_stays_where_it_loses_nothing() -> None:
+    task = dense_task(workload=dense(64, 64))
+    usual = next(m for m in range(1, 128) if effort(task.workload).evaluate({"d0": m}) > SMALL)
+    records = searched(task, usual)[1].records
+    assert thread_bound(task, 2, records) == SMALL
+    assert thread_bound(task, 2, ()) == thread_bound(task, 1, records) == SMALL
+
+
+def test_a_disturbed_measurement_moves_the_bound_only_as_far_as_it_outweighs_others() -> None:
+    task = dense_task(workload=dense(64, 64))
+    log = searched(task, 24)[1]
+    records = [log_record(r, 1.1 if r.threads == 1 and r.dims["d0"] < 16 else 1.0) for r in log.records]
+    assert thread_bound(task, 2, records) == thread_bound(task, 2, log.records) > SMALL
+
+
+def test_much_work_and_one_thread_are_not_compared() -> None:
+    task = dense_task()
+    assert next_compared(task, task.points.shapes, 2, ()) is None
+    small = dense_task(workload=dense(64, 64))
+    assert next_compared(small, small.points.shapes, 1, ()) is None
+    assert next_compared(small, small.points.shapes, 2, ()) is not None
+
+
+def log_record(r: TuningRecord, factor: float) -> TuningRecord:
+    return TuningRecord(r.workload, r.name, r.family, r.config, r.dims, r.threads, tuple(s * factor for s in r.seconds))

@@ -43,7 +43,8 @@ def chosen(share: float, at: range, hopeful: bool = False, turns: int = 2, slow:
 
 def share_of(task: Task, found: Selection, text: str) -> float:
     """Share of the points that a kernel is chosen at."""
-    picked = [task.lattice().texts[found.configs[found.leaf(dict(s)).kernel]] for s in task.points.shapes]
+    texts = task.lattice().texts
+    picked = [texts[found.configs[found.leaf(dict(s)).kernel]] for s in task.points.shapes]
     return picked.count(text) / len(picked)
 
 

@@ -26,6 +26,8 @@ _F32: dict[str, Callable[[Real], Real]] = {
 }
 _POWERS = {"math.exp": expansions.exp, "math.exp2": expansions.exp2}
 NONPOSITIVE = "tw.nonpositive"  # unit attribute of a math.exp or math.exp2 whose argument is never above 0
+# unit attribute of an arith.maximumf or minimumf: where an operand is NaN, all that is made of the result is NaN without it
+NAN_ELSEWHERE = "tw.nan_elsewhere"
 _LEAST_NORMAL = {"f16": 2.0**-14, "bf16": 2.0**-126, "f32": 2.0**-126, "f64": 2.0**-1022}
 _LONGEST_POWER = 4  # math.powf with a larger constant exponent stays for the C library, which rounds better
 
@@ -34,8 +36,8 @@ _LONGEST_POWER = 4  # math.powf with a larger constant exponent stays for the C 
 class ExpandMath(Pass):
     """approximate: the cheaper exp (6 ulp for |x| <= 20) and exp2 everywhere; else only for ops with fastmath<afn>.
     keep_maximum: leave arith.maximumf and minimumf to a target that has them as one instruction. Their expansion keeps
-    NaN and does not order -0 below +0. scale: the target has AVX-512's vscalefps. An op with `tw.nonpositive` has no
-    argument above 0."""
+    NaN, except with `tw.nan_elsewhere`, and does not order -0 below +0. scale: the target has AVX-512's vscalefps. An op with
+    `tw.nonpositive` has no argument above 0."""
 
     name: ClassVar[str] = "expand-math"
     approximate: bool = False
@@ -55,7 +57,10 @@ class ExpandMath(Pass):
     def _expand(self, op: ir.Operation) -> list[ir.Value] | None:
         """The values of the op's results, or None when the op stays."""
         if op.name in ("arith.maximumf", "arith.minimumf"):
-            return None if self.keep_maximum else [_extremum(op.name.removeprefix("arith."), *op.operands)]
+            if self.keep_maximum:
+                return None
+            a, b = op.operands
+            return [_extremum(op.name.removeprefix("arith."), a, b, NAN_ELSEWHERE not in op.attributes)]
         if not op.name.startswith("math.") or not isinstance(element_of(op.operands[0].type), ir.FloatType):
             return [_ipowi(op)] if op.name == "math.ipowi" else None
         if op.name in _CLASSES:
@@ -112,12 +117,13 @@ def _fastmath(op: ir.Operation) -> tuple[str, ...]:
     return tuple(str(op.attributes["fastmath"]).split("<")[-1].rstrip(">").split(","))
 
 
-def _extremum(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
-    """The larger (maximumf) or smaller of two values; NaN when either is. One instruction when `b` is a constant."""
+def _extremum(name: str, a: ir.Value, b: ir.Value, keep_nan: bool = True) -> ir.Value:
+    """The larger (maximumf) or smaller of two values; NaN when either is, where that is kept. One instruction when it is not, or
+    `b` is a constant."""
     first, second = Real(b), Real(a)
     best = second.where(first.compare("ogt" if name == "maximumf" else "olt", second), first)
     number = _constant_of(b)
-    if number is not None and number == number:
+    if not keep_nan or (number is not None and number == number):
         return best.value
     return best.where(first.is_nan(), nan).value
 

@@ -1,14 +1,18 @@
-"""Exponentials of a row's elements less their maximum, as in softmax: their arguments are never above 0."""
+"""Exponentials of a row's elements less their maximum, as in softmax: their arguments are never above 0, and where their sum is
+used the maximum need not keep NaN."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from passes.expand_math import NONPOSITIVE
+from passes.evaluator import loop_kinds
+from passes.expand_math import NAN_ELSEWHERE, NONPOSITIVE
 from passes.mlir import ir, maps_of, operations, owner, position
 
 _MAXIMA = ("arith.maximumf", "arith.maxnumf")
 _EXACT = ("arith.extf", "tensor.cast")
+_NAN_OF_NAN = ("arith.addf", "arith.subf", "arith.mulf", "arith.divf", "arith.negf", "arith.extf", "arith.truncf", "math.exp",
+               "math.exp2", "math.log", "math.sqrt", "math.rsqrt", "math.tanh")
 
 
 def mark_exponents(ops: Sequence[ir.Operation]) -> None:
@@ -18,6 +22,70 @@ def mark_exponents(ops: Sequence[ir.Operation]) -> None:
             for inner in operations(op.regions[0].blocks[0]):
                 if inner.name == "math.exp" and _is_distance(inner.operands[0]):
                     inner.attributes[NONPOSITIVE] = ir.UnitAttr.get()
+
+
+def mark_maxima(ops: Sequence[ir.Operation], results: Sequence[ir.Value]) -> None:
+    """Gives a row's maximum the attribute that it need not keep NaN where that changes no result of the region: what it goes into
+    is joined with a sum over the row of values that are NaN where its elements are."""
+    for number, op in enumerate(ops):
+        last = _combined(op)
+        if last is not None and last.name == "arith.maximumf" and _nan_elsewhere(op, ops[number + 1 :], results):
+            last.attributes[NAN_ELSEWHERE] = ir.UnitAttr.get()
+
+
+def _nan_elsewhere(maximum: ir.Operation, later: Sequence[ir.Operation], results: Sequence[ir.Value]) -> bool:
+    """Follows the maximum of a row with a NaN: all that would differ must meet a sum that is NaN anyway."""
+    here, row = maps_of(maximum)
+    kinds = loop_kinds(maximum)
+    elements = {maximum.operands[0]}  # NaN at least where the maximum's elements are
+    rows: set[ir.Value] = set()  # NaN in all of a row where any of its elements is
+    differs = {maximum.results[0]}
+    for op in later:
+        if not differs & set(op.operands):
+            continue
+        if op.name != "linalg.generic":
+            return False
+        maps = maps_of(op)
+        if any(v in differs and m not in (here, row) for v, m in zip(op.operands, maps, strict=True)):
+            return False
+        yielded = operations(op.regions[0].blocks[0])[-1].operands
+        for value, result, place in zip(yielded, op.results, maps[len(op.operands) - len(op.results) :], strict=True):
+            reached = _nan_of(value)
+            known = {(op.operands[n], maps[n]) for n in reached}
+            of_element = any(v in elements and m == here for v, m in known)
+            if any(v in rows and m == row for v, m in known):
+                rows.add(result)
+            elif of_element and "reduction" not in loop_kinds(op) and place == here:
+                elements.add(result)
+                differs.add(result)
+            elif of_element and loop_kinds(op) == kinds and place == row and _is_sum(op):
+                rows.add(result)
+            else:
+                return False
+    return bool(rows) and not differs & set(results)
+
+
+def _nan_of(value: ir.Value) -> set[int]:
+    """Numbers of the arguments of a body that make a value of it NaN when they are."""
+    op = owner(value)
+    if op is None:
+        return {_number(value)}
+    return set().union(*map(_nan_of, op.operands)) if op.name in _NAN_OF_NAN else set()
+
+
+def _is_sum(op: ir.Operation) -> bool:
+    """Does a body with one result add to it, and nothing else to what it was?"""
+    last = _combined(op)
+    return last is not None and last.name == "arith.addf"
+
+
+def _combined(op: ir.Operation) -> ir.Operation | None:
+    """The op that joins the one input of a reduction with its one result."""
+    if op.name != "linalg.generic" or len(op.operands) != 2 or "reduction" not in loop_kinds(op):
+        return None
+    block = op.regions[0].blocks[0]
+    last = owner(operations(block)[-1].operands[0])
+    return last if last is not None and {*last.operands} == set(block.arguments) else None
 
 
 def _is_distance(scalar: ir.Value) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from passes.emit import Memory, lane_mask, loop, when, when_values
 from passes.families.host_row_emitter import HostRowEmitter
-from passes.families.host_row_exponents import mark_exponents
+from passes.families.host_row_exponents import mark_exponents, mark_maxima
 from passes.families.host_row_lanes import RowLanes
 from passes.families.row_emitter import Accumulators, At
 from passes.families.row_program import RowProgram
@@ -26,6 +26,7 @@ Walk = Callable[[int, At], list[ir.Value]]
 def emit(kernel: HostKernel, config: HostRowsConfig) -> Grid:
     """The whole kernel; ValueError when the region is no program over rows and columns."""
     mark_exponents(kernel.ops())
+    mark_maxima(kernel.ops(), kernel.results)
     program = RowProgram(kernel.ops(), kernel.results, kernel.shapes)
     if config.axis == "lane":
         return kernel.build(lambda begin, end, workspace: RowLanes(kernel, program, config).emit(begin, end, workspace))

@@ -12,6 +12,7 @@ from math import inf
 
 from passes.emit import constant, element_type, lanes_of, vector_type
 from passes.evaluator import Evaluator
+from passes.expand_math import NAN_ELSEWHERE
 from passes.index import Index, splat_to
 from passes.mlir import arith, ir, operations, owner, vector
 
@@ -31,13 +32,14 @@ _INTEGER = ("arith.addi", "arith.muli", "arith.andi", "arith.ori", "arith.xori",
 class Combiner:
     """How one result of a reduction joins values. `number` is the accumulator's operand of the op, `side` the operand of
     the combining op that is the new value. `type` is the accumulator's element type in IR, `wide` the one computed in:
-    f32 for f16 and bf16."""
+    f32 for f16 and bf16. nan_elsewhere: of a maximum or minimum (passes/expand_math.py)."""
 
     name: str
     number: int
     side: int
     type: ir.Type
     wide: ir.Type
+    nan_elsewhere: bool = False
 
     def neutral(self, lanes: int = 1) -> ir.Value:
         """The value that changes nothing when combined."""
@@ -53,6 +55,8 @@ class Combiner:
     def __call__(self, value: ir.Value, accumulator: ir.Value) -> ir.Value:
         """Joins two values of the wide type. Sums may contract with a product that feeds them."""
         flags = {"fastmath": _contract()} if self.name == "arith.addf" else {}
+        if self.nan_elsewhere:
+            flags[NAN_ELSEWHERE] = ir.UnitAttr.get()
         return ir.Operation.create(self.name, [accumulator.type], [value, accumulator], flags).results[0]
 
     def widen(self, value: ir.Value) -> ir.Value:
@@ -104,7 +108,7 @@ def combiners(op: ir.Operation) -> list[Combiner]:
         side = 1 - list(last.operands).index(accumulator)
         t = accumulator.type
         narrow = isinstance(t, ir.FloatType) and t.width < 32
-        found.append(Combiner(name, number, side, t, ir.F32Type.get() if narrow else t))
+        found.append(Combiner(name, number, side, t, ir.F32Type.get() if narrow else t, NAN_ELSEWHERE in last.attributes))
     return found
 
 

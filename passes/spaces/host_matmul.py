@@ -17,6 +17,7 @@ from runtime.shape import Expr
 from runtime.tensor import DType
 
 _LINE, _PAGE = 64, 4096  # bytes
+_STREAM = 4 * _LINE  # of a row of columns, so that rows are read as one stream
 _PIECE = 2048  # bytes of k in a piece
 _ROUNDED_FOR = 8  # panels that copied rows serve
 TAP_COST = 8  # values of k whose products take as long as loading and storing the sums of a block
@@ -260,8 +261,9 @@ def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple
     second-level cache is fetched again for each block of rows, so copying pays from 32 rows on; from 16 on where pairs are made
     of two rows; from the first whole block on where a row of the panel is hardly more than a line. Such lines a multiple of a
     page apart are copied after three single rows. With 16 registers of 32 bytes, blocks of 4 x 3 read their rows once for more
-    columns than those of 6 x 2, which prepacked panels keep: few rows would read a panel twice. Rows a multiple
-    of a page apart are not worth fetching ahead: each needs a translation of its own.
+    columns than those of 6 x 2, which prepacked panels keep: few rows would read a panel twice; and where
+    rows of columns are a few lines, which are fetched ahead in one stream, copying pays from 32 rows on. Rows a multiple of a
+    page apart are not worth fetching ahead: each needs a translation of its own.
     """
     extents, pairs, factor = Extents.of(workload), takes_pairs(workload, limits), _factor(workload, limits)
     (mr, nv), columns, size = block, extents.columns.constant, extents.element_bytes
@@ -282,6 +284,8 @@ def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple
     while why_invalid(panel, workload, limits) is not None and panel.nv > 1:
         panel = replace(panel, nv=panel.nv - 1)
     most = mr - 1 if line else 15 if pairs else 31 if aligned or deep else 255
+    if (mr, nv) == (4, 3) and columns is not None and columns * size <= _STREAM and not transposed(workload):
+        most, in_place = 31, replace(in_place, prefetch=0)
     if far and line:
         return [(1, one), (255, _streamed(30, 16, workload, limits))], panel
     if far:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kernel_harness import NUMPY, T, at_edge, empty, filled, guarded, load, workload
 
-from passes.families.host_row_exponents import mark_exponents
+from passes.families.host_row_exponents import mark_exponents, mark_maxima
 from passes.mlir import functions, ir, operations
 from passes.spaces.host_rows import HostRowsConfig, default, space, why_invalid
 from passes.workload import Kind, Loop, Operand, Workload
@@ -232,6 +232,20 @@ def test_reductions(name: str, axis: int) -> None:
 
 
 @pytest.mark.parametrize("config", [*COLUMN, *LANE])
+def test_softmax_of_rows_with_a_nan_is_nan(config: str) -> None:
+    full, row = T("f32", ("d0", "d1")), T("f32", ("d0",))
+    text = workload({"x": full}, ["d0", "d1"], softmax(full, row), {"out": full})
+    x = np.random.default_rng(6).standard_normal((80, 37), np.float32)
+    for i in range(37):
+        x[2 * i, i] = np.nan
+    x[74, :], x[76, 3], x[78, 4] = np.nan, np.inf, -np.inf
+    (out,) = run(text, config, [x], {"d0": 80, "d1": 37}, [(full, x.shape)])
+    with np.errstate(invalid="ignore"):
+        close(out, softmax_of(x, 1))
+    assert np.isnan(out[:78:2]).all() and not np.isnan(out[1::2]).any()
+
+
+@pytest.mark.parametrize("config", [*COLUMN, *LANE])
 def test_maximum_and_sum_keep_nan_and_infinity(config: str) -> None:
     full, row = T("f32", ("d0", "d1")), T("f32", ("d0",))
     text = workload({"x": full}, ["d0", "d1"], softmax(full, row), {"out": full, "m": row})
@@ -410,3 +424,24 @@ def test_exponentials_of_distances_to_the_maximum_are_marked(maps: str, second: 
         ops = operations(next(functions(module)).regions[0].blocks[0])
         mark_exponents(ops)
         assert ("tw.nonpositive" in str(module)) == marked
+
+
+@pytest.mark.parametrize(("change", "result", "marked"), [
+    (("", ""), "out", True),
+    (("", ""), "s", True),
+    (("", ""), "m", False),
+    (("", ""), "e", False),
+    (("ins(%x, %m :", "ins(%z, %m :"), "out", False),  # exponentials of others
+    (("ins(%e :", "ins(%z :"), "out", False),  # a sum of others
+    (("arith.addf %x0, %acc", "arith.mulf %x0, %acc"), "out", False),
+    (("arith.divf %x0, %x1", "arith.maximumf %x0, %x1"), "out", False),
+])  # fmt: skip
+def test_maxima_whose_nan_is_seen_in_a_sum_are_marked(change: tuple[str, str], result: str, marked: bool) -> None:
+    full, row = T("f32", ("M", "N")), T("f32", ("M",))
+    text = softmax(full, row).replace(*change) if change[0] else softmax(full, row)
+    text = workload({"x": full, "z": full}, ["M", "N"], text, {result: full if result in ("out", "e") else row})
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        ops = operations(next(functions(module)).regions[0].blocks[0])
+        mark_maxima(ops, list(ops[-1].operands))
+        assert ("tw.nan_elsewhere" in str(module)) == marked

@@ -32,21 +32,23 @@ class Compared(NamedTuple):
 
 
 def thread_bound(task: Task, threads: int, records: Sequence[TuningRecord]) -> int:
-    """The effort up to which one thread runs what runs untuned: where the measurements lose least, the usual bound where it is
-    among those."""
+    """The effort up to which one thread runs what runs untuned: where the measurements lose least, between two of them where
+    their ratios cross 1."""
     known = compared(task, threads, records)
     if not known:
         return SMALL
-    loss = [sum(max(np.log(c.ratio), 0.0) for c in known[:n]) + sum(max(-np.log(c.ratio), 0.0) for c in known[n:])
+    lost = [sum(max(np.log(c.ratio), 0.0) for c in known[:n]) + sum(max(-np.log(c.ratio), 0.0) for c in known[n:])
             for n in range(len(known) + 1)]
-    efforts = [c.effort for c in known]
-    usual = int(np.searchsorted(efforts, SMALL, side="right"))
-    best = min(range(len(loss)), key=lambda n: (loss[n], abs(n - usual)))
-    if best == usual:
-        return SMALL
+    usual = sum(c.effort <= SMALL for c in known)
+    best = min(range(len(lost)), key=lambda n: (lost[n], abs(n - usual)))
     if best == 0:
-        return efforts[0] - 1
-    return efforts[-1] if best == len(known) else int((efforts[best - 1] * efforts[best]) ** 0.5)
+        return min(SMALL, known[0].effort - 1)
+    if best == len(known):
+        return max(SMALL, known[-1].effort)
+    below, above = known[best - 1], known[best]
+    slower, faster = max(-np.log(below.ratio), 0.0), max(np.log(above.ratio), 0.0)
+    share = slower / (slower + faster) if slower + faster else 0.5
+    return int(below.effort * (above.effort / below.effort) ** min(share, 0.999))
 
 
 def next_compared(task: Task, shapes: Sequence[Dims], threads: int, records: Sequence[TuningRecord]) -> int | None:

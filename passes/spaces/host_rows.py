@@ -101,7 +101,7 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostRowsConfi
     if len(columns) != 1:
         return (long,), Leaf(0)
     if curves(workload) and limits.vector_registers < 32:
-        return _by_length(columns[0], _curved(lanes))
+        return _by_length(columns[0], _curved(lanes, any(loop.role == "row" for loop in workload.loops)))
     short = HostRowsConfig(lanes=lanes, vectors=_SHORT, rows=4, block=32)
     medium = HostRowsConfig(lanes=2 * lanes, unroll=2, rows=4)
     known = columns[0].constant is not None
@@ -111,10 +111,12 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostRowsConfi
 _Lengths = list[tuple[int | None, HostRowsConfig]]  # most columns and what takes them, in order
 
 
-def _curved(lanes: int) -> _Lengths:
-    """Where exponentials take most of few registers: one accumulator, four rows a sweep, unrolled as far as that goes."""
+def _curved(lanes: int, rows: bool) -> _Lengths:
+    """Where exponentials take most of few registers: one accumulator, four rows a sweep, unrolled as far as that goes; a row a
+    lane where nearly half of a vector would be empty."""
     long = HostRowsConfig(lanes=lanes, unroll=1, rows=4)
-    return [(MAX_VECTORS * lanes, replace(long, vectors=MAX_VECTORS, block=16)), (None, long)]
+    few = [(lanes // 2 + 1, HostRowsConfig("lane", lanes, unroll=1))] if rows else []
+    return [*few, (MAX_VECTORS * lanes, replace(long, vectors=MAX_VECTORS, block=16)), (None, long)]
 
 
 def _by_length(columns: Expr, lengths: _Lengths) -> tuple[tuple[HostRowsConfig, ...], Node]:

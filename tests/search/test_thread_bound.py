@@ -48,12 +48,17 @@ def test_threads_are_used_from_where_they_pay_after_a_few_measurements(crossing:
     assert len(compared(task, 2, log.records)) <= 7
 
 
-def test_the_usual_bound_stays_where_it_loses_nothing() -> None:
+@pytest.mark.parametrize("crossing", [13, 24])
+def test_the_bound_lies_where_times_cross(crossing: int) -> None:
     task = dense_task(workload=dense(64, 64))
-    usual = next(m for m in range(1, 128) if effort(task.workload).evaluate({"d0": m}) > SMALL)
-    records = searched(task, usual)[1].records
-    assert thread_bound(task, 2, records) == SMALL
-    assert thread_bound(task, 2, ()) == thread_bound(task, 1, records) == SMALL
+    records = searched(task, crossing)[1].records
+    work = effort(task.workload)
+    assert 0.8 < thread_bound(task, 2, records) / work.evaluate({"d0": crossing}) < 1.25
+
+
+def test_with_nothing_compared_the_usual_bound_stays() -> None:
+    task = dense_task(workload=dense(64, 64))
+    assert thread_bound(task, 2, ()) == thread_bound(task, 1, searched(task, 24)[1].records) == SMALL
 
 
 def test_a_disturbed_measurement_moves_the_bound_only_as_far_as_it_outweighs_others() -> None:

@@ -55,6 +55,14 @@ def test_default_configurations_of_avx2(layout: str) -> None:
                   lambda x, y: x @ (y if layout == "nn" else y.T), target="host:x86-64-v3")
 
 
+@pytest.mark.parametrize(("columns", "most", "prefetch"), [(64, 31, 0), (33, 31, 0), (65, 3, 8), (800, 3, 8)])
+def test_few_columns_are_read_in_place_with_16_registers(columns: int, most: int, prefetch: int) -> None:
+    configs, root = default(described("M", columns, "K"), AVX2)
+    kernels = [configs[select(root, {"M": m, "K": 768}).kernel] for m in (1, 2, most, most + 1)]
+    assert [c.pack for c in kernels] == [Pack.NONE] * 3 + [Pack.PANEL]
+    assert kernels[1] == kernels[2] and kernels[1].prefetch == prefetch
+
+
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("dims", [(3, 40, 64), (8, 48, 7), (16, 96, 5), (1, 1, 9), (9, 63, 4)])
 def test_static_extents(dims: tuple[int, int, int], config: str) -> None:

@@ -18,6 +18,7 @@ from passes.kernelize import KERNEL, Kernelize
 from passes.mlir import ir
 from passes.promote_bf16 import PromoteBf16
 from passes.spaces.registry import config_text
+from passes.split_masked_stores import SplitMaskedStores
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime import knobs
@@ -38,9 +39,10 @@ class Built:
 def kernel_passes(config: str, symbol: str, workload_key: str, target: Target) -> list[Pass]:
     """The kernel pipeline of a target, into the LLVM dialect."""
     gpu = target.kind is not TargetKind.HOST
-    scale = not gpu and {"avx512f", "avx512vl"} <= host_target(target).required()
-    expand = ExpandMath(keep_maximum=gpu, scale=scale)
-    return [Kernelize(config, symbol, workload_key), expand, PromoteBf16(keep_conversion=gpu), *lowering_passes(gpu)]
+    masks = gpu or {"avx512f", "avx512vl"} <= host_target(target).required()
+    expand = ExpandMath(keep_maximum=gpu, scale=masks and not gpu)
+    own = [expand, PromoteBf16(keep_conversion=gpu), *([] if masks else [SplitMaskedStores()])]
+    return [Kernelize(config, symbol, workload_key), *own, *lowering_passes(gpu)]
 
 
 def kernel_symbol(workload: Workload, config: TileConfig) -> str:

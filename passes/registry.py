@@ -31,6 +31,7 @@ from passes.promote_bf16 import PromoteBf16
 from passes.resolve_reshape import ResolveReshape
 from passes.simplify_shapes import SimplifyShapes
 from passes.split_init import SplitInit
+from passes.split_masked_stores import SplitMaskedStores
 from passes.uncollapse_contraction import UncollapseContraction
 from passes.widen_accumulator import WidenAccumulator
 from runtime.errors import OptionError
@@ -62,6 +63,7 @@ PASSES: tuple[type[Pass], ...] = (
     PackConstants,
     ExpandMath,
     PromoteBf16,
+    SplitMaskedStores,
     Kernelize,
     MathToInstructions,
     MathToLibdevice,

@@ -6,7 +6,7 @@ teaches the model. `best` gives a dispatch at any moment; every measurement is i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -245,19 +245,20 @@ class Tuner:
         self._take(phase, sorted((shape, threads, p.config) for p in proposals for shape, threads in p.at))
 
     def _take(self, phase: str, places: Sequence[tuple[int, int, int]]) -> None:
-        """Measure at (shape, threads, configuration). On a host, whose speed changes, what seems much faster than all else there
-        is measured once more; and what runs untuned comes first at each shape, where trials are not counted, so that the others
-        are timed beside it (search/host_runner.py)."""
+        """Measure at (shape, threads, configuration). On a host, whose speed changes, what seems fastest there and much faster
+        than what runs untuned and all that was measured twice is measured once more; and what runs untuned comes first at each
+        shape, where trials are not counted, so that the others are timed beside it (search/host_runner.py)."""
         host = self.lattice.form is None
         if host and self.budget.trials is None:
             known = {r.shape for r in self.measurer.records if r.seconds}
             fresh = {shape for shape, _, _ in places if self.points.shapes[shape] not in known}
             places = sorted([*self._untuned_at(fresh), *places], key=lambda place: place[0])
+        usual = set(self._untuned_at({shape for shape, _, _ in places})) if host else set()
         for again in (False, True) if host else (False,):
             for shape, threads, config in places:
                 if self.spent >= self._search_until:
                     return
-                if not again or self._is_striking(shape, threads, config):
+                if not again or self._is_striking(shape, threads, config, usual):
                     self.measurer.measure(self.lattice.configs[config], self.points.shapes[shape], threads, again)
                     self._report(phase)
 
@@ -272,13 +273,17 @@ class Tuner:
                 found.append((shape, leaf.threads or self.options.threads, number))
         return found
 
-    def _is_striking(self, shape: int, threads: int, config: int) -> bool:
+    def _is_striking(self, shape: int, threads: int, config: int, usual: Collection[tuple[int, int, int]]) -> bool:
+        """usual: (shape, threads, configuration) of what runs untuned."""
         dims, text = self.points.shapes[shape], self.lattice.texts[config]
-        here = {(c.config, c.threads): c for c in cells(r for r in self.measurer.records if r.shape == dims)}
-        own = here.pop((text, threads), None)
+        here = {(c.threads, c.config): c for c in cells(r for r in self.measurer.records if r.shape == dims)}
+        own = here.pop((threads, text), None)
         if own is None or own.turns > 1 or not here:
             return False
-        return own.seconds < _STRIKING * min(c.seconds for c in here.values())
+        fastest = min(c.seconds for c in here.values())
+        plain = {(t, self.lattice.texts[c]) for s, t, c in usual if s == shape}
+        sure = min((c.seconds for variant, c in here.items() if c.turns > 1 or variant in plain), default=fastest)
+        return own.seconds < min(_STRIKING * sure, fastest)
 
     def _settle(self) -> None:
         """Measure where it is open which of the measured kernels wins."""

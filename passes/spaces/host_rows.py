@@ -116,7 +116,7 @@ def _curved(lanes: int, rows: bool) -> _Lengths:
     lane where nearly half of a vector would be empty."""
     long = HostRowsConfig(lanes=lanes, unroll=1, rows=4)
     few = [(lanes // 2 + 1, HostRowsConfig("lane", lanes, unroll=1))] if rows else []
-    return [*few, (MAX_VECTORS * lanes, replace(long, vectors=MAX_VECTORS, block=16)), (None, long)]
+    return [*few, (MAX_VECTORS * lanes, replace(long, vectors=MAX_VECTORS)), (None, long)]
 
 
 def _by_length(columns: Expr, lengths: _Lengths) -> tuple[tuple[HostRowsConfig, ...], Node]:

@@ -187,7 +187,7 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulCon
     cases, otherwise = (_of_panels if prepacked(workload) else _of_columns)(workload, limits, lanes, block)
     found = windows(workload, extents.columns)
     if not found or otherwise.copy_rows or otherwise.stream:
-        return _few_columns(workload, lanes, *_tree(workload, extents.rows, cases, otherwise))
+        return _few_columns(workload, lanes, *_of_any_columns(workload, limits, *_tree(workload, extents.rows, cases, otherwise)))
     many = _tapped(otherwise, workload, limits)
     if _taps_pay(workload, 0):
         few = [(most, _tapped(c, workload, limits)) for most, c in cases if not c.stream]
@@ -198,6 +198,24 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulCon
         return usual, root
     most = max((n for n in range(1, _LARGEST_IMAGE) if _taps_pay(workload, n)), default=0)
     return (*usual, many), switch(str(along), [(most, Leaf(len(usual)))], root)
+
+
+def _of_any_columns(workload: Workload, limits: HostLimits, configs: tuple[HostMatmulConfig, ...],
+                    root: Node) -> tuple[tuple[HostMatmulConfig, ...], Node]:
+    """Copies of three vectors of transposed columns where those of two would leave one vector alone, which has too few sums to
+    keep the units busy: of three and five vectors, and of six."""
+    extents, panel = Extents.of(workload), configs[-1]
+    if extents.columns.constant is not None or not transposed(workload) or panel.pack is not Pack.PANEL or \
+            (panel.mr, panel.nv) != (6, 2) or limits.vector_bytes != 32:
+        return configs, root
+    lanes, mr, nv = panel.lanes, 4, 3
+    chunking = {"kc": 0, "panels": 1} | _chunking(workload, mr, nv * lanes, _factor(workload, limits), limits)
+    wide = replace(panel, mr=mr, nv=nv, **chunking)
+    if why_invalid(wide, workload, limits) is not None:
+        return configs, root
+    node = switch(str(extents.rows), [(mr - 1, root)], Leaf(len(configs)))
+    bounds = [(2 * lanes, root), (3 * lanes, node), (4 * lanes, root), (6 * lanes, node)]
+    return (*configs, wide), switch(str(extents.columns), bounds, root)
 
 
 def _few_columns(workload: Workload, lanes: int, configs: tuple[HostMatmulConfig, ...],
@@ -261,9 +279,10 @@ def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple
     second-level cache is fetched again for each block of rows, so copying pays from 32 rows on; from 16 on where pairs are made
     of two rows; from the first whole block on where a row of the panel is hardly more than a line. Such lines a multiple of a
     page apart are copied after three single rows. With 16 registers of 32 bytes, blocks of 4 x 3 read their rows once for more
-    columns than those of 6 x 2, which prepacked panels keep: few rows would read a panel twice; and where
-    rows of columns are a few lines, which are fetched ahead in one stream, copying pays from 32 rows on. Rows a multiple of a
-    page apart are not worth fetching ahead: each needs a translation of its own.
+    columns than those of 6 x 2, which prepacked panels keep, since few rows would read a panel twice, and transposed columns of
+    any number, which leave single vectors less often; where rows of columns are a few lines, which are fetched ahead in one
+    stream, copying pays from 32 rows on, or, in whole blocks of 2 x 4 whose panel fits the first cache, from 8. Rows a multiple
+    of a page apart are not worth fetching ahead: each needs a translation of its own.
     """
     extents, pairs, factor = Extents.of(workload), takes_pairs(workload, limits), _factor(workload, limits)
     (mr, nv), columns, size = block, extents.columns.constant, extents.element_bytes
@@ -273,8 +292,10 @@ def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple
     line = nv * lanes * size < 2 * _LINE
     wide = columns is not None and columns >= _LEAST_STREAMED * lanes and not transposed(workload)
     far = wide and depth * (columns or 0) * factor > limits.l2 and not pairs
-    if (mr, nv) == (6, 2) and limits.vector_bytes == 32:
-        mr, nv = 4, 3
+    narrow = columns is not None and columns * size <= _STREAM and not transposed(workload)
+    if (mr, nv) == (6, 2) and limits.vector_bytes == 32 and not (columns is None and transposed(workload)):
+        vectors = -(-(columns or 0) // lanes)
+        mr, nv = (2, 4) if narrow and vectors % 4 == 0 and 4 * lanes * depth * size <= limits.l1 else (4, 3)
     piece = (48 if columns is not None and columns >= 96 * lanes else 24) * lanes * size
     one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4, pairs=pairs)
     in_place = HostMatmulConfig(mr, nv, lanes, prefetch=0 if aligned else 8, exact_tails=True, pairs=pairs)
@@ -284,8 +305,8 @@ def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple
     while why_invalid(panel, workload, limits) is not None and panel.nv > 1:
         panel = replace(panel, nv=panel.nv - 1)
     most = mr - 1 if line else 15 if pairs else 31 if aligned or deep else 255
-    if (mr, nv) == (4, 3) and columns is not None and columns * size <= _STREAM and not transposed(workload):
-        most, in_place = 31, replace(in_place, prefetch=0)
+    if (mr, nv) in ((4, 3), (2, 4)) and narrow:
+        most, in_place = 31 if nv == 3 else 7, replace(in_place, prefetch=0)
     if far and line:
         return [(1, one), (255, _streamed(30, 16, workload, limits))], panel
     if far:

@@ -55,12 +55,27 @@ def test_default_configurations_of_avx2(layout: str) -> None:
                   lambda x, y: x @ (y if layout == "nn" else y.T), target="host:x86-64-v3")
 
 
-@pytest.mark.parametrize(("columns", "most", "prefetch"), [(64, 31, 0), (33, 31, 0), (65, 3, 8), (800, 3, 8)])
-def test_few_columns_are_read_in_place_with_16_registers(columns: int, most: int, prefetch: int) -> None:
-    configs, root = default(described("M", columns, "K"), AVX2)
+@pytest.mark.parametrize(("columns", "depth", "most", "prefetch", "block"), [
+    (64, "K", 7, 0, (2, 4)), (64, 256, 7, 0, (2, 4)), (64, 257, 31, 0, (4, 3)), (33, "K", 31, 0, (4, 3)),
+    (65, "K", 3, 8, (4, 3)), (800, "K", 3, 8, (4, 3))])
+def test_few_columns_are_read_in_place_with_16_registers(columns: int, depth: int | str, most: int, prefetch: int,
+                                                         block: tuple[int, int]) -> None:
+    configs, root = default(described("M", columns, depth), AVX2)
     kernels = [configs[select(root, {"M": m, "K": 768}).kernel] for m in (1, 2, most, most + 1)]
     assert [c.pack for c in kernels] == [Pack.NONE] * 3 + [Pack.PANEL]
     assert kernels[1] == kernels[2] and kernels[1].prefetch == prefetch
+    assert {(c.mr, c.nv) for c in kernels[1:]} == {block}
+
+
+def test_transposed_columns_of_any_number_leave_no_vector_alone() -> None:
+    found = described("M", "N", "K")
+    columns = Operand(DType.F32, (Expr.dim("N"), Expr.dim("K")), 1)
+    configs, root = default(dataclasses.replace(found, inputs=(found.inputs[0], columns)), AVX2)
+    kernels = {n: configs[select(root, {"M": 9, "N": n, "K": 64}).kernel] for n in (4, 5, 16, 17, 24, 25, 32, 33, 48, 49, 900)}
+    assert {n for n, c in kernels.items() if (c.mr, c.nv) == (4, 3)} == {17, 24, 33, 48}
+    assert {n for n, c in kernels.items() if (c.mr, c.nv) == (6, 2)} == {5, 16, 25, 32, 49, 900}
+    few = [configs[select(root, {"M": m, "N": 20, "K": 64}).kernel] for m in (1, 2, 3, 4)]
+    assert [(c.mr, c.pack) for c in few] == [(1, Pack.NONE), *[(6, Pack.NONE)] * 2, (4, Pack.PANEL)]
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -29,6 +29,7 @@ class Compared(NamedTuple):
 
     effort: int
     ratio: float
+    shape: Dims
 
 
 def thread_bound(task: Task, threads: int, records: Sequence[TuningRecord]) -> int:
@@ -74,6 +75,13 @@ def next_compared(task: Task, shapes: Sequence[Dims], threads: int, records: Seq
     return int(np.where(free, np.abs(np.log(np.maximum(efforts, 1) / wish)), np.inf).argmin()) if free.any() else None
 
 
+def near_bound(task: Task, threads: int, records: Sequence[TuningRecord]) -> list[Dims]:
+    """The shapes by which the bound was found."""
+    if not isinstance(task.limits, HostLimits):
+        return []
+    return [c.shape for c in compared(task, threads, records) if SMALL / _FARTHEST <= c.effort <= SMALL * _FARTHEST]
+
+
 def compared(task: Task, threads: int, records: Sequence[TuningRecord]) -> list[Compared]:
     """Of the shapes at which what runs untuned was measured on one thread and on all, least work first."""
     configs, root = task.untuned()
@@ -85,5 +93,5 @@ def compared(task: Task, threads: int, records: Sequence[TuningRecord]) -> list[
         text = texts[select(root, dims).kernel]
         alone, together = times.get((text, shape, 1)), times.get((text, shape, threads))
         if alone is not None and together is not None:
-            found.append(Compared(work.evaluate(dims), alone / together))
+            found.append(Compared(work.evaluate(dims), alone / together, shape))
     return sorted(found)

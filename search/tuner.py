@@ -29,7 +29,7 @@ from search.selection import Selection, select_kernels, serves_all, verified
 from search.shapes import Dims
 from search.space import Floats
 from search.task import Budget, Task, TuneOptions, Untuned
-from search.thread_bound import next_compared, thread_bound
+from search.thread_bound import near_bound, next_compared, thread_bound
 
 _FINALISTS = 48
 _TURNS = 3  # measurements of a chosen kernel and of the untuned one in its place
@@ -157,6 +157,7 @@ class Tuner:
             self._measure("first kernels", self.proposer.random(self._taken(), max(0, few - len(known))))
             self.learn()
             return
+        self._compare_threads()
         proposals = self._propose()
         self._gain = sum(p.gain for p in proposals)
         if self._gain >= self.options.enough:
@@ -206,8 +207,16 @@ class Tuner:
         return self.task.untuned(thread_bound(self.task, self.options.threads, self.measurer.records))
 
     def _compare_threads(self) -> None:
-        """Measure what runs untuned on one thread and on all at some shapes, by which `_usual` tells where several pay."""
+        """Measure what runs untuned on one thread and on all at some shapes, by which `_usual` tells where several pay. They have
+        a turn in each of the first steps: how fast lines change cores differs from one second to another."""
         threads = self.options.threads
+        number = {shape: i for i, shape in enumerate(self.points.shapes)}
+        known = near_bound(self.task, threads, self.measurer.records)
+        for shape, _, config in self._untuned_at(number[s] for s in known if s in number):
+            for count in (1, threads):
+                place = self.lattice.configs[config], self.points.shapes[shape], count
+                if self.spent < self._search_until and self.measurer.turns(*place) < _TURNS:
+                    self.measurer.measure(*place, again=True)
         while (shape := next_compared(self.task, self.points.shapes, threads, self.measurer.records)) is not None:
             before = self.measurer.trials
             self._take("comparing threads", [(s, t, c) for s, _, c in self._untuned_at([shape]) for t in (1, threads)])

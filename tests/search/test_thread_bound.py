@@ -21,19 +21,26 @@ def alone(config: TileConfig, dims: Mapping[str, int]) -> float:
     return matmul_seconds(config, dims, 1, 64, 64)
 
 
-def searched(task: Task, crossing: int) -> tuple[Tuned, TuningLog, Surface]:
-    """The first step of a search where two threads take half the time and so much more that they pay from `crossing` rows on."""
+def searched(task: Task, crossing: int, steps: int = 1, slow: float = 1.0) -> tuple[Tuned, TuningLog, Surface]:
+    """The first steps of a search where two threads take half the time and so much more that they pay from `crossing` rows on.
+
+    slow: what they take so many times as long in the first step.
+    """
     at = {"d0": crossing}
     configs, root = task.untuned()
     late = alone(configs[select(root, at).kernel], at) / 2
 
     def seconds(config: TileConfig, dims: Mapping[str, int], threads: int) -> float:
-        return alone(config, dims) / threads + (late if threads > 1 else 0.0)
+        return alone(config, dims) / threads + (late * spell if threads > 1 else 0.0)
 
     clock, log = Clock(), TuningLog()
     tuner = Tuner(task, ReplayBuilder(), SurfaceRunner(seconds, clock.advance), Budget(seconds=1e6), clock.environment(),
                   TuneOptions(threads=2), log)
+    spell = slow
     tuner.step()
+    spell = 1.0
+    for _ in range(steps - 1):
+        tuner.step()
     return tuner.best(), log, seconds
 
 
@@ -59,6 +66,12 @@ def test_the_bound_lies_where_times_cross(crossing: int) -> None:
 def test_with_nothing_compared_the_usual_bound_stays() -> None:
     task = dense_task(workload=dense(64, 64))
     assert thread_bound(task, 2, ()) == thread_bound(task, 1, searched(task, 24)[1].records) == SMALL
+
+
+def test_a_slow_spell_in_the_first_step_is_forgotten() -> None:
+    task, work = dense_task(workload=dense(64, 64)), effort(dense(64, 64))
+    bounds = [thread_bound(task, 2, searched(task, 13, steps, 4.0)[1].records) / work.evaluate({"d0": 13}) for steps in (1, 3)]
+    assert bounds[0] > 1.5 and 0.6 < bounds[1] < 1.4
 
 
 def test_a_disturbed_measurement_moves_the_bound_only_as_far_as_it_outweighs_others() -> None:

@@ -212,9 +212,9 @@ class Tuner:
         threads = self.options.threads
         number = {shape: i for i, shape in enumerate(self.points.shapes)}
         known = near_bound(self.task, threads, self.measurer.records)
-        for shape, _, config in self._untuned_at(number[s] for s in known if s in number):
+        for at, _, config in self._untuned_at(number[s] for s in known if s in number):
             for count in (1, threads):
-                place = self.lattice.configs[config], self.points.shapes[shape], count
+                place = self.lattice.configs[config], self.points.shapes[at], count
                 if self.spent < self._search_until and self.measurer.turns(*place) < _TURNS:
                     self.measurer.measure(*place, again=True)
         while (shape := next_compared(self.task, self.points.shapes, threads, self.measurer.records)) is not None:

@@ -1,7 +1,7 @@
 """split-masked-stores: a store of the first lanes of a vector becomes plain stores of parts of it, under branches.
 
-Where a target has no masked store, LLVM branches for every lane; that of AVX2 takes AMD's cores 5 ns, the branches 2. A row's
-count of lanes is mostly that of the row before, so the branches are foreseen.
+Where a target has no masked store, LLVM branches for every lane; that of AVX2 takes a Zen 3 core 5 ns, the branches 1 to 2. A
+row's count of lanes is mostly that of the row before, so the branches are foreseen.
 """
 
 from __future__ import annotations

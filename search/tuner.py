@@ -217,6 +217,7 @@ class Tuner:
                 place = self.lattice.configs[config], self.points.shapes[at], count
                 if self.spent < self._search_until and self.measurer.turns(*place) < _TURNS:
                     self.measurer.measure(*place, again=True)
+                    self._report("comparing threads")
         while (shape := next_compared(self.task, self.points.shapes, threads, self.measurer.records)) is not None:
             before = self.measurer.trials
             self._take("comparing threads", [(s, t, c) for s, _, c in self._untuned_at([shape]) for t in (1, threads)])

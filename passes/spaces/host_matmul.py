@@ -202,8 +202,8 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulCon
 
 def _of_any_columns(workload: Workload, limits: HostLimits, configs: tuple[HostMatmulConfig, ...],
                     root: Node) -> tuple[tuple[HostMatmulConfig, ...], Node]:
-    """Copies of three vectors of transposed columns where those of two would leave one vector alone, which has too few sums to
-    keep the units busy: of three and five vectors, and of six."""
+    """Copies of three vectors of transposed columns where these are three, five or six: two at a time would leave one vector
+    alone, which has too few sums to keep the units busy, or take one copy more."""
     extents, panel = Extents.of(workload), configs[-1]
     if extents.columns.constant is not None or not transposed(workload) or panel.pack is not Pack.PANEL or \
             (panel.mr, panel.nv) != (6, 2) or limits.vector_bytes != 32:

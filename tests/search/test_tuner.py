@@ -107,10 +107,13 @@ def test_a_killed_run_resumes_and_measures_little_twice(tmp_path: Path, stop: in
     while not tuner.done:
         tuner.step()
     times: dict[int, dict[tuple[str, int], float]] = {}
+    twice: dict[int, list[float]] = {}
     for r in (r for r in resumed.records if r.seconds):
         there, key = times.setdefault(r.dims["d0"], {}), (r.config, r.threads)
-        if key in there:  # twice only what was faster than all else
+        if key in there:  # twice only what was faster than all else, and much faster than what had been measured twice
             assert there[key] < min(seconds for other, seconds in there.items() if other != key)
+            assert there[key] < 0.95 * min(twice.get(r.dims["d0"], [np.inf]))
+            twice.setdefault(r.dims["d0"], []).append(there[key])
         there[key] = r.time
     assert seen and len(set(seen) - known) > 0.8 * len(seen)
     assert len(TuningLog(path).skipped) == 1

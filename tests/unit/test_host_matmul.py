@@ -67,7 +67,7 @@ def test_few_columns_are_read_in_place_with_16_registers(columns: int, depth: in
     assert {(c.mr, c.nv) for c in kernels[1:]} == {block}
 
 
-def test_transposed_columns_of_any_number_leave_no_vector_alone() -> None:
+def test_blocks_of_transposed_columns_follow_their_number() -> None:
     found = described("M", "N", "K")
     columns = Operand(DType.F32, (Expr.dim("N"), Expr.dim("K")), 1)
     configs, root = default(dataclasses.replace(found, inputs=(found.inputs[0], columns)), AVX2)

@@ -130,8 +130,9 @@ def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int
 def make_tables(search: TuningRequest, builder: Builder, progress: Callable[[Progress | ModelProgress], None] | None) -> Tables:
     """The defaults of each family; over them what the log knows; over that what a search finds, where one is asked for."""
     host, log = search.target.kind is TargetKind.HOST, TuningLog(search.options.log)
+    found, numerics = limits(search.target, search.options.threads), Numerics.of(search.options)
     if not (search.options.seconds or search.options.trials):
-        tables = default_tables(search.workloads, limits(search.target), builder, Numerics.of(search.options))
+        tables = default_tables(search.workloads, found, builder, numerics)
         if len(log):
             tables_from_log(search, tables, builder, log)
         return tables
@@ -139,7 +140,7 @@ def make_tables(search: TuningRequest, builder: Builder, progress: Callable[[Pro
         native = stack.enter_context(ProcessRunner())
         if host:
             native.start()  # while kernels are built
-        tables = default_tables(search.workloads, limits(search.target), builder, Numerics.of(search.options))
+        tables = default_tables(search.workloads, found, builder, numerics)
         runner = native if host else stack.enter_context(gpu_runner(search, tables))
         follow = progress or (lambda state: None)
         if search.options.policy is not None and host:
@@ -221,7 +222,7 @@ def cache_key(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int, int
     dims = {n: replace(d) if isinstance(d, Dim) else Dim(*d) for n, d in dynamic_dims.items()}
     asked = replace(options, threads=None, log=None)
     parts = [fingerprint(), model, repr(sorted(dims.items())), str(target), *cpu_of(target),
-             repr(asked), repr(tuple(donate)), repr(function)]
+             repr(limits(target, options.threads)), repr(asked), repr(tuple(donate)), repr(function)]
     for part in parts:
         digest.update(hashlib.sha256(part.encode()).digest())
     for name in sorted(constants):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from compiler.llvm_bridge import to_llvm22
 from runtime.cuda.device import arch_of, limits_of
 from runtime.cuda.driver import unavailable
@@ -15,15 +17,16 @@ from runtime.thread_pool import runtime_object_ir
 __all__ = ["HostTarget", "compile_assembly", "compile_object", "host_target", "limits", "optimise", "runtime_object"]
 
 
-def limits(target: Target) -> HostLimits | GpuLimits:
+def limits(target: Target, threads: int | None = None) -> HostLimits | GpuLimits:
     """What tile rules need to know: of a GPU its architecture, and its own limits where one like it is here; of a CPU the
-    vector width, and its caches when native."""
+    vector width, and its caches and cores when native, no more of these than `threads`."""
     if target.kind is TargetKind.CUDA and not unavailable() and arch_of(0) == target.arch:
         return limits_of(0)
     if target.kind is not TargetKind.HOST:
         return GpuLimits.of(target.arch)
     host = host_target(target)
-    return host_limits(host.required(), host.arch, host.native)
+    found = host_limits(host.required(), host.arch, host.native)
+    return found if threads is None else replace(found, cores=min(found.cores, threads))
 
 
 def compile_object(llvm_text: str, target: Target, opt_level: int = 3) -> bytes:

@@ -60,7 +60,7 @@ def tune_tables(request: Request, tables: Tables, builder: Builder, runner: Runn
     """
     started = time.monotonic()
     gpu = request.target.kind is not TargetKind.HOST
-    here_limits = measured_limits(request.target) if gpu else limits(request.target)
+    here_limits = measured_limits(request.target) if gpu else limits(request.target, request.options.threads)
     left = {w.key: weight_of(w, request) for w in request.workloads}
     trials = 0
     for workload in sorted(request.workloads, key=lambda w: -left[w.key]):
@@ -92,7 +92,8 @@ def tables_from_log(request: Request, tables: Tables, builder: Builder, log: Tun
     if here is None:
         return
     options = tune_options(request.options, request.target)
-    known = limits(request.target) if request.target.kind is TargetKind.HOST else limits_of_name(here.device)
+    host = request.target.kind is TargetKind.HOST
+    known = limits(request.target, request.options.threads) if host else limits_of_name(here.device)
     for workload in request.workloads:
         if any(r.seconds for r in log.of(workload.key, here.device)):
             found = best_known(task_of(workload, request, tables, known), builder, log, here, options)
@@ -126,8 +127,8 @@ def task_of(workload: Workload, request: Request, tables: Tables, found: Limits 
     table = next(t for t in tables.tables if t.workload == workload.key)
     families = dict.fromkeys(k.family for k in table.kernels)
     traffic = [(dict(dims), weight) for dims, weight in request.options.traffic]
-    task = Task.of(workload, found or limits(request.target), tuple(families), request.ranges, request.uses[workload.key],
-                   traffic, request.options.seed)
+    task = Task.of(workload, found or limits(request.target, request.options.threads), tuple(families), request.ranges,
+                   request.uses[workload.key], traffic, request.options.seed)
     return replace(task, ordered=request.options.deterministic is Deterministic.BATCH)
 
 

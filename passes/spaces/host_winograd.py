@@ -195,7 +195,8 @@ def _direct(workload: Workload, layer: Layer, limits: HostLimits, rows: float) -
 
 def _best(m: int, workload: Workload, layer: Layer, limits: HostLimits) -> HostWinogradConfig | None:
     """Chunks of a block or few where filters stay in the second-level cache, else larger ones, since they are read again for
-    each. Panels and units that take least time on all cores for one image and for some."""
+    each, within half of that cache where it makes no difference. Panels and units that take least time on all cores for one
+    image and for some."""
     lanes, filters = max(2, limits.lanes(layer.element_bytes)), layer.filters.constant or 256
     mr, nv = register_block(layer.filters.constant, lanes, limits)
     tile = prepacked(workload)
@@ -217,8 +218,8 @@ def _best(m: int, workload: Workload, layer: Layer, limits: HostLimits) -> HostW
                 units = -(-filters // (panels * config.columns)) * (-(-images * image // (mc * config.chunks)) if parts else 1)
                 busy = units / (-(-units // limits.cores) * limits.cores)
                 score += cycles(config, layer, limits, images * height * width) / images / busy
-            found.append((score, -panels, config))
-    return min(found, key=lambda c: c[:2])[2] if found else None
+            found.append((score, mc * tile_bytes * 2 > limits.l2, -panels, config))
+    return min(found, key=lambda c: c[:3])[3] if found else None
 
 
 def _footprints(config: HostWinogradConfig, layer: Layer) -> tuple[int, int]:

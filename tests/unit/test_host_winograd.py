@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -172,6 +173,16 @@ def test_default_transforms_where_that_pays() -> None:
     assert select(root, {"B": 1}).kernel > 0 and select(root, {"B": 64}).kernel == 0
     for other in (layer(3, 8, 7), layer(64, 64, 56, stride=2)):
         assert default(other, AVX512) == host_matmul.default(other, AVX512)
+
+
+def test_default_divides_an_image_only_among_cores() -> None:
+    subject = layer(64, 64, 56)
+    one, two = (replace(AVX2, l2=512 << 10, l3=32 << 20, cores=n) for n in (1, 2))
+    (alone,), (shared,) = (default(subject, limits)[0] for limits in (one, two))
+    assert isinstance(alone, HostWinogradConfig) and isinstance(shared, HostWinogradConfig)
+    assert alone.chunks == 0 < shared.chunks
+    tile = (alone.side**2) * (64 + alone.columns * alone.panels) * 4
+    assert alone.mc * tile <= one.l2 // 2 < (alone.mc + alone.mr) * tile
 
 
 def test_anatomy_counts_fewer_multiplications() -> None:

@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
+from compiler.api import cache_key
+from compiler.codegen import limits
 from compiler.options import CompileOptions, Deterministic, OutOfRange, Precision
+from runtime import host_cpu
 from runtime.errors import OptionError
+from runtime.limits import HostLimits
 from runtime.shape import ShapeRange
+from runtime.target import Target
 
 
 def test_texts_become_enums() -> None:
@@ -61,3 +66,14 @@ def test_options_are_values() -> None:
     one = CompileOptions(traffic=[({"B": 1}, 1)])
     assert one == CompileOptions(traffic=[({"B": 1}, 1.0)])
     assert hash(one) == hash(CompileOptions(traffic=[({"B": 1}, 1.0)]))
+
+
+def test_threads_bound_the_cores_that_kernels_are_chosen_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_cpu, "affinity", lambda: 4)
+    host = Target.parse("host")
+    found = [limits(host, threads) for threads in (None, 1, 3, 8)]
+    assert [x.cores for x in found if isinstance(x, HostLimits)] == [4, 1, 3, 4]
+    one, three, four, eight = (cache_key("model", {}, host, CompileOptions(threads=n), {}, (), None) for n in (1, 3, 4, 8))
+    assert four == eight and len({one, three, four}) == 3
+    gpu = Target.parse("cuda:sm_80")
+    assert limits(gpu, 1) == limits(gpu)

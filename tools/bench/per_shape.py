@@ -102,7 +102,7 @@ def main() -> int:
     folder = args.folder / f"{args.operator}-t{args.threads}"
     oracle = msgspec.json.decode((folder / "oracle.json").read_bytes(), type=Oracle)
     chosen = oracle.shapes[:: max(1, len(oracle.shapes) // args.shapes)][: args.shapes]
-    operator, problem = next(o for o in operators() if o.name == args.operator), Problem.of(folder)
+    operator, problem = next(o for o in operators() if o.name == args.operator), Problem.of(folder, args.threads)
     tuning = msgspec.json.decode((folder / "tuning.json").read_bytes(), type=Tuning)
     records = [r for r in problem.log.of(problem.workload.key) if r.dims]
     replay = Replay(problem, tuning, records, TuningLog(folder / "oracle.jsonl").records)

@@ -55,7 +55,7 @@ class Measured:
     @staticmethod
     def of(folder: Path) -> Measured:
         tuning = msgspec.json.decode((folder / "tuning.json").read_bytes(), type=Tuning)
-        return Measured(Problem.of(folder), tuning, TuningLog(folder / "oracle.jsonl").records)
+        return Measured(Problem.of(folder, tuning.threads), tuning, TuningLog(folder / "oracle.jsonl").records)
 
     @property
     def family(self) -> str:

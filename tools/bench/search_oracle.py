@@ -90,7 +90,7 @@ class Problem:
     log: TuningLog
 
     @staticmethod
-    def of(folder: Path) -> Problem:
+    def of(folder: Path, threads: int) -> Problem:
         log = TuningLog(folder / "log.jsonl")
         program, before = tw.load(folder / "tuned.tw").program, tw.load(folder / "default.tw").program
         key = max(log.workloads, key=lambda w: sum(1 for _ in log.of(w)))
@@ -99,7 +99,7 @@ class Problem:
         default = next(t for t in before.tables if t.workload == key)
         uses = [dict(zip(tuned.dims, map(Expr.parse, c.dims), strict=True)) for c in program.calls if c.table == number]
         workload = log.workloads[key].workload()
-        task = Task.of(workload, host(), (default.kernels[0].family,), program.ranges(), uses)
+        task = Task.of(workload, host(threads), (default.kernels[0].family,), program.ranges(), uses)
         return Problem(folder, program, tuned, default, workload, task, log)
 
     def local(self, shape: dict[str, int]) -> dict[str, int]:
@@ -108,15 +108,15 @@ class Problem:
         return {n: Expr.parse(d).evaluate(shape) for n, d in zip(self.tuned.dims, call.dims, strict=True)}
 
 
-def host() -> HostLimits:
-    found = limits(Target.parse("host"))
+def host(threads: int) -> HostLimits:
+    found = limits(Target.parse("host"), threads)
     assert isinstance(found, HostLimits)
     return found
 
 
 def build(folder: Path, threads: int, least: int) -> None:
     """Choose and build the kernels of the oracle; leaves kernels.msgpack."""
-    problem = Problem.of(folder)
+    problem = Problem.of(folder, threads)
     lattice = problem.task.lattice()
     chosen = choose(problem, lattice, least)
     with WorkerBuilder(Target.parse("host")) as workers:
@@ -163,7 +163,7 @@ def leaders(records: Iterable[TuningRecord]) -> list[str]:
 
 def sweep(folder: Path, threads: int, count: int) -> None:
     """Time all kernels at shapes drawn now; leaves oracle.json and the times as records in oracle.jsonl."""
-    problem = Problem.of(folder)
+    problem = Problem.of(folder, threads)
     kernels = built_kernels(folder)
     seed = secrets.randbits(32)
     runner = HostRunner(HostDevice())

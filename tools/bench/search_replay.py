@@ -94,8 +94,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def report(folder: Path) -> Report:
     """From what the steps left in a folder."""
-    problem = Problem.of(folder)
     tuning = msgspec.json.decode((folder / "tuning.json").read_bytes(), type=Tuning)
+    problem = Problem.of(folder, tuning.threads)
     oracle = msgspec.json.decode((folder / "oracle.json").read_bytes(), type=Oracle)
     records = [r for r in problem.log.of(problem.workload.key) if r.dims]
     replay = Replay(problem, tuning, records, TuningLog(folder / "oracle.jsonl").records)

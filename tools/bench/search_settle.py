@@ -33,7 +33,7 @@ Doubts = Mapping[Dims, list[Variant]]  # the choices in question and what seemed
 def settle(folder: Path, threads: int) -> None:
     """Rewrites oracle.jsonl."""
     started = time.time()
-    problem = Problem.of(folder)
+    problem = Problem.of(folder, threads)
     tuning = msgspec.json.decode((folder / "tuning.json").read_bytes(), type=Tuning)
     taken = [r for r in problem.log.of(problem.workload.key) if r.dims]
     made, kernels, again = choices(problem, tuning, taken), built_kernels(folder), Again()

@@ -25,6 +25,7 @@ _F32: dict[str, Callable[[Real], Real]] = {
     "math.log2": expansions.log2,
 }
 _POWERS = {"math.exp": expansions.exp, "math.exp2": expansions.exp2}
+SHARE = "tw.share"  # unit attribute of an arith.divf of a dividend within [0, 1] by a divisor from 1 on, or NaN
 NONPOSITIVE = "tw.nonpositive"  # unit attribute of a math.exp or math.exp2 whose argument is never above 0
 # unit attribute of an arith.maximumf or minimumf: where an operand is NaN, all that is made of the result is NaN without it
 NAN_ELSEWHERE = "tw.nan_elsewhere"
@@ -37,7 +38,7 @@ class ExpandMath(Pass):
     """approximate: the cheaper exp (6 ulp for |x| <= 20) and exp2 everywhere; else only for ops with fastmath<afn>.
     keep_maximum: leave arith.maximumf and minimumf to a target that has them as one instruction. Their expansion keeps
     NaN, except with `tw.nan_elsewhere`, and does not order -0 below +0. scale: the target has AVX-512's vscalefps. An op with
-    `tw.nonpositive` has no argument above 0."""
+    `tw.nonpositive` has no argument above 0; a division with `tw.share` is by a reciprocal, 1.5 ulp."""
 
     name: ClassVar[str] = "expand-math"
     approximate: bool = False
@@ -46,7 +47,8 @@ class ExpandMath(Pass):
 
     def run(self, module: ir.Module) -> None:
         for op in walk(module.operation):
-            if op.name.startswith(("math.", "arith.m")) and all(map(_is_static, (v.type for v in op.results))):
+            known = op.name.startswith(("math.", "arith.m")) or SHARE in op.attributes
+            if known and all(map(_is_static, (v.type for v in op.results))):
                 with ir.InsertionPoint(op), op.location:
                     results = self._expand(op)
                 if results is not None:
@@ -56,6 +58,9 @@ class ExpandMath(Pass):
 
     def _expand(self, op: ir.Operation) -> list[ir.Value] | None:
         """The values of the op's results, or None when the op stays."""
+        if op.name == "arith.divf":
+            part, whole = map(Real, op.operands)
+            return [expansions.share(part, whole).value] if isinstance(element_of(part.value.type), ir.F32Type) else None
         if op.name in ("arith.maximumf", "arith.minimumf"):
             if self.keep_maximum:
                 return None

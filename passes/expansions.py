@@ -14,6 +14,7 @@ from passes.arithmetic import Real, element_of, fma, horner
 from passes.mlir import arith, ir
 
 _ROUND = 1.5 * 2.0**23  # t = x + _ROUND holds round(x) in its low bits for |x| < 2^22
+_ROUND_BIASED = _ROUND + 127  # as _ROUND, for round(x) + 127: as an exponent, 2^round(x)
 _TINY = 2.0**-126
 _EXP_LEAST = -87.33654022216797  # below it exp is subnormal
 _OVERFLOWS = 200.0  # exp and exp2 of it are inf
@@ -55,13 +56,14 @@ _ERFC_Q = (1.0, 2.3606444938162703, 2.3888768940482294, 1.3133839268647818, 0.40
 def exp(x: Real, approximate: bool = False, scale: bool = False, nonpositive: bool = False) -> Real:
     """0.86 ulp; 0 below -87.3365, inf above 88.7228. Approximate: 6 ulp for |x| <= 20, 21 ulp anywhere.
 
-    scale: by the instruction of AVX-512, the same bits. nonpositive: no argument is above 0.
+    scale: by the instruction of AVX-512, the same bits. nonpositive: no argument is above 0, which takes fewer operations.
     """
     by_instruction = scale and scales(x)
     if by_instruction and not nonpositive:
         x = x.at_most(_OVERFLOWS)
-    shifted = fma(x, _LOG2E, _ROUND)
-    n = shifted - _ROUND
+    shift = _ROUND_BIASED if nonpositive else _ROUND
+    shifted = fma(x, _LOG2E, shift)
+    n = shifted - shift
     if approximate:
         r = fma(x, _LOG2E, -n)
         mantissa = fma(horner(_EXP2_SHORT, r), r, 1.0)
@@ -70,7 +72,7 @@ def exp(x: Real, approximate: bool = False, scale: bool = False, nonpositive: bo
         mantissa = fma(fma(horner(_EXP, r), r, 1.0), r, 1.0)
     if by_instruction:
         return scalef(mantissa, n).where(x.compare("olt", _EXP_LEAST), 0.0)
-    return _scale(mantissa, shifted, x, _EXP_LEAST, 88.72283172607422)
+    return _scale(mantissa, shifted, x, _EXP_LEAST, None if nonpositive else 88.72283172607422)
 
 
 def exp2(x: Real, approximate: bool = False, scale: bool = False, nonpositive: bool = False) -> Real:
@@ -78,13 +80,19 @@ def exp2(x: Real, approximate: bool = False, scale: bool = False, nonpositive: b
     by_instruction = scale and scales(x)
     if by_instruction and not nonpositive:
         x = x.at_most(_OVERFLOWS)
-    shifted = x + _ROUND
-    n = shifted - _ROUND
+    shift = _ROUND_BIASED if nonpositive else _ROUND
+    shifted = x + shift
+    n = shifted - shift
     r = x - n
     mantissa = fma(horner(_EXP2_SHORT if approximate else _EXP2, r), r, 1.0)
     if by_instruction:
         return scalef(mantissa, n).where(x.compare("olt", -126.0), 0.0)
-    return _scale(mantissa, shifted, x, -126.0, 127.99999237060547)
+    return _scale(mantissa, shifted, x, -126.0, None if nonpositive else 127.99999237060547)
+
+
+def share(part: Real, whole: Real) -> Real:
+    """part / whole for 0 <= part <= 1 <= whole, 1.5 ulp: by the reciprocal, which the parts of one whole have in common."""
+    return part * (1.0 / whole)
 
 
 def scales(x: Real) -> bool:
@@ -108,11 +116,14 @@ def scalef(mantissa: Real, n: Real) -> Real:
     }).results[0])
 
 
-def _scale(mantissa: Real, shifted: Real, x: Real, least: float, most: float) -> Real:
-    """mantissa * 2^n by an addition to its exponent, n the low bits of `shifted`; 0 below `least`, inf above `most`."""
-    scaled = (mantissa.bits() + (shifted.bits() << 23)).as_real(element_of(x.value.type))
-    finite = x.compare("ole", most)
-    return (x * inf).where(finite, scaled).where(x.compare("olt", least), 0.0)
+def _scale(mantissa: Real, shifted: Real, x: Real, least: float, most: float | None) -> Real:
+    """mantissa * 2^n, 0 where x is below `least`. The low bits of `shifted` are n, which is added to the exponent, inf above
+    `most`; or, where that is None and nothing overflows, n + 127, which make a factor, so that NaN stays by itself."""
+    power, element = shifted.bits() << 23, element_of(x.value.type)
+    if most is None:
+        return (mantissa * power.as_real(element)).where(x.compare("olt", least), 0.0)
+    scaled = (mantissa.bits() + power).as_real(element)
+    return (x * inf).where(x.compare("ole", most), scaled).where(x.compare("olt", least), 0.0)
 
 
 def expm1(x: Real) -> Real:

@@ -1,12 +1,12 @@
-"""Exponentials of a row's elements less their maximum, as in softmax: their arguments are never above 0, and where their sum is
-used the maximum need not keep NaN."""
+"""Exponentials of a row's elements less their maximum, as in softmax: their arguments are never above 0, their sum is never below
+1, so that shares of it need no division of every element, and where that sum is used the maximum need not keep NaN."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from passes.evaluator import loop_kinds
-from passes.expand_math import NAN_ELSEWHERE, NONPOSITIVE
+from passes.expand_math import NAN_ELSEWHERE, NONPOSITIVE, SHARE
 from passes.mlir import ir, maps_of, operations, owner, position
 
 _MAXIMA = ("arith.maximumf", "arith.maxnumf")
@@ -22,6 +22,17 @@ def mark_exponents(ops: Sequence[ir.Operation]) -> None:
             for inner in operations(op.regions[0].blocks[0]):
                 if inner.name == "math.exp" and _is_distance(inner.operands[0]):
                     inner.attributes[NONPOSITIVE] = ir.UnitAttr.get()
+
+
+def mark_shares(ops: Sequence[ir.Operation]) -> None:
+    """Gives every arith.divf of a row program that divides such an exponential, marked already, by the sum over its row the
+    attribute that says so. The maximum's own exponential, 1, is in that sum: all reductions of a row program are over its
+    columns."""
+    for op in ops:
+        if op.name == "linalg.generic":
+            for inner in operations(op.regions[0].blocks[0]):
+                if inner.name == "arith.divf" and _is_share(inner):
+                    inner.attributes[SHARE] = ir.UnitAttr.get()
 
 
 def mark_maxima(ops: Sequence[ir.Operation], results: Sequence[ir.Value]) -> None:
@@ -107,20 +118,34 @@ def _is_distance(scalar: ir.Value) -> bool:
     return _took_part(element, greatest)
 
 
-def _took_part(element: ir.Value, greatest: ir.Value) -> bool:
-    """Is one argument of a body the maximum, along some loops, of the tensor that the other is an element of?"""
+def _is_share(quotient: ir.Operation) -> bool:
+    """Does a division in a body divide a marked exponential by the sum that it took part in, begun at 0?"""
+    element, total = (_exact(v) for v in quotient.operands)
+    if owner(element) is not None or owner(total) is not None or not _took_part(element, total, ("arith.addf",)):
+        return False
+    made, sums = owner(_operand(element)[1]), owner(_operand(total)[1])
+    if made is None or made.name != "linalg.generic" or sums is None:
+        return False
+    yielded = operations(made.regions[0].blocks[0])[-1].operands[list(made.results).index(_operand(element)[1])]
+    exponential, begun = owner(_exact(yielded)), owner(sums.operands[1])
+    zero = owner(begun.operands[0]) if begun is not None and begun.name == "linalg.fill" else None
+    return exponential is not None and NONPOSITIVE in exponential.attributes and zero is not None \
+        and zero.name == "arith.constant" and ir.FloatAttr(zero.attributes["value"]).value == 0
+
+
+def _took_part(element: ir.Value, joined: ir.Value, by: Sequence[str] = _MAXIMA) -> bool:
+    """Does one argument of a body join, by such an operation along some loops, the tensor that the other is an element of?"""
     reader, tensor = _operand(element)
-    maximum = owner(_operand(greatest)[1])
-    if maximum is None or maximum.name != "linalg.generic" or len(maximum.operands) != 2 \
-            or _exact(maximum.operands[0]) != tensor:
+    join = owner(_operand(joined)[1])
+    if join is None or join.name != "linalg.generic" or len(join.operands) != 2 or _exact(join.operands[0]) != tensor:
         return False
-    block = maximum.regions[0].blocks[0]
+    block = join.regions[0].blocks[0]
     last = owner(operations(block)[-1].operands[0])
-    if last is None or last.name not in _MAXIMA or {_exact(v) for v in last.operands} != set(block.arguments):
+    if last is None or last.name not in by or {_exact(v) for v in last.operands} != set(block.arguments):
         return False
-    maps, (source, result) = maps_of(reader), maps_of(maximum)
+    maps, (source, result) = maps_of(reader), maps_of(join)
     at = {position(e): position(x) for e, x in zip(source.results, maps[_number(element)].results, strict=True)}
-    here = [position(e) for e in maps[_number(greatest)].results]
+    here = [position(e) for e in maps[_number(joined)].results]
     return None not in at and None not in at.values() and [at.get(position(e)) for e in result.results] == here
 
 

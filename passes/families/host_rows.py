@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from passes.emit import Memory, lane_mask, loop, when, when_values
+from passes.emit import Memory, byte_width, lane_mask, loop, when, when_values
 from passes.families.host_row_emitter import HostRowEmitter
-from passes.families.host_row_exponents import mark_exponents, mark_maxima
+from passes.families.host_row_exponents import mark_exponents, mark_maxima, mark_shares
 from passes.families.host_row_lanes import RowLanes
 from passes.families.row_emitter import Accumulators, At
 from passes.families.row_program import RowProgram
 from passes.host_kernel import Grid, HostKernel
 from passes.index import Index, delinearize
-from passes.mlir import ir
+from passes.mlir import ir, llvm
 from passes.spaces.host_rows import HostRowsConfig
 from runtime.shape import Expr
+
+_LINE = 64  # bytes of a cache line
 
 Walk = Callable[[int, At], list[ir.Value]]
 
@@ -26,6 +28,7 @@ Walk = Callable[[int, At], list[ir.Value]]
 def emit(kernel: HostKernel, config: HostRowsConfig) -> Grid:
     """The whole kernel; ValueError when the region is no program over rows and columns."""
     mark_exponents(kernel.ops())
+    mark_shares(kernel.ops())
     mark_maxima(kernel.ops(), kernel.results)
     program = RowProgram(kernel.ops(), kernel.results, kernel.shapes)
     if config.axis == "lane":
@@ -155,17 +158,27 @@ class RowColumns(HostRowEmitter):
         choose(counts)
 
     def _unrolled(self, number: int, at: At, count: int, mask: ir.Value | None) -> list[ir.Value]:
-        joins = self.joins(number)
-        found: list[list[ir.Value]] = []
+        joins, unroll = self.joins(number), self.config.unroll
+        late = bool(self.program.sweeps[number].kept)  # costly values' constants take the registers: they are joined after them
+        made: list[list[ir.Value]] = []
         for k in range(count):
-            earlier: Accumulators = found[k % self.config.unroll] if k >= self.config.unroll else None
             here = self._with(at, Index.ramp(k * self.lanes, self.lanes))
-            made = self.step(number, here, mask if k == count - 1 else None, earlier, self.config.held)
-            if k < self.config.unroll:
-                found.append(made)
-            else:
-                found[k % self.config.unroll] = made
-        return [c.across(c.join([acc[i] for acc in found])) for i, c in enumerate(joins)]
+            earlier: Accumulators = made[k - unroll] if k >= unroll and not late else None
+            if late:
+                self._ask_ahead(number, k, here)
+            made.append(self.step(number, here, mask if k == count - 1 else None, earlier, self.config.held))
+        for k in range(unroll, count if late else 0):
+            made[k] = [c(v, a) for c, v, a in zip(joins, made[k], made[k - unroll], strict=True)]
+        ends = [made[range(i, count, unroll)[-1]] for i in range(min(unroll, count))]
+        return [c.across(c.join([acc[i] for acc in ends])) for i, c in enumerate(joins)]
+
+    def _ask_ahead(self, number: int, k: int, at: At) -> None:
+        """Fetches the lines that the next sweep stores results to."""
+        for n in self.program.sweeps[number + 1].results if number + 1 < len(self.program.sweeps) else ():
+            memory = self.kernel.outputs[n]
+            if k * self.lanes * byte_width(memory.stored) % _LINE == 0:
+                address = memory.address([c.base for c in self.coords(self.program.result_places[n], at)])
+                llvm.intr_prefetch(address, 1, 3, 1)
 
     def _looped(self, number: int, at: At, mask: ir.Value | None) -> list[ir.Value]:
         if not self.program.sweeps[number].walks:

@@ -240,6 +240,39 @@ def test_scaling_by_instruction_gives_the_same_bits(f32: Kernels, lanes: int) ->
     assert not got[exact < 2.0**-126].any()
 
 
+def test_exponentials_of_arguments_that_are_never_positive(f32: Kernels) -> None:
+    specs = {"exp": ("%y = math.exp %x0 {{tw.nonpositive}} : {f32}", ("f32",), "f32"),
+             "exp2": ("%y = math.exp2 %x0 {{tw.nonpositive}} : {f32}", ("f32",), "f32")}
+    kernels = Kernels(specs, [ExpandMath()], lanes=8)
+    below = samples()[~(samples() > 0)]
+    nan = np.array([0x7FC00001, 0x7FC001FF, 0x7FFFFFFF, 0xFFC00001, 0xFFFFFFFF], np.uint32).view(np.float32)
+    ends = np.array([-np.inf, -1e30, -87.5, -87.3365, -126, -126.5, -0.5, -1.5, -0.0, 0], np.float32)
+    x = np.resize(np.concatenate([below, nan, ends, ends, nan]), (len(below) // 8 + 4) * 8)
+    assert_same(kernels.run("exp", x), f32.run("exp", x))
+    got, exact = kernels.run("exp2", x), np.exp2(x.astype(np.float64))
+    assert_same(np.isnan(got), np.isnan(exact))
+    normal = exact >= 2.0**-126
+    assert ulps(got[normal], exact[normal]).max() <= 0.95 and not got[exact < 2.0**-126].any()
+
+
+def test_shares_of_a_whole() -> None:
+    specs = {"share": ("%y = arith.divf %x0, %x1 {{tw.share}} : {f32}", ("f32", "f32"), "f32"),
+             "quotient": ("%y = arith.divf %x0, %x1 : {f32}", ("f32", "f32"), "f32"),
+             "wide": ("%y = arith.divf %x0, %x1 {{tw.share}} : {f64}", ("f64", "f64"), "f64")}
+    kernels = Kernels(specs, [ExpandMath()], lanes=8)
+    rng = np.random.default_rng(5)
+    part = np.concatenate([rng.random(8000), np.exp(-87 * rng.random(8000)), [0, 1, 1, 1, 0, 1, 0.5, 1]]).astype(np.float32)
+    whole = np.concatenate([1 + 4096 * rng.random(8000), 1 + rng.random(8000), [1, 1, 3, 1e9, 7, np.nan, np.nan, 1.5]])
+    whole = whole.astype(np.float32)
+    exact = part.astype(np.float64) / whole
+    got, normal = kernels.run("share", part, whole), exact >= 2.0**-126
+    assert_same(np.isnan(got), np.isnan(exact))
+    assert 0.51 < ulps(got[normal], exact[normal]).max() <= 1.5
+    assert not got[exact == 0].any()
+    assert_same(kernels.run("quotient", part, whole), part / whole)
+    assert_same(kernels.run("wide", *(v.astype(np.float64) for v in (part, whole))), exact)
+
+
 @pytest.mark.parametrize(("element", "bits", "least"), [("f16", 11, -14), ("bf16", 8, -126)])
 def test_small_floats_are_rounded_once(element: str, bits: int, least: int) -> None:
     ops = ["exp", "tanh", "erf", "log", "sqrt", "rsqrt", "ceil", "sin"]

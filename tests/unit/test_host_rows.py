@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kernel_harness import NUMPY, T, at_edge, empty, filled, guarded, load, workload
 
-from passes.families.host_row_exponents import mark_exponents, mark_maxima
+from passes.families.host_row_exponents import mark_exponents, mark_maxima, mark_shares
 from passes.mlir import functions, ir, operations
 from passes.spaces.host_rows import HostRowsConfig, default, space, why_invalid
 from passes.workload import Kind, Loop, Operand, Workload
@@ -446,3 +446,25 @@ def test_maxima_whose_nan_is_seen_in_a_sum_are_marked(change: tuple[str, str], r
         ops = operations(next(functions(module)).regions[0].blocks[0])
         mark_maxima(ops, list(ops[-1].operands))
         assert ("tw.nan_elsewhere" in str(module)) == marked
+
+
+@pytest.mark.parametrize(("old", "new", "marked"), [
+    ("", "", True),
+    ("math.exp %d", "math.exp2 %d", False),  # whose arguments are not looked at
+    ("ins(%x, %m :", "ins(%z, %m :", False),  # exponentials of others
+    ("ins(%e, %s :", "ins(%z, %s :", False),  # parts of others
+    ("ins(%e :", "ins(%z :", False),  # a sum of others
+    ("arith.addf %x0, %acc", "arith.mulf %x0, %acc", False),
+    ("arith.constant 0.0 :", "arith.constant -1.0 :", False),  # a sum that begins below 0
+])
+def test_shares_of_a_sum_of_exponentials_are_marked(old: str, new: str, marked: bool) -> None:
+    full, row = T("f32", ("M", "N")), T("f32", ("M",))
+    text = softmax(full, row)
+    assert old in text
+    text = workload({"x": full, "z": full}, ["M", "N"], text.replace(old, new) if old else text, {"out": full})
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        ops = operations(next(functions(module)).regions[0].blocks[0])
+        mark_exponents(ops)
+        mark_shares(ops)
+        assert ("tw.share" in str(module)) == marked

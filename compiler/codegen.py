@@ -19,14 +19,14 @@ __all__ = ["HostTarget", "compile_assembly", "compile_object", "host_target", "l
 
 def limits(target: Target, threads: int | None = None) -> HostLimits | GpuLimits:
     """What tile rules need to know: of a GPU its architecture, and its own limits where one like it is here; of a CPU the
-    vector width, and its caches and cores when native, no more of these than `threads`."""
+    vector width, and its caches and cores when native. threads: most of a call; None: as many as cores."""
     if target.kind is TargetKind.CUDA and not unavailable() and arch_of(0) == target.arch:
         return limits_of(0)
     if target.kind is not TargetKind.HOST:
         return GpuLimits.of(target.arch)
     host = host_target(target)
     found = host_limits(host.required(), host.arch, host.native)
-    return found if threads is None else replace(found, cores=min(found.cores, threads))
+    return replace(found, threads=found.cores) if threads is None else replace(found, threads=min(found.cores, threads))
 
 
 def compile_object(llvm_text: str, target: Target, opt_level: int = 3) -> bytes:

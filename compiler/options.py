@@ -47,7 +47,7 @@ class CompileOptions:
     """Options of `compile`. A bad value raises OptionError that names the option and what is legal.
 
     Args:
-        threads: most threads a call uses, which kernels are chosen for; None: all that the process may run on.
+        threads: most threads a call uses, which work is divided for; None: all that the process may run on.
         seconds: time the search may take; None: no search, configurations come from the rules of each family.
         trials: measurements the search may take; None: as many as fit in `seconds`.
         max_regret: how much slower than the best kernel of a shape the dispatched one may be, as a fraction.

@@ -11,6 +11,7 @@ BYTE_FLOATS = 89  # the first version whose mma.sync multiplies 8-bit floats
 class HostLimits:
     """Vector width in bytes, vector registers, cache sizes in bytes (per core, l3 shared), cores.
 
+    threads: most of a call, 0 for as many as cores. Only what does not change the bits of results may depend on it.
     bf16_pairs: does one instruction add two products of bf16 to each f32 (vdpbf16ps of AVX-512 BF16)?
     """
 
@@ -21,6 +22,7 @@ class HostLimits:
     l3: int = 16 * 1024 * 1024
     cores: int = 1
     bf16_pairs: bool = False
+    threads: int = 0
 
     def lanes(self, element_bytes: int) -> int:
         """Elements per vector register."""

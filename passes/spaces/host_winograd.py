@@ -138,27 +138,28 @@ def why_invalid(config: HostWinogradConfig, workload: Workload, limits: HostLimi
 
 def default(workload: Workload, limits: HostLimits) -> tuple[tuple[TileConfig, ...], Node]:
     """One configuration from so many rows on that it is expected to take less time than the family host_matmul, whose default
-    serves the others."""
+    serves the others. Which tiles, and from how many rows on, does not depend on the threads of a call, so that bits do not."""
     usual, root = host_matmul.default(workload, limits)
     layer = Layer.of(workload)
     found = [c for m in _COST if (c := _best(m, workload, layer, limits)) is not None] if layer is not None else []
     if layer is None or not found:
         return usual, root
     config = min(found, key=lambda c: cycles(c, layer, limits, _MOST))
+    chosen = _best(config.m, workload, layer, replace(limits, cores=limits.threads or limits.cores)) or config
 
     def pays(rows: int) -> bool:
         return cycles(config, layer, limits, rows) < _direct(workload, layer, limits, rows)
 
     rows = Extents.of(workload).rows
     if rows.constant is not None:
-        return ((config,), Leaf(0)) if pays(rows.constant) else (usual, root)
+        return ((chosen,), Leaf(0)) if pays(rows.constant) else (usual, root)
     least = next((1 << i for i in range(_MOST.bit_length()) if pays(1 << i)), None)
     if least is None:
         return usual, root
     if rows.evaluate(dict.fromkeys(workload.dims, 1)) >= least:
-        return (config,), Leaf(0)
+        return (chosen,), Leaf(0)
     others = renumbered(root, {leaf.kernel: leaf.kernel + 1 for leaf in leaves(root)})
-    return (config, *usual), switch(str(rows), [(least - 1, others)], Leaf(0))
+    return (chosen, *usual), switch(str(rows), [(least - 1, others)], Leaf(0))
 
 
 def cycles(config: HostWinogradConfig, layer: Layer, limits: HostLimits, rows: float) -> float:

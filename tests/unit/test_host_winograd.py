@@ -177,7 +177,7 @@ def test_default_transforms_where_that_pays() -> None:
 
 def test_default_divides_an_image_only_among_cores() -> None:
     subject = layer(64, 64, 56)
-    one, two = (replace(AVX2, l2=512 << 10, l3=32 << 20, cores=n) for n in (1, 2))
+    one, two = (replace(AVX2, l2=512 << 10, l3=32 << 20, cores=2, threads=n) for n in (1, 2))
     (alone,), (shared,) = (default(subject, limits)[0] for limits in (one, two))
     assert isinstance(alone, HostWinogradConfig) and isinstance(shared, HostWinogradConfig)
     assert alone.chunks == 0 < shared.chunks

@@ -72,7 +72,7 @@ def test_threads_bound_the_cores_that_kernels_are_chosen_for(monkeypatch: pytest
     monkeypatch.setattr(host_cpu, "affinity", lambda: 4)
     host = Target.parse("host")
     found = [limits(host, threads) for threads in (None, 1, 3, 8)]
-    assert [x.cores for x in found if isinstance(x, HostLimits)] == [4, 1, 3, 4]
+    assert [(x.cores, x.threads) for x in found if isinstance(x, HostLimits)] == [(4, 4), (4, 1), (4, 3), (4, 4)]
     one, three, four, eight = (cache_key("model", {}, host, CompileOptions(threads=n), {}, (), None) for n in (1, 3, 4, 8))
     assert four == eight and len({one, three, four}) == 3
     gpu = Target.parse("cuda:sm_80")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
@@ -22,7 +22,7 @@ def targets_command(json: Annotated[bool, typer.Option("--json", help=JSON_HELP)
 
     out = Output(json)
     arch, features = host_cpu.machine(), host_cpu.cpu_features()
-    limits = asdict(host_cpu.host_limits(features, arch))
+    limits = asdict(replace(host_cpu.host_limits(features, arch), threads=host_cpu.thread_count()))
     known = LEVELS if arch == "x86_64" else ()
     reason = unavailable()
     gpus = range(0 if reason else device_count())
@@ -31,9 +31,9 @@ def targets_command(json: Annotated[bool, typer.Option("--json", help=JSON_HELP)
     targets |= {f"emulator:{a}": True for a in ARCHS}
     for name, runs in targets.items():
         out.event("target", name=name, runs_here=runs)
-    out.event("host", arch=arch, features=sorted(features), threads=host_cpu.thread_count(), **limits)
+    out.event("host", arch=arch, features=sorted(features), **limits)
     out.table("Targets", ("target", "runs here"), [(n, "yes" if runs else "no") for n, runs in targets.items()])
-    rows = [("architecture", arch), ("threads of a call", host_cpu.thread_count()), *limits.items()]
+    rows = [("architecture", arch), *limits.items()]
     out.table("This machine", ("property", "value"), [(name.replace("_", " "), str(value)) for name, value in rows])
     if reason:
         out.event("no_cuda", reason=reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LINE = 64  # bytes of a cache line
 BYTE_FLOATS = 89  # the first version whose mma.sync multiplies 8-bit floats
 
 

@@ -12,10 +12,10 @@ from passes.families.host_matmul_plan import Plan
 from passes.index import Index, splat_to
 from passes.mlir import ir, llvm, position
 from passes.spaces.host_matmul import HostMatmulConfig
+from runtime.limits import LINE
 
 Loops = list[Index | None]
 _IN_FLIGHT = 8  # multiply-adds that hide the latency of one
-_LINE = 64  # bytes of a cache line
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Block:
         for row in range(1 if plan.paired else self.step):
             ahead = [here + (self.config.prefetch + row) if d == k else x for d, x in enumerate(loops)]
             for j, column in enumerate(columns.first):
-                if j * bytes_each % _LINE == 0:
+                if j * bytes_each % LINE == 0:
                     at = memory.address([c.base for c in self._coords(ahead, column)])
                     llvm.intr_prefetch(at, 0, 3, 1)
 

@@ -18,9 +18,8 @@ from passes.host_kernel import Grid, HostKernel
 from passes.index import Index, delinearize
 from passes.mlir import ir, llvm
 from passes.spaces.host_rows import HostRowsConfig
+from runtime.limits import LINE
 from runtime.shape import Expr
-
-_LINE = 64  # bytes of a cache line
 
 Walk = Callable[[int, At], list[ir.Value]]
 
@@ -176,7 +175,7 @@ class RowColumns(HostRowEmitter):
         """Fetches the lines that the next sweep stores results to."""
         for n in self.program.sweeps[number + 1].results if number + 1 < len(self.program.sweeps) else ():
             memory = self.kernel.outputs[n]
-            if k * self.lanes * byte_width(memory.stored) % _LINE == 0:
+            if k * self.lanes * byte_width(memory.stored) % LINE == 0:
                 address = memory.address([c.base for c in self.coords(self.program.result_places[n], at)])
                 llvm.intr_prefetch(address, 1, 3, 1)
 

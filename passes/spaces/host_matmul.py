@@ -12,12 +12,12 @@ from passes.spaces.padding import padding_share, tap_depth, windows
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, switch
-from runtime.limits import HostLimits
+from runtime.limits import LINE, HostLimits
 from runtime.shape import Expr
 from runtime.tensor import DType
 
-_LINE, _PAGE = 64, 4096  # bytes
-_STREAM = 4 * _LINE  # of a row of columns, so that rows are read as one stream
+_PAGE = 4096  # bytes
+_STREAM = 4 * LINE  # of a row of columns, so that rows are read as one stream
 _PIECE = 2048  # bytes of k in a piece
 _ROUNDED_FOR = 8  # panels that copied rows serve
 TAP_COST = 8  # values of k whose products take as long as loading and storing the sums of a block
@@ -289,7 +289,7 @@ def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple
     aligned = columns is not None and columns * factor % _PAGE == 0
     depth = extents.depth.constant or 0
     deep = depth * nv * lanes * factor > limits.l2 // 4
-    line = nv * lanes * size < 2 * _LINE
+    line = nv * lanes * size < 2 * LINE
     wide = columns is not None and columns >= _LEAST_STREAMED * lanes and not transposed(workload)
     far = wide and depth * (columns or 0) * factor > limits.l2 and not pairs
     narrow = columns is not None and columns * size <= _STREAM and not transposed(workload)

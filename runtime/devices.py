@@ -38,7 +38,7 @@ def device_for(program: Program, code: Mapping[str, Memory]) -> AnyDevice:
     if target.kind is TargetKind.HOST:
         return HostDevice(bytes(code[program.runtime_object]))
     if target.kind is TargetKind.EMULATOR:
-        from runtime.emulator.device import EmulatorDevice
+        from runtime.emulator.emulator_device import EmulatorDevice
 
         return EmulatorDevice(target.arch)
     return Cuda()

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.emulator.device import EmulatorDevice
-from runtime.emulator.statistics import Statistics
+from runtime.emulator.emulator_device import EmulatorDevice
+from runtime.emulator.machine.statistics import Statistics
 from runtime.gpu_launch import place, release
 from runtime.kernel import Launch, MicroKernel
 from runtime.limits import GpuLimits

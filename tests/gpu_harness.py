@@ -11,7 +11,7 @@ import numpy as np
 from kernel_harness import NUMPY, T
 
 from compiler.build import Built, build_kernel
-from runtime.emulator.device import EmulatorDevice
+from runtime.emulator.emulator_device import EmulatorDevice
 from runtime.kernel import MicroKernel, Param, layout
 from runtime.shape import Expr
 from runtime.target import Target, TargetKind

@@ -28,7 +28,7 @@ from compiler.cli.run import source_inputs, tolerance_of
 from compiler.cli.sampling import Array, random_inputs, shapes_of
 from compiler.reference import compare, evaluate
 from runtime.artifact import Artifact, LazyBundle
-from runtime.emulator import ALL_CHECKS, EmulatorDevice, EmulatorError, Finding, Report
+from runtime.emulator import ALL_CHECKS, EmulatorDevice, EmulatorError, Finding, FindingReport
 from runtime.errors import ArtifactError, TilewrightError
 from runtime.function import CompiledFunction
 from runtime.program import Program
@@ -62,7 +62,7 @@ class CountingDevice(EmulatorDevice):
 
     def begin(self, seed: int | None) -> None:
         """Forget what was found; order everything by `seed` from now on."""
-        self.seed, self.report, self.counts = seed, Report(ALL_CHECKS, collect=True), {}
+        self.seed, self.report, self.counts = seed, FindingReport(ALL_CHECKS, collect=True), {}
 
     def launch(self, kernel: Any, *args: Any, **options: Any) -> Any:
         self.counts[kernel.name] = self.counts.get(kernel.name, 0) + 1

@@ -1,6 +1,6 @@
 """An emulated GPU: PTX executed on NumPy arrays, with checks that name instruction, thread and address."""
 
-from runtime.emulator.device import EmulatorDevice, LoadedModule
-from runtime.emulator.findings import ALL_CHECKS, Check, EmulatorError, Finding, Report
+from runtime.emulator.emulator_device import EmulatorDevice, LoadedModule
+from runtime.emulator.machine.findings import ALL_CHECKS, EmulatorError, Finding, FindingReport, KernelCheck
 
-__all__ = ["ALL_CHECKS", "Check", "EmulatorDevice", "EmulatorError", "Finding", "LoadedModule", "Report"]
+__all__ = ["ALL_CHECKS", "EmulatorDevice", "EmulatorError", "Finding", "FindingReport", "KernelCheck", "LoadedModule"]

@@ -1,31 +1,21 @@
-"""The state of the blocks that execute together: one lane per thread, blocks side by side, warps padded to 32 lanes."""
+"""The state of the blocks that execute together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from runtime.emulator.findings import Check, Finding, Report, Site
-from runtime.emulator.formats import Array
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from runtime.emulator.async_copy import CopyQueue
-    from runtime.emulator.async_proxy import AsyncProxy
-    from runtime.emulator.barriers import Barriers
-    from runtime.emulator.cluster import ClusterBarriers
-    from runtime.emulator.memory import GlobalMemory, LocalMemory
-    from runtime.emulator.shared_memory import SharedMemory
-    from runtime.emulator.statistics import Statistics
-
-WARP = 32
-RUNNING, PARKED, BLOCKED, EXITED = range(4)
-"""Status of a lane: may run; waits at a warp instruction for lanes of its warp; waits at a barrier; done."""
+from runtime.emulator.machine.findings import Finding, FindingReport, KernelCheck, PtxSite
+from runtime.emulator.machine.lanes import EXITED, RUNNING, WARP, Array, Geometry
+from runtime.emulator.machine.machine import Unit
+from runtime.emulator.machine.shared_memory import SharedMemory
+from runtime.emulator.machine.statistics import Statistics
+from runtime.emulator.machine.storage import GlobalMemory, LocalMemory
+from runtime.emulator.ptx.ptx_types import numpy_type
 
 _VIEWS: dict[int, tuple[str, ...]] = {
     16: ("u16", "s16", "b16", "f16", "bf16"),
@@ -34,82 +24,24 @@ _VIEWS: dict[int, tuple[str, ...]] = {
 }
 
 
-def numpy_type(name: str) -> np.dtype[Any]:
-    """The NumPy element type that holds a PTX type in a register; packed and bf16 types are held as bits."""
-    bits = {"pred": 1, "f16x2": 32, "bf16x2": 32, "bf16": 16, "tf32": 32}.get(name)
-    if bits == 1:
-        return np.dtype(bool)
-    if bits is not None:
-        return np.dtype(f"u{bits // 8}")
-    kind = {"b": "u", "u": "u", "s": "i", "f": "f"}[name[0]]
-    return np.dtype(f"{kind}{int(name[1:]) // 8}")
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """Grid, block and cluster of a launch, each (x, y, z)."""
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int] = (1, 1, 1)
-
-    @property
-    def threads(self) -> int:
-        return self.block[0] * self.block[1] * self.block[2]
-
-    @property
-    def blocks(self) -> int:
-        return self.grid[0] * self.grid[1] * self.grid[2]
-
-    @property
-    def warps(self) -> int:
-        return -(-self.threads // WARP)
-
-    @property
-    def blocks_of_cluster(self) -> int:
-        return self.cluster[0] * self.cluster[1] * self.cluster[2]
-
-    @property
-    def group(self) -> int:
-        """Warps of a cluster, which may use each other's shared memory."""
-        return self.warps * self.blocks_of_cluster
-
-    def block_index(self, linear: int) -> tuple[int, int, int]:
-        x, y, _ = self.grid
-        return linear % x, linear // x % y, linear // (x * y)
-
-    def thread_index(self, linear: int) -> tuple[int, int, int]:
-        x, y, _ = self.block
-        return linear % x, linear // x % y, linear // (x * y)
-
-
 @dataclass
 class Batch:
-    """Blocks that execute together. Lane = (block in batch * warps + warp) * 32 + lane in warp.
-
-    mask: lanes that execute the current instruction, None for every lane. where: what an arithmetic result may overwrite,
-    True when no live lane is outside the mask. registers: file name -> array [register, lane] per type view.
-    """
+    """Blocks that execute together: the Machine of their instructions. Registers of one width are views of one array."""
 
     geometry: Geometry
     blocks: Array
-    report: Report
+    report: FindingReport
     memory: GlobalMemory
     shared: SharedMemory
     local: LocalMemory
     parameters: Array
-    statistics: Statistics
-    barriers: Barriers
-    cluster_barriers: ClusterBarriers
-    copies: CopyQueue
-    proxy: AsyncProxy
-    rng: np.random.Generator | None
     dynamic_shared: int
+    statistics: Statistics
+    rng: np.random.Generator | None
     registers: dict[str, Array] = field(default_factory=dict)
     mask: Array | None = None
     where: Any = True
     steps: int = 0
-    carry: Array = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     def __post_init__(self) -> None:
         g = self.geometry
@@ -128,8 +60,7 @@ class Batch:
         if self.rng is not None:
             self.order = self.rng.integers(0, 4, (64, g.warps))
             self.level = np.tile(self.order[0], len(self.blocks))
-        self.carry = np.zeros(self.lanes, dtype=bool)
-        self.special: dict[str, Array] = {}
+        self._units: dict[Any, Any] = {}
 
     def allocate_registers(self, counts: dict[int, int]) -> None:
         """Zeroed register files: `counts` maps width in bits (1 for predicates) to the number of registers."""
@@ -138,6 +69,13 @@ class Batch:
             file = np.zeros((counts.get(bits, 0), self.lanes), dtype=f"u{bits // 8}")
             for name in names:
                 self.registers[name] = file.view(numpy_type(name))
+
+    def unit(self, kind: Callable[[int, Geometry], Unit]) -> Unit:
+        """The one object of a class, made when it is first asked for."""
+        found: Unit | None = self._units.get(kind)
+        if found is None:
+            found = self._units[kind] = kind(len(self.blocks), self.geometry)
+        return found
 
     # Masks
 
@@ -153,7 +91,6 @@ class Batch:
         return self.mask if self.mask is not None else np.ones(self.lanes, dtype=bool)
 
     def lane_indices(self) -> Array:
-        """Indices of the lanes that execute."""
         return self.all_lanes if self.mask is None else np.flatnonzero(self.mask)
 
     @contextmanager
@@ -166,19 +103,16 @@ class Batch:
             self.mask, self.where = saved
 
     def only(self, chosen: Array) -> AbstractContextManager[None]:
-        """Execute for `chosen`, a subset of the current mask, inside the with statement."""
         return self._only(chosen)
 
     # Findings
 
-    def found(self, check: Check, site: Site, message: str, lane: int | None = None, address: int | None = None) -> None:
-        """Report a broken rule at a lane."""
+    def wants(self, check: KernelCheck) -> bool:
+        return self.report.wants(check)
+
+    def found(self, check: KernelCheck, site: PtxSite, message: str, lane: int | None = None, address: int | None = None) -> None:
         block = thread = None
         if lane is not None:
             block = self.geometry.block_index(int(self.blocks[self.block_of[lane]]))
             thread = self.geometry.thread_index(int(self.thread_of[lane]))
         self.report.add(Finding(check, site, message, block, thread, address))
-
-
-Runner = Callable[[Batch], None]
-"""An instruction made ready to execute for the lanes of a batch's mask."""

@@ -11,11 +11,18 @@ from collections import Counter
 
 import numpy as np
 
-from runtime.emulator.batch import PARKED, RUNNING, WARP, Batch
-from runtime.emulator.findings import Check
-from runtime.emulator.formats import Array
-from runtime.emulator.program import Program, Segment
-from runtime.emulator.warp import packed
+from runtime.emulator.alu.warp import packed
+from runtime.emulator.batch import Batch
+from runtime.emulator.machine.findings import KernelCheck
+from runtime.emulator.machine.lanes import PARKED, RUNNING, WARP, Array
+from runtime.emulator.memory.async_copy import CopyQueue
+from runtime.emulator.ptx_program import PtxProgram, Segment
+from runtime.emulator.sync.barriers import Barriers
+from runtime.emulator.sync.bulk_copy import BulkCopies
+from runtime.emulator.sync.cluster_barriers import ClusterBarriers
+from runtime.emulator.sync.mbarrier import Mbarriers
+from runtime.emulator.sync.register_pool import RegisterPool
+from runtime.emulator.sync.warpgroup_mma import WgmmaQueue
 
 _PATIENCE = 256
 """Segments that one group may execute while others wait, before it yields."""
@@ -25,133 +32,141 @@ _LEVEL = 1 << 32
 class Engine:
     """One batch of blocks executing one program. `budget` bounds the instructions that any group executes."""
 
-    def __init__(self, program: Program, batch: Batch, budget: int) -> None:
+    def __init__(self, program: PtxProgram, batch: Batch, budget: int) -> None:
         self._program = program
-        self._s = batch
+        self._machine = batch
         self._budget = budget
         self._visits = np.zeros(len(program.segments), dtype=np.int64)
         self._streak = 0
 
     def run(self) -> None:
         """Execute until every thread has exited. Raises EmulatorError on a fatal finding."""
-        s = self._s
+        machine = self._machine
         segments = self._program.segments
         picked = self._pick()
         while picked is not None:
             index, group, whole = picked
-            s.enter(None if whole and bool(s.live.all()) else group)
+            machine.enter(None if whole and bool(machine.live.all()) else group)
             warps = self._count_warps(group)
             while True:
                 target = self._execute(segments[index], group, whole, warps)
                 if target is None:
                     break
                 self._streak += 1
-                if not whole or s.rng is not None:
-                    s.pc[group] = target
+                if not whole or machine.rng is not None:
+                    machine.pc[group] = target
                     break
                 index = target
             picked = self._pick()
-        s.proxy.finish(s)
+        machine.unit(BulkCopies).finish(machine)
+        machine.unit(WgmmaQueue).finish(machine)
         self._settle()
 
     def _execute(self, segment: Segment, group: Array, whole: bool, warps: int) -> int | None:
-        s = self._s
+        machine = self._machine
         if segment.head is not None and not whole:
             ready = self._ready(segment, group)
             if not ready.all():
-                s.pc[group] = segment.index
+                machine.pc[group] = segment.index
                 waiting = group & ~ready
-                s.status[waiting] = PARKED
+                machine.status[waiting] = PARKED
                 group = group & ready
                 if not group.any():
                     return None
                 warps = self._count_warps(group)
-                s.status[group] = RUNNING
-                s.enter(group)
+                machine.status[group] = RUNNING
+                machine.enter(group)
                 target = self._body(segment, warps)
                 if target is not None:
-                    s.pc[group] = target
+                    machine.pc[group] = target
                 return None
-            s.status[group] = RUNNING
+            machine.status[group] = RUNNING
         return self._body(segment, warps)
 
     def _body(self, segment: Segment, warps: int) -> int | None:
-        s = self._s
-        s.steps += segment.count
-        if s.steps > self._budget:
+        machine = self._machine
+        machine.steps += segment.count
+        if machine.steps > self._budget:
             message = f"more than {self._budget} instructions were executed; a loop does not end, or the budget is too small"
-            s.found(Check.BUDGET, segment.site, message, int(s.lane_indices()[0]))
+            machine.found(KernelCheck.BUDGET, segment.site, message, int(machine.lane_indices()[0]))
         self._visits[segment.index] += warps
         for run in segment.body:
-            run(s)
+            run(machine)
         if segment.end is None:
             return segment.index + 1
-        return segment.end(s)
+        return segment.end(machine)
 
     def _ready(self, segment: Segment, group: Array) -> Array:
         """Lanes of the group whose partners are all here; lanes that skip the instruction are."""
-        s = self._s
+        machine = self._machine
         assert segment.head is not None
         taking = group
         if segment.head_predicate is not None:
             row, negated = segment.head_predicate
-            taking = group & (s.registers["pred"][row] ^ negated)
+            taking = group & (machine.registers["pred"][row] ^ negated)
         here = np.repeat(packed(taking), WARP)
-        wanted = np.repeat(packed(s.live), WARP)
+        wanted = np.repeat(packed(machine.live), WARP)
         if segment.head.members is not None:
-            wanted = wanted & segment.head.members(s)
+            wanted = wanted & segment.head.members(machine)
         ready = (wanted & ~here) == 0
         result: Array = np.where(group, ready | ~taking, True)
         return result
 
     def _pick(self) -> tuple[int, Array, bool] | None:
         """The next segment and the lanes that execute it; None when no lane is left."""
-        s = self._s
+        machine = self._machine
         while True:
-            running = s.status == RUNNING
+            running = machine.status == RUNNING
             if running.any():
                 break
-            if not s.live.any():
+            if not machine.live.any():
                 return None
             self._stuck()
-        if s.rng is not None:
-            s.copies.drift(s)
-            s.proxy.drift(s)
-            if s.rng.random() < 0.1:
-                s.level[int(s.rng.integers(s.geometry.warps)) :: s.geometry.warps] = s.rng.integers(0, 4)
+        if machine.rng is not None:
+            machine.unit(CopyQueue).drift(machine)
+            machine.unit(BulkCopies).drift(machine)
+            if machine.rng.random() < 0.1:
+                warps = machine.geometry.warps
+                machine.level[int(machine.rng.integers(warps)) :: warps] = machine.rng.integers(0, 4)
         if self._streak > _PATIENCE:
             self._streak = 0
-            if s.mask is not None and (running & ~s.mask).any():
-                s.level[np.unique(s.warp_of[s.mask & running])] += 1
-        if not s.level.any():
-            index = int(s.pc[running].min())
-            group = (s.pc == index) & (running | (s.status == PARKED))
+            if machine.mask is not None and (running & ~machine.mask).any():
+                machine.level[np.unique(machine.warp_of[machine.mask & running])] += 1
+        if not machine.level.any():
+            index = int(machine.pc[running].min())
+            group = (machine.pc == index) & (running | (machine.status == PARKED))
         else:
-            level = s.level[s.warp_of]
-            key = level * _LEVEL + s.pc
+            level = machine.level[machine.warp_of]
+            key = level * _LEVEL + machine.pc
             lowest = int(key[running].min())
             index = lowest % _LEVEL
-            group = (key == lowest) & (running | (s.status == PARKED))
-        return index, group, bool(group.sum() == s.live.sum())
+            group = (key == lowest) & (running | (machine.status == PARKED))
+        return index, group, bool(group.sum() == machine.live.sum())
 
     def _stuck(self) -> None:
-        """Every live lane waits: explain, and let someone go if findings are collected."""
-        s = self._s
-        if s.proxy.progress(s) or s.barriers.explain(s):
+        """Every live lane waits: let copies in flight land, else explain, and let someone go if findings are collected."""
+        machine = self._machine
+        clusters = machine.unit(ClusterBarriers)
+        if machine.unit(BulkCopies).land_all(machine) or clusters.settle(machine):
             return
-        lane = int(np.flatnonzero(s.live)[0])
-        parked = np.flatnonzero(s.status == PARKED)
+        clusters.explain(machine)
+        machine.unit(RegisterPool).explain(machine)
+        machine.unit(Mbarriers).explain(machine)
+        if machine.unit(Barriers).explain(machine):
+            return
+        lane = int(np.flatnonzero(machine.live)[0])
+        parked = np.flatnonzero(machine.status == PARKED)
         lane = int(parked[0]) if len(parked) else lane
-        segment = self._program.segments[int(s.pc[lane])]
+        segment = self._program.segments[int(machine.pc[lane])]
         message = "waits for threads of its warp that never arrive"
-        s.found(Check.DEADLOCK, segment.site, message, lane)
+        machine.found(KernelCheck.DEADLOCK, segment.site, message, lane)
 
     def _count_warps(self, group: Array) -> int:
         return int(np.count_nonzero(group.reshape(-1, WARP).any(axis=1)))
 
     def _settle(self) -> None:
         """Add what was executed to the launch's statistics."""
-        total: Counter[str] = self._s.statistics.instructions
+        total: Counter[str] = self._machine.statistics.instructions
         for segment, visits in zip(self._program.segments, self._visits, strict=True):
             if visits:
                 for name, count in segment.classes.items():

@@ -10,7 +10,7 @@ from cuda.bindings import driver
 from cuda_fake.fake_state import INVALID_VALUE, LAUNCH_FAILED, NOT_FOUND, FakeError, FakeState, Library, entry, put
 
 from runtime.emulator import EmulatorError
-from runtime.emulator.tensor_maps import encode
+from runtime.emulator.memory.tensor_maps import encode
 from runtime.errors import DeviceError
 from runtime.tensor import DType
 from runtime.tensor_map import TensorMap

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from runtime.emulator import ALL_CHECKS, EmulatorDevice, Finding
-from runtime.emulator.program import Program
+from runtime.emulator.ptx_program import PtxProgram
 
 HEADER = ".version 8.0\n.target sm_90a\n.address_size 64\n"
 REGISTERS = """
@@ -50,7 +50,7 @@ def run(
     return [device.copy_out(a, shape, kind) for a, (shape, kind) in zip(results, outputs, strict=True)]
 
 
-def slots(program: Program, given: list[int]) -> list[int]:
+def slots(program: PtxProgram, given: list[int]) -> list[int]:
     """The launch arguments; pointers that a test does not use are null."""
     return given + [0] * (len(program.parameters) - len(given))
 

@@ -16,7 +16,7 @@ from gpu_harness import Placed, build, place, random, symbols
 from gpu_workloads import Case
 
 from compiler.ptxas import assemble_ptx, find_tool
-from runtime.emulator import Check, EmulatorDevice, EmulatorError
+from runtime.emulator import EmulatorDevice, EmulatorError, KernelCheck
 from runtime.errors import BuildError
 from runtime.kernel import MicroKernel
 
@@ -159,7 +159,7 @@ class Subject:
         except EmulatorError as error:
             if error.finding is None:
                 raise
-            return error.finding.check is Check.TRAP
+            return error.finding.check is KernelCheck.TRAP
         return False
 
 

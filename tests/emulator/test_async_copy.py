@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from emulator.harness import findings, kernel, run
 
-from runtime.emulator import Check, EmulatorError
+from runtime.emulator import EmulatorError, KernelCheck
 
 SHARED = ".shared .align 16 .b8 buffer[4096];"
 COPY = """
@@ -58,13 +58,13 @@ def test_ignored_source() -> None:
 @pytest.mark.parametrize("seed", [None, 0])
 def test_a_missing_wait_or_barrier_is_found(wait: str, seed: int | None) -> None:
     found = {f.check for f in findings(copy(wait=wait), [DATA], OUT, block=(64, 1, 1), seed=seed)}
-    assert Check.RACE in found
-    assert found <= {Check.RACE, Check.UNINITIALISED}
+    assert KernelCheck.RACE in found
+    assert found <= {KernelCheck.RACE, KernelCheck.UNINITIALISED}
 
 
 def test_own_copy_needs_a_wait_only() -> None:
     assert not findings(copy(wait="cp.async.wait_group 0;", flip=0), [DATA], OUT, block=(64, 1, 1))
-    assert Check.RACE in {f.check for f in findings(copy(wait="", flip=0), [DATA], OUT, block=(64, 1, 1))}
+    assert KernelCheck.RACE in {f.check for f in findings(copy(wait="", flip=0), [DATA], OUT, block=(64, 1, 1))}
 
 
 def test_a_ring_of_stages_keeps_groups_in_order() -> None:
@@ -84,7 +84,7 @@ def test_a_ring_of_stages_keeps_groups_in_order() -> None:
         got = run(text, [data], [((64,), np.uint32)], block=(64, 1, 1), seed=seed)[0]
         np.testing.assert_array_equal(got, data[::4][:64] + data[::4][64:])
     early = kernel(body.format(extra="ld.shared.b32 %r4, [%rd11+1024];"), 2, shared=SHARED)
-    assert Check.RACE in {f.check for f in findings(early, [data], [((64,), np.uint32)], block=(64, 1, 1))}
+    assert KernelCheck.RACE in {f.check for f in findings(early, [data], [((64,), np.uint32)], block=(64, 1, 1))}
 
 
 def test_a_copy_over_what_others_still_read_is_a_race() -> None:
@@ -98,11 +98,11 @@ def test_a_copy_over_what_others_still_read_is_a_race() -> None:
     data = np.arange(260, dtype=np.uint32)
     assert not findings(kernel(body.format(sync="bar.sync 0;"), 1, shared=SHARED), [data], block=(64, 1, 1))
     found = findings(kernel(body.format(sync=""), 1, shared=SHARED), [data], block=(64, 1, 1))
-    assert [f.check for f in found] == [Check.RACE] and "has read" in found[0].message
+    assert [f.check for f in found] == [KernelCheck.RACE] and "has read" in found[0].message
 
 
 def test_sizes_and_alignment() -> None:
     with pytest.raises(EmulatorError, match="copies 16 bytes"):
         run(copy().replace("], 16", "], 8"), [DATA], OUT)
     found = findings(copy(size="add.s64 %rd12, %rd12, 4;"), [np.arange(260, dtype=np.uint32)], OUT, block=(64, 1, 1))
-    assert Check.ALIGNMENT in {f.check for f in found}
+    assert KernelCheck.ALIGNMENT in {f.check for f in found}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from emulator.harness import HEADER, REGISTERS
 
-from runtime.emulator import Check, EmulatorDevice, EmulatorError
+from runtime.emulator import EmulatorDevice, EmulatorError, KernelCheck
 from runtime.errors import DeviceError
 from runtime.tensor import DType
 from runtime.tensor_map import TensorMap
@@ -130,9 +130,9 @@ def test_loads_are_checked() -> None:
             launch(body, [parameter, device.alloc(1024), device], 32, 1)
 
 
-@pytest.mark.parametrize("fence,wanted", [("fence.proxy.async;", None), ("", Check.PROXY)])
+@pytest.mark.parametrize("fence,wanted", [("fence.proxy.async;", None), ("", KernelCheck.PROXY)])
 @pytest.mark.parametrize("seed", [None, 3])
-def test_tensor_store(fence: str, wanted: Check | None, seed: int | None) -> None:
+def test_tensor_store(fence: str, wanted: KernelCheck | None, seed: int | None) -> None:
     device = EmulatorDevice()
     parameter, address = tensor_map(device, np.zeros((10, 24), np.float32), (16, 8))
     body = f"""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from emulator.harness import findings, kernel, run
 
-from runtime.emulator import Check, EmulatorError
+from runtime.emulator import EmulatorError, KernelCheck
 
 SHARED = ".shared .align 16 .b8 buffer[1024];"
 REVERSE = """
@@ -33,7 +33,7 @@ def test_a_barrier_orders_the_block(seed: int | None, threads: int) -> None:
 def test_a_missing_barrier_is_a_race() -> None:
     out = [((128,), np.uint32)]
     found = findings(reverse("", 127), (), out, block=(128, 1, 1))
-    assert [f.check for f in found] == [Check.RACE]
+    assert [f.check for f in found] == [KernelCheck.RACE]
     assert found[0].site.text.startswith("xor.b32") and found[0].thread == (0, 0, 0)
     assert "thread (127, 0, 0) has written" in found[0].message
     assert not findings(reverse("bar.sync 0;", 127), (), out, block=(128, 1, 1))
@@ -42,8 +42,8 @@ def test_a_missing_barrier_is_a_race() -> None:
 def test_a_warp_barrier_orders_the_warp_only() -> None:
     out = [((64,), np.uint32)]
     assert not findings(reverse("bar.warp.sync -1;", 31), (), out, block=(64, 1, 1))
-    assert [f.check for f in findings(reverse("bar.warp.sync -1;", 32), (), out, block=(64, 1, 1))] == [Check.RACE]
-    assert [f.check for f in findings(reverse("", 1), (), out, block=(64, 1, 1))] == [Check.RACE]
+    assert [f.check for f in findings(reverse("bar.warp.sync -1;", 32), (), out, block=(64, 1, 1))] == [KernelCheck.RACE]
+    assert [f.check for f in findings(reverse("", 1), (), out, block=(64, 1, 1))] == [KernelCheck.RACE]
     assert not findings(reverse("", 0), (), out, block=(64, 1, 1))
 
 
@@ -54,11 +54,11 @@ def test_writes_race_with_earlier_reads_and_writes() -> None:
     ld.shared.b32 %r2, [%rd12]; {sync} st.shared.b32 [%rd11], %r2;
     """  # fmt: skip
     found = findings(kernel(read_then_write.format(sync=""), shared=SHARED), block=(64, 1, 1))
-    assert [f.check for f in found] == [Check.RACE] and "has read" in found[0].message
+    assert [f.check for f in found] == [KernelCheck.RACE] and "has read" in found[0].message
     assert not findings(kernel(read_then_write.format(sync="bar.sync 0;"), shared=SHARED), block=(64, 1, 1))
     same_cell = kernel("{p} st.shared.b32 [buffer], %r0;", shared=SHARED)
     found = findings(same_cell.replace("{p}", ""), block=(64, 1, 1))
-    assert [f.check for f in found] == [Check.RACE]
+    assert [f.check for f in found] == [KernelCheck.RACE]
     assert not findings(same_cell.replace("{p}", "setp.eq.u32 %p1, %r0, 9; @%p1"), block=(64, 1, 1))
 
 
@@ -66,7 +66,7 @@ def test_bytes_of_one_word_are_tracked_apart() -> None:
     body = "cvt.u64.u32 %rd10, %r0; mov.b64 %rd20, buffer; add.s64 %rd11, %rd20, %rd10; st.shared.b8 [%rd11{o}], %rs1;"
     assert not findings(kernel(body.format(o=""), shared=SHARED), block=(64, 1, 1))
     wide = body.format(o="") + "add.s64 %rd12, %rd20, 128; setp.eq.u32 %p1, %r0, 5; @%p1 ld.shared.b32 %r5, [buffer+32];"
-    assert [f.check for f in findings(kernel(wide, shared=SHARED), block=(64, 1, 1))] == [Check.RACE]
+    assert [f.check for f in findings(kernel(wide, shared=SHARED), block=(64, 1, 1))] == [KernelCheck.RACE]
 
 
 def test_atomics_do_not_race_with_each_other() -> None:
@@ -75,7 +75,7 @@ def test_atomics_do_not_race_with_each_other() -> None:
     red.shared.add.u32 [buffer], 1; {sync} ld.shared.b32 %r1, [buffer];
     """
     assert not findings(kernel(body.format(sync="bar.sync 0;"), shared=SHARED), block=(64, 1, 1))
-    assert Check.RACE in [f.check for f in findings(kernel(body.format(sync=""), shared=SHARED), block=(64, 1, 1))]
+    assert KernelCheck.RACE in [f.check for f in findings(kernel(body.format(sync=""), shared=SHARED), block=(64, 1, 1))]
 
 
 def test_named_barriers_hand_data_over() -> None:
@@ -99,7 +99,7 @@ END:
     early = body.format(arrive="").replace("st.shared.b32", "bar.arrive 1, 128; st.shared.b32")
     for seed in (None, 0):
         found = findings(kernel(early, shared=SHARED), (), block=(128, 1, 1), seed=seed)
-        assert Check.RACE in [f.check for f in found]
+        assert KernelCheck.RACE in [f.check for f in found]
 
 
 def test_barrier_reductions() -> None:
@@ -115,7 +115,7 @@ def test_barrier_reductions() -> None:
 def test_a_thread_that_exited_is_missed() -> None:
     body = "setp.eq.u32 %p1, %r0, {who}; @%p1 exit; bar.sync 0;"
     found = findings(kernel(body.format(who=5)), block=(64, 1, 1))
-    assert {f.check for f in found} == {Check.BARRIER}
+    assert {f.check for f in found} == {KernelCheck.BARRIER}
     assert any("thread (5, 0, 0) has exited" in f.message for f in found)
     assert not findings(kernel(body.format(who=64)), block=(64, 1, 1))
 
@@ -123,7 +123,7 @@ def test_a_thread_that_exited_is_missed() -> None:
 def test_a_barrier_in_half_of_a_warp_is_found() -> None:
     body = "setp.lt.u32 %p1, %r0, {who}; @%p1 bra A; bar.sync 0; bra.uni END;\nA: bar.sync 0;\nEND:"
     found = findings(kernel(body.format(who=16)), block=(64, 1, 1))
-    assert found and {f.check for f in found} == {Check.BARRIER}
+    assert found and {f.check for f in found} == {KernelCheck.BARRIER}
     assert "of the warp arrived here" in found[0].message
     assert not findings(kernel(body.format(who=32)), block=(64, 1, 1))
 

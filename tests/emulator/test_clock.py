@@ -7,8 +7,8 @@ import pytest
 from gpu_harness import build
 from gpu_workloads import contraction, rows
 
-from runtime.emulator.device import EmulatorDevice
-from runtime.emulator.findings import EmulatorError
+from runtime.emulator.emulator_device import EmulatorDevice
+from runtime.emulator.machine.findings import EmulatorError
 from runtime.gpu_launch import enqueue, fetch, place
 from runtime.kernel import MicroKernel
 from runtime.limits import GpuLimits

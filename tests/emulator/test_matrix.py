@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from emulator.harness import findings, kernel, run
 
-from runtime.emulator import Check
-
 SHARED = ".shared .align 16 .b8 buffer[4096];"
 FILL = """
     mul.wide.u32 %rd10, %r0, 16; mov.b64 %rd20, buffer; add.s64 %rd11, %rd20, %rd10; add.s64 %rd12, %rd0, %rd10;
@@ -54,14 +52,14 @@ def test_matrix_loads_are_checked() -> None:
     data = np.arange(256, dtype=np.uint16)
     for sync, offset, wanted in [
         ("bar.warp.sync -1;", "", []),
-        ("bar.warp.sync -1;", "+8", [Check.ALIGNMENT]),
-        ("bar.warp.sync -1;", "+4096", [Check.BOUNDS]),
-        ("bar.warp.sync -1;", "+1024", [Check.UNINITIALISED]),
+        ("bar.warp.sync -1;", "+8", [KernelCheck.ALIGNMENT]),
+        ("bar.warp.sync -1;", "+4096", [KernelCheck.BOUNDS]),
+        ("bar.warp.sync -1;", "+1024", [KernelCheck.UNINITIALISED]),
     ]:
         text = kernel(FILL.format(sync=sync) + load.replace("{o}", offset), 2, shared=SHARED)
         assert [f.check for f in findings(text, [data])] == wanted, offset
     half = FILL.format(sync="") + "setp.lt.u32 %p1, %r0, 16; @%p1 " + load.replace("{o}", "")
-    assert Check.WARP in [f.check for f in findings(kernel(half, 2, shared=SHARED), [data])]
+    assert KernelCheck.WARP in [f.check for f in findings(kernel(half, 2, shared=SHARED), [data])]
 
 
 KINDS: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "s8": np.int8, "u8": np.uint8,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from emulator.harness import findings, kernel, run
 
-from runtime.emulator import Check, EmulatorDevice, EmulatorError
+from runtime.emulator import EmulatorDevice, EmulatorError, KernelCheck
 
 INDEX = "mul.wide.u32 %rd10, %r0, {size}; add.s64 %rd11, %rd0, %rd10; add.s64 %rd12, %rd1, %rd10;\n"
 
@@ -142,7 +142,7 @@ def test_out_of_bounds_is_found() -> None:
     data = np.arange(32, dtype=np.uint32)
     assert not findings(kernel(READ.format(offset="")), [data])
     found = findings(kernel(READ.format(offset="+4")), [data])
-    assert [f.check for f in found] == [Check.BOUNDS]
+    assert [f.check for f in found] == [KernelCheck.BOUNDS]
     assert found[0].thread == (31, 0, 0) and found[0].block == (0, 0, 0)
     assert found[0].site.text.startswith("mul.wide") and found[0].site.line > 0
     assert "0 bytes past the end of an allocation of 128" in found[0].message
@@ -158,8 +158,8 @@ def test_out_of_bounds_of_shared_and_local_memory_is_found() -> None:
         inside = {"shared": 0, "local": 128}[space]
         assert not findings(kernel(text.format(space=space, offset=f"+{inside}"), shared=declared))
         found = findings(kernel(text.format(space=space, offset=f"+{inside + 4}"), shared=declared))
-        assert [f.check for f in found] == [Check.BOUNDS] and space in found[0].message
-        assert [f.check for f in findings(kernel(text.format(space=space, offset="-4"), shared=declared))] == [Check.BOUNDS]
+        assert [f.check for f in found] == [KernelCheck.BOUNDS] and space in found[0].message
+        assert [f.check for f in findings(kernel(text.format(space=space, offset="-4"), shared=declared))] == [KernelCheck.BOUNDS]
 
 
 def test_an_address_after_free_is_found() -> None:
@@ -178,7 +178,7 @@ def test_misalignment_is_found() -> None:
     data = np.zeros(64, dtype=np.uint32)
     body = "mul.wide.u32 %rd10, %r0, 4; add.s64 %rd11, %rd0, %rd10; ld.global.v2.b32 {%r1, %r2}, [%rd11];"
     found = findings(kernel(body), [data])
-    assert [f.check for f in found] == [Check.ALIGNMENT] and found[0].thread == (1, 0, 0)
+    assert [f.check for f in found] == [KernelCheck.ALIGNMENT] and found[0].thread == (1, 0, 0)
     assert not findings(kernel(body.replace("%r0, 4", "%r0, 8")), [data])
 
 
@@ -188,7 +188,7 @@ def test_uninitialised_reads_are_found(space: str) -> None:
     shared = "" if space == "global" else f".{space} .align 4 .b8 buffer[128];"
     read = f"mul.wide.u32 %rd10, %r0, 4; mov.b64 %rd11, {base}; add.s64 %rd11, %rd11, %rd10; {{}} ld.{space}.b32 %r1, [%rd11];"
     device = EmulatorDevice(collect=True)
-    for text, wanted in [("", [Check.UNINITIALISED]), (f"st.{space}.b32 [%rd11], %r0;", [])]:
+    for text, wanted in [("", [KernelCheck.UNINITIALISED]), (f"st.{space}.b32 [%rd11], %r0;", [])]:
         device.report.findings.clear()
         program = device.load(kernel(read.format(text), shared=shared)).kernel("k")
         device.launch(program, (1, 1, 1), (32, 1, 1), 0, [device.alloc(128)])
@@ -196,13 +196,13 @@ def test_uninitialised_reads_are_found(space: str) -> None:
     half = f"st.{space}.b16 [%rd11], %rs1;"
     program = device.load(kernel(read.format(half), shared=shared).replace(".entry k", ".entry h")).kernel("h")
     device.launch(program, (1, 1, 1), (32, 1, 1), 0, [device.alloc(128)])
-    assert [f.check for f in device.report.findings] == [Check.UNINITIALISED]
+    assert [f.check for f in device.report.findings] == [KernelCheck.UNINITIALISED]
 
 
 def test_output_that_was_never_written_is_found() -> None:
     body = "setp.gt.u32 %p1, %r0, 20; mul.wide.u32 %rd10, %r0, 4; add.s64 %rd11, %rd0, %rd10; @!%p1 st.global.b32 [%rd11], %r0;"
     found = findings(kernel(body), (), [((4, 8), np.uint32)])
-    assert [f.check for f in found] == [Check.NEVER_WRITTEN]
+    assert [f.check for f in found] == [KernelCheck.NEVER_WRITTEN]
     assert "11 of 32 elements" in found[0].message and "(2, 5)" in found[0].message
     assert not findings(kernel(body.replace(", 20;", ", 31;")), (), [((4, 8), np.uint32)])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtime.emulator import Check, EmulatorDevice, EmulatorError
+from runtime.emulator import EmulatorDevice, EmulatorError, KernelCheck
 
 DATA = Path(__file__).parent / "data"
 KERNELS = {
@@ -63,7 +63,7 @@ def test_a_dropped_synchronisation_is_found(name: str, piece: str) -> None:
     text = dropped((DATA / f"{name}.ptx").read_text(), piece)
     with pytest.raises(EmulatorError) as error:
         matmul(name, 64, 64, 256, text)
-    assert error.value.finding is not None and error.value.finding.check in (Check.RACE, Check.UNINITIALISED)
+    assert error.value.finding is not None and error.value.finding.check in (KernelCheck.RACE, KernelCheck.UNINITIALISED)
 
 
 def test_a_shrunk_buffer_is_found() -> None:

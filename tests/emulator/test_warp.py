@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from emulator.harness import findings, kernel, run
 
-from runtime.emulator import Check, EmulatorError
+from runtime.emulator import EmulatorError, KernelCheck
 
 STORE = """
     mul.wide.u32 %rd10, %r0, 4;
@@ -142,7 +142,7 @@ def test_active_mask_and_special_registers() -> None:
 def test_a_shuffle_from_a_lane_outside_the_mask_is_found() -> None:
     text = "setp.lt.u32 %p1, %r0, 16; mov.b32 %r2, 0; @%p1 shfl.sync.idx.b32 %r2, %r0, {source}, 31, 0xFFFF;"
     found = findings(kernel(text.format(source=20)))
-    assert [f.check for f in found] == [Check.WARP]
+    assert [f.check for f in found] == [KernelCheck.WARP]
     assert "lane 20" in found[0].message and found[0].thread == (0, 0, 0)
     assert not findings(kernel(text.format(source=3)))
 
@@ -159,4 +159,4 @@ END:
     """
     with pytest.raises(EmulatorError, match=r"deadlock.*shfl.sync") as error:
         lanes(body)
-    assert error.value.finding is not None and error.value.finding.check is Check.DEADLOCK
+    assert error.value.finding is not None and error.value.finding.check is KernelCheck.DEADLOCK

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from runtime.emulator.alu.build_context import Place
+from runtime.emulator.alu.build_context import VariablePlace
 from runtime.emulator.batch import Batch
 from runtime.emulator.engine import Engine
 from runtime.emulator.machine.findings import ALL_CHECKS, EmulatorError, Finding, FindingReport, KernelCheck, PtxSite
@@ -24,7 +24,7 @@ from runtime.emulator.ptx.ptx_types import type_bits
 from runtime.emulator.ptx_program import PtxProgram, build_program
 from runtime.tensor_map import TensorMap
 
-Argument = int | bytes | np.generic
+KernelArgument = int | bytes | np.generic
 _SHARED_LIMIT = {"sm_80": 166_912, "sm_86": 101_376, "sm_89": 101_376, "sm_90": 232_448, "sm_90a": 232_448}
 _DEFAULT_SHARED_LIMIT = 232_448
 _LANES = 8192
@@ -36,7 +36,7 @@ class LoadedModule:
     """PTX in the device. A kernel is made ready when it is first asked for."""
 
     ptx: Module
-    variables: dict[str, Place]
+    variables: dict[str, VariablePlace]
     _ready: dict[str, PtxProgram] = field(default_factory=dict)
 
     def kernel(self, name: str) -> PtxProgram:
@@ -146,10 +146,10 @@ class EmulatorDevice:
                 self._initialise(variable, places)
         return LoadedModule(module, places)
 
-    def _place(self, variable: Variable) -> Place:
-        return Place("global", self.alloc(max(variable.size, 1)), variable.size)
+    def _place(self, variable: Variable) -> VariablePlace:
+        return VariablePlace("global", self.alloc(max(variable.size, 1)), variable.size)
 
-    def _initialise(self, variable: Variable, places: dict[str, Place]) -> None:
+    def _initialise(self, variable: Variable, places: dict[str, VariablePlace]) -> None:
         place, width = places[variable.name], type_bits(variable.type) // 8
         data = np.zeros(variable.size, dtype=np.uint8)
         words = data.view(f"u{width}")
@@ -167,7 +167,7 @@ class EmulatorDevice:
         grid: tuple[int, int, int],
         block: tuple[int, int, int],
         shared_bytes: int,
-        args: Sequence[Argument],
+        args: Sequence[KernelArgument],
         cluster: tuple[int, int, int] = (1, 1, 1),
         only: Sequence[int] | None = None,
     ) -> Statistics:
@@ -250,7 +250,7 @@ class EmulatorDevice:
             raise EmulatorError(f"{name}: a block of {geometry.threads} threads, but the kernel allows .maxntid {most}")
 
 
-def _pack_arguments(kernel: PtxProgram, args: Sequence[Argument]) -> Array:
+def _pack_arguments(kernel: PtxProgram, args: Sequence[KernelArgument]) -> Array:
     """The parameter block."""
     if len(args) != len(kernel.parameters):
         raise EmulatorError(f"{kernel.name}: {len(kernel.parameters)} arguments wanted, {len(args)} given")

@@ -38,6 +38,7 @@ class Engine:
         self._budget = budget
         self._visits = np.zeros(len(program.segments), dtype=np.int64)
         self._streak = 0
+        self._copies, self._bulk_copies = batch.unit(CopyQueue), batch.unit(BulkCopies)
 
     def run(self) -> None:
         """Execute until every thread has exited. Raises EmulatorError on a fatal finding."""
@@ -58,7 +59,7 @@ class Engine:
                     break
                 index = target
             picked = self._pick()
-        machine.unit(BulkCopies).finish(machine)
+        self._bulk_copies.finish(machine)
         machine.unit(WgmmaQueue).finish(machine)
         self._settle()
 
@@ -123,8 +124,8 @@ class Engine:
                 return None
             self._stuck()
         if machine.rng is not None:
-            machine.unit(CopyQueue).drift(machine)
-            machine.unit(BulkCopies).drift(machine)
+            self._copies.drift(machine)
+            self._bulk_copies.drift(machine)
             if machine.rng.random() < 0.1:
                 warps = machine.geometry.warps
                 machine.level[int(machine.rng.integers(warps)) :: warps] = machine.rng.integers(0, 4)
@@ -147,7 +148,7 @@ class Engine:
         """Every live lane waits: let copies in flight land, else explain, and let someone go if findings are collected."""
         machine = self._machine
         clusters = machine.unit(ClusterBarriers)
-        if machine.unit(BulkCopies).land_all(machine) or clusters.settle(machine):
+        if self._bulk_copies.land_all(machine) or clusters.settle(machine):
             return
         clusters.explain(machine)
         machine.unit(RegisterPool).explain(machine)

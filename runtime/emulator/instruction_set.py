@@ -10,9 +10,9 @@ from runtime.emulator.alu.arith_float import FLOAT
 from runtime.emulator.alu.arith_int import INTEGER
 from runtime.emulator.alu.bits import BITS
 from runtime.emulator.alu.carry import CARRY
-from runtime.emulator.alu.compare import COMPARE
+from runtime.emulator.alu.compare_select import COMPARE
 from runtime.emulator.alu.convert import CONVERT, build_mov
-from runtime.emulator.alu.instruction_kinds import Builder, ControlBuilder, WarpBuilder
+from runtime.emulator.alu.instruction_kinds import ControlBuilder, OrdinaryBuilder, WarpBuilder
 from runtime.emulator.alu.tensor_core import TENSOR_CORE
 from runtime.emulator.memory.async_copy import ASYNC_COPY
 from runtime.emulator.memory.atomics import ATOMICS
@@ -28,7 +28,7 @@ from runtime.emulator.sync.register_pool import REGISTERS
 from runtime.emulator.sync.warpgroup_mma import WGMMA
 
 ELEMENTWISE: SpecTable = {**INTEGER, **FLOAT, **BITS, **COMPARE, **CONVERT, **ADDRESSES}
-ORDINARY: Mapping[str, Builder] = {
+ORDINARY: Mapping[str, OrdinaryBuilder] = {
     **LOAD_STORE,
     **ATOMICS,
     **ASYNC_COPY,

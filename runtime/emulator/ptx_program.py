@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from runtime.emulator.alu import alu_function
-from runtime.emulator.alu.build_context import BuildContext, Place, Slot
+from runtime.emulator.alu.build_context import BuildContext, Slot, VariablePlace
 from runtime.emulator.alu.convert import is_plain_move
 from runtime.emulator.alu.instruction_kinds import Continuation, WarpStep, find
 from runtime.emulator.instruction_set import CONTROL, ELEMENTWISE, ORDINARY, WARP_STEPS
 from runtime.emulator.machine.findings import EmulatorError, PtxSite
-from runtime.emulator.machine.machine import Machine, Runner
+from runtime.emulator.machine.machine import InstructionRunner, Machine
 from runtime.emulator.machine.storage import LOCAL_BASE, PARAM_BASE, SHARED_BASE
 from runtime.emulator.ptx.inline import FlatKernel, flatten
 from runtime.emulator.ptx.ptx_syntax import (
@@ -24,7 +24,7 @@ from runtime.emulator.ptx.ptx_syntax import (
     Label,
     Module,
     Negated,
-    Operand,
+    PtxOperand,
     Variable,
 )
 from runtime.emulator.ptx.ptx_types import type_bits
@@ -42,7 +42,7 @@ class Segment:
     site: PtxSite
     head: WarpStep | None = None
     head_predicate: tuple[int, bool] | None = None
-    body: list[Runner] = field(default_factory=list)
+    body: list[InstructionRunner] = field(default_factory=list)
     end: Continuation | None = None
     count: int = 0
     classes: Counter[str] = field(default_factory=Counter)
@@ -74,7 +74,7 @@ class PtxProgram:
     directives: dict[str, tuple[int, ...]]
 
 
-def build_program(module: Module, name: str, global_places: Mapping[str, Place]) -> PtxProgram:
+def build_program(module: Module, name: str, global_places: Mapping[str, VariablePlace]) -> PtxProgram:
     """Make kernel `name` ready. `global_places` are the addresses of the module's variables in global memory."""
     flat = flatten(module, module.kernels[name])
     slots, registers = _place_registers(flat)
@@ -107,46 +107,46 @@ def _up(value: int, align: int) -> int:
     return -(-value // align) * align
 
 
-def _place_parameters(flat: FlatKernel, variables: dict[str, Place]) -> tuple[list[Parameter], int]:
+def _place_parameters(flat: FlatKernel, variables: dict[str, VariablePlace]) -> tuple[list[Parameter], int]:
     found: list[Parameter] = []
     offset = PARAM_BASE
     for p in flat.kernel.parameters:
         offset = _up(offset, p.align)
         found.append(Parameter(p.name, offset, p.size, p.type))
-        variables[p.name] = Place("param", offset, p.size)
+        variables[p.name] = VariablePlace("param", offset, p.size)
         offset += p.size
     return found, offset
 
 
-def _place_shared(module: Module, flat: FlatKernel, variables: dict[str, Place]) -> tuple[int, int]:
+def _place_shared(module: Module, flat: FlatKernel, variables: dict[str, VariablePlace]) -> tuple[int, int]:
     """Static variables from SHARED_BASE on, then the dynamic part; bytes of the first and alignment of the second."""
     shared = [v for v in (*module.variables, *flat.variables) if v.space == "shared"]
     top = SHARED_BASE
     for v in (v for v in shared if v.size):
         top = _up(top, v.align)
-        variables[v.name] = Place("shared", top, v.size)
+        variables[v.name] = VariablePlace("shared", top, v.size)
         top += v.size
     dynamic = [v for v in shared if not v.size]
     align = max([16, *(v.align for v in dynamic)])
     if dynamic:
         top = _up(top, align)
     for v in dynamic:
-        variables[v.name] = Place("shared", top, 0)
+        variables[v.name] = VariablePlace("shared", top, 0)
     return top - SHARED_BASE, align
 
 
-def _place_local(flat: FlatKernel, variables: dict[str, Place]) -> int:
+def _place_local(flat: FlatKernel, variables: dict[str, VariablePlace]) -> int:
     """Local variables, and the parameters of calls, which live there too."""
     top = LOCAL_BASE
     local: list[Variable] = [v for v in flat.variables if v.space in ("local", "param")]
     for v in local:
         top = _up(top, v.align)
-        variables[v.name] = Place("local", top, v.size)
+        variables[v.name] = VariablePlace("local", top, v.size)
         top += v.size
     return top - LOCAL_BASE
 
 
-def _race_granule(flat: FlatKernel, variables: Mapping[str, Place]) -> int:
+def _race_granule(flat: FlatKernel, variables: Mapping[str, VariablePlace]) -> int:
     """Bytes of the smallest access that may touch shared memory: finer tracking than that finds nothing more."""
     smallest = 16
     for item in flat.body:
@@ -250,8 +250,8 @@ class _Cutter:
         segment.body += self._runners(rest)
         return segment
 
-    def _runners(self, insts: list[Instruction]) -> list[Runner]:
-        runners: list[Runner] = []
+    def _runners(self, insts: list[Instruction]) -> list[InstructionRunner]:
+        runners: list[InstructionRunner] = []
         i = 0
         while i < len(insts):
             inst = insts[i]
@@ -293,10 +293,10 @@ class _Cutter:
             count += 1
         return max(count, 1)
 
-    def _guarded(self, inst: Instruction, run: Runner) -> Runner:
+    def _guarded(self, inst: Instruction, run: InstructionRunner) -> InstructionRunner:
         if inst.predicate is None:
             return run
-        operand: Operand = Negated(inst.predicate) if inst.negated else inst.predicate
+        operand: PtxOperand = Negated(inst.predicate) if inst.negated else inst.predicate
         predicate = self._cx.source(inst, operand, "pred")
 
         def guarded(machine: Machine) -> None:
@@ -316,7 +316,7 @@ def _guarded_control(inst: Instruction, run: Continuation, cx: BuildContext) -> 
     """A predicated control instruction other than a branch: the other lanes go on behind it."""
     if inst.predicate is None or inst.parts[0] == "bra":
         return run
-    operand: Operand = Negated(inst.predicate) if inst.negated else inst.predicate
+    operand: PtxOperand = Negated(inst.predicate) if inst.negated else inst.predicate
     predicate, following = cx.source(inst, operand, "pred"), cx.following
 
     def guarded(machine: Machine) -> int | None:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from emulator.harness import findings, kernel, run
 
+from runtime.emulator import KernelCheck
+
 SHARED = ".shared .align 16 .b8 buffer[4096];"
 FILL = """
     mul.wide.u32 %rd10, %r0, 16; mov.b64 %rd20, buffer; add.s64 %rd11, %rd20, %rd10; add.s64 %rd12, %rd0, %rd10;

@@ -9,8 +9,8 @@ import numpy as np
 
 from runtime.emulator.alu.build_context import BuildContext
 from runtime.emulator.machine.lanes import Array
-from runtime.emulator.machine.machine import Machine, Runner
-from runtime.emulator.ptx.ptx_syntax import SINK, Immediate, Instruction, Operand, Pair, Register, Symbol
+from runtime.emulator.machine.machine import InstructionRunner, Machine
+from runtime.emulator.ptx.ptx_syntax import SINK, Immediate, Instruction, Pair, PtxOperand, Register, Symbol
 from runtime.emulator.ptx.ptx_types import type_bits
 
 _PACK_ELEMENTS = 1 << 15
@@ -30,7 +30,7 @@ Spec = Callable[[Instruction], Elementwise]
 SpecTable = Mapping[str, Spec]
 
 
-def build(inst: Instruction, spec: Elementwise, cx: BuildContext) -> Runner:
+def build(inst: Instruction, spec: Elementwise, cx: BuildContext) -> InstructionRunner:
     """The instruction as a runner over the lanes of a batch."""
     first = inst.operands[0]
     targets = (first.first, first.second) if isinstance(first, Pair) else (first,)
@@ -73,12 +73,12 @@ def shape_of(inst: Instruction) -> tuple[str, ...]:
     return (inst.opcode, *("i" if isinstance(o, Immediate) else "r" for o in inst.operands))
 
 
-def names(operand: Operand) -> str | None:
+def names(operand: PtxOperand) -> str | None:
     """The register that a packable operand names."""
     return operand.name if isinstance(operand, Register | Symbol) and operand.name != SINK else None
 
 
-def pack(insts: Sequence[Instruction], spec: Elementwise, cx: BuildContext) -> Runner:
+def pack(insts: Sequence[Instruction], spec: Elementwise, cx: BuildContext) -> InstructionRunner:
     """Independent instructions of one shape as one step over [instruction, lane]."""
     f, kind = spec.function, spec.results[0]
     target = _rows(insts, 0, cx)

@@ -17,7 +17,7 @@ from runtime.emulator.machine.lanes import Array
 from runtime.emulator.ptx.ptx_syntax import Instruction
 
 FLOATS = ("f16", "bf16", "f16x2", "bf16x2", "f32", "f64")
-Function = Callable[..., Array]
+FloatFunction = Callable[..., Array]
 _FLT_MIN = np.float32(2.0**-126)
 
 
@@ -65,7 +65,7 @@ def saturate(value: Array) -> Array:
     return np.asarray(np.fmin(np.fmax(value, value.dtype.type(0)), value.dtype.type(1)))
 
 
-def lifted(inst: Instruction, kind: str, count: int, function: Function) -> Elementwise:
+def lifted(inst: Instruction, kind: str, count: int, function: FloatFunction) -> Elementwise:
     """`function` works on float32 (float64 for f64) and may return float64 rounded to odd; modifiers are applied around it."""
     ftz, sat, relu = inst.has("ftz"), inst.has("sat"), inst.has("relu")
     plain = kind in ("f32", "f64") and not (ftz or sat or relu)
@@ -89,7 +89,7 @@ def rounding(inst: Instruction) -> str:
     return next((p for p in inst.parts if p in ("rn", "rz", "rm", "rp")), "rn")
 
 
-def _directed(inst: Instruction, kind: str, exact: Callable[[Array, Array], tuple[Array, Array]]) -> Function:
+def _directed(inst: Instruction, kind: str, exact: Callable[[Array, Array], tuple[Array, Array]]) -> FloatFunction:
     mode = rounding(inst)
     if kind != "f32":
         raise EmulatorError(f"{inst.text}: rounding .{mode} is modelled for f32 only")
@@ -196,13 +196,13 @@ def _sign(name: str) -> Callable[[Instruction], Elementwise]:
     return spec
 
 
-def _wide(function: Function) -> Callable[[Instruction], Elementwise]:
+def _wide(function: FloatFunction) -> Callable[[Instruction], Elementwise]:
     """A function of one argument computed in double and rounded once."""
 
     def spec(inst: Instruction) -> Elementwise:
         kind = inst.parts[-1]
         mode = rounding(inst)
-        narrow: Function = function
+        narrow: FloatFunction = function
         if kind == "f32":
             narrow = lambda a: formats.round_f32(function(a.astype(np.float64)), mode)  # noqa: E731
         elif kind != "f64":
@@ -222,7 +222,7 @@ def _test(inst: Instruction) -> Elementwise:
 
     def f(a: Array) -> Array:
         tiny = np.abs(a) < np.finfo(a.dtype).tiny
-        answers: dict[str, Function] = {
+        answers: dict[str, FloatFunction] = {
             "finite": np.isfinite,
             "infinite": np.isinf,
             "number": lambda x: ~np.isnan(x),

@@ -17,16 +17,16 @@ from runtime.emulator.ptx.ptx_syntax import (
     Immediate,
     Instruction,
     Negated,
-    Operand,
     Pair,
+    PtxOperand,
     Register,
     Symbol,
     Vector,
 )
 from runtime.emulator.ptx.ptx_types import numpy_type, type_bits
 
-Source = Callable[[Machine], Array]
-Sink = Callable[[Machine, Array], None]
+LaneSource = Callable[[Machine], Array]
+LaneSink = Callable[[Machine, Array], None]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Place:
+class VariablePlace:
     """Where a variable lives: state space, address in that space (offset for parameters), bytes."""
 
     space: str
@@ -56,7 +56,7 @@ class BuildContext:
 
     kernel: str
     slots: Mapping[str, Slot]
-    variables: Mapping[str, Place]
+    variables: Mapping[str, VariablePlace]
     labels: Mapping[str, int] = field(default_factory=dict)
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     following: int = 0
@@ -68,24 +68,24 @@ class BuildContext:
     def refuse(self, inst: Instruction, why: str) -> EmulatorError:
         return EmulatorError(f"{self.site(inst)}: {why}")
 
-    def slot(self, operand: Operand) -> Slot | None:
+    def slot(self, operand: PtxOperand) -> Slot | None:
         """The slot of a register operand; None for anything else."""
         if isinstance(operand, Register | Symbol) and not getattr(operand, "offset", 0):
             return self.slots.get(operand.name)
         return None
 
-    def label(self, inst: Instruction, operand: Operand) -> int:
+    def label(self, inst: Instruction, operand: PtxOperand) -> int:
         if isinstance(operand, Symbol) and operand.name in self.labels:
             return self.labels[operand.name]
         raise self.refuse(inst, f"no label {operand}")
 
-    def place(self, inst: Instruction, name: str) -> Place:
+    def place(self, inst: Instruction, name: str) -> VariablePlace:
         found = self.variables.get(name)
         if found is None:
             raise self.refuse(inst, f"the name {name!r} is not declared")
         return found
 
-    def source(self, inst: Instruction, operand: Operand, kind: str) -> Source:
+    def source(self, inst: Instruction, operand: PtxOperand, kind: str) -> LaneSource:
         """Reads `operand` as PTX type `kind`: an array over lanes, or of one element for a constant."""
         if isinstance(operand, Negated):
             inner = self.source(inst, operand.register, "pred")
@@ -106,7 +106,7 @@ class BuildContext:
         constant = self.constant(inst, operand, kind)
         return lambda machine: constant
 
-    def constant(self, inst: Instruction, operand: Operand, kind: str) -> Array:
+    def constant(self, inst: Instruction, operand: PtxOperand, kind: str) -> Array:
         """The value of a literal, or the address of a variable, as one element of PTX type `kind`."""
         dtype = numpy_type(kind)
         if isinstance(operand, Immediate):
@@ -123,7 +123,7 @@ class BuildContext:
             return np.array([place.address + operand.offset]).astype(f"u{type_bits(kind) // 8}").view(dtype)
         raise self.refuse(inst, f"operand {operand} cannot be read as {kind}")
 
-    def sink(self, inst: Instruction, operand: Operand, kind: str) -> Sink:
+    def sink(self, inst: Instruction, operand: PtxOperand, kind: str) -> LaneSink:
         """Writes an array of `kind` to a register, extended to the register's width by the type's sign."""
         if isinstance(operand, Register | Symbol) and operand.name == SINK:
             return lambda machine, value: None
@@ -150,11 +150,11 @@ class BuildContext:
 
         return put_wide
 
-    def address(self, inst: Instruction, operand: Operand) -> Callable[[Machine], Array]:
+    def address(self, inst: Instruction, operand: PtxOperand) -> Callable[[Machine], Array]:
         """Reads the address of a memory operand as int64 over lanes (or one element)."""
         if not isinstance(operand, Address):
             raise self.refuse(inst, f"expected an address in brackets, found {operand}")
-        base: Operand = operand.base
+        base: PtxOperand = operand.base
         slot = self.slot(base)
         if slot is None:
             offset = operand.offset + (base.value if isinstance(base, Immediate) else 0)
@@ -173,11 +173,11 @@ class BuildContext:
             )
         return lambda machine: machine.registers[kind][row].astype(np.int64) + shift
 
-    def elements(self, operand: Operand) -> tuple[Operand, ...]:
+    def elements(self, operand: PtxOperand) -> tuple[PtxOperand, ...]:
         """The elements of a vector operand; a scalar is a vector of one."""
         return operand.elements if isinstance(operand, Vector) else (operand,)
 
-    def predicate_pair(self, operand: Operand) -> tuple[Operand, Operand]:
+    def predicate_pair(self, operand: PtxOperand) -> tuple[PtxOperand, PtxOperand]:
         """Both results of `d|p`; the second is the sink where there is only one."""
         return (operand.first, operand.second) if isinstance(operand, Pair) else (operand, Register(SINK))
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from runtime.emulator.alu.build_context import BuildContext
-from runtime.emulator.alu.instruction_kinds import Builder
+from runtime.emulator.alu.instruction_kinds import OrdinaryBuilder
 from runtime.emulator.machine.lanes import WARP, Geometry
-from runtime.emulator.machine.machine import Machine, Runner
+from runtime.emulator.machine.machine import InstructionRunner, Machine
 from runtime.emulator.ptx.ptx_syntax import Instruction
 from runtime.emulator.ptx.ptx_types import numpy_type, type_bits
 
@@ -21,7 +21,7 @@ class CarryFlags:
         self.flags = np.zeros(blocks * geometry.warps * WARP, dtype=bool)
 
 
-def _build(inst: Instruction, cx: BuildContext) -> Runner:
+def _build(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     kind = inst.parts[-1]
     unsigned = f"u{type_bits(kind)}"
     first, second = (cx.source(inst, operand, unsigned) for operand in inst.operands[1:])
@@ -42,4 +42,4 @@ def _build(inst: Instruction, cx: BuildContext) -> Runner:
     return run
 
 
-CARRY: Mapping[str, Builder] = {"add.cc": _build, "addc": _build, "sub.cc": _build, "subc": _build}
+CARRY: Mapping[str, OrdinaryBuilder] = {"add.cc": _build, "addc": _build, "sub.cc": _build, "subc": _build}

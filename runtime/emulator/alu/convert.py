@@ -13,7 +13,7 @@ from runtime.emulator.alu.arith_float import decode, encode, flush, is_float, sa
 from runtime.emulator.alu.build_context import BuildContext
 from runtime.emulator.machine.findings import EmulatorError
 from runtime.emulator.machine.lanes import Array
-from runtime.emulator.machine.machine import Machine, Runner
+from runtime.emulator.machine.machine import InstructionRunner, Machine
 from runtime.emulator.ptx.ptx_syntax import Instruction, Vector
 from runtime.emulator.ptx.ptx_types import numpy_type, type_bits
 
@@ -147,7 +147,7 @@ def _moved(inst: Instruction) -> Elementwise:
     return Elementwise(lambda a: a, (kind,), (kind,))
 
 
-def build_mov(inst: Instruction, cx: BuildContext) -> Runner:
+def build_mov(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     """mov with `{}` on one side: split a register into parts, or join parts."""
     target, source = inst.operands
     kind = inst.parts[-1]

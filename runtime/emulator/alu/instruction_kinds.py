@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from runtime.emulator.alu.build_context import BuildContext
 from runtime.emulator.machine.lanes import Array
-from runtime.emulator.machine.machine import Machine, Runner
+from runtime.emulator.machine.machine import InstructionRunner, Machine
 from runtime.emulator.ptx.ptx_syntax import Instruction
 
-Builder = Callable[[Instruction, BuildContext], Runner]
+OrdinaryBuilder = Callable[[Instruction, BuildContext], InstructionRunner]
 """Makes an ordinary instruction ready; the runner executes it for the batch's mask."""
 
 Continuation = Callable[[Machine], int | None]
@@ -25,7 +25,7 @@ class WarpStep:
     """A warp instruction made ready. `members` gives each lane's mask of partners, None for the whole warp."""
 
     members: Callable[[Machine], Array] | None
-    run: Runner
+    run: InstructionRunner
 
 
 WarpBuilder = Callable[[Instruction, BuildContext], WarpStep]

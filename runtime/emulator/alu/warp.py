@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from runtime.emulator.alu.build_context import BuildContext
-from runtime.emulator.alu.instruction_kinds import Builder, WarpBuilder, WarpStep
+from runtime.emulator.alu.instruction_kinds import OrdinaryBuilder, WarpBuilder, WarpStep
 from runtime.emulator.machine.findings import KernelCheck
 from runtime.emulator.machine.lanes import WARP, Array
-from runtime.emulator.machine.machine import Machine, Runner
+from runtime.emulator.machine.machine import InstructionRunner, Machine
 from runtime.emulator.ptx.ptx_syntax import Instruction
 from runtime.emulator.ptx.ptx_types import numpy_type
 
@@ -160,7 +160,7 @@ def _build_sync(inst: Instruction, cx: BuildContext) -> WarpStep:
     return WarpStep(members, run)
 
 
-def _build_active(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_active(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     put = cx.sink(inst, inst.operands[0], "b32")
     return lambda machine: put(machine, np.repeat(packed(machine.active()), WARP))
 
@@ -173,4 +173,4 @@ WARP_STEPS: Mapping[str, WarpBuilder] = {
     "elect.sync": _build_elect,
     "bar.warp.sync": _build_sync,
 }
-ACTIVE: Mapping[str, Builder] = {"activemask": _build_active}
+ACTIVE: Mapping[str, OrdinaryBuilder] = {"activemask": _build_active}

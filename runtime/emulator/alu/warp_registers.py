@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from runtime.emulator.alu.build_context import Sink, Source
+from runtime.emulator.alu.build_context import LaneSink, LaneSource
 from runtime.emulator.machine.findings import KernelCheck, PtxSite
 from runtime.emulator.machine.lanes import WARP, Array
 from runtime.emulator.machine.machine import Machine
@@ -26,13 +26,13 @@ def whole_warps(machine: Machine, site: PtxSite) -> Array:
     return np.flatnonzero(some)
 
 
-def read_warps(machine: Machine, gets: list[Source], warps: Array) -> Array:
+def read_warps(machine: Machine, gets: list[LaneSource], warps: Array) -> Array:
     """[warp, lane, register] of the chosen warps."""
     values = [np.broadcast_to(get(machine), (machine.lanes,)).reshape(-1, WARP)[warps] for get in gets]
     return np.stack(values, axis=-1)
 
 
-def write_warps(machine: Machine, puts: list[Sink], warps: Array, values: Array) -> None:
+def write_warps(machine: Machine, puts: list[LaneSink], warps: Array, values: Array) -> None:
     """Write [warp, lane, register]."""
     for i, put in enumerate(puts):
         full = np.zeros((machine.lanes // WARP, WARP), dtype=values.dtype)

@@ -72,5 +72,5 @@ class Machine(Protocol):
         """Report a broken rule at a lane."""
 
 
-Runner = Callable[[Machine], None]
+InstructionRunner = Callable[[Machine], None]
 """An instruction made ready to execute for the lanes of a machine's mask."""

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from runtime.emulator.alu.build_context import BuildContext, over_lanes
-from runtime.emulator.alu.instruction_kinds import Builder
+from runtime.emulator.alu.instruction_kinds import OrdinaryBuilder
 from runtime.emulator.machine.findings import KernelCheck
 from runtime.emulator.machine.lanes import WARP, Array, Geometry
-from runtime.emulator.machine.machine import Machine, Runner
+from runtime.emulator.machine.machine import InstructionRunner, Machine
 from runtime.emulator.machine.storage import SHARED_WINDOW
 from runtime.emulator.memory.access import Access, report_race, resolve
 from runtime.emulator.memory.profile import count_sectors, count_wavefronts
@@ -89,7 +89,7 @@ class CopyQueue:
             machine.shared.scatter(flight.targets[part], words)
 
 
-def _build_copy(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_copy(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     to, source, size_operand = inst.operands[:3]
     if not isinstance(size_operand, Immediate) or size_operand.value not in (4, 8, 16):
         raise cx.refuse(inst, "the size of cp.async is 4, 8 or 16")
@@ -140,8 +140,8 @@ def _build_copy(inst: Instruction, cx: BuildContext) -> Runner:
             target.lanes = lanes
             report_race(machine, writing, target, race, "copies over")
         none = np.zeros(len(lanes), dtype=bool)
-        flight = LateCopy(size, lanes, offsets, sources, counts, machine.unit(CopyQueue).committed[lanes], none, none.copy())
-        machine.unit(CopyQueue).issue(flight)
+        queue = machine.unit(CopyQueue)
+        queue.issue(LateCopy(size, lanes, offsets, sources, counts, queue.committed[lanes], none, none.copy()))
 
     return run
 
@@ -184,20 +184,23 @@ def _check_source(machine: Machine, access: Access, sources: Array, lanes: Array
     return places, keep
 
 
-def _build_commit(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_commit(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     return lambda machine: machine.unit(CopyQueue).commit(machine.lane_indices())
 
 
-def _build_wait(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_wait(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     if inst.parts[2] == "wait_all":
         return lambda machine: machine.unit(CopyQueue).wait(machine, machine.lane_indices(), np.array([-1]))
     pending = cx.source(inst, inst.operands[0], "s32")
-    return lambda machine: machine.unit(CopyQueue).wait(
-        machine, machine.lane_indices(), over_lanes(machine, pending(machine), machine.lane_indices()).astype(np.int64)
-    )
+
+    def run(machine: Machine) -> None:
+        lanes = machine.lane_indices()
+        machine.unit(CopyQueue).wait(machine, lanes, over_lanes(machine, pending(machine), lanes).astype(np.int64))
+
+    return run
 
 
-ASYNC_COPY: Mapping[str, Builder] = {
+ASYNC_COPY: Mapping[str, OrdinaryBuilder] = {
     "cp.async.ca": _build_copy,
     "cp.async.cg": _build_copy,
     "cp.async.commit_group": _build_commit,

@@ -8,10 +8,10 @@ import numpy as np
 
 from runtime.emulator.alu.arith_float import decode, encode, is_float
 from runtime.emulator.alu.build_context import BuildContext, over_lanes
-from runtime.emulator.alu.instruction_kinds import Builder
+from runtime.emulator.alu.instruction_kinds import OrdinaryBuilder
 from runtime.emulator.machine.findings import KernelCheck
 from runtime.emulator.machine.lanes import Array
-from runtime.emulator.machine.machine import Machine, Runner
+from runtime.emulator.machine.machine import InstructionRunner, Machine
 from runtime.emulator.memory.access import Access, AccessTarget, report_race, resolve, space_windows
 from runtime.emulator.memory.load_store import space_of
 from runtime.emulator.ptx.ptx_syntax import SINK, Address, Instruction
@@ -95,7 +95,7 @@ def _check(machine: Machine, access: Access, target: AccessTarget, addresses: Ar
             machine.found(KernelCheck.UNINITIALISED, access.site, message, int(target.lanes[at]), int(addresses[origin]))
 
 
-def _build(inst: Instruction, cx: BuildContext) -> Runner:
+def _build(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     operands = inst.operands if inst.parts[0] == "atom" else (None, *inst.operands)
     target, where, given = operands[0], operands[1], operands[2:]
     if not isinstance(where, Address):
@@ -133,4 +133,4 @@ def _build(inst: Instruction, cx: BuildContext) -> Runner:
     return run
 
 
-ATOMICS: Mapping[str, Builder] = {"atom": _build, "red": _build}
+ATOMICS: Mapping[str, OrdinaryBuilder] = {"atom": _build, "red": _build}

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from runtime.emulator.alu.build_context import BuildContext, over_lanes
-from runtime.emulator.alu.instruction_kinds import Builder
+from runtime.emulator.alu.instruction_kinds import OrdinaryBuilder
 from runtime.emulator.machine.findings import KernelCheck, PtxSite
 from runtime.emulator.machine.lanes import EXITED, Array
-from runtime.emulator.machine.machine import Machine, Runner
+from runtime.emulator.machine.machine import InstructionRunner, Machine
 from runtime.emulator.machine.storage import SHARED_BASE, SHARED_WINDOW
 from runtime.emulator.ptx.ptx_syntax import Instruction
 
@@ -55,7 +55,7 @@ def place_of(machine: Machine, addresses: Array, lanes: Array, site: PtxSite | N
     return np.asarray(within + blocks * machine.shared.stride)
 
 
-def _build_mapa(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_mapa(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     """mapa{.shared::cluster}.type d, a, b: a generic address, or one of the shared space, in block b of the cluster."""
     kind = inst.parts[-1]
     put = cx.sink(inst, inst.operands[0], kind)
@@ -79,4 +79,4 @@ def _build_mapa(inst: Instruction, cx: BuildContext) -> Runner:
     return run
 
 
-CLUSTER_ADDRESSES: Mapping[str, Builder] = {"mapa": _build_mapa}
+CLUSTER_ADDRESSES: Mapping[str, OrdinaryBuilder] = {"mapa": _build_mapa}

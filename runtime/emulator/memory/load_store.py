@@ -8,9 +8,9 @@ import numpy as np
 
 from runtime.emulator.alu.alu_function import Elementwise, SpecTable
 from runtime.emulator.alu.build_context import BuildContext, over_lanes
-from runtime.emulator.alu.instruction_kinds import Builder
+from runtime.emulator.alu.instruction_kinds import OrdinaryBuilder
 from runtime.emulator.machine.lanes import Array
-from runtime.emulator.machine.machine import Machine, Runner
+from runtime.emulator.machine.machine import InstructionRunner, Machine
 from runtime.emulator.machine.storage import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 from runtime.emulator.memory.access import Access, load, store
 from runtime.emulator.ptx.ptx_syntax import SINK, Address, Instruction, Register, Symbol
@@ -44,7 +44,7 @@ def access_of(inst: Instruction, cx: BuildContext, address: Address) -> Access:
     return Access(cx.site(inst), space_of(inst, cx, address), type_bits(inst.parts[-1]) // 8, count)
 
 
-def _build_load(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_load(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     target, where = inst.operands[:2]
     if not isinstance(where, Address):
         raise cx.refuse(inst, f"expected an address in brackets, found {where}")
@@ -74,7 +74,7 @@ def _build_load(inst: Instruction, cx: BuildContext) -> Runner:
     return run
 
 
-def _build_store(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_store(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     where, value = inst.operands[:2]
     if not isinstance(where, Address):
         raise cx.refuse(inst, f"expected an address in brackets, found {where}")
@@ -96,12 +96,12 @@ def _build_store(inst: Instruction, cx: BuildContext) -> Runner:
     return run
 
 
-def _nothing(inst: Instruction, cx: BuildContext) -> Runner:
+def _nothing(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     """Hints that change no value."""
     return lambda machine: None
 
 
-def _build_policy(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_policy(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     put = cx.sink(inst, inst.operands[0], "b64")
     return lambda machine: put(machine, np.zeros(1, dtype=np.uint64))
 
@@ -135,7 +135,7 @@ def _isspacep(inst: Instruction) -> Elementwise:
     return Elementwise(lambda a: (a >= np.uint64(low)) & (a < np.uint64(high)), ("pred",), ("u64",))
 
 
-LOAD_STORE: Mapping[str, Builder] = {
+LOAD_STORE: Mapping[str, OrdinaryBuilder] = {
     "ld": _build_load,
     "ldu": _build_load,
     "st": _build_store,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from runtime.emulator.alu.build_context import BuildContext, Source
+from runtime.emulator.alu.build_context import BuildContext, LaneSource
 from runtime.emulator.alu.instruction_kinds import WarpBuilder, WarpStep
 from runtime.emulator.alu.warp_registers import element_index, read_warps, whole_warps, write_warps
 from runtime.emulator.machine.lanes import WARP, Array
@@ -20,7 +20,7 @@ def _matrix_count(inst: Instruction) -> int:
     return next((int(p[1:]) for p in inst.parts if p in ("x1", "x2", "x4")), 1)
 
 
-def _rows(machine: Machine, address: Source, warps: Array, count: int) -> tuple[Array, Array]:
+def _rows(machine: Machine, address: LaneSource, warps: Array, count: int) -> tuple[Array, Array]:
     """Row addresses [warp * 8 * count] in the shared space, and the lanes that gave them."""
     lanes = (warps[:, None] * WARP + np.arange(8 * count)).reshape(-1)
     found = np.broadcast_to(address(machine), (machine.lanes,))[lanes]

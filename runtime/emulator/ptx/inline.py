@@ -15,7 +15,7 @@ from runtime.emulator.ptx.ptx_syntax import (
     Instruction,
     Label,
     Module,
-    Operand,
+    PtxOperand,
     Register,
     Symbol,
     Variable,
@@ -110,6 +110,6 @@ class _Inliner:
         self._flat.body += copies_out
 
     @staticmethod
-    def _arguments(operand: Operand) -> list[Operand]:
+    def _arguments(operand: PtxOperand) -> list[PtxOperand]:
         assert isinstance(operand, Arguments)
         return list(operand.elements)

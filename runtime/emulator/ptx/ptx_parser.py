@@ -16,8 +16,8 @@ from runtime.emulator.ptx.ptx_syntax import (
     Label,
     Module,
     Negated,
-    Operand,
     Pair,
+    PtxOperand,
     Register,
     Symbol,
     Variable,
@@ -176,7 +176,7 @@ class _Parser(Tokens):
 
     # Operands
 
-    def operand(self) -> Operand:
+    def operand(self) -> PtxOperand:
         word = self.peek()
         if word == "{":
             return Vector(self._list("{", "}"))
@@ -192,16 +192,16 @@ class _Parser(Tokens):
         if not re.match(r"[%$A-Za-z_]", word):
             raise self.error(f"expected an operand, found {word!r}")
         self.next()
-        first: Operand = Register(word) if word.startswith("%") or word == "_" else Symbol(word)
+        first: PtxOperand = Register(word) if word.startswith("%") or word == "_" else Symbol(word)
         if self.accept("|"):
             return Pair(first, self.operand())
         if isinstance(first, Symbol) and self.peek() in "+-" and self.peek():
             return Symbol(word, self._offset())
         return first
 
-    def _list(self, opening: str, closing: str) -> tuple[Operand, ...]:
+    def _list(self, opening: str, closing: str) -> tuple[PtxOperand, ...]:
         self.expect(opening)
-        found: list[Operand] = []
+        found: list[PtxOperand] = []
         while not self.accept(closing):
             found.append(self.operand())
             if not self.accept(",") and self.peek() != closing:
@@ -218,7 +218,7 @@ class _Parser(Tokens):
         self.expect("[")
         base = self._literal() if self.peek()[:1].isdigit() else self._named(self.next())
         offset = self._offset()
-        coordinates: tuple[Operand, ...] = ()
+        coordinates: tuple[PtxOperand, ...] = ()
         if self.accept(","):
             inner = self.operand()
             coordinates = inner.elements if isinstance(inner, Vector) else (inner,)
@@ -325,7 +325,7 @@ class _Body:
         if not re.match(r"[a-z]", opcode):
             p.back()
             raise p.error(f"expected an instruction, found {opcode!r}")
-        operands: list[Operand] = []
+        operands: list[PtxOperand] = []
         while not p.accept(";"):
             operands.append(p.operand())
             if not p.accept(",") and p.peek() != ";":

@@ -12,8 +12,8 @@ from runtime.emulator.ptx.ptx_syntax import (
     BranchTargets,
     Instruction,
     Negated,
-    Operand,
     Pair,
+    PtxOperand,
     Register,
     Symbol,
     Vector,
@@ -60,8 +60,8 @@ def rename_item(item: BodyItem, rename: Callable[[str], str]) -> BodyItem:
     return replace(item, predicate=predicate, operands=operands)
 
 
-def rename_operand(operand: Operand, rename: Callable[[str], str]) -> Operand:
-    def each(elements: tuple[Operand, ...]) -> tuple[Operand, ...]:
+def rename_operand(operand: PtxOperand, rename: Callable[[str], str]) -> PtxOperand:
+    def each(elements: tuple[PtxOperand, ...]) -> tuple[PtxOperand, ...]:
         return tuple(rename_operand(e, rename) for e in elements)
 
     match operand:

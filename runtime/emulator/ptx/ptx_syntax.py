@@ -43,32 +43,32 @@ class Address:
 
     base: Register | Symbol | Immediate
     offset: int = 0
-    coordinates: tuple[Operand, ...] = ()
+    coordinates: tuple[PtxOperand, ...] = ()
 
 
 @dataclass(frozen=True)
 class Vector:
     """`{a, b, c, d}`."""
 
-    elements: tuple[Operand, ...]
+    elements: tuple[PtxOperand, ...]
 
 
 @dataclass(frozen=True)
 class Pair:
     """`d|p`: two results."""
 
-    first: Operand
-    second: Operand
+    first: PtxOperand
+    second: PtxOperand
 
 
 @dataclass(frozen=True)
 class Arguments:
     """`(a, b)` of a call."""
 
-    elements: tuple[Operand, ...]
+    elements: tuple[PtxOperand, ...]
 
 
-Operand = Union[Register, Negated, Immediate, Symbol, Address, Vector, Pair, Arguments]
+PtxOperand = Union[Register, Negated, Immediate, Symbol, Address, Vector, Pair, Arguments]
 
 SINK = "_"
 """The name of the result that is thrown away."""
@@ -79,7 +79,7 @@ class Instruction:
     """One instruction: `opcode` split at dots is `parts`; `predicate` guards it."""
 
     opcode: str
-    operands: tuple[Operand, ...]
+    operands: tuple[PtxOperand, ...]
     line: int
     text: str
     predicate: Register | None = None

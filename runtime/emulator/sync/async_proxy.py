@@ -1,4 +1,4 @@
-"""What the asynchronous proxy of a batch does: mbarriers, bulk tensor copies and wgmma in flight, and fences between proxies.
+"""The asynchronous proxy of a batch: what bulk copies and wgmma read and write of shared memory, and fences before they do.
 
 A write of a thread is seen by the asynchronous proxy only after a fence of that thread. A fence is held as the clock of its warp:
 writes with a later clock are not covered.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from runtime.emulator.machine.findings import KernelCheck
-from runtime.emulator.machine.lanes import Array, Geometry
+from runtime.emulator.machine.lanes import WARP, Array, Geometry
 from runtime.emulator.machine.machine import Machine
 from runtime.emulator.machine.storage import SHARED_BASE
 from runtime.emulator.memory.access import Access, AccessTarget, report_race
@@ -47,24 +47,19 @@ class AsyncProxy:
             return
         granules = machine.shared.granules(offsets, access.size)
         target = AccessTarget(machine.shared, lanes, offsets, None)
-        report_race(
-            machine, access, target, races.read(granules, machine.warp_of[lanes], machine.group_thread_of[lanes]), "reads"
-        )
+        race = races.read(granules, machine.warp_of[lanes], machine.group_thread_of[lanes])
+        report_race(machine, access, target, race, "reads")
         clock, thread = races.last_write(granules)
-        first = (
-            (granules // (machine.shared.stride // races.granule_bytes))
-            // machine.geometry.blocks_of_cluster
-            * machine.geometry.group
-        )
+        geometry, per_block = machine.geometry, machine.shared.stride // races.granule_bytes
+        first = granules // per_block // geometry.blocks_of_cluster * geometry.group
         ours = (clock > 0) & ~self._by_proxy(machine)[granules]
-        bare = ours & (clock > self._fenced[first + np.maximum(thread, 0) // 32])
+        bare = ours & (clock > self._fenced[first + np.maximum(thread, 0) // WARP])
         if bare.any():
             row, column = (int(i[0]) for i in np.nonzero(bare))
-            other = machine.geometry.thread_index(int(thread[row, column]) % (machine.geometry.warps * 32))
+            other = geometry.thread_index(int(thread[row, column]) % (geometry.warps * WARP))
             message = f"reads what thread {other} has written with no fence.proxy.async after it"
-            machine.found(
-                KernelCheck.PROXY, access.site, message, int(lanes[row]), SHARED_BASE + int(offsets[row]) % machine.shared.stride
-            )
+            where = SHARED_BASE + int(offsets[row]) % machine.shared.stride
+            machine.found(KernelCheck.PROXY, access.site, message, int(lanes[row]), where)
 
     def _by_proxy(self, machine: Machine) -> Array:
         """Granules that the proxy itself wrote last."""

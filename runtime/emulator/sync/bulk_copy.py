@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.emulator.alu.build_context import BuildContext, Source, over_lanes
-from runtime.emulator.alu.instruction_kinds import Builder
+from runtime.emulator.alu.build_context import BuildContext, LaneSource, over_lanes
+from runtime.emulator.alu.instruction_kinds import OrdinaryBuilder
 from runtime.emulator.machine.findings import EmulatorError, KernelCheck, PtxSite
 from runtime.emulator.machine.lanes import EXITED, WARP, Array, Geometry
-from runtime.emulator.machine.machine import Machine, Runner
+from runtime.emulator.machine.machine import InstructionRunner, Machine
 from runtime.emulator.machine.storage import PARAM_WINDOW, SHARED_BASE
 from runtime.emulator.memory.access import Access, AccessTarget, report_race
 from runtime.emulator.memory.cluster_addresses import place_of
@@ -185,7 +185,7 @@ def _offsets(machine: Machine, site: PtxSite, kind: TensorMap, lane: int, addres
     return np.asarray(within + block * machine.shared.stride)
 
 
-def _build_tensor(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_tensor(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     """cp.async.bulk.tensor.Nd.shared::cluster.global... [to], [map, {coordinates}], [mbarrier]; the other way for stores."""
     spaces = [p.split("::")[0] for p in inst.parts]
     loads = spaces.index("shared") < spaces.index("global")
@@ -194,7 +194,7 @@ def _build_tensor(inst: Instruction, cx: BuildContext) -> Runner:
     shared, tensor = inst.operands[:2] if loads else (inst.operands[1], inst.operands[0])
     if not isinstance(tensor, Address):
         raise cx.refuse(inst, f"expected a tensor map with coordinates, found {tensor}")
-    coordinates: list[Source] = [cx.source(inst, c, "s32") for c in tensor.coordinates]
+    coordinates: list[LaneSource] = [cx.source(inst, c, "s32") for c in tensor.coordinates]
     map_address, address = cx.address(inst, Address(tensor.base, tensor.offset)), cx.address(inst, shared)
     barrier = cx.address(inst, inst.operands[2]) if loads else None
     mask = cx.source(inst, inst.operands[3], "u16") if inst.has("multicast::cluster") else None
@@ -203,6 +203,7 @@ def _build_tensor(inst: Instruction, cx: BuildContext) -> Runner:
 
     def run(machine: Machine) -> None:
         lanes = machine.lane_indices()
+        barriers, copies = machine.unit(Mbarriers), machine.unit(BulkCopies)
         at = np.stack([over_lanes(machine, c(machine), lanes) for c in coordinates], axis=1).tolist()
         maps, targets = (
             over_lanes(machine, map_address(machine), lanes).tolist(),
@@ -224,7 +225,7 @@ def _build_tensor(inst: Instruction, cx: BuildContext) -> Runner:
             for block in blocks:
                 found = None
                 if barrier is not None:
-                    found = machine.unit(Mbarriers).find(machine, site, lane, places[i] + (block - mine) * machine.shared.stride)
+                    found = barriers.find(machine, site, lane, places[i] + (block - mine) * machine.shared.stride)
                     if found is None:
                         continue
                     if not found.fenced:
@@ -232,9 +233,9 @@ def _build_tensor(inst: Instruction, cx: BuildContext) -> Runner:
                             KernelCheck.PROXY, site, "no fence makes the mbarrier's initialisation visible to copies", lane
                         )
                 offsets = _offsets(machine, site, kind, lane, targets[i], block)
-                group = int(machine.unit(BulkCopies).committed[lane])
+                group = int(copies.committed[lane])
                 flight = BoxCopy(access, lane, kind, offsets, addresses, inside, found, group, block, block != blocks[0])
-                machine.unit(BulkCopies).issue(machine, flight)
+                copies.issue(machine, flight)
 
     return run
 
@@ -248,30 +249,31 @@ def _blocks(machine: Machine, site: PtxSite, lane: int, mask: int) -> list[int]:
     return [first + rank for rank in range(count) if mask >> rank & 1]
 
 
-def _build_commit(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_commit(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     def run(machine: Machine) -> None:
         machine.unit(BulkCopies).committed[machine.lane_indices()] += 1
 
     return run
 
 
-def _build_wait(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_wait(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     pending = inst.operands[0]
     if not isinstance(pending, Immediate):
         raise cx.refuse(inst, "the number of groups is a constant")
 
     def run(machine: Machine) -> None:
+        copies = machine.unit(BulkCopies)
         for lane in machine.lane_indices().tolist():
-            machine.unit(BulkCopies).wait(machine, lane, pending.value)
+            copies.wait(machine, lane, pending.value)
 
     return run
 
 
-def _build_proxy_fence(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_proxy_fence(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     return lambda machine: machine.unit(AsyncProxy).fence(machine, np.unique(machine.warp_of[machine.lane_indices()]))
 
 
-def _build_init_fence(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_init_fence(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     """fence.mbarrier_init: initialisations by these warps are visible to copies."""
 
     def run(machine: Machine) -> None:
@@ -282,7 +284,7 @@ def _build_init_fence(inst: Instruction, cx: BuildContext) -> Runner:
     return run
 
 
-BULK_COPY: Mapping[str, Builder] = {
+BULK_COPY: Mapping[str, OrdinaryBuilder] = {
     "cp.async.bulk.tensor": _build_tensor,
     "cp.async.bulk.commit_group": _build_commit,
     "cp.async.bulk.wait_group": _build_wait,

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from runtime.emulator.alu.build_context import BuildContext
-from runtime.emulator.alu.instruction_kinds import Builder, Continuation, ControlBuilder
+from runtime.emulator.alu.instruction_kinds import Continuation, ControlBuilder, OrdinaryBuilder
 from runtime.emulator.machine.findings import KernelCheck, PtxSite
 from runtime.emulator.machine.lanes import BLOCKED, EXITED, RUNNING, WARP, Array, Geometry
-from runtime.emulator.machine.machine import Machine, Runner
+from runtime.emulator.machine.machine import InstructionRunner, Machine
 from runtime.emulator.ptx.ptx_syntax import Instruction
 
 
@@ -95,7 +95,7 @@ class ClusterBarriers:
             )
 
 
-def _build_arrive(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_arrive(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     """barrier.cluster.arrive{.release|.relaxed}{.aligned}."""
     site, orders = cx.site(inst), not inst.has("relaxed")
     return lambda machine: machine.unit(ClusterBarriers).arrive(machine, site, machine.lane_indices(), orders)
@@ -115,5 +115,5 @@ def _build_wait(inst: Instruction, cx: BuildContext) -> Continuation:
     return run
 
 
-CLUSTER_ARRIVALS: Mapping[str, Builder] = {"barrier.cluster.arrive": _build_arrive}
+CLUSTER_ARRIVALS: Mapping[str, OrdinaryBuilder] = {"barrier.cluster.arrive": _build_arrive}
 CLUSTER_WAITS: Mapping[str, ControlBuilder] = {"barrier.cluster.wait": _build_wait}

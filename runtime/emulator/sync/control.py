@@ -1,4 +1,4 @@
-"""Control flow: branches, exit, barriers, trap (PTX ISA, sections 9.7.12 and 9.7.13)."""
+"""Control flow: branches, exit, trap, nanosleep (PTX ISA, section 9.7.12)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Mapping
 import numpy as np
 
 from runtime.emulator.alu.build_context import BuildContext, over_lanes
-from runtime.emulator.alu.instruction_kinds import Builder, Continuation, ControlBuilder
+from runtime.emulator.alu.instruction_kinds import Continuation, ControlBuilder, OrdinaryBuilder
 from runtime.emulator.machine.findings import KernelCheck
 from runtime.emulator.machine.lanes import EXITED, PARKED, RUNNING
-from runtime.emulator.machine.machine import Machine, Runner
-from runtime.emulator.ptx.ptx_syntax import Instruction, Negated, Operand, Symbol
+from runtime.emulator.machine.machine import InstructionRunner, Machine
+from runtime.emulator.ptx.ptx_syntax import Instruction, Negated, PtxOperand, Symbol
 
 
 def _build_branch(inst: Instruction, cx: BuildContext) -> Continuation:
     target, following = cx.label(inst, inst.operands[0]), cx.following
     if inst.predicate is None:
         return lambda machine: target
-    operand: Operand = Negated(inst.predicate) if inst.negated else inst.predicate
+    operand: PtxOperand = Negated(inst.predicate) if inst.negated else inst.predicate
     predicate = cx.source(inst, operand, "pred")
 
     def run(machine: Machine) -> int | None:
@@ -86,7 +86,7 @@ def _build_trap(inst: Instruction, cx: BuildContext) -> Continuation:
     return run
 
 
-def _build_sleep(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_sleep(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     def run(machine: Machine) -> None:
         machine.level[np.unique(machine.warp_of[machine.lane_indices()])] += 1
 
@@ -101,4 +101,4 @@ CONTROL: Mapping[str, ControlBuilder] = {
     "trap": _build_trap,
     "brkpt": _build_trap,
 }
-SLEEP: Mapping[str, Builder] = {"nanosleep": _build_sleep}
+SLEEP: Mapping[str, OrdinaryBuilder] = {"nanosleep": _build_sleep}

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from runtime.emulator.alu.build_context import BuildContext, Sink, over_lanes
-from runtime.emulator.alu.instruction_kinds import Builder, Continuation, ControlBuilder
+from runtime.emulator.alu.build_context import BuildContext, LaneSink, over_lanes
+from runtime.emulator.alu.instruction_kinds import Continuation, ControlBuilder, OrdinaryBuilder
 from runtime.emulator.machine.findings import KernelCheck, PtxSite
 from runtime.emulator.machine.lanes import BLOCKED, RUNNING, WARP, Array, Geometry
-from runtime.emulator.machine.machine import Machine, Runner
+from runtime.emulator.machine.machine import InstructionRunner, Machine
 from runtime.emulator.machine.storage import SHARED_BASE
 from runtime.emulator.memory.cluster_addresses import place_of
 from runtime.emulator.ptx.ptx_syntax import SINK, Instruction, Register
@@ -133,18 +133,17 @@ class Mbarriers:
                     machine.found(KernelCheck.DEADLOCK, site, message, lane, SHARED_BASE + offset % machine.shared.stride)
 
 
-def _build_init(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_init(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     address, count, site = cx.address(inst, inst.operands[0]), cx.source(inst, inst.operands[1], "u32"), cx.site(inst)
 
     def run(machine: Machine) -> None:
-        lanes = machine.lane_indices()
+        lanes, barriers = machine.lane_indices(), machine.unit(Mbarriers)
         offsets = place_of(machine, over_lanes(machine, address(machine), lanes), lanes)
         counts = over_lanes(machine, count(machine), lanes)
-        table = machine.unit(Mbarriers)
         for lane, offset, wanted in zip(lanes.tolist(), offsets.tolist(), counts.tolist(), strict=True):
             if offset % _SIZE or not 0 < wanted <= _MOST:
                 machine.found(KernelCheck.ALIGNMENT, site, f"an mbarrier of {wanted} arrivals at byte {offset}", lane)
-            if offset in table.objects:
+            if offset in barriers.objects:
                 machine.found(
                     KernelCheck.BARRIER,
                     site,
@@ -155,31 +154,31 @@ def _build_init(inst: Instruction, cx: BuildContext) -> Runner:
             warp = int(machine.warp_of[lane])
             clock = 0 if machine.shared.races is None else int(machine.shared.races.clock[warp])
             clocks, done, arrived, brought, own = np.zeros((5, machine.geometry.group), dtype=np.int64)
-            table.objects[offset] = Mbarrier(wanted, wanted, clocks, done, arrived, brought, own, (warp, clock))
+            barriers.objects[offset] = Mbarrier(wanted, wanted, clocks, done, arrived, brought, own, (warp, clock))
 
     return run
 
 
-def _build_invalidate(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_invalidate(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     address, site = cx.address(inst, inst.operands[0]), cx.site(inst)
 
     def run(machine: Machine) -> None:
-        lanes = machine.lane_indices()
+        lanes, barriers = machine.lane_indices(), machine.unit(Mbarriers)
         for lane, offset in zip(
             lanes.tolist(), place_of(machine, over_lanes(machine, address(machine), lanes), lanes).tolist(), strict=True
         ):
-            if machine.unit(Mbarriers).find(machine, site, lane, offset) is not None:
-                del machine.unit(Mbarriers).objects[offset]
+            if barriers.find(machine, site, lane, offset) is not None:
+                del barriers.objects[offset]
 
     return run
 
 
-def _build_arrive(inst: Instruction, cx: BuildContext) -> Runner:
+def _build_arrive(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     """mbarrier.arrive{.expect_tx} state, [address]{, count}; mbarrier.expect_tx [address], bytes."""
     expects = inst.has("expect_tx")
     only = expects and not inst.has("arrive")
     operands = list(inst.operands)
-    put: Sink | None = None
+    put: LaneSink | None = None
     if not only:
         state = operands.pop(0)
         put = None if isinstance(state, Register) and state.name == SINK else cx.sink(inst, state, "b64")
@@ -187,13 +186,13 @@ def _build_arrive(inst: Instruction, cx: BuildContext) -> Runner:
     number = cx.source(inst, operands[1], "u32") if len(operands) > 1 else None
 
     def run(machine: Machine) -> None:
-        lanes = machine.lane_indices()
+        lanes, barriers = machine.lane_indices(), machine.unit(Mbarriers)
         offsets = place_of(machine, over_lanes(machine, address(machine), lanes), lanes, site).tolist()
         numbers = [1] * len(lanes) if number is None else over_lanes(machine, number(machine), lanes).tolist()
         states = np.zeros(machine.lanes, dtype=np.uint64)
         for lane, offset, n in zip(lanes.tolist(), offsets, numbers, strict=True):
             count, announced = (0 if only else 1, n) if expects else (n, 0)
-            states[lane] = machine.unit(Mbarriers).arrive(machine, site, lane, offset, count, announced)
+            states[lane] = barriers.arrive(machine, site, lane, offset, count, announced)
         if put is not None:
             put(machine, states)
 
@@ -209,18 +208,18 @@ def _build_wait(inst: Instruction, cx: BuildContext) -> Continuation:
     site, following = cx.site(inst), cx.following
 
     def run(machine: Machine) -> int | None:
-        lanes = machine.lane_indices()
+        lanes, barriers = machine.lane_indices(), machine.unit(Mbarriers)
         offsets = place_of(machine, over_lanes(machine, address(machine), lanes), lanes).tolist()
         parities = (over_lanes(machine, wanted(machine), lanes) & wanted(machine).dtype.type(1)).tolist()
         done = np.ones(machine.lanes, dtype=bool)
         blocked = False
         expired = suspends and machine.rng is not None and machine.rng.random() < _TIMEOUT
         for lane, offset, parity in zip(lanes.tolist(), offsets, parities, strict=True):
-            found = machine.unit(Mbarriers).find(machine, site, lane, offset)
+            found = barriers.find(machine, site, lane, offset)
             if found is None:
                 continue
             if found.phase & 1 != parity:
-                machine.unit(Mbarriers).acquire(machine, found, np.array([lane]))
+                barriers.acquire(machine, found, np.array([lane]))
             elif suspends and not expired:
                 found.waiting.append((lane, parity, site))
                 machine.status[lane] = BLOCKED
@@ -238,7 +237,7 @@ def _build_wait(inst: Instruction, cx: BuildContext) -> Continuation:
     return run
 
 
-MBARRIER: Mapping[str, Builder] = {
+MBARRIER: Mapping[str, OrdinaryBuilder] = {
     "mbarrier.init": _build_init,
     "mbarrier.inval": _build_invalidate,
     "mbarrier.arrive": _build_arrive,

@@ -76,13 +76,10 @@ def _build(inst: Instruction, cx: BuildContext) -> Continuation:
         raise cx.refuse(inst, "the number of registers is a constant")
 
     def run(machine: Machine) -> int | None:
-        lanes = machine.lane_indices()
+        lanes, pool = machine.lane_indices(), machine.unit(RegisterPool)
         machine.pc[lanes] = following
-        waits = [
-            w
-            for w in np.unique(machine.warp_of[lanes]).tolist()
-            if not machine.unit(RegisterPool).set(machine, site, w, wanted.value, more)
-        ]
+        warps = np.unique(machine.warp_of[lanes]).tolist()
+        waits = [warp for warp in warps if not pool.set(machine, site, warp, wanted.value, more)]
         if not waits:
             return following
         machine.status[lanes[np.isin(machine.warp_of[lanes], waits)]] = BLOCKED

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.emulator.alu.build_context import BuildContext, Sink, Source
+from runtime.emulator.alu.build_context import BuildContext, LaneSink, LaneSource
 from runtime.emulator.alu.instruction_kinds import WarpBuilder, WarpStep
 from runtime.emulator.alu.tensor_core import Decoder, decoder
 from runtime.emulator.alu.warp_registers import LANE, read_warps, whole_warps
@@ -32,7 +32,7 @@ _FINISHES = 0.2
 
 
 @dataclass(frozen=True)
-class Shape:
+class ProductShape:
     """What the opcode says: columns, depth, element types, and whether operands are contiguous along the outer axis."""
 
     n: int
@@ -47,7 +47,7 @@ class Shape:
 class Pending:
     """Products in flight of some warps. chained: the sums are those of a product before, in the same registers."""
 
-    shape: Shape
+    shape: ProductShape
     access: Access
     warps: Array
     left: Array
@@ -55,8 +55,8 @@ class Pending:
     start: Array
     chained: Array
     group: Array
-    sinks: list[Sink]
-    sources: list[Source]
+    sinks: list[LaneSink]
+    sources: list[LaneSource]
     names: tuple[str, ...]
     done: Array
 
@@ -107,7 +107,7 @@ class WgmmaQueue:
             machine.found(KernelCheck.UNFINISHED, p.access.site, "the kernel ends before the product is waited for", lane)
 
 
-def _addresses(descriptors: Array, outer: Array, along: Array, shape: Shape, turned: bool) -> Array:
+def _addresses(descriptors: Array, outer: Array, along: Array, shape: ProductShape, turned: bool) -> Array:
     """Addresses [warp, outer, chunk or element] in the shared space of positions of an operand.
 
     Rows of 128 bytes (or the width of the swizzle) run along k, or along the outer axis when the operand is turned.
@@ -200,7 +200,7 @@ def _build_product(inst: Instruction, cx: BuildContext) -> WarpStep:
     if n % 8 or len(elements) != n // 2 or len(cx.elements(inst.operands[1])) != 1 or (result == "f32" and flags[:2] != [1, 1]):
         raise cx.refuse(inst, "N / 2 sums, two descriptors and no negation wanted")
     turned = (bool(flags[2]), bool(flags[3])) if len(flags) > 3 else (False, False)
-    shape = Shape(n, k, (decode_a, decode_b), turned, result == "s32", 4 // per)
+    shape = ProductShape(n, k, (decode_a, decode_b), turned, result == "s32", 4 // per)
     sinks, sources = [cx.sink(inst, e, "b32") for e in elements], [cx.source(inst, e, "b32") for e in elements]
     left, right = (cx.source(inst, inst.operands[i], "b64") for i in (1, 2))
     keep = cx.source(inst, inst.operands[3], "pred")
@@ -271,10 +271,10 @@ def _build_wait(inst: Instruction, cx: BuildContext) -> WarpStep:
     site = cx.site(inst)
 
     def run(machine: Machine) -> None:
-        warps = whole_warps(machine, site)
-        machine.unit(WgmmaQueue).finish_groups(machine, warps, allowed.value)
+        warps, queue = whole_warps(machine, site), machine.unit(WgmmaQueue)
+        queue.finish_groups(machine, warps, allowed.value)
         if allowed.value == 0:
-            machine.unit(WgmmaQueue).fenced[warps] = False
+            queue.fenced[warps] = False
 
     return WarpStep(None, run)
 

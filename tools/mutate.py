@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.json:
             with args.json.open("a") as file:
                 file.write(json.dumps(_row(name, verdict)) + "\n")
-        if verdict.outcome is mutants.Outcome.SURVIVED:
+        if verdict.outcome is mutants.MutantOutcome.SURVIVED:
             print(f"SURVIVED {name}, {mutation}", flush=True)
     return _report(mutants, verdicts, time.perf_counter() - start)
 
@@ -61,7 +61,7 @@ def _row(name: str, verdict: Any) -> dict[str, Any]:
 
 def _report(mutants: Any, verdicts: Sequence[tuple[str, Any]], seconds: float) -> int:
     """A table by operator, the reasons of explained survivors, and the score; the exit code."""
-    outcomes = list(mutants.Outcome)
+    outcomes = list(mutants.MutantOutcome)
     counts: dict[str, collections.Counter[Any]] = collections.defaultdict(collections.Counter)
     for _, v in verdicts:
         counts[v.mutation.operator][v.outcome] += 1
@@ -69,10 +69,10 @@ def _report(mutants: Any, verdicts: Sequence[tuple[str, Any]], seconds: float) -
     rows = [(operator, *(c[o] for o in outcomes)) for operator, c in counts.items()]
     rows.append(("all", *(sum(c[o] for c in counts.values()) for o in outcomes)))
     out.table("Mutants", ("operator", *(o.value for o in outcomes)), rows)
-    reasons = collections.Counter((name, v.detail) for name, v in verdicts if v.outcome is mutants.Outcome.EXPLAINED)
+    reasons = collections.Counter((name, v.detail) for name, v in verdicts if v.outcome is mutants.MutantOutcome.EXPLAINED)
     listed = [(name, count, why) for (name, why), count in sorted(reasons.items())]
     out.table("Survivors that are no mistakes", ("kernel", "mutants", "why"), listed)
-    survived = sum(v.outcome is mutants.Outcome.SURVIVED for _, v in verdicts)
+    survived = sum(v.outcome is mutants.MutantOutcome.SURVIVED for _, v in verdicts)
     killed = sum(v.outcome in mutants.KILLED for _, v in verdicts)
     print(f"{killed} of {killed + survived} mutants that change a result or break a rule are noticed "
           f"({killed / max(1, killed + survived):.1%}); {len(verdicts)} mutants, {seconds:.0f} s")

@@ -232,12 +232,8 @@ class EmulatorDevice:
             raise EmulatorError(f"{name}: grid {geometry.grid} is above (2147483647, 65535, 65535)")
         if any(g % c for g, c in zip(geometry.grid, geometry.cluster, strict=True)):
             raise EmulatorError(f"{name}: grid {geometry.grid} is not a multiple of cluster {geometry.cluster}")
-        required = (*kernel.directives.get("reqnctapercluster", ()), 1, 1, 1)[:3]
-        if (
-            geometry.blocks_of_cluster > 8
-            or geometry.cluster[1:] != (1, 1)
-            or ("reqnctapercluster" in kernel.directives and required != geometry.cluster)
-        ):
+        required = (*kernel.directives.get("reqnctapercluster", geometry.cluster), 1, 1, 1)[:3]
+        if geometry.blocks_of_cluster > 8 or geometry.cluster[1:] != (1, 1) or required != geometry.cluster:
             raise EmulatorError(f"{name}: cluster {geometry.cluster}; wanted up to 8 blocks along x, as .reqnctapercluster says")
         limit = _SHARED_LIMIT.get(self.arch, _DEFAULT_SHARED_LIMIT)
         if kernel.static_shared + shared_bytes > limit:

@@ -26,7 +26,7 @@ _DISORDERED = 3  # shapes that run in adversarial orders too
 PATIENCE = 8  # times the kernel's own instructions
 
 
-class Outcome(Enum):
+class MutantOutcome(Enum):
     """What became of a mutant. `UNCHANGED`: proved by ptxas, which makes the same code. `INERT`: no value that it computes
     differs, so it breaks no rule and changes no result. `UNREACHED`: nothing runs the line. `EXPLAINED`: see survivors.py."""
 
@@ -40,7 +40,7 @@ class Outcome(Enum):
     SURVIVED = "survived"
 
 
-KILLED = (Outcome.CHECK, Outcome.RESULT)
+KILLED = (MutantOutcome.CHECK, MutantOutcome.RESULT)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Verdict:
     """`detail`: the finding, or what differs."""
 
     mutation: Mutation
-    outcome: Outcome
+    outcome: MutantOutcome
     detail: str = ""
 
 
@@ -116,11 +116,11 @@ class Subject:
             try:
                 got, _ = self.run(trial, self.kernel, ptx, seed, mutation.cut)
             except EmulatorError as error:
-                outcome = Outcome.REFUSED if error.finding is None else Outcome.CHECK
+                outcome = MutantOutcome.REFUSED if error.finding is None else MutantOutcome.CHECK
                 return Verdict(mutation, outcome, str(error).splitlines()[0])
             changed = self._changed(trial, got)
             if changed:
-                return Verdict(mutation, Outcome.RESULT, f"{changed} at {dict(trial.dims)}")
+                return Verdict(mutation, MutantOutcome.RESULT, f"{changed} at {dict(trial.dims)}")
         return self._survivor(mutation)
 
     def _changed(self, trial: Trial, got: Memory) -> str:
@@ -141,17 +141,17 @@ class Subject:
             trap = Mutation("", mutation.line, mutation.before, f"trap;\n{mutation.before}").apply(self.ptx)
             reached = [t for t in self.trials if self._traps(t, trap)]
             if not reached:
-                return Verdict(mutation, Outcome.UNREACHED)
+                return Verdict(mutation, MutantOutcome.UNREACHED)
             if _same_code(self.ptx, mutation.apply(self.ptx), self.arch):
-                return Verdict(mutation, Outcome.UNCHANGED)
+                return Verdict(mutation, MutantOutcome.UNCHANGED)
             traced = mutation.traced(self.ptx)
             thrown_away = mutation.operator == "widen-access" and ", _" in mutation.after
             if thrown_away or (traced is not None and not any(self._traps(t, traced) for t in self.trials)):
-                return Verdict(mutation, Outcome.INERT)
+                return Verdict(mutation, MutantOutcome.INERT)
             if all(0 in t.dims.values() for t in reached):
-                return Verdict(mutation, Outcome.EXPLAINED, "runs only where an extent is 0, and nothing is computed from it")
+                return Verdict(mutation, MutantOutcome.EXPLAINED, "runs only where an extent is 0, and nothing is computed from it")
         reason = why_equivalent(self.name, mutation, self.ptx)
-        return Verdict(mutation, Outcome.EXPLAINED if reason else Outcome.SURVIVED, reason)
+        return Verdict(mutation, MutantOutcome.EXPLAINED if reason else MutantOutcome.SURVIVED, reason)
 
     def _traps(self, trial: Trial, ptx: str) -> bool:
         try:

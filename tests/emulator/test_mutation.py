@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from emulator import async_mutation
-from emulator.mutants import KILLED, Outcome, Subject, draw
+from emulator.mutants import KILLED, MutantOutcome, Subject, draw
 from emulator.mutation import OPERATORS, SHRINK, Mutation, mutations, one_per_line
 from emulator.subjects import subjects
 
@@ -21,7 +21,7 @@ def test_every_mistake_that_matters_is_noticed(found: dict[str, Subject]) -> Non
     drawn = draw(found, COUNT, seed=1)
     assert {m.operator for _, m in drawn} == {*OPERATORS, *async_mutation.OPERATORS, SHRINK}
     verdicts = [(name, found[name].judge(mutation)) for name, mutation in drawn]
-    assert [(n, v) for n, v in verdicts if v.outcome in (Outcome.SURVIVED, Outcome.REFUSED)] == []
+    assert [(n, v) for n, v in verdicts if v.outcome in (MutantOutcome.SURVIVED, MutantOutcome.REFUSED)] == []
     assert sum(v.outcome in KILLED for _, v in verdicts) > COUNT // 2
 
 
@@ -30,7 +30,7 @@ def test_mistakes_of_tensor_cores_are_noticed(name: str, found: dict[str, Subjec
     """Every one in products, fragments, phases, fences, swizzles, descriptors, announced bytes and clusters."""
     subject = found[name]
     verdicts = [subject.judge(m) for m in async_mutation.mutations(subject.ptx)]
-    assert [v for v in verdicts if v.outcome in (Outcome.SURVIVED, Outcome.REFUSED)] == []
+    assert [v for v in verdicts if v.outcome in (MutantOutcome.SURVIVED, MutantOutcome.REFUSED)] == []
     assert sum(v.outcome in KILLED for v in verdicts) > 0.8 * len(verdicts)
 
 
@@ -63,5 +63,5 @@ def test_a_mutant_that_computes_the_same_is_told_from_one_that_does_not(found: d
     number, line = next((i, x) for i, x in enumerate(subject.ptx.split("\n"), 1) if "mov.u32" in x and "%tid.x" in x)
     target = line.split()[1].rstrip(",")
     same = Mutation("same", number, line, f"\tadd.u32 \t{target}, %tid.x, 0;")
-    assert subject.judge(same).outcome in (Outcome.INERT, Outcome.UNCHANGED)
+    assert subject.judge(same).outcome in (MutantOutcome.INERT, MutantOutcome.UNCHANGED)
     assert subject.judge(Mutation("other", number, line, f"\tadd.u32 \t{target}, %tid.x, 1;")).outcome in KILLED

@@ -165,13 +165,11 @@ class BuildContext:
             constant = np.array([offset], dtype=np.int64)
             return lambda machine: constant
         row, kind, shift = slot.row, "s64" if slot.bits == 64 else "u32", operand.offset
-        if kind == "s64":
-            return (
-                (lambda machine: machine.registers[kind][row] + shift)
-                if shift
-                else (lambda machine: machine.registers[kind][row])
-            )
-        return lambda machine: machine.registers[kind][row].astype(np.int64) + shift
+        if kind == "u32":
+            return lambda machine: machine.registers[kind][row].astype(np.int64) + shift
+        if shift:
+            return lambda machine: machine.registers[kind][row] + shift
+        return lambda machine: machine.registers[kind][row]
 
     def elements(self, operand: PtxOperand) -> tuple[PtxOperand, ...]:
         """The elements of a vector operand; a scalar is a vector of one."""

@@ -20,9 +20,8 @@ def whole_warps(machine: Machine, site: PtxSite) -> Array:
     if partial.any():
         warp = int(np.argmax(partial))
         lane = int(np.argmax(active[warp])) + warp * WARP
-        machine.found(
-            KernelCheck.WARP, site, f"{int(active[warp].sum())} of 32 threads of the warp execute an aligned instruction", lane
-        )
+        message = f"{int(active[warp].sum())} of 32 threads of the warp execute an aligned instruction"
+        machine.found(KernelCheck.WARP, site, message, lane)
     return np.flatnonzero(some)
 
 

@@ -98,9 +98,8 @@ def _report_address(
             room = machine.shared.size if access.space == "shared" else machine.local.size
             base = SHARED_BASE if access.space == "shared" else LOCAL_BASE
             near = f"byte {address - base} of {room} bytes of {access.space} memory"
-        machine.found(
-            KernelCheck.BOUNDS, access.site, f"{access.size} bytes of {access.space} memory: {near}", int(lanes[at]), address
-        )
+        message = f"{access.size} bytes of {access.space} memory: {near}"
+        machine.found(KernelCheck.BOUNDS, access.site, message, int(lanes[at]), address)
     if not aligned.all():
         at = int(np.argmin(aligned))
         message = f"the address is not a multiple of {access.size}, the size of the access"
@@ -146,13 +145,8 @@ def _check_read(machine: Machine, access: Access, target: AccessTarget, addresse
     if access.space == "shared" and machine.shared.races is not None and len(target.lanes):
         lanes = target.lanes
         granules = machine.shared.granules(target.offsets, access.size)
-        report_race(
-            machine,
-            access,
-            target,
-            machine.shared.races.read(granules, machine.warp_of[lanes], machine.group_thread_of[lanes]),
-            "reads",
-        )
+        race = machine.shared.races.read(granules, machine.warp_of[lanes], machine.group_thread_of[lanes])
+        report_race(machine, access, target, race, "reads")
     if machine.wants(KernelCheck.UNINITIALISED):
         written = target.storage.written(target.offsets, access.size)
         if written is not None:

@@ -152,9 +152,8 @@ def _check_source(machine: Machine, access: Access, sources: Array, lanes: Array
     places = np.zeros(len(lanes), dtype=np.int64)
     if (counts < 0).any() or (counts > access.size).any():
         at = int(np.argmax((counts < 0) | (counts > access.size)))
-        machine.found(
-            KernelCheck.BOUNDS, access.site, f"src-size {int(counts[at])} is above cp-size {access.size}", int(lanes[at])
-        )
+        message = f"src-size {int(counts[at])} is above cp-size {access.size}"
+        machine.found(KernelCheck.BOUNDS, access.site, message, int(lanes[at]))
         np.clip(counts, 0, access.size, out=counts)
     used = counts > 0
     misplaced = used & (sources & (access.size - 1) != 0)
@@ -170,9 +169,8 @@ def _check_source(machine: Machine, access: Access, sources: Array, lanes: Array
         if inside is not None:
             at = int(part[int(np.argmin(inside))])
             near = machine.memory.nearest(int(sources[at]))
-            machine.found(
-                KernelCheck.BOUNDS, access.site, f"{count} bytes of global memory: {near}", int(lanes[at]), int(sources[at])
-            )
+            message = f"{count} bytes of global memory: {near}"
+            machine.found(KernelCheck.BOUNDS, access.site, message, int(lanes[at]), int(sources[at]))
             keep[part[~inside]] = False
             part, offsets = part[inside], offsets[inside]
         if machine.wants(KernelCheck.UNINITIALISED) and len(part):

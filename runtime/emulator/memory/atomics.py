@@ -82,9 +82,8 @@ def _check(machine: Machine, access: Access, target: AccessTarget, addresses: Ar
     if access.space == "shared" and machine.shared.races is not None and len(target.lanes):
         lanes = target.lanes
         granules = machine.shared.granules(target.offsets, access.size)
-        race = machine.shared.races.write(
-            granules, machine.warp_of[lanes], machine.group_thread_of[lanes], access.site.line, atomic=True
-        )
+        warp, thread = machine.warp_of[lanes], machine.group_thread_of[lanes]
+        race = machine.shared.races.write(granules, warp, thread, access.site.line, atomic=True)
         report_race(machine, access, target, race, "updates")
     if machine.wants(KernelCheck.UNINITIALISED):
         written = target.storage.written(target.offsets, access.size)

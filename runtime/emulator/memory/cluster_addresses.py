@@ -34,9 +34,8 @@ def owner_of(machine: Machine, site: PtxSite | None, inside: Array, lanes: Array
     if wrong.any():
         lane = int(lanes[np.argmax(wrong)])
         if site is not None:
-            machine.found(
-                KernelCheck.BOUNDS, site, f"the shared memory of block {int(step.max()) - 1} of a cluster of {count}", lane
-            )
+            message = f"the shared memory of block {int(step.max()) - 1} of a cluster of {count}"
+            machine.found(KernelCheck.BOUNDS, site, message, lane)
         target = np.where(wrong, blocks, target)
     if site is not None:
         alive = (machine.live & (machine.status != EXITED)).reshape(len(machine.blocks), -1).any(axis=1)
@@ -67,9 +66,8 @@ def _build_mapa(inst: Instruction, cx: BuildContext) -> InstructionRunner:
         ranks = over_lanes(machine, rank(machine), lanes).astype(np.int64)
         if (ranks >= machine.geometry.blocks_of_cluster).any():
             lane = int(lanes[np.argmax(ranks >= machine.geometry.blocks_of_cluster)])
-            machine.found(
-                KernelCheck.BOUNDS, site, f"rank {int(ranks.max())} of a cluster of {machine.geometry.blocks_of_cluster}", lane
-            )
+            message = f"rank {int(ranks.max())} of a cluster of {machine.geometry.blocks_of_cluster}"
+            machine.found(KernelCheck.BOUNDS, site, message, lane)
         base = over_lanes(machine, source(machine), lanes).astype(np.int64)
         window = np.where(base >= SHARED_WINDOW, SHARED_WINDOW, 0) + SHARED_BASE
         found = np.zeros(machine.lanes, dtype=f"u{8 if kind.endswith('64') else 4}")

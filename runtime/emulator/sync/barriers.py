@@ -41,9 +41,8 @@ class Barriers:
         """Lanes arrive; those that wait are blocked until the barrier completes."""
         if ((ids < 0) | (ids >= _BARRIERS)).any():
             at = int(np.argmax((ids < 0) | (ids >= _BARRIERS)))
-            machine.found(
-                KernelCheck.BARRIER, site, f"barrier {int(ids[at])} does not exist; there are {_BARRIERS}", int(lanes[at])
-            )
+            message = f"barrier {int(ids[at])} does not exist; there are {_BARRIERS}"
+            machine.found(KernelCheck.BARRIER, site, message, int(lanes[at]))
             ids = ids % _BARRIERS
         blocks = machine.block_of[lanes]
         wanted = np.full(len(lanes), self._full) if counts is None else counts

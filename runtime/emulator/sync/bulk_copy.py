@@ -109,9 +109,8 @@ class BulkCopies:
             return
         mine = machine.block_of == flight.block
         if not (machine.live[mine] & (machine.status[mine] != EXITED)).any():
-            machine.found(
-                KernelCheck.BOUNDS, flight.access.site, "copies into the shared memory of a block that has exited", flight.lane
-            )
+            message = "copies into the shared memory of a block that has exited"
+            machine.found(KernelCheck.BOUNDS, flight.access.site, message, flight.lane)
         element = flight.kind.dtype.bytes
         words = np.zeros(flight.addresses.shape, dtype=f"u{element}")
         inside = np.nonzero(flight.inside)
@@ -130,9 +129,8 @@ def _gather(machine: Machine, flight: BoxCopy, addresses: Array, element: int) -
     written = machine.memory.written(offsets, element) if machine.wants(KernelCheck.UNINITIALISED) else None
     if written is not None:
         at = int(addresses[int(np.argmin(written))])
-        machine.found(
-            KernelCheck.UNINITIALISED, flight.access.site, "copies global memory that was not all written", flight.lane, at
-        )
+        message = "copies global memory that was not all written"
+        machine.found(KernelCheck.UNINITIALISED, flight.access.site, message, flight.lane, at)
     machine.statistics.bytes_read["global"] += 0 if flight.again else len(addresses) * element
     return machine.memory.gather(offsets, element, 1)[:, 0]
 
@@ -174,9 +172,8 @@ def _offsets(machine: Machine, site: PtxSite, kind: TensorMap, lane: int, addres
     first = int(place_of(machine, np.array([address]), lanes)[0]) - int(machine.block_of[lane]) * machine.shared.stride
     size = int(np.prod(kind.box)) * kind.dtype.bytes
     if first % _ALIGNMENT:
-        machine.found(
-            KernelCheck.ALIGNMENT, site, f"the box begins at byte {first} of shared memory, no multiple of {_ALIGNMENT}", lane
-        )
+        message = f"the box begins at byte {first} of shared memory, no multiple of {_ALIGNMENT}"
+        machine.found(KernelCheck.ALIGNMENT, site, message, lane)
     if first < 0 or first + size > machine.shared.size:
         message = f"a box of {size} bytes at byte {first} of {machine.shared.size} bytes of shared memory"
         machine.found(KernelCheck.BOUNDS, site, message, lane, SHARED_BASE + first)
@@ -205,15 +202,11 @@ def _build_tensor(inst: Instruction, cx: BuildContext) -> InstructionRunner:
         lanes = machine.lane_indices()
         barriers, copies = machine.unit(Mbarriers), machine.unit(BulkCopies)
         at = np.stack([over_lanes(machine, c(machine), lanes) for c in coordinates], axis=1).tolist()
-        maps, targets = (
-            over_lanes(machine, map_address(machine), lanes).tolist(),
-            over_lanes(machine, address(machine), lanes).tolist(),
-        )
-        places = (
-            [0] * len(lanes)
-            if barrier is None
-            else place_of(machine, over_lanes(machine, barrier(machine), lanes), lanes).tolist()
-        )
+        maps = over_lanes(machine, map_address(machine), lanes).tolist()
+        targets = over_lanes(machine, address(machine), lanes).tolist()
+        places = [0] * len(lanes)
+        if barrier is not None:
+            places = place_of(machine, over_lanes(machine, barrier(machine), lanes), lanes).tolist()
         masks = None if mask is None else over_lanes(machine, mask(machine), lanes).tolist()
         for i, lane in enumerate(lanes.tolist()):
             kind = _map_of(machine, site, maps[i])
@@ -229,9 +222,8 @@ def _build_tensor(inst: Instruction, cx: BuildContext) -> InstructionRunner:
                     if found is None:
                         continue
                     if not found.fenced:
-                        machine.found(
-                            KernelCheck.PROXY, site, "no fence makes the mbarrier's initialisation visible to copies", lane
-                        )
+                        message = "no fence makes the mbarrier's initialisation visible to copies"
+                        machine.found(KernelCheck.PROXY, site, message, lane)
                 offsets = _offsets(machine, site, kind, lane, targets[i], block)
                 group = int(copies.committed[lane])
                 flight = BoxCopy(access, lane, kind, offsets, addresses, inside, found, group, block, block != blocks[0])

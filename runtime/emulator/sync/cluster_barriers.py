@@ -36,16 +36,15 @@ class ClusterBarriers:
         self.arrived[lanes] = True
         if orders and machine.shared.races is not None:
             warps = np.unique(machine.warp_of[lanes])
-            np.maximum.at(self.clocks, machine.cluster_of[warps * 32], machine.shared.races.release(warps))
+            np.maximum.at(self.clocks, machine.cluster_of[warps * WARP], machine.shared.races.release(warps))
         self.settle(machine)
 
     def wait(self, machine: Machine, site: PtxSite, lanes: Array) -> bool:
         """False: some lanes have to wait."""
         bare = ~(self.arrived[lanes] | self.passed[lanes])
         if bare.any():
-            machine.found(
-                KernelCheck.BARRIER, site, "waits at the cluster's barrier and has not arrived", int(lanes[np.argmax(bare)])
-            )
+            message = "waits at the cluster's barrier and has not arrived"
+            machine.found(KernelCheck.BARRIER, site, message, int(lanes[np.argmax(bare)]))
             self.passed[lanes[bare]] = True
         ready = lanes[self.passed[lanes]]
         self._leave(machine, ready)
@@ -80,19 +79,15 @@ class ClusterBarriers:
         self.passed[lanes] = self.waiting[lanes] = False
         if len(lanes) and machine.shared.races is not None:
             warps = np.unique(machine.warp_of[lanes])
-            machine.shared.races.acquire(warps, self.done[machine.cluster_of[warps * 32]])
+            machine.shared.races.acquire(warps, self.done[machine.cluster_of[warps * WARP]])
 
     def explain(self, machine: Machine) -> None:
         """Nobody can run: say what a waiting thread waits for."""
         for lane in np.flatnonzero(self.waiting).tolist()[:1]:
-            missing = int(
-                (
-                    machine.live & (machine.status != EXITED) & ~self.arrived & (machine.cluster_of == machine.cluster_of[lane])
-                ).sum()
-            )
-            machine.found(
-                KernelCheck.DEADLOCK, self.sites[lane], f"waits at the cluster's barrier for {missing} more threads", lane
-            )
+            mine = machine.live & (machine.cluster_of == machine.cluster_of[lane])
+            missing = int((mine & (machine.status != EXITED) & ~self.arrived).sum())
+            message = f"waits at the cluster's barrier for {missing} more threads"
+            machine.found(KernelCheck.DEADLOCK, self.sites[lane], message, lane)
 
 
 def _build_arrive(inst: Instruction, cx: BuildContext) -> InstructionRunner:

@@ -65,9 +65,8 @@ class Mbarriers:
         races = machine.shared.races
         mine = int(machine.warp_of[lane])
         if races is not None and warp != mine and races.seen[mine, warp % self.warps] <= clock:
-            machine.found(
-                KernelCheck.RACE, site, "uses an mbarrier that another warp initialised, with no barrier between", lane, address
-            )
+            message = "uses an mbarrier that another warp initialised, with no barrier between"
+            machine.found(KernelCheck.RACE, site, message, lane, address)
         return found
 
     def arrive(self, machine: Machine, site: PtxSite, lane: int, offset: int, count: int, announced: int = 0) -> int:
@@ -144,13 +143,8 @@ def _build_init(inst: Instruction, cx: BuildContext) -> InstructionRunner:
             if offset % _SIZE or not 0 < wanted <= _MOST:
                 machine.found(KernelCheck.ALIGNMENT, site, f"an mbarrier of {wanted} arrivals at byte {offset}", lane)
             if offset in barriers.objects:
-                machine.found(
-                    KernelCheck.BARRIER,
-                    site,
-                    "initialises an mbarrier that is in use: wanted mbarrier.inval before",
-                    lane,
-                    SHARED_BASE + offset % machine.shared.stride,
-                )
+                message = "initialises an mbarrier that is in use: wanted mbarrier.inval before"
+                machine.found(KernelCheck.BARRIER, site, message, lane, SHARED_BASE + offset % machine.shared.stride)
             warp = int(machine.warp_of[lane])
             clock = 0 if machine.shared.races is None else int(machine.shared.races.clock[warp])
             clocks, done, arrived, brought, own = np.zeros((5, machine.geometry.group), dtype=np.int64)
@@ -164,9 +158,8 @@ def _build_invalidate(inst: Instruction, cx: BuildContext) -> InstructionRunner:
 
     def run(machine: Machine) -> None:
         lanes, barriers = machine.lane_indices(), machine.unit(Mbarriers)
-        for lane, offset in zip(
-            lanes.tolist(), place_of(machine, over_lanes(machine, address(machine), lanes), lanes).tolist(), strict=True
-        ):
+        offsets = place_of(machine, over_lanes(machine, address(machine), lanes), lanes)
+        for lane, offset in zip(lanes.tolist(), offsets.tolist(), strict=True):
             if barriers.find(machine, site, lane, offset) is not None:
                 del barriers.objects[offset]
 

@@ -34,9 +34,8 @@ class RegisterPool:
         """False: the warp waits."""
         lane, held, block = warp * WARP, int(self.held[warp]), warp // machine.geometry.warps
         if wanted % _STEP or not _LEAST <= wanted <= _LARGEST:
-            machine.found(
-                KernelCheck.REGISTERS, site, f"{wanted} registers are no multiple of {_STEP} from {_LEAST} to {_LARGEST}", lane
-            )
+            message = f"{wanted} registers are no multiple of {_STEP} from {_LEAST} to {_LARGEST}"
+            machine.found(KernelCheck.REGISTERS, site, message, lane)
         if (wanted < held) if more else (wanted > held):
             machine.found(KernelCheck.REGISTERS, site, f"{wanted} registers where the warp holds {held}", lane)
             return True

@@ -146,9 +146,8 @@ def _operand(machine: Machine, p: Pending, due: Array, which: int, outer: Array)
     inside = (at >= SHARED_BASE) & (at - SHARED_BASE + element <= machine.shared.size)
     if not inside.all():
         w = int(np.nonzero(~inside)[0][0])
-        message = (
-            f"a descriptor leads to byte {int(at[~inside][0]) - SHARED_BASE} of {machine.shared.size} bytes of shared memory"
-        )
+        byte = int(at[~inside][0]) - SHARED_BASE
+        message = f"a descriptor leads to byte {byte} of {machine.shared.size} bytes of shared memory"
         machine.found(KernelCheck.BOUNDS, p.access.site, message, int(warps[w]) * WARP)
         offsets = np.where(inside, offsets, 0)
     first = offsets[:, ::per, :] if turned else offsets[:, :, ::per]
@@ -223,20 +222,19 @@ def _build_product(inst: Instruction, cx: BuildContext) -> WarpStep:
             machine.found(KernelCheck.WARP, site, "descriptors differ within the warp", int(warps[0]) * WARP)
         kept = np.broadcast_to(keep(machine), (machine.lanes,)).reshape(-1, WARP)[warps, 0]
         start = np.where(kept[:, None, None], read_warps(machine, sources, warps), np.uint32(0)).astype(np.uint32)
-        done = np.zeros(len(warps), dtype=bool)
         p = Pending(
-            shape,
-            access,
-            warps,
-            ab[0][:, 0],
-            ab[1][:, 0],
-            start,
-            chained & kept,
-            queue.committed[warps].copy(),
-            sinks,
-            sources,
-            names,
-            done,
+            shape=shape,
+            access=access,
+            warps=warps,
+            left=ab[0][:, 0],
+            right=ab[1][:, 0],
+            start=start,
+            chained=chained & kept,
+            group=queue.committed[warps].copy(),
+            sinks=sinks,
+            sources=sources,
+            names=names,
+            done=np.zeros(len(warps), dtype=bool),
         )
         queue.pending.append(p)
         fresh = warps[~chained]

@@ -149,7 +149,8 @@ class Subject:
             if thrown_away or (traced is not None and not any(self._traps(t, traced) for t in self.trials)):
                 return Verdict(mutation, MutantOutcome.INERT)
             if all(0 in t.dims.values() for t in reached):
-                return Verdict(mutation, MutantOutcome.EXPLAINED, "runs only where an extent is 0, and nothing is computed from it")
+                why = "runs only where an extent is 0, and nothing is computed from it"
+                return Verdict(mutation, MutantOutcome.EXPLAINED, why)
         reason = why_equivalent(self.name, mutation, self.ptx)
         return Verdict(mutation, MutantOutcome.EXPLAINED if reason else MutantOutcome.SURVIVED, reason)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from passes.contraction import OUT, Contraction, product_of
+from passes.contraction import OUT, Contraction, is_contraction
 from passes.kernel_frame import KernelFrame
 from passes.mlir import ir, operations, position
 from passes.placement import Place, axis_name, place
@@ -26,7 +26,7 @@ class FusedContraction:
     def of(kernel: KernelFrame) -> FusedContraction:
         """ValueError when the region is no contraction with elementwise ops around it."""
         ops = kernel.ops()
-        roots = [op for op in ops if product_of(op) is not None]
+        roots = [op for op in ops if is_contraction(op)]
         if len(roots) != 1:
             named = ", ".join(f"{op.name} at {op.location}" for op in roots) or "none"
             raise ValueError(f"wanted a region with one contraction, got {named}")

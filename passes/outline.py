@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from passes.base import Pass
+from passes.builders import i64
 from passes.canonical_spec import KEY, KIND, key_of
 from passes.clone import captured, erase_dead
 from passes.collapse import Groups
 from passes.fuse import REGION
-from passes.generic import i64
 from passes.mlir import functions, ir, operations, owner
 from passes.op_kinds import OpKind, op_kind
 from passes.outlined import workloads_of

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from passes.attention import Attention
 from passes.canonical_spec import KEY, KIND
-from passes.contraction import roles_of
+from passes.contraction import Contraction, is_contraction
 from passes.mlir import functions, ir, operations, owner
-from passes.op_kinds import arithmetic, body_names, is_contraction, is_row_reduction, scatters
+from passes.op_kinds import arithmetic, body_names, is_row_reduction, scatters
 from passes.region_function import PANEL, UNIT
-from passes.regions import loop_extents
-from passes.structured import iterator_kinds
+from passes.structured import iterator_kinds, loop_extents
 from passes.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, integer, read_dims
 from passes.windows import argument_windows, argument_zeros
 from passes.workload import Kind, Loop, Operand, Window, Workload
@@ -85,7 +84,7 @@ def loops_of(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes) -> tuple[Loop
         return tuple(Loop("p", e) for e in shapes.dims(root.results[0]))
     extents = loop_extents(root, shapes)
     if kind is Kind.CONTRACTION:
-        roles = roles_of(root)
+        roles = Contraction.of(root, shapes).roles()
     else:
         names = {"parallel": "row", "reduction": "col"} if kind is Kind.ROWS else {"parallel": "p", "reduction": "r"}
         roles = [names[k] for k in iterator_kinds(root)]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from passes.evaluator import loop_kinds
 from passes.mlir import ir, maps_of, position, walk
+from passes.structured import iterator_kinds
 from passes.symbolic import SymbolicShapes, evaluate_affine, reassociation
 from runtime.shape import Expr
 
@@ -65,7 +65,7 @@ def _through(shapes: SymbolicShapes, op: ir.Operation, number: int, coords: Plac
         for group, c in zip(reassociation(op), coords, strict=True):
             found += _split(c, [extents[axis] for axis in group])
         return [tuple(found)]
-    if not op.name.startswith("linalg.") or "reduction" in loop_kinds(op):
+    if not op.name.startswith("linalg.") or "reduction" in iterator_kinds(op):
         raise ValueError(f"{where}: its elements do not come from one element of the root")
     maps = maps_of(op)
     loops: list[Expr | None] = [None] * maps[0].n_dims

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from passes.clone import captured
-from passes.evaluator import loop_extent, loop_kinds
 from passes.families.row_reduction import Combiner, combiners
 from passes.mlir import ir, maps_of, operations, owner, position
+from passes.structured import iterator_kinds, loop_extents
 from passes.symbolic import SymbolicShapes
 from runtime.shape import Expr
 
@@ -48,7 +48,7 @@ class RowProgram:
         if not found:
             raise ValueError("a region without a reduction has no rows")
         self.joins: dict[ir.Operation, list[Combiner]] = {op: combiners(op) for op in found}
-        kinds = loop_kinds(found[0])
+        kinds = iterator_kinds(found[0])
         self.frame = self.extents(found[0])
         self.rows = [a for a, k in enumerate(kinds) if k == "parallel"]
         self.columns = [a for a, k in enumerate(kinds) if k == "reduction"]
@@ -64,7 +64,7 @@ class RowProgram:
         self._keep()
 
     def extents(self, op: ir.Operation) -> list[Expr]:
-        return [loop_extent(self.shapes, op, d) for d in range(maps_of(op)[0].n_dims)]
+        return loop_extents(op, self.shapes)
 
     def is_row_place(self, place: Place) -> bool:
         return not set(place) & set(self.columns)
@@ -85,7 +85,7 @@ class RowProgram:
                 if loop is not None and axis is not None:
                     bound.setdefault(loop, axis)
         reduced = is_reduction(op)
-        kinds = loop_kinds(op)
+        kinds = iterator_kinds(op)
         free = [d for d in range(len(extents)) if d not in bound]
         left = [a for a in range(len(self.frame)) if a not in bound.values()]
         if reduced:
@@ -199,7 +199,7 @@ class RowProgram:
 def is_reduction(op: ir.Operation) -> bool:
     """A linalg op with a body and reduction loops."""
     return op.name.startswith("linalg.") and op.name != "linalg.fill" and len(op.regions) == 1 \
-        and len(op.regions[0].blocks) == 1 and "reduction" in loop_kinds(op)
+        and len(op.regions[0].blocks) == 1 and "reduction" in iterator_kinds(op)
 
 
 def _match(dims: Sequence[Expr], axes: Sequence[int], frame: Sequence[Expr]) -> Place | None:

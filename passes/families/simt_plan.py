@@ -31,7 +31,7 @@ class SimtPlan:
     @staticmethod
     def of(kernel: GpuKernel) -> SimtPlan:
         """ValueError when the region is no contraction with elementwise ops around it, or has no columns."""
-        fused = FusedContraction.of(kernel)
+        fused = FusedContraction.of(kernel.ops(), kernel.results, kernel.shapes)
         view = fused.view
         slot = next(s for s in kernel.operands if s.result)
         fast = fused.fast_loop(lambda axis: axis == slot.unit)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from passes.clone import captured
-from passes.families.row_reduction import Combiner, combiners
 from passes.mlir import ir, maps_of, operations, owner, position
 from passes.structured import iterator_kinds, loop_extents
 from passes.symbolic import SymbolicShapes
@@ -22,6 +21,21 @@ Place = tuple[int | None, ...]  # frame axis of each axis of a value; None: the 
 _STORE_FROM = 8  # a value that costs this much is stored by the first sweep that computes it and read back later
 _COST = {"arith.divf": 8, "arith.remf": 16, "math.absf": 1, "math.copysign": 1, "math.fma": 1, "math.floor": 1,
          "math.ceil": 1, "math.roundeven": 1, "math.trunc": 1}
+
+
+_FLOAT_JOINS = ("arith.addf", "arith.mulf", "arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf")
+_INTEGER_JOINS = ("arith.addi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.maxsi", "arith.minsi",
+                  "arith.maxui", "arith.minui")
+
+
+@dataclass(frozen=True)
+class RowJoin:
+    """How one result of a reduction joins values: by the associative operation `op`, whose operand `side` is the new value and
+    whose other one is the accumulator, operand `number` of the reduction."""
+
+    op: ir.Operation
+    number: int
+    side: int
 
 
 @dataclass
@@ -47,7 +61,7 @@ class RowProgram:
         found = [op for op in self.ops if is_reduction(op)]
         if not found:
             raise ValueError("a region without a reduction has no rows")
-        self.joins: dict[ir.Operation, list[Combiner]] = {op: combiners(op) for op in found}
+        self.joins = {op: row_joins(op) for op in found}
         kinds = iterator_kinds(found[0])
         self.frame = self.extents(found[0])
         self.rows = [a for a, k in enumerate(kinds) if k == "parallel"]
@@ -194,6 +208,21 @@ class RowProgram:
             return 0
         own = sum(_COST.get(o.name, 16 if o.name.startswith("math.") else 1) for o in operations(op.regions[0].blocks[0])[:-1])
         return own + sum(self._cost(v, kept) for v in op.operands if isinstance(v.type, ir.RankedTensorType))
+
+
+def row_joins(op: ir.Operation) -> list[RowJoin]:
+    """One per result. ValueError when a body is not one associative operation on its own accumulator."""
+    block = op.regions[0].blocks[0]
+    first = len(op.operands) - len(op.results)
+    found = []
+    for number, value in enumerate(operations(block)[-1].operands, first):
+        accumulator, last = block.arguments[number], owner(value)
+        if last is None or last.name not in (*_FLOAT_JOINS, *_INTEGER_JOINS) or len(list(accumulator.uses)) != 1 \
+                or accumulator not in list(last.operands) or len(list(last.results[0].uses)) != 1:
+            name = last.name if last is not None else "a block argument"
+            raise ValueError(f"{op.name} at {op.location}: result {number - first} is no associative reduction ({name})")
+        found.append(RowJoin(last, number, 1 - list(last.operands).index(accumulator)))
+    return found
 
 
 def is_reduction(op: ir.Operation) -> bool:

@@ -8,6 +8,7 @@ from itertools import product
 from typing import ClassVar
 
 from passes.spaces.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block
+from passes.spaces.numerics import Numerics
 from passes.spaces.sides import narrow_bytes, unaligned
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split, switch
@@ -74,6 +75,15 @@ def heads_of(workload: Workload) -> tuple[int, int] | None:
     if depth is None or columns is None or not (0 < depth <= LONGEST_QUERY and 0 < columns <= LONGEST_VALUE):
         return None
     return depth, columns
+
+
+def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | None:
+    """The rule by which the family does not take an attention, or None."""
+    if (narrow_bytes(workload) or (4 if numerics.tf32 else 0)) not in (2, 4):
+        return "element-type: operands are neither f16 nor bf16, nor f32 read as tf32"
+    if heads_of(workload) is None:
+        return f"head-size: {workload.size('k')} and {workload.size('e')}; wanted at most {LONGEST_QUERY} and {LONGEST_VALUE}"
+    return None
 
 
 def space(workload: Workload, limits: GpuLimits) -> Iterator[GpuAttentionConfig]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
 
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, switch
-from runtime.limits import HostLimits
+from runtime.limits import HostLimits, Limits
 
 ELEMENT = 4  # bytes: scores and sums are f32 whatever the operands are
 _LONGEST = 4096  # keys of one block of scores, at most
@@ -41,6 +41,10 @@ class HostAttentionConfig(TileConfig):
     def panel(self) -> int:
         """Keys of a panel."""
         return self.nv * self.lanes
+
+    def in_order(self, workload: Workload, limits: Limits) -> HostAttentionConfig:
+        """With sums in one chain."""
+        return replace(self, ordered=True)
 
 
 def space(workload: Workload, limits: HostLimits) -> Iterator[HostAttentionConfig]:

@@ -12,7 +12,7 @@ from passes.spaces.padding import padding_share, tap_depth, windows
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, switch
-from runtime.limits import LINE, HostLimits
+from runtime.limits import LINE, HostLimits, Limits
 from runtime.shape import Expr
 from runtime.tensor import DType
 
@@ -68,6 +68,13 @@ class HostMatmulConfig(TileConfig):
     def columns(self) -> int:
         """Columns of a block."""
         return self.nv * self.lanes
+
+    def in_order(self, workload: Workload, limits: Limits) -> HostMatmulConfig:
+        """With sums in one chain; of one that streams, a register block of columns in place."""
+        if not self.stream or not isinstance(limits, HostLimits):
+            return replace(self, ordered=True)
+        mr, nv = register_block(Extents.of(workload).columns.constant, self.lanes, limits)
+        return HostMatmulConfig(mr, nv, self.lanes, pairs=self.pairs, ordered=True)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from passes.spaces import host_matmul
 from passes.spaces.host_matmul import Extents, paired, prepacked, register_block, takes_pairs
+from passes.spaces.numerics import Numerics
 from passes.spaces.padding import padding_share, row_windows, tap_depth, windows
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Workload
@@ -88,6 +89,19 @@ class Layer:
         if height is None or width is None:
             return 0.9
         return height * width / (-(-height // m) * m * -(-width // m) * m) if height and width else 1.0
+
+
+def takes(workload: Workload, limits: HostLimits, numerics: Numerics) -> str | None:
+    """The rule by which the family does not take a contraction, or None."""
+    if not numerics.winograd:
+        return "definition: the options keep to the definition of a convolution"
+    if Layer.of(workload) is None:
+        return "three-by-three: the workload is no convolution with windows of 3 and steps of one"
+    if any(not o.dtype.is_float or o.dtype.bytes < 2 for o in workload.inputs):
+        return "floats: transformed filters have fractions"
+    if paired(workload) or takes_pairs(workload, limits):
+        return "no-pairs: the target multiplies the operands, bf16, in pairs"
+    return None
 
 
 def space(workload: Workload, limits: HostLimits) -> Iterator[HostWinogradConfig]:

@@ -8,10 +8,12 @@ from itertools import product
 from typing import ClassVar
 
 from passes.spaces.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block, why_invalid_ring
+from passes.spaces.numerics import Numerics
 from passes.spaces.sides import bytes_along_depth, multiplies, narrow_bytes, sides_of, unaligned
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split, switch
 from runtime.limits import BYTE_FLOATS, GpuLimits
+from runtime.tensor import DType
 
 WIDEST = 16  # bytes of one copy
 STEP = 32  # bytes along k of one instruction
@@ -62,6 +64,17 @@ class MmaConfig(GpuConfig):
 def element_bytes(workload: Workload, tf32: bool = False) -> int | None:
     """Bytes of an operand's element; None where mma.sync has no such operands."""
     return 4 if tf32 else narrow_bytes(workload)
+
+
+def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | None:
+    """The rule by which the family does not take a contraction, or None."""
+    if numerics.tf32 and workload.inputs[0].dtype is DType.F32:
+        return None
+    if narrow_bytes(workload) is None:
+        return "element-type: operands are neither f16, bf16, fp8 nor 8-bit integers, nor f32 read as tf32"
+    if not multiplies(workload, limits):
+        return f"architecture: {limits.arch} has no products of 8-bit floats; wanted sm_{BYTE_FLOATS} or later"
+    return None
 
 
 def space(workload: Workload, limits: GpuLimits) -> Iterator[MmaConfig]:

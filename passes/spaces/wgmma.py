@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from passes.spaces import mma
 from passes.spaces.gpu_config import GpuConfig, why_invalid_block
+from passes.spaces.numerics import Numerics
 from passes.spaces.sides import narrow_bytes, sides_of, unaligned
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Workload
@@ -89,6 +90,13 @@ class WgmmaConfig(GpuConfig):
     def registers(self) -> int:
         """About what a thread that multiplies needs: sums and addresses."""
         return self.bm // (ROWS * self.consumers) * self.bn // 2 + 40
+
+
+def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | None:
+    """The rule by which the family does not take a contraction, or None."""
+    if limits.arch != "sm_90a":
+        return f"architecture: {limits.arch} has no wgmma"
+    return mma.takes(workload, limits, numerics)
 
 
 def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:

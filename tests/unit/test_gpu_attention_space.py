@@ -10,7 +10,6 @@ import compiler.ops as ops
 from compiler.api import attention_of, precision_passes
 from compiler.ingest import ingest
 from compiler.options import Precision
-from compiler.tables import families_of
 from passes.base import PassPipeline
 from passes.graph_pipeline import graph_passes
 from passes.mlir import ir
@@ -18,7 +17,7 @@ from passes.outline import workloads_of
 from passes.pipelines import recover_passes
 from passes.spaces import gpu_attention
 from passes.spaces.gpu_attention import GpuAttentionConfig, padded
-from passes.spaces.registry import config_text, parse_config
+from passes.spaces.registry import config_text, families_of, parse_config
 from passes.workload import Kind, Loop, Operand, Workload
 from runtime.dispatch import Node, Split, leaves
 from runtime.limits import GpuLimits

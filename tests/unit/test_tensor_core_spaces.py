@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.tables import families_of
 from passes.spaces import mma, wgmma
 from passes.spaces.mma import MmaConfig
-from passes.spaces.registry import config_text, parse_config
+from passes.spaces.registry import config_text, families_of, parse_config
 from passes.spaces.wgmma import WgmmaConfig
 from passes.workload import Kind, Loop, Operand, Workload
 from runtime.dispatch import Node, Split, leaves

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LINE = 64  # bytes of a cache line
+WARP = 32  # threads that a GPU issues together
+MULTIPROCESSOR_THREADS = 2048  # that a multiprocessor holds at most
 BYTE_FLOATS = 89  # the first version whose mma.sync multiplies 8-bit floats
 
 

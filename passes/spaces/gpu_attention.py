@@ -12,7 +12,7 @@ from passes.spaces.numerics import Numerics
 from passes.spaces.sides import narrow_bytes, unaligned
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split, switch
-from runtime.limits import GpuLimits
+from runtime.limits import MULTIPROCESSOR_THREADS, GpuLimits
 from runtime.shape import Expr
 
 WIDEST = 16  # bytes of one copy
@@ -127,7 +127,7 @@ def why_illegal(config: GpuAttentionConfig, depth: int, columns: int, size: int,
     shared = c.shared_bytes(depth, columns, size)
     if shared * max(1, c.together) > limits.shared_bytes:
         return f"shared-budget: {max(1, c.together)} x {shared} of {limits.shared_bytes} bytes"
-    if c.together * c.threads > 2048:
+    if c.together * c.threads > MULTIPROCESSOR_THREADS:
         return f"together-fits: {c.together} blocks of {c.threads} threads"
     most = min(limits.thread_registers, limits.registers // (c.threads * max(1, c.together)))
     if c.registers(depth, columns, size) > most:

@@ -48,6 +48,10 @@ class GpuLimits:
         """90 of sm_90a."""
         return int("".join(c for c in self.arch if c.isdigit()) or 0)
 
+    def registers_each(self, threads: int, blocks: int = 1) -> int:
+        """Most registers of a thread where so many blocks of so many threads share a multiprocessor; 0 blocks count as 1."""
+        return min(self.thread_registers, self.registers // (threads * max(1, blocks)))
+
     @staticmethod
     def of(arch: str) -> GpuLimits:
         """What NVIDIA's programming guide (table of technical specifications) says of a compute capability."""

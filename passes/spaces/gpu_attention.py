@@ -129,7 +129,7 @@ def why_illegal(config: GpuAttentionConfig, depth: int, columns: int, size: int,
         return f"shared-budget: {max(1, c.together)} x {shared} of {limits.shared_bytes} bytes"
     if c.together * c.threads > MULTIPROCESSOR_THREADS:
         return f"together-fits: {c.together} blocks of {c.threads} threads"
-    most = min(limits.thread_registers, limits.registers // (c.threads * max(1, c.together)))
+    most = limits.registers_each(c.threads, c.together)
     if c.registers(depth, columns, size) > most:
         return f"register-budget: about {c.registers(depth, columns, size)} of {most} registers in each of {c.threads} threads"
     return why_invalid_block(c.threads, c.index, limits.threads)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from itertools import chain, product
 from typing import Any, ClassVar
 
+from passes.spaces.host_block import over_budget
 from passes.spaces.padding import padding_share, tap_depth, windows
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Workload
@@ -157,9 +158,9 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
     sums = max(1, config.mc) * config.columns * size
     if config.stream and sums > limits.l1 // (2 if config.mc else 4):
         return f"stream-fits-l1: sums of {sums} bytes leave too little of {limits.l1} bytes to the columns"
-    needed = config.stream * config.mr + config.mr + 2 if config.stream else config.mr * config.nv + config.nv + 1
-    if needed > limits.vector_registers:
-        return f"register-budget: accumulators, columns and a row element need {needed} of {limits.vector_registers} registers"
+    budget = over_budget(config.mr, config.nv, limits, config.stream)
+    if budget is not None:
+        return budget
     if config.mc % config.mr:
         return f"chunk-whole-blocks: {config.mc} rows are no multiple of {config.mr}"
     if (config.kc or config.copy_rows or config.panels > 1) and not config.mc:

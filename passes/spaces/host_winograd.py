@@ -9,6 +9,7 @@ from math import ceil
 from typing import ClassVar
 
 from passes.spaces import host_matmul
+from passes.spaces.host_block import over_budget
 from passes.spaces.host_matmul import Extents, paired, prepacked, register_block, takes_pairs
 from passes.spaces.numerics import Numerics
 from passes.spaces.padding import padding_share, row_windows, tap_depth, windows
@@ -132,9 +133,9 @@ def why_invalid(config: HostWinogradConfig, workload: Workload, limits: HostLimi
     size = layer.element_bytes
     if config.lanes < 2 or config.lanes & (config.lanes - 1) or config.lanes * size > limits.vector_bytes:
         return f"lanes-fit: {config.lanes} lanes of {size} bytes, of a {limits.vector_bytes}-byte register"
-    needed = config.mr * config.nv + config.nv + 1
-    if needed > limits.vector_registers:
-        return f"register-budget: accumulators, filters and an element need {needed} of {limits.vector_registers} registers"
+    budget = over_budget(config.mr, config.nv, limits)
+    if budget is not None:
+        return budget
     tile, filters = prepacked(workload), layer.filters.constant
     if tile % config.columns:
         return f"prepacked-panels: panels of {tile} filters are read in equal blocks, not of {config.columns}"

@@ -122,7 +122,7 @@ def why_illegal(config: MmaConfig, size: int, limits: GpuLimits) -> str | None:
     broken = why_invalid_ring(c.threads, c.stages, c.shared_bytes(size), c.together, c.group, limits)
     if broken is not None:
         return broken
-    most = min(limits.thread_registers, limits.registers // (c.threads * max(1, c.together)))
+    most = limits.registers_each(c.threads, c.together)
     if c.registers() > most:
         return f"register-budget: about {c.registers()} of {most} registers in each of {c.threads} threads"
     return why_invalid_block(c.threads, c.index, limits.threads)

@@ -81,7 +81,7 @@ def why_invalid(config: SimtConfig, workload: Workload, limits: GpuLimits) -> st
     if c.vec > c.bk or c.vec * widest > 16:
         return f"vector-fits: {c.vec} elements of {widest} bytes in one access and in {c.bk} columns"
     registers = (c.tm * c.tn + 2 * (c.tm + c.tn)) * max(4, widest) // 4 + 32 * (c.index // 32)
-    if registers > limits.thread_registers or registers * c.threads > limits.registers:
+    if registers > limits.registers_each(c.threads):
         return f"register-budget: about {registers} registers in each of {c.threads} threads"
     ring = why_invalid_ring(c.threads, c.stages, c.shared_bytes(widest), c.together, c.group, limits)
     return ring or why_invalid_block(c.threads, c.index, limits.threads)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from compiler.options import CompileOptions, Deterministic, Precision
+from passes.spaces.gemm_operands import on_tensor_cores
 from passes.spaces.host_winograd import Layer
 from passes.spaces.in_order import default_of
-from passes.spaces.sides import multiplies
 from passes.spaces.threads import one_thread_when_small
 from passes.workload import Kind, Workload
 from runtime.certificate import Certificate
@@ -59,7 +59,7 @@ def families_of(workload: Workload, limits: HostLimits | GpuLimits, numerics: Nu
     if not isinstance(limits, GpuLimits):
         transforms = numerics.winograd and workload.kind is Kind.CONTRACTION and Layer.of(workload) is not None
         return (*(("host_winograd",) if transforms else ()), *_HOST[workload.kind])
-    narrow = multiplies(workload, limits) or (numerics.tf32 and workload.inputs[0].dtype is DType.F32)
+    narrow = on_tensor_cores(workload, limits) or (numerics.tf32 and workload.inputs[0].dtype is DType.F32)
     if workload.kind is not Kind.CONTRACTION or not narrow:
         return _GPU[workload.kind]
     return (*(("wgmma",) if limits.arch == "sm_90a" else ()), "mma", *_GPU[workload.kind])

@@ -9,8 +9,8 @@ from math import gcd
 from typing import ClassVar
 
 from passes.spaces import mma
+from passes.spaces.gemm_operands import row_and_column_extents, tensor_core_bytes, unaligned
 from passes.spaces.gpu_config import GpuConfig, why_invalid_block
-from passes.spaces.sides import narrow_bytes, sides_of, unaligned
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split, switch
@@ -107,7 +107,7 @@ def why_invalid(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> s
     """The rule that the configuration breaks, or None."""
     if workload.kind is not Kind.CONTRACTION:
         return f"contraction: the workload is {workload.kind.value}"
-    if narrow_bytes(workload) is None and not config.tf32:
+    if tensor_core_bytes(workload) is None and not config.tf32:
         return "element-type: operands are neither f16, bf16, fp8 nor 8-bit integers, nor f32 read as tf32"
     if limits.arch != "sm_90a":
         return f"architecture: {limits.arch} has no wgmma"
@@ -156,7 +156,7 @@ def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
 def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[TileConfig, ...], Node]:
     """Warpgroups where their tiles are filled and copies are aligned, `mma` for the rest. The last has no guards."""
     one = limits.multiprocessors
-    tf32 = narrow_bytes(workload) is None
+    tf32 = tensor_core_bytes(workload) is None
     small = WgmmaConfig(64, 128, 6, 1, blocks=one, tf32=tf32)
     middle = WgmmaConfig(128, 128, 5, 2, blocks=one, tf32=tf32)
     large = WgmmaConfig(128, 256, 3, 2, blocks=one, tf32=tf32)
@@ -164,13 +164,13 @@ def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[TileConfig, ..
     others, tree = mma.default(workload, limits)
     configs: tuple[TileConfig, ...] = (small, middle, large, paired, *others)
     rest = _shifted(tree, 4)
-    rows, columns = sides_of(workload)
+    rows, columns = row_and_column_extents(workload)
     tiles = rows * columns * workload.size("b")
     full = one * middle.bm * middle.bn
     largest = switch(str(rows), [(_MANY_ROWS, Leaf(2))], Leaf(3))
     wide = switch(str(tiles), [(full // 2, Leaf(0)), (2 * full, Leaf(1))], largest)
     node = switch(str(rows), [(16, rest)], wide)
-    size = narrow_bytes(workload) or 4
+    size = tensor_core_bytes(workload) or 4
     left = unaligned(workload, 16 // size)
     return configs, Split(str(left), 0, node, rest) if left.symbols else node
 

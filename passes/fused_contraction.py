@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from passes.contraction import OUT, Contraction, is_contraction
 from passes.mlir import ir, operations, position
-from passes.placement import Place, axis_name, place
+from passes.placement import Place, axis_name, place, steps_of
 from passes.symbolic import SymbolicShapes
 from runtime.shape import Expr
 
@@ -39,7 +39,7 @@ class FusedContraction:
         first = self.places[0]
         axes = sorted(range(len(first)), key=lambda a: (is_unit(a), a), reverse=True)
         names = {axis_name(axis): position(e) for axis, e in enumerate(self.view.maps[OUT].results)}
-        loops = [names[symbol] for a in axes for symbol in sorted(first[a].symbols, reverse=True) if symbol in names]
+        loops = [names[symbol] for a in axes for symbol, _ in steps_of(first[a]) if symbol in names]
         found = [d for d in loops if d is not None]
         long = [d for d in found if self.view.extents[d] != Expr.of(1)]
         return next(iter(long or found), None)

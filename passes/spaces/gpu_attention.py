@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
 
+from passes.spaces.gemm_operands import tensor_core_bytes, unaligned
 from passes.spaces.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block
 from passes.spaces.numerics import Numerics
-from passes.spaces.sides import narrow_bytes, unaligned
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split, switch
 from runtime.limits import MULTIPROCESSOR_THREADS, GpuLimits
@@ -79,7 +79,7 @@ def heads_of(workload: Workload) -> tuple[int, int] | None:
 
 def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | None:
     """The rule by which the family does not take an attention, or None."""
-    if (narrow_bytes(workload) or (4 if numerics.tf32 else 0)) not in (2, 4):
+    if (tensor_core_bytes(workload) or (4 if numerics.tf32 else 0)) not in (2, 4):
         return "element-type: operands are neither f16 nor bf16, nor f32 read as tf32"
     if heads_of(workload) is None:
         return f"head-size: {workload.size('k')} and {workload.size('e')}; wanted at most {LONGEST_QUERY} and {LONGEST_VALUE}"
@@ -88,7 +88,7 @@ def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | No
 
 def space(workload: Workload, limits: GpuLimits) -> Iterator[GpuAttentionConfig]:
     """All legal configurations."""
-    size = narrow_bytes(workload) or 4
+    size = tensor_core_bytes(workload) or 4
     blocks = product((16, 32, 64, 128, 256), (16, 32), (16, 32, 64, 128), (2, 3, 4), (True, False))
     rest = list(product((WIDEST // size, 1), (0, 1, 2), (1, 2, 4, 8)))
     for block, (vec, together, split) in product(blocks, rest):
@@ -102,7 +102,7 @@ def why_invalid(config: GpuAttentionConfig, workload: Workload, limits: GpuLimit
     c = config
     if workload.kind is not Kind.ATTENTION:
         return f"attention: the workload is {workload.kind.value}"
-    size = 4 if c.tf32 else narrow_bytes(workload)
+    size = 4 if c.tf32 else tensor_core_bytes(workload)
     if size not in (2, 4):
         return "element-type: operands are neither f16 nor bf16, nor f32 read as tf32"
     heads = heads_of(workload)
@@ -138,7 +138,7 @@ def why_illegal(config: GpuAttentionConfig, depth: int, columns: int, size: int,
 def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[GpuAttentionConfig, ...], Node]:
     """By queries and keys: the largest legal blocks for many queries, parts of the keys for few of them; copies of single
     elements where extents are no whole vectors. The last has no guards."""
-    size = narrow_bytes(workload) or 4
+    size = tensor_core_bytes(workload) or 4
     vec, tf32 = WIDEST // size, size == 4
     depth, columns = heads_of(workload) or (LONGEST_QUERY, LONGEST_VALUE)
 

@@ -12,7 +12,7 @@ from passes.spaces import host_matmul
 from passes.spaces.host_block import over_budget
 from passes.spaces.host_matmul import Extents, paired, prepacked, register_block, takes_pairs
 from passes.spaces.numerics import Numerics
-from passes.spaces.padding import padding_share, row_windows, tap_depth, windows
+from passes.spaces.padding import padded_windows, padding_share, row_windows, tap_depth
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, leaves, renumbered, switch
@@ -70,7 +70,7 @@ class Layer:
     def of(workload: Workload) -> Layer | None:
         """None of anything but a convolution with two windows of 3 and steps of one, channels and filters."""
         seen = Extents.of(workload)
-        found = row_windows(workload, seen.columns)
+        found = row_windows(workload)
         regular = all(w.stride == w.dilation == 1 and workload.loops[w.tap].extent.constant == TAPS for w in found)
         sums = [i for i, loop in enumerate(workload.loops) if loop.role == "k" and i not in {w.tap for w in found}]
         if len(found) != 2 or not regular or len(sums) != 1:
@@ -203,7 +203,7 @@ def block_share(config: HostWinogradConfig, limits: HostLimits) -> float:
 def _direct(workload: Workload, layer: Layer, limits: HostLimits, rows: float) -> float:
     """What the family host_matmul is expected to take."""
     channels, filters = layer.channels.constant or 256, layer.filters.constant or 256
-    found = windows(workload, layer.filters)
+    found = padded_windows(workload)
     padding = padding_share(workload, found) if found and tap_depth(workload).constant else 0.0
     lanes = limits.lanes(layer.element_bytes)
     return rows * TAPS**2 * channels * ceil(filters / lanes) / 2 / _SHARE * (1 - padding)

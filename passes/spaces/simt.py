@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
+from passes.spaces.gemm_operands import row_and_column_extents
 from passes.spaces.gpu_config import GpuConfig, is_power_of_two, why_invalid_block, why_invalid_ring
-from passes.spaces.sides import sides_of
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split, switch
 from runtime.limits import GpuLimits
@@ -92,7 +92,7 @@ def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[SimtConfig, ..
     whole vectors. The last has no guards."""
     widest = _widest(workload)
     vec = 4 if widest == 4 else 2
-    rows, columns = sides_of(workload)
+    rows, columns = row_and_column_extents(workload)
     tiles = rows * columns * workload.size("b")
     windows = sum(loop.role == "k" for loop in workload.loops) > 1
     together = 1 if windows else 0  # addresses of windows need registers, which ptxas would rather spill than lose a block

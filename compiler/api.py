@@ -22,7 +22,7 @@ from compiler.model_cache import ModelCache
 from compiler.model_tuning import tune_model
 from compiler.options import CompileOptions, Precision
 from compiler.source import ModelIR
-from compiler.tables import Numerics, Tables, default_tables
+from compiler.tables import Tables, default_tables, numerics_of
 from compiler.tuning import Request as TuningRequest
 from compiler.tuning import tables_from_log, tune_tables
 from compiler.uses import uses_of
@@ -130,7 +130,7 @@ def compile_bundle(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[int
 def make_tables(search: TuningRequest, builder: Builder, progress: Callable[[Progress | ModelProgress], None] | None) -> Tables:
     """The defaults of each family; over them what the log knows; over that what a search finds, where one is asked for."""
     host, log = search.target.kind is TargetKind.HOST, TuningLog(search.options.log)
-    found, numerics = limits(search.target, search.options.threads), Numerics.of(search.options)
+    found, numerics = limits(search.target, search.options.threads), numerics_of(search.options)
     if not (search.options.seconds or search.options.trials):
         tables = default_tables(search.workloads, found, builder, numerics)
         if len(log):

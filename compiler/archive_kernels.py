@@ -15,7 +15,7 @@ from compiler.fingerprint import fingerprint
 from compiler.ingest import ingest
 from compiler.options import CompileOptions
 from compiler.source import ModelIR
-from compiler.tables import Numerics, Tables, default_tables
+from compiler.tables import Tables, default_tables, numerics_of
 from compiler.tuning import Request, task_of, weight_of
 from compiler.uses import uses_of
 from compiler.worker_builder import WorkerBuilder
@@ -67,7 +67,7 @@ def archive_kernels(model_ir: ModelIR, dynamic_dims: Mapping[str, Dim | tuple[in
 
 def _contents(request: Request, builder: Builder, kernels: int, progress: Callable[[str, int, int], None]) -> Contents:
     options = request.options
-    tables = default_tables(request.workloads, limits(request.target), builder, Numerics.of(options))
+    tables = default_tables(request.workloads, limits(request.target), builder, numerics_of(options))
     code: dict[str, bytes] = {}
     operators = [_operator(w, request, tables, builder, kernels, code, progress) for w in request.workloads]
     points = {o.workload.key: o.points for o in operators}

@@ -6,63 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from compiler.options import CompileOptions, Deterministic, Precision
-from passes.spaces.host_winograd import Layer
 from passes.spaces.in_order import default_of
-from passes.spaces.sides import multiplies
+from passes.spaces.numerics import PLAIN, Numerics
+from passes.spaces.registry import families_of
 from passes.spaces.threads import one_thread_when_small
-from passes.workload import Kind, Workload
+from passes.workload import Workload
 from runtime.certificate import Certificate
 from runtime.dispatch import DispatchTable, Leaf, Node, renumbered
 from runtime.errors import BuildError
 from runtime.kernel import MicroKernel
 from runtime.limits import GpuLimits, HostLimits
-from runtime.tensor import DType
 from search.protocols import Builder, BuildResult
 from search.regions import guarded
 from search.tuner import Tuned
 
-_HOST = {
-    Kind.CONTRACTION: ("host_matmul", "generic"),
-    Kind.ATTENTION: ("host_attention", "generic"),
-    Kind.ROWS: ("host_rows", "generic"),
-    Kind.POINTWISE: ("generic",),
-    Kind.GENERIC: ("generic",),
-}
-_GPU = {
-    Kind.CONTRACTION: ("simt", "gpu_pointwise"),
-    Kind.ATTENTION: ("gpu_attention", "gpu_pointwise"),
-    Kind.ROWS: ("gpu_rows", "gpu_pointwise"),
-    Kind.POINTWISE: ("gpu_pointwise",),
-    Kind.GENERIC: ("gpu_pointwise",),
-}
 
-
-@dataclass(frozen=True)
-class Numerics:
-    """tf32: f32 may be multiplied as tf32 on a GPU. winograd: convolutions may go through Winograd's transforms. ordered: sums
-    have one order for every number of rows (passes/spaces/in_order.py)."""
-
-    tf32: bool = False
-    winograd: bool = True
-    ordered: bool = False
-
-    @staticmethod
-    def of(options: CompileOptions) -> Numerics:
-        return Numerics(options.precision is Precision.TF32, options.winograd, options.deterministic is Deterministic.BATCH)
-
-
-PLAIN = Numerics()
-
-
-def families_of(workload: Workload, limits: HostLimits | GpuLimits, numerics: Numerics = PLAIN) -> tuple[str, ...]:
-    """The families of a workload's kind, best first; the last takes anything."""
-    if not isinstance(limits, GpuLimits):
-        transforms = numerics.winograd and workload.kind is Kind.CONTRACTION and Layer.of(workload) is not None
-        return (*(("host_winograd",) if transforms else ()), *_HOST[workload.kind])
-    narrow = multiplies(workload, limits) or (numerics.tf32 and workload.inputs[0].dtype is DType.F32)
-    if workload.kind is not Kind.CONTRACTION or not narrow:
-        return _GPU[workload.kind]
-    return (*(("wgmma",) if limits.arch == "sm_90a" else ()), "mma", *_GPU[workload.kind])
+def numerics_of(options: CompileOptions) -> Numerics:
+    """What the options let kernels do to results."""
+    return Numerics(options.precision is Precision.TF32, options.winograd, options.deterministic is Deterministic.BATCH)
 
 
 @dataclass

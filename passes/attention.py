@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from passes.contraction import LHS, OUT, RHS, Contraction, product_of, used_loops
-from passes.evaluator import loop_kinds
+from passes.contraction import LHS, OUT, RHS, Contraction, product_of, sums_products, used_loops
 from passes.mlir import ir, maps_of, operations, owner, position
+from passes.structured import FLOAT_CASTS, iterator_kinds, uncast
 from passes.symbolic import SymbolicShapes
 from runtime.shape import Expr
 
 Place = tuple[int, ...]
 _LOWEST = -3.4e38  # any start of a maximum below this is as good as -inf
-_CASTS = ("arith.extf", "arith.truncf")
 _MAXIMA = ("arith.maximumf", "arith.maxnumf")
 MAX_COLUMNS = 512  # value columns, whose sums are unrolled
 
@@ -86,7 +85,7 @@ class _Match:
         self.places: dict[ir.Value, Place] = {}
 
     def found(self) -> Attention:
-        products = [op for op in self.ops if product_of(op) is not None and "reduction" in loop_kinds(op)]
+        products = [op for op in self.ops if sums_products(op)]
         if len(products) != 2:
             raise AttentionError("two-products", f"the region has {len(products)} contractions, not the scores and the mixing")
         scores, mixed = (_contraction(op, self.shapes) for op in products)
@@ -123,7 +122,7 @@ class _Match:
         if less is None:
             raise AttentionError("softmax", "the weights are no exponential of logits less their maximum")
         greatest = self._reduction(self._through(less.operands[1], None), _MAXIMA, None)
-        logits = _uncast(greatest.operands[0])
+        logits = uncast(greatest.operands[0])
         added = _added(total)
         if _added(greatest) != greatest.regions[0].blocks[0].arguments[0]:
             raise AttentionError("softmax", "the maximum is not taken of a stored value")
@@ -141,7 +140,7 @@ class _Match:
 
     def _scalar(self, tensor: ir.Value, stop: ir.Value | None) -> ir.Value:
         """What an element of a tensor is: the scalar that a member's body yields, or the tensor itself."""
-        value = _uncast(tensor)
+        value = uncast(tensor)
         op = owner(value)
         if (stop is not None and value == stop) or op is None or op not in self.members or not _elementwise(op):
             return value
@@ -150,7 +149,7 @@ class _Match:
     def _through(self, value: ir.Value, stop: ir.Value | None) -> ir.Value:
         """A scalar behind conversions of floats and the bodies of members."""
         op = owner(value)
-        while op is not None and op.name in _CASTS:
+        while op is not None and op.name in FLOAT_CASTS:
             value = op.operands[0]
             op = owner(value)
         if op is not None or isinstance(value.type, ir.RankedTensorType):
@@ -167,7 +166,7 @@ class _Match:
         last = owner(operations(op.regions[0].blocks[0])[-1].operands[0])
         accumulator = op.regions[0].blocks[0].arguments[1]
         if last is None or last.name not in names or accumulator not in list(last.operands) \
-                or len(list(accumulator.uses)) != 1 or loop_kinds(op).count("reduction") != 1:
+                or len(list(accumulator.uses)) != 1 or iterator_kinds(op).count("reduction") != 1:
             raise AttentionError("softmax", f"{op.name} at {op.location} is no reduction by {names[0]} along one loop")
         number = _filled(op.operands[1])
         if number is None or (number > _LOWEST if start is None else number != start):
@@ -183,7 +182,7 @@ class _Match:
             raise AttentionError("one-frame", "the scores have an axis that no loop runs along")
         self.places[scores.op.results[0]] = tuple(d for d in at if d is not None)
         for op in self.ops:
-            if op == scores.op or not any(_uncast(v) in self.places for v in op.operands):
+            if op == scores.op or not any(uncast(v) in self.places for v in op.operands):
                 continue
             if op.name == "tensor.cast" or product_of(op) is not None:
                 continue
@@ -200,7 +199,7 @@ class _Match:
         """The frame axis of each loop of `op`, from the places of what it reads."""
         bound: dict[int, int] = {}
         for value, m in zip(op.operands, maps_of(op), strict=True):
-            for axis, e in zip(self.places.get(_uncast(value), ()), m.results, strict=False):
+            for axis, e in zip(self.places.get(uncast(value), ()), m.results, strict=False):
                 loop = position(e)
                 if loop is None or bound.setdefault(loop, axis) != axis:
                     raise AttentionError("one-frame", f"{op.name} at {op.location} reads the scores at other places")
@@ -214,7 +213,7 @@ class _Match:
         return self.places[value]
 
     def _key(self, scores: Contraction, *reductions: ir.Operation) -> int:
-        found = {self._bind(op).get(loop_kinds(op).index("reduction")) for op in reductions}
+        found = {self._bind(op).get(iterator_kinds(op).index("reduction")) for op in reductions}
         key = found.pop()
         if found or key is None or key not in scores.parallel:
             raise AttentionError("softmax", "maximum and sum run along different loops")
@@ -262,14 +261,7 @@ def _contraction(op: ir.Operation, shapes: SymbolicShapes) -> Contraction:
 
 
 def _elementwise(op: ir.Operation) -> bool:
-    return op.name == "linalg.generic" and "reduction" not in loop_kinds(op)
-
-
-def _uncast(value: ir.Value) -> ir.Value:
-    """A tensor behind casts of its type."""
-    while (op := owner(value)) is not None and op.name == "tensor.cast":
-        value = op.operands[0]
-    return value
+    return op.name == "linalg.generic" and "reduction" not in iterator_kinds(op)
 
 
 def _defined(value: ir.Value, name: str) -> ir.Operation | None:
@@ -287,7 +279,7 @@ def _added(reduction: ir.Operation) -> ir.Value:
 
 def _filled(value: ir.Value) -> float | None:
     """The number that fills a tensor; 0 for one that nothing was written to."""
-    op = owner(_uncast(value))
+    op = owner(uncast(value))
     if op is None or op.name == "tensor.empty":
         return None if op is None else 0.0
     scalar = owner(op.operands[0]) if op.name == "linalg.fill" else op

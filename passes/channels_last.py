@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from passes.base import Pass
+from passes.builders import elementwise
 from passes.clone import clone
-from passes.generic import elementwise
 from passes.mlir import ir, maps_of, operations, owner, replace_all_uses, walk
 from passes.op_kinds import constant_pad
+from passes.reshape import Reshaper, collapses_free, product
 from passes.structured import compose, erase_unused, inits, inputs, iterator_kinds, main_of, rebuild, users, uses_index
 from passes.symbolic import mixed
-from passes.views import Reshaper, collapses_free, product
 
 COPY = "tw.copy"  # of an elementwise op: a kernel of its own, which no producer or reader computes at its loads and stores
 _CONVOLUTION = "linalg.conv_2d_nchw_fchw"

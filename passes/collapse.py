@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from passes.clone import captured
 from passes.mlir import ir, maps_of, owner, position, walk
-from passes.op_kinds import CHEAP_OPS
 from passes.strides import Views, collapsed_stride
-from passes.structured import iterator_kinds
+from passes.structured import CHEAP_OPS, iterator_kinds
 from passes.symbolic import integer
 from runtime.shape import Expr
 

@@ -1,7 +1,8 @@
 """Contraction: a linalg op seen as sum over k of lhs * rhs, its loops in four groups: batch, m, n, k.
 
 The groups come from the indexing maps alone, so named contractions, convolutions (M is (n, oh, ow), K is (kh, kw, c)), grouped
-and depthwise ones, and generics of any layout are the same thing to a kernel family.
+and depthwise ones, and generics of any layout are the same thing to a kernel family. The graph passes that decide what becomes a
+contraction and the families that emit one ask this one matcher.
 """
 
 from __future__ import annotations
@@ -9,16 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from passes.emit import constant, is_float, lanes_of, vector_type
-from passes.evaluator import evaluate, loop_extent, loop_kinds
-from passes.index import Index
-from passes.mlir import arith, attributes, ir, llvm, maps_of, operations, owner, position
+from passes.mlir import ir, maps_of, operations, owner, position
+from passes.structured import CASTS, iterator_kinds, loop_extents
 from passes.symbolic import SymbolicShapes
 from runtime.shape import Expr
 
 LHS, RHS, OUT = 0, 1, 2
-_CASTS = ("arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp", "arith.uitofp",
-          "arith.fptosi", "arith.fptoui")
+PAIR = 2  # neighbouring values of k that one instruction multiplies and adds, where a target has one for bf16
 _MULTIPLY, _ADD = ("arith.mulf", "arith.muli"), ("arith.addf", "arith.addi")
 
 
@@ -32,37 +30,6 @@ class Product:
     casts: tuple[tuple[ir.Operation, ...], tuple[ir.Operation, ...]]
     element: ir.Type
     accumulator: ir.Type
-
-    def factor(self, which: int, value: ir.Value) -> ir.Value:
-        """A loaded element of lhs or rhs, scalar or vector, as what is multiplied."""
-        for op in self.casts[which]:
-            result = vector_type(op.results[0].type, lanes_of(value))
-            value = ir.Operation.create(op.name, results=[result], operands=[value], attributes=attributes(op)).results[0]
-        return self.widen(value)
-
-    def widen(self, value: ir.Value) -> ir.Value:
-        """A value of the result's type in the accumulator's."""
-        if self.element == self.accumulator:
-            return value
-        return arith.extf(vector_type(self.accumulator, lanes_of(value)), value)
-
-    def round(self, value: ir.Value) -> ir.Value:
-        """An accumulator in the result's type."""
-        if self.element == self.accumulator:
-            return value
-        return arith.truncf(vector_type(self.element, lanes_of(value)), value)
-
-    def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        """a * b + c, fused where the target can."""
-        if is_float(self.accumulator):
-            return llvm.intr_fmuladd(a, b, c)
-        return arith.addi(c, arith.muli(a, b))
-
-    def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return arith.addf(a, b) if is_float(self.accumulator) else arith.addi(a, b)
-
-    def zero(self, lanes: int) -> ir.Value:
-        return constant(self.accumulator, 0, lanes)
 
 
 def product_of(op: ir.Operation) -> Product | None:
@@ -81,7 +48,7 @@ def product_of(op: ir.Operation) -> Product | None:
     found: dict[int, tuple[ir.Operation, ...]] = {}
     for value in multiply.operands:
         chain: list[ir.Operation] = []
-        while (cast := owner(value)) is not None and cast.name in _CASTS:
+        while (cast := owner(value)) is not None and cast.name in CASTS:
             chain.insert(0, cast)
             value = cast.operands[0]
         if value not in arguments[:OUT]:
@@ -92,6 +59,51 @@ def product_of(op: ir.Operation) -> Product | None:
     element = add.results[0].type
     narrow = isinstance(element, ir.F16Type | ir.BF16Type)
     return Product((found[LHS], found[RHS]), element, ir.F32Type.get() if narrow else element)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Loops of a contraction, in the op's order. batch: in both operands and the result; m, n: in one operand and the result;
+    k: summed."""
+
+    batch: tuple[int, ...]
+    m: tuple[int, ...]
+    n: tuple[int, ...]
+    k: tuple[int, ...]
+
+    @staticmethod
+    def of(op: ir.Operation) -> Groups:
+        """ValueError when a loop is in none of them."""
+        where = f"{op.name} at {op.location}"
+        maps = maps_of(op)
+        used = [used_loops(m) for m in maps]
+        kinds = iterator_kinds(op)
+        written = [position(e) for e in maps[OUT].results if not isinstance(e, ir.AffineConstantExpr)]
+        parallel = [d for d, kind in enumerate(kinds) if kind == "parallel"]
+        if None in written or sorted(d for d in written if d is not None) != parallel:
+            raise ValueError(f"{where}: the result's map {maps[OUT]} is no permutation of the parallel loops")
+        idle = [d for d in range(len(kinds)) if d not in used[LHS] | used[RHS]]
+        if idle:
+            raise ValueError(f"{where}: loop d{idle[0]} is in neither operand")
+        group = {(True, True): "batch", (True, False): "m", (False, True): "n"}
+        named = {d: group[d in used[LHS], d in used[RHS]] if d in parallel else "k" for d in range(len(kinds))}
+        return Groups(*(tuple(d for d in named if named[d] == g) for g in ("batch", "m", "n", "k")))
+
+
+def is_contraction(op: ir.Operation) -> bool:
+    """A sum of products with rows or columns of its own; x*x summed along a row is a reduction, not a contraction."""
+    if product_of(op) is None:
+        return False
+    try:
+        groups = Groups.of(op)
+    except ValueError:
+        return False
+    return bool(groups.m or groups.n)
+
+
+def sums_products(op: ir.Operation) -> bool:
+    """Is it a product summed along some loop, whatever its other loops are?"""
+    return product_of(op) is not None and "reduction" in iterator_kinds(op)
 
 
 @dataclass(frozen=True)
@@ -110,25 +122,25 @@ class Contraction:
     @staticmethod
     def of(op: ir.Operation, shapes: SymbolicShapes) -> Contraction:
         """The view of an op; ValueError says why it is no sum of products over a dense result."""
-        where = f"{op.name} at {op.location}"
         product = product_of(op)
         if product is None:
-            raise ValueError(f"{where}: the body is not one multiplication added to the result")
-        maps = tuple(maps_of(op))
-        used = [used_loops(m) for m in maps]
-        kinds = loop_kinds(op)
-        written = [position(e) for e in maps[OUT].results if not isinstance(e, ir.AffineConstantExpr)]
-        parallel = [d for d, kind in enumerate(kinds) if kind == "parallel"]
-        if None in written or sorted(d for d in written if d is not None) != parallel:
-            raise ValueError(f"{where}: the result's map {maps[OUT]} is no permutation of the parallel loops")
-        idle = [d for d in range(len(kinds)) if d not in used[LHS] | used[RHS]]
-        if idle:
-            raise ValueError(f"{where}: loop d{idle[0]} is in neither operand")
-        group = {(True, True): "batch", (True, False): "m", (False, True): "n"}
-        named = {d: group[d in used[LHS], d in used[RHS]] if d in parallel else "k" for d in range(len(kinds))}
-        loops = {g: tuple(d for d in named if named[d] == g) for g in ("batch", "m", "n", "k")}
-        extents = tuple(loop_extent(shapes, op, d) for d in range(len(kinds)))
-        return Contraction(op, product, maps, extents, **loops)
+            raise ValueError(f"{op.name} at {op.location}: the body is not one multiplication added to the result")
+        groups = Groups.of(op)
+        extents = tuple(loop_extents(op, shapes))
+        return Contraction(op, product, tuple(maps_of(op)), extents, groups.batch, groups.m, groups.n, groups.k)
+
+    def roles(self) -> list[str]:
+        """ "b", "m", "n" or "k" of each loop. Of a convolution, images are m, output channels n, window and input channels k,
+        groups b."""
+        named = {d: role for role, loops in zip("bmnk", (self.batch, self.m, self.n, self.k), strict=True) for d in loops}
+        return [named[d] for d in range(len(self.extents))]
+
+    def multiplies_bf16(self) -> bool:
+        """Are both factors read as bf16 and multiplied as they are, up to widening, and added in f32?"""
+        read = [ir.RankedTensorType(self.operand(which).type).element_type for which in (LHS, RHS)]
+        casts = {cast.name for chain in self.product.casts for cast in chain}
+        return all(isinstance(t, ir.BF16Type) for t in read) and casts <= {"arith.extf"} and \
+            isinstance(self.product.accumulator, ir.F32Type)
 
     @property
     def parallel(self) -> tuple[int, ...]:
@@ -148,24 +160,10 @@ class Contraction:
             total = total * self.extents[d]
         return total
 
-    def coords(self, which: int, loops: Sequence[Index | None]) -> list[Index]:
-        """Coordinates of lhs, rhs or the result at a point of the loops."""
-        return [evaluate(e, loops) for e in self.maps[which].results]
-
     def linear_axis(self, which: int, d: int) -> int | None:
         """The axis of an operand that moves by exactly one when loop `d` does, when `d` moves no other axis."""
         moving = [(axis, _slope(e, d)) for axis, e in enumerate(self.maps[which].results) if d in _loops(e)]
         return moving[0][0] if len(moving) == 1 and moving[0][1] == 1 else None
-
-
-def roles_of(op: ir.Operation) -> list[str]:
-    """ "b", "m", "n" or "k" of each loop of an op with two inputs, from the operands and results it occurs in.
-
-    Of a convolution, images are m, output channels n, window and input channels k, groups b.
-    """
-    lhs, rhs, out = (used_loops(m) for m in maps_of(op))
-    group = {(True, True): "b", (True, False): "m", (False, True): "n", (False, False): "m"}
-    return [group[d in lhs, d in rhs] if d in out else "k" for d in range(maps_of(op)[0].n_dims)]
 
 
 def used_loops(m: ir.AffineMap) -> frozenset[int]:

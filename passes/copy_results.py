@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from passes.base import Pass
-from passes.generic import elementwise
+from passes.builders import elementwise
 from passes.mlir import ir, operations, owner
-from passes.op_kinds import CHEAP_OPS
+from passes.reshape import Reshaper, product
 from passes.strides import Views, dense_strides
-from passes.structured import main_of
-from passes.views import Reshaper, product
+from passes.structured import CHEAP_OPS, main_of
 from runtime.errors import PassError
 
 

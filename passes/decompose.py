@@ -7,11 +7,11 @@ from math import inf
 from typing import ClassVar
 
 from passes.base import Pass
-from passes.generic import elementwise, fill, reduction
+from passes.builders import elementwise, fill, reduction
 from passes.mlir import arith, ir, math, operations
+from passes.reshape import Reshaper
 from passes.structured import erase_unused, main_of, replace
 from passes.symbolic import integer
-from passes.views import Reshaper
 
 
 @dataclass(frozen=True)

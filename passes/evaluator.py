@@ -13,7 +13,9 @@ from contextlib import contextmanager
 
 from passes.emit import Memory, all_of, choose, constant, element_type, lanes_of, loop, resized, vector_type
 from passes.index import Index, delinearize, emit_expr, splat_to
-from passes.mlir import arith, attributes, ir, iterators, maps_of, operations, owner, position
+from passes.mlir import arith, attributes, ir, maps_of, operations, owner, position
+from passes.strides import VIEW_OPS
+from passes.structured import iterator_kinds, loop_extents
 from passes.symbolic import SymbolicShapes, integer, kept_axes, mixed, reassociation
 from runtime.shape import Expr
 
@@ -21,7 +23,6 @@ Coords = Sequence[Index]
 Known = Callable[[Coords], ir.Value]
 _INTEGER_DIVISIONS = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.ceildivsi", "arith.ceildivui",
                       "arith.floordivsi")
-MOVEMENTS = ("tensor.cast", "tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape")
 
 
 class Evaluator:
@@ -97,7 +98,7 @@ class Evaluator:
             return [self.scalar(op.operands[0])]
         if op.name.startswith("linalg."):
             return self._linalg(op, value, coords, mask)
-        if op.name in MOVEMENTS:
+        if op.name in VIEW_OPS:
             return [self._element(op.operands[0], self.moved(op, coords), mask)]
         walkers = {
             "tensor.pad": self._pad,
@@ -140,7 +141,7 @@ class Evaluator:
         results = list(op.results)
         inputs = len(op.operands) - len(results)
         loops = invert(maps[inputs + results.index(value)], coords)
-        kinds = loop_kinds(op)
+        kinds = iterator_kinds(op)
         reduced = [d for d, kind in enumerate(kinds) if kind == "reduction"]
         missing = [d for d, kind in enumerate(kinds) if kind == "parallel" and loops[d] is None]
         if missing:
@@ -171,7 +172,7 @@ class Evaluator:
 
     def loop_extent(self, op: ir.Operation, d: int) -> Index:
         """Extent of loop dimension `d` of a linalg op, read from an operand axis that it indexes alone."""
-        return self.emit(loop_extent(self.shapes, op, d))
+        return self.emit(loop_extents(op, self.shapes)[d])
 
     def region(self, op: ir.Operation, loops: Sequence[Index], given: dict[int, ir.Value],
                mask: ir.Value | None) -> list[ir.Value]:
@@ -375,25 +376,6 @@ def _key(c: Index) -> tuple[object, ...]:
 
 def _lanes(coords: Coords) -> int:
     return max((c.lanes for c in coords), default=1)
-
-
-def loop_kinds(op: ir.Operation) -> list[str]:
-    """Iterator kinds of any linalg op, named ops included (a loop that no output is indexed by is a reduction)."""
-    if op.name == "linalg.generic":
-        return iterators(op)
-    maps = maps_of(op)
-    outputs = maps[len(op.operands) - len(op.results) :]
-    used = {position(e) for m in outputs for e in m.results}
-    return ["parallel" if d in used else "reduction" for d in range(maps[0].n_dims)]
-
-
-def loop_extent(shapes: SymbolicShapes, op: ir.Operation, d: int) -> Expr:
-    """Extent of loop `d` as an Expr, from an operand axis indexed by the bare loop dimension."""
-    for operand, m in zip(op.operands, maps_of(op), strict=True):
-        for axis, e in enumerate(m.results):
-            if position(e) == d:
-                return shapes.dims(operand)[axis]
-    raise ValueError(f"{op.name} at {op.location}: no operand gives the extent of loop d{d}")
 
 
 def invert(m: ir.AffineMap, coords: Coords) -> list[Index | None]:

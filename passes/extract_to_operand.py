@@ -7,7 +7,18 @@ from typing import ClassVar
 
 from passes.base import Pass
 from passes.mlir import ir, maps_of, operations, owner, replace_all_uses, walk
-from passes.structured import body, erase_unused, inits, inputs, iterator_kinds, main_of, rebuild, replace, use_count
+from passes.structured import (
+    body,
+    erase_unused,
+    inits,
+    inputs,
+    iterator_kinds,
+    loop_extents,
+    main_of,
+    rebuild,
+    replace,
+    use_count,
+)
 from passes.symbolic import SymbolicShapes, integer
 from runtime.shape import Expr
 
@@ -31,7 +42,7 @@ class ExtractToOperand(Pass):
 
 def _rewrite(op: ir.Operation, shapes: SymbolicShapes) -> None:
     maps = maps_of(op)
-    extents = _loop_extents(op, shapes)
+    extents = dict(enumerate(loop_extents(op, shapes)))
     found = []
     for inner in operations(body(op)):
         if inner.name == "tensor.extract" and _outside(inner.operands[0], op):
@@ -55,17 +66,6 @@ def _rewrite(op: ir.Operation, shapes: SymbolicShapes) -> None:
         op, [*inputs(op), *sources], inits(op), [*maps[:count], *accesses, *maps[count:]], iterator_kinds(op), edit
     )
     replace(op, list(new.results))
-
-
-def _loop_extents(op: ir.Operation, shapes: SymbolicShapes) -> dict[int, Expr]:
-    found: dict[int, Expr] = {}
-    for value, access in zip(op.operands, maps_of(op), strict=True):
-        if not isinstance(value.type, ir.RankedTensorType):
-            continue
-        for extent, expr in zip(shapes.dims(value), access.results, strict=True):
-            if isinstance(expr, ir.AffineDimExpr):
-                found.setdefault(ir.AffineDimExpr(expr).position, extent)
-    return found
 
 
 def _access(extract: ir.Operation, extents: dict[int, Expr], shapes: SymbolicShapes) -> ir.AffineMap | None:

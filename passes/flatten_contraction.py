@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from passes.base import Pass
+from passes.contraction import sums_products
 from passes.loop_groups import can_merge, merge
 from passes.mlir import ir, linalg, maps_of, operations, position, walk
-from passes.structured import body, erase_unused, inits, inputs, is_contraction, main_of, replace
-from passes.views import Reshaper
+from passes.reshape import Reshaper
+from passes.structured import body, erase_unused, inits, inputs, main_of, replace
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class FlattenContraction(Pass):
         for fn in main_of(module):
             views = Reshaper(fn)
             for op in walk(fn):
-                if op.name == "linalg.generic" and is_contraction(op):
+                if op.name == "linalg.generic" and sums_products(op):
                     flat = _flatten(op, views)
                     if self.named:
                         _name(flat)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from passes.base import Pass
+from passes.data_movement import fold_movements
 from passes.mlir import ir
-from passes.movements import fold_movements
 from passes.structured import erase_unused, main_of
 
 

@@ -8,10 +8,10 @@ from typing import ClassVar
 from passes.base import Pass
 from passes.loop_groups import can_merge, merge
 from passes.mlir import ir, maps_of, owner, position, replace_all_uses, tensor, walk
+from passes.reshape import RESHAPES, Reshaper, full_axis
 from passes.shape_values import tensor_type
 from passes.structured import defined_by, erase_unused, inputs, main_of, use_count, users
 from passes.symbolic import mixed, reassociation
-from passes.views import RESHAPES, Reshaper, full_axis
 from runtime.shape import Expr
 
 

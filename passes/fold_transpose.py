@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from passes.base import Pass
+from passes.data_movement import fold_movements, movement
 from passes.mlir import ir, maps_of, owner, position, replace_all_uses, walk
-from passes.movements import fold_movements
+from passes.reshape import Reshaper
 from passes.structured import (
     compose,
     defined_by,
@@ -17,11 +18,9 @@ from passes.structured import (
     is_rewritable,
     iterator_kinds,
     main_of,
-    movement,
     rebuild,
     use_count,
 )
-from passes.views import Reshaper
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from passes.base import Pass
+from passes.data_movement import MAPPED_MOVEMENTS
 from passes.loop_groups import mentions
 from passes.mlir import arith, ir, maps_of, operations, position, replace_all_uses, walk
-from passes.structured import MOVEMENTS, covers_loops, erase_unused, inits, inputs, iterator_kinds, main_of, rebuild
+from passes.reshape import Reshaper
+from passes.structured import covers_loops, erase_unused, inits, inputs, iterator_kinds, loop_extents, main_of, rebuild
 from passes.symbolic import integer
-from passes.views import Reshaper
 from runtime.shape import Expr
 
 _ONE = Expr.of(1)
@@ -30,7 +31,7 @@ class FoldUnitDims(Pass):
         for fn in main_of(module):
             views = Reshaper(fn)
             for op in walk(fn):
-                if op.name in MOVEMENTS and op.results:
+                if op.name in MAPPED_MOVEMENTS and op.results:
                     _fold(op, views)
             erase_unused(fn)
 
@@ -39,16 +40,12 @@ def _fold(op: ir.Operation, views: Reshaper) -> None:
     kinds, maps = iterator_kinds(op), maps_of(op)
     if any(not isinstance(v.type, ir.RankedTensorType) for v in op.operands):
         return
-    extents = {
-        position(e): d
-        for v, m in zip(op.operands, maps, strict=True)
-        for d, e in zip(views.shapes.dims(v), m.results, strict=True)
-    }
+    extents = loop_extents(op, views.shapes)
     plain = {position(e) for m in maps for e in m.results}
     unit = [
         d
         for d, k in enumerate(kinds)
-        if k == "parallel" and d in plain and extents.get(d) == _ONE and not _in_sum(maps, d)
+        if k == "parallel" and d in plain and extents[d] == _ONE and not _in_sum(maps, d)
     ]
     kept = [
         [a for a, (d, e) in enumerate(zip(views.shapes.dims(v), m.results, strict=True)) if not _droppable(d, e, unit)]

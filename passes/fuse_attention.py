@@ -12,15 +12,14 @@ from typing import ClassVar
 from passes.attention import Attention, AttentionError
 from passes.base import Pass
 from passes.clone import users
-from passes.contraction import product_of
-from passes.evaluator import loop_kinds
+from passes.contraction import sums_products
 from passes.fuse import REGION, renumber_regions
 from passes.mlir import functions, ir, maps_of, operations, owner, position
 from passes.placement import place
+from passes.reshape import RESHAPES, Reshaper
 from passes.split_loop import can_split, split_loop
-from passes.structured import erase_unused
+from passes.structured import erase_unused, iterator_kinds, uncast
 from passes.symbolic import SymbolicShapes, integer, reassociation
-from passes.views import RESHAPES, Reshaper
 from runtime.errors import OptionError
 
 Triple = tuple[int, int, int]
@@ -97,11 +96,11 @@ def candidates(fn: ir.Operation) -> list[Triple]:
 
 
 def _products(ops: list[ir.Operation]) -> list[ir.Operation]:
-    return [op for op in ops if product_of(op) is not None and "reduction" in loop_kinds(op)]
+    return [op for op in ops if sums_products(op)]
 
 
 def _reduces(ops: list[ir.Operation]) -> bool:
-    return len([op for op in ops if op.name == "linalg.generic" and "reduction" in loop_kinds(op)]) >= 2
+    return len([op for op in ops if op.name == "linalg.generic" and "reduction" in iterator_kinds(op)]) >= 2
 
 
 def _sources(ops: list[ir.Operation]) -> list[int]:
@@ -163,15 +162,11 @@ def _align(fn: ir.Operation, triple: Triple) -> bool:
 
 def _move(reader: ir.Operation, number: int, source: ir.Operation, views: Reshaper) -> bool:
     """Splits a loop of the reader below a collapse, or of the source above an expansion."""
-    value = reader.operands[number]
-    op = owner(value)
-    while op is not None and op.name == "tensor.cast":
-        value = op.operands[0]
-        op = owner(value)
+    op = owner(uncast(reader.operands[number]))
     assert op is not None
     expands = op.name == "tensor.expand_shape"
     target = source if expands else reader
-    if (expands and _behind(op.operands[0]) != _uncast(op.operands[0])) or not target.name.startswith("linalg."):
+    if (expands and _behind(op.operands[0]) != uncast(op.operands[0])) or not target.name.startswith("linalg."):
         raise AttentionError("views-move-out", f"{op.name} at {op.location} is one of several reshapes")
     maps = maps_of(target)
     access = maps[len(target.operands) - len(target.results)] if expands else maps[number]
@@ -187,9 +182,3 @@ def _move(reader: ir.Operation, number: int, source: ir.Operation, views: Reshap
         target.erase()
         return True
     raise AttentionError("views-move-out", f"{op.name} at {op.location} has no group of axes")
-
-
-def _uncast(value: ir.Value) -> ir.Value:
-    while (op := owner(value)) is not None and op.name == "tensor.cast":
-        value = op.operands[0]
-    return value

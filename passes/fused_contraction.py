@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from passes.contraction import OUT, Contraction, product_of
-from passes.kernel_frame import KernelFrame
+from passes.contraction import OUT, Contraction, is_contraction
 from passes.mlir import ir, operations, position
-from passes.placement import Place, axis_name, place
+from passes.placement import Place, axis_name, place, steps_of
+from passes.symbolic import SymbolicShapes
 from runtime.shape import Expr
 
 _FEW_OPS = 8  # arithmetic of an epilogue that is unrolled over the results of a register block
@@ -23,16 +23,15 @@ class FusedContraction:
     heavy: bool
 
     @staticmethod
-    def of(kernel: KernelFrame) -> FusedContraction:
-        """ValueError when the region is no contraction with elementwise ops around it."""
-        ops = kernel.ops()
-        roots = [op for op in ops if product_of(op) is not None]
+    def of(ops: Sequence[ir.Operation], results: Sequence[ir.Value], shapes: SymbolicShapes) -> FusedContraction:
+        """Of a region's operations and results. ValueError when it is no contraction with elementwise ops around it."""
+        roots = [op for op in ops if is_contraction(op)]
         if len(roots) != 1:
             named = ", ".join(f"{op.name} at {op.location}" for op in roots) or "none"
             raise ValueError(f"wanted a region with one contraction, got {named}")
-        view = Contraction.of(roots[0], kernel.shapes)
-        after = ops[ops.index(roots[0]) + 1 :]
-        places = place(kernel.shapes, roots[0].results[0], after, kernel.results)
+        view = Contraction.of(roots[0], shapes)
+        after = list(ops[ops.index(roots[0]) + 1 :])
+        places = place(shapes, roots[0].results[0], after, results)
         return FusedContraction(view, tuple(places), _heavy(after))
 
     def fast_loop(self, is_unit: Callable[[int], bool]) -> int | None:
@@ -40,7 +39,7 @@ class FusedContraction:
         first = self.places[0]
         axes = sorted(range(len(first)), key=lambda a: (is_unit(a), a), reverse=True)
         names = {axis_name(axis): position(e) for axis, e in enumerate(self.view.maps[OUT].results)}
-        loops = [names[symbol] for a in axes for symbol in sorted(first[a].symbols, reverse=True) if symbol in names]
+        loops = [names[symbol] for a in axes for symbol, _ in steps_of(first[a]) if symbol in names]
         found = [d for d in loops if d is not None]
         long = [d for d in found if self.view.extents[d] != Expr.of(1)]
         return next(iter(long or found), None)

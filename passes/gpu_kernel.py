@@ -14,11 +14,11 @@ from passes.index import Index
 from passes.kernel_frame import KernelFrame, TensorSlot
 from passes.mlir import ir, llvm, nvvm, operations
 from runtime.kernel import Launch, MicroKernel, Param, offset_symbol, stride_symbol
+from runtime.limits import WARP as WARP
 from runtime.shape import Expr
 from runtime.tensor_map import ALIGNMENT, MAP_ALIGNMENT, MAP_BYTES
 
 SHARED = "shared_memory"
-WARP = 32
 _SLACK = 1 << 16  # coordinates run past an extent by less than a tile
 
 Grid = tuple[Expr, Expr, Expr]

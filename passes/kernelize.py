@@ -14,15 +14,15 @@ from passes.gpu_kernel import GpuKernel
 from passes.host_kernel import HostKernel
 from passes.mlir import ir
 from passes.spaces.gpu_config import GpuConfig
-from passes.spaces.registry import config_text, parse_config
+from passes.spaces.registry import config_text, family_of, parse_config
 from runtime.kernel import MicroKernel
 
 KERNEL = "tw.kernel"
 
 
 def emitter(family: str) -> Callable[..., Any]:
-    """`emit(kernel, config)` of passes/families/<family>.py."""
-    emit: Callable[..., Any] = importlib.import_module(f"passes.families.{family}").emit
+    """`emit(kernel, config)` of the family's module."""
+    emit: Callable[..., Any] = importlib.import_module(f"{family_of(family).code}.{family}").emit
     return emit
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from passes.mlir import ir, maps_of, operations, position, replace_all_uses
+from passes.reshape import Reshaper, collapses_free, product
 from passes.structured import inits, inputs, iterator_kinds, rebuild, uses_index
 from passes.symbolic import integer
-from passes.views import Reshaper, collapses_free, product
 
 
 def axis_groups(access: ir.AffineMap, loops: Sequence[int]) -> list[list[int]] | None:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from passes.base import Pass
+from passes.builders import elementwise
 from passes.channels_last import COPY
-from passes.evaluator import MOVEMENTS
-from passes.generic import elementwise
+from passes.contraction import is_contraction
 from passes.mlir import arith, attributes, ir, maps_of, owner, replace_all_uses, tensor, walk
-from passes.op_kinds import is_contraction
 from passes.shape_values import ShapeValues
+from passes.strides import VIEW_OPS
 from passes.structured import inits, inputs, iterator_kinds, main_of, rebuild
 from passes.symbolic import SymbolicShapes
 from runtime.errors import OptionError
@@ -38,7 +38,7 @@ class LowerPrecision(Pass):
         for fn in main_of(module):
             rounded: dict[ir.Value, ir.Value] = {}
             for op in walk(fn):
-                if op.name.startswith("linalg.") and len(op.operands) == 3 and is_contraction(op) and _is_f32(op):
+                if is_contraction(op) and _is_f32(op):
                     _lower(fn, op, narrow, rounded, self.apart)
 
 
@@ -76,7 +76,7 @@ def _rounded(fn: ir.Operation, value: ir.Value, narrow: ir.Type, rounded: dict[i
 def _rounded_apart(fn: ir.Operation, value: ir.Value, narrow: ir.Type, rounded: dict[ir.Value, ir.Value]) -> ir.Value:
     """The same view of the rounded source of a view."""
     made = owner(value)
-    if value in rounded or made is None or made.name not in MOVEMENTS:
+    if value in rounded or made is None or made.name not in VIEW_OPS:
         known = value in rounded
         found = _rounded(fn, value, narrow, rounded)
         if made is None and not known:

@@ -25,7 +25,6 @@ __all__ = [
     "func",
     "functions",
     "ir",
-    "iterators",
     "linalg",
     "llvm",
     "maps_of",
@@ -72,11 +71,6 @@ def attributes(op: ir.Operation) -> dict[str, ir.Attribute]:
 def maps_of(op: ir.Operation) -> list[ir.AffineMap]:
     """Indexing maps of a linalg op, one per operand (inputs, then outputs)."""
     return [ir.AffineMapAttr(a).value for a in linalg.get_indexing_maps(op)]
-
-
-def iterators(op: ir.Operation) -> list[str]:
-    """Iterator kinds of a linalg.generic: "parallel" or "reduction"."""
-    return [str(a).split("<")[1].rstrip(">") for a in op.attributes["iterator_types"]]
 
 
 def position(expr: ir.AffineExpr) -> int | None:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from passes.base import Pass
+from passes.builders import fill, generic
 from passes.clone import clone, users
 from passes.collapse import is_dense_constant
-from passes.generic import fill, generic
 from passes.mlir import arith, ir, linalg, maps_of, operations, owner, replace_all_uses
 from passes.op_kinds import scatters
+from passes.reshape import Reshaper
 from passes.structured import body, covers_loops, erase_unused, inits, inputs, iterator_kinds, main_of, rebuild, replace
-from passes.views import Reshaper
 
 _MOVES = ("linalg.transpose", "linalg.broadcast")
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from enum import Enum
 
-from passes.contraction import roles_of
-from passes.mlir import ir, linalg, maps_of, operations, owner, position
+from passes.contraction import is_contraction
+from passes.data_movement import MOVEMENT_OPS
+from passes.mlir import ir, maps_of, operations, owner, position
 from passes.strides import VIEW_OPS, Views
-from passes.structured import iterator_kinds
+from passes.structured import CASTS, CHEAP_OPS, iterator_kinds
 from passes.symbolic import mixed
-
-CHEAP_OPS = ("tensor.empty", "linalg.fill", "arith.constant")
-MOVEMENT_OPS = ("tensor.pad", "tensor.concat", "tensor.insert_slice", "tensor.insert")
 
 
 class OpKind(Enum):
@@ -72,25 +70,6 @@ def scatters(op: ir.Operation) -> bool:
     return False
 
 
-def is_contraction(op: ir.Operation) -> bool:
-    """A sum of products with rows or columns of its own; x*x summed along a row is a reduction, not a contraction."""
-    if linalg.isa_contraction_op(op):
-        found = linalg.infer_contraction_dimensions(op)
-        return bool(list(found.m)) or bool(list(found.n))
-    if linalg.isa_convolution_op(op):
-        return multiplies_and_adds(op)
-    return len(op.operands) == 3 and multiplies_and_adds(op) and bool({"m", "n"} & set(roles_of(op)))
-
-
-def multiplies_and_adds(op: ir.Operation) -> bool:
-    body = operations(op.regions[0].blocks[0])
-    return (
-        len(body) >= 3
-        and body[-2].name in ("arith.addf", "arith.addi")
-        and sum(o.name in ("arith.mulf", "arith.muli") for o in body) == 1
-    )
-
-
 def combiner(op: ir.Operation) -> ir.Operation | None:
     """The operation that joins the accumulator of a one-result reduction with a new value; None without one."""
     block = op.regions[0].blocks[0]
@@ -118,19 +97,7 @@ def body_names(op: ir.Operation) -> list[str]:
     return [o.name for o in operations(op.regions[0].blocks[0])] if len(op.regions) else []
 
 
-_FREE = (
-    "linalg.yield",
-    "arith.constant",
-    "linalg.index",
-    "arith.extf",
-    "arith.truncf",
-    "arith.extsi",
-    "arith.extui",
-    "arith.sitofp",
-    "arith.uitofp",
-    "arith.index_cast",
-    "arith.index_castui",
-)
+_FREE = ("linalg.yield", "arith.constant", "linalg.index", "arith.index_cast", "arith.index_castui", *CASTS)
 _EXPENSIVE = ("arith.divf", "arith.divsi", "arith.divui", "arith.remf", "arith.remsi", "arith.remui", "tensor.extract")
 
 

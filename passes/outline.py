@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from passes.base import Pass
+from passes.builders import i64
 from passes.canonical_spec import KEY, KIND, key_of
 from passes.clone import captured, erase_dead
 from passes.collapse import Groups
 from passes.fuse import REGION
-from passes.generic import i64
+from passes.fused_contraction import FusedContraction
 from passes.mlir import functions, ir, operations, owner
 from passes.op_kinds import OpKind, op_kind
 from passes.outlined import workloads_of
 from passes.region_function import RegionFunction, as_type
+from passes.row_program import RowProgram
 from passes.shape_values import ShapeValues, tensor_type
 from passes.strides import Views
 from passes.symbolic import CONSTANT, SymbolicShapes, argument_attributes, integer, reassociation
@@ -76,7 +78,7 @@ def _build(module: ir.Module, region: RegionFunction, made: dict[str, str]) -> s
     taken = {ir.StringAttr(f.attributes["sym_name"]).value for f in functions(module)}
     name = next(n for n in (base, *(f"{base}_{i}" for i in range(1, len(taken) + 2))) if n not in taken)
     function = region.build(module.body, name)
-    function.attributes[KIND] = ir.StringAttr.get(_kind(region.ops, region.views).value)
+    function.attributes[KIND] = ir.StringAttr.get(_as_taken(_kind(region.ops, region.views), function).value)
     key = key_of(function)
     function.attributes[KEY] = ir.StringAttr.get(key)
     if key in made:
@@ -161,6 +163,19 @@ def _kind(ops: Sequence[ir.Operation], views: Views) -> Kind:
         if kind in kinds:
             return meaning
     return Kind.POINTWISE
+
+
+def _as_taken(kind: Kind, fn: ir.Operation) -> Kind:
+    """GENERIC in place of a kind whose families cannot see the region as they have to; they are then not tried."""
+    ops, results = operations(fn.regions[0].blocks[0])[:-1], operations(fn.regions[0].blocks[0])[-1].operands
+    try:
+        if kind is Kind.CONTRACTION:
+            FusedContraction.of(ops, list(results), SymbolicShapes(fn))
+        elif kind is Kind.ROWS:
+            RowProgram(ops, list(results), SymbolicShapes(fn))
+    except ValueError:
+        return Kind.GENERIC
+    return kind
 
 
 def _cancel(block: ir.Block) -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from passes.attention import Attention
 from passes.canonical_spec import KEY, KIND
-from passes.contraction import roles_of
-from passes.mlir import functions, ir, operations, owner
-from passes.op_kinds import arithmetic, body_names, is_contraction, is_row_reduction, scatters
+from passes.contraction import Contraction, is_contraction, product_of
+from passes.loop_axes import LoopAxes, attention_symbols, factors_of, has_loops, loop_symbols
+from passes.mlir import functions, ir, operations, owner, walk
+from passes.op_kinds import arithmetic, body_names, is_row_reduction, scatters
 from passes.region_function import PANEL, UNIT
-from passes.regions import loop_extents
-from passes.structured import iterator_kinds
+from passes.structured import iterator_kinds, loop_extents
 from passes.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, integer, read_dims
 from passes.windows import argument_windows, argument_zeros
-from passes.workload import Kind, Loop, Operand, Window, Workload
+from passes.workload import Axes, Factor, Kind, Loop, Operand, Window, Workload
 from runtime.errors import PassError
 from runtime.shape import Expr
 from runtime.tensor import DType
+
+_ALGEBRAIC = frozenset(f"math.{n}" for n in (
+    "absf", "absi", "ceil", "clampf", "copysign", "ctlz", "ctpop", "cttz", "floor", "fma", "isfinite", "isinf", "isnan", "isnormal",
+    "round", "roundeven", "rsqrt", "sqrt", "trunc"))
 
 
 def workloads_of(module: ir.Module) -> dict[str, Workload]:
@@ -31,18 +35,22 @@ def workloads_of(module: ir.Module) -> dict[str, Workload]:
 
 def workload_of(fn: ir.Operation, name: str) -> Workload:
     shapes = SymbolicShapes(fn)
+    kind = Kind(ir.StringAttr(fn.attributes[KIND]).value)
+    reached = _axes(fn, kind, shapes)
+    units: dict[ir.Value, int | None] = {}
     inputs, dims, scalars = [], [], []
     for value, named in zip(fn.regions[0].blocks[0].arguments, argument_attributes(fn), strict=True):
         if isinstance(value.type, ir.RankedTensorType):
-            inputs.append(_operand(value.type, named))
+            inputs.append(_operand(value.type, named, reached.axes(value)))
+            units[value] = inputs[-1].unit_axis
         elif DIMS in named:
             dims.append(str(read_dims(named[DIMS])[0]))
         else:
             scalars.append(DType(str(value.type)))
     body = operations(fn.regions[0].blocks[0])
     results = [{n.name: n.attr for n in ir.DictAttr(a)} for a in fn.attributes["res_attrs"]]
-    outputs = [_operand(v.type, named) for v, named in zip(body[-1].operands, results, strict=True)]
-    kind = Kind(ir.StringAttr(fn.attributes[KIND]).value)
+    outputs = [_operand(v.type, named, reached.axes(v)) for v, named in zip(body[-1].operands, results, strict=True)]
+    inner = [op.name for op in walk(fn)]
     return Workload(
         key=ir.StringAttr(fn.attributes[KEY]).value,
         name=name,
@@ -56,6 +64,10 @@ def workload_of(fn: ir.Operation, name: str) -> Workload:
         bytes=_bytes([*inputs, *outputs]),
         scalars=tuple(scalars),
         windows=_windows(fn, shapes) if kind is Kind.CONTRACTION else (),
+        factors=_factors(fn, kind, shapes, units),
+        transcendentals=sum(n.startswith("math.") and n not in _ALGEBRAIC for n in inner),
+        accumulator=_accumulator(fn, kind),
+        reductions=sum(iterator_kinds(op).count("reduction") for op in body if has_loops(op)),
     )
 
 
@@ -85,17 +97,47 @@ def loops_of(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes) -> tuple[Loop
         return tuple(Loop("p", e) for e in shapes.dims(root.results[0]))
     extents = loop_extents(root, shapes)
     if kind is Kind.CONTRACTION:
-        roles = roles_of(root)
+        roles = Contraction.of(root, shapes).roles()
     else:
         names = {"parallel": "row", "reduction": "col"} if kind is Kind.ROWS else {"parallel": "p", "reduction": "r"}
         roles = [names[k] for k in iterator_kinds(root)]
     return tuple(Loop(role, extent) for role, extent in zip(roles, extents, strict=True))
 
 
-def _operand(type_: ir.Type, named: dict[str, ir.Attribute]) -> Operand:
+def _operand(type_: ir.Type, named: dict[str, ir.Attribute], axes: Axes) -> Operand:
     unit = integer(named[UNIT]) if UNIT in named else None
     return Operand(DType(str(ir.RankedTensorType(type_).element_type)), read_dims(named[DIMS]), unit, CONSTANT in named,
-                   integer(named[PANEL]) if PANEL in named else 0, argument_zeros(named))
+                   integer(named[PANEL]) if PANEL in named else 0, argument_zeros(named), axes)
+
+
+def _axes(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes) -> LoopAxes:
+    """Of every tensor that the loops of the root reach."""
+    ops = operations(fn.regions[0].blocks[0])[:-1]
+    found = LoopAxes(ops, shapes)
+    if kind is Kind.ATTENTION:
+        found.seed_attention(Attention.of(ops, shapes))
+    elif kind is Kind.POINTWISE:
+        found.seed_result(root_of(fn, kind).results[0])
+    else:
+        found.seed_root(root_of(fn, kind))
+    found.spread()
+    return found
+
+
+def _factors(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes, units: Mapping[ir.Value, int | None]) -> tuple[Factor, ...]:
+    if kind is Kind.CONTRACTION:
+        root = root_of(fn, kind)
+        return factors_of(root, loop_symbols(root), units)
+    if kind is Kind.ATTENTION:
+        view = Attention.of(operations(fn.regions[0].blocks[0])[:-1], shapes)
+        scores, mixed = attention_symbols(view)
+        return (*factors_of(view.scores.op, scores, units), *factors_of(view.mixed.op, mixed, units))
+    return ()
+
+
+def _accumulator(fn: ir.Operation, kind: Kind) -> DType | None:
+    product = product_of(root_of(fn, kind)) if kind is Kind.CONTRACTION else None
+    return None if product is None else DType(str(product.accumulator))
 
 
 def _windows(fn: ir.Operation, shapes: SymbolicShapes) -> tuple[Window, ...]:

@@ -13,8 +13,7 @@ from typing import ClassVar
 
 from passes.base import Pass
 from passes.canonical_spec import KEY, KIND, key_of
-from passes.contraction import OUT, Contraction, used_loops
-from passes.families.host_matmul_pairs import PAIR, multiplies_bf16
+from passes.contraction import OUT, PAIR, Contraction, used_loops
 from passes.mlir import functions, ir, maps_of, operations, owner, position, replace_all_uses
 from passes.outlined import root_of
 from passes.region_function import PANEL, UNIT
@@ -123,7 +122,7 @@ def _packable(fn: ir.Operation, root: ir.Operation) -> tuple[int, int, list[int]
         if any(d not in view.k for d in others) or any(e.constant is None for e in shapes.dims(value)):
             continue
         axis = loops.index(column)
-        paired = others and others[-1] == view.k[-1] and column not in view.loops_of(1 - which) and multiplies_bf16(view)
+        paired = others and others[-1] == view.k[-1] and column not in view.loops_of(1 - which) and view.multiplies_bf16()
         return which, axis, [loops.index(d) for d in others], PAIR if paired else 1
     return None
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from passes.evaluator import loop_kinds
 from passes.mlir import ir, maps_of, position, walk
+from passes.structured import iterator_kinds
 from passes.symbolic import SymbolicShapes, evaluate_affine, reassociation
 from runtime.shape import Expr
 
@@ -58,14 +58,15 @@ def _through(shapes: SymbolicShapes, op: ir.Operation, number: int, coords: Plac
     if op.name == "tensor.cast":
         return [coords]
     if op.name == "tensor.collapse_shape":
-        return [tuple(_linear(shapes, op.operands[0], group, coords) for group in reassociation(op))]
+        extents = shapes.dims(op.operands[0])
+        return [tuple(collapsed([extents[a] for a in group], [coords[a] for a in group]) for group in reassociation(op))]
     if op.name == "tensor.expand_shape":
         extents = shapes.dims(op.results[0])
         found: list[Expr] = []
         for group, c in zip(reassociation(op), coords, strict=True):
-            found += _split(c, [extents[axis] for axis in group])
+            found += expanded(c, [extents[axis] for axis in group])
         return [tuple(found)]
-    if not op.name.startswith("linalg.") or "reduction" in loop_kinds(op):
+    if not op.name.startswith("linalg.") or "reduction" in iterator_kinds(op):
         raise ValueError(f"{where}: its elements do not come from one element of the root")
     maps = maps_of(op)
     loops: list[Expr | None] = [None] * maps[0].n_dims
@@ -82,17 +83,25 @@ def _through(shapes: SymbolicShapes, op: ir.Operation, number: int, coords: Plac
     return [tuple(evaluate_affine(e, known) for e in m.results) for m in outputs]
 
 
-def _linear(shapes: SymbolicShapes, source: ir.Value, group: Sequence[int], coords: Place) -> Expr:
-    extents = shapes.dims(source)
+def collapsed(extents: Sequence[Expr], coords: Sequence[Expr]) -> Expr:
+    """The coordinate on one axis in place of several."""
     total = Expr.of(0)
-    for axis in group:
-        total = total * extents[axis] + coords[axis]
+    for extent, c in zip(extents, coords, strict=True):
+        total = total * extent + c
     return total
 
 
-def _split(linear: Expr, extents: Sequence[Expr]) -> list[Expr]:
+def expanded(linear: Expr, extents: Sequence[Expr]) -> list[Expr]:
+    """The coordinates on several axes in place of one."""
     found: list[Expr] = []
     for extent in reversed(extents[1:]):
         found.insert(0, linear % extent)
         linear = linear // extent
     return [linear, *found]
+
+
+def steps_of(coordinate: Expr) -> list[tuple[str, int]]:
+    """The symbols of a coordinate with what it grows by when each grows by one, 0 where that is no constant; smallest steps first."""
+    steps = {s: (coordinate.substitute({s: Expr.dim(s) + 1}) - coordinate).constant or 0 for s in coordinate.symbols}
+    last_first = sorted(steps, key=lambda s: (len(s), s), reverse=True)
+    return sorted(((s, steps[s]) for s in last_first), key=lambda pair: (pair[1] == 0, abs(pair[1])))

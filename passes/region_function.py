@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
+from passes.builders import fill, generic, i64, renumber
 from passes.clone import captured, clone, users
 from passes.collapse import Collapse, Groups, collapse, is_cheap
-from passes.generic import fill, generic, i64, renumber
+from passes.contraction import is_contraction
 from passes.mlir import arith, func, ir, maps_of, owner, position, walk
-from passes.op_kinds import is_contraction
-from passes.regions import loop_extents
 from passes.shape_values import tensor_type
 from passes.strides import Views, collapsed_stride
-from passes.structured import inputs, iterator_kinds
+from passes.structured import inputs, iterator_kinds, loop_extents
 from passes.symbolic import CONSTANT, DIMS, integer, write_dims
 from passes.windows import ZEROS, windows_of, zeros_of
 from runtime.errors import PassError
@@ -150,7 +149,7 @@ class RegionFunction:
         if found is None:
             return []
         groups = self.collapse.of(value)
-        readers = [op for op in users(value) if op in self.ops and op.name.startswith("linalg.") and is_contraction(op)]
+        readers = [op for op in users(value) if op in self.ops and is_contraction(op)]
         if len(readers) != 1 or len(readers[0].operands) != 3:
             return []
         which = inputs(readers[0]).index(value)

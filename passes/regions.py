@@ -16,7 +16,7 @@ from passes.clone import captured, users
 from passes.mlir import ir, maps_of, operations, owner, position
 from passes.op_kinds import OpKind, arithmetic, body_names, constant_pad, expensive, op_kind, scatters
 from passes.strides import Views
-from passes.structured import inputs, iterator_kinds
+from passes.structured import inputs, iterator_kinds, loop_extents
 from passes.symbolic import CONSTANT, SymbolicShapes, argument_attributes
 from runtime.shape import Expr
 
@@ -241,20 +241,6 @@ class Partition:
         if count > LOAD_ARITHMETIC or (count and len(users(op.results[0])) > 1):
             return None
         return chain
-
-
-def loop_extents(op: ir.Operation, shapes: SymbolicShapes) -> list[Expr]:
-    """Extent of each loop of a linalg op, from the first operand axis that it walks alone."""
-    maps = maps_of(op)
-    found: dict[int, Expr] = {}
-    for value, m in zip(op.operands, maps, strict=True):
-        for e, extent in zip(m.results, shapes.dims(value) if m.results else (), strict=True):
-            if (loop := position(e)) is not None:
-                found.setdefault(loop, extent)
-    missing = [d for d in range(maps[0].n_dims) if d not in found]
-    if missing:
-        raise ValueError(f"{op.name} at {op.location}: no operand has the extent of loop {missing[0]}")
-    return [found[d] for d in range(maps[0].n_dims)]
 
 
 def _positions(m: ir.AffineMap) -> Place | None:

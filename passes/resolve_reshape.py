@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from passes.base import Pass
 from passes.mlir import ir, walk
+from passes.reshape import Reshaper
 from passes.structured import erase_unused, main_of, replace
-from passes.views import Reshaper
 
 
 @dataclass(frozen=True)

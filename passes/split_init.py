@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from passes.base import Pass
+from passes.contraction import sums_products
 from passes.mlir import arith, ir, linalg, operations, owner, walk
-from passes.structured import body, erase_unused, inits, is_contraction, main_of
-from passes.views import Reshaper
+from passes.reshape import Reshaper
+from passes.structured import body, erase_unused, inits, main_of
 
 _ADDITIONS = {"arith.addf": arith.AddFOp, "arith.addi": arith.AddIOp}
 
@@ -26,7 +27,7 @@ class SplitInit(Pass):
             views = Reshaper(fn)
             for op in walk(fn):
                 if len(op.results) == 1 and (
-                    is_contraction(op) or op.name.startswith(("linalg.conv_", "linalg.depthwise_conv"))
+                    sums_products(op) or op.name.startswith(("linalg.conv_", "linalg.depthwise_conv"))
                 ):
                     _split(op, views)
             erase_unused(fn)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from passes.loop_groups import mentions, renumber_indices
 from passes.mlir import ir, maps_of, position
+from passes.reshape import Reshaper
 from passes.structured import inits, inputs, iterator_kinds, rebuild, replace, uses_index
-from passes.views import Reshaper
 from runtime.shape import Expr
 
 

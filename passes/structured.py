@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from passes.mlir import functions, ir, iterators, maps_of, operations, owner, position, replace_all_uses
-from passes.symbolic import integer
+from passes.mlir import functions, ir, maps_of, operations, owner, position, replace_all_uses
+from passes.symbolic import SymbolicShapes, integer
+from runtime.shape import Expr
 
-_KEPT = ("func.return", "cf.assert", "func.call", "linalg.yield", "tensor.yield")
 CONTRACTIONS = (
     "linalg.matmul",
     "linalg.batch_matmul",
@@ -27,10 +27,11 @@ CONTRACTIONS = (
     "linalg.batch_matmul_transpose_a",
     "linalg.batch_matmul_transpose_b",
 )
-_SUMS = ("arith.addf", "arith.addi", "arith.ori")
-_PRODUCTS = ("arith.mulf", "arith.muli", "arith.andi")
-_CASTS = ("arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp", "arith.uitofp")
-MOVEMENTS = ("linalg.transpose", "linalg.broadcast", "linalg.generic")
+FLOAT_CASTS = ("arith.extf", "arith.truncf")
+CASTS = (*FLOAT_CASTS, "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp", "arith.uitofp", "arith.fptosi",
+         "arith.fptoui")
+CHEAP_OPS = ("tensor.empty", "linalg.fill", "arith.constant")
+_KEPT = ("func.return", "cf.assert", "func.call", "linalg.yield", "tensor.yield")
 
 
 def inputs(op: ir.Operation) -> list[ir.Value]:
@@ -48,33 +49,24 @@ def body(op: ir.Operation) -> ir.Block:
 def iterator_kinds(op: ir.Operation) -> list[str]:
     """ "parallel" or "reduction" per loop; of named ops, a loop that no result is indexed by is a reduction."""
     if op.name == "linalg.generic":
-        return iterators(op)
+        return [str(a).split("<")[1].rstrip(">") for a in op.attributes["iterator_types"]]
     maps = maps_of(op)
     outer = {position(e) for m in maps[len(maps) - len(op.results) :] for e in m.results}
     return ["parallel" if d in outer else "reduction" for d in range(maps[0].n_dims)]
 
 
-def is_contraction(op: ir.Operation) -> bool:
-    """A named contraction, or a generic that adds the product of its two inputs (each may be cast) onto its result."""
-    if op.name in CONTRACTIONS:
-        return True
-    if op.name != "linalg.generic" or len(op.operands) != 3 or len(op.results) != 1 or not op.regions[0].blocks:
-        return False
-    first, second, accumulator = body(op).arguments
-    total = owner(operations(body(op))[-1].operands[0])
-    if total is None or total.name not in _SUMS or accumulator not in list(total.operands):
-        return False
-    terms = [_uncast(v) for v in total.operands if v != accumulator]
-    product = owner(terms[0]) if len(terms) == 1 else None
-    if product is None or product.name not in _PRODUCTS or product.block != body(op):
-        return False
-    return {_uncast(v) for v in product.operands} == {first, second} and "reduction" in iterator_kinds(op)
-
-
-def _uncast(value: ir.Value) -> ir.Value:
-    while (op := owner(value)) is not None and op.name in _CASTS:
-        value = op.operands[0]
-    return value
+def loop_extents(op: ir.Operation, shapes: SymbolicShapes) -> list[Expr]:
+    """Extent of each loop of a linalg op, from the first operand axis that it walks alone."""
+    maps = maps_of(op)
+    found: dict[int, Expr] = {}
+    for value, m in zip(op.operands, maps, strict=True):
+        for e, extent in zip(m.results, shapes.dims(value) if m.results else (), strict=True):
+            if (loop := position(e)) is not None:
+                found.setdefault(loop, extent)
+    missing = [d for d in range(maps[0].n_dims) if d not in found]
+    if missing:
+        raise ValueError(f"{op.name} at {op.location}: no operand has the extent of loop {missing[0]}")
+    return [found[d] for d in range(maps[0].n_dims)]
 
 
 def is_rewritable(op: ir.Operation) -> bool:
@@ -117,27 +109,6 @@ def rebuild(
     if edit is not None:
         edit(body(new))
     return new
-
-
-def movement(op: ir.Operation | None) -> ir.AffineMap | None:
-    """For an op that only moves elements (transpose, broadcast, a generic that yields its one input): coordinates of
-    its result -> coordinates of its input. None for every other op.
-    """
-    if op is None or op.name not in MOVEMENTS or len(op.results) != 1 or len(op.operands) != 2:
-        return None
-    if "reduction" in iterator_kinds(op):
-        return None
-    block = body(op)
-    inner = operations(block)
-    if len(inner) != 1 or inner[0].operands[0] != block.arguments[0]:
-        return None
-    source, result = maps_of(op)
-    if not result.is_permutation or not all(position(e) is not None or _zero(e) for e in source.results):
-        return None
-    back = [ir.AffineExpr.get_dim([position(e) for e in result.results].index(d)) for d in range(result.n_dims)]
-    return ir.AffineMap.get(
-        result.n_dims, 0, [e.compose(ir.AffineMap.get(result.n_dims, 0, back)) for e in source.results]
-    )
 
 
 def compose(outer: ir.AffineMap, inner: ir.AffineMap) -> ir.AffineMap:
@@ -185,5 +156,27 @@ def defined_by(value: ir.Value, *names: str) -> ir.Operation | None:
     return op if op is not None and op.name in names else None
 
 
-def _zero(expr: ir.AffineExpr) -> bool:
-    return isinstance(expr, ir.AffineConstantExpr) and ir.AffineConstantExpr(expr).value == 0
+def uncast(value: ir.Value) -> ir.Value:
+    """A tensor behind casts of its type."""
+    while (op := owner(value)) is not None and op.name == "tensor.cast":
+        value = op.operands[0]
+    return value
+
+
+def is_zero(scalar: ir.Value) -> bool:
+    """Is it the constant 0?"""
+    op = owner(scalar)
+    if op is None or op.name != "arith.constant":
+        return False
+    number = op.attributes["value"]
+    if isinstance(number, ir.FloatAttr):
+        return float(ir.FloatAttr(number).value) == 0.0
+    return isinstance(number, ir.IntegerAttr) and int(ir.IntegerAttr(number).value) == 0
+
+
+def is_zero_tensor(value: ir.Value) -> bool:
+    """A tensor filled with zero, or one that nothing has been written to."""
+    op = owner(value)
+    if op is None:
+        return False
+    return op.name == "tensor.empty" or (op.name == "linalg.fill" and is_zero(op.operands[0]))

@@ -8,9 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from passes.workload import Workload
+from runtime.limits import Limits
+
 
 @dataclass(frozen=True)
 class TileConfig:
     """Base of all configurations; `family` names the kernel family. Text form: `host_matmul{mr=8 nr=48}`."""
 
     family: ClassVar[str] = ""
+
+    def in_order(self, workload: Workload, limits: Limits) -> TileConfig:
+        """The configuration whose sums have one order for every number of rows: this one, unless its family has it otherwise."""
+        return self

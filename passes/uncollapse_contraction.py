@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from passes.base import Pass
+from passes.contraction import sums_products
 from passes.mlir import ir, maps_of, position, walk
+from passes.reshape import Reshaper, matching_groups
 from passes.split_loop import split_loop
-from passes.structured import defined_by, erase_unused, inputs, is_contraction, iterator_kinds, main_of
+from passes.structured import defined_by, erase_unused, inputs, iterator_kinds, main_of
 from passes.symbolic import reassociation
-from passes.views import Reshaper, matching_groups
 from runtime.shape import Expr
 
 
@@ -27,7 +28,7 @@ class UncollapseContraction(Pass):
         for fn in main_of(module):
             views = Reshaper(fn)
             for op in walk(fn):
-                if is_contraction(op) and len(inputs(op)) == 2:
+                if sums_products(op) and len(inputs(op)) == 2:
                     for loop in reversed(range(len(iterator_kinds(op)))):
                         extents = _collapsed(op, loop, views)
                         if extents is not None:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from passes.base import Pass
+from passes.builders import elementwise, fill
 from passes.clone import clone
-from passes.generic import elementwise, fill
 from passes.mlir import arith, ir, operations, owner
 from passes.op_kinds import combiner
+from passes.reshape import Reshaper
 from passes.structured import body, erase_unused, inits, iterator_kinds, main_of, replace
-from passes.views import Reshaper
 
 _NARROW = ("f16", "bf16")
 _SUMS = ("arith.addf", "arith.mulf")

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from passes.contraction import linear_terms
 from passes.mlir import ir, maps_of, operations, owner, position
-from passes.structured import iterator_kinds
+from passes.structured import is_zero, iterator_kinds, uncast
 from passes.symbolic import SymbolicShapes, argument_attributes, integer, mixed
-from passes.trace import is_zero
 from passes.workload import Window
 from runtime.shape import Expr
 
@@ -74,9 +73,7 @@ def argument_zeros(named: Mapping[str, ir.Attribute]) -> tuple[int, ...]:
 
 def argument_windows(fn: ir.Operation, root: ir.Operation, which: int, shapes: SymbolicShapes) -> tuple[Window, ...]:
     """The windows of operand `which` of a contraction in the function of a region."""
-    value = root.operands[which]
-    while (op := owner(value)) is not None and op.name == "tensor.cast":
-        value = op.operands[0]
+    value = uncast(root.operands[which])
     arguments = list(fn.regions[0].blocks[0].arguments)
     extents = shapes.dims(value)
     told = argument_zeros(argument_attributes(fn)[arguments.index(value)]) if value in arguments else ()

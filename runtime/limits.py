@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LINE = 64  # bytes of a cache line
+WARP = 32  # threads that a GPU issues together
+MULTIPROCESSOR_THREADS = 2048  # that a multiprocessor holds at most
 BYTE_FLOATS = 89  # the first version whose mma.sync multiplies 8-bit floats
 
 
@@ -45,6 +47,10 @@ class GpuLimits:
     def version(self) -> int:
         """90 of sm_90a."""
         return int("".join(c for c in self.arch if c.isdigit()) or 0)
+
+    def registers_each(self, threads: int, blocks: int = 1) -> int:
+        """Most registers of a thread where so many blocks of so many threads share a multiprocessor; 0 blocks count as 1."""
+        return min(self.thread_registers, self.registers // (threads * max(1, blocks)))
 
     @staticmethod
     def of(arch: str) -> GpuLimits:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from passes.spaces.sides import unaligned
+from passes.spaces.gemm_operands import unaligned
 from passes.workload import Workload
 from runtime.dispatch import Node, Split
 from runtime.shape import Expr

@@ -17,12 +17,11 @@ from runtime.emulator.emulator_device import EmulatorDevice
 from runtime.emulator.machine.statistics import Statistics
 from runtime.gpu_launch import place, release
 from runtime.kernel import Launch, MicroKernel
-from runtime.limits import GpuLimits
+from runtime.limits import WARP, GpuLimits
 from search.gpu_form import overlapped
 from search.gpu_rates import GpuRates, resident
 
 VERSION = 1
-_WARP = 32
 _SECTOR = 32
 _SLOTS = {"mov": 0.0, "cvta": 0.0, "ld.param": 0.5, "cvt": 2.0, "div": 20.0, "rem": 20.0, "ex2": 8.0, "lg2": 8.0, "rcp": 8.0,
           "rsqrt": 8.0, "sqrt": 10.0, "tanh": 8.0, "sin": 8.0, "cos": 8.0, "ret": 0.0}
@@ -118,7 +117,7 @@ class EmulatorClock:
                 chosen = self._chosen(math.prod(blocks), math.prod(step.cluster))
                 found = device.launch(module.kernel(step.symbol), blocks, (step.threads, 1, 1), step.shared_bytes, placed.args,
                                       step.cluster, only=chosen)
-                warps = -(-step.threads // _WARP)
+                warps = -(-step.threads // WARP)
                 block = BlockWork.of(found, len(chosen), warps, 1 + max(groups) if groups else 0, self.rates.mma)
                 work += self._cycles(step, math.prod(blocks), block, min(registers, _JOINING) if launches else registers)
                 launches += 1

@@ -12,11 +12,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from passes.spaces.anatomy import Block, Load
-from runtime.limits import GpuLimits
+from runtime.limits import WARP, GpuLimits
 from search.arrays import Floats, Ints
 from search.gpu_rates import GpuRates, resident
 
-WARP = 32
 _SHARP = 4.0
 _JOIN = 2.0  # times as long as reading the sums once
 _TURN = 300.0  # cycles between the end of a block and the first step of the next in its place

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.limits import GpuLimits
+from runtime.limits import MULTIPROCESSOR_THREADS, WARP, GpuLimits
 
-THREADS, BLOCKS = 2048, 32  # of a multiprocessor
+BLOCKS = 32  # of a multiprocessor
 _KEPT = 1024  # shared bytes that the system keeps of each block
 _WARP_REGISTERS = 256  # registers of a warp are given in such pieces
 
@@ -42,7 +42,8 @@ class GpuRates:
 
 def resident(threads: int, registers: int, shared_bytes: int, limits: GpuLimits) -> int:
     """Blocks that a multiprocessor holds at once, at least 1 (NVIDIA's occupancy rules, registers given by the warp)."""
-    warps = -(-threads // 32)
-    of_warp = -(-max(registers, 16) * 32 // _WARP_REGISTERS) * _WARP_REGISTERS
+    warps = -(-threads // WARP)
+    of_warp = -(-max(registers, 16) * WARP // _WARP_REGISTERS) * _WARP_REGISTERS
     room = limits.shared_bytes + _KEPT
-    return max(1, min(BLOCKS, THREADS // (warps * 32), limits.registers // (of_warp * warps), room // (shared_bytes + _KEPT)))
+    by_threads, by_registers = MULTIPROCESSOR_THREADS // (warps * WARP), limits.registers // (of_warp * warps)
+    return max(1, min(BLOCKS, by_threads, by_registers, room // (shared_bytes + _KEPT)))

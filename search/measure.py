@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from passes.spaces.registry import GPU_FAMILIES, config_text
+from passes.spaces.registry import config_text, family_of
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.kernel import MicroKernel
@@ -78,7 +78,7 @@ class Measurer:
                 self._record(config, (), 0, error=result.error, build_seconds=result.seconds)
             else:
                 self.built[text] = result
-                if config.family in GPU_FAMILIES:
+                if family_of(config.family).gpu:
                     self.note(text, Built.of(result.kernel))
 
     def measure(self, config: TileConfig, shape: Dims, threads: int, again: bool = False) -> TuningRecord | None:
@@ -111,7 +111,7 @@ class Measurer:
                 cache: str = "warm", digest: str = "", build_seconds: float = 0.0) -> TuningRecord:
         w, at = self.workload, self.environment
         made = self.built.get(config_text(config))
-        told = Built.of(made.kernel) if made and made.kernel and config.family in GPU_FAMILIES else None
+        told = Built.of(made.kernel) if made and made.kernel and family_of(config.family).gpu else None
         record = TuningRecord(w.key, w.name, config.family, config_text(config), dict(shape), threads, seconds, error, cache,
                               digest, at.device, dict(at.versions), at.clock(), build_seconds, told)
         self.log.add(record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from passes.spaces.registry import GPU_FAMILIES, parse_config
+from passes.spaces.registry import family_names, parse_config
 from runtime.errors import OptionError
 from search.cost_model import CostModel, Samples
 from search.evidence import Evidence
@@ -21,7 +21,7 @@ def prior_from_log(log: TuningLog, families: Collection[str], device: str) -> Co
 
     Each record's time is divided by what arithmetic says for its own device, so that what is left is the kernel's.
     """
-    wanted = set(families) & set(GPU_FAMILIES)
+    wanted = set(families) & set(family_names(gpu=True))
     groups: dict[tuple[str, str], list[TuningRecord]] = {}
     for r in log.records:
         if r.seconds and r.family in wanted and r.device != device and r.workload in log.workloads:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
+from hand_workloads import with_loops
 from search_surfaces import dense
 
 from passes.spaces.registry import config_text
 from passes.tile_config import TileConfig
-from passes.workload import Kind, Loop, Operand, Workload
+from passes.workload import Axis, Kind, Loop, Operand, Workload
 from runtime.limits import GpuLimits
 from runtime.shape import Expr, ShapeRange
 from runtime.tensor import DType
@@ -26,8 +28,9 @@ def narrow(columns: int = 512, depth: int = 256) -> Workload:
     m, k, n = Expr.dim("d0"), Expr.of(depth), Expr.of(columns)
     inputs = (Operand(DType.F16, (m, k), 1), Operand(DType.F16, (k, n), 1))
     loops = (Loop("m", m), Loop("n", n), Loop("k", k))
-    return Workload("narrow", "narrow", Kind.CONTRACTION, "tensor<?x4xf16>", ("d0",), inputs, (Operand(DType.F16, (m, n), 1),),
-                    loops, m * n * k * 2, (m * k + k * n + m * n) * 2)
+    found = Workload("narrow", "narrow", Kind.CONTRACTION, "", ("d0",), inputs, (Operand(DType.F16, (m, n), 1),),
+                     loops, m * n * k * 2, (m * k + k * n + m * n) * 2)
+    return with_loops(found, "m k,k n,m n")
 
 
 def square() -> Workload:
@@ -35,25 +38,27 @@ def square() -> Workload:
     m, n = Expr.dim("d0"), Expr.dim("d1")
     inputs = (Operand(DType.F32, (m, n), 1), Operand(DType.F32, (n, n), 1))
     loops = (Loop("m", m), Loop("n", n), Loop("k", n))
-    return Workload("square", "square", Kind.CONTRACTION, "", ("d0", "d1"), inputs, (Operand(DType.F32, (m, n), 1),), loops,
-                    m * n * n * 2, (m * n * 2 + n * n) * 4)
+    found = Workload("square", "square", Kind.CONTRACTION, "", ("d0", "d1"), inputs, (Operand(DType.F32, (m, n), 1),), loops,
+                     m * n * n * 2, (m * n * 2 + n * n) * 4)
+    return with_loops(found, "m k,k n,m n")
 
 
 def rows(columns: int = 768) -> Workload:
     """Softmax over [d0, columns] in f32."""
     r, c = Expr.dim("d0"), Expr.of(columns)
     operand = Operand(DType.F32, (r, c), 1)
-    ir = '"parallel", "reduction" "parallel", "reduction"'
-    return Workload("rows", "rows", Kind.ROWS, ir, ("d0",), (operand,), (operand,), (Loop("row", r), Loop("col", c)), r * c * 5,
-                    r * c * 8)
+    found = Workload("rows", "rows", Kind.ROWS, "", ("d0",), (operand,), (operand,), (Loop("row", r), Loop("col", c)), r * c * 5,
+                     r * c * 8, reductions=2)
+    return with_loops(found, "row col,row col")
 
 
 def pointwise() -> Workload:
     """An elementwise operator over [d0, 768] in f32."""
     r, c = Expr.dim("d0"), Expr.of(768)
     operand = Operand(DType.F32, (r, c), 1)
-    return Workload("pointwise", "pointwise", Kind.POINTWISE, "", ("d0",), (operand,), (operand,), (Loop("p", r), Loop("p", c)),
-                    r * c * 4, r * c * 8)
+    laid_out = replace(operand, axes=(Axis((0,), (1,)), Axis((1,), (1,))))
+    return Workload("pointwise", "pointwise", Kind.POINTWISE, "", ("d0",), (laid_out,), (laid_out,),
+                    (Loop("p", r), Loop("p", c)), r * c * 4, r * c * 8)
 
 
 def attention() -> Workload:
@@ -61,8 +66,9 @@ def attention() -> Workload:
     b, m, d = Expr.of(12), Expr.dim("d0"), Expr.of(64)
     operand = Operand(DType.F16, (b, m, d), 2)
     loops = (Loop("b", b), Loop("m", m), Loop("n", m), Loop("k", d), Loop("e", d))
-    return Workload("attention", "attention", Kind.ATTENTION, "tensor<12x?x64xf16>", ("d0",), (operand,) * 3, (operand,), loops,
-                    b * m * m * d * 4, b * m * d * 8)
+    found = Workload("attention", "attention", Kind.ATTENTION, "", ("d0",), (operand,) * 3, (operand,), loops,
+                     b * m * m * d * 4, b * m * d * 8)
+    return with_loops(found, "b m k,b n k,b n e,b m e")
 
 
 def simt_task(limits: GpuLimits = H100, most: int = 2048) -> Task:

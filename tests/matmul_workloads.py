@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from hand_workloads import with_loops
 from kernel_harness import NUMPY, Dim, T, at_edge, filled, guarded, load, workload
 
 from passes.workload import Kind, Loop, Operand, Workload
@@ -94,12 +95,14 @@ def windows(x: np.ndarray, kh: int, kw: int, stride: int, dilation: int) -> np.n
     return found
 
 
-def described(m: Dim, n: Dim, k: Dim, unit: int = 1) -> Workload:
+def described(m: Dim, n: Dim, k: Dim, unit: int = 1, transposed: bool = False) -> Workload:
+    """[m, k] x [k, n], or [n, k] when transposed; unit: the axis of unit stride of the result."""
     def size(d: Dim) -> Expr:
         return Expr.of(d) if isinstance(d, int) else Expr.dim(d)
 
-    a, b, c = ((size(m), size(k)), (size(k), size(n)), (size(m), size(n)))
+    a, b, c = ((size(m), size(k)), (size(n), size(k)) if transposed else (size(k), size(n)), (size(m), size(n)))
     operands = [Operand(DType.F32, d, 1) for d in (a, b)]
     loops = (Loop("m", size(m)), Loop("n", size(n)), Loop("k", size(k)))
-    return Workload("key", "dense", Kind.CONTRACTION, "", ("M", "N", "K"), tuple(operands), (Operand(DType.F32, c, unit),), loops,
-                    size(m) * size(n) * size(k) * 2, Expr.of(0))
+    found = Workload("key", "dense", Kind.CONTRACTION, "", ("M", "N", "K"), tuple(operands), (Operand(DType.F32, c, unit),), loops,
+                     size(m) * size(n) * size(k) * 2, Expr.of(0))
+    return with_loops(found, "m k,n k,m n" if transposed else "m k,k n,m n")

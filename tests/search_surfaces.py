@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hand_workloads import with_loops
+
 from passes.spaces.host_matmul import HostMatmulConfig, Pack
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Loop, Operand, Workload
@@ -26,8 +28,9 @@ def dense(columns: int = 2304, depth: int = 768, key: str = "") -> Workload:
     m, k, n = Expr.dim("d0"), Expr.of(depth), Expr.of(columns)
     inputs = (Operand(DType.F32, (m, k), 1), Operand(DType.F32, (k, n), 1))
     loops = (Loop("m", m), Loop("n", n), Loop("k", k))
-    return Workload(key or f"dense{columns}x{depth}", f"dense_{columns}x{depth}", Kind.CONTRACTION, "", ("d0",), inputs,
-                    (Operand(DType.F32, (m, n), 1),), loops, m * n * k * 2, (m * k + k * n + m * n) * 4)
+    found = Workload(key or f"dense{columns}x{depth}", f"dense_{columns}x{depth}", Kind.CONTRACTION, "", ("d0",), inputs,
+                     (Operand(DType.F32, (m, n), 1),), loops, m * n * k * 2, (m * k + k * n + m * n) * 4)
+    return with_loops(found, "m k,k n,m n")
 
 
 def square_pair() -> Workload:
@@ -35,8 +38,9 @@ def square_pair() -> Workload:
     m, k, n = Expr.dim("d0"), Expr.of(64), Expr.dim("d1")
     inputs = (Operand(DType.F32, (m, k), 1), Operand(DType.F32, (k, n), 1))
     loops = (Loop("m", m), Loop("n", n), Loop("k", k))
-    return Workload("pair", "pair", Kind.CONTRACTION, "", ("d0", "d1"), inputs, (Operand(DType.F32, (m, n), 1),), loops,
-                    m * n * k * 2, (m * k + k * n + m * n) * 4)
+    found = Workload("pair", "pair", Kind.CONTRACTION, "", ("d0", "d1"), inputs, (Operand(DType.F32, (m, n), 1),), loops,
+                     m * n * k * 2, (m * k + k * n + m * n) * 4)
+    return with_loops(found, "m k,k n,m n")
 
 
 def matmul_seconds(config: TileConfig, dims: Mapping[str, int], threads: int, columns: int = 2304, depth: int = 768) -> float:

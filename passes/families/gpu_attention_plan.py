@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from passes.attention import Attention, AttentionError
+from passes.attention_mask import AttentionMask
 from passes.emit import byte_width, vector_type
 from passes.families.mma_product import TensorProduct
 from passes.families.simt_plan import SimtPlan
 from passes.gpu_kernel import GpuKernel
-from passes.hidden_keys import HiddenKeys
 from passes.mlir import arith, ir, llvm, nvvm, vector
 from passes.placement import place
 from passes.spaces.gpu_attention import LONGEST_QUERY, LONGEST_VALUE
@@ -45,7 +45,7 @@ class AttentionPlan:
     results land."""
 
     view: Attention
-    hidden: HiddenKeys
+    hidden: AttentionMask
     product: TensorProduct
     mixing_product: MixingProduct
     mixing: SimtPlan
@@ -66,6 +66,6 @@ class AttentionPlan:
         places = place(kernel.shapes, view.mixed.op.results[0], after, kernel.results)
         rows = tuple(view.loops.index(d) for d in view.rows)
         mixing = SimtPlan(view.mixed, view.weights, 1 - view.weights, rows, (view.column,), tuple(places), False)
-        hidden = HiddenKeys.of(view, kernel.shapes)
+        hidden = AttentionMask.of(view, kernel.shapes)
         mixed = MixingProduct(mixing_product.kinds, mixing_product.element, mixing_product.sum)
         return AttentionPlan(view, hidden, product, mixed, mixing)

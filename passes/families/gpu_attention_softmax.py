@@ -13,6 +13,7 @@ from passes.gpu_kernel import GpuKernel
 from passes.gpu_space import Point, Space
 from passes.index import Index, splat_to
 from passes.mlir import arith, ir, llvm, nvvm, vector
+from passes.product_code import ProductCode
 
 _LOG2_E = log2(e)
 _COLUMNS = 8  # keys of an instruction
@@ -106,7 +107,7 @@ class Softmax:
                 point = {**row.point, view.key: Index.ramp(here, lanes)}
                 some = list(scores[first : first + lanes])
                 raw = some[0] if lanes == 1 else vector.from_elements(vector_type(self.f32, lanes), some)
-                ev.known[source] = _given(view.scores.product.round(raw))
+                ev.known[source] = _given(ProductCode(view.scores.product).round(raw))
                 value = _widened(splat_to(ev.element(plain, [point[d] for d in view.place]), lanes))
                 found += [value] if lanes == 1 else [vector.extract(value, [], [i]) for i in range(lanes)]
         del ev.known[source]

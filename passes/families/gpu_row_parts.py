@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from passes.emit import byte_width, when
-from passes.families.row_program import RowProgram
-from passes.families.row_reduction import Combiner
+from passes.families.row_reduction import Combiner, combiners
 from passes.gpu_kernel import GpuKernel
 from passes.gpu_memory import GpuMemory
 from passes.index import Index
 from passes.mlir import ir
+from passes.row_program import RowProgram
 from runtime.shape import Expr
 
 
@@ -22,7 +22,7 @@ class RowParts:
         self.rows = Expr.of(1)
         for axis in program.rows:
             self.rows = self.rows * program.frame[axis]
-        self._sweeps = [[c for op in sweep.reductions for c in program.joins[op]] for sweep in program.sweeps]
+        self._sweeps = [[c for op in sweep.reductions for c in combiners(op)] for sweep in program.sweeps]
         self._count = sum(map(len, self._sweeps))
         self._slot = max(byte_width(c.wide) for joins in self._sweeps for c in joins)
 

@@ -14,12 +14,12 @@ from passes.emit import Memory, all_of, lanes_of, loop
 from passes.families.gpu_join import join_threads
 from passes.families.gpu_row_parts import RowParts
 from passes.families.row_emitter import At, RowEmitter
-from passes.families.row_program import RowProgram
 from passes.families.row_reduction import Combiner
 from passes.gpu_kernel import GpuKernel, Grid
 from passes.gpu_space import Point, Space
 from passes.index import Index
 from passes.mlir import ir, vector
+from passes.row_program import RowProgram
 from passes.spaces.gpu_rows import GpuRowsConfig
 from runtime.shape import Expr
 

@@ -16,8 +16,9 @@ from passes.gpu_kernel import GpuKernel
 from passes.gpu_memory import WIDEST, GpuMemory
 from passes.gpu_space import Point, Space
 from passes.index import Index, select, splat_to
+from passes.memory_source import MemorySource
 from passes.mlir import arith, ir, nvvm
-from passes.trace import Source, trace
+from passes.product_code import coords_of
 
 _LEAST_COPY = 4  # bytes of an asynchronous copy
 
@@ -79,8 +80,8 @@ class TileLoader:
         here = self.kernel.thread()
         run = space.assume_multiple(n).point(Index.ramp(here.known_multiple(n), max(n, 2)))
         other = (self.outer if deep else self.inner).point(here)
-        coords = self.view.coords(self.which, loops_at(self.view, self.batch, other, run))
-        source = trace(self.kernel.evaluator, self.view.operand(self.which), coords)
+        coords = coords_of(self.view, self.which, loops_at(self.view, self.batch, other, run))
+        source = MemorySource.of(self.kernel.evaluator, self.view.operand(self.which), coords)
         if source is None:
             return self.view.linear_axis(self.which, space.loops[-1]) == len(coords) - 1
         assert isinstance(source.memory, GpuMemory)
@@ -92,8 +93,9 @@ class TileLoader:
     def _loops(self, outer: Index, k: Index) -> list[Index | None]:
         return loops_at(self.view, self.batch, self.outer.point(outer), self.inner.point(k))
 
-    def _source(self, outer: Index, k: Index) -> Source | None:
-        return trace(self.kernel.evaluator, self.view.operand(self.which), self.view.coords(self.which, self._loops(outer, k)))
+    def _source(self, outer: Index, k: Index) -> MemorySource | None:
+        coords = coords_of(self.view, self.which, self._loops(outer, k))
+        return MemorySource.of(self.kernel.evaluator, self.view.operand(self.which), coords)
 
     # -- copies
 
@@ -149,7 +151,7 @@ class TileLoader:
         t = self.kernel.index
         o, c = (select(inside, x, Index(0), type_=t) for x in (o, c))
         o, c = (c_.known_multiple(n) if fast else c_ for c_, fast in ((o, not self.along_k), (c, self.along_k)))
-        coords = self.view.coords(self.which, self._loops(*self._run(o, c)))
+        coords = coords_of(self.view, self.which, self._loops(*self._run(o, c)))
         value = splat_to(self.kernel.evaluator.element(self.view.operand(self.which), coords), n)
         if isinstance(inside, bool):
             return value if inside else constant(self.element, 0, n)

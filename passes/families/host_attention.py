@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from passes.attention import Attention
+from passes.attention_mask import AttentionMask
 from passes.emit import Memory, constant, lane_mask, loop, when
 from passes.families.host_attention_softmax import Softmax, larger
 from passes.families.host_matmul_block import Block, Columns
@@ -24,11 +25,11 @@ from passes.families.host_matmul_panel import PanelCopy
 from passes.families.host_matmul_plan import Plan
 from passes.families.host_matmul_rows import Loops, row_blocks, row_points
 from passes.families.host_matmul_store import Results
-from passes.hidden_keys import HiddenKeys
 from passes.host_kernel import Grid, HostKernel
 from passes.index import Index, delinearize, splat_to
 from passes.mlir import arith, ir, vector
 from passes.placement import place
+from passes.product_code import ProductCode, coords_of
 from passes.spaces.host_attention import ELEMENT, HostAttentionConfig
 from passes.spaces.host_matmul import HostMatmulConfig
 from runtime.shape import Expr
@@ -57,7 +58,7 @@ class _Emitter:
         self.ev, self.index, self.f32 = kernel.evaluator, kernel.index, ir.F32Type.get()
         ops = kernel.ops()
         self.view = Attention.of(ops, kernel.shapes)
-        self.hidden = HiddenKeys.of(self.view, kernel.shapes)
+        self.hidden = AttentionMask.of(self.view, kernel.shapes)
         view = self.view
         places = place(kernel.shapes, view.mixed.op.results[0], ops[ops.index(view.mixed.op) + 1 :], kernel.results)
         self.product = Plan.along(kernel, view.scores, view.key)
@@ -192,8 +193,8 @@ class _Emitter:
             def some(i: Index, mask: ir.Value | None) -> None:
                 for r, point in enumerate(points):
                     at = [Index.ramp(i, lanes) if a == d else fixed.get(a, x) for a, x in enumerate(point)]
-                    value = self.ev.element(view.operand(which), view.coords(which, at), mask)
-                    value = view.product.factor(which, splat_to(value, lanes))
+                    value = self.ev.element(view.operand(which), coords_of(view, which, at), mask)
+                    value = ProductCode(view.product).factor(which, splat_to(value, lanes))
                     memory.store(value, [Index(r), Index.ramp(linear * extent + i, lanes)], mask)
 
             whole = extent - extent % lanes

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from math import inf
 
 from passes.attention import Attention
+from passes.attention_mask import AttentionMask
 from passes.emit import Memory, constant, lane_mask, lanes_of, loop, when_values
 from passes.evaluator import Evaluator
 from passes.expand_math import NONPOSITIVE
 from passes.families.host_matmul_rows import Loops
-from passes.hidden_keys import HiddenKeys
 from passes.index import Index, splat_to
 from passes.mlir import arith, ir, math, vector
+from passes.product_code import ProductCode
 
 Join = Callable[[ir.Value, ir.Value], ir.Value]
 _LOG2E = 1.4426950408889634
@@ -31,7 +32,7 @@ class Softmax:
 
     evaluator: Evaluator
     view: Attention
-    hidden: HiddenKeys
+    hidden: AttentionMask
     scores: Memory
     lanes: int
 
@@ -89,7 +90,7 @@ class Softmax:
             for i, point in enumerate(points):
                 at = list(point)
                 at[view.key] = here
-                raw = view.scores.product.round(self.scores.load([Index(i), Index.ramp(j, self.lanes)]))
+                raw = ProductCode(view.scores.product).round(self.scores.load([Index(i), Index.ramp(j, self.lanes)]))
                 ev.known[source] = _given(raw)
                 coords = [at[d] for d in view.place]
                 value = splat_to(ev.element(view.logits, [c for c in coords if c is not None], mask), self.lanes)

@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from passes.contraction import PAIR
 from passes.emit import Memory, byte_width, integer_type, lane_mask, loop, when
 from passes.families.host_matmul_block import Block, Columns, Loops
 from passes.families.host_matmul_dot import Dot
-from passes.families.host_matmul_pairs import PAIR, takes_pairs
+from passes.families.host_matmul_pairs import takes_pairs
 from passes.families.host_matmul_panel import PanelCopy
 from passes.families.host_matmul_plan import Plan
 from passes.families.host_matmul_row_copy import RowCopy
@@ -30,6 +31,7 @@ from passes.families.host_matmul_taps import Box, Taps
 from passes.host_kernel import Grid, HostKernel
 from passes.index import Index, delinearize, select
 from passes.mlir import ir
+from passes.product_code import ProductCode
 from passes.spaces.host_matmul import HostMatmulConfig, Pack
 from runtime.shape import Expr
 
@@ -223,7 +225,7 @@ class _Emitter:
     def _zero_sums(self, unit: _Unit) -> Memory:
         width, lanes = self.config.panels * self.config.columns, self.config.lanes
         sums = self._memory("sums", width)
-        zero = self.plan.view.product.zero(lanes)
+        zero = ProductCode(self.plan.view.product).zero(lanes)
         loop(0, (unit.high - unit.low) * width, lanes,
              lambda i: sums.store(zero, [Index(0), Index.ramp(i, lanes)]), index=self.kernel.index)
         return sums
@@ -413,7 +415,7 @@ class _Emitter:
         for i, row in enumerate(rows):
             places = [[row, Index.ramp(c - piece.unit.first, self.config.lanes)] for c in columns.first]
             before = [memory.load(at) for at in places]
-            add = self.plan.view.product.add
+            add = ProductCode(self.plan.view.product).add
             totals.append(before if sums is None else [add(a, b) for a, b in zip(before, sums[i], strict=True)])
             if not last:
                 for at, total in zip(places, totals[-1], strict=True):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from passes.contraction import PAIR
 from passes.emit import Memory, byte_width, integer_type, loop, vector_type
 from passes.evaluator import Evaluator, evaluate
-from passes.families.host_matmul_pairs import PAIR, Words, multiply_add
+from passes.families.host_matmul_pairs import Words, multiply_add
 from passes.families.host_matmul_plan import Plan
 from passes.index import Index, splat_to
 from passes.mlir import ir, llvm, position
+from passes.product_code import ProductCode, coords_of
 from passes.spaces.host_matmul import HostMatmulConfig
 from runtime.limits import LINE
 
@@ -57,7 +59,7 @@ class Block:
         return Words(self.evaluator, self.plan, self.config.lanes)
 
     def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        return multiply_add(a, b, c) if self.config.pairs else self.plan.view.product.multiply_add(a, b, c)
+        return multiply_add(a, b, c) if self.config.pairs else ProductCode(self.plan.view.product).multiply_add(a, b, c)
 
     def accumulate(self, rows: Sequence[Loops], columns: Columns) -> list[list[ir.Value]]:
         """[row][vector] sums over k, in the accumulator's type. Small blocks carry several sets of accumulators,
@@ -65,11 +67,11 @@ class Block:
         view = self.plan.view
         size = len(rows) * len(columns.first)
         sets = 1 if size >= _IN_FLIGHT or self.config.ordered else min(_IN_FLIGHT, -(-_IN_FLIGHT // size))
-        zero = view.product.zero(self.config.lanes)
+        zero = ProductCode(view.product).zero(self.config.lanes)
         sums = self._nest(rows, columns, 0, Index(0), [zero] * (size * sets), sets)
         total = sums[:size]
         for s in range(1, sets):
-            total = [view.product.add(a, b) for a, b in zip(total, sums[s * size : (s + 1) * size], strict=True)]
+            total = [ProductCode(view.product).add(a, b) for a, b in zip(total, sums[s * size : (s + 1) * size], strict=True)]
         width = len(columns.first)
         return [total[i * width : (i + 1) * width] for i in range(len(rows))]
 
@@ -139,8 +141,8 @@ class Block:
         if self.config.pairs:
             return self.words.shared(loops, alone)
         view, which = self.plan.view, self.plan.narrow
-        value = self.evaluator.element(view.operand(which), view.coords(which, loops), mask)
-        return splat_to(view.product.factor(which, value), self.config.lanes)
+        value = self.evaluator.element(view.operand(which), coords_of(view, which, loops), mask)
+        return splat_to(ProductCode(view.product).factor(which, value), self.config.lanes)
 
     def wide(self, loops: Loops, columns: Columns, j: int, linear: Index, alone: bool = False) -> ir.Value:
         """Vector `j` of the columns of the other factor; `linear` numbers the steps of k in the copied panel."""
@@ -156,7 +158,7 @@ class Block:
             value = self.words.wide(point, mask, alone)
         else:
             value = self.evaluator.element(view.operand(which), self._coords(loops, columns.first[j]), mask)
-            value = splat_to(view.product.factor(which, value), lanes)
+            value = splat_to(ProductCode(view.product).factor(which, value), lanes)
         if self.panel is not None:
             self.panel.store(value, [linear, Index.ramp(columns.panel[j], lanes)])
         return value
@@ -172,7 +174,7 @@ class Block:
         point = list(loops)
         point[plan.column] = Index.ramp(column, self.config.lanes)
         if not plan.tile:
-            return plan.view.coords(plan.wide, point)
+            return coords_of(plan.view, plan.wide, point)
         within = Index.ramp(column % plan.tile, self.config.lanes)
         found = []
         for e in plan.view.maps[plan.wide].results:

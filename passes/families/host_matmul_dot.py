@@ -13,6 +13,7 @@ from passes.families.host_matmul_block import Block, Loops
 from passes.families.host_matmul_panel import transpose
 from passes.index import Index, splat_to
 from passes.mlir import arith, ir
+from passes.product_code import ProductCode, coords_of
 
 _STREAMS = 8  # columns read at once: rows that lie a multiple of a page apart share the ways of a cache set
 Store = Callable[[Index, ir.Value, "ir.Value | None"], None]
@@ -31,13 +32,13 @@ class Dot:
 
         def vector(c: Index) -> None:
             columns = [(first + c + i).min(last) for i in range(lanes)]
-            zero = self.block.plan.view.product.zero(lanes)
+            zero = ProductCode(self.block.plan.view.product).zero(lanes)
             sums: list[ir.Value] = []
             for group in (columns[i : i + _STREAMS] for i in range(0, lanes, _STREAMS)):
                 sums += self._nest(point, group, 0, [zero] * len(group))
             rows = transpose(sums)
             while len(rows) > 1:
-                rows = [self.block.plan.view.product.add(a, b) for a, b in zip(rows[::2], rows[1::2], strict=True)]
+                rows = [ProductCode(self.block.plan.view.product).add(a, b) for a, b in zip(rows[::2], rows[1::2], strict=True)]
             store(first + c, rows[0], lane_mask(left - c, lanes, index))
 
         loop(0, left.min(self.block.config.columns), lanes, vector, index=index)
@@ -82,9 +83,11 @@ class Dot:
             return self.block.words.along(which, loops, start, left)
         here = [Index.ramp(start, lanes) if d == view.k[-1] else x for d, x in enumerate(loops)]
         mask = None if left is None else lane_mask(left, lanes, self.block.evaluator.index_type)
-        value = self.block.evaluator.element(view.operand(which), view.coords(which, here), mask)
-        return self._kept(splat_to(view.product.factor(which, value), lanes), mask)
+        value = self.block.evaluator.element(view.operand(which), coords_of(view, which, here), mask)
+        return self._kept(splat_to(ProductCode(view.product).factor(which, value), lanes), mask)
 
     def _kept(self, value: ir.Value, mask: ir.Value | None) -> ir.Value:
         """Zero in the lanes that are off."""
-        return value if mask is None else arith.select(mask, value, self.block.plan.view.product.zero(self.block.config.lanes))
+        if mask is None:
+            return value
+        return arith.select(mask, value, ProductCode(self.block.plan.view.product).zero(self.block.config.lanes))

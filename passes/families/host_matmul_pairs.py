@@ -7,30 +7,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from passes.contraction import Contraction
+from passes.contraction import PAIR
 from passes.emit import constant, integer_type, lane_mask, lanes_of, vector_type
 from passes.evaluator import Evaluator
 from passes.families.host_matmul_plan import Plan
 from passes.families.host_matmul_rows import Loops
 from passes.index import Index, splat_to
 from passes.mlir import arith, ir, vector
+from passes.product_code import coords_of
 
-PAIR = 2  # values of k in a word
 _LANES = (4, 8, 16)
 
 
 def takes_pairs(plan: Plan, lanes: int) -> bool:
     """Are both factors bf16, one of them the same for all columns, and their sums in vectors that the instruction has?"""
     view = plan.view
-    return lanes in _LANES and bool(view.k) and plan.column not in view.loops_of(plan.narrow) and multiplies_bf16(view)
-
-
-def multiplies_bf16(view: Contraction) -> bool:
-    """Are both factors read as bf16 and multiplied as they are, up to widening, and added in f32?"""
-    read = [ir.RankedTensorType(view.operand(which).type).element_type for which in (0, 1)]
-    casts = {cast.name for chain in view.product.casts for cast in chain}
-    return all(isinstance(t, ir.BF16Type) for t in read) and casts <= {"arith.extf"} and \
-        isinstance(view.product.accumulator, ir.F32Type)
+    return lanes in _LANES and bool(view.k) and plan.column not in view.loops_of(plan.narrow) and view.multiplies_bf16()
 
 
 def multiply_add(a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
@@ -94,7 +86,7 @@ class Words:
 
     def _element(self, which: int, loops: Loops, mask: ir.Value | None = None) -> ir.Value:
         view = self.plan.view
-        return self.evaluator.element(view.operand(which), view.coords(which, loops), mask)
+        return self.evaluator.element(view.operand(which), coords_of(view, which, loops), mask)
 
 
 def _at(loops: Loops, d: int, index: Index) -> Loops:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from passes.contraction import PAIR
 from passes.emit import Memory, lane_mask, loop, when
 from passes.evaluator import Evaluator
-from passes.families.host_matmul_pairs import PAIR, Words
+from passes.families.host_matmul_pairs import Words
 from passes.families.host_matmul_plan import Plan
 from passes.index import Index
 from passes.mlir import ir, vector
+from passes.product_code import ProductCode, coords_of
 from passes.spaces.host_matmul import HostMatmulConfig
 
 Loops = list[Index | None]
@@ -139,8 +141,8 @@ class PanelCopy:
 
     def _factor(self, loops: Loops, mask: ir.Value | None) -> ir.Value:
         view, wide = self.plan.view, self.plan.wide
-        value = self.evaluator.element(view.operand(wide), view.coords(wide, loops), mask)
-        return view.product.factor(wide, value)
+        value = self.evaluator.element(view.operand(wide), coords_of(view, wide, loops), mask)
+        return ProductCode(view.product).factor(wide, value)
 
     def _put(self, value: ir.Value, k: Index, at: Index) -> None:
         self.panel.store(value, [k, Index.ramp(at, self.config.lanes)])

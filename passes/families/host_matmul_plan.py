@@ -39,7 +39,7 @@ class Plan:
     @staticmethod
     def of(kernel: HostKernel) -> Plan:
         """ValueError when the region is no contraction with elementwise ops around it."""
-        fused = FusedContraction.of(kernel)
+        fused = FusedContraction.of(kernel.ops(), kernel.results, kernel.shapes)
         strides = kernel.outputs[0].strides
         column = fused.fast_loop(lambda axis: strides[axis].const == 1)
         if column is None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from passes.contraction import PAIR
 from passes.emit import Memory, gep, lane_mask, loop, when
 from passes.evaluator import Evaluator
-from passes.families.host_matmul_pairs import PAIR, Words
+from passes.families.host_matmul_pairs import Words
 from passes.families.host_matmul_plan import Plan
 from passes.families.host_matmul_rows import Loops, row_points
 from passes.index import Index
 from passes.mlir import ir
+from passes.product_code import ProductCode, coords_of
 
 
 @dataclass(frozen=True)
@@ -83,5 +85,5 @@ class RowCopy:
 
     def _put(self, point: Loops, row: Index, k: Index, mask: ir.Value | None) -> None:
         view, which = self.plan.view, self.plan.narrow
-        value = self.evaluator.element(view.operand(which), view.coords(which, point), mask)
-        self.rows.store(view.product.factor(which, value), [row, k], mask)
+        value = self.evaluator.element(view.operand(which), coords_of(view, which, point), mask)
+        self.rows.store(ProductCode(view.product).factor(which, value), [row, k], mask)

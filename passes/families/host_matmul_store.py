@@ -9,8 +9,10 @@ from passes.families.host_matmul_plan import Plan
 from passes.families.host_matmul_rows import Loops
 from passes.host_kernel import HostKernel
 from passes.index import Index, splat_to
-from passes.mlir import ir, owner
+from passes.mlir import ir
 from passes.placement import axis_name
+from passes.product_code import ProductCode, coords_of
+from passes.structured import is_zero_tensor
 
 
 @dataclass(frozen=True)
@@ -26,27 +28,13 @@ class Results:
         ev, view = self.kernel.evaluator, self.plan.view
         at = list(point)
         at[self.plan.column] = Index.ramp(column, self.lanes)
-        root = view.coords(OUT, at)
-        if not is_zero(view.operand(OUT)):
-            start = view.product.widen(ev.element(view.operand(OUT), root, mask))
-            value = view.product.add(value, splat_to(start, self.lanes))
-        fragment = view.product.round(value)
+        root = coords_of(view, OUT, at)
+        if not is_zero_tensor(view.operand(OUT)):
+            start = ProductCode(view.product).widen(ev.element(view.operand(OUT), root, mask))
+            value = ProductCode(view.product).add(value, splat_to(start, self.lanes))
+        fragment = ProductCode(view.product).round(value)
         ev.known[view.op.results[0]] = lambda _: fragment
         ev.dims.update({axis_name(axis): c for axis, c in enumerate(root)})
         for memory, place, result in zip(self.kernel.outputs, self.plan.places, self.kernel.results, strict=True):
             coords = [ev.emit(e) for e in place]
             memory.store(ev.element(result, coords, mask), coords, mask)
-
-
-def is_zero(value: ir.Value) -> bool:
-    """A tensor filled with zero, or one that nothing has been written to."""
-    op = owner(value)
-    if op is None or op.name == "tensor.empty":
-        return op is not None
-    filled = owner(op.operands[0]) if op.name == "linalg.fill" else None
-    if filled is None or filled.name != "arith.constant":
-        return False
-    number = filled.attributes["value"]
-    if isinstance(number, ir.FloatAttr):
-        return float(ir.FloatAttr(number).value) == 0.0
-    return isinstance(number, ir.IntegerAttr) and int(ir.IntegerAttr(number).value) == 0

@@ -14,6 +14,7 @@ from passes.families.host_matmul_block import Block, Columns, Loops
 from passes.families.host_matmul_rows import row_blocks
 from passes.index import Index
 from passes.mlir import ir
+from passes.product_code import ProductCode
 
 Points = Callable[[Loops, Index, int], list[Loops]]
 Store = Callable[[Loops, Index, ir.Value, "ir.Value | None"], None]
@@ -38,7 +39,7 @@ class Stream:
 
     def run(self, loops: Loops, store: Store) -> None:
         """All of k; store(point, column, sum, mask) takes each vector of each row."""
-        zero = self.block.plan.view.product.zero(self.block.config.lanes)
+        zero = ProductCode(self.block.plan.view.product).zero(self.block.config.lanes)
 
         def clear(row: Index) -> None:
             loop(0, self.count, self.block.config.lanes, lambda c: self._put(row, c, zero), index=self.sums.index)
@@ -92,7 +93,7 @@ class Stream:
 
     def _pass(self, row: Index, points: list[list[Loops]], half: bool) -> None:
         """The same for some rows, points[value of k][row]; a single row sums in two chains."""
-        product = self.block.plan.view.product
+        product = ProductCode(self.block.plan.view.product)
         shared = [[self.block.narrow(p, alone=half) for p in rows] for rows in points]
         count = len(points[0])
 

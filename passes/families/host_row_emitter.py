@@ -7,10 +7,10 @@ from functools import partial
 
 from passes.emit import Memory, byte_width, constant, element_type, integer_type
 from passes.families.row_emitter import At, Kept, RowEmitter
-from passes.families.row_program import RowProgram
 from passes.host_kernel import HostKernel
 from passes.index import Index
 from passes.mlir import ir, llvm
+from passes.row_program import RowProgram
 from passes.spaces.host_rows import HostRowsConfig
 from runtime.shape import Expr
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from passes.evaluator import loop_kinds
 from passes.expand_math import NAN_ELSEWHERE, NONPOSITIVE, SHARE
 from passes.mlir import ir, maps_of, operations, owner, position
+from passes.structured import iterator_kinds
 
 _MAXIMA = ("arith.maximumf", "arith.maxnumf")
 _EXACT = ("arith.extf", "tensor.cast")
@@ -47,7 +47,7 @@ def mark_maxima(ops: Sequence[ir.Operation], results: Sequence[ir.Value]) -> Non
 def _nan_elsewhere(maximum: ir.Operation, later: Sequence[ir.Operation], results: Sequence[ir.Value]) -> bool:
     """Follows the maximum of a row with a NaN: all that would differ must meet a sum that is NaN anyway."""
     here, row = maps_of(maximum)
-    kinds = loop_kinds(maximum)
+    kinds = iterator_kinds(maximum)
     elements = {maximum.operands[0]}  # NaN at least where the maximum's elements are
     rows: set[ir.Value] = set()  # NaN in all of a row where any of its elements is
     differs = {maximum.results[0]}
@@ -66,10 +66,10 @@ def _nan_elsewhere(maximum: ir.Operation, later: Sequence[ir.Operation], results
             of_element = any(v in elements and m == here for v, m in known)
             if any(v in rows and m == row for v, m in known):
                 rows.add(result)
-            elif of_element and "reduction" not in loop_kinds(op) and place == here:
+            elif of_element and "reduction" not in iterator_kinds(op) and place == here:
                 elements.add(result)
                 differs.add(result)
-            elif of_element and loop_kinds(op) == kinds and place == row and _is_sum(op):
+            elif of_element and iterator_kinds(op) == kinds and place == row and _is_sum(op):
                 rows.add(result)
             else:
                 return False
@@ -92,7 +92,7 @@ def _is_sum(op: ir.Operation) -> bool:
 
 def _combined(op: ir.Operation) -> ir.Operation | None:
     """The op that joins the one input of a reduction with its one result."""
-    if op.name != "linalg.generic" or len(op.operands) != 2 or "reduction" not in loop_kinds(op):
+    if op.name != "linalg.generic" or len(op.operands) != 2 or "reduction" not in iterator_kinds(op):
         return None
     block = op.regions[0].blocks[0]
     last = owner(operations(block)[-1].operands[0])

@@ -13,10 +13,10 @@ from passes.families.host_row_emitter import HostRowEmitter
 from passes.families.host_row_exponents import mark_exponents, mark_maxima, mark_shares
 from passes.families.host_row_lanes import RowLanes
 from passes.families.row_emitter import Accumulators, At
-from passes.families.row_program import RowProgram
 from passes.host_kernel import Grid, HostKernel
 from passes.index import Index, delinearize
 from passes.mlir import ir, llvm
+from passes.row_program import RowProgram
 from passes.spaces.host_rows import HostRowsConfig
 from runtime.limits import LINE
 from runtime.shape import Expr

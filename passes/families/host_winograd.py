@@ -25,6 +25,7 @@ from passes.families.winograd_matrices import matrices, on_both_sides
 from passes.host_kernel import Grid, HostKernel
 from passes.index import Index, delinearize, splat_to
 from passes.mlir import ir
+from passes.product_code import ProductCode, coords_of
 from passes.spaces.host_matmul import HostMatmulConfig
 from passes.spaces.host_winograd import TAPS, HostWinogradConfig
 from runtime.shape import Expr
@@ -239,8 +240,8 @@ class _Unit:
                 at[layer.channel] = Index.ramp(c, lanes)
                 for d, x in zip((*layer.rows, *layer.taps), (rows[i], columns[j], Index(0), Index(0)), strict=True):
                     at[d] = x
-                value = ev.element(plan.view.operand(plan.narrow), plan.view.coords(plan.narrow, at), mask)
-                return splat_to(plan.view.product.factor(plan.narrow, value), lanes)
+                value = ev.element(plan.view.operand(plan.narrow), coords_of(plan.view, plan.narrow, at), mask)
+                return splat_to(ProductCode(plan.view.product).factor(plan.narrow, value), lanes)
 
             def write(i: int, j: int, value: ir.Value) -> None:
                 memory.store(value, [place, Index(i * config.side + j), Index.ramp(c, lanes)])
@@ -251,7 +252,7 @@ class _Unit:
 
     def _products(self, panel: Index, vectors: int, tiles: Index) -> None:
         """Multiplies the tiles of a chunk with a panel of filters at every place."""
-        emitter, config, product = self.emitter, self._config, self.emitter.plan.view.product
+        emitter, config, product = self.emitter, self._config, ProductCode(self.emitter.plan.view.product)
         filters, image, products = (emitter.memory(area) for area in ("filters", "image", "products"))
         depth = emitter.kernel.evaluator.emit(emitter.depth)
 

@@ -21,6 +21,7 @@ from passes.gpu_kernel import WARP, GpuKernel, Grid
 from passes.gpu_space import Space
 from passes.index import Index
 from passes.mlir import ir, nvvm, vector
+from passes.product_code import ProductCode
 from passes.spaces.mma import STAGED_PAD, MmaConfig
 
 _ROWS, _COLUMNS = 16, 8  # of an instruction
@@ -107,7 +108,7 @@ class _Block:
             return found
 
         when(Index(0).lt(steps), prologue)
-        zeros = [self.plan.view.product.zero(1)] * (4 * self.down * self.across)
+        zeros = [ProductCode(self.plan.view.product).zero(1)] * (4 * self.down * self.across)
         return loop(0, steps, 1, body, zeros, kernel.index)
 
     def _multiply(self, left: MmaLoader, right: MmaLoader, stage: Index, y: Index, x: Index, lane: Index,

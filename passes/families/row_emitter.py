@@ -7,11 +7,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from passes.emit import Memory, lanes_of
-from passes.families.row_program import Place, RowProgram
-from passes.families.row_reduction import Combiner, pick, values_of
+from passes.families.row_reduction import Combiner, combiners, pick, values_of
 from passes.index import Index, splat_to
 from passes.kernel_frame import KernelFrame
 from passes.mlir import ir, owner
+from passes.row_program import Place, RowProgram
 
 Key = tuple[object, ...]
 At = Sequence[Index]  # a coordinate per frame axis
@@ -79,8 +79,8 @@ class RowEmitter:
             joins, values = [], []
             for op in sweep.reductions:
                 loops = [at[a] for a in program.loops[op]]
-                joins += program.joins[op]
-                values += values_of(self.ev, op, program.joins[op], loops, self.lanes, mask)
+                joins += combiners(op)
+                values += values_of(self.ev, op, combiners(op), loops, self.lanes, mask)
             stores = []
             for n in sweep.results:
                 coords = self.coords(program.result_places[n], at)
@@ -97,7 +97,7 @@ class RowEmitter:
 
     def joins(self, number: int) -> list[Combiner]:
         """The combiner of each accumulator of a sweep."""
-        return [c for op in self.program.sweeps[number].reductions for c in self.program.joins[op]]
+        return [c for op in self.program.sweeps[number].reductions for c in combiners(op)]
 
     # -- the end of a sweep
 
@@ -109,7 +109,7 @@ class RowEmitter:
         made: list[tuple[ir.Value, ir.Value]] = []
         left = iter(totals)
         for op in sweep.reductions:
-            for c, result in zip(program.joins[op], op.results, strict=True):
+            for c, result in zip(combiners(op), op.results, strict=True):
                 total = next(left)
                 start = self.ev.element(op.operands[c.number], self.coords(program.places[result], at), mask)
                 if not _is_neutral(start, c):

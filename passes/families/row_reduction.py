@@ -14,7 +14,8 @@ from passes.emit import constant, element_type, lanes_of, vector_type
 from passes.evaluator import Evaluator
 from passes.expand_math import NAN_ELSEWHERE
 from passes.index import Index, splat_to
-from passes.mlir import arith, ir, operations, owner, vector
+from passes.mlir import arith, ir, owner, vector
+from passes.row_program import row_joins
 
 _FLOAT_NEUTRAL = {
     "arith.addf": -0.0,
@@ -24,8 +25,6 @@ _FLOAT_NEUTRAL = {
     "arith.maxnumf": -inf,
     "arith.minnumf": inf,
 }
-_INTEGER = ("arith.addi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.maxsi", "arith.minsi",
-            "arith.maxui", "arith.minui")
 
 
 @dataclass(frozen=True)
@@ -94,21 +93,12 @@ class Combiner:
 
 def combiners(op: ir.Operation) -> list[Combiner]:
     """One per result. ValueError when a body is not one associative operation on its own accumulator."""
-    block = op.regions[0].blocks[0]
-    yielded = list(operations(block)[-1].operands)
-    first = len(op.operands) - len(op.results)
     found = []
-    for number, value in enumerate(yielded, first):
-        accumulator, last = block.arguments[number], owner(value)
-        uses = list(accumulator.uses)
-        name = last.name if last is not None else "a block argument"
-        if last is None or len(uses) != 1 or accumulator not in list(last.operands) \
-                or (name not in _FLOAT_NEUTRAL and name not in _INTEGER) or len(list(last.results[0].uses)) != 1:
-            raise ValueError(f"{op.name} at {op.location}: result {number - first} is no associative reduction ({name})")
-        side = 1 - list(last.operands).index(accumulator)
-        t = accumulator.type
+    for join in row_joins(op):
+        t = op.regions[0].blocks[0].arguments[join.number].type
         narrow = isinstance(t, ir.FloatType) and t.width < 32
-        found.append(Combiner(name, number, side, t, ir.F32Type.get() if narrow else t, NAN_ELSEWHERE in last.attributes))
+        wide = ir.F32Type.get() if narrow else t
+        found.append(Combiner(join.op.name, join.number, join.side, t, wide, NAN_ELSEWHERE in join.op.attributes))
     return found
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from passes import op_kinds
 from passes.emit import loop
-from passes.evaluator import evaluate, loop_extent
+from passes.evaluator import evaluate
 from passes.index import Index
 from passes.kernel_frame import KernelFrame
 from passes.mlir import ir, maps_of, owner
+from passes.structured import loop_extents
 
 
 def scatters(value: ir.Value) -> bool:
@@ -39,7 +40,7 @@ def serial(kernel: KernelFrame, number: int) -> None:
 
     def update(loops: list[Index]) -> None:
         if len(loops) < maps_of(op)[0].n_dims:
-            extent = ev.emit(loop_extent(kernel.shapes, op, len(loops)))
+            extent = ev.emit(loop_extents(op, kernel.shapes)[len(loops)])
             loop(0, extent, 1, lambda i: update([*loops, i]), index=kernel.index)
             return
         coords = [evaluate(e, loops) for e in maps_of(op)[at].results]

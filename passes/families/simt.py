@@ -21,6 +21,7 @@ from passes.gpu_memory import GpuMemory
 from passes.gpu_space import Point, Space
 from passes.index import Index, splat_to
 from passes.mlir import ir, nvvm, vector
+from passes.product_code import ProductCode
 from passes.spaces.simt import SimtConfig
 
 _FRAGMENT = 4  # elements of one access of shared memory
@@ -68,7 +69,7 @@ class _Block:
 
     def __init__(self, kernel: GpuKernel, plan: SimtPlan, config: SimtConfig, split: SplitSum | None) -> None:
         self.kernel, self.plan, self.config, self.split = kernel, plan, config, split
-        self.view, self.product = plan.view, plan.view.product
+        self.view, self.product = plan.view, ProductCode(plan.view.product)
         self.rows, self.columns, self.depth, self.batch = (
             Space(kernel, loops, self.view.extents) for loops in (plan.rows, plan.columns, self.view.k, self.view.batch))
 
@@ -186,7 +187,7 @@ class _Block:
         """Through shared memory, over the tiles: stores are wide though a thread's columns lie apart, and the code of a costly
         epilogue is there once, in a loop."""
         c, kernel = self.config, self.kernel
-        tile = kernel.shared(self.product.accumulator, [c.bm, c.bn + _FRAGMENT], at=0)
+        tile = kernel.shared(self.view.product.accumulator, [c.bm, c.bn + _FRAGMENT], at=0)
         kernel.barrier()
         for g in range(down.count):
             for i in range(down.run):

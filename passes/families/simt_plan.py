@@ -11,6 +11,7 @@ from passes.gpu_kernel import GpuKernel
 from passes.gpu_space import Point
 from passes.index import Index
 from passes.placement import Place
+from passes.product_code import coords_of
 from runtime.shape import Expr
 
 
@@ -30,7 +31,7 @@ class SimtPlan:
     @staticmethod
     def of(kernel: GpuKernel) -> SimtPlan:
         """ValueError when the region is no contraction with elementwise ops around it, or has no columns."""
-        fused = FusedContraction.of(kernel)
+        fused = FusedContraction.of(kernel.ops(), kernel.results, kernel.shapes)
         view = fused.view
         slot = next(s for s in kernel.operands if s.result)
         fast = fused.fast_loop(lambda axis: axis == slot.unit)
@@ -58,4 +59,4 @@ def loops_at(view: Contraction, *points: Point) -> list[Index | None]:
 
 def root_at(view: Contraction, *points: Point) -> list[Index]:
     """Coordinates in the contraction's result."""
-    return view.coords(OUT, loops_at(view, *points))
+    return coords_of(view, OUT, loops_at(view, *points))

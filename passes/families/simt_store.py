@@ -16,7 +16,8 @@ from passes.gpu_space import Point, Space
 from passes.index import Index, splat_to
 from passes.mlir import ir, vector
 from passes.placement import axis_name
-from passes.trace import is_zero_tensor
+from passes.product_code import ProductCode
+from passes.structured import is_zero_tensor
 from runtime.shape import Expr
 
 
@@ -57,9 +58,9 @@ def with_start(kernel: GpuKernel, plan: SimtPlan, root: Sequence[Index], value: 
     """A sum with the initial value of the contraction's result added, rounded to its type."""
     view = plan.view
     if not is_zero_tensor(view.operand(OUT)):
-        start = view.product.widen(kernel.evaluator.element(view.operand(OUT), root))
-        value = view.product.add(value, splat_to(start, lanes_of(value)))
-    return view.product.round(value)
+        start = ProductCode(view.product).widen(kernel.evaluator.element(view.operand(OUT), root))
+        value = ProductCode(view.product).add(value, splat_to(start, lanes_of(value)))
+    return ProductCode(view.product).round(value)
 
 
 class SplitSum:
@@ -103,7 +104,7 @@ class SplitSum:
             batch, row, column = (self._linear(group, loops) for group in (view.batch, self.plan.rows, self.plan.columns))
             total = memory.load([Index(0), batch, row, column])
             for part in range(1, self.parts):
-                total = view.product.add(total, memory.load([Index(part), batch, row, column]))
+                total = ProductCode(view.product).add(total, memory.load([Index(part), batch, row, column]))
             return with_start(self.kernel, self.plan, root, total)
 
         ev.known[view.op.results[0]] = known

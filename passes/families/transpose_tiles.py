@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from passes.data_movement import movement
 from passes.emit import lane_mask, loop, when
 from passes.families.host_matmul_panel import transpose
 from passes.families.host_matmul_plan import unit_axis
@@ -11,7 +12,6 @@ from passes.host_kernel import HostKernel
 from passes.index import Index, delinearize
 from passes.mlir import ir, maps_of, owner, position
 from passes.placement import axis_name, place
-from passes.structured import movement
 from runtime.shape import Expr
 
 

@@ -12,6 +12,7 @@ from passes.gpu_kernel import GpuKernel
 from passes.gpu_space import Point, Space
 from passes.index import Index
 from passes.mlir import arith, ir, llvm, nvvm, position
+from passes.product_code import coords_of
 from passes.spaces.wgmma import ROW
 
 _SWIZZLE_128, _PERIOD = 1 << 62, 1024  # of a descriptor; bytes of 8 rows
@@ -70,7 +71,7 @@ class TmaOperand:
         outer, k = (outer + first, k) if self.along_k else (outer, k + first)
         for j in range(self.copies()):
             at = loops_at(self.view, batch, {self.outer_loop: outer + j * self.per, self.k_loop: k})
-            coords = self.view.coords(self.which, at)
+            coords = coords_of(self.view, self.which, at)
             listed = [resized(coords[a].value(self.kernel.index), i32) for a in self._order if a is not None]
             to = gep(stage, (first * ROW + (self.offset + j * block)).value(i32), integer_type(8))
             nvvm.cp_async_bulk_tensor_shared_cluster_global(

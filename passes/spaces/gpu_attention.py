@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
 
+from passes.spaces.gemm_operands import tensor_core_bytes, unaligned
 from passes.spaces.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block
-from passes.spaces.sides import narrow_bytes, unaligned
+from passes.spaces.numerics import Numerics
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split, switch
-from runtime.limits import GpuLimits
+from runtime.limits import MULTIPROCESSOR_THREADS, GpuLimits
 from runtime.shape import Expr
 
 WIDEST = 16  # bytes of one copy
@@ -76,9 +77,18 @@ def heads_of(workload: Workload) -> tuple[int, int] | None:
     return depth, columns
 
 
+def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | None:
+    """The rule by which the family does not take an attention, or None."""
+    if (tensor_core_bytes(workload) or (4 if numerics.tf32 else 0)) not in (2, 4):
+        return "element-type: operands are neither f16 nor bf16, nor f32 read as tf32"
+    if heads_of(workload) is None:
+        return f"head-size: {workload.size('k')} and {workload.size('e')}; wanted at most {LONGEST_QUERY} and {LONGEST_VALUE}"
+    return None
+
+
 def space(workload: Workload, limits: GpuLimits) -> Iterator[GpuAttentionConfig]:
     """All legal configurations."""
-    size = narrow_bytes(workload) or 4
+    size = tensor_core_bytes(workload) or 4
     blocks = product((16, 32, 64, 128, 256), (16, 32), (16, 32, 64, 128), (2, 3, 4), (True, False))
     rest = list(product((WIDEST // size, 1), (0, 1, 2), (1, 2, 4, 8)))
     for block, (vec, together, split) in product(blocks, rest):
@@ -92,7 +102,7 @@ def why_invalid(config: GpuAttentionConfig, workload: Workload, limits: GpuLimit
     c = config
     if workload.kind is not Kind.ATTENTION:
         return f"attention: the workload is {workload.kind.value}"
-    size = 4 if c.tf32 else narrow_bytes(workload)
+    size = 4 if c.tf32 else tensor_core_bytes(workload)
     if size not in (2, 4):
         return "element-type: operands are neither f16 nor bf16, nor f32 read as tf32"
     heads = heads_of(workload)
@@ -117,9 +127,9 @@ def why_illegal(config: GpuAttentionConfig, depth: int, columns: int, size: int,
     shared = c.shared_bytes(depth, columns, size)
     if shared * max(1, c.together) > limits.shared_bytes:
         return f"shared-budget: {max(1, c.together)} x {shared} of {limits.shared_bytes} bytes"
-    if c.together * c.threads > 2048:
+    if c.together * c.threads > MULTIPROCESSOR_THREADS:
         return f"together-fits: {c.together} blocks of {c.threads} threads"
-    most = min(limits.thread_registers, limits.registers // (c.threads * max(1, c.together)))
+    most = limits.registers_each(c.threads, c.together)
     if c.registers(depth, columns, size) > most:
         return f"register-budget: about {c.registers(depth, columns, size)} of {most} registers in each of {c.threads} threads"
     return why_invalid_block(c.threads, c.index, limits.threads)
@@ -128,7 +138,7 @@ def why_illegal(config: GpuAttentionConfig, depth: int, columns: int, size: int,
 def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[GpuAttentionConfig, ...], Node]:
     """By queries and keys: the largest legal blocks for many queries, parts of the keys for few of them; copies of single
     elements where extents are no whole vectors. The last has no guards."""
-    size = narrow_bytes(workload) or 4
+    size = tensor_core_bytes(workload) or 4
     vec, tf32 = WIDEST // size, size == 4
     depth, columns = heads_of(workload) or (LONGEST_QUERY, LONGEST_VALUE)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from passes.spaces.anatomy import Anatomy, Block, Load, fields_of
+from passes.spaces.gemm_operands import tensor_core_bytes
 from passes.spaces.gpu_attention import LONGEST_QUERY, LONGEST_VALUE, STEP, GpuAttentionConfig, heads_of, padded
 from passes.spaces.gpu_config import WARP
-from passes.spaces.sides import narrow_bytes
 from passes.workload import Workload
 from runtime.limits import GpuLimits
 from runtime.shape import Expr
@@ -24,7 +24,7 @@ def extents(workload: Workload) -> dict[str, Expr]:
 
 def anatomy(config: GpuAttentionConfig, workload: Workload, limits: GpuLimits) -> Anatomy:
     c = config
-    size = 4 if c.tf32 else narrow_bytes(workload) or 4
+    size = 4 if c.tf32 else tensor_core_bytes(workload) or 4
     depth, columns = heads_of(workload) or (LONGEST_QUERY, LONGEST_VALUE)
     warps = c.threads / WARP
     side = c.bn * (padded(depth) + padded(columns))

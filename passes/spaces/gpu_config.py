@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from passes.tile_config import TileConfig
-from runtime.limits import GpuLimits
+from runtime.limits import MULTIPROCESSOR_THREADS, GpuLimits
+from runtime.limits import WARP as WARP
 
-WARP = 32
 INDEX_BITS = (32, 64)
-_MOST_THREADS = 2048  # of a multiprocessor
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ def why_invalid_ring(threads: int, stages: int, shared: int, together: int, grou
     """Rules of blocks that multiply tiles in a ring of `stages` steps, of `shared` bytes in all."""
     if stages < 2:
         return f"stages: {stages}; a step is loaded while another is computed"
-    if together * threads > _MOST_THREADS or together * shared > limits.shared_bytes:
+    if together * threads > MULTIPROCESSOR_THREADS or together * shared > limits.shared_bytes:
         return f"together-fits: {together} blocks of {threads} threads and {shared} shared bytes"
     if shared > limits.shared_bytes:
         return f"shared-budget: {shared} of {limits.shared_bytes} bytes"

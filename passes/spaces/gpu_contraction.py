@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from passes.spaces.anatomy import Anatomy, Block, fields_of
+from passes.spaces.gemm_operands import row_and_column_extents
 from passes.spaces.gpu_config import WARP, GpuConfig
-from passes.spaces.sides import sides_of
 from passes.workload import Workload
 from runtime.limits import GpuLimits
 from runtime.shape import Expr
@@ -17,7 +17,7 @@ _LOOP = 36.0  # of a warp around each step
 
 def extents(workload: Workload) -> dict[str, Expr]:
     """Columns run along the unit-stride axis of the result, depth is summed over, each batch is work of its own."""
-    rows, columns = sides_of(workload)
+    rows, columns = row_and_column_extents(workload)
     return {"batch": workload.size("b"), "rows": rows, "columns": columns, "depth": workload.size("k")}
 
 

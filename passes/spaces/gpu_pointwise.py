@@ -8,7 +8,7 @@ from itertools import product
 from typing import ClassVar
 
 from passes.spaces.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block
-from passes.workload import Kind, Workload
+from passes.workload import Kind, Operand, Workload
 from runtime.dispatch import Leaf, Node
 from runtime.limits import GpuLimits
 
@@ -61,9 +61,12 @@ def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[GpuPointwiseCo
 
 
 def _may_cross(workload: Workload) -> bool:
-    """Is an operand as large as the result and contiguous along another extent?"""
+    """Is an operand as large as the result and contiguous along another axis?"""
     out = workload.outputs[0]
-    if out.unit_axis is None or len(out.dims) < 2:
-        return False
-    alike = [o for o in workload.inputs if sorted(o.dims) == sorted(out.dims) and o.unit_axis is not None]
-    return any(o.dims[o.unit_axis] != out.dims[out.unit_axis] for o in alike if o.unit_axis is not None)
+    alike = [o for o in workload.inputs if sorted(o.dims) == sorted(out.dims)]
+    return len(out.dims) > 1 and any(reads_across(o, out) for o in alike)
+
+
+def reads_across(operand: Operand, out: Operand) -> bool:
+    """Does memory run along one loop in the operand and along another in the result?"""
+    return operand.along is not None and out.along is not None and operand.along != out.along

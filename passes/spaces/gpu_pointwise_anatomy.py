@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from passes.spaces.anatomy import Anatomy, Block, Load, fields_of
 from passes.spaces.gpu_config import WARP
-from passes.spaces.gpu_pointwise import GpuPointwiseConfig
+from passes.spaces.gpu_pointwise import GpuPointwiseConfig, reads_across
 from passes.spaces.gpu_rows_anatomy import flops_an_element
 from passes.workload import Workload
 from runtime.limits import GpuLimits
@@ -63,8 +63,5 @@ def anatomy(config: GpuPointwiseConfig, workload: Workload, limits: GpuLimits) -
 def _crossing(workload: Workload) -> bool:
     """Is an operand read across the axis along which the result is contiguous?"""
     out = workload.outputs[0]
-    if out.unit_axis is None or len(out.dims) < 2:
-        return False
-    along = out.dims[out.unit_axis]
-    full = [o for o in workload.inputs if len(o.dims) >= len(out.dims) and o.unit_axis is not None]
-    return any(o.dims[o.unit_axis] != along for o in full if o.unit_axis is not None)
+    full = [o for o in workload.inputs if len(o.dims) >= len(out.dims) > 1]
+    return any(reads_across(o, out) for o in full)

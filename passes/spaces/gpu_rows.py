@@ -114,9 +114,8 @@ def _columns(workload: Workload) -> Expr:
 
 
 def _along_columns(workload: Workload) -> bool:
-    """Do the operands of full rank lie contiguously along the last column?"""
-    role = "col" if workload.kind is Kind.ROWS else "k"
-    extents = [loop.extent for loop in workload.loops if loop.role == role]
-    full = max((len(o.dims) for o in workload.inputs), default=0)
-    units = [o.dims[o.unit_axis] for o in workload.inputs if o.unit_axis is not None and len(o.dims) == full]
-    return not units or not extents or extents[-1] in units
+    """Does memory run along the last column in the operands of full rank? Where nothing is known of them, it is taken to."""
+    columns = [d for d, loop in enumerate(workload.loops) if loop.role == ("col" if workload.kind is Kind.ROWS else "k")]
+    full = max((len(o.axes) for o in workload.inputs), default=0)
+    along = [o.along for o in workload.inputs if o.along is not None and len(o.axes) == full]
+    return not along or not columns or columns[-1] in along

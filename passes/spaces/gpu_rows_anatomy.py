@@ -27,7 +27,7 @@ def extents(workload: Workload) -> dict[str, Expr]:
 
 def anatomy(config: GpuRowsConfig, workload: Workload, limits: GpuLimits) -> Anatomy:
     c = config
-    sweeps = max(1, workload.ir.count('"reduction"')) + 1
+    sweeps = max(1, workload.reductions) + 1
     rows = c.threads // c.per_row
     loads = 1 if c.held else sweeps
     accesses = sum(len(o.dims) > 1 for o in workload.inputs) * loads + sum(len(o.dims) > 1 for o in workload.outputs)

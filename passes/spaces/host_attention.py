@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
 
+from passes.spaces.host_block import over_budget
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, switch
-from runtime.limits import HostLimits
+from runtime.limits import HostLimits, Limits
 
 ELEMENT = 4  # bytes: scores and sums are f32 whatever the operands are
 _LONGEST = 4096  # keys of one block of scores, at most
@@ -42,6 +43,10 @@ class HostAttentionConfig(TileConfig):
         """Keys of a panel."""
         return self.nv * self.lanes
 
+    def in_order(self, workload: Workload, limits: Limits) -> HostAttentionConfig:
+        """With sums in one chain."""
+        return replace(self, ordered=True)
+
 
 def space(workload: Workload, limits: HostLimits) -> Iterator[HostAttentionConfig]:
     """All legal configurations."""
@@ -64,9 +69,9 @@ def why_invalid(config: HostAttentionConfig, workload: Workload, limits: HostLim
         return f"lanes-power-of-two: {config.lanes} lanes"
     if config.lanes * ELEMENT > limits.vector_bytes:
         return f"lanes-fit: {config.lanes} lanes of {ELEMENT} bytes are wider than a {limits.vector_bytes}-byte register"
-    needed = config.mr * config.nv + config.nv + 1
-    if needed > limits.vector_registers:
-        return f"register-budget: sums, columns and a query element need {needed} of {limits.vector_registers} registers"
+    budget = over_budget(config.mr, config.nv, limits)
+    if budget is not None:
+        return budget
     if config.keys < 1 or config.keys % config.panel:
         return f"keys-whole-panels: {config.keys} keys are no multiple of {config.panel}"
     if config.keys > _LONGEST or config.mr * config.keys * ELEMENT > limits.l2 // 4:

@@ -8,11 +8,13 @@ from enum import StrEnum
 from itertools import chain, product
 from typing import Any, ClassVar
 
-from passes.spaces.padding import padding_share, tap_depth, windows
+from passes.spaces.gemm_operands import Gemm, column_loop
+from passes.spaces.host_block import over_budget
+from passes.spaces.padding import padded_windows, padding_share, tap_depth
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, switch
-from runtime.limits import LINE, HostLimits
+from runtime.limits import LINE, HostLimits, Limits
 from runtime.shape import Expr
 from runtime.tensor import DType
 
@@ -69,27 +71,38 @@ class HostMatmulConfig(TileConfig):
         """Columns of a block."""
         return self.nv * self.lanes
 
+    def in_order(self, workload: Workload, limits: Limits) -> HostMatmulConfig:
+        """With sums in one chain; of one that streams, a register block of columns in place."""
+        if not self.stream or not isinstance(limits, HostLimits):
+            return replace(self, ordered=True)
+        mr, nv = register_block(Extents.of(workload).columns.constant, self.lanes, limits)
+        return HostMatmulConfig(mr, nv, self.lanes, pairs=self.pairs, ordered=True)
+
 
 @dataclass(frozen=True)
 class Extents:
-    """Of a workload as this family sees it: rows stream, columns lie along the vectors; Exprs over the local dims."""
+    """Of a workload as this family sees it: rows stream, columns lie along the vectors; Exprs over the local dims.
+
+    transposed: is the operand of the columns contiguous along k?
+    """
 
     rows: Expr
     columns: Expr
     depth: Expr
     element_bytes: int
+    transposed: bool
 
     @staticmethod
     def of(workload: Workload) -> Extents:
-        """Columns are the loop that the result's unit-stride axis runs along, so m and n change places for a C^T."""
-        out = workload.outputs[0]
-        unit = out.unit_axis if out.unit_axis is not None else len(out.dims) - 1
-        columns = out.dims[unit] if out.dims else Expr.of(1)
-        groups = {role: [loop.extent for loop in workload.loops if loop.role == role] for role in ("b", "m", "n")}
-        swapped = columns not in groups["n"] and columns in groups["m"]
-        rows = workload.size("n" if swapped else "m")
-        widest = max(o.dtype.bytes for o in (*workload.inputs, *workload.outputs))
-        return Extents(rows, columns, workload.size("k"), max(4, widest))
+        gemm, column = Gemm.of(workload), column_loop(workload)
+        rows = workload.size("m")
+        if gemm is not None:
+            rows = Expr.of(1)
+            for d in gemm.rows:
+                rows = rows * workload.loops[d].extent
+        columns = Expr.of(1) if column is None else workload.loops[column].extent
+        widest = max(4, *(o.dtype.bytes for o in (*workload.inputs, *workload.outputs)))
+        return Extents(rows, columns, workload.size("k"), widest, gemm is not None and gemm.b_transposed)
 
 
 def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
@@ -99,10 +112,10 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
     lanes = (widest, widest // 2)
     blocks = product(shapes, lanes, Pack, (0, 8, 16), (0, 8, 32), (False, True))
     streams = product((12, 24, 48), lanes, (0, 2, 4, 8), (2, 4, 8))
-    chunks = product((3, 4, 6), (8, 16, 24), (0, 4), (2, 3, 4), (2, 4, 6, 8, 10)) if not transposed(workload) else ()
+    chunks = product((3, 4, 6), (8, 16, 24), (0, 4), (2, 3, 4), (2, 4, 6, 8, 10)) if not Extents.of(workload).transposed else ()
     filled = [(mr, nv) for mr, nv in shapes if mr * nv >= 8] if _long(workload, 2048) else []
     pieces = product(filled, Pack, (0, 16), (16, 32, 64), (512, 1024), (4, 8, 16), (False, True))
-    padded = shapes if windows(workload, Extents.of(workload).columns) else []
+    padded = shapes if padded_windows(workload) else []
     taps = product(padded, lanes, Pack, (0, 16), (8, 16, 32, 64), (False, True))
     pairs = takes_pairs(workload, limits)
     every = chain(
@@ -150,14 +163,14 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
     sums = max(1, config.mc) * config.columns * size
     if config.stream and sums > limits.l1 // (2 if config.mc else 4):
         return f"stream-fits-l1: sums of {sums} bytes leave too little of {limits.l1} bytes to the columns"
-    needed = config.stream * config.mr + config.mr + 2 if config.stream else config.mr * config.nv + config.nv + 1
-    if needed > limits.vector_registers:
-        return f"register-budget: accumulators, columns and a row element need {needed} of {limits.vector_registers} registers"
+    budget = over_budget(config.mr, config.nv, limits, config.stream)
+    if budget is not None:
+        return budget
     if config.mc % config.mr:
         return f"chunk-whole-blocks: {config.mc} rows are no multiple of {config.mr}"
     if (config.kc or config.copy_rows or config.panels > 1) and not config.mc:
         return "pieces-need-chunk: copied rows, sums between pieces of k and several panels are of a chunk of rows, mc"
-    if config.taps and not windows(workload, extents.columns):
+    if config.taps and not padded_windows(workload):
         return "taps-of-windows: no window passes over zero padding along the rows"
     if config.taps and (config.stream or config.kc or config.copy_rows or not config.mc):
         return "taps-one-by-one: taps take the rows of a chunk, mc, from their operand, with all other values of k"
@@ -185,7 +198,7 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostMatmulCon
     lanes = max(2, limits.lanes(extents.element_bytes))
     block = register_block(extents.columns.constant, lanes, limits)
     cases, otherwise = (_of_panels if prepacked(workload) else _of_columns)(workload, limits, lanes, block)
-    found = windows(workload, extents.columns)
+    found = padded_windows(workload)
     if not found or otherwise.copy_rows or otherwise.stream:
         return _few_columns(workload, lanes, *_of_any_columns(workload, limits, *_tree(workload, extents.rows, cases, otherwise)))
     many = _tapped(otherwise, workload, limits)
@@ -205,7 +218,7 @@ def _of_any_columns(workload: Workload, limits: HostLimits, configs: tuple[HostM
     """Copies of three vectors of transposed columns where these are three, five or six: two at a time would leave one vector
     alone, which has too few sums to keep the units busy, or take one copy more."""
     extents, panel = Extents.of(workload), configs[-1]
-    if extents.columns.constant is not None or not transposed(workload) or panel.pack is not Pack.PANEL or \
+    if extents.columns.constant is not None or not extents.transposed or panel.pack is not Pack.PANEL or \
             (panel.mr, panel.nv) != (6, 2) or limits.vector_bytes != 32:
         return configs, root
     lanes, mr, nv = panel.lanes, 4, 3
@@ -221,9 +234,9 @@ def _of_any_columns(workload: Workload, limits: HostLimits, configs: tuple[HostM
 def _few_columns(workload: Workload, lanes: int, configs: tuple[HostMatmulConfig, ...],
                  root: Node) -> tuple[tuple[HostMatmulConfig, ...], Node]:
     """Dot products by half vectors where transposed columns fill one at most; copied, they would leave half of a vector empty."""
-    columns, half, one = Extents.of(workload).columns, lanes // 2, configs[0]
-    known = columns.constant
-    if not one.stream or not transposed(workload) or half < 4 or (known is not None and known > half):
+    extents, half, one = Extents.of(workload), lanes // 2, configs[0]
+    columns, known = extents.columns, extents.columns.constant
+    if not one.stream or not extents.transposed or half < 4 or (known is not None and known > half):
         return configs, root
     one = replace(one, lanes=half, nv=2 * one.nv)
     if known is not None:
@@ -237,7 +250,7 @@ def _taps_pay(workload: Workload, rows: int) -> bool:
     rows: extent of the axes of the image whose extents are not known.
     """
     depth = tap_depth(workload).constant or 0
-    return padding_share(workload, windows(workload, Extents.of(workload).columns), rows) * depth > TAP_COST
+    return padding_share(workload, padded_windows(workload), rows) * depth > TAP_COST
 
 
 def _tapped(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> HostMatmulConfig:
@@ -290,10 +303,10 @@ def _of_columns(workload: Workload, limits: HostLimits, lanes: int, block: tuple
     depth = extents.depth.constant or 0
     deep = depth * nv * lanes * factor > limits.l2 // 4
     line = nv * lanes * size < 2 * LINE
-    wide = columns is not None and columns >= _LEAST_STREAMED * lanes and not transposed(workload)
+    wide = columns is not None and columns >= _LEAST_STREAMED * lanes and not extents.transposed
     far = wide and depth * (columns or 0) * factor > limits.l2 and not pairs
-    narrow = columns is not None and columns * size <= _STREAM and not transposed(workload)
-    if (mr, nv) == (6, 2) and limits.vector_bytes == 32 and not (columns is None and transposed(workload)):
+    narrow = columns is not None and columns * size <= _STREAM and not extents.transposed
+    if (mr, nv) == (6, 2) and limits.vector_bytes == 32 and not (columns is None and extents.transposed):
         vectors = -(-(columns or 0) // lanes)
         mr, nv = (2, 4) if narrow and vectors % 4 == 0 and 4 * lanes * depth * size <= limits.l1 else (4, 3)
     piece = (48 if columns is not None and columns >= 96 * lanes else 24) * lanes * size
@@ -326,13 +339,6 @@ def _streamed(mc: int, nv: int, workload: Workload, limits: HostLimits) -> HostM
     most = min(nv, max(_LEAST_STREAMED // 2, vectors // limits.cores), max(1, limits.l1 // 2 // (mc * lanes * size)))
     nv = next((n for n in range(most, most // 2, -1) if vectors % n == 0), most)
     return HostMatmulConfig(mr, nv, lanes, prefetch=stream, stream=stream, mc=mc, exact_tails=True)
-
-
-def transposed(workload: Workload) -> bool:
-    """Is the operand of the columns contiguous along k?"""
-    seen = Extents.of(workload)
-    wide = workload.inputs[1] if len(workload.inputs) > 1 else workload.inputs[0]
-    return wide.unit_axis is not None and wide.dims[wide.unit_axis] == seen.depth != seen.columns
 
 
 def prepacked(workload: Workload) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from passes.spaces.anatomy import Anatomy, Footprint, fields_of
-from passes.spaces.host_matmul import TAP_COST, Extents, HostMatmulConfig, Pack, transposed
-from passes.spaces.padding import padding_share, tap_depth, windows
+from passes.spaces.host_matmul import TAP_COST, Extents, HostMatmulConfig, Pack
+from passes.spaces.padding import padded_windows, padding_share, tap_depth
 from passes.workload import Workload
 from runtime.limits import HostLimits
 from runtime.shape import Expr
@@ -21,7 +21,7 @@ def extents(workload: Workload) -> dict[str, Expr]:
     """
     seen = Extents.of(workload)
     named = {"batch": workload.size("b"), "rows": seen.rows, "columns": seen.columns, "depth": seen.depth}
-    return named | ({"tap": tap_depth(workload)} if windows(workload, seen.columns) else {})
+    return named | ({"tap": tap_depth(workload)} if padded_windows(workload) else {})
 
 
 def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> Anatomy:
@@ -30,7 +30,7 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
     sums = config.mr * config.nv
     chunk = config.mc // config.mr
     coordinates = {**fields_of(config), "mc": float(chunk)}
-    if not windows(workload, Extents.of(workload).columns):
+    if not padded_windows(workload):
         del coordinates["taps"]
     registers = sums + config.nv + 1
     copies = config.pack is Pack.PANEL
@@ -46,7 +46,7 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
         units={"batch": 1, "rows": config.mc, "columns": config.columns * config.panels},
         partial={"columns": _partial(config) / (cycles / config.nv)},
         rate=share * _taps_gain(config, workload),
-        copied=Footprint(config.columns * factor, "depth") if copies or transposed(workload) else None,
+        copied=Footprint(config.columns * factor, "depth") if copies or Extents.of(workload).transposed else None,
         footprints={
             "panel": Footprint(config.columns * factor, along),
             "row_block": Footprint(config.mr * factor, along),
@@ -71,7 +71,7 @@ def _taps_gain(config: HostMatmulConfig, workload: Workload) -> float:
     """How much faster the products with padding left out are, sums loaded and stored for each tap included."""
     if not config.taps:
         return 1.0
-    kept = 1.0 - padding_share(workload, windows(workload, Extents.of(workload).columns))
+    kept = 1.0 - padding_share(workload, padded_windows(workload))
     depth = tap_depth(workload).constant or 1024
     return depth / (depth + TAP_COST) / max(kept, 0.1)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
 
-from passes.spaces.threads import curves
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.dispatch import Leaf, Node, switch
@@ -100,7 +99,7 @@ def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostRowsConfi
     long = HostRowsConfig(lanes=lanes)
     if len(columns) != 1:
         return (long,), Leaf(0)
-    if curves(workload) and limits.vector_registers < 32:
+    if workload.transcendentals and limits.vector_registers < 32:
         return _by_length(columns[0], _curved(lanes, any(loop.role == "row" for loop in workload.loops)))
     short = HostRowsConfig(lanes=lanes, vectors=_SHORT, rows=4, block=32)
     medium = HostRowsConfig(lanes=2 * lanes, unroll=2, rows=4)
@@ -134,13 +133,8 @@ def _widest(workload: Workload) -> int:
 
 
 def _across_rows(workload: Workload) -> bool:
-    """Is the unit-stride axis of the largest inputs a row axis?"""
-    extents = [loop.extent for loop in workload.loops]
-    roles = []
-    for operand in workload.inputs:
-        if len(operand.dims) == len(extents) and operand.unit_axis is not None:
-            unit = operand.unit_axis
-            matching = [i for i, e in enumerate(extents) if e == operand.dims[unit]]
-            at = unit if list(operand.dims) == extents or not matching else matching[-1]
-            roles.append(workload.loops[at].role)
-    return bool(roles) and roles.count("row") > roles.count("col") and workload.size("row") != Expr.of(1)
+    """Does memory run along a row axis in the largest inputs?"""
+    every = set(range(len(workload.loops)))
+    full = [o for o in workload.inputs if {d for axis in o.axes for d in axis.loops} == every]
+    roles = [workload.loops[o.along].role for o in full if o.along is not None]
+    return roles.count("row") > roles.count("col") and workload.size("row") != Expr.of(1)

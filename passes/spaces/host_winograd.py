@@ -9,8 +9,10 @@ from math import ceil
 from typing import ClassVar
 
 from passes.spaces import host_matmul
+from passes.spaces.host_block import over_budget
 from passes.spaces.host_matmul import Extents, paired, prepacked, register_block, takes_pairs
-from passes.spaces.padding import padding_share, row_windows, tap_depth, windows
+from passes.spaces.numerics import Numerics
+from passes.spaces.padding import padded_windows, padding_share, row_windows, tap_depth
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, leaves, renumbered, switch
@@ -68,7 +70,7 @@ class Layer:
     def of(workload: Workload) -> Layer | None:
         """None of anything but a convolution with two windows of 3 and steps of one, channels and filters."""
         seen = Extents.of(workload)
-        found = row_windows(workload, seen.columns)
+        found = row_windows(workload)
         regular = all(w.stride == w.dilation == 1 and workload.loops[w.tap].extent.constant == TAPS for w in found)
         sums = [i for i, loop in enumerate(workload.loops) if loop.role == "k" and i not in {w.tap for w in found}]
         if len(found) != 2 or not regular or len(sums) != 1:
@@ -88,6 +90,19 @@ class Layer:
         if height is None or width is None:
             return 0.9
         return height * width / (-(-height // m) * m * -(-width // m) * m) if height and width else 1.0
+
+
+def takes(workload: Workload, limits: HostLimits, numerics: Numerics) -> str | None:
+    """The rule by which the family does not take a contraction, or None."""
+    if not numerics.winograd:
+        return "definition: the options keep to the definition of a convolution"
+    if Layer.of(workload) is None:
+        return "three-by-three: the workload is no convolution with windows of 3 and steps of one"
+    if any(not o.dtype.is_float or o.dtype.bytes < 2 for o in workload.inputs):
+        return "floats: transformed filters have fractions"
+    if paired(workload) or takes_pairs(workload, limits):
+        return "no-pairs: the target multiplies the operands, bf16, in pairs"
+    return None
 
 
 def space(workload: Workload, limits: HostLimits) -> Iterator[HostWinogradConfig]:
@@ -118,9 +133,9 @@ def why_invalid(config: HostWinogradConfig, workload: Workload, limits: HostLimi
     size = layer.element_bytes
     if config.lanes < 2 or config.lanes & (config.lanes - 1) or config.lanes * size > limits.vector_bytes:
         return f"lanes-fit: {config.lanes} lanes of {size} bytes, of a {limits.vector_bytes}-byte register"
-    needed = config.mr * config.nv + config.nv + 1
-    if needed > limits.vector_registers:
-        return f"register-budget: accumulators, filters and an element need {needed} of {limits.vector_registers} registers"
+    budget = over_budget(config.mr, config.nv, limits)
+    if budget is not None:
+        return budget
     tile, filters = prepacked(workload), layer.filters.constant
     if tile % config.columns:
         return f"prepacked-panels: panels of {tile} filters are read in equal blocks, not of {config.columns}"
@@ -188,7 +203,7 @@ def block_share(config: HostWinogradConfig, limits: HostLimits) -> float:
 def _direct(workload: Workload, layer: Layer, limits: HostLimits, rows: float) -> float:
     """What the family host_matmul is expected to take."""
     channels, filters = layer.channels.constant or 256, layer.filters.constant or 256
-    found = windows(workload, layer.filters)
+    found = padded_windows(workload)
     padding = padding_share(workload, found) if found and tap_depth(workload).constant else 0.0
     lanes = limits.lanes(layer.element_bytes)
     return rows * TAPS**2 * channels * ceil(filters / lanes) / 2 / _SHARE * (1 - padding)

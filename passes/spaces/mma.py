@@ -7,11 +7,20 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
 
+from passes.spaces.gemm_operands import (
+    BYTE_FLOAT_TYPES,
+    bytes_run_along_k,
+    on_tensor_cores,
+    row_and_column_extents,
+    tensor_core_bytes,
+    unaligned,
+)
 from passes.spaces.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block, why_invalid_ring
-from passes.spaces.sides import bytes_along_depth, multiplies, narrow_bytes, sides_of, unaligned
+from passes.spaces.numerics import Numerics
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split, switch
 from runtime.limits import BYTE_FLOATS, GpuLimits
+from runtime.tensor import DType
 
 WIDEST = 16  # bytes of one copy
 STEP = 32  # bytes along k of one instruction
@@ -61,7 +70,24 @@ class MmaConfig(GpuConfig):
 
 def element_bytes(workload: Workload, tf32: bool = False) -> int | None:
     """Bytes of an operand's element; None where mma.sync has no such operands."""
-    return 4 if tf32 else narrow_bytes(workload)
+    return 4 if tf32 else tensor_core_bytes(workload)
+
+
+def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | None:
+    """The rule by which the family does not take a contraction, or None."""
+    types = {f.dtype for f in workload.factors}
+    if numerics.tf32 and types == {DType.F32}:
+        return None
+    if tensor_core_bytes(workload) is None:
+        return "element-type: operands are neither f16, bf16, fp8 nor 8-bit integers, nor f32 read as tf32"
+    if not on_tensor_cores(workload, limits):
+        return f"architecture: {limits.arch} has no products of 8-bit floats; wanted sm_{BYTE_FLOATS} or later"
+    if len(types) > 1 and not types <= set(BYTE_FLOAT_TYPES):
+        return f"one-type: tensor cores do not multiply {' by '.join(sorted(t.value for t in types))}"
+    wanted = DType.I32 if types == {DType.I8} else DType.F32
+    if workload.accumulator not in (wanted, None):
+        return f"sums: tensor cores add products of {min(t.value for t in types)} in {wanted.value}"
+    return None
 
 
 def space(workload: Workload, limits: GpuLimits) -> Iterator[MmaConfig]:
@@ -85,7 +111,7 @@ def why_invalid(config: MmaConfig, workload: Workload, limits: GpuLimits) -> str
     size = element_bytes(workload, c.tf32)
     if size is None:
         return "element-type: operands are neither f16, bf16, fp8 nor 8-bit integers, nor f32 read as tf32"
-    if not c.tf32 and not multiplies(workload, limits):
+    if not c.tf32 and not on_tensor_cores(workload, limits):
         return f"architecture: {limits.arch} has no products of 8-bit floats; wanted sm_{BYTE_FLOATS} or later"
     return why_illegal(c, size, limits)
 
@@ -109,7 +135,7 @@ def why_illegal(config: MmaConfig, size: int, limits: GpuLimits) -> str | None:
     broken = why_invalid_ring(c.threads, c.stages, c.shared_bytes(size), c.together, c.group, limits)
     if broken is not None:
         return broken
-    most = min(limits.thread_registers, limits.registers // (c.threads * max(1, c.together)))
+    most = limits.registers_each(c.threads, c.together)
     if c.registers() > most:
         return f"register-budget: about {c.registers()} of {most} registers in each of {c.threads} threads"
     return why_invalid_block(c.threads, c.index, limits.threads)
@@ -118,9 +144,9 @@ def why_illegal(config: MmaConfig, size: int, limits: GpuLimits) -> str | None:
 def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[MmaConfig, ...], Node]:
     """By rows and results: few rows (up to 8 of them swapped, a long k in parts), blocks that fill the machine, large blocks;
     copies of single elements where extents are no whole vectors. The last has no guards."""
-    size = narrow_bytes(workload) or 4
+    size = tensor_core_bytes(workload) or 4
     vec, depth, tf32 = WIDEST // size, 128 // size, size == 4
-    rows, columns = sides_of(workload)
+    rows, columns = row_and_column_extents(workload)
 
     def together(config: MmaConfig) -> MmaConfig:
         """Registers for two blocks of a multiprocessor where two have room; ptxas by itself spills for more of them."""
@@ -129,7 +155,7 @@ def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[MmaConfig, ...
 
     few = MmaConfig(16, 64, depth, 16, 16, 4, vec, tf32=tf32)
     fewest = MmaConfig(8, 64, depth, 8, 16, 4, vec, tf32=tf32, swapped=True)
-    gathered = size == 1 and not bytes_along_depth(workload)  # fragments come byte by byte, which takes registers
+    gathered = size == 1 and not bytes_run_along_k(workload)  # fragments come byte by byte, which takes registers
     fewest = together(fewest) if gathered else fewest
     parts = replace(fewest, split=4)
     middle = together(MmaConfig(64, 64, depth, 32, 32, 3, vec, tf32=tf32))

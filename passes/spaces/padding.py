@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+from passes.spaces.gemm_operands import Gemm
 from passes.workload import Window, Workload
 from runtime.shape import Expr
 
-_UNIT = Expr.of(1)
+
+def padded_windows(workload: Workload) -> list[Window]:
+    """The windows that pass over zero padding along rows; none where the columns, along the vectors, are pixels."""
+    return [w for w in row_windows(workload) if w.padded]
 
 
-def windows(workload: Workload, columns: Expr) -> list[Window]:
-    """The windows that pass over zero padding along rows; none where `columns`, along the vectors, are pixels."""
-    return [w for w in row_windows(workload, columns) if w.padded]
-
-
-def row_windows(workload: Workload, columns: Expr) -> list[Window]:
+def row_windows(workload: Workload) -> list[Window]:
     """The same with those that pass over no padding."""
-    roles = {loop.role for loop in workload.loops if loop.extent == columns}
-    if columns == _UNIT or ("m" in roles and "n" not in roles):
-        return []
-    return [w for w in workload.windows if workload.loops[w.row].role == "m"]
+    gemm = Gemm.of(workload)
+    return [w for w in workload.windows if gemm is not None and w.row in gemm.rows]
 
 
 def tap_depth(workload: Workload) -> Expr:
     """Values of k that a tap multiplies: the loops of k that no window of padding goes along."""
     taken = {w.tap for w in workload.windows if w.padded}
-    total = _UNIT
+    total = Expr.of(1)
     for number, loop in enumerate(workload.loops):
         if loop.role == "k" and number not in taken:
             total = total * loop.extent

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
+from passes.spaces.gemm_operands import row_and_column_extents
 from passes.spaces.gpu_config import GpuConfig, is_power_of_two, why_invalid_block, why_invalid_ring
-from passes.spaces.sides import sides_of
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split, switch
 from runtime.limits import GpuLimits
@@ -81,7 +81,7 @@ def why_invalid(config: SimtConfig, workload: Workload, limits: GpuLimits) -> st
     if c.vec > c.bk or c.vec * widest > 16:
         return f"vector-fits: {c.vec} elements of {widest} bytes in one access and in {c.bk} columns"
     registers = (c.tm * c.tn + 2 * (c.tm + c.tn)) * max(4, widest) // 4 + 32 * (c.index // 32)
-    if registers > limits.thread_registers or registers * c.threads > limits.registers:
+    if registers > limits.registers_each(c.threads):
         return f"register-budget: about {registers} registers in each of {c.threads} threads"
     ring = why_invalid_ring(c.threads, c.stages, c.shared_bytes(widest), c.together, c.group, limits)
     return ring or why_invalid_block(c.threads, c.index, limits.threads)
@@ -92,7 +92,7 @@ def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[SimtConfig, ..
     whole vectors. The last has no guards."""
     widest = _widest(workload)
     vec = 4 if widest == 4 else 2
-    rows, columns = sides_of(workload)
+    rows, columns = row_and_column_extents(workload)
     tiles = rows * columns * workload.size("b")
     windows = sum(loop.role == "k" for loop in workload.loops) > 1
     together = 1 if windows else 0  # addresses of windows need registers, which ptxas would rather spill than lose a block

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split
 from runtime.shape import Expr
 
 SMALL = 220_000  # half-operations: about 0.5 us at 250 operations or 80 bytes a nanosecond
 _BYTE = 6  # half-operations
-_CURVED = re.compile(r"math\.(?!sqrt|rsqrt|abs|fma|floor|ceil|trunc|round)")
 _CURVE = 120  # half-operations of an exponential and its like
 _NARROW = 25  # of an element of 16 bits that is widened or narrowed
 _ENTRY = 10_000  # of a product of a batch, besides its arithmetic
@@ -36,16 +33,11 @@ def effort(workload: Workload) -> Expr:
     if w.kind in (Kind.CONTRACTION, Kind.ATTENTION):
         work = work + w.size("b") * _ENTRY
     if w.kind in (Kind.ROWS, Kind.POINTWISE, Kind.ATTENTION):
-        work = work + _points(w, ("b", "m", "n") if w.kind is Kind.ATTENTION else ("row", "col", "p")) * (_CURVE * curves(w))
+        work = work + _points(w, ("b", "m", "n") if w.kind is Kind.ATTENTION else ("row", "col", "p")) * (_CURVE * w.transcendentals)
         for operand in (*w.inputs, *w.outputs):
             if operand.dtype.is_float and operand.dtype.bytes < 4:
                 work = work + _product(operand.dims) * _NARROW
     return work
-
-
-def curves(workload: Workload) -> int:
-    """Exponentials and their like in the IR of a workload."""
-    return len(_CURVED.findall(workload.ir))
 
 
 def _products(workload: Workload) -> Expr:

@@ -9,10 +9,11 @@ from math import gcd
 from typing import ClassVar
 
 from passes.spaces import mma
+from passes.spaces.gemm_operands import row_and_column_extents, tensor_core_bytes, unaligned
 from passes.spaces.gpu_config import GpuConfig, why_invalid_block
-from passes.spaces.sides import narrow_bytes, sides_of, unaligned
+from passes.spaces.numerics import Numerics
 from passes.tile_config import TileConfig
-from passes.workload import Kind, Workload
+from passes.workload import Factor, Kind, Workload
 from runtime.dispatch import Leaf, Node, Split, switch
 from runtime.limits import GpuLimits
 
@@ -24,6 +25,7 @@ BARRIER = 8  # bytes of an mbarrier
 PAD = 8  # sums behind each row of a warp's results in shared memory
 _SLAB = 32  # columns of a warp's results that are in shared memory at once
 _LONGEST_BOX = 256
+_COPIED_AXES = 5
 _MANY_ROWS = 2048  # where an odd row of tiles more costs a cluster little
 REGISTERS = {2: (40, 232), 3: (32, 160)}
 """Warpgroups that multiply -> registers of a thread that copies, and of one that multiplies. A single one has enough as it is."""
@@ -91,6 +93,37 @@ class WgmmaConfig(GpuConfig):
         return self.bm // (ROWS * self.consumers) * self.bn // 2 + 40
 
 
+def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | None:
+    """The rule by which the family does not take a contraction, or None."""
+    if limits.arch != "sm_90a":
+        return f"architecture: {limits.arch} has no wgmma"
+    groups = {role: [d for d, loop in enumerate(workload.loops) if loop.role == role] for role in ("m", "n", "k")}
+    many = [role for role, loops in groups.items() if len(loops) != 1]
+    if many:
+        return f"matrices: {len(groups[many[0]])} loops of {many[0]}, wanted one"
+    for factor, role in zip(workload.factors, ("m", "n"), strict=False):
+        problem = _why_not_copied(workload, factor, groups[role][0], groups["k"][0])
+        if problem is not None:
+            return problem
+    return mma.takes(workload, limits, numerics)
+
+
+def _why_not_copied(workload: Workload, factor: Factor, outer: int, k: int) -> str | None:
+    """The rule by which tensor copies cannot bring tiles of a factor along these two loops, or None."""
+    if factor.source is None:
+        return "as-it-lies: a factor is computed; tensor copies move what lies in memory"
+    along, depth = factor.linear_axis(outer), factor.linear_axis(k)
+    if along is None or depth is None or factor.axes[depth].loops != (k,):
+        return "matrices: a factor is no matrix along one axis and k"
+    if factor.unit_axis not in (along, depth):
+        return "contiguous: a factor is contiguous along neither axis of its tiles"
+    if len(factor.axes) > _COPIED_AXES:
+        return f"axes: a factor has {len(factor.axes)} axes; a tensor copy has at most {_COPIED_AXES}"
+    if factor.unit_axis != depth and workload.inputs[factor.source].dtype.bytes != 2:
+        return "contiguous: a factor of elements of other than 2 bytes is not contiguous along k"
+    return None
+
+
 def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
     """All legal configurations."""
     blocks = product((64, 128, 192, 256), (16, 32, 64, 96, 128, 192, 256), (2, 3, 4, 5, 6, 8), (1, 2, 3))
@@ -107,7 +140,7 @@ def why_invalid(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> s
     """The rule that the configuration breaks, or None."""
     if workload.kind is not Kind.CONTRACTION:
         return f"contraction: the workload is {workload.kind.value}"
-    if narrow_bytes(workload) is None and not config.tf32:
+    if tensor_core_bytes(workload) is None and not config.tf32:
         return "element-type: operands are neither f16, bf16, fp8 nor 8-bit integers, nor f32 read as tf32"
     if limits.arch != "sm_90a":
         return f"architecture: {limits.arch} has no wgmma"
@@ -156,7 +189,7 @@ def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
 def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[TileConfig, ...], Node]:
     """Warpgroups where their tiles are filled and copies are aligned, `mma` for the rest. The last has no guards."""
     one = limits.multiprocessors
-    tf32 = narrow_bytes(workload) is None
+    tf32 = tensor_core_bytes(workload) is None
     small = WgmmaConfig(64, 128, 6, 1, blocks=one, tf32=tf32)
     middle = WgmmaConfig(128, 128, 5, 2, blocks=one, tf32=tf32)
     large = WgmmaConfig(128, 256, 3, 2, blocks=one, tf32=tf32)
@@ -164,13 +197,13 @@ def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[TileConfig, ..
     others, tree = mma.default(workload, limits)
     configs: tuple[TileConfig, ...] = (small, middle, large, paired, *others)
     rest = _shifted(tree, 4)
-    rows, columns = sides_of(workload)
+    rows, columns = row_and_column_extents(workload)
     tiles = rows * columns * workload.size("b")
     full = one * middle.bm * middle.bn
     largest = switch(str(rows), [(_MANY_ROWS, Leaf(2))], Leaf(3))
     wide = switch(str(tiles), [(full // 2, Leaf(0)), (2 * full, Leaf(1))], largest)
     node = switch(str(rows), [(16, rest)], wide)
-    size = narrow_bytes(workload) or 4
+    size = tensor_core_bytes(workload) or 4
     left = unaligned(workload, 16 // size)
     return configs, Split(str(left), 0, node, rest) if left.symbols else node
 

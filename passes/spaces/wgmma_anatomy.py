@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from passes.spaces.anatomy import Anatomy, Block, Load
+from passes.spaces.gemm_operands import tensor_core_bytes
 from passes.spaces.gpu_config import WARP
 from passes.spaces.gpu_contraction import contraction, extents, once_issue, result_bytes, stored_bytes
-from passes.spaces.sides import narrow_bytes
 from passes.spaces.wgmma import GROUP, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
 from passes.workload import Workload
 from runtime.limits import GpuLimits
@@ -20,7 +20,7 @@ _ALONE = 96  # registers of a thread where a single warpgroup multiplies
 
 def anatomy(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> Anatomy:
     c = config
-    size = narrow_bytes(workload) or 4
+    size = tensor_core_bytes(workload) or 4
     depth = ROW // size
     warps = c.consumers * GROUP / WARP
     products = c.bm // (ROWS * c.consumers) * (ROW // STEP)  # instructions of a warpgroup in a step

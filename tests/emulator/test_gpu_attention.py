@@ -11,7 +11,7 @@ from gpu_harness import Placed, build, check, launch, place, random, run
 from gpu_workloads import Case
 
 from passes.attention import Attention
-from passes.hidden_keys import HiddenKeys
+from passes.attention_mask import AttentionMask
 from passes.mlir import functions, ir, operations
 from passes.symbolic import SymbolicShapes
 from runtime.emulator import EmulatorDevice
@@ -137,13 +137,13 @@ def test_steps_have_no_bank_conflicts() -> None:
 
 @pytest.mark.parametrize("mask,scale,reach", [("", 0.125, None), ("causal", 0.125, "N - M"), ("added causal", 0.5, "N - M"),
                                               ("row", None, None)])
-def test_hidden_keys(mask: str, scale: float | None, reach: str | None) -> None:
+def test_attention_mask(mask: str, scale: float | None, reach: str | None) -> None:
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(attention(mask=mask, scale=scale or 0.125).text)
         (fn,) = functions(module)
         ops, shapes = operations(fn.regions[0].blocks[0])[:-1], SymbolicShapes(fn)
         view = Attention.of(ops, shapes)
-        found = HiddenKeys.of(view, shapes)
+        found = AttentionMask.of(view, shapes)
         assert found.scale == scale
         assert found.reach == (None if reach is None else Expr.parse(reach))
         assert found.row == (None if reach is None else 1)

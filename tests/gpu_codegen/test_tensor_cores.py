@@ -7,6 +7,7 @@ import re
 import pytest
 from attention_workloads import attention
 from gpu_workloads import Case
+from hand_workloads import with_loops
 from tensor_core_workloads import convolution, product
 
 from compiler.build import build_kernel
@@ -128,7 +129,8 @@ def workload_of(case: Case, maps: str) -> Workload:
     *inputs, result = (Operand(DType(t.element), tuple(map(Expr.dim, t.dims)), 1) for t in (*case.inputs, *case.results))
     loops = tuple(Loop(x, Expr.dim(x.upper())) for x in "mnk")
     none = Expr.of(0)
-    return Workload(maps, maps, Kind.CONTRACTION, case.text, ("M", "N", "K"), tuple(inputs), (result,), loops, none, none)
+    found = Workload(maps, maps, Kind.CONTRACTION, case.text, ("M", "N", "K"), tuple(inputs), (result,), loops, none, none)
+    return with_loops(found, maps)
 
 
 @needs_ptxas

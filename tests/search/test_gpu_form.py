@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_surfaces import dense
 
-from passes.spaces.registry import GPU_FAMILIES, anatomy_of, space_of
+from passes.spaces.registry import anatomy_of, family_names, space_of
 from passes.workload import Workload
 from search.built import Built
 from search.features import FeatureSpace, Pairs
@@ -27,10 +27,10 @@ def lattice(family: str, count: int = 60, workload: Workload | None = None) -> L
 
 
 def test_every_gpu_family_has_an_anatomy() -> None:
-    assert set(WORKLOADS) == set(GPU_FAMILIES)
+    assert set(WORKLOADS) == set(family_names(gpu=True))
 
 
-@pytest.mark.parametrize("family", GPU_FAMILIES)
+@pytest.mark.parametrize("family", family_names(gpu=True))
 def test_an_anatomy_is_within_what_the_family_allows(family: str) -> None:
     found = lattice(family)
     extents = anatomy_of(family).extents(found.workload)
@@ -43,7 +43,7 @@ def test_an_anatomy_is_within_what_the_family_allows(family: str) -> None:
         assert all(np.isfinite(v) for v in a.features.values())
 
 
-@pytest.mark.parametrize("family", GPU_FAMILIES)
+@pytest.mark.parametrize("family", family_names(gpu=True))
 def test_features_have_names_and_vary(family: str) -> None:
     space = FeatureSpace(lattice(family), [(("d0", n),) for n in (1, 100, 3000)])
     pairs = Pairs.product(range(len(space.lattice)), range(3), [1])

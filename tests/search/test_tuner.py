@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hand_workloads import with_loops
 from search_surfaces import LIMITS, Clock, dense_task, matmul_seconds, regret, square_pair
 
 from passes.spaces.registry import config_text, space_of
@@ -233,5 +234,6 @@ def softmax() -> Workload:
     """Rows of [12, d0, d0]."""
     rows, columns = Expr.dim("d0") * 12, Expr.dim("d0")
     x = Operand(DType.F32, (rows, columns), 1)
-    return Workload("softmax", "softmax", Kind.ROWS, "", ("d0",), (x,), (x,), (Loop("row", rows), Loop("col", columns)),
-                    rows * columns * 8, rows * columns * 8)
+    found = Workload("softmax", "softmax", Kind.ROWS, "", ("d0",), (x,), (x,), (Loop("row", rows), Loop("col", columns)),
+                     rows * columns * 8, rows * columns * 8)
+    return with_loops(found, "row col,row col")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from hand_workloads import with_loops
 
 import compiler.ops as ops
 from compiler.api import attention_of, precision_passes
 from compiler.ingest import ingest
 from compiler.options import Precision
-from compiler.tables import families_of
 from passes.base import PassPipeline
 from passes.graph_pipeline import graph_passes
 from passes.mlir import ir
@@ -18,7 +18,7 @@ from passes.outline import workloads_of
 from passes.pipelines import recover_passes
 from passes.spaces import gpu_attention
 from passes.spaces.gpu_attention import GpuAttentionConfig, padded
-from passes.spaces.registry import config_text, parse_config
+from passes.spaces.registry import config_text, families_of, parse_config
 from passes.workload import Kind, Loop, Operand, Workload
 from runtime.dispatch import Node, Split, leaves
 from runtime.limits import GpuLimits
@@ -35,8 +35,9 @@ def heads(depth: int | str = 64, columns: int | str = 64, element: str = "f16") 
     shapes = (("B", "M", depth), ("B", "N", depth), ("B", "N", columns), ("B", "M", columns))
     q, k, v, o = (Operand(DType(element), tuple(map(size, s)), 2) for s in shapes)
     loops = tuple(Loop(r, size(d)) for r, d in zip("bmnke", ("B", "M", "N", depth, columns), strict=True))
-    text, none = f"tensor<?x?x64x{element}>", Expr.of(0)
-    return Workload("attention", "attention", Kind.ATTENTION, text, ("B", "M", "N"), (q, k, v), (o,), loops, none, none)
+    none = Expr.of(0)
+    found = Workload("attention", "attention", Kind.ATTENTION, "", ("B", "M", "N"), (q, k, v), (o,), loops, none, none)
+    return with_loops(found, "b m k,b n k,b n e,b m e")
 
 
 @pytest.mark.parametrize("config,rule", [

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from gpu_workloads import contraction, rows
+from hand_workloads import with_loops
 
 from compiler.local_builder import LocalBuilder
 from compiler.ptx import gpu_limits
@@ -31,19 +33,21 @@ def size(d: Size) -> Expr:
     return Expr.of(d) if isinstance(d, int) else Expr.dim(d)
 
 
-def dense(m: Size, n: Size, k: Size, dtype: DType = DType.F32, ir: str = "") -> Workload:
+def dense(m: Size, n: Size, k: Size, dtype: DType = DType.F32) -> Workload:
     shapes = ((m, k), (k, n), (m, n))
     a, b, c = (Operand(dtype, tuple(map(size, s)), 1) for s in shapes)
     loops = (Loop("m", size(m)), Loop("n", size(n)), Loop("k", size(k)))
     named = tuple(dict.fromkeys(d for s in shapes for d in s if isinstance(d, str)))
-    return Workload("dense", "dense", Kind.CONTRACTION, ir, named, (a, b), (c,), loops, Expr.of(0), Expr.of(0))
+    found = Workload("dense", "dense", Kind.CONTRACTION, "", named, (a, b), (c,), loops, Expr.of(0), Expr.of(0))
+    return with_loops(found, "m k,k n,m n")
 
 
-def softmax(m: Size, n: Size, unit: int = 1, ir: str = "") -> Workload:
+def softmax(m: Size, n: Size, unit: int = 1) -> Workload:
     x = Operand(DType.F32, (size(m), size(n)), unit)
     loops = (Loop("row", size(m)), Loop("col", size(n)))
     named = tuple(d for d in (m, n) if isinstance(d, str))
-    return Workload("softmax", "softmax", Kind.ROWS, ir, named, (x,), (x,), loops, Expr.of(0), Expr.of(0))
+    found = Workload("softmax", "softmax", Kind.ROWS, "", named, (x,), (x,), loops, Expr.of(0), Expr.of(0))
+    return with_loops(found, "row col,row col")
 
 
 @pytest.mark.parametrize("config,rule", [
@@ -123,7 +127,7 @@ def reached(dims: dict[str, int], work: Workload, strides: Sequence[tuple[int, .
 
 
 def test_kernels_are_reached_only_where_their_guards_hold() -> None:
-    work = dense("M", "N", "K", ir=contraction("m k,k n,m n").text)
+    work = replace(dense("M", "N", "K"), ir=contraction("m k,k n,m n").text)
     assert reached({"M": 100, "N": 64, "K": 32}, work, [(32, 1), (64, 1), (64, 1)]) == "simt"
     assert reached({"M": 8, "N": 64, "K": 32}, work, [(32, 1), (64, 1), (64, 1)]).startswith("simt{bm=16")
     single = reached({"M": 100, "N": 63, "K": 32}, work, [(32, 1), (63, 1), (63, 1)])
@@ -132,7 +136,7 @@ def test_kernels_are_reached_only_where_their_guards_hold() -> None:
 
 
 def test_rows_of_any_length_have_a_kernel() -> None:
-    work = softmax("M", "N", ir=rows("softmax").text)
+    work = replace(softmax("M", "N"), ir=rows("softmax").text)
     picked = {n: reached({"M": 3, "N": n}, work, [(n, 1), (n, 1)]) for n in (8, 30, 200, 201, 4000, 40000, 100_000, 100_001)}
     chosen = {n: parse_config(text) for n, text in picked.items()}
     assert chosen[8] == chosen[30] == GpuRowsConfig(128, 32, 1, 1, 1)

@@ -68,9 +68,7 @@ def test_few_columns_are_read_in_place_with_16_registers(columns: int, depth: in
 
 
 def test_blocks_of_transposed_columns_follow_their_number() -> None:
-    found = described("M", "N", "K")
-    columns = Operand(DType.F32, (Expr.dim("N"), Expr.dim("K")), 1)
-    configs, root = default(dataclasses.replace(found, inputs=(found.inputs[0], columns)), AVX2)
+    configs, root = default(described("M", "N", "K", transposed=True), AVX2)
     kernels = {n: configs[select(root, {"M": 9, "N": n, "K": 64}).kernel] for n in (4, 5, 16, 17, 24, 25, 32, 33, 48, 49, 900)}
     assert {n for n, c in kernels.items() if (c.mr, c.nv) == (4, 3)} == {17, 24, 33, 48}
     assert {n for n, c in kernels.items() if (c.mr, c.nv) == (6, 2)} == {5, 16, 25, 32, 49, 900}
@@ -347,9 +345,7 @@ def test_result_with_transposed_unit_axis_swaps_rows_and_columns() -> None:
 
 def test_few_transposed_columns_are_dot_products() -> None:
     def one(n: Dim) -> tuple[tuple[HostMatmulConfig, ...], Node]:
-        work = described("M", n, 64)
-        keys = Operand(DType.F32, work.inputs[1].dims[::-1], 1)
-        return default(dataclasses.replace(work, inputs=(work.inputs[0], keys)), AVX512)
+        return default(described("M", n, 64, transposed=True), AVX512)
 
     configs, root = one("N")
     few = select(root, {"M": 100, "N": 8}).kernel

@@ -6,11 +6,11 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from hand_workloads import with_loops
 
-from compiler.tables import families_of
 from passes.spaces import mma, wgmma
 from passes.spaces.mma import MmaConfig
-from passes.spaces.registry import config_text, parse_config
+from passes.spaces.registry import config_text, families_of, parse_config
 from passes.spaces.wgmma import WgmmaConfig
 from passes.workload import Kind, Loop, Operand, Workload
 from runtime.dispatch import Node, Split, leaves
@@ -21,16 +21,17 @@ from runtime.tensor import DType
 A100, H100 = GpuLimits.of("sm_80"), GpuLimits.of("sm_90a")
 
 
-def dense(m: int | str, n: int | str, k: int | str, element: str = "f16") -> Workload:
+def dense(m: int | str, n: int | str, k: int | str, element: str = "f16", transposed: bool = False) -> Workload:
     def size(d: int | str) -> Expr:
         return Expr.of(d) if isinstance(d, int) else Expr.dim(d)
 
-    shapes = ((m, k), (k, n), (m, n))
+    shapes = ((m, k), (n, k) if transposed else (k, n), (m, n))
     a, b, c = (Operand(DType(element), tuple(map(size, s)), 1) for s in shapes)
     loops = (Loop("m", size(m)), Loop("n", size(n)), Loop("k", size(k)))
     named = tuple(dict.fromkeys(d for s in shapes for d in s if isinstance(d, str)))
-    ir, none = f"tensor<?x?x{element}>", Expr.of(0)
-    return Workload("dense", "dense", Kind.CONTRACTION, ir, named, (a, b), (c,), loops, none, none)
+    none = Expr.of(0)
+    found = Workload("dense", "dense", Kind.CONTRACTION, "", named, (a, b), (c,), loops, none, none)
+    return with_loops(found, "m k,n k,m n" if transposed else "m k,k n,m n")
 
 
 @pytest.mark.parametrize("config,rule", [
@@ -107,13 +108,12 @@ def test_defaults_are_legal_and_in_the_tree(family: object, limits: GpuLimits, w
 
 
 def test_defaults_of_bytes_are_smaller_where_fragments_need_more_registers() -> None:
-    """The right operand of `dense` runs along n; without one every operand of bytes runs along k."""
-    gathered = dense("M", "N", "K", "i8")
-    along = replace(gathered, inputs=gathered.inputs[:1])
+    """The right operand of `dense` runs along n; transposed it runs along k, which equal extents do not hide."""
+    gathered, along = dense("M", "N", "K", "i8"), dense("M", "N", "K", "i8", transposed=True)
     large, small = MmaConfig(128, 128, 64, 64, 32, 4, 16, together=1), MmaConfig(128, 64, 64, 32, 32, 4, 16, together=1)
-    square = replace(along, loops=tuple(replace(loop, extent=Expr.dim("K")) for loop in along.loops))
-    found = [mma.default(work, H100)[0] for work in (along, gathered, square)]
-    assert [(large in configs, small in configs) for configs in found] == [(True, False), (False, True), (False, True)]
+    square = [dense("K", "K", "K", "i8", transposed=t) for t in (True, False)]
+    found = [mma.default(work, H100)[0] for work in (along, gathered, *square)]
+    assert [(large in configs, small in configs) for configs in found] == [(True, False), (False, True)] * 2
 
 
 def chosen(node: Node, dims: dict[str, int]) -> int:

@@ -26,9 +26,8 @@ from compiler.ingest import ingest
 from compiler.inspect_kernel import inspected
 from compiler.local_builder import LocalBuilder
 from compiler.options import CompileOptions
-from compiler.tables import families_of
 from compiler.uses import uses_of
-from passes.spaces.registry import config_text
+from passes.spaces.registry import config_text, families_of
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.errors import BuildError

@@ -1,4 +1,4 @@
-"""HiddenKeys: which keys a query does not see because its logits are -inf there, and the logits without that mask.
+"""AttentionMask: which keys a query does not see because its logits are -inf there, and the logits without that mask.
 
 Recognised is a comparison of coordinates along the way from the scores to the logits, in a select with -inf or in one that is
 added: keys up to the query's own place plus a reach are seen (causal attention). A family skips keys that no query of a block
@@ -13,16 +13,16 @@ from math import inf, isfinite
 
 from passes.attention import Attention
 from passes.mlir import ir, maps_of, operations, owner, position
+from passes.structured import FLOAT_CASTS
 from passes.symbolic import SymbolicShapes, integer
 from runtime.shape import Expr
 
 _PREDICATES = {2: (1, 1), 3: (1, 0), 4: (-1, 1), 5: (-1, 0)}  # slt, sle, sgt, sge: sign, and what is added to compare by <= 0
-_CASTS = ("arith.extf", "arith.truncf")
 _MOST_OPS = 8
 
 
 @dataclass(frozen=True)
-class HiddenKeys:
+class AttentionMask:
     """plain: the logits of keys that are seen. scale: plain is scale times the scores, both f32; None where it is more.
 
     row: the loop of the scores whose place p sees keys up to p + reach; None where all keys are seen.
@@ -34,7 +34,7 @@ class HiddenKeys:
     reach: Expr | None = None
 
     @staticmethod
-    def of(view: Attention, shapes: SymbolicShapes) -> HiddenKeys:
+    def of(view: Attention, shapes: SymbolicShapes) -> AttentionMask:
         """Adds to the region, before its second contraction, the operations that compute `plain`."""
         chain = _chain(view)
         places = _places(view, chain)
@@ -43,8 +43,8 @@ class HiddenKeys:
             if found is not None:
                 row, reach, hidden = found
                 plain = _without(view, chain[number:], hidden)
-                return HiddenKeys(plain, _scale(plain, view), row, reach)
-        return HiddenKeys(view.logits, _scale(view.logits, view))
+                return AttentionMask(plain, _scale(plain, view), row, reach)
+        return AttentionMask(view.logits, _scale(view.logits, view))
 
 
 def _chain(view: Attention) -> list[ir.Operation]:
@@ -107,7 +107,7 @@ def _mask(view: Attention, shapes: SymbolicShapes, op: ir.Operation,
 
 def _uncast(value: ir.Value) -> ir.Operation | None:
     op = owner(value)
-    while op is not None and op.name in _CASTS:
+    while op is not None and op.name in FLOAT_CASTS:
         op = owner(op.operands[0])
     return op
 

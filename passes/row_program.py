@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from passes.clone import captured
-from passes.evaluator import loop_extent, loop_kinds
-from passes.families.row_reduction import Combiner, combiners
 from passes.mlir import ir, maps_of, operations, owner, position
+from passes.op_kinds import ROW_COMBINERS
+from passes.structured import iterator_kinds, loop_extents
 from passes.symbolic import SymbolicShapes
 from runtime.shape import Expr
 
@@ -22,6 +22,18 @@ Place = tuple[int | None, ...]  # frame axis of each axis of a value; None: the 
 _STORE_FROM = 8  # a value that costs this much is stored by the first sweep that computes it and read back later
 _COST = {"arith.divf": 8, "arith.remf": 16, "math.absf": 1, "math.copysign": 1, "math.fma": 1, "math.floor": 1,
          "math.ceil": 1, "math.roundeven": 1, "math.trunc": 1}
+_INTEGER_JOINS = ("arith.addi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.maxsi", "arith.minsi",
+                  "arith.maxui", "arith.minui")
+
+
+@dataclass(frozen=True)
+class RowJoin:
+    """How one result of a reduction joins values: by the associative operation `op`, whose operand `side` is the new value and
+    whose other one is the accumulator, operand `number` of the reduction."""
+
+    op: ir.Operation
+    number: int
+    side: int
 
 
 @dataclass
@@ -47,8 +59,8 @@ class RowProgram:
         found = [op for op in self.ops if is_reduction(op)]
         if not found:
             raise ValueError("a region without a reduction has no rows")
-        self.joins: dict[ir.Operation, list[Combiner]] = {op: combiners(op) for op in found}
-        kinds = loop_kinds(found[0])
+        self.joins = {op: row_joins(op) for op in found}
+        kinds = iterator_kinds(found[0])
         self.frame = self.extents(found[0])
         self.rows = [a for a, k in enumerate(kinds) if k == "parallel"]
         self.columns = [a for a, k in enumerate(kinds) if k == "reduction"]
@@ -64,7 +76,7 @@ class RowProgram:
         self._keep()
 
     def extents(self, op: ir.Operation) -> list[Expr]:
-        return [loop_extent(self.shapes, op, d) for d in range(maps_of(op)[0].n_dims)]
+        return loop_extents(op, self.shapes)
 
     def is_row_place(self, place: Place) -> bool:
         return not set(place) & set(self.columns)
@@ -85,7 +97,7 @@ class RowProgram:
                 if loop is not None and axis is not None:
                     bound.setdefault(loop, axis)
         reduced = is_reduction(op)
-        kinds = loop_kinds(op)
+        kinds = iterator_kinds(op)
         free = [d for d in range(len(extents)) if d not in bound]
         left = [a for a in range(len(self.frame)) if a not in bound.values()]
         if reduced:
@@ -196,10 +208,25 @@ class RowProgram:
         return own + sum(self._cost(v, kept) for v in op.operands if isinstance(v.type, ir.RankedTensorType))
 
 
+def row_joins(op: ir.Operation) -> list[RowJoin]:
+    """One per result. ValueError when a body is not one associative operation on its own accumulator."""
+    block = op.regions[0].blocks[0]
+    first = len(op.operands) - len(op.results)
+    found = []
+    for number, value in enumerate(operations(block)[-1].operands, first):
+        accumulator, last = block.arguments[number], owner(value)
+        if last is None or last.name not in (*ROW_COMBINERS, *_INTEGER_JOINS) or len(list(accumulator.uses)) != 1 \
+                or accumulator not in list(last.operands) or len(list(last.results[0].uses)) != 1:
+            name = last.name if last is not None else "a block argument"
+            raise ValueError(f"{op.name} at {op.location}: result {number - first} is no associative reduction ({name})")
+        found.append(RowJoin(last, number, 1 - list(last.operands).index(accumulator)))
+    return found
+
+
 def is_reduction(op: ir.Operation) -> bool:
     """A linalg op with a body and reduction loops."""
     return op.name.startswith("linalg.") and op.name != "linalg.fill" and len(op.regions) == 1 \
-        and len(op.regions[0].blocks) == 1 and "reduction" in loop_kinds(op)
+        and len(op.regions[0].blocks) == 1 and "reduction" in iterator_kinds(op)
 
 
 def _match(dims: Sequence[Expr], axes: Sequence[int], frame: Sequence[Expr]) -> Place | None:

@@ -1,0 +1,21 @@
+"""What the search knows of the toy family."""
+
+from __future__ import annotations
+
+from toy_family.spaces.toy_pointwise import ToyConfig
+
+from passes.spaces.anatomy import Anatomy, fields_of
+from passes.workload import Workload
+from runtime.limits import HostLimits
+from runtime.shape import Expr
+
+
+def extents(workload: Workload) -> dict[str, Expr]:
+    total = Expr.of(1)
+    for extent in workload.outputs[0].dims:
+        total = total * extent
+    return {"elements": total}
+
+
+def anatomy(config: ToyConfig, workload: Workload, limits: HostLimits) -> Anatomy:
+    return Anatomy(coordinates=fields_of(config), units={"elements": config.chunk})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from compiler.host_plan import HostPlan, Operand, PlannedCall, Temp, Tensor
+from compiler.host_plan import CallerMemory, HostPlan, PlacedOperand, PlannedCall, Temp
 from compiler.host_tensor_maps import TensorMaps, call_pointer
 from passes.emit import gep, integer_type, when
 from passes.index import Index, emit_expr
@@ -149,7 +149,7 @@ class HostProgram:
         self.maps = TensorMaps(table, self.plan, self.tables)
 
         def body() -> None:
-            self.pointers = {Tensor(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()}
+            self.pointers = {CallerMemory(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()}
             start = emit_expr(self.plan.arena.total, env)
             work = gep(arena, start.value(self.i64), integer_type(8))
             stride = emit_expr(self.workspace(), env)
@@ -171,14 +171,14 @@ class HostProgram:
             llvm.MemcpyOp(target, source, size, False)
 
     def _positions(self) -> list[int]:
-        used = {o.place.position for c in self.plan.calls for o in c.operands if isinstance(o.place, Tensor)}
+        used = {o.place.position for c in self.plan.calls for o in c.operands if isinstance(o.place, CallerMemory)}
         return sorted(used | {c.target.position for c in self.plan.copies})
 
     def _slots(self, call: PlannedCall) -> int:
         kernels = self.tables[self.table_of[self.plan.calls.index(call)]].kernels
         return max(len(k.params) for k in kernels)
 
-    def _pointer(self, operand: Operand, env: Mapping[str, Index]) -> ir.Value:
+    def _pointer(self, operand: PlacedOperand, env: Mapping[str, Index]) -> ir.Value:
         base = self.temporaries[operand.place.name] if isinstance(operand.place, Temp) else self.pointers[operand.place]
         if operand.offset == Expr.of(0):
             return base

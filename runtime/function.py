@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 from runtime import artifact, explain, native_call
 from runtime.artifact import Bundle, Memory, Verify
 from runtime.binder import describe
-from runtime.caller import Caller, objects
 from runtime.devices import AnyDevice, caller_for, device_for
 from runtime.errors import ArtifactError, BuildError, OptionError
 from runtime.explain import Explanation, MemoryUse
 from runtime.features import foreign_machine, missing_features
+from runtime.host_caller import HostCaller, objects
 from runtime.program import Argument, Program
 from runtime.recompile import can_recompile, recompile
 from runtime.shape import ShapeRange
@@ -25,7 +25,7 @@ class CompiledFunction:
 
     Calls are independent: any number of threads may call at once, also after a fork. A call whose arguments need no
     conversion (numpy arrays of the exact dtype, contiguous, `out=` too) is taken by native code; all others, and those
-    that fail, by `runtime.caller.Caller`. Both give the same results.
+    that fail, by `runtime.host_caller.HostCaller`. Both give the same results.
 
     Args:
         code: object code by its digest. constants: bytes of each constant by its digest.
@@ -52,7 +52,7 @@ class CompiledFunction:
         self._caller = caller_for(program, code, constants, device, threads)
         self._kept: tuple[object, ...] = ()
         is_native = native_call.can_take(program) and type(self) is native_call.callable_type(CompiledFunction)
-        if is_native and isinstance(self._caller, Caller):
+        if is_native and isinstance(self._caller, HostCaller):
             self._kept = native_call.attach(self, CompiledFunction, self._caller)
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:

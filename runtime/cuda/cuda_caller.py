@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from runtime.artifact import Memory
-from runtime.binder import Binder, Bound
+from runtime.binder import Bound
+from runtime.caller import Caller, single
 from runtime.cuda import arrays
 from runtime.cuda.arena import Gpu, gpu
 from runtime.cuda.arrays import DeviceArray
@@ -38,20 +39,17 @@ class _Place(NamedTuple):
     like: Any
 
 
-class CudaCaller:
+class CudaCaller(Caller):
     """A program for GPUs, loaded on each that a call names first. Calls from several threads may be on one stream or on many.
 
     Args:
         ordinal: the GPU of calls with host arrays alone.
     """
 
-    native = None
-
     def __init__(self, program: Program, code: Mapping[str, Memory], constants: Mapping[str, Memory], ordinal: int = 0) -> None:
-        self.program = program
+        super().__init__(program, lambda value, name: (value, None))
         self.ordinal = ordinal
         self._code, self._constants = code, constants
-        self._binder = Binder(program, lambda value, name: (value, None))
         self._loaded: dict[int, LoadedProgram] = {}
         self._quick = QuickCalls(program)
         self._lock = threading.Lock()
@@ -75,11 +73,7 @@ class CudaCaller:
             self._run(loaded, bound, inputs, outputs, place)
             if torch is not None:
                 self._quick.learn(torch, args, bound, loaded)
-            return returned[0] if len(returned) == 1 else tuple(returned)
-
-    def thread_count(self, threads: int | None = None) -> int:
-        """The host program of a GPU needs one arena."""
-        return 1
+            return single(returned)
 
     def loaded(self, on: Gpu) -> LoadedProgram:
         """The program on a device, loaded there now if it was not."""
@@ -120,7 +114,7 @@ class CudaCaller:
     def _bind(self, args: Sequence[Any], place: _Place) -> Bound:
         seen = list(args)
         wrap: Wrap | None = None
-        for position, _, _, argument in self._binder.tensors:
+        for position, _, _, argument in self.binder.tensors:
             if position < len(args) and type(args[position]) is not np.ndarray:
                 value = args[position]
                 if arrays.device_of(value) is None:
@@ -128,27 +122,23 @@ class CudaCaller:
                     wrap = wrap or kind
                 else:
                     seen[position] = arrays.view(value, argument.name, place.stream)
-        return self._binder.bind(seen)._replace(wrap=wrap)
+        return self.binder.bind(seen)._replace(wrap=wrap)
 
     # running
 
     def _run(self, loaded: LoadedProgram, bound: Bound, inputs: Sequence[Any], outputs: Sequence[Any], place: _Place) -> None:
         given, made = [a.address for a in inputs], [a.address for a in outputs]
         status = loaded.call(given, made, bound.scalars, bound.dims, place.handle)
-        if status < 0:
-            raise DeviceError(f"out of memory for the temporaries of a call on {place.gpu.device.name}; call with smaller shapes")
-        if status:
-            point = ", ".join(f"{n} = {v}" for n, v in zip(self._binder.names, bound.dims, strict=True))
-            raise ShapeError(f"{self.program.checks[status - 1].message}{f' (at {point})' if point else ''}")
+        self.check(status, bound.dims, place.gpu.device.name)
 
     def _on_host(self, bound: Bound, args: Sequence[Any], out: Any, place: _Place, loaded: LoadedProgram,
                  held: contextlib.ExitStack) -> Any:
         driver = start()
         if int(checked(driver.cuStreamIsCapturing(place.stream.handle), "look at the stream")):
             raise DeviceError("the stream is being captured and host arrays cannot be copied then; pass CUDA arrays")
-        outputs, returned = Results(self.program).prepare(bound, args, out)
+        outputs, returned = self.results.prepare(bound, args, out)
         donors = {output: source for source, output in self.program.donated}
-        tensors = [position for position, *_ in self._binder.tensors]
+        tensors = [position for position, *_ in self.binder.tensors]
         inputs = [self._on_device(a, place, held) for a in bound.arrays]
         places = [inputs[tensors.index(donors[i])] if i in donors else self._room(a, place, held) for i, a in enumerate(outputs)]
         self._run(loaded, bound, inputs, places, place)
@@ -158,7 +148,7 @@ class CudaCaller:
                         "copy a result from the GPU")
         with reported("finish a call"):
             place.stream.sync()
-        return returned[0] if len(returned) == 1 else tuple(returned)
+        return single(returned)
 
     def _on_device(self, array: Any, place: _Place, held: contextlib.ExitStack) -> DeviceArray:
         """The array itself, or a copy of a host array."""

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from compiler.compilation import Compilation
+from compiler.dispatch_tables import Numerics, Tables, default_tables
 from compiler.expected import Expectations
 from compiler.fingerprint import fingerprint
 from compiler.outlined_model import OutlinedModel, outline
-from compiler.tables import Numerics, Tables, default_tables
 from compiler.tuning import task_of, weight_of
 from compiler.worker_builder import WorkerBuilder
 from passes.spaces.registry import config_text

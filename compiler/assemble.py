@@ -11,16 +11,16 @@ from msgspec.structs import replace
 from compiler.bind_constants import packed
 from compiler.call_path import call_path_ir, model_work
 from compiler.codegen import compile_object, host_target, runtime_object
+from compiler.dispatch_tables import Tables
 from compiler.host_plan import HostPlan, PlannedCall
 from compiler.host_program import HostProgram, layout_of
 from compiler.llvm_bridge import to_llvm22
 from compiler.lowering import to_llvm_text
 from compiler.options import OutOfRange, Precision
 from compiler.outlined_model import OutlinedModel
-from compiler.tables import Tables
 from passes.mlir import ir
 from runtime.artifact import Bundle
-from runtime.cuda.table import cuda_table_ir
+from runtime.cuda.cuda_table import cuda_table_ir
 from runtime.dispatch import DispatchTable, Leaf, Node
 from runtime.program import Call, Constant, Program
 from runtime.target import TargetKind

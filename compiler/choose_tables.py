@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+from compiler.dispatch_tables import Numerics, Tables, default_tables
 from compiler.gpu_tuning import gpu_runner
 from compiler.model_tuning import tune_model
 from compiler.outlined_model import OutlinedModel
-from compiler.tables import Numerics, Tables, default_tables
 from compiler.tuning import tables_from_log, tune_tables
 from search.protocols import Builder
 from search.records import TuningLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.llvm_bridge import to_llvm22
-from runtime.cuda.device import arch_of, limits_of
+from runtime.cuda.cuda_device import arch_of, limits_of
 from runtime.cuda.driver import unavailable
 from runtime.host_cpu import host_limits, machine
 from runtime.host_target import HostTarget, host_target, lowest_level

@@ -15,7 +15,7 @@ from compiler.codegen import host_target, limits, lowest_target
 from compiler.fingerprint import fingerprint
 from compiler.options import CompileOptions
 from compiler.source import HasModuleText, ModelIR
-from runtime.cuda.device import arch_of
+from runtime.cuda.cuda_device import arch_of
 from runtime.errors import OptionError
 from runtime.limits import Limits
 from runtime.shape import Dim

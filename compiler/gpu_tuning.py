@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from compiler.dispatch_tables import Tables
 from compiler.expected import Expectations
 from compiler.outlined_model import OutlinedModel
-from compiler.tables import Tables
 from compiler.tuning import task_of
 from search.gpu_process import gpu_process
 from search.runner_process import ProcessRunner

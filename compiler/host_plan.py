@@ -10,8 +10,8 @@ from passes.pack_constants import PACK
 from passes.strides import View, Views
 from passes.symbolic import CONSTANT, SymbolicShapes, argument_attributes, integer
 from passes.workload import Workload
+from runtime.arena_plan import ArenaPlan, Temporary, plan
 from runtime.errors import BuildError
-from runtime.memory import ArenaPlan, Temporary, plan
 from runtime.program import Argument
 from runtime.shape import Expr
 from runtime.tensor import DType

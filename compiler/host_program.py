@@ -14,10 +14,10 @@ from compiler.host_tensor_maps import TensorMaps, call_pointer
 from passes.emit import gep, integer_type, when
 from passes.index import Index, emit_expr
 from passes.mlir import arith, ir, llvm, operations
+from runtime.arena_plan import ALIGNMENT, workspace_stride
 from runtime.device import ALLOC, COPY, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE
 from runtime.dispatch import DispatchTable, Leaf, Node, symbols
 from runtime.kernel import offset_symbol, stride_symbol
-from runtime.memory import ALIGNMENT, workspace_stride
 from runtime.program import Check
 from runtime.shape import Expr
 

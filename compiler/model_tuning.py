@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from compiler.dispatch_tables import Tables, tuned_table
 from compiler.outlined_model import OutlinedModel
-from compiler.tables import Tables, tuned_table
 from compiler.tuning import environment, prior_of, task_of, tune_options
 from runtime.host_cpu import thread_count
 from search.belief_pool import BeliefPool

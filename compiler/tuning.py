@@ -7,10 +7,10 @@ import time
 from dataclasses import replace
 
 from compiler.codegen import host_target, limits
+from compiler.dispatch_tables import Tables, tuned_table
 from compiler.fingerprint import fingerprint
 from compiler.options import CompileOptions, Deterministic
 from compiler.outlined_model import OutlinedModel
-from compiler.tables import Tables, tuned_table
 from passes.workload import Workload
 from runtime.host_cpu import affinity, thread_count
 from runtime.limits import HostLimits, Limits

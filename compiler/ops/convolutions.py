@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from compiler.ops.body import Body, Scalar
+from compiler.ops.data_movement import collapse, expand
 from compiler.ops.graph import Tensor, same_dtype, want_equal, want_rank
 from compiler.ops.reductions import accumulator_of, narrowed
-from compiler.ops.views import collapse, expand
-from compiler.ops.windows import Layout, SlidingWindow, WindowOptions, layout_of, static
+from compiler.ops.sliding_windows import Layout, SlidingWindow, WindowOptions, layout_of, static
 from runtime.errors import ShapeError
 from runtime.shape import Expr
 

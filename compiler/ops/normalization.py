@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from compiler.ops.body import Scalar, computed_in
-from compiler.ops.elementwise import cast
 from compiler.ops.graph import Tensor, axis_of, same_dtype, want_equal, want_float, want_rank
+from compiler.ops.pointwise import cast
 from compiler.ops.reductions import SUM, accumulate, divided, number
 from runtime.errors import ShapeError
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from compiler.ops.graph import Tensor, want_float, want_rank
 from compiler.ops.reductions import accumulator_of
-from compiler.ops.windows import Padding, SlidingWindow, Spatial, layout_of, per_axis
+from compiler.ops.sliding_windows import Padding, SlidingWindow, Spatial, layout_of, per_axis
 from runtime.shape import Expr
 
 

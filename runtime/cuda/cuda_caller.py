@@ -15,9 +15,9 @@ import numpy as np
 from runtime.artifact import Memory
 from runtime.binder import Bound
 from runtime.caller import Caller, single
-from runtime.cuda import arrays
+from runtime.cuda import cuda_arrays
 from runtime.cuda.arena import Gpu, gpu
-from runtime.cuda.arrays import DeviceArray
+from runtime.cuda.cuda_arrays import DeviceArray
 from runtime.cuda.driver import checked, reported, start, unavailable
 from runtime.cuda.loaded import LoadedProgram
 from runtime.cuda.quick import QuickCalls
@@ -56,7 +56,7 @@ class CudaCaller(Caller):
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
         """As CompiledFunction. stream: where to enqueue; None is the current one of the arrays' library."""
-        torch = arrays.torch_module()
+        torch = cuda_arrays.torch_module()
         if torch is not None and out is None and stream is None:
             quick = self._quick.call(torch, args)
             if quick is not None:
@@ -68,7 +68,7 @@ class CudaCaller(Caller):
             if place.like is None:
                 return self._on_host(bound, args, out, place, loaded, held)
             inputs: list[Any] = [self._on_device(a, place, held) for a in bound.arrays]
-            results = _DeviceResults(self.program, arrays.maker(place.like, place.gpu, place.stream), place)
+            results = _DeviceResults(self.program, cuda_arrays.maker(place.like, place.gpu, place.stream), place)
             outputs, returned = results.prepare(bound._replace(arrays=inputs), args, out)
             self._run(loaded, bound, inputs, outputs, place)
             if torch is not None:
@@ -96,18 +96,18 @@ class CudaCaller(Caller):
         given = (*args, *(out if isinstance(out, tuple | list) else (out,)))
         like, ordinal = None, self.ordinal
         for value in given:
-            found = arrays.device_of(value)
+            found = cuda_arrays.device_of(value)
             if found is not None and like is None:
                 like, ordinal = value, found
             elif found is not None and found != ordinal:
                 raise DeviceError(f"arrays of one call lie on the CUDA devices {ordinal} and {found}; move them to one")
         on = gpu(ordinal)
         if stream is not None:
-            handle = arrays.stream_handle(stream)
+            handle = cuda_arrays.stream_handle(stream)
         elif like is None:
             handle = int(on.device.stream.handle)
         else:
-            current = arrays.current_stream(like, ordinal)
+            current = cuda_arrays.current_stream(like, ordinal)
             handle = _default_stream() if current is None else current
         return _Place(on, handle, on.stream(handle), like)
 
@@ -117,11 +117,11 @@ class CudaCaller(Caller):
         for position, _, _, argument in self.binder.tensors:
             if position < len(args) and type(args[position]) is not np.ndarray:
                 value = args[position]
-                if arrays.device_of(value) is None:
+                if cuda_arrays.device_of(value) is None:
                     seen[position], kind = host_view(value, argument.name)
                     wrap = wrap or kind
                 else:
-                    seen[position] = arrays.view(value, argument.name, place.stream)
+                    seen[position] = cuda_arrays.view(value, argument.name, place.stream)
         return self.binder.bind(seen)._replace(wrap=wrap)
 
     # running
@@ -179,9 +179,9 @@ class _DeviceResults(Results):
         return self._make(shape, dtype)
 
     def _view(self, value: Any, name: str) -> Any:
-        if arrays.device_of(value) is None:
+        if cuda_arrays.device_of(value) is None:
             raise DeviceError(f"{name} is no CUDA array, but an argument is; pass memory of device {self._place.gpu.ordinal}")
-        found = arrays.view(value, name, self._place.stream)
+        found = cuda_arrays.view(value, name, self._place.stream)
         if not found.is_shared:
             raise ShapeError(f"{name}: wanted C-contiguous memory at a multiple of 16 bytes; pass a fresh torch.empty")
         return found
@@ -202,10 +202,10 @@ def _default_stream() -> int:
 
 def _torch_stream(place: _Place, args: Sequence[Any], stream: Any) -> contextlib.AbstractContextManager[Any]:
     """Where `stream=` is not torch's current one: its allocator is told that the call's arrays are used on that."""
-    torch = arrays.torch_module()
+    torch = cuda_arrays.torch_module()
     if stream is None or torch is None or not isinstance(place.like, torch.Tensor):
         return contextlib.nullcontext()
-    if arrays.current_stream(place.like, place.gpu.ordinal) == place.handle:
+    if cuda_arrays.current_stream(place.like, place.gpu.ordinal) == place.handle:
         return contextlib.nullcontext()
     used = torch.cuda.ExternalStream(place.handle, device=place.gpu.ordinal)
     for value in args:

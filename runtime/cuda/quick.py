@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from runtime.binder import Bound
-from runtime.cuda.arrays import torch_dtypes
+from runtime.cuda.cuda_arrays import torch_dtypes
 from runtime.cuda.loaded import LoadedProgram
 from runtime.program import Program
 from runtime.tensor_map import ALIGNMENT

@@ -17,7 +17,7 @@ import pytest
 import tilewright as tw
 from compiler import ops
 from compiler.cache import Cache, CacheWarning
-from compiler.requests import FaultRequest, KernelRequest, Request
+from compiler.requests import FaultRequest, KernelRequest, WorkerRequest
 from compiler.worker_builder import WorkerBuilder
 from compiler.worker_process import WorkerProcess
 from passes.tile_config import TileConfig
@@ -83,7 +83,7 @@ def test_kill_nine_while_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request of the first worker is answered by SIGKILL; another worker takes over."""
     ask, killed = WorkerProcess.ask, []
 
-    def ask_or_die(worker: WorkerProcess, request: Request) -> object:
+    def ask_or_die(worker: WorkerProcess, request: WorkerRequest) -> object:
         if not killed:
             killed.append(worker._process.pid)
             os.kill(worker._process.pid, 9)

@@ -8,9 +8,9 @@ import pytest
 
 import compiler.ops as ops
 from compiler.api import attention_of, precision_passes
+from compiler.dispatch_tables import families_of
 from compiler.ingest import ingest
 from compiler.options import Precision
-from compiler.tables import families_of
 from passes.base import PassPipeline
 from passes.graph_pipeline import graph_passes
 from passes.mlir import ir

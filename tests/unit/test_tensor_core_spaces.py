@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.tables import families_of
+from compiler.dispatch_tables import families_of
 from passes.spaces import mma, wgmma
 from passes.spaces.mma import MmaConfig
 from passes.spaces.registry import config_text, parse_config

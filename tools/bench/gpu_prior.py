@@ -22,10 +22,10 @@ import numpy as np
 from compiler import ops
 from compiler.cli.output import Output
 from compiler.compilation import Compilation
+from compiler.dispatch_tables import families_of
 from compiler.inspect_kernel import inspected
 from compiler.local_builder import LocalBuilder
 from compiler.outlined_model import outline
-from compiler.tables import families_of
 from passes.spaces.registry import config_text
 from passes.tile_config import TileConfig
 from passes.workload import Workload

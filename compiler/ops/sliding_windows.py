@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
+from compiler.ops.data_movement import pad
 from compiler.ops.graph import Tensor, shown
-from compiler.ops.views import pad
 from runtime.errors import OptionError, ShapeError
 from runtime.shape import Expr
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec.structs import replace
@@ -12,72 +11,48 @@ from msgspec.structs import replace
 from compiler.bind_constants import packed
 from compiler.call_path import call_path_ir, model_work
 from compiler.codegen import compile_object, host_target, runtime_object
-from compiler.host_plan import HostPlan, PlannedCall, Planner
+from compiler.dispatch_tables import Tables
+from compiler.host_plan import HostPlan, PlannedCall
 from compiler.host_program import HostProgram, layout_of
-from compiler.ingest import Ingested
 from compiler.llvm_bridge import to_llvm22
 from compiler.lowering import to_llvm_text
-from compiler.tables import Tables
-from passes.mlir import functions, ir
-from passes.workload import Workload
+from compiler.options import OutOfRange, Precision
+from compiler.outlined_model import OutlinedModel
+from passes.mlir import ir
 from runtime.artifact import Bundle
-from runtime.cuda.table import cuda_table_ir
+from runtime.cuda.cuda_table import cuda_table_ir
 from runtime.dispatch import DispatchTable, Leaf, Node
-from runtime.host_cpu import machine
 from runtime.program import Call, Constant, Program
-from runtime.target import Target, TargetKind
+from runtime.target import TargetKind
 from runtime.tensor import DType
 from runtime.thread_pool import runtime_object_ir
 
-MAIN = "main"
 
-
-@dataclass(frozen=True)
-class Request:
-    """What the user asked for, as far as the program records it."""
-
-    target: Target
-    donated: tuple[tuple[int, int], ...]
-    out_of_range: str
-    source: str
-    precision: str = "f32"
-
-
-def assemble(outlined: str, workloads: Mapping[str, Workload], tables: Tables, ingested: Ingested,
-             bound: Mapping[int, np.ndarray], request: Request) -> Bundle:
-    """Emit and compile the host program.
-
-    Args:
-        outlined: text of the outlined module. workloads: by function name in it.
-        tables: of the distinct workloads, by key inside. bound: argument number -> value bound at compile time.
-    """
-    gpu = request.target.kind is not TargetKind.HOST
-    near = lowest_target() if gpu else request.target  # where the host program runs
+def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
+    """Emit and compile the host program. tables: of the model's workloads."""
+    compilation, ingested, plan, options = model.compilation, model.ingested, model.plan, model.compilation.options
+    near, gpu = compilation.host, compilation.on_gpu
+    number = {t.workload: i for i, t in enumerate(tables.tables)}
+    table_of = [number[c.workload.key] for c in plan.calls]
     with ir.Context(), ir.Location.unknown():
-        module = ir.Module.parse(outlined)
-        main = next(f for f in functions(module) if ir.StringAttr(f.attributes["sym_name"]).value == MAIN)
-        plan = Planner(main, workloads, request.donated).run()
-        number = {t.workload: i for i, t in enumerate(tables.tables)}
-        table_of = [number[c.workload.key] for c in plan.calls]
-        dims = [d.name for d in ingested.dims]
-        emitter = HostProgram(plan, dims, tables.tables, table_of, ingested.checks, gpu)
+        emitter = HostProgram(plan, [d.name for d in ingested.dims], tables.tables, table_of, ingested.checks, gpu)
         text = to_llvm_text(emitter.emit())
         arena = str(emitter.arena())
     code = dict(tables.code)
     llvm_ir = dict(tables.llvm_ir)
     host = _add(compile_object(text, near), text, code, llvm_ir)
     runtime = ""
-    if request.target.kind is TargetKind.CUDA:
+    if compilation.target.kind is TargetKind.CUDA:
         table = cuda_table_ir()
         runtime = _add(compile_object(table, near), table, code, llvm_ir)
     elif not gpu:
         runtime = _add(runtime_object(near), runtime_object_ir(host_target(near).arch), code, llvm_ir)
-    constants, memory = _constants(plan, bound)
+    constants, memory = _constants(plan, model.bound)
     program = Program(
-        target=str(request.target),
+        target=str(compilation.target),
         features=host_target(near).features,
         dims=ingested.dims,
-        inputs=tuple(a for i, a in enumerate(ingested.inputs) if i not in bound),
+        inputs=tuple(a for i, a in enumerate(ingested.inputs) if i not in model.bound),
         outputs=tuple(plan.outputs),
         constants=constants,
         tables=tuple(tables.tables),
@@ -86,13 +61,13 @@ def assemble(outlined: str, workloads: Mapping[str, Workload], tables: Tables, i
         arena=arena,
         host_object=host,
         runtime_object=runtime,
-        source=request.source,
+        source=ingested.text,
         dispatch_source="\n".join(dispatch_text(t) for t in tables.tables),
-        donated=request.donated,
-        out_of_range=request.out_of_range,
+        donated=model.donated,
+        out_of_range=OutOfRange(options.out_of_range).value,
         certificates=tuple(tables.certificates),
         refused=dict(tables.refused),
-        precision=request.precision,
+        precision=Precision(options.precision).value,
     )
     if gpu:
         return Bundle(program, code, memory, llvm_ir)
@@ -106,11 +81,6 @@ def assemble(outlined: str, workloads: Mapping[str, Workload], tables: Tables, i
 def _call(planned: PlannedCall, number: int, table: DispatchTable) -> Call:
     layout = {name: str(e) for name, e in layout_of(planned, table).items()}
     return Call(number, tuple(map(str, planned.dims)), layout)
-
-
-def lowest_target() -> Target:
-    """Code that every machine of this architecture runs."""
-    return Target(TargetKind.HOST, {"x86_64": "x86-64", "aarch64": "aarch64"}.get(machine(), ""))
 
 
 def _add(code: bytes, text: str, codes: dict[str, bytes], texts: dict[str, str]) -> str:
@@ -149,11 +119,3 @@ def dispatch_text(table: DispatchTable) -> str:
 
     show(table.root, 1)
     return "\n".join(lines)
-
-
-def distinct(workloads: Sequence[Workload]) -> list[Workload]:
-    """One workload per key, in order of appearance."""
-    seen: dict[str, Workload] = {}
-    for w in workloads:
-        seen.setdefault(w.key, w)
-    return list(seen.values())

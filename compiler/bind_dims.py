@@ -34,14 +34,14 @@ _RESERVED = ("threads", "min", "max", "mod", "floordiv", "ceildiv")
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundDims:
     """The dims of a model, and the equations that neither the names nor the model's structure settle."""
 
     dims: tuple[DimInfo, ...]
     open: tuple[Equation, ...]
 
 
-def bind_dims(fn: ir.Operation, dynamic_dims: DynamicDims) -> Bound:
+def bind_dims(fn: ir.Operation, dynamic_dims: DynamicDims) -> BoundDims:
     """Write `tw.dims` and `tw.ranges` on the function.
 
     Raises:
@@ -78,7 +78,7 @@ def bind_dims(fn: ir.Operation, dynamic_dims: DynamicDims) -> Bound:
     left = tuple(
         Equation(e.left.substitute(substitution), e.right.substitute(substitution), e.reason) for e in solution.open
     )
-    return Bound(infos, left)
+    return BoundDims(infos, left)
 
 
 def _checked(name: str) -> str:

@@ -28,7 +28,7 @@ from runtime.target import Target, TargetKind
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltKernel:
     """A kernel with its code (a relocatable object on the host, else the text of PTX) and the LLVM IR before optimisation."""
 
     kernel: MicroKernel
@@ -51,7 +51,7 @@ def kernel_symbol(workload: Workload, config: TileConfig) -> str:
     return f"{workload.name}_{workload.key[:12]}_{digest[:8]}"
 
 
-def build_kernel(workload_ir: str, workload_key: str, symbol: str, config: str, target: Target) -> Built:
+def build_kernel(workload_ir: str, workload_key: str, symbol: str, config: str, target: Target) -> BuiltKernel:
     """Build one kernel in this process.
 
     Raises:
@@ -71,4 +71,4 @@ def build_kernel(workload_ir: str, workload_key: str, symbol: str, config: str, 
         text = translate(module)
     code = to_ptx(text, target.arch).encode() if gpu else compile_object(text, target)
     digest = hashlib.sha256(code).hexdigest()
-    return Built(msgspec.structs.replace(kernel, object=digest), code, to_llvm22(text))
+    return BuiltKernel(msgspec.structs.replace(kernel, object=digest), code, to_llvm22(text))

@@ -41,7 +41,7 @@ _LARGEST_DIM = (1 << 31) - 1  # of calls taken here
 _FLOATS = {DType.F32: "float", DType.F64: "double"}
 
 
-class _Memory(NamedTuple):
+class _MemoryRange(NamedTuple):
     """An array: its first byte and its size in bytes."""
 
     data: Value
@@ -117,7 +117,7 @@ class _CallPath:
 
     # -- inputs
 
-    def _inputs(self) -> list[_Memory]:
+    def _inputs(self) -> list[_MemoryRange]:
         """Check all tensor inputs and bind the dims; where the memory of each is."""
         t = self.text
         sizes: list[list[Value]] = []
@@ -141,7 +141,7 @@ class _CallPath:
         for argument, shape in zip(self.inputs, sizes, strict=True):
             for size, expr in zip(shape, argument.spec().dims, strict=True):
                 t.require_equal(size, t.expr(expr, self.dims))
-        return [_Memory(p, self._size(s, a)) for p, s, a in zip(data, sizes, self.inputs, strict=True)]
+        return [_MemoryRange(p, self._size(s, a)) for p, s, a in zip(data, sizes, self.inputs, strict=True)]
 
     def _check_array(self, array: Value, argument: Argument, dtype: int, flags: int) -> None:
         t = self.text
@@ -201,7 +201,7 @@ class _CallPath:
 
     # -- results
 
-    def _given(self, sizes: Sequence[Sequence[Value]], taken: Sequence[_Memory]) -> None:
+    def _given(self, sizes: Sequence[Sequence[Value]], taken: Sequence[_MemoryRange]) -> None:
         """`out=`: the keyword's value is the result."""
         t, outputs = self.text, self.program.outputs
         t.require_equal(t.load("%names", LENGTH, "i64"), 1)
@@ -218,7 +218,7 @@ class _CallPath:
             extents = t.load(array, EXTENTS, "ptr") if shape else ""
             for axis, size in enumerate(shape):
                 t.require_equal(t.load(extents, 8 * axis, "i64"), size)
-            memory = _Memory(t.load(array, DATA, "ptr"), self._size(shape, argument))
+            memory = _MemoryRange(t.load(array, DATA, "ptr"), self._size(shape, argument))
             for other, source in others:
                 self._check_apart(memory, other, self._is_donated(source, number))
             others.append((memory, -1))
@@ -230,7 +230,7 @@ class _CallPath:
     def _is_donated(self, tensor: int, output: int) -> bool:
         return tensor >= 0 and (self.binder.tensors[tensor][0], output) in self.program.donated
 
-    def _check_apart(self, a: _Memory, b: _Memory, may_be_same: bool) -> None:
+    def _check_apart(self, a: _MemoryRange, b: _MemoryRange, may_be_same: bool) -> None:
         """Two arrays share no byte. An empty one shares none, wherever it is; Python sees to those inside another."""
         t = self.text
         ends = [t.at(m.data, m.bytes) for m in (a, b)]

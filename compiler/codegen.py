@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.llvm_bridge import to_llvm22
-from runtime.cuda.device import arch_of, limits_of
+from runtime.cuda.cuda_device import arch_of, limits_of
 from runtime.cuda.driver import unavailable
-from runtime.host_cpu import host_limits
+from runtime.host_cpu import host_limits, machine
 from runtime.host_target import HostTarget, host_target, lowest_level
 from runtime.limits import GpuLimits, HostLimits
 from runtime.object_code import emit_assembly, emit_object, optimised_ir
 from runtime.target import Target, TargetKind
 from runtime.thread_pool import runtime_object_ir
 
-__all__ = ["HostTarget", "compile_assembly", "compile_object", "host_target", "limits", "optimise", "runtime_object"]
+__all__ = ["HostTarget", "compile_assembly", "compile_object", "host_target", "limits", "lowest_target", "optimise",
+           "runtime_object"]
+
+
+def lowest_target() -> Target:
+    """Code that every machine of this architecture runs."""
+    return Target(TargetKind.HOST, {"x86_64": "x86-64", "aarch64": "aarch64"}.get(machine(), ""))
 
 
 def limits(target: Target, threads: int | None = None) -> HostLimits | GpuLimits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from compiler.dim_equations import Equation
-from compiler.refuse import where
+from compiler.op_location import where
 from passes.assert_facts import assert_facts
 from passes.mlir import ir, walk
 from passes.symbolic import SymbolicShapes, mixed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler.refuse import where
+from compiler.op_location import where
 from passes.mlir import ir, maps_of, owner, position, walk
 from passes.symbolic import SymbolicShapes, integer, mixed, reassociation
 from runtime.shape import Expr

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from compiler.dispatch_tables import Tables
 from compiler.expected import Expectations
-from compiler.tables import Tables
-from compiler.tuning import Request, task_of
+from compiler.outlined_model import OutlinedModel
+from compiler.tuning import task_of
 from search.gpu_process import gpu_process
 from search.runner_process import ProcessRunner
 
 
-def gpu_runner(request: Request, tables: Tables) -> ProcessRunner:
+def gpu_runner(model: OutlinedModel, tables: Tables) -> ProcessRunner:
     """On the GPU that is here, or on the emulator."""
-    points = {w.key: task_of(w, request, tables).points for w in request.workloads}
-    return gpu_process(request.target, Expectations(request.workloads, points, request.options.seed))
+    points = {w.key: task_of(w, model, tables).points for w in model.workloads}
+    compilation = model.compilation
+    return gpu_process(compilation.target, Expectations(model.workloads, points, compilation.options.seed))

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from passes.mlir import ir, operations, owner
+from passes.mlir import functions, ir, operations, owner
 from passes.pack_constants import PACK
 from passes.strides import View, Views
 from passes.symbolic import CONSTANT, SymbolicShapes, argument_attributes, integer
 from passes.workload import Workload
+from runtime.arena_plan import ArenaPlan, Temporary, plan
 from runtime.errors import BuildError
-from runtime.memory import ArenaPlan, Temporary, plan
 from runtime.program import Argument
 from runtime.shape import Expr
 from runtime.tensor import DType
 
+MAIN = "main"
+
 
 @dataclass(frozen=True)
-class Tensor:
+class CallerMemory:
     """Memory that the caller hands over: position in the `tensors` array of the native convention."""
 
     position: int
@@ -31,11 +33,11 @@ class Temp:
     name: str
 
 
-Place = Tensor | Temp
+Place = CallerMemory | Temp
 
 
 @dataclass(frozen=True)
-class Operand:
+class PlacedOperand:
     """An operand of a call: where its buffer lies, offset and strides in elements over the model dims."""
 
     place: Place
@@ -49,7 +51,7 @@ class PlannedCall:
     """One launch. `scalars` are positions in the `scalars` array of the native convention."""
 
     workload: Workload
-    operands: tuple[Operand, ...]
+    operands: tuple[PlacedOperand, ...]
     dims: tuple[Expr, ...]
     scalars: tuple[int, ...]
 
@@ -59,12 +61,12 @@ class Copy:
     """After all calls: move `bytes` of a temporary to an output (a donated buffer still read by the call that makes it)."""
 
     source: Temp
-    target: Tensor
+    target: CallerMemory
     bytes: Expr
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundConstant:
     """A constant operand: which bound argument it is, and its packed layout [tile, axis of columns, other axes], if any."""
 
     argument: int
@@ -78,11 +80,17 @@ class HostPlan:
     calls: list[PlannedCall] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
     arena: ArenaPlan = field(default_factory=lambda: ArenaPlan({}, Expr.of(0)))
-    bound: list[Bound] = field(default_factory=list)  # what the model holds itself, in `tensors` order
+    bound: list[BoundConstant] = field(default_factory=list)  # what the model holds itself, in `tensors` order
     outputs: list[Argument] = field(default_factory=list)
 
 
-class Planner:
+def plan_of(module: ir.Module, workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]]) -> HostPlan:
+    """The plan of an outlined module. workloads: by function name in it; donated: (input, output) numbers that share memory."""
+    main = next(f for f in functions(module) if ir.StringAttr(f.attributes["sym_name"]).value == MAIN)
+    return _Planner(main, workloads, donated).run()
+
+
+class _Planner:
     """Reads the outlined @main."""
 
     def __init__(self, main: ir.Operation, workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]]) -> None:
@@ -116,17 +124,17 @@ class Planner:
             elif self.shapes.expr(value) is None:
                 self.scalar_at[value] = len(self.scalar_at)
         for _, value in inputs:
-            self.places[value] = Tensor(len(self.places))
+            self.places[value] = CallerMemory(len(self.places))
         self.input_values = [v for _, v in inputs]
         for number, value in bound:
             if next(iter(value.uses), None) is None:
                 continue
-            self.places[value] = Tensor(len(self.places))
+            self.places[value] = CallerMemory(len(self.places))
             if PACK in named[number]:
                 source, *layout = (integer(a) for a in ir.ArrayAttr(named[number][PACK]))
-                self.plan.bound.append(Bound(source, tuple(layout)))
+                self.plan.bound.append(BoundConstant(source, tuple(layout)))
             else:
-                self.plan.bound.append(Bound(number))
+                self.plan.bound.append(BoundConstant(number))
 
     def _buffers(self) -> None:
         first_output = len(self.places)
@@ -142,7 +150,7 @@ class Planner:
             dims = self.shapes.dims(value)
             element = DType(str(ir.RankedTensorType(value.type).element_type))
             self.plan.outputs.append(Argument(f"result{number}", element, tuple(map(str, dims))))
-            target = Tensor(first_output + number)
+            target = CallerMemory(first_output + number)
             if buffer not in birth or buffer in self.places:
                 raise BuildError(f"result {number} of @main is not the result of one call; outline must copy it")
             given = reused.get(number)
@@ -177,13 +185,13 @@ class Planner:
             raise BuildError(f"value {value} of @main is no strided view of one buffer; outline must copy it")
         return view
 
-    def _operand(self, value: ir.Value) -> Operand:
+    def _operand(self, value: ir.Value) -> PlacedOperand:
         view = self._view(value)
         if view.buffer not in self.places:
             op = owner(view.buffer)
             raise BuildError(f"a call of @main reads the result of {op.name if op else 'an argument'}, which is no kernel")
         element = DType(str(ir.RankedTensorType(value.type).element_type))
-        return Operand(self.places[view.buffer], element, view.offset, view.strides)
+        return PlacedOperand(self.places[view.buffer], element, view.offset, view.strides)
 
     def _call(self, call: ir.Operation) -> PlannedCall:
         callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value

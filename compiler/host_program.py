@@ -7,16 +7,17 @@ is allocated and nothing synchronises between launches.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from compiler.host_plan import HostPlan, Operand, PlannedCall, Temp, Tensor
+from compiler.host_plan import CallerMemory, HostPlan, PlacedOperand, PlannedCall, Temp
 from compiler.host_tensor_maps import TensorMaps, call_pointer
 from passes.emit import gep, integer_type, when
 from passes.index import Index, emit_expr
 from passes.mlir import arith, ir, llvm, operations
+from runtime.arena_plan import ALIGNMENT, workspace_stride
 from runtime.device import ALLOC, COPY, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE
 from runtime.dispatch import DispatchTable, Leaf, Node, symbols
 from runtime.kernel import offset_symbol, stride_symbol
-from runtime.memory import ALIGNMENT, workspace_stride
 from runtime.program import Check
 from runtime.shape import Expr
 
@@ -60,6 +61,20 @@ llvm.func @tw_dispatch(%call: i64, %dims: !llvm.ptr) -> i64 {
   llvm.return %0 : i64
 }
 """.replace("ALLOC", str(ALLOC)).replace("RELEASE", str(RELEASE))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Values that all launches of one `tw_run` share. slots: room for a launch's arguments. work: the first thread's workspace,
+    stride: bytes to the next one's. dims: the model's."""
+
+    table: ir.Value
+    scalars: ir.Value
+    slots: ir.Value
+    threads: ir.Value
+    work: ir.Value
+    stride: Index
+    dims: Mapping[str, Index]
 
 
 class HostProgram:
@@ -149,14 +164,15 @@ class HostProgram:
         self.maps = TensorMaps(table, self.plan, self.tables)
 
         def body() -> None:
-            self.pointers = {Tensor(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()}
+            self.pointers = {CallerMemory(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()}
             start = emit_expr(self.plan.arena.total, env)
             work = gep(arena, start.value(self.i64), integer_type(8))
             stride = emit_expr(self.workspace(), env)
             self.temporaries = {name: gep(arena, emit_expr(at, env).value(self.i64), integer_type(8))
                                 for name, at in self.plan.arena.offsets.items()}
+            run = _Run(table, scalars, slots, threads, work, stride, env)
             for number, call in enumerate(self.plan.calls):
-                self._launch(number, call, env, table, scalars, slots, threads, work, stride)
+                self._launch(number, call, run)
             for copy in self.plan.copies:
                 size = emit_expr(copy.bytes, env).value(self.i64)
                 self._copy(table, self.pointers[copy.target], self.temporaries[copy.source.name], size)
@@ -171,22 +187,21 @@ class HostProgram:
             llvm.MemcpyOp(target, source, size, False)
 
     def _positions(self) -> list[int]:
-        used = {o.place.position for c in self.plan.calls for o in c.operands if isinstance(o.place, Tensor)}
+        used = {o.place.position for c in self.plan.calls for o in c.operands if isinstance(o.place, CallerMemory)}
         return sorted(used | {c.target.position for c in self.plan.copies})
 
     def _slots(self, call: PlannedCall) -> int:
         kernels = self.tables[self.table_of[self.plan.calls.index(call)]].kernels
         return max(len(k.params) for k in kernels)
 
-    def _pointer(self, operand: Operand, env: Mapping[str, Index]) -> ir.Value:
+    def _pointer(self, operand: PlacedOperand, env: Mapping[str, Index]) -> ir.Value:
         base = self.temporaries[operand.place.name] if isinstance(operand.place, Temp) else self.pointers[operand.place]
         if operand.offset == Expr.of(0):
             return base
         return gep(base, emit_expr(operand.offset * operand.dtype.bytes, env).value(self.i64), integer_type(8))
 
-    def _launch(self, number: int, call: PlannedCall, env: Mapping[str, Index], table: ir.Value, scalars: ir.Value,
-                slots: ir.Value, threads: ir.Value, work: ir.Value, stride: Index) -> None:
-        tab = self.tables[self.table_of[number]]
+    def _launch(self, number: int, call: PlannedCall, run: _Run) -> None:
+        tab, env = self.tables[self.table_of[number]], run.dims
         local = {name: emit_expr(e, env) for name, e in zip(call.workload.dims, call.dims, strict=True)}
 
         def fill(kernel_number: int) -> None:
@@ -198,12 +213,12 @@ class HostProgram:
                 elif p.kind == "dim":
                     word = local[p.name].value(self.i64)
                 elif p.kind == "workspace":
-                    word = work
+                    word = run.work
                 elif p.kind == "tensor_map":
                     word = self.maps.emit(at, p, call, self._pointer(call.operands[p.index], env), env, local)
                 else:
-                    word = self._word(scalars, call.scalars[p.index])
-                llvm.StoreOp(word, self._element(slots, at))
+                    word = self._word(run.scalars, call.scalars[p.index])
+                llvm.StoreOp(word, self._element(run.slots, at))
 
         shared = len({k.params for k in tab.kernels}) == 1
         if shared:
@@ -213,15 +228,15 @@ class HostProgram:
             kernel = tab.kernels[chosen.kernel]
             if not shared:
                 fill(chosen.kernel)
-            count = threads
+            count = run.threads
             if chosen.threads:
-                count = Index(threads).min(chosen.threads).value(self.i64)
-            fn = self._word(table, LAUNCH, llvm.PointerType.get())
+                count = Index(run.threads).min(chosen.threads).value(self.i64)
+            fn = self._word(run.table, LAUNCH, llvm.PointerType.get())
             for step, part in enumerate(kernel.launches()):
                 grid = [emit_expr(Expr.parse(g), local).value(self.i64) for g in part.grid]
                 launch = self._number(number * KERNELS_PER_CALL + chosen.kernel + step * NEXT_LAUNCH)
                 passed = self._number(len(kernel.params))
-                call_pointer([fn, table, launch, *grid, slots, passed, count, work, stride.value(self.i64)])
+                call_pointer([fn, run.table, launch, *grid, run.slots, passed, count, run.work, run.stride.value(self.i64)])
 
         emit_tree(tab.root, {**local, **self._layout(number, call, env)}, leaf)
 

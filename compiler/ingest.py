@@ -12,6 +12,7 @@ from passes.mlir import ir, operations
 from passes.symbolic import SymbolicShapes
 from runtime.errors import IngestError
 from runtime.program import Argument, Check, DimInfo
+from runtime.shape import ShapeRange
 from runtime.tensor import DType
 
 
@@ -29,6 +30,10 @@ class Ingested:
     inputs: tuple[Argument, ...]
     outputs: tuple[Argument, ...]
     checks: tuple[Check, ...]
+
+    def ranges(self) -> ShapeRange:
+        """The ranges of all dims."""
+        return ShapeRange(tuple((d.name, d.dim()) for d in self.dims))
 
 
 def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = None) -> Ingested:

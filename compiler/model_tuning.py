@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
-from compiler.tables import Tables, tuned_table
-from compiler.tuning import Request, environment, prior_of, task_of, tune_options
+from compiler.dispatch_tables import Tables, tuned_table
+from compiler.outlined_model import OutlinedModel
+from compiler.tuning import environment, prior_of, task_of, tune_options
 from runtime.host_cpu import thread_count
 from search.belief_pool import BeliefPool
-from search.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner
+from search.model_tuner import ModelBudget, ModelTuneOptions, ModelTuner
 from search.operator_arms import OperatorUse, finish, operator_arms
 from search.peak import measure_peak
 from search.policies import Ucb, policies
@@ -24,12 +24,11 @@ _REGIONS = 3
 
 
 def tune_model(
-    request: Request,
+    model: OutlinedModel,
     tables: Tables,
     builder: Builder,
     runner: Runner,
     log: TuningLog,
-    progress: Callable[[ModelProgress], None] = lambda state: None,
     options: ModelTuneOptions | None = None,
     regions: int = _REGIONS,
 ) -> ModelTuner:
@@ -38,11 +37,11 @@ def tune_model(
     A schedule that the log holds is gone on with. An interrupt passes through: everything measured is in the log.
 
     Args:
-        options: default: the policy and seed of the request. regions: most of one operator's shapes.
+        options: default: the policy and seed of the compilation. regions: most of one operator's shapes.
     """
-    started, wanted = time.monotonic(), request.options
+    started, wanted = time.monotonic(), model.compilation.options
     options = options or ModelTuneOptions(policies()[wanted.policy or Ucb.name], seed=wanted.seed)
-    uses = operator_uses(request, tables, builder, runner, log)
+    uses = operator_uses(model, tables, builder, runner, log)
     arms = operator_arms(uses, measure_peak(thread_count(wanted.threads)), time.perf_counter, regions)
     for arm in arms:
         arm.warm_up()
@@ -51,23 +50,24 @@ def tune_model(
     trials = None if wanted.trials is None else max(0, round((1 - _KEPT) * wanted.trials) - taken)
     pool = BeliefPool(options.beliefs, clock=time.perf_counter)
     budget = ModelBudget(seconds, trials, wanted.until_regret)
-    model = ModelTuner(arms, budget, time.perf_counter, options, log, pool, progress)
-    model.resume()
-    progress(model.state())
-    model.run()
+    progress = wanted.progress or (lambda state: None)
+    tuner = ModelTuner(arms, budget, time.perf_counter, options, log, pool, progress)
+    tuner.resume()
+    progress(tuner.state())
+    tuner.run()
     tuned = finish(uses, None if wanted.seconds is None else max(0.0, wanted.seconds - (time.monotonic() - started)))
-    for workload in request.workloads:
+    for workload in model.workloads:
         tuned_table(workload, tuned[workload.key], builder, tables)
-    return model
+    return tuner
 
 
-def operator_uses(request: Request, tables: Tables, builder: Builder, runner: Runner, log: TuningLog) -> list[OperatorUse]:
+def operator_uses(model: OutlinedModel, tables: Tables, builder: Builder, runner: Runner, log: TuningLog) -> list[OperatorUse]:
     """A search of each operator that can be stepped."""
-    here, found = environment(request.target), []
-    for workload in request.workloads:
-        task = task_of(workload, request, tables)
-        prior = prior_of(task, log, here.device) if request.options.prior else None
-        options = replace(tune_options(request.options, request.target), first=0)
-        tuner = Tuner(task, builder, runner, Budget(), here, options, log, prior)
-        found.append(OperatorUse(tuner, len(request.uses[workload.key])))
+    compilation, found = model.compilation, []
+    here, options = environment(compilation.target), tune_options(compilation.options, compilation.target)
+    for workload in model.workloads:
+        task = task_of(workload, model, tables)
+        prior = prior_of(task, log, here.device) if compilation.options.prior else None
+        tuner = Tuner(task, builder, runner, Budget(), here, replace(options, first=0), log, prior)
+        found.append(OperatorUse(tuner, len(model.uses[workload.key])))
     return found

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from runtime.errors import OptionError
 from runtime.shape import ShapeRange
 from search.policies import policies
+
+if TYPE_CHECKING:
+    from passes.base import Callback
+    from search.model_tuner import ModelProgress
+    from search.protocols import Builder
+    from search.tuner import Progress
 
 E = TypeVar("E", bound=Enum)
 
@@ -39,12 +45,14 @@ class OutOfRange(Enum):
     FALLBACK = "fallback"
 
 
-Traffic = tuple[tuple[tuple[tuple[str, int], ...], float], ...]
+Traffic = Sequence[tuple[Mapping[str, int] | tuple[tuple[str, int], ...], float]]
 
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """Options of `compile`. A bad value raises OptionError that names the option and what is legal.
+    """Options of `compile`, as values: enums, paths and traffic are converted when it is made.
+
+    callback, builder and progress watch or serve one compile: they are no part of equality, hashes and cache keys.
 
     Args:
         threads: most threads a call uses, which work is divided for; None: all that the process may run on.
@@ -64,6 +72,11 @@ class CompileOptions:
             whole model; None, and on other targets: operators one after the other.
         until_regret: with a policy, stop when so small a share of the model's latency is expected to be left to gain.
         out_of_range: "error", or "fallback" to run shapes outside the declared range too.
+        callback: called before and after every graph pass (passes/base.py).
+        builder: builds kernels; None: worker processes.
+        progress: told how a search goes.
+    Raises:
+        OptionError: a bad value; names the option and what is legal.
     """
 
     threads: int | None = None
@@ -71,37 +84,19 @@ class CompileOptions:
     trials: int | None = None
     max_regret: float = 0.05
     max_kernels: int | None = None
-    precision: Precision = Precision.F32
-    deterministic: Deterministic = Deterministic.SHAPE
+    precision: Precision | str = Precision.F32
+    deterministic: Deterministic | str = Deterministic.SHAPE
     winograd: bool = True
     traffic: Traffic = ()
     seed: int = 0
-    log: Path | None = None
+    log: Path | str | None = None
     prior: bool = True
     policy: str | None = None
     until_regret: float | None = None
-    out_of_range: OutOfRange = OutOfRange.ERROR
-
-    if TYPE_CHECKING:  # what may be passed is wider than what is read back
-
-        def __init__(
-            self,
-            threads: int | None = None,
-            seconds: float | None = None,
-            trials: int | None = None,
-            max_regret: float = 0.05,
-            max_kernels: int | None = None,
-            precision: Precision | str = Precision.F32,
-            deterministic: Deterministic | str = Deterministic.SHAPE,
-            winograd: bool = True,
-            traffic: Traffic | Sequence[tuple[Mapping[str, int], float]] = (),
-            seed: int = 0,
-            log: str | Path | None = None,
-            prior: bool = True,
-            policy: str | None = None,
-            until_regret: float | None = None,
-            out_of_range: OutOfRange | str = OutOfRange.ERROR,
-        ) -> None: ...
+    out_of_range: OutOfRange | str = OutOfRange.ERROR
+    callback: Callback | None = field(default=None, compare=False, repr=False)
+    builder: Builder | None = field(default=None, compare=False, repr=False)
+    progress: Callable[[Progress | ModelProgress], None] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("threads", "trials", "max_kernels"):
@@ -125,6 +120,11 @@ class CompileOptions:
         object.__setattr__(self, "deterministic", _member("deterministic", Deterministic, self.deterministic))
         object.__setattr__(self, "out_of_range", _member("out_of_range", OutOfRange, self.out_of_range))
         object.__setattr__(self, "traffic", _traffic(self.traffic))
+
+    @property
+    def searches(self) -> bool:
+        """Is a search asked for?"""
+        return bool(self.seconds or self.trials)
 
     def check_traffic(self, ranges: ShapeRange) -> None:
         """OptionError when a traffic entry does not name each dim once, or lies outside the range."""

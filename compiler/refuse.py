@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from compiler.op_location import where
 from passes.mlir import ir, walk
 from passes.symbolic import SymbolicShapes
 from runtime.errors import IngestError
@@ -69,12 +70,6 @@ def refuse_data_dependent(fn: ir.Operation, shapes: SymbolicShapes) -> None:
                         f"{error}. Such extents are not compiled: return the padded result and its length, or pass the "
                         "length as an index argument that is a dimension"
                     ) from error
-
-
-def where(op: ir.Operation) -> str:
-    """The operation's source location, as MLIR prints it without the wrapping loc()."""
-    text = str(op.location)
-    return text[4:-1] if text.startswith("loc(") and text.endswith(")") else text
 
 
 def _refuse_op(op: ir.Operation) -> None:

@@ -33,7 +33,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A heading, a sentence, named figures of the run, a plotly figure, a table; what is missing is left out."""
 
     title: str
@@ -43,7 +43,7 @@ class Section:
     tables: tuple[Table, ...] = field(default=())
 
 
-def page(title: str, sections: Sequence[Section]) -> str:
+def page(title: str, sections: Sequence[ReportSection]) -> str:
     """The whole document; plotly's script comes once, inline."""
     parts, first = [], True
     for section in sections:

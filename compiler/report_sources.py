@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.report_page import Section, Table, figure
+from compiler.report_page import ReportSection, Table, figure
 from passes.workload import Workload
 from runtime.artifact import Artifact, LazyBundle
 from runtime.certificate import Certificate
@@ -21,7 +21,7 @@ _SHOWN = 8  # arms whose curves are drawn, and operators with a figure of their 
 _SHAPES = 160
 
 
-def from_log(path: Path) -> list[Section]:
+def from_log(path: Path) -> list[ReportSection]:
     """Schedule and beliefs where a bandit wrote the log; measurements of each operator."""
     log = TuningLog(path)
     run = log.slots[-1].run if log.slots else ""
@@ -34,7 +34,7 @@ def from_log(path: Path) -> list[Section]:
     return found
 
 
-def from_artifact(path: Path) -> list[Section]:
+def from_artifact(path: Path) -> list[ReportSection]:
     """The kernel that each shape gets, and the certificates."""
     opened = Artifact(path)
     program = LazyBundle(opened, opened.manifest.groups[0]).program()
@@ -44,7 +44,7 @@ def from_artifact(path: Path) -> list[Section]:
     return found
 
 
-def latency_over_time(slots: Sequence[SlotRecord]) -> Section:
+def latency_over_time(slots: Sequence[SlotRecord]) -> ReportSection:
     drawn = figure("seconds of tuning", "model latency, ms", log_y=True)
     times = [0.0, *(s.begin + s.seconds for s in slots)]
     latencies = best_so_far(slots)
@@ -65,7 +65,7 @@ def latency_over_time(slots: Sequence[SlotRecord]) -> Section:
         ("policy", slots[-1].policy),
         ("share of the time spent on beliefs", f"{fit / max(times[-1], 1e-9):.1%}"),
     )
-    return Section(
+    return ReportSection(
         "Latency over time",
         "Latency of the whole model, calls and traffic counted, with the best kernels known.",
         facts,
@@ -79,7 +79,7 @@ def best_so_far(slots: Sequence[SlotRecord]) -> list[float]:
     return [float(v) for v in np.minimum.accumulate([slots[0].before, *(s.after for s in slots)])]
 
 
-def time_per_arm(slots: Sequence[SlotRecord]) -> Section:
+def time_per_arm(slots: Sequence[SlotRecord]) -> ReportSection:
     """Seconds that each arm got and what the model gained by them."""
     seconds: dict[str, float] = {}
     saved: dict[str, float] = {}
@@ -92,7 +92,7 @@ def time_per_arm(slots: Sequence[SlotRecord]) -> Section:
     drawn.add_bar(y=names, x=[seconds[n] for n in names], orientation="h", name="time")
     drawn.update_yaxes(automargin=True, tickfont={"size": 10})
     rows = tuple((n, f"{seconds[n]:.1f} s", _time(saved[n])) for n in reversed(names))
-    return Section(
+    return ReportSection(
         "Time per arm",
         "An arm is an operator over a region of its shapes.",
         (),
@@ -101,7 +101,7 @@ def time_per_arm(slots: Sequence[SlotRecord]) -> Section:
     )
 
 
-def curve_fits(slots: Sequence[SlotRecord]) -> Section:
+def curve_fits(slots: Sequence[SlotRecord]) -> ReportSection:
     """Observed throughput of the busiest arms, the likeliest curve when each was last chosen, the predicted 80 % intervals."""
     pulls = [s.arm for s in slots]
     names = sorted(set(pulls), key=lambda n: (-pulls.count(n), n))[:_SHOWN]
@@ -134,12 +134,12 @@ def curve_fits(slots: Sequence[SlotRecord]) -> Section:
             drawn.add_scatter(x=ahead, y=fitted, mode="lines", name="likeliest curve")
         figures.append(drawn)
     facts = (("slots within the predicted 80 % interval", f"{inside / predicted:.0%} of {predicted}"),) if predicted else ()
-    return Section(
+    return ReportSection(
         "Curves and beliefs", "Bars show the 80 % interval that was predicted before each slot.", facts, tuple(figures)
     )
 
 
-def latency_over_shapes(records: Sequence[TuningRecord]) -> Section:
+def latency_over_shapes(records: Sequence[TuningRecord]) -> ReportSection:
     """The best measured time at each size, with the configuration."""
     figures = []
     for name, own in _by_operator(records)[:_SHOWN]:
@@ -159,7 +159,7 @@ def latency_over_shapes(records: Sequence[TuningRecord]) -> Section:
             x=line, y=[1e6 * best[s].time for s in line], mode="lines", line={"width": 1, "color": "#999"}, showlegend=False
         )
         figures.append(drawn)
-    return Section(
+    return ReportSection(
         "Latency and kernel over the shape range",
         "A colour is a kernel; point at a dot for its configuration.",
         (),
@@ -167,7 +167,7 @@ def latency_over_shapes(records: Sequence[TuningRecord]) -> Section:
     )
 
 
-def roofline(records: Sequence[TuningRecord], workloads: Mapping[str, Workload]) -> Section:
+def roofline(records: Sequence[TuningRecord], workloads: Mapping[str, Workload]) -> ReportSection:
     """Arithmetic a second over arithmetic a byte: the best of each operator and size."""
     drawn = figure("arithmetic operations per byte", "Gflop/s", log_x=True, log_y=True)
     reached, streamed = 0.0, 0.0
@@ -192,12 +192,12 @@ def roofline(records: Sequence[TuningRecord], workloads: Mapping[str, Workload])
         drawn.add_scatter(
             x=intensity, y=np.minimum(reached, streamed * intensity), mode="lines", name="best reached", line={"dash": "dot"}
         )
-    return Section(
+    return ReportSection(
         "Roofline", "The dotted line is the most arithmetic and the most traffic a second that any kernel reached.", (), (drawn,)
     )
 
 
-def regret_of_log(records: Sequence[TuningRecord]) -> Section:
+def regret_of_log(records: Sequence[TuningRecord]) -> ReportSection:
     """How much slower the single best kernel of an operator is than the best of each measured shape."""
     rows = []
     for name, own in _by_operator(records):
@@ -210,12 +210,12 @@ def regret_of_log(records: Sequence[TuningRecord]) -> Section:
         single = min(wide, key=lambda c: float(np.mean(wide[c])))
         rows.append((name, str(len(shapes)), str(len(by_config)), f"{np.mean(wide[single]):.1%}", f"{max(wide[single]):.1%}"))
     columns = ("operator", "shapes", "kernels", "mean regret of one kernel", "worst")
-    return Section(
+    return ReportSection(
         "Regret", "What one kernel for all shapes would cost; dispatch saves this.", (), (), (Table(columns, tuple(rows)),)
     )
 
 
-def chosen_kernels(tables: Sequence[DispatchTable]) -> Section:
+def chosen_kernels(tables: Sequence[DispatchTable]) -> ReportSection:
     """The kernel number over the range of each operator with one dim; the kernels of all."""
     figures: list[Any] = []
     rows: list[tuple[str, str, str, str]] = []
@@ -232,7 +232,7 @@ def chosen_kernels(tables: Sequence[DispatchTable]) -> Section:
                 showlegend=False,
             )
             figures.append(drawn)
-    return Section(
+    return ReportSection(
         "Chosen kernel over the shape range",
         "",
         (),
@@ -241,7 +241,7 @@ def chosen_kernels(tables: Sequence[DispatchTable]) -> Section:
     )
 
 
-def regret_of_certificates(certificates: Sequence[Certificate], names: Mapping[str, str]) -> Section:
+def regret_of_certificates(certificates: Sequence[Certificate], names: Mapping[str, str]) -> ReportSection:
     """Measured at shapes that the search never saw."""
     rows = tuple(
         (
@@ -273,7 +273,8 @@ def regret_of_certificates(certificates: Sequence[Certificate], names: Mapping[s
             name=names.get(c.workload, c.workload[:8]),
         )
     shown: tuple[Any, ...] = (drawn,) if any(c.held_out for c in certificates) else ()
-    return Section("Regret", "Time of the dispatched kernel over the best one known, less 1.", (), shown, (Table(columns, rows),))
+    about = "Time of the dispatched kernel over the best one known, less 1."
+    return ReportSection("Regret", about, (), shown, (Table(columns, rows),))
 
 
 def _by_operator(records: Sequence[TuningRecord]) -> list[tuple[str, list[TuningRecord]]]:

@@ -41,7 +41,7 @@ class FaultRequest(msgspec.Struct, frozen=True, tag="fault", tag_field="op"):
         return f"fault {self.fault}"
 
 
-Request = KernelRequest | PingRequest | FaultRequest
+WorkerRequest = KernelRequest | PingRequest | FaultRequest
 
 
 class KernelReply(msgspec.Struct, frozen=True):

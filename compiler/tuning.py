@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from compiler.codegen import host_target, limits
+from compiler.dispatch_tables import Tables, tuned_table
 from compiler.fingerprint import fingerprint
 from compiler.options import CompileOptions, Deterministic
-from compiler.tables import Tables, tuned_table
+from compiler.outlined_model import OutlinedModel
 from passes.workload import Workload
 from runtime.host_cpu import affinity, thread_count
 from runtime.limits import HostLimits, Limits
-from runtime.shape import Expr, ShapeRange
 from runtime.target import Target, TargetKind
 from search.cost_model import CostModel
 from search.gpu_environment import device_name, limits_of_name, logged_device, measured_limits
@@ -27,19 +26,6 @@ from search.task import Budget, Task, TuneOptions
 from search.transfer import prior_from_log
 from search.tuner import Progress, Tuned, Tuner, tune
 
-Uses = Mapping[str, Sequence[Mapping[str, Expr]]]
-
-
-@dataclass(frozen=True)
-class Request:
-    """A model's operators, the range of its dims, and how they are called (compiler/uses.py)."""
-
-    workloads: Sequence[Workload]
-    uses: Uses
-    ranges: ShapeRange
-    target: Target
-    options: CompileOptions
-
 
 def environment(target: Target) -> Environment:
     """This machine, or its GPU, as records name it; DeviceError for a GPU that is not here."""
@@ -51,61 +37,61 @@ def environment(target: Target) -> Environment:
     return Environment(device, time.time, {"compiler": fingerprint()[:12]})
 
 
-def tune_tables(request: Request, tables: Tables, builder: Builder, runner: Runner, log: TuningLog,
-                progress: Callable[[Progress], None] = lambda state: None) -> None:
+def tune_tables(model: OutlinedModel, tables: Tables, builder: Builder, runner: Runner, log: TuningLog) -> None:
     """Search each operator, the largest first, and put the result in its table. The time one leaves goes to those after it.
 
     An operator's share of the budget grows with the root of its arithmetic times its calls: the large ones decide the latency,
     yet small ones have as many kernels to try.
     """
     started = time.monotonic()
-    gpu = request.target.kind is not TargetKind.HOST
-    here_limits = measured_limits(request.target) if gpu else limits(request.target, request.options.threads)
-    left = {w.key: weight_of(w, request) for w in request.workloads}
+    compilation, wanted = model.compilation, model.compilation.options
+    here_limits = measured_limits(compilation.target) if compilation.on_gpu else compilation.limits
+    left = {w.key: weight_of(w, model) for w in model.workloads}
     trials = 0
-    for workload in sorted(request.workloads, key=lambda w: -left[w.key]):
+    for workload in sorted(model.workloads, key=lambda w: -left[w.key]):
         weight = left.pop(workload.key)
         share = weight / (weight + sum(left.values()))
-        seconds, most = request.options.seconds, request.options.trials
+        seconds, most = wanted.seconds, wanted.trials
         budget = Budget(None if seconds is None else max(0.0, seconds - (time.monotonic() - started)) * share,
                         None if most is None else round((most - trials) * share))
         states: list[Progress] = []
 
         def follow(state: Progress, states: list[Progress] = states) -> None:
             states[:] = [state]
-            progress(state)
+            if wanted.progress:
+                wanted.progress(state)
 
-        task = task_of(workload, request, tables, here_limits)
-        here, options = environment(request.target), tune_options(request.options, request.target)
-        prior = prior_of(task, log, here.device) if request.options.prior else None
+        task = task_of(workload, model, tables, here_limits)
+        here, options = environment(compilation.target), tune_options(wanted, compilation.target)
+        prior = prior_of(task, log, here.device) if wanted.prior else None
         found = tune(task, builder, runner, budget, here, options, log, prior, follow)
         trials += states[-1].trials if states else 0
         tuned_table(workload, found, builder, tables)
 
 
-def tables_from_log(request: Request, tables: Tables, builder: Builder, log: TuningLog) -> None:
+def tables_from_log(model: OutlinedModel, tables: Tables, builder: Builder, log: TuningLog) -> None:
     """Put what a log says of this machine, or of a GPU of the target's kind, in the tables; nothing is measured.
 
     Operators that it does not know keep theirs.
     """
-    here = logged_environment(request, log)
+    compilation, here = model.compilation, logged_environment(model, log)
     if here is None:
         return
-    options = tune_options(request.options, request.target)
-    host = request.target.kind is TargetKind.HOST
-    known = limits(request.target, request.options.threads) if host else limits_of_name(here.device)
-    for workload in request.workloads:
+    options = tune_options(compilation.options, compilation.target)
+    known = limits_of_name(here.device) if compilation.on_gpu else compilation.limits
+    for workload in model.workloads:
         if any(r.seconds for r in log.of(workload.key, here.device)):
-            found = best_known(task_of(workload, request, tables, known), builder, log, here, options)
+            found = best_known(task_of(workload, model, tables, known), builder, log, here, options)
             tuned_table(workload, found, builder, tables)
 
 
-def logged_environment(request: Request, log: TuningLog) -> Environment | None:
+def logged_environment(model: OutlinedModel, log: TuningLog) -> Environment | None:
     """The device whose records of a log count: this machine; of a GPU target the one that the log knows most of, since it may be
     elsewhere. None where the log knows none."""
-    if request.target.kind is TargetKind.HOST:
-        return environment(request.target)
-    device = logged_device(log, request.target, {w.key for w in request.workloads})
+    target = model.compilation.target
+    if target.kind is TargetKind.HOST:
+        return environment(target)
+    device = logged_device(log, target, {w.key for w in model.workloads})
     return None if device is None else Environment(device, time.time, {"compiler": fingerprint()[:12]})
 
 
@@ -121,15 +107,16 @@ def best_known(task: Task, builder: Builder, log: TuningLog, here: Environment, 
     return tuner.best()
 
 
-def task_of(workload: Workload, request: Request, tables: Tables, found: Limits | None = None) -> Task:
+def task_of(workload: Workload, model: OutlinedModel, tables: Tables, found: Limits | None = None) -> Task:
     """The families are those that built the default table, its preferred one first. found: limits, where they are not the
     target's."""
     table = next(t for t in tables.tables if t.workload == workload.key)
     families = dict.fromkeys(k.family for k in table.kernels)
-    traffic = [(dict(dims), weight) for dims, weight in request.options.traffic]
-    task = Task.of(workload, found or limits(request.target, request.options.threads), tuple(families), request.ranges,
-                   request.uses[workload.key], traffic, request.options.seed)
-    return replace(task, ordered=request.options.deterministic is Deterministic.BATCH)
+    options = model.compilation.options
+    traffic = [(dict(dims), weight) for dims, weight in options.traffic]
+    task = Task.of(workload, found or model.compilation.limits, tuple(families), model.ranges, model.uses[workload.key], traffic,
+                   options.seed)
+    return replace(task, ordered=options.deterministic is Deterministic.BATCH)
 
 
 def tune_options(options: CompileOptions, target: Target) -> TuneOptions:
@@ -139,11 +126,11 @@ def tune_options(options: CompileOptions, target: Target) -> TuneOptions:
     return TuneOptions(max_regret=options.max_regret, max_kernels=most, threads=threads, seed=options.seed)
 
 
-def weight_of(workload: Workload, request: Request) -> float:
+def weight_of(workload: Workload, model: OutlinedModel) -> float:
     """Root of the arithmetic and bytes of all calls at a middling shape."""
-    middle = {name: dim.values(3)[len(dim.values(3)) // 2] for name, dim in request.ranges.dims}
+    middle = {name: dim.values(3)[len(dim.values(3)) // 2] for name, dim in model.ranges.dims}
     total = 0.0
-    for use in request.uses[workload.key]:
+    for use in model.uses[workload.key]:
         local = {name: expr.evaluate(middle) for name, expr in use.items()}
         total += workload.flops.evaluate(local) + 8 * workload.bytes.evaluate(local)
     return math.sqrt(max(total, 1.0))

@@ -17,14 +17,14 @@ from typing import BinaryIO
 
 import msgspec
 
-from compiler.requests import FaultRequest, KernelReply, KernelRequest, PingRequest, Request
+from compiler.requests import FaultRequest, KernelReply, KernelRequest, PingRequest, WorkerRequest
 from runtime.errors import TilewrightError
 from runtime.target import Target
 
 
 def serve(requests: BinaryIO, replies: BinaryIO, seconds: float) -> None:
     """Answer requests until the input ends."""
-    decoder = msgspec.json.Decoder(Request)
+    decoder = msgspec.json.Decoder(WorkerRequest)
     for line in requests:
         if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 2 * seconds + 10)
@@ -35,7 +35,7 @@ def serve(requests: BinaryIO, replies: BinaryIO, seconds: float) -> None:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def answer(request: Request) -> KernelReply:
+def answer(request: WorkerRequest) -> KernelReply:
     """The reply to one request; a kernel that cannot be built is an answer too."""
     start = time.perf_counter()
     match request:

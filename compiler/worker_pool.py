@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from types import TracebackType
 
-from compiler.requests import KernelReply, PingRequest, Request
+from compiler.requests import KernelReply, PingRequest, WorkerRequest
 from compiler.worker_process import WorkerLostError, WorkerProcess
 from runtime import knobs
 from runtime.errors import TilewrightError
@@ -35,7 +35,7 @@ class WorkerPool:
         self.time_limit = time_limit or knobs.BUILD_SECONDS.get()
         self._start()
 
-    def submit(self, request: Request) -> Future[KernelReply]:
+    def submit(self, request: WorkerRequest) -> Future[KernelReply]:
         """The reply to come. A crash or a hang of the worker is a reply with `ok` false; it does not raise.
 
         Raises:
@@ -51,7 +51,7 @@ class WorkerPool:
         for _ in range(self.workers):
             self.submit(PingRequest())
 
-    def map(self, requests: Iterable[Request]) -> list[KernelReply]:
+    def map(self, requests: Iterable[WorkerRequest]) -> list[KernelReply]:
         """All replies, in the order of the requests."""
         return [future.result() for future in [self.submit(r) for r in requests]]
 
@@ -79,14 +79,14 @@ class _Team:
         self.process = os.getpid()
         self._size = size
         self._time_limit = time_limit
-        self._jobs: queue.SimpleQueue[tuple[Request, Future[KernelReply]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[WorkerRequest, Future[KernelReply]] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._running: set[WorkerProcess] = set()
         self._waiting = 0
         self._closed = False
 
-    def submit(self, request: Request) -> Future[KernelReply]:
+    def submit(self, request: WorkerRequest) -> Future[KernelReply]:
         future: Future[KernelReply] = Future()
         with self._lock:
             if self._closed:

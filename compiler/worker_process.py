@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from compiler.requests import KernelReply, PingRequest, Request
+from compiler.requests import KernelReply, PingRequest, WorkerRequest
 from search.line_process import LineProcess, WorkerLostError
 
 __all__ = ["WorkerLostError", "WorkerProcess"]
@@ -24,7 +24,7 @@ class WorkerProcess(LineProcess):
         super().__init__("compiler.worker", str(time_limit))
         self.exchange(msgspec.json.encode(PingRequest()) + b"\n", _START_SECONDS)
 
-    def ask(self, request: Request) -> KernelReply:
+    def ask(self, request: WorkerRequest) -> KernelReply:
         """The worker's reply; its stderr meanwhile is added to the log of a failed one.
 
         Raises:

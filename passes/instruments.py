@@ -64,7 +64,7 @@ class PrintAfterAll:
 
 
 @dataclass
-class Timing:
+class PassTiming:
     """Collects the seconds that each pass took, in order, nested pipelines included."""
 
     clock: Callable[[], float] = time.perf_counter

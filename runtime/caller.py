@@ -1,34 +1,27 @@
-"""Caller: one loaded program, called through Python. It takes every kind of argument and has all the messages."""
+"""Caller: one loaded program, called through Python; what the callers of all devices share."""
 
 from __future__ import annotations
 
 import ctypes
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from runtime import artifact, knobs
-from runtime.artifact import ALIGNMENT, Memory
 from runtime.binder import Binder
-from runtime.device import KERNELS_PER_CALL, Device
-from runtime.errors import ArtifactError, DeviceError, OptionError, ShapeError
-from runtime.host_cpu import affinity
+from runtime.errors import DeviceError, OptionError, ShapeError
 from runtime.interop import Wrap, view
 from runtime.program import Program
-from runtime.results import Results, address
+from runtime.results import Results
 
-_TW_CALL = ctypes.CFUNCTYPE(
+TW_CALL = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
 )
 
 
 class Caller:
-    """A program in memory, ready to run. Holds no state of a call.
+    """A program in memory, ready to run. Holds no state of a call. Subclasses implement `__call__`.
 
     Args:
-        threads: most threads of a call; the affinity that limits them too is read once, here.
+        viewed: as of Binder.
     Attributes:
         native: takes calls with numpy arrays without Python and passes those it does not like back to this object; None
             where there is none.
@@ -36,110 +29,41 @@ class Caller:
 
     native: Callable[..., Any] | None = None
 
-    def __init__(
-        self,
-        program: Program,
-        code: Mapping[str, Memory],
-        constants: Mapping[str, Memory],
-        device: Device,
-        threads: int | None,
-    ) -> None:
+    def __init__(self, program: Program, viewed: Callable[[Any, str], tuple[Any, Wrap | None]] = view) -> None:
         self.program = program
-        self.device = device
-        self.most_threads = max(1, min(threads or affinity(), affinity()))
-        self.binder = Binder(program)
+        self.binder = Binder(program, viewed)
         self.results = Results(program)
-        self.constants = [_constant_memory(program, constants, i) for i in range(len(program.constants))]
-        self.constant_pointers = [address(a) for a in self.constants]
-        self.code = device.load([bytes(code[digest]) for digest in objects(program)])
-        self.table = device.table(self._kernel_addresses())
-        self.table_pointer = ctypes.addressof(self.table)
-        self.entry = self.code.address("tw_call")
-        self._run = _TW_CALL(self.entry)
-        self._pointer_array = ctypes.c_void_p * (
-            len(self.binder.tensors) + len(self.constants) + len(program.outputs)
-        )
-        self._scalars_array = ctypes.c_uint64 * len(self.binder.scalars)
-        self._dims_array = ctypes.c_int64 * len(program.dims)
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
-        if stream is not None:
-            raise OptionError(f"stream={stream!r}: {self.program.target} has no streams")
-        if self.native is not None and threads is None:
-            arrays, wrap = self.binder.view(args)
-            if wrap is not None:
-                return self._through_numpy(arrays, wrap, out)
-        bound = self.binder.bind(args)
-        outputs, returned = self.results.prepare(bound, args, out)
-        pointers = self._pointer_array(*map(address, bound.arrays), *self.constant_pointers, *map(address, outputs))
-        dims = self._dims_array(*bound.dims)
-        scalars = self._scalars_array(*bound.scalars)
-        status = self._run(self.table_pointer, pointers, scalars, dims, self.thread_count(threads))
-        if status:
-            self._fail(status, dict(zip(self.binder.names, bound.dims, strict=True)))
-        return returned[0] if len(returned) == 1 else tuple(returned)
-
-    def _through_numpy(self, arrays: Sequence[Any], wrap: Wrap, out: Any) -> Any:
-        """The call with arrays of another library, viewed as numpy's; results as theirs."""
-        assert self.native is not None
-        if out is None:
-            found = self.native(*arrays)
-            return tuple(map(wrap, found)) if isinstance(found, tuple) else wrap(found)
-        given = out if isinstance(out, tuple | list) else (out,)
-        viewed = [value if type(value) is np.ndarray else view(value, "out")[0] for value in given]
-        self.native(*arrays, out=viewed[0] if len(viewed) == 1 else tuple(viewed))
-        return given[0] if len(given) == 1 else tuple(given)
+        """As CompiledFunction.__call__."""
+        raise AssertionError(f"{type(self).__name__} does not implement __call__")
 
     def thread_count(self, threads: int | None = None) -> int:
-        """Threads of a call: the least of what it asks for, the function's option, the knob as it is now, the affinity."""
-        knob = knobs.THREADS.get()
-        most = self.most_threads if knob is None else min(self.most_threads, knob)
-        if threads is None:
-            return most
-        if threads < 1:
-            raise OptionError(f"threads={threads}: wanted at least 1")
-        return min(threads, most)
+        """Threads of a call, which is how many workspaces its arena holds. The host program of a GPU needs one."""
+        return 1
 
-    def _kernel_addresses(self) -> list[int]:
-        addresses = [0] * (KERNELS_PER_CALL * len(self.program.calls))
-        for number, call in enumerate(self.program.calls):
-            for index, kernel in enumerate(self.program.tables[call.table].kernels):
-                addresses[number * KERNELS_PER_CALL + index] = self.code.address(kernel.symbol)
-        return addresses
+    def refuse_stream(self, stream: Any) -> None:
+        """OptionError where a stream is given to a device that has none."""
+        if stream is not None:
+            raise OptionError(f"stream={stream!r}: {self.program.target} has no streams")
 
-    def _fail(self, status: int, dims: Mapping[str, int]) -> None:
-        point = ", ".join(f"{name} = {value}" for name, value in dims.items())
+    def check(self, status: int, dims: Sequence[int], device: str) -> None:
+        """Raise what the status of `tw_call` stands for, if it is not 0 (runtime/program.py).
+
+        Raises:
+            DeviceError: no memory for the arena. ShapeError: a check of the program does not hold at these dims.
+        """
+        if not status:
+            return
+        point = ", ".join(f"{name} = {value}" for name, value in zip(self.binder.names, dims, strict=True))
         if status < 0:
+            fewer = " or fewer threads" if self.thread_count() > 1 else ""
             raise DeviceError(
-                f"out of memory for the temporaries of {point or 'a call'} on {self.device.name}; call with smaller "
-                "shapes or fewer threads"
+                f"out of memory for the temporaries of {point or 'a call'} on {device}; call with smaller shapes{fewer}"
             )
         raise ShapeError(f"{self.program.checks[status - 1].message}{f' (at {point})' if point else ''}")
 
 
-def objects(program: Program) -> Sequence[str]:
-    """Digests of the code of host program, binder and kernels; the device has loaded its own."""
-    digests = [program.host_object, program.binder_object, *(k.object for t in program.tables for k in t.kernels)]
-    return list(dict.fromkeys(d for d in digests if d))
-
-
-def _constant_memory(program: Program, memories: Mapping[str, Memory], index: int) -> np.ndarray[Any, Any]:
-    """Bytes of a constant, 64-byte aligned; copied only when they are not."""
-    constant = program.constants[index]
-    wanted = math.prod(constant.shape) * constant.dtype.bytes
-    if constant.digest not in memories:
-        raise ArtifactError(f"constant {constant.name} is missing; save the model again")
-    memory = artifact.raw_bytes(memories[constant.digest])
-    if memory.nbytes != wanted:
-        raise ArtifactError(
-            f"constant {constant.name}: wanted {wanted} bytes, found {memory.nbytes}; save the model again"
-        )
-    if not wanted:
-        return np.empty(0, np.uint8)
-    found = np.frombuffer(memory, np.uint8)
-    if address(found) % ALIGNMENT == 0:
-        return found
-    room = np.empty(wanted + ALIGNMENT, np.uint8)
-    start = -address(room) % ALIGNMENT
-    room[start : start + wanted] = found
-    return room[start : start + wanted]
+def single(returned: Sequence[Any]) -> Any:
+    """What a call gives: one result itself, several as a tuple."""
+    return returned[0] if len(returned) == 1 else tuple(returned)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from runtime.accelerator import Accelerator
 from runtime.artifact import Memory
 from runtime.caller import Caller
 from runtime.cpu import HostDevice
-from runtime.cuda.caller import CudaCaller
+from runtime.cuda.cuda_caller import CudaCaller
 from runtime.errors import OptionError
-from runtime.gpu_caller import Accelerator, GpuCaller
+from runtime.gpu_caller import GpuCaller
+from runtime.host_caller import HostCaller
 from runtime.program import Program
 from runtime.target import Target, TargetKind
 
@@ -45,7 +47,7 @@ def device_for(program: Program, code: Mapping[str, Memory]) -> AnyDevice:
 
 
 def caller_for(program: Program, code: Mapping[str, Memory], constants: Mapping[str, Memory], device: AnyDevice,
-               threads: int | None) -> Caller | GpuCaller | CudaCaller:
+               threads: int | None) -> Caller:
     """What runs the program's calls on a device.
 
     Raises:
@@ -57,5 +59,5 @@ def caller_for(program: Program, code: Mapping[str, Memory], constants: Mapping[
     if isinstance(device, Cuda):
         return CudaCaller(program, code, constants, device.ordinal)
     if kind is TargetKind.HOST:
-        return Caller(program, code, constants, device, threads)  # type: ignore[arg-type]
+        return HostCaller(program, code, constants, device, threads)  # type: ignore[arg-type]
     return GpuCaller(program, code, constants, device)  # type: ignore[arg-type]

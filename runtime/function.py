@@ -6,16 +6,16 @@ import os
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from runtime import artifact, explain, native_call
+from runtime import artifact, explanation, native_call
 from runtime.artifact import Bundle, Memory, Verify
 from runtime.binder import describe
-from runtime.caller import Caller, objects
 from runtime.devices import AnyDevice, caller_for, device_for
 from runtime.errors import ArtifactError, BuildError, OptionError
-from runtime.explain import Explanation, MemoryUse
-from runtime.features import foreign_machine, missing_features
+from runtime.explanation import Explanation, MemoryUse
+from runtime.host_caller import HostCaller, objects
 from runtime.program import Argument, Program
 from runtime.recompile import can_recompile, recompile
+from runtime.required_features import foreign_machine, missing_features
 from runtime.shape import ShapeRange
 from runtime.tvm_function import tvm_function
 
@@ -25,7 +25,7 @@ class CompiledFunction:
 
     Calls are independent: any number of threads may call at once, also after a fork. A call whose arguments need no
     conversion (numpy arrays of the exact dtype, contiguous, `out=` too) is taken by native code; all others, and those
-    that fail, by `runtime.caller.Caller`. Both give the same results.
+    that fail, by `runtime.host_caller.HostCaller`. Both give the same results.
 
     Args:
         code: object code by its digest. constants: bytes of each constant by its digest.
@@ -52,7 +52,7 @@ class CompiledFunction:
         self._caller = caller_for(program, code, constants, device, threads)
         self._kept: tuple[object, ...] = ()
         is_native = native_call.can_take(program) and type(self) is native_call.callable_type(CompiledFunction)
-        if is_native and isinstance(self._caller, Caller):
+        if is_native and isinstance(self._caller, HostCaller):
             self._kept = native_call.attach(self, CompiledFunction, self._caller)
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
@@ -86,11 +86,11 @@ class CompiledFunction:
 
     def explain(self, **dims: int) -> Explanation:
         """Which kernel serves each call at these dims; `print` it, or take `.calls`, `.to_json()`."""
-        return explain.explain(self.program, dims)
+        return explanation.explain(self.program, dims)
 
     def memory(self, *, threads: int | None = None, **dims: int) -> MemoryUse:
         """Bytes of arena, constants and results at these dims."""
-        return explain.memory(self.program, dims, self._caller.thread_count(threads))
+        return explanation.memory(self.program, dims, self._caller.thread_count(threads))
 
     def dispatch_source(self) -> str:
         """The dispatch function as text."""

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
+from runtime.accelerator import Accelerator
 from runtime.artifact import Memory, raw_bytes
-from runtime.binder import Binder
+from runtime.caller import TW_CALL, Caller, single
 from runtime.cpu import load_native
 from runtime.device import ALLOC, COPY, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE, TABLE_WORDS, TENSOR_MAP
-from runtime.errors import DeviceError, OptionError, ShapeError
+from runtime.errors import DeviceError
 from runtime.kernel import Launch, Param
 from runtime.program import Program
-from runtime.results import Results
 from runtime.tensor_map import HEAD_WORDS, MAP_BYTES, TensorMap
 
 _I64, _P = ctypes.c_int64, ctypes.c_void_p
@@ -28,45 +28,17 @@ _ALLOC = ctypes.CFUNCTYPE(_P, _P, _I64)
 _RELEASE = ctypes.CFUNCTYPE(None, _P, _P)
 _COPY = ctypes.CFUNCTYPE(None, _P, _P, _P, _I64)
 _TENSOR_MAP = ctypes.CFUNCTYPE(None, _P, _P, _P)
-_CALL = ctypes.CFUNCTYPE(_I64, _P, _P, _P, _P, _I64)
 
 
-class Accelerator(Protocol):
-    """Memory, images and launches of a GPU or its emulator. Addresses are integers; launches finish in order."""
-
-    name: str
-
-    def alloc(self, size: int, /) -> int: ...
-
-    def free(self, address: int, /) -> None: ...
-
-    def copy_in(self, address: int, array: Any, /) -> None: ...
-
-    def copy_out(self, address: int, shape: Sequence[int], dtype: Any, /) -> np.ndarray[Any, Any]: ...
-
-    def copy_within(self, target: int, source: int, size: int, /) -> None: ...
-
-    def load(self, image: bytes, /) -> Any: ...
-
-    def tensor_map(self, wanted: TensorMap, /) -> bytes: ...
-
-    def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
-               args: Sequence[int | bytes], cluster: tuple[int, int, int], /) -> Any: ...
-
-
-class GpuCaller:
+class GpuCaller(Caller):
     """A program on an accelerator. Constants are copied in once."""
-
-    native = None
 
     def __init__(self, program: Program, code: Mapping[str, Memory], constants: Mapping[str, Memory],
                  device: Accelerator) -> None:
-        self.program = program
+        super().__init__(program)
         self.device = device
-        self.binder = Binder(program)
-        self.results = Results(program)
         self._native = load_native([bytes(code[program.host_object])])
-        self._run = _CALL(self._native.address("tw_call"))
+        self._run = TW_CALL(self._native.address("tw_call"))
         self._entries = self._load(code)
         self._constants = [self._place(np.frombuffer(raw_bytes(constants[c.digest]), np.uint8)) for c in program.constants]
         self._failure: BaseException | None = None
@@ -90,8 +62,7 @@ class GpuCaller:
         return entries
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
-        if stream is not None:
-            raise OptionError(f"stream={stream!r}: {self.program.target} has no streams")
+        self.refuse_stream(stream)
         bound = self.binder.bind(args)
         outputs, returned = self.results.prepare(bound, args, out)
         inputs = [self._place(a) for a in bound.arrays]
@@ -102,18 +73,15 @@ class GpuCaller:
         dims = (_I64 * len(bound.dims))(*bound.dims)
         try:
             status = self._run(ctypes.addressof(self._table), pointers, scalars, dims, 1)
-            self._raise(status)
+            self._reraise()
+            self.check(status, bound.dims, self.device.name)
             for place, output in zip(places, outputs, strict=True):
                 if output.nbytes:
                     output[...] = self.device.copy_out(place, output.shape, output.dtype)
         finally:
             for place in {*inputs, *places}:
                 self.device.free(place)
-        return returned[0] if len(returned) == 1 else tuple(returned)
-
-    def thread_count(self, threads: int | None = None) -> int:
-        """The host program of a GPU needs one arena."""
-        return 1
+        return single(returned)
 
     def _room(self, size: int) -> int:
         return self.device.alloc(max(size, 1))
@@ -124,14 +92,11 @@ class GpuCaller:
             self.device.copy_in(address, np.ascontiguousarray(array))
         return address
 
-    def _raise(self, status: int) -> None:
+    def _reraise(self) -> None:
+        """What a callback of this call raised."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
-        if status < 0:
-            raise DeviceError(f"out of memory for the temporaries of a call on {self.device.name}; call with smaller shapes")
-        if status:
-            raise ShapeError(self.program.checks[status - 1].message)
 
     def _guarded(self, action: Callable[[], int | None]) -> int:
         """Errors cannot pass through native code: the first is kept and raised after it."""
@@ -143,8 +108,10 @@ class GpuCaller:
             self._failure = error
             return 0
 
-    def _launch(self, table: int, number: int, x: int, y: int, z: int, slots: int, count: int, threads: int,
-                workspace: int, stride: int) -> None:
+    def _launch(self, table: int, number: int, *words: int) -> None:
+        """The words are those of `launch` in runtime/device.py; a GPU has no use for the last three."""
+        x, y, z, slots, count, *_ = words
+
         def run() -> None:
             entry, launch, params = self._entries[number]
             if math.prod((x, y, z)):

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from runtime.accelerator import Accelerator
 from runtime.errors import DeviceError
-from runtime.gpu_caller import Accelerator
 from runtime.kernel import MicroKernel
 from runtime.shape import Expr
 from runtime.tensor import DType

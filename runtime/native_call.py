@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 
-from runtime.caller import Caller
+from runtime.host_caller import HostCaller
 from runtime.program import Program
 from runtime.python_abi import builtin, callable_type, fill, is_supported, set_entry, shared_words
 
@@ -25,7 +25,7 @@ def can_take(program: Program) -> bool:
     return bool(program.binder_object) and is_supported()
 
 
-def attach(instance: object, base: type, caller: Caller) -> tuple[object, ...]:
+def attach(instance: object, base: type, caller: HostCaller) -> tuple[object, ...]:
     """Send calls of an instance of `callable_type(base)` to the program's native entry.
 
     Returns:

@@ -50,12 +50,12 @@ _SSIZE, _READONLY = 19, 1  # Py_T_PYSSIZET, Py_READONLY
 _FASTCALL_KEYWORDS = 0x82  # METH_FASTCALL | METH_KEYWORDS
 
 
-class _Member(ctypes.Structure):
+class _MemberDef(ctypes.Structure):
     _fields_ = (("name", ctypes.c_char_p), ("type", ctypes.c_int), ("offset", ctypes.c_ssize_t),
                 ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))  # fmt: skip
 
 
-class _Slot(ctypes.Structure):
+class _TypeSlot(ctypes.Structure):
     _fields_ = (("slot", ctypes.c_int), ("function", ctypes.c_void_p))
 
 
@@ -66,7 +66,7 @@ class _Method(ctypes.Structure):
 
 class _Spec(ctypes.Structure):
     _fields_ = (("name", ctypes.c_char_p), ("basicsize", ctypes.c_int), ("itemsize", ctypes.c_int),
-                ("flags", ctypes.c_uint), ("slots", ctypes.POINTER(_Slot)))  # fmt: skip
+                ("flags", ctypes.c_uint), ("slots", ctypes.POINTER(_TypeSlot)))  # fmt: skip
 
 
 @functools.cache
@@ -156,10 +156,10 @@ def callable_type(base: type) -> type:
 
     The word has the signature of `vectorcallfunc`; while it is null, calls go to `base.__call__`.
     """
-    members = (_Member * 2)()
-    members[0] = _Member(b"__vectorcalloffset__", _SSIZE, base.__basicsize__, _READONLY, None)
-    slots = (_Slot * 2)()
-    slots[0] = _Slot(_MEMBERS_SLOT, ctypes.addressof(members))
+    members = (_MemberDef * 2)()
+    members[0] = _MemberDef(b"__vectorcalloffset__", _SSIZE, base.__basicsize__, _READONLY, None)
+    slots = (_TypeSlot * 2)()
+    slots[0] = _TypeSlot(_MEMBERS_SLOT, ctypes.addressof(members))
     name = f"{base.__module__}.{base.__qualname__}".encode()
     spec = _Spec(name, base.__basicsize__ + 8, 0, _DEFAULT_FLAGS | _VECTORCALL_FLAG, slots)
     create = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)(

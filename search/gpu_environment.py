@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
-from runtime.cuda.device import limits_of, properties_of
+from runtime.cuda.cuda_device import limits_of, properties_of
 from runtime.errors import OptionError
 from runtime.limits import GpuLimits
 from runtime.target import Target, TargetKind

@@ -10,7 +10,7 @@ import numpy as np
 
 from passes.spaces.registry import anatomy_of, parse_config
 from passes.workload import Workload
-from runtime.cuda.device import CudaDevice
+from runtime.cuda.cuda_device import CudaDevice
 from runtime.cuda.timer import MOST_SETS, WARM_UP, KernelTimer
 from runtime.emulator.emulator_device import EmulatorDevice
 from runtime.gpu_launch import enqueue, fetch, place, release

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from passes.workload import Operand, Workload
+from runtime.arena_plan import workspace_stride
 from runtime.benchmark import Timing, dispersion, time_beside, time_call
 from runtime.cpu import HostDevice
 from runtime.device import LAUNCH, LoadedCode
 from runtime.kernel import MicroKernel
-from runtime.memory import workspace_stride
 from runtime.shape import Expr
 from search.dense import clear_zeros, dense_symbols, memory_order
 from search.protocols import Measurement

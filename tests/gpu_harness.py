@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from kernel_harness import NUMPY, T
 
-from compiler.build import Built, build_kernel
+from compiler.build import BuiltKernel, build_kernel
 from runtime.emulator.emulator_device import EmulatorDevice
 from runtime.kernel import MicroKernel, Param, layout
 from runtime.shape import Expr
@@ -51,12 +51,12 @@ class Placed:
 
 
 @functools.cache
-def build(text: str, config: str, arch: str = "sm_80") -> Built:
+def build(text: str, config: str, arch: str = "sm_80") -> BuiltKernel:
     """One kernel of a text, configuration and architecture is built once."""
     return build_kernel(text, "", "kernel", config, Target(TargetKind.EMULATOR, arch))
 
 
-def symbols(built: Built, dims: Mapping[str, int], placed: Sequence[Placed]) -> dict[str, int]:
+def symbols(built: BuiltKernel, dims: Mapping[str, int], placed: Sequence[Placed]) -> dict[str, int]:
     """Values of all that guards may name."""
     values = dict(dims)
     for number, p in enumerate(placed):

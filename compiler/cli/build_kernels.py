@@ -29,6 +29,7 @@ def build_kernels_command(
 ) -> None:
     """Build the kernels that promise most over a model's range, with what they must compute, for `tilewright measure`."""
     from compiler.archive_kernels import archive_kernels
+    from compiler.compilation import Compilation, full_target
     from compiler.options import CompileOptions
 
     out = Output(json)
@@ -40,8 +41,9 @@ def build_kernels_command(
 
     options = CompileOptions(precision=precision, max_regret=max_regret, seed=seed)
     with out.progress(f"building kernels of {file}"):
-        archive_kernels(file, parse_dims(dim).as_ranges(), target, output, options,
-                        constants=load_constants(constants) or None, function=function, kernels=kernels, progress=told)
+        compilation = Compilation(file, parse_dims(dim).as_ranges(), full_target(target), options,
+                                  load_constants(constants), function=function)
+        archive_kernels(compilation, output, kernels, told)
     size, seconds = output.stat().st_size, time.perf_counter() - start
     out.event("saved", output=str(output), bytes=size, seconds=round(seconds, 3))
     out.text(f"{output}: {size / 1024:.0f} KiB in {seconds:.1f} s")

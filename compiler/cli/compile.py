@@ -45,18 +45,18 @@ def compile_command(
     import tilewright as tw
 
     out = Output(json)
-    options = tw.CompileOptions(
-        threads=threads, precision=precision, deterministic=deterministic, winograd=winograd, out_of_range=out_of_range,
-        seed=seed, log=log, seconds=seconds, trials=trials,
-    )  # fmt: skip
-    start = time.perf_counter()
     callback = None
     if print_ir_after_all:
         from passes.instruments import PrintAfterAll
 
         callback = PrintAfterAll()
-    searching = bool(seconds or trials)
-    with TuneView(out) if searching else out.progress(f"compiling {file}") as view:
+    view = TuneView(out) if seconds or trials else None
+    options = tw.CompileOptions(
+        threads=threads, precision=precision, deterministic=deterministic, winograd=winograd, out_of_range=out_of_range,
+        seed=seed, log=log, seconds=seconds, trials=trials, callback=callback, progress=view.update if view else None,
+    )  # fmt: skip
+    start = time.perf_counter()
+    with view or out.progress(f"compiling {file}"):
         fn = tw.compile(
             file,
             parse_dims(dim).as_ranges(),
@@ -65,8 +65,6 @@ def compile_command(
             constants=load_constants(constants) or None,
             donate=tuple(donate or ()),
             function=function,
-            callback=callback,
-            progress=view.update if isinstance(view, TuneView) else None,
         )
         fn.save(output)
     seconds = time.perf_counter() - start

@@ -65,7 +65,7 @@ def measure_command(
 
 def check_target(archive: KernelArchive, asked: Target, ordinal: int) -> None:
     """OptionError or DeviceError where the archive's kernels cannot run."""
-    from runtime.cuda.device import cannot_run
+    from runtime.cuda.cuda_device import cannot_run
     from runtime.errors import DeviceError, OptionError
     from runtime.target import Target as TargetOf
     from runtime.target import TargetKind

@@ -38,13 +38,13 @@ def opt_command(
 ) -> None:
     """Run passes over MLIR and print the result."""
     from passes.base import PassPipeline
-    from passes.instruments import PrintAfterAll, Timing, chain, standard
+    from passes.instruments import PassTiming, PrintAfterAll, chain, standard
     from passes.mlir import ir
     from runtime import knobs
 
     text = sys.stdin.read() if file == "-" else Path(file).read_text()
     steps = [*_pipeline(pipeline), *_passes(passes or [])]
-    clock = Timing() if timing else None
+    clock = PassTiming() if timing else None
     with ir.Context():
         module = _bind(text, dim) if dim else _parse(text, file)
         callback = chain(clock, PrintAfterAll() if print_ir_after_all else None)

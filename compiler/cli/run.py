@@ -84,7 +84,8 @@ def run_command(
     for number, dims in enumerate(chosen):
         arrays = random_inputs(program, dims, seed + number, given)
         results, seconds = _call(fn, arrays)
-        row, bad = _report(out, fn, fixed, dims, arrays, results, seconds, check)
+        errors: Sequence[Comparison | None] = _compare(program, fixed, arrays, results) if check else [None] * len(results)
+        row, bad = _report(out, program, dims, seconds, list(zip(results, errors, strict=True)))
         rows += row
         wrong += bad
     if output:
@@ -132,21 +133,19 @@ def _call(fn: CompiledFunction, arrays: Sequence[Array]) -> tuple[list[Array], f
 
 
 def _report(
-    out: Output, fn: CompiledFunction, constants: Mapping[str, Array], dims: Mapping[str, int], arrays: Sequence[Array],
-    results: Sequence[Array], seconds: float, check: bool,
+    out: Output, program: Program, dims: Mapping[str, int], seconds: float, results: Sequence[tuple[Array, Comparison | None]]
 ) -> tuple[list[tuple[object, ...]], int]:
-    """A table row per result, and whether one of them is wrong."""
-    errors = _compare(fn.program, constants, arrays, results) if check else [None] * len(results)
+    """A table row per result, and whether one of them is wrong. results: each with its comparison, if it was compared."""
     rows: list[tuple[object, ...]] = []
     wrong = 0
-    for i, (result, error) in enumerate(zip(results, errors, strict=True)):
+    for i, (result, error) in enumerate(results):
         row = (dims_text(dims), f"out{i}", "x".join(map(str, result.shape)) or "scalar", seconds * 1e3)
         facts: dict[str, Any] = {"dims": dict(dims), "result": i, "shape": list(result.shape), "seconds": seconds}
         if error is None:
             rows.append(row)
         else:
-            dtypes = [a.dtype for a in (*fn.program.inputs, *fn.program.outputs) if a.dims is not None]
-            bound = tolerance_of([*dtypes, *([_ROUNDING[fn.program.precision]] if DType.F32 in dtypes else [])])
+            dtypes = [a.dtype for a in (*program.inputs, *program.outputs) if a.dims is not None]
+            bound = tolerance_of([*dtypes, *([_ROUNDING[program.precision]] if DType.F32 in dtypes else [])])
             good = error.ok(bound.norm, bound.peak)
             wrong |= not good
             rows.append((*row, f"{error.norm_error:.2e}", f"{error.max_error:.2e}", "ok" if good else "WRONG"))
@@ -158,7 +157,7 @@ def _report(
 
 def _compare(
     program: Program, constants: Mapping[str, Array], arrays: Sequence[Array], results: Sequence[Array]
-) -> list[Comparison]:
+) -> Sequence[Comparison]:
     from compiler.reference import compare, evaluate
 
     reference = evaluate(program.source, source_inputs(program, constants, arrays))

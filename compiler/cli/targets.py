@@ -16,9 +16,9 @@ ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")
 def targets_command(json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False) -> None:
     """List the targets, and what this machine has and can run."""
     from runtime import host_cpu
-    from runtime.cuda.device import cannot_run, properties_of
+    from runtime.cuda.cuda_device import cannot_run, properties_of
     from runtime.cuda.driver import device_count, unavailable
-    from runtime.features import missing_features
+    from runtime.required_features import missing_features
 
     out = Output(json)
     arch, features = host_cpu.machine(), host_cpu.cpu_features()

@@ -44,6 +44,7 @@ def tune_command(
     import tilewright as tw
 
     out = Output(json)
+    view = TuneView(out)
     options = tw.CompileOptions(
         threads=threads,
         seconds=60.0 if seconds is None and trials is None else seconds,
@@ -55,15 +56,16 @@ def tune_command(
         policy=policy,
         until_regret=until_regret,
         log=log,
+        progress=view.update,
     )
     for skipped in _skipped(log):
         out.event("skipped", path=skipped.path, line=skipped.line, reason=skipped.reason)
         out.text(f"warning: {skipped}")
     start = time.perf_counter()
     try:
-        with TuneView(out) as view:
+        with view:
             fn = tw.compile(file, parse_dims(dim).as_ranges(), target=target, options=options,
-                            constants=load_constants(constants) or None, function=function, progress=view.update)
+                            constants=load_constants(constants) or None, function=function)
     except KeyboardInterrupt:
         out.text(f"interrupted; the measurements are in {log}, and the same command goes on from there")
         raise

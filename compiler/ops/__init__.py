@@ -8,7 +8,10 @@
 
 from compiler.ops.contractions import batch_matmul, dense, matmul
 from compiler.ops.convolutions import conv1d, conv2d
-from compiler.ops.elementwise import (
+from compiler.ops.data_movement import broadcast_to, concat, gather, pad, reshape, slice, transpose  # noqa: A004
+from compiler.ops.graph import Graph, Tensor
+from compiler.ops.normalization import layernorm, rmsnorm, softmax
+from compiler.ops.pointwise import (
     absolute,
     add,
     cast,
@@ -30,12 +33,9 @@ from compiler.ops.elementwise import (
     tanh,
     where,
 )
-from compiler.ops.graph import Graph, Tensor
-from compiler.ops.normalization import layernorm, rmsnorm, softmax
 from compiler.ops.pooling import avg_pool2d, max_pool2d
 from compiler.ops.reductions import max, mean, min, prod, sum  # noqa: A004
 from compiler.ops.transformer import EncoderWeights, attention, transformer_encoder_layer
-from compiler.ops.views import broadcast_to, concat, gather, pad, reshape, slice, transpose  # noqa: A004
 
 __all__ = [
     "EncoderWeights",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from compiler.ops.elementwise import activation_of
+from compiler.ops.data_movement import collapse, expand
 from compiler.ops.graph import Tensor, same_dtype, shown, want_equal, want_rank
+from compiler.ops.pointwise import activation_of
 from compiler.ops.reductions import accumulator_of, narrowed
-from compiler.ops.views import collapse, expand
 from runtime.errors import ShapeError
 from runtime.shape import Expr
 

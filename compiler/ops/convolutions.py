@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
 from compiler.ops.body import Body, Scalar
+from compiler.ops.data_movement import collapse, expand
 from compiler.ops.graph import Tensor, same_dtype, want_equal, want_rank
 from compiler.ops.reductions import accumulator_of, narrowed
-from compiler.ops.views import collapse, expand
-from compiler.ops.windows import Layout, Padding, Spatial, Window, layout_of, static
+from compiler.ops.sliding_windows import Layout, SlidingWindow, WindowOptions, layout_of, static
 from runtime.errors import ShapeError
 from runtime.shape import Expr
 
@@ -21,50 +22,39 @@ def conv1d(
     x: Tensor,
     w: Tensor,
     bias: Tensor | None = None,
-    stride: Spatial = 1,
-    padding: Padding = 0,
-    dilation: Spatial = 1,
+    *,
     groups: int = 1,
     layout: str = "ncw",
+    **window: Unpack[WindowOptions],
 ) -> Tensor:
     """Cross-correlation. `ncw`: x [N, C, W], w [F, C/groups, KW]; `nwc`: x [N, W, C], w [KW, C/groups, F]; bias [F].
 
-    padding: a width for both ends, or per spatial axis a width or a (low, high) pair. 16-bit floats accumulate in f32.
+    stride=1, dilation=1; padding=0: a width for both ends, or a (low, high) pair. 16-bit floats accumulate in f32.
     """
-    return _convolution("conv1d", 1, x, w, bias, stride, padding, dilation, groups, layout)
+    return _convolution(layout_of("conv1d", layout, 1), x, w, bias, groups, window)
 
 
 def conv2d(
     x: Tensor,
     w: Tensor,
     bias: Tensor | None = None,
-    stride: Spatial = 1,
-    padding: Padding = 0,
-    dilation: Spatial = 1,
+    *,
     groups: int = 1,
     layout: str = "nchw",
+    **window: Unpack[WindowOptions],
 ) -> Tensor:
     """Cross-correlation.
 
     `nchw`: x [N, C, H, W], w [F, C/groups, KH, KW]; `nhwc`: x [N, H, W, C], w [KH, KW, C/groups, F]; bias [F].
-    padding: a width for all sides, or per spatial axis a width or a (low, high) pair. 16-bit floats accumulate in f32.
+    stride=1, dilation=1: for both axes, or one each. padding=0: a width for all sides, or per axis a width or a (low, high) pair.
+    16-bit floats accumulate in f32.
     """
-    return _convolution("conv2d", 2, x, w, bias, stride, padding, dilation, groups, layout)
+    return _convolution(layout_of("conv2d", layout, 2), x, w, bias, groups, window)
 
 
-def _convolution(
-    name: str,
-    rank: int,
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    stride: Spatial,
-    padding: Padding,
-    dilation: Spatial,
-    groups: int,
-    layout: str,
-) -> Tensor:
-    form = layout_of(name, layout, rank)
+def _convolution(form: Layout, x: Tensor, w: Tensor, bias: Tensor | None, groups: int, options: WindowOptions) -> Tensor:
+    rank = len(form.spatial)
+    name = f"conv{rank}d"
     dtype = accumulator_of(name, same_dtype(name, [x, w] if bias is None else [x, w, bias]))
     want_rank(name, "the input", x, rank + 2)
     want_rank(name, "the weight", w, rank + 2)
@@ -74,17 +64,17 @@ def _convolution(
     if groups < 1 or (filters % groups).constant != 0 or depth * groups != channels:
         raise ShapeError(f"{name}: {channels} input channels in {groups} groups do not fit a weight of {depth} input "
                          f"and {filters} output channels")
-    window = Window.of(name, [static(name, "a kernel extent", k) for k in kernel], stride, padding, dilation)
+    window = SlidingWindow.of(name, [static(name, "a kernel extent", k) for k in kernel], **options)
     padded = window.pad(x, form, 0)
     dims = window.result_dims(padded, form, filters)
     if groups == 1:
-        op = f"linalg.{_DENSE[layout]} {window.attributes}"
+        op = f"linalg.{_DENSE[form.text]} {window.attributes}"
         total = x.graph.named(op, [padded, w], x.graph.filled(0, dtype, dims))
     elif depth == Expr.of(1) and filters == channels:
         # depthwise: [C, 1, K...] -> [C, K...] or [K..., 1, C] -> [K..., C]
         at = 0 if first else rank
         flat = collapse(w, _joined(w.rank, at))
-        op = f"linalg.{_DEPTHWISE[layout]} {window.attributes}"
+        op = f"linalg.{_DEPTHWISE[form.text]} {window.attributes}"
         total = x.graph.named(op, [padded, flat], x.graph.filled(0, dtype, dims))
     else:
         total = _grouped(padded, w, window, form, groups, x.graph.filled(0, dtype, dims))
@@ -108,7 +98,7 @@ def _split(x: Tensor, axis: int, groups: int) -> Tensor:
     return expand(x, parts)
 
 
-def _grouped(x: Tensor, w: Tensor, window: Window, form: Layout, groups: int, into: Tensor) -> Tensor:
+def _grouped(x: Tensor, w: Tensor, window: SlidingWindow, form: Layout, groups: int, into: Tensor) -> Tensor:
     """Channels and filters split into groups; loops n, g, f, spatial..., c, kernel..."""
     first, rank = form.channel == 1, len(window.extents)
     spatial = [f"d{3 + i}" for i in range(rank)]

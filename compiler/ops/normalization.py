@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from compiler.ops.body import Scalar, computed_in
-from compiler.ops.elementwise import cast
 from compiler.ops.graph import Tensor, axis_of, same_dtype, want_equal, want_float, want_rank
-from compiler.ops.reductions import accumulate, divided, number
+from compiler.ops.pointwise import cast
+from compiler.ops.reductions import SUM, accumulate, divided, number
 from runtime.errors import ShapeError
 
 
@@ -24,9 +24,9 @@ def layernorm(x: Tensor, gamma: Tensor, beta: Tensor | None = None, eps: float =
     _check("layernorm", x, gamma, *(() if beta is None else (beta,)))
     last, rows = x.rank - 1, tuple(range(x.rank - 1))
     wide = computed_in(x.dtype)
-    total = accumulate("layernorm", [x], [last], False, lambda v: v, Scalar.__add__, 0)
+    total = accumulate("layernorm", [x], [last], SUM)
     mean = divided("layernorm", total, [x.dims[last]], wide)
-    squares = accumulate("layernorm", [x, mean.on(*rows)], [last], False, _squared_distance, Scalar.__add__, 0)
+    squares = accumulate("layernorm", [x, mean.on(*rows)], [last], SUM, element=_squared_distance)
 
     def scaled(v: Scalar, m: Scalar, s: Scalar, g: Scalar, *shift: Scalar) -> Scalar:
         result = (v - m) * (s / number(v.body, squares, x.dims[last]) + eps).math("rsqrt") * g
@@ -40,7 +40,7 @@ def rmsnorm(x: Tensor, gamma: Tensor, eps: float = 1e-6) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * gamma over the last axis. gamma: [extent of that axis]."""
     _check("rmsnorm", x, gamma)
     last, rows = x.rank - 1, tuple(range(x.rank - 1))
-    squares = accumulate("rmsnorm", [x], [last], False, lambda v: v * v, Scalar.__add__, 0)
+    squares = accumulate("rmsnorm", [x], [last], SUM, element=lambda v: v * v)
 
     def scaled(v: Scalar, s: Scalar, g: Scalar) -> Scalar:
         return v * (s / number(v.body, squares, x.dims[last]) + eps).math("rsqrt") * g

@@ -6,7 +6,7 @@ import numpy as np
 
 from compiler.ops.graph import Tensor, want_float, want_rank
 from compiler.ops.reductions import accumulator_of
-from compiler.ops.windows import Padding, Spatial, Window, layout_of, per_axis
+from compiler.ops.sliding_windows import Padding, SlidingWindow, Spatial, layout_of, per_axis
 from runtime.shape import Expr
 
 
@@ -44,7 +44,7 @@ def avg_pool2d(
     return x.graph.pointwise("avg_pool2d", lambda v, n: v / n, total, _sums(ones, window, layout), dtype=x.dtype)
 
 
-def _sums(x: Tensor, window: Window, layout: str) -> Tensor:
+def _sums(x: Tensor, window: SlidingWindow, layout: str) -> Tensor:
     form = layout_of(window.name, layout, 2)
     padded = window.pad(x, form, 0)
     dims = window.result_dims(padded, form, x.dims[form.channel])
@@ -54,6 +54,6 @@ def _sums(x: Tensor, window: Window, layout: str) -> Tensor:
     return x.graph.named(op, [padded, shape], x.graph.filled(0, dtype, dims))
 
 
-def _window(name: str, kernel: Spatial, stride: Spatial | None, padding: Padding, dilation: Spatial) -> Window:
+def _window(name: str, kernel: Spatial, stride: Spatial | None, padding: Padding, dilation: Spatial) -> SlidingWindow:
     extents = per_axis(name, "kernel", kernel, 2)
-    return Window.of(name, extents, extents if stride is None else stride, padding, dilation)
+    return SlidingWindow.of(name, extents, extents if stride is None else stride, padding, dilation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,15 +16,28 @@ from runtime.tensor import DType
 Axes = int | Sequence[int] | None
 
 
+@dataclass(frozen=True)
+class Reduction:
+    """How elements are gathered: combine(out, element) from `start` on, in the accumulator's type; None: the usual one."""
+
+    combine: Callable[[Scalar, Scalar], Scalar]
+    start: float
+    accumulator: DType | None = None
+
+
+SUM = Reduction(Scalar.__add__, 0)
+PRODUCT = Reduction(Scalar.__mul__, 1)
+
+
 def sum(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:  # noqa: A001
     """Sum over the axes (None: all). 16-bit floats add in f32; i8 and i16 give i32."""
-    total = accumulate("sum", [x], axes_of("sum", x, axis), keepdims, _same, Scalar.__add__, 0)
+    total = accumulate("sum", [x], axes_of("sum", x, axis), SUM, keepdims)
     return narrowed("sum", total, x.dtype)
 
 
 def prod(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Product over the axes (None: all). 16-bit floats multiply in f32; i8 and i16 give i32."""
-    total = accumulate("prod", [x], axes_of("prod", x, axis), keepdims, _same, Scalar.__mul__, 1)
+    total = accumulate("prod", [x], axes_of("prod", x, axis), PRODUCT, keepdims)
     return narrowed("prod", total, x.dtype)
 
 
@@ -31,7 +45,7 @@ def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """Mean over the axes (None: all)."""
     want_float("mean", x)
     axes = axes_of("mean", x, axis)
-    total = accumulate("mean", [x], axes, keepdims, _same, Scalar.__add__, 0)
+    total = accumulate("mean", [x], axes, SUM, keepdims)
     return divided("mean", total, [x.dims[a] for a in axes], x.dtype)
 
 
@@ -48,9 +62,8 @@ def min(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:  # noqa
 def _extreme(name: str, x: Tensor, axis: Axes, keepdims: bool, combine: Callable[[Scalar, Scalar], Scalar]) -> Tensor:
     lowest, highest = _limits(x.dtype)
     start = lowest if name == "max" else highest
-    accumulator = computed_in(x.dtype)
-    found = accumulate(name, [x], axes_of(name, x, axis), keepdims, _same, combine, start, accumulator)
-    return narrowed(name, found, x.dtype)
+    reduction = Reduction(combine, start, computed_in(x.dtype))
+    return narrowed(name, accumulate(name, [x], axes_of(name, x, axis), reduction, keepdims), x.dtype)
 
 
 def _limits(dtype: DType) -> tuple[float, float]:
@@ -58,10 +71,6 @@ def _limits(dtype: DType) -> tuple[float, float]:
         return -np.inf, np.inf
     bits = 8 * dtype.bytes
     return (0, 1) if dtype is DType.I1 else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-
-
-def _same(v: Scalar) -> Scalar:
-    return v
 
 
 def axes_of(name: str, x: Tensor, axis: Axes) -> tuple[int, ...]:
@@ -80,26 +89,28 @@ def accumulator_of(name: str, dtype: DType) -> DType:
     return DType.I32 if dtype in (DType.I8, DType.I16) else computed_in(dtype)
 
 
+def _same(v: Scalar) -> Scalar:
+    return v
+
+
 def accumulate(
     name: str,
     operands: Sequence[Tensor | Aligned],
     axes: Sequence[int],
-    keepdims: bool,
-    element: Callable[..., Scalar],
-    combine: Callable[[Scalar, Scalar], Scalar],
-    start: float,
-    accumulator: DType | None = None,
+    reduction: Reduction,
+    keepdims: bool = False,
+    element: Callable[..., Scalar] = _same,
 ) -> Tensor:
-    """combine(out, element(operands...)) over `axes`, from `start`; the result has the accumulator's type."""
+    """The reduction of element(operands...) over `axes`; the result has the accumulator's type."""
     tensors = [o.tensor if isinstance(o, Aligned) else o for o in operands]
-    kind = accumulator or accumulator_of(name, tensors[0].dtype)
+    kind = reduction.accumulator or accumulator_of(name, tensors[0].dtype)
     graph = tensors[0].graph
     dims, maps = broadcast(name, graph, operands)
     kept = [d for d in range(len(dims)) if keepdims or d not in axes]
-    out = graph.filled(start, kind, [Expr.of(1) if d in axes else dims[d] for d in kept])
+    out = graph.filled(reduction.start, kind, [Expr.of(1) if d in axes else dims[d] for d in kept])
 
     def body(_: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
-        return combine(out, element(*scalars).cast(kind.value))
+        return reduction.combine(out, element(*scalars).cast(kind.value))
 
     iterators = ["reduction" if d in axes else "parallel" for d in range(len(dims))]
     into = (out, ["0" if d in axes else f"d{d}" for d in kept])

@@ -8,14 +8,14 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from compiler.ops import views
+from compiler.ops import data_movement
 from compiler.ops.body import Body, Scalar
 from compiler.ops.contractions import dense, product
-from compiler.ops.elementwise import cast
+from compiler.ops.data_movement import reshape, transpose
 from compiler.ops.graph import Graph, Size, Tensor, same_dtype, shown, size, want_float, want_rank
 from compiler.ops.normalization import layernorm, softmax
+from compiler.ops.pointwise import cast
 from compiler.ops.reductions import narrowed
-from compiler.ops.views import reshape, transpose
 from runtime.errors import OptionError, ShapeError
 from runtime.shape import Expr
 from runtime.tensor import DType
@@ -121,7 +121,7 @@ def transformer_encoder_layer(
 
 
 def _columns(x: Tensor, begin: Expr, end: Expr) -> Tensor:
-    return views.slice(x, (None, None, begin), (None, None, end))
+    return data_movement.slice(x, (None, None, begin), (None, None, end))
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:

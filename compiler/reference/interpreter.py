@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from compiler.reference.evaluate_structured import Structured, captured
 from compiler.reference.scalars import Array, apply, declared, element, is_float, is_scalar_op, storage
-from compiler.reference.structured import Structured, captured
 from compiler.reference.tensors import TENSOR_RULES, check_shape, pad_widths, shape_of, where
 from passes.mlir import functions, ir, operations, owner
 from runtime.errors import DTypeError, IngestError, OptionError, ShapeError

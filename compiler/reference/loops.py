@@ -27,14 +27,14 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Space:
+class IterationSpace:
     """Extents of all loops, and the loops that are held at one value."""
 
     extents: tuple[int, ...]
     fixed: Mapping[int, int]
 
-    def at(self, fixed: Mapping[int, int]) -> Space:
-        return Space(self.extents, {**self.fixed, **fixed})
+    def at(self, fixed: Mapping[int, int]) -> IterationSpace:
+        return IterationSpace(self.extents, {**self.fixed, **fixed})
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -111,7 +111,7 @@ def _slices(forms: Sequence[Linear | None]) -> Plan | None:
     return found
 
 
-def _index(plan: Plan, space: Space, shape: tuple[int, ...], what: str) -> tuple[Any, ...]:
+def _index(plan: Plan, space: IterationSpace, shape: tuple[int, ...], what: str) -> tuple[Any, ...]:
     """Slices of size 1 for constants, so that the view keeps its rank; the ellipsis keeps rank 0 a view."""
     index: list[Any] = []
     for entry, extent in zip(plan, shape, strict=True):
@@ -124,7 +124,7 @@ def _index(plan: Plan, space: Space, shape: tuple[int, ...], what: str) -> tuple
     return (*index, ...)
 
 
-def _points(m: ir.AffineMap, space: Space, shape: tuple[int, ...], what: str) -> tuple[Array, ...]:
+def _points(m: ir.AffineMap, space: IterationSpace, shape: tuple[int, ...], what: str) -> tuple[Array, ...]:
     grids = space.grids()
     index = tuple(np.asarray(affine(e, grids)) for e in m.results)
     check_bounds(index, shape, what)
@@ -139,7 +139,7 @@ def check_bounds(index: Sequence[Array], shape: Sequence[int], what: str) -> Non
             raise ShapeError(f"{what}: index {worst} on axis {axis} of {extent} elements")
 
 
-def read(array: Array, m: ir.AffineMap, space: Space, what: str) -> Array:
+def read(array: Array, m: ir.AffineMap, space: IterationSpace, what: str) -> Array:
     """The operand as a value over the space: a view where the map allows it."""
     rank = len(space.extents)
     plan = _slices([linear(e, space.fixed) for e in m.results])
@@ -155,7 +155,7 @@ def read(array: Array, m: ir.AffineMap, space: Space, what: str) -> Array:
     return np.expand_dims(view, [d for d in range(rank) if d not in loops])
 
 
-def write(target: Array, m: ir.AffineMap, space: Space, value: Array, what: str) -> None:
+def write(target: Array, m: ir.AffineMap, space: IterationSpace, value: Array, what: str) -> None:
     """Store a value over the space into `target`, in place. The map must not send two points to one element."""
     plan = _slices([linear(e, space.fixed) for e in m.results])
     if plan is None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.cpu import load_native
-from runtime.cuda.device import CudaDevice
+from runtime.cuda.cuda_device import CudaDevice
+from runtime.cuda.cuda_table import ARENA_FIELDS, FUNCTIONS, SYMBOLS
 from runtime.cuda.driver import address, checked, reported, start
-from runtime.cuda.table import ARENA_FIELDS, FUNCTIONS, SYMBOLS
 from runtime.device import LoadedCode
 
 LEGACY = 1  # the default stream's own name
@@ -105,7 +105,7 @@ class Arena:
     apart. A capture gets memory of its own, for its graph may run later and elsewhere.
 
     Attributes:
-        words: what native code reads (runtime/cuda/table.py).
+        words: what native code reads (runtime/cuda/cuda_table.py).
     """
 
     def __init__(self, of: Gpu, stream: int) -> None:

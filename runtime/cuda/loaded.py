@@ -14,9 +14,9 @@ import numpy as np
 from runtime.artifact import Memory, raw_bytes
 from runtime.cpu import load_native
 from runtime.cuda.arena import Arena, Gpu, Wanted, native_table, relaxed
-from runtime.cuda.device import Image, cannot_run, function_of, load_image
+from runtime.cuda.cuda_device import Image, cannot_run, function_of, load_image
+from runtime.cuda.cuda_table import CONTEXT_FIELDS, RECORD_FIELDS, SITES
 from runtime.cuda.driver import CudaError, checked, fail, reported, start
-from runtime.cuda.table import CONTEXT_FIELDS, RECORD_FIELDS, SITES
 from runtime.device import ALLOC, CONTEXT, COPY, KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE, TABLE_WORDS, TENSOR_MAP
 from runtime.errors import DeviceError, TilewrightError
 from runtime.kernel import Launch, MicroKernel

@@ -1,7 +1,7 @@
 """QuickCalls: calls with torch tensors of shapes that were seen before, in a few microseconds.
 
 What a call checks and works out depends on the shapes alone, so it is kept; what is left is to look at each tensor's type, device
-and address. A call that is unlike those learned goes the long way (runtime/cuda/caller.py), which has all the messages.
+and address. A call that is unlike those learned goes the long way (runtime/cuda/cuda_caller.py), which has all the messages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from runtime.binder import Bound
-from runtime.cuda.arrays import torch_dtypes
+from runtime.cuda.cuda_arrays import torch_dtypes
 from runtime.cuda.loaded import LoadedProgram
 from runtime.program import Program
 from runtime.tensor_map import ALIGNMENT

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from runtime.cuda.device import CudaDevice, Image, Resources
+from runtime.cuda.cuda_device import CudaDevice, Image, Resources
 from runtime.cuda.driver import reported
 from runtime.gpu_launch import Operands, enqueue, fetch, place, release, span
 from runtime.kernel import MicroKernel

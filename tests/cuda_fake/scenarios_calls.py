@@ -268,7 +268,7 @@ class Exported:
 def arrays_of_other_libraries(fake: FakeState) -> None:
     """Their streams are waited for on the device; results go on through DLPack in order."""
     from runtime.cuda.arena import gpu
-    from runtime.cuda.arrays import CudaArray
+    from runtime.cuda.cuda_arrays import CudaArray
 
     theirs, ours = (gpu(0).device.core.create_stream() for _ in range(2))
     given = inputs(6)

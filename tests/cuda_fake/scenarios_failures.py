@@ -116,7 +116,7 @@ def another_architecture(fake: FakeState) -> None:
 
 @alone(archs=["sm_100a"])
 def later_devices_run_plain_architectures(fake: FakeState) -> None:
-    from runtime.cuda.device import cannot_run
+    from runtime.cuda.cuda_device import cannot_run
 
     assert [cannot_run(a, 0) for a in ("sm_80", "sm_90", "sm_100", "sm_100a", "sm_100f")] == [""] * 5
     assert all(cannot_run(a, 0) for a in ("sm_90a", "sm_120", "sm_103f", "x"))

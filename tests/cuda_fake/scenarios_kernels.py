@@ -15,8 +15,8 @@ from tensor_core_workloads import product
 
 import tilewright as tw
 from runtime.cuda.arena import gpu, native_table
-from runtime.cuda.device import CudaDevice, load_image
-from runtime.cuda.table import ARENA_FIELDS, CONTEXT_FIELDS, RECORD_FIELDS, cuda_table_ir
+from runtime.cuda.cuda_device import CudaDevice, load_image
+from runtime.cuda.cuda_table import ARENA_FIELDS, CONTEXT_FIELDS, RECORD_FIELDS, cuda_table_ir
 from runtime.cuda.timer import KernelTimer
 from runtime.device import CONTEXT, KERNELS, TABLE_WORDS
 from runtime.tensor_map import TensorMap

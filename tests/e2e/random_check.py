@@ -34,7 +34,7 @@ class Wrong:
 def compiled(program: Program, builder: Builder, seed: int) -> CompiledFunction:
     """The program compiled in this process, its constants bound."""
     given = {f"arg{i}": filled(program.inputs[i], {}, np.random.default_rng([seed, i])) for i in program.bound}
-    return tw.compile(program.text, dict(program.ranges), builder=builder, constants=given)
+    return tw.compile(program.text, dict(program.ranges), options=tw.CompileOptions(builder=builder), constants=given)
 
 
 def arguments(program: Program, dims: Mapping[str, int], seed: int) -> list[Array]:

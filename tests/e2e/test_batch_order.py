@@ -68,8 +68,8 @@ def test_rows_keep_their_bits(build: Callable[[ops.Graph], Shapes], target: str)
     row, *weights = build(g)
     x = RNG.standard_normal((40, *row)).astype(np.float32)
     given = {f"arg{i + 1}": RNG.standard_normal(shape).astype(np.float32) for i, shape in enumerate(weights)}
-    options = tw.CompileOptions(deterministic="batch")
-    fn = tw.compile(g.module_text(), {"B": (1, 64)}, target, options, constants=given, builder=LocalBuilder(Target.parse(target)))
+    options = tw.CompileOptions(deterministic="batch", builder=LocalBuilder(Target.parse(target)))
+    fn = tw.compile(g.module_text(), {"B": (1, 64)}, target, options, constants=given)
     assert len(set(bits(fn, x, 1) + bits(fn, x, 2))) == 1
     assert all(len(t.kernels) == 1 for t in fn.program.tables)
 
@@ -80,7 +80,8 @@ def test_one_shape_alone_does_not_promise_it() -> None:
     dense(g)
     w = RNG.standard_normal((768, 83)).astype(np.float32)
     x = RNG.standard_normal((40, 768)).astype(np.float32)
-    fn = tw.compile(g.module_text(), {"B": (1, 64)}, constants={"arg1": w}, builder=LocalBuilder(Target.parse("host")))
+    options = tw.CompileOptions(builder=LocalBuilder(Target.parse("host")))
+    fn = tw.compile(g.module_text(), {"B": (1, 64)}, options=options, constants={"arg1": w})
     assert len(set(bits(fn, x, 1))) > 1
 
 
@@ -100,8 +101,8 @@ def test_a_gpu_keeps_it() -> None:
     x = g.input("x", ["B", 64], "f16")
     g.output(ops.matmul(x, g.input("w", [64, 32], "f16")))
     target = "emulator:sm_80"
-    options = tw.CompileOptions(deterministic="batch")
-    fn = tw.compile(g.module_text(), {"B": (1, 64)}, target, options, builder=LocalBuilder(Target.parse(target)))
+    options = tw.CompileOptions(deterministic="batch", builder=LocalBuilder(Target.parse(target)))
+    fn = tw.compile(g.module_text(), {"B": (1, 64)}, target, options)
     a, w = (RNG.standard_normal(s).astype(np.float16) for s in ((40, 64), (64, 32)))
     whole = fn(a, w)
     for size in (1, 7, 33):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,9 +20,11 @@ from runtime.target import Target
 RNG = np.random.default_rng(5)
 
 
-def built(g: ops.Graph, dims: dict[str, tuple[int, int] | tw.Dim], target: str = "host", **given: object) -> CompiledFunction:
+def built(g: ops.Graph, dims: dict[str, tuple[int, int] | tw.Dim], target: str = "host",
+          options: tw.CompileOptions | None = None, **given: object) -> CompiledFunction:
     """Compiled in this process."""
-    return tw.compile(g, dims, target, builder=LocalBuilder(Target.parse(target)), **given)  # type: ignore[arg-type]
+    here = replace(options or tw.CompileOptions(), builder=LocalBuilder(Target.parse(target)))
+    return tw.compile(g, dims, target, here, **given)  # type: ignore[arg-type]
 
 
 def f32(*shape: int) -> np.ndarray:

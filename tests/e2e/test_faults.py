@@ -17,7 +17,7 @@ import pytest
 import tilewright as tw
 from compiler import ops
 from compiler.cache import Cache, CacheWarning
-from compiler.requests import FaultRequest, KernelRequest, Request
+from compiler.requests import FaultRequest, KernelRequest, WorkerRequest
 from compiler.worker_builder import WorkerBuilder
 from compiler.worker_process import WorkerProcess
 from passes.tile_config import TileConfig
@@ -64,7 +64,7 @@ class FaultyBuilder(WorkerBuilder):
 def test_a_worker_that_dies_costs_one_family(fault: str) -> None:
     """The next family serves, and the next compile is whole again."""
     with FaultyBuilder(fault, ("host_matmul",)) as builder:
-        fn = tw.compile(graph(), DIMS, builder=builder)
+        fn = tw.compile(graph(), DIMS, options=tw.CompileOptions(builder=builder))
     (call,) = fn.explain(M=9).calls
     assert call.family == "generic" and "host_matmul: " in call.why and not call.predicted
     check(fn)
@@ -76,14 +76,14 @@ def test_a_worker_that_dies_costs_one_family(fault: str) -> None:
 @pytest.mark.parametrize(("fault", "says"), [("segfault", "SIGSEGV"), ("exit", "status 3"), ("hang", "time limit of 2 s")])
 def test_when_no_family_is_left_the_error_says_why(fault: str, says: str) -> None:
     with FaultyBuilder(fault, time_limit=2) as builder, pytest.raises(BuildError, match=says):
-        tw.compile(graph(), DIMS, builder=builder)
+        tw.compile(graph(), DIMS, options=tw.CompileOptions(builder=builder))
 
 
 def test_kill_nine_while_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request of the first worker is answered by SIGKILL; another worker takes over."""
     ask, killed = WorkerProcess.ask, []
 
-    def ask_or_die(worker: WorkerProcess, request: Request) -> object:
+    def ask_or_die(worker: WorkerProcess, request: WorkerRequest) -> object:
         if not killed:
             killed.append(worker._process.pid)
             os.kill(worker._process.pid, 9)
@@ -210,7 +210,7 @@ def test_a_warm_cache_starts_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("saved") / "model.tw"
     with WorkerBuilder(Target.parse("host"), Cache(path.parent / "cache")) as builder:
-        tw.compile(graph(), DIMS, constants={"arg1": W}, builder=builder).save(path)
+        tw.compile(graph(), DIMS, options=tw.CompileOptions(builder=builder), constants={"arg1": W}).save(path)
     return path.read_bytes()
 
 

@@ -12,17 +12,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import compiler.api
+import compiler.choose_tables
 import tilewright as tw
 from compiler.archive_kernels import archive_kernels
 from compiler.cli.main import main
+from compiler.compilation import Compilation
 from compiler.ptxas import find_tool
 from runtime.cuda.driver import unavailable
 from runtime.errors import ArtifactError, DeviceError, OptionError
+from runtime.target import Target
 from search.kernel_archive import KernelArchive
 from search.records import TuningLog
 
-ROOT = Path(compiler.api.__file__).resolve().parents[1]
+ROOT = Path(tw.__file__).resolve().parent
 MODEL = """
 func.func @main(%arg0: tensor<?x32xf32> {tw.dims = ["T", 32]}, %arg1: tensor<32x64xf32>) -> tensor<?x64xf32> {
   %c0 = arith.constant 0 : index
@@ -86,7 +88,7 @@ def test_equal_seeds_give_equal_results(first: tuple[tw.CompiledFunction, Path])
 
 def test_a_log_answers_without_measuring(first: tuple[tw.CompiledFunction, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     _, log = first
-    monkeypatch.setattr(compiler.api, "gpu_runner", None)
+    monkeypatch.setattr(compiler.choose_tables, "gpu_runner", None)
     size = log.stat().st_size
     fn = tw.compile(MODEL, DIMS, target=TARGET, options=tw.CompileOptions(log=log))
     known = {r.config for r in TuningLog(log).records if r.seconds}
@@ -186,7 +188,7 @@ def test_kernels_are_measured_only_where_they_can_run(split: Path, capsys: pytes
     assert main(["measure", str(split / "kernels.tw"), "--target", "emulator:sm_80", "--trials", "1"]) == 1
     assert "are for sm_90a" in capsys.readouterr().err
     with pytest.raises(OptionError, match="named architecture"):
-        archive_kernels(MODEL, DIMS, "host", split / "x.tw")
+        archive_kernels(Compilation(MODEL, DIMS, Target.parse("host")), split / "x.tw")
 
 
 def test_without_a_gpu_a_search_for_one_says_so(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ def check(model: str | ops.Graph, dims: Dims, *calls: Sequence[np.ndarray | int]
     """Compiled and called; every result is close to the reference, integers equal."""
     text = model if isinstance(model, str) else model.module_text()
     held = given.get("constants", {})
-    fn = tw.compile(text, dims, builder=LocalBuilder(Target.parse("host")), **given)  # type: ignore[arg-type]
+    options = tw.CompileOptions(builder=LocalBuilder(Target.parse("host")))
+    fn = tw.compile(text, dims, options=options, **given)  # type: ignore[arg-type]
     for arguments in calls:
         free = [a for i, a in enumerate(arguments) if f"arg{i}" not in held]  # type: ignore[operator]
         results = fn(*free)
@@ -136,7 +137,8 @@ def test_rows_of_one_broadcast_factor() -> None:
 def test_functions_may_end_right_after_a_call(tmp_path: Path) -> None:
     g = ops.Graph()
     g.output(ops.relu(g.input("x", ["B", 8])))
-    tw.compile(g, {"B": (1, 40)}, builder=LocalBuilder(Target.parse("host"))).save(tmp_path / "model.tw")
+    options = tw.CompileOptions(builder=LocalBuilder(Target.parse("host")))
+    tw.compile(g, {"B": (1, 40)}, options=options).save(tmp_path / "model.tw")
     x = f32(33, 8)
     for _ in range(200):
         assert tw.load(tmp_path / "model.tw")(x, threads=3).shape == (33, 8)

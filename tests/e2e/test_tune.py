@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import compiler.api
+import compiler.choose_tables
 import tilewright as tw
 from compiler.cli.main import main
 from search.records import TuningLog, cells
@@ -64,7 +64,7 @@ def test_its_certificate_travels_with_it(tuned: tuple[tw.CompiledFunction, Path]
 def test_a_log_answers_a_later_compile_without_measuring(tuned: tuple[tw.CompiledFunction, Path],
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
     _, log = tuned
-    monkeypatch.setattr(compiler.api, "ProcessRunner", NoRunner)
+    monkeypatch.setattr(compiler.choose_tables, "ProcessRunner", NoRunner)
     size = log.stat().st_size
     fn = tw.compile(MODEL, DIMS, options=tw.CompileOptions(threads=1, log=log))
     known = {r.config for r in TuningLog(log).records if r.seconds}
@@ -147,7 +147,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     command = [sys.executable, "-m", "compiler.cli.main", "tune", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"),
                "--dim", "T=1:40", "--seconds", "120", "--threads", "1", "--log", str(log), "--json"]
-    root = Path(compiler.api.__file__).resolve().parents[1]
+    root = Path(tw.__file__).resolve().parent
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, process_group=0)
     assert process.stdout is not None
     next(line for line in process.stdout if json.loads(line).get("trials", 0) > 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.cuda.device import CudaDevice
+from runtime.cuda.cuda_device import CudaDevice
 from runtime.cuda.driver import checked, start, unavailable
 
 

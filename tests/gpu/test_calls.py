@@ -204,7 +204,7 @@ def test_tensor_cores_and_tensor_maps(torch: Any) -> None:
 
 
 def test_limits_are_those_of_the_table() -> None:
-    from runtime.cuda.device import arch_of, limits_of
+    from runtime.cuda.cuda_device import arch_of, limits_of
 
     found, listed = limits_of(0), GpuLimits.of(arch_of(0))
     assert (found.shared_bytes, found.threads, found.registers) == (listed.shared_bytes, listed.threads, listed.registers)
@@ -214,7 +214,7 @@ def test_kernels_are_timed() -> None:
     import gpu_harness
     from gpu_workloads import contraction
 
-    from runtime.cuda.device import CudaDevice
+    from runtime.cuda.cuda_device import CudaDevice
     from runtime.cuda.timer import KernelTimer
 
     case, dims = contraction("m k,k n,m n"), {"M": 512, "N": 512, "K": 512}

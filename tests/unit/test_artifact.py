@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from runtime import features, function
+from runtime import function, required_features
 from runtime.artifact import Artifact, Bundle, write_artifact
 from runtime.cpu import HostDevice
 from runtime.dispatch import DispatchTable, Leaf
@@ -272,11 +272,11 @@ def test_a_group_for_another_kind_of_device(bundle: Bundle, tmp_path: Path) -> N
 
 
 def test_features_of_this_machine() -> None:
-    assert features.missing_features("") == ()
-    assert features.missing_features("-avx512f,-no-such-feature") == ()
-    assert features.missing_features("+no-such-feature,+no-such-feature") == ("no-such-feature",)
+    assert required_features.missing_features("") == ()
+    assert required_features.missing_features("-avx512f,-no-such-feature") == ()
+    assert required_features.missing_features("+no-such-feature,+no-such-feature") == ("no-such-feature",)
     if machine() == "x86_64":
-        assert features.missing_features("x86-64-v2") == ()
+        assert required_features.missing_features("x86-64-v2") == ()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

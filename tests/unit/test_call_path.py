@@ -14,10 +14,10 @@ from call_harness import Body, F, T, a, compiled, f32, vector
 
 from compiler.call_path import call_path_ir, model_work
 from runtime import python_abi
-from runtime.caller import Caller
 from runtime.elf import load_object
 from runtime.errors import DeviceError, OptionError, ShapeError
 from runtime.function import CompiledFunction
+from runtime.host_caller import HostCaller
 from runtime.host_cpu import machine
 from runtime.host_target import lowest_level
 from runtime.object_code import emit_object
@@ -34,13 +34,13 @@ pytestmark = pytest.mark.skipif(not python_abi.is_supported(), reason="this inte
 def forwarded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """The calls that came to Python, of functions made after this."""
     seen: list[tuple[Any, ...]] = []
-    plain = Caller.__call__
+    plain = HostCaller.__call__
 
-    def spy(self: Caller, *args: Any, **kwargs: Any) -> Any:
+    def spy(self: HostCaller, *args: Any, **kwargs: Any) -> Any:
         seen.append(args)
         return plain(self, *args, **kwargs)
 
-    monkeypatch.setattr(Caller, "__call__", spy)
+    monkeypatch.setattr(HostCaller, "__call__", spy)
     return seen
 
 
@@ -244,7 +244,7 @@ def test_no_memory_for_a_result_is_a_memory_error(forwarded: list[Any]) -> None:
 
 
 def test_threads_are_the_least_of_option_and_knob(monkeypatch: pytest.MonkeyPatch, forwarded: list[Any]) -> None:
-    monkeypatch.setattr("runtime.caller.affinity", lambda: 12)
+    monkeypatch.setattr("runtime.host_caller.affinity", lambda: 12)
     seen: list[int] = []
     body: Body = lambda t, s, d, n: seen.append(n) or 0  # type: ignore[func-returns-value]  # noqa: E731
     free, four = vector(body), vector(body, threads=4)

@@ -26,8 +26,8 @@ NT = ("indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) ->
 
 
 def compile_(text: str, constants: dict[str, np.ndarray], **options: object) -> tw.CompiledFunction:  # type: ignore[name-defined]
-    return tw.compile(text, {"M": (0, 40)}, constants=constants, options=tw.CompileOptions(**options),  # type: ignore[arg-type]
-                      builder=LocalBuilder(Target.parse("host")))
+    options["builder"] = LocalBuilder(Target.parse("host"))
+    return tw.compile(text, {"M": (0, 40)}, constants=constants, options=tw.CompileOptions(**options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("n", [48, 96, 100, 7])

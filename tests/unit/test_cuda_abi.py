@@ -9,7 +9,7 @@ import re
 import pytest
 
 from runtime.cuda import abi
-from runtime.cuda.table import ARENA_FIELDS, CONTEXT_FIELDS, FUNCTIONS, RECORD_FIELDS, SYMBOLS, cuda_table_ir
+from runtime.cuda.cuda_table import ARENA_FIELDS, CONTEXT_FIELDS, FUNCTIONS, RECORD_FIELDS, SYMBOLS, cuda_table_ir
 from runtime.kernel import Launch, MicroKernel
 from runtime.tensor import DType
 from runtime.tensor_map import DTYPES, MAP_BYTES

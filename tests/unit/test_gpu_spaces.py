@@ -9,9 +9,9 @@ import pytest
 from gpu_workloads import contraction, rows
 from hand_workloads import with_loops
 
+from compiler.dispatch_tables import default_tables
 from compiler.local_builder import LocalBuilder
 from compiler.ptx import gpu_limits
-from compiler.tables import default_tables
 from passes.spaces import gpu_pointwise, gpu_rows, simt
 from passes.spaces.gpu_pointwise import GpuPointwiseConfig
 from passes.spaces.gpu_rows import GpuRowsConfig

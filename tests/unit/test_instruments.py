@@ -13,7 +13,7 @@ import pytest
 
 from compiler.cli.main import main
 from passes.base import Mlir, Pass, PassPipeline
-from passes.instruments import Dump, PrintAfterAll, Reproducer, Timing, chain, standard
+from passes.instruments import Dump, PassTiming, PrintAfterAll, Reproducer, chain, standard
 from passes.mlir import ir, operations
 from runtime.errors import PassError
 
@@ -52,7 +52,7 @@ def test_print_after_all(module: ir.Module) -> None:
 
 def test_timing_reports_slowest_first(module: ir.Module) -> None:
     ticks = iter([0.0, 0.5, 1.0, 3.0])
-    timing = Timing(clock=lambda: next(ticks))
+    timing = PassTiming(clock=lambda: next(ticks))
     PassPipeline([Mlir("cse"), Mlir("canonicalize")], timing).run(module)
     assert timing.seconds == [("mlir{pipeline=cse}", 0.5), ("mlir{pipeline=canonicalize}", 2.0)]
     assert timing.report().splitlines()[0].split() == ["2000.00", "ms", "mlir{pipeline=canonicalize}"]

@@ -173,8 +173,10 @@ def test_convolution(
         y = conv_reference(x, w, stride, pads, dilation, groups) + b.reshape(-1, *[1] * rank)
         return y if first else np.moveaxis(y, 1, -1)
 
-    check(lambda x, w, b: function(x, w, b, stride, padding, dilation, groups, layout), [x, w, [filters]], want,
-          [{"N": 1, "H": 7}, {"N": 2, "H": 12}])
+    def build(x: ops.Tensor, w: ops.Tensor, b: ops.Tensor) -> ops.Tensor:
+        return function(x, w, b, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout)
+
+    check(build, [x, w, [filters]], want, [{"N": 1, "H": 7}, {"N": 2, "H": 12}])
 
 
 def test_convolution_of_f16_accumulates_in_f32() -> None:

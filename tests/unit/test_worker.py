@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from compiler.requests import FaultRequest, KernelReply, KernelRequest, PingRequest, Request
+from compiler.requests import FaultRequest, KernelReply, KernelRequest, PingRequest, WorkerRequest
 from compiler.worker_pool import WorkerPool
 from runtime.errors import TilewrightError
 from runtime.kernel import MicroKernel
@@ -30,14 +30,14 @@ def pool() -> Iterator[WorkerPool]:
 
 
 def test_requests_and_replies_as_text() -> None:
-    requests: list[Request] = [
+    requests: list[WorkerRequest] = [
         PingRequest(),
         FaultRequest("hang"),
         KernelRequest("module {}", "k", "s", "generic", "generic{lanes=8}", "host"),
     ]
     for request in requests:
         line = msgspec.json.encode(request)
-        assert b"\n" not in line and msgspec.json.decode(line, type=Request) == request
+        assert b"\n" not in line and msgspec.json.decode(line, type=WorkerRequest) == request
     reply = KernelReply(True, MicroKernel("s", "k", "generic", "", (), ("1", "1", "1")), b"\x00\xff\n", "define\n")
     line = msgspec.json.encode(reply)
     assert b"\n" not in line and msgspec.json.decode(line, type=KernelReply) == reply

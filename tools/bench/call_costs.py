@@ -21,9 +21,9 @@ import numpy as np
 import tilewright as tw
 from compiler import ops
 from runtime.artifact import Artifact
-from runtime.caller import Caller
 from runtime.cpu import HostDevice
 from runtime.device import PARALLEL_FOR
+from runtime.host_caller import HostCaller
 from runtime.host_cpu import machine
 from runtime.host_target import lowest_level
 from runtime.object_code import emit_object
@@ -66,14 +66,14 @@ def dense(k: int, n: int, threads: int, **constants: Any) -> Any:
     return tw.compile(g, {"T": tw.Dim(1, 128)}, options=tw.CompileOptions(threads=threads), constants=constants)
 
 
-def native(fn: Any, threads: int) -> Caller:
+def native(fn: Any, threads: int) -> HostCaller:
     """The function's program, loaded a second time, with the addresses of its parts."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fn.tw"
         fn.save(path)
         bundle = next(Artifact(path).bundles("host"))
         program, code = bundle.program(), bundle.code()
-        return Caller(program, code, bundle.constants(), HostDevice(bytes(code[program.runtime_object])), threads)
+        return HostCaller(program, code, bundle.constants(), HostDevice(bytes(code[program.runtime_object])), threads)
 
 
 class Loops:

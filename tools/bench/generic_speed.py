@@ -82,7 +82,7 @@ def measure(name: str, build: Build, shapes: Sequence[Sequence[int]], kinds: Seq
     dtypes = [DType(kinds[min(i, len(kinds) - 1)]) for i in range(len(shapes))]
     g.output(build(*(g.input(f"x{i}", s, t) for i, (s, t) in enumerate(zip(shapes, dtypes, strict=True)))))
     recorder = Recorder()
-    fn = tw.compile(g, {}, builder=recorder)
+    fn = tw.compile(g, {}, options=tw.CompileOptions(builder=recorder))
     rng = np.random.default_rng(0)
     given = [rng.integers(0, 2, s).astype(t.numpy) if not t.is_float else rng.random(s, np.float32).astype(t.numpy)
              for s, t in zip(shapes, dtypes, strict=True)]

@@ -190,7 +190,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     import torch
 
     import tilewright as tw
-    from runtime.cuda.device import properties_of
+    from runtime.cuda.cuda_device import properties_of
 
     records: list[dict[str, Any]] = []
 

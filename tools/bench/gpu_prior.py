@@ -20,13 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from compiler import ops
-from compiler.api import outline_model
 from compiler.cli.output import Output
-from compiler.ingest import ingest
+from compiler.compilation import Compilation
 from compiler.inspect_kernel import inspected
 from compiler.local_builder import LocalBuilder
-from compiler.options import CompileOptions
-from compiler.uses import uses_of
+from compiler.outlined_model import outline
 from passes.spaces.registry import config_text, families_of
 from passes.tile_config import TileConfig
 from passes.workload import Workload
@@ -90,14 +88,13 @@ def cases() -> Mapping[str, Case]:
     }
 
 
-def workload_of(case: Case, limits: GpuLimits) -> tuple[Workload, Mapping[str, Expr]]:
+def workload_of(case: Case, target: Target) -> tuple[Workload, Mapping[str, Expr]]:
     """The one operator that a case outlines to, and its dims over T."""
     graph = ops.Graph()
     graph.output(case.make(graph))
-    ingested = ingest(graph.module_text(), {"T": Dim(*RANGE)}, None)
-    outlined, workloads = outline_model(ingested.text, {}, limits, CompileOptions())
-    found = max(workloads.values(), key=lambda w: w.flops.evaluate(dict.fromkeys(w.dims, 64)))
-    return found, uses_of(outlined, workloads)[found.key][0]
+    model = outline(Compilation(graph, {"T": Dim(*RANGE)}, target))
+    found = max(model.workloads, key=lambda w: w.flops.evaluate(dict.fromkeys(w.dims, 64)))
+    return found, model.uses[found.key][0]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -133,7 +130,7 @@ def line(row: Row, arch: str, seed: int) -> str:
 def compared(name: str, case: Case, arch: str, count: int, seed: int) -> Iterator[Row]:
     """One row a shape."""
     limits, target = GpuLimits.of(arch), Target.parse(f"emulator:{arch}")
-    workload, use = workload_of(case, limits)
+    workload, use = workload_of(case, target)
     families = families_of(workload, limits)[:2 if arch == "sm_90a" and "f16" in name and "dense" in name else 1]
     ranges = ShapeRange((("T", Dim(*RANGE)),))
     task = Task.of(workload, limits, families, ranges, [use])

@@ -20,12 +20,11 @@ import msgspec
 import numpy as np
 
 from compiler import ops
-from compiler.api import outline_model
-from compiler.bind_constants import bind_constants
 from compiler.build import build_kernel, kernel_symbol
 from compiler.codegen import limits
+from compiler.compilation import Compilation
 from compiler.ingest import ingest
-from compiler.options import CompileOptions
+from compiler.outlined_model import outline
 from passes.spaces.registry import config_text, parse_config, space_of
 from passes.workload import Kind, Workload
 from runtime.benchmark import Timing
@@ -132,8 +131,8 @@ def outlined(operator: ModelOperator, target: Target) -> Workload:
     graph.output(operator.make(graph))
     model = ingest(graph, {operator.dim: operator.range}, None)
     known = {a.name: [int(d) for d in a.dims] for a in model.inputs[1:] if a.dims and all(str(d).isdigit() for d in a.dims)}
-    model, bound = bind_constants(model, {n: np.zeros(dims, np.float32) for n, dims in known.items()})
-    workloads = outline_model(model.text, bound, limits(target), CompileOptions())[1].values()
+    constants = {n: np.zeros(dims, np.float32) for n, dims in known.items()}
+    workloads = outline(Compilation(graph, {operator.dim: operator.range}, target, constants=constants)).workloads
     middle = operator.sizes[len(operator.sizes) // 2]
     tuned = [w for w in workloads if w.kind in FAMILIES]
     return max(tuned, key=lambda w: w.flops.evaluate(dict.fromkeys(w.dims, middle)))

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
+from compiler.ops.data_movement import pad
 from compiler.ops.graph import Tensor, shown
-from compiler.ops.views import pad
 from runtime.errors import OptionError, ShapeError
 from runtime.shape import Expr
 
 Spatial = int | Sequence[int]
 Padding = int | Sequence[int | Sequence[int]]
+
+
+class WindowOptions(TypedDict, total=False):
+    """Keywords of a convolution: steps of its window, zeros around its input, steps between the elements of its kernel."""
+
+    stride: Spatial
+    padding: Padding
+    dilation: Spatial
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,7 @@ def layout_of(name: str, layout: str, rank: int) -> Layout:
 
 
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """One sliding window: extents, strides, dilations, and (low, high) padding, per spatial axis."""
 
     name: str
@@ -44,7 +53,8 @@ class Window:
     padding: tuple[tuple[int, int], ...]
 
     @staticmethod
-    def of(name: str, extents: Sequence[int], stride: Spatial, padding: Padding, dilation: Spatial) -> Window:
+    def of(name: str, extents: Sequence[int], stride: Spatial = 1, padding: Padding = 0,
+           dilation: Spatial = 1) -> SlidingWindow:
         rank = len(extents)
         sides = (padding,) * rank if isinstance(padding, int) else tuple(padding)
         if len(sides) != rank:
@@ -52,8 +62,8 @@ class Window:
         pairs = [(p, p) if isinstance(p, int) else tuple(p) for p in sides]
         if any(len(p) != 2 or min(p) < 0 for p in pairs):
             raise OptionError(f"{name}: padding {padding!r}; wanted widths of 0 or more, or (low, high) pairs of them")
-        return Window(name, tuple(extents), per_axis(name, "stride", stride, rank),
-                      per_axis(name, "dilation", dilation, rank), tuple((p[0], p[1]) for p in pairs))
+        return SlidingWindow(name, tuple(extents), per_axis(name, "stride", stride, rank),
+                             per_axis(name, "dilation", dilation, rank), tuple((p[0], p[1]) for p in pairs))
 
     @property
     def attributes(self) -> str:

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from runtime.artifact import Memory
-from runtime.binder import Binder, Bound
-from runtime.cuda import arrays
+from runtime.binder import Bound
+from runtime.caller import Caller, single
+from runtime.cuda import cuda_arrays
 from runtime.cuda.arena import Gpu, gpu
-from runtime.cuda.arrays import DeviceArray
+from runtime.cuda.cuda_arrays import DeviceArray
 from runtime.cuda.driver import checked, reported, start, unavailable
 from runtime.cuda.loaded import LoadedProgram
 from runtime.cuda.quick import QuickCalls
@@ -38,27 +39,24 @@ class _Place(NamedTuple):
     like: Any
 
 
-class CudaCaller:
+class CudaCaller(Caller):
     """A program for GPUs, loaded on each that a call names first. Calls from several threads may be on one stream or on many.
 
     Args:
         ordinal: the GPU of calls with host arrays alone.
     """
 
-    native = None
-
     def __init__(self, program: Program, code: Mapping[str, Memory], constants: Mapping[str, Memory], ordinal: int = 0) -> None:
-        self.program = program
+        super().__init__(program, lambda value, name: (value, None))
         self.ordinal = ordinal
         self._code, self._constants = code, constants
-        self._binder = Binder(program, lambda value, name: (value, None))
         self._loaded: dict[int, LoadedProgram] = {}
         self._quick = QuickCalls(program)
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
         """As CompiledFunction. stream: where to enqueue; None is the current one of the arrays' library."""
-        torch = arrays.torch_module()
+        torch = cuda_arrays.torch_module()
         if torch is not None and out is None and stream is None:
             quick = self._quick.call(torch, args)
             if quick is not None:
@@ -70,16 +68,12 @@ class CudaCaller:
             if place.like is None:
                 return self._on_host(bound, args, out, place, loaded, held)
             inputs: list[Any] = [self._on_device(a, place, held) for a in bound.arrays]
-            results = _DeviceResults(self.program, arrays.maker(place.like, place.gpu, place.stream), place)
+            results = _DeviceResults(self.program, cuda_arrays.maker(place.like, place.gpu, place.stream), place)
             outputs, returned = results.prepare(bound._replace(arrays=inputs), args, out)
             self._run(loaded, bound, inputs, outputs, place)
             if torch is not None:
                 self._quick.learn(torch, args, bound, loaded)
-            return returned[0] if len(returned) == 1 else tuple(returned)
-
-    def thread_count(self, threads: int | None = None) -> int:
-        """The host program of a GPU needs one arena."""
-        return 1
+            return single(returned)
 
     def loaded(self, on: Gpu) -> LoadedProgram:
         """The program on a device, loaded there now if it was not."""
@@ -102,53 +96,49 @@ class CudaCaller:
         given = (*args, *(out if isinstance(out, tuple | list) else (out,)))
         like, ordinal = None, self.ordinal
         for value in given:
-            found = arrays.device_of(value)
+            found = cuda_arrays.device_of(value)
             if found is not None and like is None:
                 like, ordinal = value, found
             elif found is not None and found != ordinal:
                 raise DeviceError(f"arrays of one call lie on the CUDA devices {ordinal} and {found}; move them to one")
         on = gpu(ordinal)
         if stream is not None:
-            handle = arrays.stream_handle(stream)
+            handle = cuda_arrays.stream_handle(stream)
         elif like is None:
             handle = int(on.device.stream.handle)
         else:
-            current = arrays.current_stream(like, ordinal)
+            current = cuda_arrays.current_stream(like, ordinal)
             handle = _default_stream() if current is None else current
         return _Place(on, handle, on.stream(handle), like)
 
     def _bind(self, args: Sequence[Any], place: _Place) -> Bound:
         seen = list(args)
         wrap: Wrap | None = None
-        for position, _, _, argument in self._binder.tensors:
+        for position, _, _, argument in self.binder.tensors:
             if position < len(args) and type(args[position]) is not np.ndarray:
                 value = args[position]
-                if arrays.device_of(value) is None:
+                if cuda_arrays.device_of(value) is None:
                     seen[position], kind = host_view(value, argument.name)
                     wrap = wrap or kind
                 else:
-                    seen[position] = arrays.view(value, argument.name, place.stream)
-        return self._binder.bind(seen)._replace(wrap=wrap)
+                    seen[position] = cuda_arrays.view(value, argument.name, place.stream)
+        return self.binder.bind(seen)._replace(wrap=wrap)
 
     # running
 
     def _run(self, loaded: LoadedProgram, bound: Bound, inputs: Sequence[Any], outputs: Sequence[Any], place: _Place) -> None:
         given, made = [a.address for a in inputs], [a.address for a in outputs]
         status = loaded.call(given, made, bound.scalars, bound.dims, place.handle)
-        if status < 0:
-            raise DeviceError(f"out of memory for the temporaries of a call on {place.gpu.device.name}; call with smaller shapes")
-        if status:
-            point = ", ".join(f"{n} = {v}" for n, v in zip(self._binder.names, bound.dims, strict=True))
-            raise ShapeError(f"{self.program.checks[status - 1].message}{f' (at {point})' if point else ''}")
+        self.check(status, bound.dims, place.gpu.device.name)
 
     def _on_host(self, bound: Bound, args: Sequence[Any], out: Any, place: _Place, loaded: LoadedProgram,
                  held: contextlib.ExitStack) -> Any:
         driver = start()
         if int(checked(driver.cuStreamIsCapturing(place.stream.handle), "look at the stream")):
             raise DeviceError("the stream is being captured and host arrays cannot be copied then; pass CUDA arrays")
-        outputs, returned = Results(self.program).prepare(bound, args, out)
+        outputs, returned = self.results.prepare(bound, args, out)
         donors = {output: source for source, output in self.program.donated}
-        tensors = [position for position, *_ in self._binder.tensors]
+        tensors = [position for position, *_ in self.binder.tensors]
         inputs = [self._on_device(a, place, held) for a in bound.arrays]
         places = [inputs[tensors.index(donors[i])] if i in donors else self._room(a, place, held) for i, a in enumerate(outputs)]
         self._run(loaded, bound, inputs, places, place)
@@ -158,7 +148,7 @@ class CudaCaller:
                         "copy a result from the GPU")
         with reported("finish a call"):
             place.stream.sync()
-        return returned[0] if len(returned) == 1 else tuple(returned)
+        return single(returned)
 
     def _on_device(self, array: Any, place: _Place, held: contextlib.ExitStack) -> DeviceArray:
         """The array itself, or a copy of a host array."""
@@ -189,9 +179,9 @@ class _DeviceResults(Results):
         return self._make(shape, dtype)
 
     def _view(self, value: Any, name: str) -> Any:
-        if arrays.device_of(value) is None:
+        if cuda_arrays.device_of(value) is None:
             raise DeviceError(f"{name} is no CUDA array, but an argument is; pass memory of device {self._place.gpu.ordinal}")
-        found = arrays.view(value, name, self._place.stream)
+        found = cuda_arrays.view(value, name, self._place.stream)
         if not found.is_shared:
             raise ShapeError(f"{name}: wanted C-contiguous memory at a multiple of 16 bytes; pass a fresh torch.empty")
         return found
@@ -212,10 +202,10 @@ def _default_stream() -> int:
 
 def _torch_stream(place: _Place, args: Sequence[Any], stream: Any) -> contextlib.AbstractContextManager[Any]:
     """Where `stream=` is not torch's current one: its allocator is told that the call's arrays are used on that."""
-    torch = arrays.torch_module()
+    torch = cuda_arrays.torch_module()
     if stream is None or torch is None or not isinstance(place.like, torch.Tensor):
         return contextlib.nullcontext()
-    if arrays.current_stream(place.like, place.gpu.ordinal) == place.handle:
+    if cuda_arrays.current_stream(place.like, place.gpu.ordinal) == place.handle:
         return contextlib.nullcontext()
     used = torch.cuda.ExternalStream(place.handle, device=place.gpu.ordinal)
     for value in args:

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from compiler.reference.contraction import contract
-from compiler.reference.loops import Space, loop_extents, read, used_loops, write
+from compiler.reference.evaluate_contraction import contract
+from compiler.reference.loops import IterationSpace, loop_extents, read, used_loops, write
 from compiler.reference.scalars import Array, element, is_float, signed, wrap
 from compiler.reference.tensors import where
 from passes.mlir import ir, maps_of, operations, owner
@@ -43,7 +43,7 @@ class BodyRunner(Protocol):
 
 
 @dataclass(frozen=True)
-class Combiner:
+class UfuncCombiner:
     """`out = ufunc(out, value)`, or `ufunc(out, factors[0] * factors[1])` when `factors` are given."""
 
     ufunc: np.ufunc
@@ -60,7 +60,7 @@ class Structured:
     maps: Sequence[ir.AffineMap]
     inputs: Sequence[Array]
     outputs: Sequence[Array]
-    space: Space
+    space: IterationSpace
     run: BodyRunner
 
     @staticmethod
@@ -68,7 +68,7 @@ class Structured:
         maps = maps_of(op)
         extents = loop_extents(maps, [a.shape for a in operands], where(op))
         split = len(operands) - len(op.results)
-        return Structured(op, maps, operands[:split], operands[split:], Space(extents, {}), run)
+        return Structured(op, maps, operands[:split], operands[split:], IterationSpace(extents, {}), run)
 
     @property
     def block(self) -> ir.Block:
@@ -107,7 +107,7 @@ class Structured:
         own = [{e.position for e in m.results if isinstance(e, ir.AffineDimExpr)} for m in self._output_maps()]
         return [d for d in range(len(self.space.extents)) if not all(d in o for o in own)]
 
-    def _arguments(self, space: Space, outputs: Sequence[Array]) -> dict[ir.Value, Array]:
+    def _arguments(self, space: IterationSpace, outputs: Sequence[Array]) -> dict[ir.Value, Array]:
         arrays = [*self.inputs, *outputs][: len(self.block.arguments)]
         return {v: read(a, m, space, where(self.op))
                 for v, a, m in zip(self.block.arguments, arrays, self.maps, strict=False)}
@@ -124,7 +124,7 @@ class Structured:
                 write(results[-1], m, self.space, value, where(self.op))
         return results
 
-    def _combiner(self, k: int) -> Combiner | None:
+    def _combiner(self, k: int) -> UfuncCombiner | None:
         """How result k accumulates; None when the body is not `out <op> f` with an f that reads no output."""
         out = self.accumulators[k] if k < len(self.accumulators) else None
         if out is None:
@@ -137,11 +137,11 @@ class Structured:
         if len(others) != len(op.operands) - 1 or any(self._reads_output(v) for v in others):
             return None
         if op.name == "math.fma":
-            return Combiner(ufunc, identity, op.operands[2], (others[0], others[1]))
+            return UfuncCombiner(ufunc, identity, op.operands[2], (others[0], others[1]))
         product = owner(_through_casts(others[0]))
         if ufunc is np.add and product is not None and product.name in _PRODUCTS and product.block == self.block:
-            return Combiner(ufunc, identity, others[0], (product.operands[0], product.operands[1]))
-        return Combiner(ufunc, identity, others[0], None)
+            return UfuncCombiner(ufunc, identity, others[0], (product.operands[0], product.operands[1]))
+        return UfuncCombiner(ufunc, identity, others[0], None)
 
     def _reads_output(self, value: ir.Value) -> bool:
         if value in self.accumulators:
@@ -151,7 +151,7 @@ class Structured:
             return False
         return any(self._reads_output(v) for v in [*op.operands, *captured(op)])
 
-    def _combined(self, combiners: Sequence[Combiner], reduced: Sequence[int]) -> list[Array]:
+    def _combined(self, combiners: Sequence[UfuncCombiner], reduced: Sequence[int]) -> list[Array]:
         window = self._window_loops(reduced)
         inner = [d for d in reduced if d not in window]
         totals: list[Array | None] = [None] * len(combiners)
@@ -179,7 +179,7 @@ class Structured:
         return sorted({d for loops in shared if len(loops) > 1 for d in loops if d in reduced})
 
     def _accumulate(
-        self, c: Combiner, space: Space, arguments: Mapping[ir.Value, Array], inner: Sequence[int]
+        self, c: UfuncCombiner, space: IterationSpace, arguments: Mapping[ir.Value, Array], inner: Sequence[int]
     ) -> Array:
         """One window point: the value reduced over the `inner` loops, which keep size 1."""
         floating = isinstance(c.identity, float)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.arena_plan import Temporary, plan
 from runtime.errors import OptionError
-from runtime.memory import Temporary, plan
 from runtime.shape import Expr
 
 B, S = Expr.dim("B"), Expr.dim("S")

@@ -1,6 +1,6 @@
 """CudaDevice: one GPU by cuda.core: its limits, memory, images, and single launches in order.
 
-Programs launch through native code instead (runtime/cuda/caller.py); this is for measuring, tests and copies.
+Programs launch through native code instead (runtime/cuda/loaded.py); this is for measuring, tests and copies.
 """
 
 from __future__ import annotations

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from compiler import host_plan, ops
+from compiler.compilation import Compilation, full_target
+from compiler.local_builder import LocalBuilder
+from compiler.outlined_model import outline
+from passes.mlir import ir
+from runtime.errors import OptionError
+from runtime.shape import Expr
+from runtime.target import Target
+
+HOST = Target.parse("host")
+
+
+def graph() -> ops.Graph:
+    g = ops.Graph()
+    hidden = ops.dense(g.input("x", ["M", 8]), g.input("w", [8, 8]), activation="relu")
+    g.output(ops.softmax(ops.dense(hidden, g.input("v", [8, 8]))))
+    return g
+
+
+def test_what_watches_a_compile_decides_nothing() -> None:
+    watched = tw.CompileOptions(progress=print, callback=lambda *_: None, builder=LocalBuilder(HOST))
+    plain = tw.CompileOptions()
+    assert watched == plain and hash(watched) == hash(plain) and repr(watched) == repr(plain)
+    keys = {Compilation(graph(), {"M": (1, 8)}, HOST, options).key() for options in (watched, plain)}
+    assert len(keys) == 1
+
+
+def test_everything_else_is_in_the_key() -> None:
+    one = np.ones((8, 8), np.float32)
+    asked = [
+        Compilation(graph(), {"M": (1, 8)}, HOST),
+        Compilation(graph(), {"M": (1, 9)}, HOST),
+        Compilation(graph(), {"M": (1, 8)}, Target.parse("cuda:sm_80")),
+        Compilation(graph(), {"M": (1, 8)}, HOST, tw.CompileOptions(seed=1)),
+        Compilation(graph(), {"M": (1, 8)}, HOST, constants={"arg1": one}),
+        Compilation(graph(), {"M": (1, 8)}, HOST, constants={"arg1": 2 * one}),
+        Compilation(graph(), {"M": (1, 8)}, HOST, constants={"arg2": one}),
+        Compilation(graph(), {"M": (1, 8)}, HOST, donate=("arg0",)),
+        Compilation(graph(), {"M": (1, 8)}, HOST, function="main"),
+    ]
+    assert len({c.key() for c in asked}) == len(asked)
+
+
+def test_a_gpu_target_names_its_architecture() -> None:
+    assert full_target("emulator:sm_80") == Target.parse("emulator:sm_80")
+    with pytest.raises(OptionError, match="name the architecture, as in emulator:sm_90a"):
+        full_target("emulator")
+
+
+def test_operators_and_their_uses() -> None:
+    model = outline(Compilation(graph(), {"M": (1, 8)}, HOST))
+    assert len(model.plan.calls) == 3 and len({w.key for w in model.workloads}) == len(model.workloads)
+    assert {w.key for w in model.workloads} == {c.workload.key for c in model.plan.calls} == set(model.uses)
+    assert all(set(use.values()) == {Expr.dim("M")} for uses in model.uses.values() for use in uses)
+
+
+def test_the_passes_output_is_planned_once_and_never_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    parse, run, plans, texts = ir.Module.parse, host_plan._Planner.run, [], []
+
+    def counted(text: str, *args: object) -> ir.Module:
+        texts.append(text)
+        return parse(text, *args)
+
+    def planned(planner: host_plan._Planner) -> host_plan.HostPlan:
+        plans.append(planner)
+        return run(planner)
+
+    monkeypatch.setattr(ir.Module, "parse", staticmethod(counted))
+    monkeypatch.setattr(host_plan._Planner, "run", planned)
+
+    class Unread(LocalBuilder):
+        def build(self, candidates):  # type: ignore[no-untyped-def]
+            kept = list(texts)
+            built = super().build(candidates)
+            texts[:] = kept  # kernels are built from texts of their own
+            return built
+
+    tw.compile(graph(), {"M": (1, 8)}, options=tw.CompileOptions(builder=Unread(HOST)))
+    assert len(plans) == 1
+    assert not [t for t in texts if "tw.key" in t] and len(texts) == 4

@@ -9,7 +9,6 @@ from hand_workloads import with_loops
 
 import compiler.ops as ops
 from compiler.api import attention_of, precision_passes
-from compiler.dispatch_tables import families_of
 from compiler.ingest import ingest
 from compiler.options import Precision
 from passes.base import PassPipeline

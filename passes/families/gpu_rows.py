@@ -17,7 +17,7 @@ from passes.families.row_emitter import At, RowEmitter
 from passes.families.row_program import RowProgram
 from passes.families.row_reduction import Combiner
 from passes.gpu_kernel import GpuKernel, Grid
-from passes.gpu_space import Point, Space
+from passes.gpu_space import CollapsedLoops, Point
 from passes.index import Index
 from passes.mlir import ir, vector
 from passes.spaces.gpu_rows import GpuRowsConfig
@@ -47,7 +47,7 @@ class _Rows(RowEmitter):
     def __init__(self, kernel: GpuKernel, program: RowProgram, config: GpuRowsConfig) -> None:
         super().__init__(kernel, program, config.vec)
         self.gpu, self.config = kernel, config
-        rows, columns = (Space(kernel, axes, program.frame) for axes in (program.rows, program.columns))
+        rows, columns = (CollapsedLoops(kernel, axes, program.frame) for axes in (program.rows, program.columns))
         self.lanes = self._lanes(columns)
         columns.guard(self.lanes)
         self.rows, self.columns = rows, columns.assume_multiple(self.lanes)
@@ -55,7 +55,7 @@ class _Rows(RowEmitter):
         self.live: ir.Value | bool = True
         self.first: ir.Value | bool = True
 
-    def _lanes(self, columns: Space) -> int:
+    def _lanes(self, columns: CollapsedLoops) -> int:
         lanes = self.config.vec
         while lanes > 1 and not columns.may_be_multiple(lanes):
             lanes //= 2

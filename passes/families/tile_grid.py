@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from passes.families.stage_ring import Steps
 from passes.gpu_kernel import GpuKernel, Grid
-from passes.gpu_space import Space
+from passes.gpu_space import CollapsedLoops
 from passes.index import Index
 from runtime.shape import Expr
 
@@ -25,9 +26,9 @@ class TileGrid:
     operands of neighbouring blocks stay in the cache."""
 
     kernel: GpuKernel
-    rows: Space
-    columns: Space
-    batch: Space
+    rows: CollapsedLoops
+    columns: CollapsedLoops
+    batch: CollapsedLoops
     bm: int
     bn: int
     group: int
@@ -58,12 +59,12 @@ class TileGrid:
         return Tile(batch, (first + inside % height) * self.bm, inside // height * self.bn)
 
 
-def part_of(kernel: GpuKernel, depth: Space, step: int, parts: int) -> tuple[Index, Index, Index]:
-    """First and last position of k, and the number of steps, of part number block_id("y")."""
+def part_of(kernel: GpuKernel, depth: CollapsedLoops, step: int, parts: int) -> tuple[Steps, Index]:
+    """The steps of part number block_id("y"), and where it ends along k."""
     extent = depth.extent
     if parts == 1:
-        return Index(0), extent, extent.ceildiv(step)
+        return Steps(Index(0), extent.ceildiv(step), step, Index(0)), extent
     part = extent.ceildiv(step * parts) * step
     begin = kernel.block_id("y") * part
     end = (begin + part).min(extent)
-    return begin, end, (end - begin).max(0).ceildiv(step)
+    return Steps(Index(0), (end - begin).max(0).ceildiv(step), step, begin), end

@@ -19,7 +19,7 @@ from passes.families.mma_tile import extract
 from passes.families.simt_plan import SimtPlan
 from passes.families.simt_store import Result, SplitSum
 from passes.families.tile_grid import Tile, TileGrid, part_of
-from passes.families.wgmma_operand import TmaOperand, space_of
+from passes.families.wgmma_operand import TmaOperand
 from passes.families.wgmma_result import CopiedResult
 from passes.gpu_kernel import WARP, GpuKernel, Grid
 from passes.gpu_memory import GpuMemory
@@ -99,7 +99,7 @@ class _Block:
                  right: TmaOperand, split: SplitSum | None, copied: CopiedResult | None) -> None:
         self.kernel, self.plan, self.product, self.config = kernel, plan, product, config
         self.left, self.right, self.split, self.copied = left, right, split, copied
-        self.rows, self.columns, self.depth, self.batch = space_of(kernel, plan)
+        self.rows, self.columns, self.depth, self.batch = plan.groups(kernel)
         self.blocks = config.bm // (ROWS * config.consumers)  # instructions of a warpgroup, one below the other
         self.i32 = integer_type(32)
 
@@ -113,7 +113,7 @@ class _Block:
             self.boxes = self.copied.tile(_WARPS * c.consumers)
         self.ring = _Ring.of(kernel, c)
         self.results = kernel.shared(self.product.sum, [_WARPS * c.consumers, 16, c.slab + PAD])
-        self.begin, _, self.steps = part_of(kernel, self.depth, ROW // self.left.size, c.split)
+        self.steps, _ = part_of(kernel, self.depth, ROW // self.left.size, c.split)
         thread = kernel.thread()
         when(thread.eq(0), lambda: self.ring.start(_WARPS * c.consumers * c.cluster))
         self._meet()
@@ -158,7 +158,7 @@ class _Block:
 
         def one(number: Index, done: ir.Value) -> list[ir.Value]:
             body(self._mine(number), Index(done))
-            return [(Index(done) + self.steps).value(self.i32)]
+            return [(Index(done) + self.steps.end).value(self.i32)]
 
         loop(first, total, c.blocks // c.cluster, one, [_i32(0)], self.kernel.index)
 
@@ -180,11 +180,11 @@ class _Block:
             self.ring.wait(self.ring.empty(number), 1 - self.ring.parity(number))
             full, stage = self.ring.full(number), self.ring.stage(number)
             nvvm.mbarrier_arrive_expect_tx(full, _i32(self.config.stage_bytes), results=[])
-            k = self.begin + step * (ROW // self.left.size)
+            k = self.steps.origin + step * self.steps.depth
             for operand, outer in ((self.left, tile.row), (self.right, tile.column)):
                 operand.fetch(stage, batch, outer, k, full, self.rank)
 
-        loop(0, self.steps, 1, one, index=self.i32)
+        loop(0, self.steps.end, 1, one, index=self.i32)
 
     # -- the warpgroups that multiply
 
@@ -210,9 +210,9 @@ class _Block:
             when(all_of([leader, Index(0).lt(step)]), lambda: self._release(number - 1, member % WARP))
             return found
 
-        found = loop(0, self.steps, 1, one, [llvm.ZeroOp(sums).result] * self.blocks, self.i32)
+        found = loop(0, self.steps.end, 1, one, [llvm.ZeroOp(sums).result] * self.blocks, self.i32)
         nvvm.wgmma_wait_group_sync_aligned(0)
-        when(all_of([leader, Index(0).lt(self.steps)]), lambda: self._release(done + self.steps - 1, member % WARP))
+        when(all_of([leader, Index(0).lt(self.steps.end)]), lambda: self._release(done + self.steps.end - 1, member % WARP))
         self._store(tile, group, member, found)
 
     def _release(self, number: Index, rank: Index) -> None:

@@ -5,12 +5,18 @@ Each space module (passes/spaces/<family>.py) defines a frozen subclass whose fi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 
 @dataclass(frozen=True)
 class TileConfig:
-    """Base of all configurations; `family` names the kernel family. Text form: `host_matmul{mr=8 nr=48}`."""
+    """Base of all configurations; `family` names the kernel family. Text form: `host_matmul{mr=8 nr=48}`.
+
+    former: option names in older logs, archives and artifacts, each with its name of today; they are read, never written.
+    """
 
     family: ClassVar[str] = ""
+    former: ClassVar[Mapping[str, str]] = MappingProxyType({})

@@ -37,10 +37,11 @@ Sums = Sequence[ir.Value]
 def emit(kernel: GpuKernel, config: GpuAttentionConfig) -> None:
     """The whole kernel. ValueError when the region is no attention that this family computes."""
     plan = AttentionPlan.of(kernel, config.tf32)
-    parts = Parts(kernel, plan, config.split) if config.split > 1 else None
+    parts = Parts(kernel, plan, config.split_kv) if config.split_kv > 1 else None
     if parts is not None:
         kernel.use_workspace(parts.bytes())
-    kernel.launch(config.threads, lambda: _AttentionBlock(kernel, plan, config, parts).emit(), together=config.together)
+    kernel.launch(config.threads, lambda: _AttentionBlock(kernel, plan, config, parts).emit(),
+                  min_blocks_per_sm=config.min_blocks_per_sm)
     if parts is not None:
         kernel.launch(256, lambda: parts.finish(min(config.vec, 4)), "_join")
 
@@ -84,7 +85,7 @@ class _AttentionBlock:
         lines = [[self.softmax.line(own + (_ROWS * i + 8 * h)) for h in range(2)] for i in range(self.down)]
         sums = self._steps(query, key, value, row, y, lines, thread)
         self._finish(row, y, number // down, lines, sums)
-        return tiles * self.batch.size, Expr.of(c.split), Expr.of(1)
+        return tiles * self.batch.size, Expr.of(c.split_kv), Expr.of(1)
 
     def _loaders(self, at: dict[int, Index]) -> tuple[MmaLoader, MmaLoader, MmaLoader]:
         """Of queries, keys and values."""
@@ -107,7 +108,7 @@ class _AttentionBlock:
         least, most = self.softmax.reach(row, last)
         first, end = Index(0), most.ceildiv(c.bn)
         if self.parts is not None:
-            share = end.ceildiv(c.split)
+            share = end.ceildiv(c.split_kv)
             first = (kernel.block_id("y") * share).min(end)
             end = (first + share).min(end)
         whole = (least // c.bn).min(end).max(first)
@@ -120,7 +121,7 @@ class _AttentionBlock:
         ring = StageRing(kernel, c.stages, steps, copy, bounded=key.is_async and value.is_async, after_group=True)
         ring.fill()
         ring.wait_for_earlier()
-        queries = [self._query(query, y, k) for k in range(self._deep())] if c.held else []
+        queries = [self._query(query, y, k) for k in range(self._deep())] if c.queries_in_registers else []
 
         def body(edge: bool) -> Callable[..., list[ir.Value]]:
             def one(step: Index, *carried: ir.Value) -> list[ir.Value]:

@@ -63,11 +63,12 @@ class _Rows(RowEmitter):
 
     def emit(self) -> Grid:
         at = self._start()
-        chunks = self._held_chunks() if self.config.held else []
+        unrolled = self.config.vectors_in_registers > 0
+        chunks = self._kept_chunks() if unrolled else []
         with self.ev.kept():
             for number in range(len(self.program.sweeps)):
                 everything = (Index(0), self.columns.extent)
-                totals = self._held(number, at, chunks) if self.config.held else self._looped(number, at, *everything)
+                totals = self._unrolled(number, at, chunks) if unrolled else self._looped(number, at, *everything)
                 self.finish(number, at, totals)
         return self._blocks(), Expr.of(1), Expr.of(1)
 
@@ -103,13 +104,13 @@ class _Rows(RowEmitter):
 
     # -- sweeps
 
-    def _held_chunks(self) -> list[tuple[Index, ir.Value | None]]:
-        """Columns of each vector that a thread holds, and the condition under which it is in the row."""
+    def _kept_chunks(self) -> list[tuple[Index, ir.Value | None]]:
+        """Columns of each vector that a thread keeps in registers, and the condition under which it is in the row."""
         c, size = self.config, self.columns.size
         step = c.per_row * self.lanes
-        capacity = c.held * step
+        capacity = c.vectors_in_registers * step
         self.gpu.require((size - capacity).maximum(0), f"rows of at most {capacity} columns")
-        count = c.held if size.constant is None else -(-size.constant // step)
+        count = c.vectors_in_registers if size.constant is None else -(-size.constant // step)
         found: list[tuple[Index, ir.Value | None]] = []
         for i in range(count):
             column = self.column + i * step
@@ -118,7 +119,7 @@ class _Rows(RowEmitter):
             found.append((column, None if isinstance(inside, bool) else inside))
         return found
 
-    def _held(self, number: int, at: At, chunks: Sequence[tuple[Index, ir.Value | None]]) -> list[ir.Value]:
+    def _unrolled(self, number: int, at: At, chunks: Sequence[tuple[Index, ir.Value | None]]) -> list[ir.Value]:
         joins = self.joins(number)
         sums = [c.neutral(self.lanes) for c in joins]
         for column, inside in chunks:

@@ -32,10 +32,11 @@ def emit(kernel: GpuKernel, config: MmaConfig) -> None:
     """The whole kernel. ValueError when the region is no contraction that this family computes."""
     plan = SimtPlan.of(kernel)
     product = TensorProduct.of(plan.view, config.tf32)
-    split = SplitSum(kernel, plan, config.split) if config.split > 1 else None
+    split = SplitSum(kernel, plan, config.split_k) if config.split_k > 1 else None
     if split is not None:
         kernel.use_workspace(split.bytes())
-    kernel.launch(config.threads, lambda: _MmaBlock(kernel, plan, product, config, split).emit(), together=config.together)
+    kernel.launch(config.threads, lambda: _MmaBlock(kernel, plan, product, config, split).emit(),
+                  min_blocks_per_sm=config.min_blocks_per_sm)
     if split is not None:
         kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
 
@@ -61,7 +62,7 @@ class _MmaBlock:
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
-        grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group)
+        grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group_m)
         kernel.bound(self.depth.size)
         tile = grid.place(kernel.block_id())
         batch = self.batch.point(tile.batch)
@@ -81,12 +82,12 @@ class _MmaBlock:
             result = Result(kernel, plan, batch, self.rows, self.columns)
             store = self._staged if c.staged else self._direct
             store(result, tile.row, tile.column, places)
-        return grid.blocks(c.split)
+        return grid.blocks(c.split_k)
 
     def _steps(self, left: _WarpTile, right: _WarpTile, lane: Index, thread: Index) -> list[ir.Value]:
         """The sums of a warp, four for each of its instructions."""
         c, kernel = self.config, self.kernel
-        steps, end = part_of(kernel, self.depth, c.bk, c.split)
+        steps, end = part_of(kernel, self.depth, c.bk, c.split_k)
 
         def copy(stage: Index, k: Index) -> list[Store]:
             return [x for side in (left, right) for x in side.loader.begin(stage, side.start, k, end, thread)]

@@ -31,10 +31,11 @@ _WARP_ROWS = 4
 def emit(kernel: GpuKernel, config: SimtConfig) -> None:
     """The whole kernel. ValueError when the region is no contraction that this family computes."""
     plan = SimtPlan.of(kernel)
-    split = SplitSum(kernel, plan, config.split) if config.split > 1 else None
+    split = SplitSum(kernel, plan, config.split_k) if config.split_k > 1 else None
     if split is not None:
         kernel.use_workspace(split.bytes())
-    kernel.launch(config.threads, lambda: _SimtBlock(kernel, plan, config, split).emit(), together=config.together)
+    kernel.launch(config.threads, lambda: _SimtBlock(kernel, plan, config, split).emit(),
+                  min_blocks_per_sm=config.min_blocks_per_sm)
     if split is not None:
         kernel.launch(256, lambda: split.finish(config.vec), "_sum")
 
@@ -74,22 +75,22 @@ class _SimtBlock:
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
-        grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group)
+        grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group_m)
         kernel.bound(self.depth.size)
         tile = grid.place(kernel.block_id())
         self._emit_at(self.batch.point(tile.batch), tile.batch, tile.row, tile.column)
-        return grid.blocks(c.split)
+        return grid.blocks(c.split_k)
 
     def _emit_at(self, batch: Point, batch_number: Index, row: Index, column: Index) -> None:
         c, kernel, view, plan = self.config, self.kernel, self.view, self.plan
-        stages = Stages(c.bk, c.stages, c.vec, c.turn)
+        stages = Stages(c.bk, c.stages, c.vec, c.transpose_on_copy)
         row_tile = TileLoader(kernel, Side(view, plan.row_side, self.rows, self.depth, c.bm, batch), stages)
         column_tile = TileLoader(kernel, Side(view, plan.column_side, self.columns, self.depth, c.bn, batch), stages)
         thread = kernel.thread()
         y, x = self._thread_place(thread)
         down = _ThreadTile.of(row_tile, c.tm, c.bm // c.tm, y)
         across = _ThreadTile.of(column_tile, c.tn, c.bn // c.tn, x)
-        steps, end = part_of(kernel, self.depth, c.bk, c.split)
+        steps, end = part_of(kernel, self.depth, c.bk, c.split_k)
 
         def copy(stage: Index, k: Index) -> list[Store]:
             return [*row_tile.begin(stage, row, k, end, thread), *column_tile.begin(stage, column, k, end, thread)]
@@ -120,14 +121,14 @@ class _SimtBlock:
     def _multiply(self, down: _ThreadTile, across: _ThreadTile, stage: Index, sums: tuple[ir.Value, ...]) -> list[ir.Value]:
         """Adds the products of one step; sums[i * across.count + j] is of row i and the run j of columns."""
         found = list(sums)
-        ahead = min(self.config.ahead, self.config.bk)
+        depth = min(self.config.fragment_k, self.config.bk)
         left, right = down.window(stage), across.window(stage)
-        for k in range(0, self.config.bk, ahead):
-            a = [self._fragment(down, self.plan.row_side, g, left, k, ahead) for g in range(down.count)]
-            rows = [[x for run in a for x in _lanes(run[kk])] for kk in range(ahead)]
+        for k in range(0, self.config.bk, depth):
+            a = [self._fragment(down, self.plan.row_side, g, left, k, depth) for g in range(down.count)]
+            rows = [[x for run in a for x in _lanes(run[kk])] for kk in range(depth)]
             for j in range(across.count):
-                b = self._fragment(across, self.plan.column_side, j, right, k, ahead)
-                for kk in range(ahead):
+                b = self._fragment(across, self.plan.column_side, j, right, k, depth)
+                for kk in range(depth):
                     for i, a_one in enumerate(rows[kk]):
                         at = i * across.count + j
                         factor = splat_to(a_one, across.run)
@@ -135,12 +136,12 @@ class _SimtBlock:
                         found[at] = self.product.multiply_add(x, y, found[at])
         return found
 
-    def _fragment(self, side: _ThreadTile, which: int, number: int, window: GpuMemory, k: int, ahead: int) -> list[ir.Value]:
-        """Run `number` of the thread's elements of a tile, as what is multiplied, for each of `ahead` positions of k."""
+    def _fragment(self, side: _ThreadTile, which: int, number: int, window: GpuMemory, k: int, depth: int) -> list[ir.Value]:
+        """Run `number` of the thread's elements of a tile, as what is multiplied, for each of `depth` positions of k."""
         stage, first = Index(0), Index(number * side.every)
         if side.loader.deep:
-            return _lanes(self.product.factor(which, window.load([stage, first, Index.ramp(k, ahead)])))
-        runs = [[stage, Index(k + i), Index.ramp(first, side.run)] for i in range(ahead)]
+            return _lanes(self.product.factor(which, window.load([stage, first, Index.ramp(k, depth)])))
+        runs = [[stage, Index(k + i), Index.ramp(first, side.run)] for i in range(depth)]
         return [self.product.factor(which, window.load(at)) for at in runs]
 
     # -- results

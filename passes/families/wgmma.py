@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 from passes.emit import all_of, gep, integer_type, loop, vector_type, when
 from passes.families.mma_product import TensorProduct
@@ -36,20 +35,34 @@ def emit(kernel: GpuKernel, config: WgmmaConfig) -> None:
     """The whole kernel. ValueError when the region is no contraction that this family computes."""
     plan = SimtPlan.of(kernel)
     product = TensorProduct.of(plan.view, config.tf32)
-    left = TmaOperand(kernel, plan, plan.row_side, config.bm, 0, config.across)
-    right = TmaOperand(kernel, plan, plan.column_side, config.bn, left.bytes, config.down)
-    split = SplitSum(kernel, plan, config.split) if config.split > 1 else None
+    left = TmaOperand(kernel, plan, plan.row_side, config.bm, 0, config.cluster_n)
+    right = TmaOperand(kernel, plan, plan.column_side, config.bn, left.bytes, config.cluster_m)
+    split = SplitSum(kernel, plan, config.split_k) if config.split_k > 1 else None
     if split is not None:
         kernel.use_workspace(split.bytes())
     copied = CopiedResult(kernel, plan, config.slab) if config.copied else None
-    block = partial(_Block, kernel, plan, product, config, left, right, split, copied)
-    kernel.launch(config.threads, lambda: block().emit(), together=1, cluster=config.cluster)
+    planned = _Planned(plan, product, left, right, split, copied)
+    kernel.launch(config.threads, lambda: _WgmmaBlock(kernel, config, planned).emit(), min_blocks_per_sm=1,
+                  cluster=config.cluster)
     if split is not None:
         kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
 
 
 @dataclass(frozen=True)
-class _Ring:
+class _Planned:
+    """What is known before the launch. left, right: the operands of rows and columns. split: where sums of parts of k go; copied:
+    how results leave by tensor copies."""
+
+    plan: SimtPlan
+    product: TensorProduct
+    left: TmaOperand
+    right: TmaOperand
+    split: SplitSum | None
+    copied: CopiedResult | None
+
+
+@dataclass(frozen=True)
+class _MbarrierRing:
     """The stages in shared memory and their mbarriers."""
 
     kernel: GpuKernel
@@ -59,10 +72,10 @@ class _Ring:
     barriers: GpuMemory
 
     @staticmethod
-    def of(kernel: GpuKernel, config: WgmmaConfig) -> _Ring:
+    def of(kernel: GpuKernel, config: WgmmaConfig) -> _MbarrierRing:
         tiles = kernel.shared(integer_type(8), [config.stages * config.stage_bytes])
         barriers = kernel.shared(integer_type(8 * BARRIER), [config.barriers])
-        return _Ring(kernel, config.stages, config.stage_bytes, tiles.pointer, barriers)
+        return _MbarrierRing(kernel, config.stages, config.stage_bytes, tiles.pointer, barriers)
 
     def full(self, step: Index) -> ir.Value:
         return self.barriers.address([step % self.stages])
@@ -92,28 +105,27 @@ def _i32(number: int) -> ir.Value:
     return Index(number).value(integer_type(32))
 
 
-class _Block:
+class _WgmmaBlock:
     """What one block of threads does."""
 
-    def __init__(self, kernel: GpuKernel, plan: SimtPlan, product: TensorProduct, config: WgmmaConfig, left: TmaOperand,
-                 right: TmaOperand, split: SplitSum | None, copied: CopiedResult | None) -> None:
-        self.kernel, self.plan, self.product, self.config = kernel, plan, product, config
-        self.left, self.right, self.split, self.copied = left, right, split, copied
-        self.rows, self.columns, self.depth, self.batch = plan.groups(kernel)
+    def __init__(self, kernel: GpuKernel, config: WgmmaConfig, planned: _Planned) -> None:
+        self.kernel, self.config, self.plan, self.product = kernel, config, planned.plan, planned.product
+        self.left, self.right, self.split, self.copied = planned.left, planned.right, planned.split, planned.copied
+        self.rows, self.columns, self.depth, self.batch = self.plan.groups(kernel)
         self.blocks = config.bm // (ROWS * config.consumers)  # instructions of a warpgroup, one below the other
         self.i32 = integer_type(32)
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
-        self.grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm * c.down, c.bn * c.across, c.group)
+        self.grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm * c.cluster_m, c.bn * c.cluster_n, c.group_m)
         self.rank = kernel.block_id() % c.cluster
         kernel.bound(self.depth.size)
-        grid = self.grid.blocks(c.split)
+        grid = self.grid.blocks(c.split_k)
         if self.copied is not None:
             self.boxes = self.copied.tile(_WARPS * c.consumers)
-        self.ring = _Ring.of(kernel, c)
+        self.ring = _MbarrierRing.of(kernel, c)
         self.results = kernel.shared(self.product.sum, [_WARPS * c.consumers, 16, c.slab + PAD])
-        self.steps, _ = part_of(kernel, self.depth, ROW // self.left.size, c.split)
+        self.steps, _ = part_of(kernel, self.depth, ROW // self.left.size, c.split_k)
         thread = kernel.thread()
         when(thread.eq(0), lambda: self.ring.start(_WARPS * c.consumers * c.cluster))
         self._meet()
@@ -167,7 +179,7 @@ class _Block:
         c, tile = self.config, self.grid.place(number)
         if c.cluster == 1:
             return tile
-        return replace(tile, row=tile.row + self.rank * c.bm) if c.down > 1 else replace(
+        return replace(tile, row=tile.row + self.rank * c.bm) if c.cluster_m > 1 else replace(
             tile, column=tile.column + self.rank * c.bn)
 
     # -- the warpgroup that copies, one thread of it

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from passes.emit import all_of, gep, integer_type, loop, vector_type, when
+from passes.emit import all_of, integer_type, loop, vector_type, when
+from passes.families.mbarrier_ring import MbarrierRing
 from passes.families.mma_product import TensorProduct
 from passes.families.mma_tile import extract
 from passes.families.simt_plan import SimtPlan
@@ -21,12 +22,10 @@ from passes.families.tile_grid import Tile, TileGrid, part_of
 from passes.families.wgmma_operand import TmaOperand
 from passes.families.wgmma_result import CopiedResult
 from passes.gpu_kernel import WARP, GpuKernel, Grid
-from passes.gpu_memory import GpuMemory
 from passes.index import Index
 from passes.mlir import ir, llvm, nvvm, scf, vector
-from passes.spaces.wgmma import BARRIER, GROUP, PAD, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
+from passes.spaces.wgmma import GROUP, PAD, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
 
-_TICKS = 10_000_000  # nanoseconds that a wait may suspend at once
 _WARPS = GROUP // WARP
 _PAIRS = 8  # columns between a thread's sums
 
@@ -61,46 +60,6 @@ class _Planned:
     copied: CopiedResult | None
 
 
-@dataclass(frozen=True)
-class _MbarrierRing:
-    """The stages in shared memory and their mbarriers."""
-
-    kernel: GpuKernel
-    stages: int
-    stage_bytes: int
-    base: ir.Value
-    barriers: GpuMemory
-
-    @staticmethod
-    def of(kernel: GpuKernel, config: WgmmaConfig) -> _MbarrierRing:
-        tiles = kernel.shared(integer_type(8), [config.stages * config.stage_bytes])
-        barriers = kernel.shared(integer_type(8 * BARRIER), [config.barriers])
-        return _MbarrierRing(kernel, config.stages, config.stage_bytes, tiles.pointer, barriers)
-
-    def full(self, step: Index) -> ir.Value:
-        return self.barriers.address([step % self.stages])
-
-    def empty(self, step: Index) -> ir.Value:
-        return self.barriers.address([step % self.stages + self.stages])
-
-    def stage(self, step: Index) -> ir.Value:
-        """Address of the stage of a step."""
-        return gep(self.base, (step % self.stages * self.stage_bytes).value(self.barriers.index), integer_type(8))
-
-    def parity(self, step: Index) -> Index:
-        """Of the phase in which the stage is filled."""
-        return step // self.stages % 2
-
-    def start(self, readers: int) -> None:
-        for stage in range(self.stages):
-            nvvm.mbarrier_init(self.full(Index(stage)), _i32(1))
-            nvvm.mbarrier_init(self.empty(Index(stage)), _i32(readers))
-        nvvm.fence_mbarrier_init()
-
-    def wait(self, barrier: ir.Value, parity: Index) -> None:
-        nvvm.mbarrier_try_wait_parity(barrier, parity.value(integer_type(32)), _i32(_TICKS))
-
-
 def _i32(number: int) -> ir.Value:
     return Index(number).value(integer_type(32))
 
@@ -123,7 +82,7 @@ class _WgmmaBlock:
         grid = self.grid.blocks(c.split_k)
         if self.copied is not None:
             self.boxes = self.copied.tile(_WARPS * c.consumers)
-        self.ring = _MbarrierRing.of(kernel, c)
+        self.ring = MbarrierRing.of(kernel, c.stages, c.stage_bytes)
         self.results = kernel.shared(self.product.sum, [_WARPS * c.consumers, 16, c.slab + PAD])
         self.steps, _ = part_of(kernel, self.depth, ROW // self.left.size, c.split_k)
         thread = kernel.thread()

@@ -120,14 +120,15 @@ class GpuKernel(KernelFrame):
 
     # -- one launch
 
-    def launch(self, threads: int, emit: Callable[[], Grid], suffix: str = "", together: int = 0, cluster: int = 1) -> None:
+    def launch(self, threads: int, emit: Callable[[], Grid], suffix: str = "", min_blocks_per_sm: int = 0,
+               cluster: int = 1) -> None:
         """Emits the entry `<symbol><suffix>` of blocks of `threads`; `emit` emits its body and gives the number of blocks.
 
-        together: blocks that must fit a multiprocessor at once, which bounds the registers; 0 for no bound. cluster: neighbouring
-        blocks along x that may use each other's shared memory.
+        min_blocks_per_sm: blocks that must fit a multiprocessor at once, which bounds the registers; 0 for no bound. cluster:
+        neighbouring blocks along x that may use each other's shared memory.
         """
         self.threads, self.shared_bytes = threads, 0
-        block = self._create(self.symbol + suffix, together, cluster)
+        block = self._create(self.symbol + suffix, min_blocks_per_sm, cluster)
         arguments = list(block.arguments)
         of_kind = {kind: [a for a, p in zip(arguments, self.params, strict=True) if p.kind == kind]
                    for kind in ("workspace", "tensor_map")}
@@ -140,7 +141,7 @@ class GpuKernel(KernelFrame):
         x, y, z = map(str, grid)
         self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes, (cluster, 1, 1)))
 
-    def _create(self, symbol: str, together: int, cluster: int) -> ir.Block:
+    def _create(self, symbol: str, min_blocks_per_sm: int, cluster: int) -> ir.Block:
         inputs = sum(not slot.result for slot in self.operands)
         arguments = []
         for number, (t, param) in enumerate(zip(self.slot_types, self.params, strict=True)):
@@ -150,7 +151,7 @@ class GpuKernel(KernelFrame):
                 by_value = f"llvm.byval = !llvm.array<{MAP_BYTES} x i8>, llvm.align = {MAP_ALIGNMENT} : i64"
                 attributes = f" {{{by_value}, nvvm.grid_constant}}"
             arguments.append(f"%w{number}: {t}{attributes}")
-        bound = f", nvvm.minctasm = {together} : i32" if together else ""
+        bound = f", nvvm.minctasm = {min_blocks_per_sm} : i32" if min_blocks_per_sm else ""
         bound += f", nvvm.cluster_dim = array<i32: {cluster}, 1, 1>" if cluster > 1 else ""
         attributes = f"nvvm.kernel, nvvm.reqntid = array<i32: {self.threads}>{bound}"
         text = f"""

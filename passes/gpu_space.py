@@ -1,4 +1,4 @@
-"""Space: some loops as one linear coordinate of a GPU kernel."""
+"""CollapsedLoops: some loops as one linear coordinate of a GPU kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.shape import Expr
 Point = dict[int, Index]  # coordinate of each loop
 
 
-class Space:
+class CollapsedLoops:
     """Some loops as one linear coordinate, the last one fastest."""
 
     def __init__(self, kernel: GpuKernel, loops: Sequence[int], extents: Sequence[Expr]) -> None:
@@ -30,9 +30,9 @@ class Space:
         inner = self.exprs[-1] if self.exprs else Expr.of(1)
         return inner.divisible_by(n) or inner.constant is None
 
-    def assume_multiple(self, n: int) -> Space:
+    def assume_multiple(self, n: int) -> CollapsedLoops:
         """The same space whose innermost extent is taken for a multiple of n; `guard` makes it one."""
-        found = Space.__new__(Space)
+        found = CollapsedLoops.__new__(CollapsedLoops)
         found.__dict__.update(self.__dict__)
         found._extents = [*self._extents[:-1], self._extents[-1].known_multiple(n)] if self.loops else []
         found.extent = self.extent.known_multiple(n)

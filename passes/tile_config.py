@@ -5,7 +5,9 @@ Each space module (passes/spaces/<family>.py) defines a frozen subclass whose fi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 from passes.workload import Workload
@@ -14,10 +16,14 @@ from runtime.limits import Limits
 
 @dataclass(frozen=True)
 class TileConfig:
-    """Base of all configurations; `family` names the kernel family. Text form: `host_matmul{mr=8 nr=48}`."""
+    """Base of all configurations; `family` names the kernel family. Text form: `host_matmul{mr=8 nr=48}`.
+
+    former: option names in older logs, archives and artifacts, each with its name of today; they are read, never written.
+    """
 
     family: ClassVar[str] = ""
 
     def in_order(self, workload: Workload, limits: Limits) -> TileConfig:
         """The configuration whose sums have one order for every number of rows: this one, unless its family has it otherwise."""
         return self
+    former: ClassVar[Mapping[str, str]] = MappingProxyType({})

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from passes.spaces.registry import config_text, parse_config
+from passes.spaces.registry import config_text, current_text, parse_config
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.errors import ArtifactError
@@ -26,8 +26,8 @@ class ArchiveBuilder:
 
     def __init__(self, archive: KernelArchive) -> None:
         self.archive = archive
-        self._kernels = {(o.workload.key, k.config): k for o in archive for k in o.kernels}
-        self._failed = {(o.workload.key, config): why for o in archive for config, why in o.failed.items()}
+        self._kernels = {(o.workload.key, current_text(k.config)): k for o in archive for k in o.kernels}
+        self._failed = {(o.workload.key, current_text(config)): why for o in archive for config, why in o.failed.items()}
 
     def build(self, candidates: Sequence[tuple[Workload, TileConfig]]) -> list[BuildResult]:
         return [self._find(w.key, config_text(c)) for w, c in candidates]

@@ -13,7 +13,7 @@ from search.dense import dense_symbols
 from search.shapes import Dims
 from search.space import Lattice
 
-_ACCESSES = ("vec", "turn", "copied", "tile", "held", "index")
+_ACCESSES = ("vec", "transpose_on_copy", "copied", "tile", "held", "vectors_in_registers", "queries_in_registers", "index")
 
 
 class Guards:

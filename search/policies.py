@@ -99,8 +99,8 @@ class EpsilonGreedy:
 
 
 @dataclass(frozen=True)
-class Softmax:
-    """Probabilities exp(gain / temperature); the temperature is a share of the largest gain."""
+class Boltzmann:
+    """Boltzmann exploration: probabilities exp(gain / temperature); the temperature is a share of the largest gain."""
 
     name: ClassVar[str] = "softmax"
     believes: ClassVar[bool] = True
@@ -217,7 +217,7 @@ def policies() -> Mapping[str, Policy]:
     found: tuple[Policy, ...] = (
         Ucb(),
         EpsilonGreedy(),
-        Softmax(),
+        Boltzmann(),
         Thompson(),
         LastGainUcb(),
         RoundRobin(),

@@ -6,6 +6,7 @@ log do not mix their lines. A line that cannot be read is reported with its numb
 
 from __future__ import annotations
 
+import functools
 import os
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from passes.spaces.registry import current_text
 from passes.workload import Workload
 from search.built import Built
 from search.shapes import Dims
@@ -136,6 +138,7 @@ class TuningLog:
         data = path.read_bytes()
         self._broken_end = bool(data) and not data.endswith(b"\n")
         decoder = msgspec.json.Decoder(Line)
+        current = functools.cache(current_text)
         for number, line in enumerate(data.split(b"\n"), 1):
             if not line.strip():
                 continue
@@ -154,7 +157,7 @@ class TuningLog:
             elif found.schema != SCHEMA:
                 self.skipped.append(Skipped(str(path), number, f"schema {found.schema}, wanted {SCHEMA}"))
             else:
-                self.records.append(found)
+                self.records.append(msgspec.structs.replace(found, config=current(found.config)))
 
     def _write(self, line: Line) -> None:
         if self.path is None:

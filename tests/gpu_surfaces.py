@@ -75,7 +75,7 @@ def simt_task(limits: GpuLimits = H100, most: int = 2048) -> Task:
     """A small part of the space of `simt`, over rows."""
     from passes.spaces.simt import SimtConfig
 
-    configs = [SimtConfig(bm, bn, 16, 4, 4, stages, split=split) for bm in (16, 32, 64, 128) for bn in (32, 64, 128)
+    configs = [SimtConfig(bm, bn, 16, 4, 4, stages, split_k=split) for bm in (16, 32, 64, 128) for bn in (32, 64, 128)
                for stages in (2, 3) for split in (1, 4)]
     whole = Task.of(dense(256, 256), limits, ("simt",), ShapeRange.of({"d0": (1, most)}), [{"d0": Expr.dim("d0")}])
     legal = [c for c in configs if 64 <= c.threads <= 512]

@@ -17,12 +17,13 @@ from passes.attention import Attention
 from passes.emit import all_of, loop, vector_type, when
 from passes.families.gpu_attention_parts import Parts
 from passes.families.gpu_attention_plan import AttentionPlan
-from passes.families.gpu_attention_softmax import Row, Softmax, joined
-from passes.families.gpu_tile import Held, TileLoader
+from passes.families.gpu_attention_softmax import FragmentSoftmax, Row, joined
+from passes.families.gpu_tile import Side, Stages
 from passes.families.mma_tile import MmaLoader
 from passes.families.simt_store import Result
+from passes.families.stage_ring import StageRing, Steps, Store
 from passes.gpu_kernel import WARP, GpuKernel, Grid
-from passes.gpu_space import Space
+from passes.gpu_space import CollapsedLoops
 from passes.index import Index
 from passes.mlir import arith, ir, nvvm, vector
 from passes.spaces.gpu_attention import PAD, GpuAttentionConfig, padded, slab
@@ -36,15 +37,16 @@ Sums = Sequence[ir.Value]
 def emit(kernel: GpuKernel, config: GpuAttentionConfig) -> None:
     """The whole kernel. ValueError when the region is no attention that this family computes."""
     plan = AttentionPlan.of(kernel, config.tf32)
-    parts = Parts(kernel, plan, config.split) if config.split > 1 else None
+    parts = Parts(kernel, plan, config.split_kv) if config.split_kv > 1 else None
     if parts is not None:
         kernel.use_workspace(parts.bytes())
-    kernel.launch(config.threads, lambda: _Block(kernel, plan, config, parts).emit(), together=config.together)
+    kernel.launch(config.threads, lambda: _AttentionBlock(kernel, plan, config, parts).emit(),
+                  min_blocks_per_sm=config.min_blocks_per_sm)
     if parts is not None:
         kernel.launch(256, lambda: parts.finish(min(config.vec, 4)), "_join")
 
 
-class _Block:
+class _AttentionBlock:
     """What one block of threads does."""
 
     def __init__(self, kernel: GpuKernel, plan: AttentionPlan, config: GpuAttentionConfig, parts: Parts | None) -> None:
@@ -52,9 +54,9 @@ class _Block:
         view: Attention = plan.view
         scores, mixed = view.scores, view.mixed
         self.batch, self.rows, self.keys, self.depth = (
-            Space(kernel, loops, scores.extents) for loops in (view.shared, view.rows, (view.key,), scores.k))
+            CollapsedLoops(kernel, loops, scores.extents) for loops in (view.shared, view.rows, (view.key,), scores.k))
         self.mixed_rows, self.columns, self.mixed_keys = (
-            Space(kernel, loops, mixed.extents) for loops in (plan.mixing.rows, plan.mixing.columns, mixed.k))
+            CollapsedLoops(kernel, loops, mixed.extents) for loops in (plan.mixing.rows, plan.mixing.columns, mixed.k))
         self.down, self.across = config.wm // _ROWS, config.bn // _COLUMNS
         self.wide = -(-view.columns // _ROWS) * 2  # instructions across the values
         self.f32 = ir.F32Type.get()
@@ -74,26 +76,27 @@ class _Block:
         thread = kernel.thread()
         self.lane = thread % WARP
         y = thread // WARP * c.wm
-        self.softmax = Softmax(kernel, self.plan, self.rows, self.keys, at, min(2, c.vec))
+        self.softmax = FragmentSoftmax(kernel, self.plan, self.rows, self.keys, at, min(2, c.vec))
         query, key, value = self._loaders(at)
-        held = query.begin(Index(0), row, Index(0), self.depth.extent, thread)
-        query.land(held)
+        for store in query.begin(Index(0), row, Index(0), self.depth.extent, thread):
+            store()
         nvvm.cp_async_commit_group()
         own = row + (y + self.lane // _QUAD)
         lines = [[self.softmax.line(own + (_ROWS * i + 8 * h)) for h in range(2)] for i in range(self.down)]
         sums = self._steps(query, key, value, row, y, lines, thread)
         self._finish(row, y, number // down, lines, sums)
-        return tiles * self.batch.size, Expr.of(c.split), Expr.of(1)
+        return tiles * self.batch.size, Expr.of(c.split_kv), Expr.of(1)
 
     def _loaders(self, at: dict[int, Index]) -> tuple[MmaLoader, MmaLoader, MmaLoader]:
         """Of queries, keys and values."""
         c, view, kernel = self.config, self.plan.view, self.kernel
         deep, wide = padded(view.scores.size(view.scores.k).constant or 1), padded(view.columns)
         mixed = {d: at[s] for d, s in enumerate(view.loops) if s is not None and s in at}
-        query = MmaLoader(kernel, view.scores, view.query, self.rows, self.depth, c.bm, deep, 1, c.vec, at)
-        key = MmaLoader(kernel, view.scores, 1 - view.query, self.keys, self.depth, c.bn, deep, c.stages, c.vec, at)
-        value = MmaLoader(kernel, view.mixed, 1 - view.weights, self.columns, self.mixed_keys, wide, c.bn, c.stages, c.vec, mixed)
-        return query, key, value
+        queries = Side(view.scores, view.query, self.rows, self.depth, c.bm, at)
+        keys = Side(view.scores, 1 - view.query, self.keys, self.depth, c.bn, at)
+        values = Side(view.mixed, 1 - view.weights, self.columns, self.mixed_keys, wide, mixed)
+        return (MmaLoader(kernel, queries, Stages(deep, 1, c.vec)), MmaLoader(kernel, keys, Stages(deep, c.stages, c.vec)),
+                MmaLoader(kernel, values, Stages(c.bn, c.stages, c.vec)))
 
     # -- steps over keys
 
@@ -105,61 +108,38 @@ class _Block:
         least, most = self.softmax.reach(row, last)
         first, end = Index(0), most.ceildiv(c.bn)
         if self.parts is not None:
-            share = end.ceildiv(c.split)
+            share = end.ceildiv(c.split_kv)
             first = (kernel.block_id("y") * share).min(end)
             end = (first + share).min(end)
         whole = (least // c.bn).min(end).max(first)
-        lazy = key.is_async and value.is_async
 
-        def fetch(step: Index) -> list[tuple[TileLoader, list[Held]]]:
-            stage, at = (step - first) % c.stages, step * c.bn
-            found: list[tuple[TileLoader, list[Held]]] = []
+        def copy(stage: Index, at: Index) -> list[Store]:
+            keys = key.begin(stage, at, Index(0), self.depth.extent, thread)
+            return [*keys, *value.begin(stage, Index(0), at, self.mixed_keys.extent, thread)]
 
-            def copies() -> None:
-                found.append((key, key.begin(stage, at, Index(0), self.depth.extent, thread)))
-                found.append((value, value.begin(stage, Index(0), at, self.mixed_keys.extent, thread)))
-
-            when(step.lt(end) if lazy else True, copies)
-            nvvm.cp_async_commit_group()
-            return found
-
-        def land(held: list[tuple[TileLoader, list[Held]]]) -> None:
-            for loader, values in held:
-                loader.land(values)
-
-        def prologue() -> None:
-            for step in range(c.stages - 1):
-                land(fetch(first + step))
-
-        def nothing() -> None:
-            for _ in range(c.stages - 1):
-                nvvm.cp_async_commit_group()
-
-        when(first.lt(end), prologue, nothing)
-        nvvm.cp_async_wait_group(c.stages - 1)
-        kernel.barrier()
-        queries = [self._query(query, y, k) for k in range(self._deep())] if c.held else []
+        steps = Steps(first, end, c.bn, Index(0))
+        ring = StageRing(kernel, c.stages, steps, copy, bounded=key.is_async and value.is_async, after_group=True)
+        ring.fill()
+        ring.wait_for_earlier()
+        queries = [self._query(query, y, k) for k in range(self._deep())] if c.queries_in_registers else []
 
         def body(edge: bool) -> Callable[..., list[ir.Value]]:
-            def run(step: Index, *carried: ir.Value) -> list[ir.Value]:
-                nvvm.cp_async_wait_group(c.stages - 2)
-                kernel.barrier()
-                held = fetch(step + (c.stages - 1))
-                stage = (step - first) % c.stages
-                scores = self._scores(queries or [self._query(query, y, k) for k in range(self._deep())], key, stage)
-                state, weights = self._exponentials(scores, lines, step * c.bn, edge, carried)
-                found = self._mix(state, weights, value, stage)
-                land(held)
-                return found
+            def one(step: Index, *carried: ir.Value) -> list[ir.Value]:
+                def compute(stage: Index) -> list[ir.Value]:
+                    scores = self._scores(queries or [self._query(query, y, k) for k in range(self._deep())], key, stage)
+                    state, weights = self._exponentials(scores, lines, step * c.bn, edge, carried)
+                    return self._mix(state, weights, value, stage)
 
-            return run
+                return ring.step(step, compute)
+
+            return one
 
         lowest, zero = (self.softmax.number(x) for x in (-inf, 0.0))
         start = [lowest, zero] * (2 * self.down) + [zero] * (4 * self.down * self.wide)
         found = loop(first, whole, 1, body(False), start, kernel.index)
         found = loop(whole, end, 1, body(True), found, kernel.index)
-        if not lazy:
-            nvvm.cp_async_wait_group(0)  # steps behind the last one
+        if not ring.bounded:
+            ring.drain()
         return found
 
     def _deep(self) -> int:

@@ -13,7 +13,7 @@ from passes.families.gpu_pointwise import elementwise
 from passes.families.simt_store import with_start
 from passes.gpu_kernel import GpuKernel, Grid
 from passes.gpu_memory import GpuMemory
-from passes.gpu_space import Space
+from passes.gpu_space import CollapsedLoops
 from passes.index import Index, splat_to
 from passes.mlir import arith, ir, nvvm, vector
 from runtime.shape import Expr
@@ -61,11 +61,11 @@ class Parts:
         """The second launch: results from the values, maxima and sums of the parts."""
         kernel, view, mixed = self.kernel, self.plan.view, self.plan.view.mixed
         memory = self._memory()
-        batch_space = Space(kernel, view.shared, view.scores.extents)
-        row_space = Space(kernel, view.rows, view.scores.extents)
+        batches = CollapsedLoops(kernel, view.shared, view.scores.extents)
+        rows = CollapsedLoops(kernel, view.rows, view.scores.extents)
 
         def known(root: Sequence[Index]) -> ir.Value:
-            return with_start(kernel, self.plan.mixing, root, self._joined(memory, root, batch_space, row_space))
+            return with_start(kernel, self.plan.mixing, root, self._joined(memory, root, batches, rows))
 
         source = mixed.op.results[0]
         kernel.evaluator.known[source] = known
@@ -73,13 +73,13 @@ class Parts:
         del kernel.evaluator.known[source]
         return grid
 
-    def _joined(self, memory: GpuMemory, root: Sequence[Index], batch_space: Space, row_space: Space) -> ir.Value:
+    def _joined(self, memory: GpuMemory, root: Sequence[Index], batches: CollapsedLoops, rows: CollapsedLoops) -> ir.Value:
         view = self.plan.view
         loops = invert(view.mixed.maps[OUT], root)
         at = {s: c for s, c in zip(view.loops, loops, strict=True) if s is not None and c is not None}
         column = loops[view.column]
         assert column is not None
-        batch, row = (self._linear(space, at) for space in (batch_space, row_space))
+        batch, row = (self._linear(space, at) for space in (batches, rows))
         lanes = max(c.lanes for c in root)
         places = [(Index(p), batch, row) for p in range(self.parts)]
 
@@ -114,7 +114,7 @@ class Parts:
         lanes = [nvvm.ex2(vector.extract(exponent, [], [i]), ftz=True) for i in range(lanes_of(exponent))]
         return vector.from_elements(exponent.type, lanes)
 
-    def _linear(self, space: Space, at: dict[int, Index]) -> Index:
+    def _linear(self, space: CollapsedLoops, at: dict[int, Index]) -> Index:
         total = Index(0)
         for d, extent in zip(space.loops, space.exprs, strict=True):
             total = total * self.kernel.evaluator.emit(extent) + at[d]

@@ -1,4 +1,6 @@
-"""The softmax of a step of scores in registers: a row is spread over four lanes, two neighbouring keys of every eight in each."""
+"""The softmax of a step of scores where mma.sync leaves them: a row is spread over the registers of four lanes, two neighbouring
+keys of every eight in each.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from passes.emit import constant, element_type, lanes_of, vector_type
 from passes.families.gpu_attention_plan import AttentionPlan
 from passes.families.gpu_join import shuffle
 from passes.gpu_kernel import GpuKernel
-from passes.gpu_space import Point, Space
+from passes.gpu_space import CollapsedLoops, Point
 from passes.index import Index, splat_to
 from passes.mlir import arith, ir, llvm, nvvm, vector
 from passes.product_code import ProductCode
@@ -37,10 +39,11 @@ class Taken:
     weights: list[ir.Value]
 
 
-class Softmax:
+class FragmentSoftmax:
     """Of one point of the shared loops. lanes: neighbouring keys whose logits are computed together, 1 or 2."""
 
-    def __init__(self, kernel: GpuKernel, plan: AttentionPlan, rows: Space, keys: Space, batch: Point, lanes: int) -> None:
+    def __init__(self, kernel: GpuKernel, plan: AttentionPlan, rows: CollapsedLoops, keys: CollapsedLoops, batch: Point,
+                 lanes: int) -> None:
         self.kernel, self.plan, self.rows, self.keys, self.batch, self.lanes = kernel, plan, rows, keys, batch, lanes
         self.f32 = ir.F32Type.get()
         self.scale = plan.hidden.scale

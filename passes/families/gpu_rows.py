@@ -16,7 +16,7 @@ from passes.families.gpu_row_parts import RowParts
 from passes.families.row_emitter import At, RowEmitter
 from passes.families.row_reduction import Combiner
 from passes.gpu_kernel import GpuKernel, Grid
-from passes.gpu_space import Point, Space
+from passes.gpu_space import CollapsedLoops, Point
 from passes.index import Index
 from passes.mlir import ir, vector
 from passes.row_program import RowProgram
@@ -47,7 +47,7 @@ class _Rows(RowEmitter):
     def __init__(self, kernel: GpuKernel, program: RowProgram, config: GpuRowsConfig) -> None:
         super().__init__(kernel, program, config.vec)
         self.gpu, self.config = kernel, config
-        rows, columns = (Space(kernel, axes, program.frame) for axes in (program.rows, program.columns))
+        rows, columns = (CollapsedLoops(kernel, axes, program.frame) for axes in (program.rows, program.columns))
         self.lanes = self._lanes(columns)
         columns.guard(self.lanes)
         self.rows, self.columns = rows, columns.assume_multiple(self.lanes)
@@ -55,7 +55,7 @@ class _Rows(RowEmitter):
         self.live: ir.Value | bool = True
         self.first: ir.Value | bool = True
 
-    def _lanes(self, columns: Space) -> int:
+    def _lanes(self, columns: CollapsedLoops) -> int:
         lanes = self.config.vec
         while lanes > 1 and not columns.may_be_multiple(lanes):
             lanes //= 2
@@ -63,11 +63,12 @@ class _Rows(RowEmitter):
 
     def emit(self) -> Grid:
         at = self._start()
-        chunks = self._held_chunks() if self.config.held else []
+        unrolled = self.config.vectors_in_registers > 0
+        chunks = self._kept_chunks() if unrolled else []
         with self.ev.kept():
             for number in range(len(self.program.sweeps)):
                 everything = (Index(0), self.columns.extent)
-                totals = self._held(number, at, chunks) if self.config.held else self._looped(number, at, *everything)
+                totals = self._unrolled(number, at, chunks) if unrolled else self._looped(number, at, *everything)
                 self.finish(number, at, totals)
         return self._blocks(), Expr.of(1), Expr.of(1)
 
@@ -103,13 +104,13 @@ class _Rows(RowEmitter):
 
     # -- sweeps
 
-    def _held_chunks(self) -> list[tuple[Index, ir.Value | None]]:
-        """Columns of each vector that a thread holds, and the condition under which it is in the row."""
+    def _kept_chunks(self) -> list[tuple[Index, ir.Value | None]]:
+        """Columns of each vector that a thread keeps in registers, and the condition under which it is in the row."""
         c, size = self.config, self.columns.size
         step = c.per_row * self.lanes
-        capacity = c.held * step
+        capacity = c.vectors_in_registers * step
         self.gpu.require((size - capacity).maximum(0), f"rows of at most {capacity} columns")
-        count = c.held if size.constant is None else -(-size.constant // step)
+        count = c.vectors_in_registers if size.constant is None else -(-size.constant // step)
         found: list[tuple[Index, ir.Value | None]] = []
         for i in range(count):
             column = self.column + i * step
@@ -118,7 +119,7 @@ class _Rows(RowEmitter):
             found.append((column, None if isinstance(inside, bool) else inside))
         return found
 
-    def _held(self, number: int, at: At, chunks: Sequence[tuple[Index, ir.Value | None]]) -> list[ir.Value]:
+    def _unrolled(self, number: int, at: At, chunks: Sequence[tuple[Index, ir.Value | None]]) -> list[ir.Value]:
         joins = self.joins(number)
         sums = [c.neutral(self.lanes) for c in joins]
         for column, inside in chunks:

@@ -19,7 +19,7 @@ from math import inf
 from passes.attention import Attention
 from passes.attention_mask import AttentionMask
 from passes.emit import Memory, constant, lane_mask, loop, when
-from passes.families.host_attention_softmax import Softmax, larger
+from passes.families.host_attention_softmax import VectorSoftmax, larger
 from passes.families.host_matmul_block import Block, Columns
 from passes.families.host_matmul_panel import PanelCopy
 from passes.families.host_matmul_plan import Plan
@@ -226,8 +226,8 @@ class _Emitter:
         for count in range(1, c.nv + 1):
             when(vectors.eq(count), _bound(panel, whole, count))
 
-    def _softmax(self) -> Softmax:
-        return Softmax(self.ev, self.view, self.hidden, self.scores, self.config.lanes)
+    def _softmax(self) -> VectorSoftmax:
+        return VectorSoftmax(self.ev, self.view, self.hidden, self.scores, self.config.lanes)
 
     def _seen(self, points: list[Loops], span: _Span) -> tuple[_Span, list[Index]]:
         """The keys of a block up to the last one that some query sees, and the end of those that each query sees."""

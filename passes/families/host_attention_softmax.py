@@ -27,7 +27,7 @@ _LOG2E = 1.4426950408889634
 
 
 @dataclass(frozen=True)
-class Softmax:
+class VectorSoftmax:
     """scores: [row][key] in f32, rows whole vectors long."""
 
     evaluator: Evaluator

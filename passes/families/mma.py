@@ -1,26 +1,27 @@
 """Family `mma`: contractions by mma.sync, tiles in a ring of stages in shared memory.
 
 Blocks of bm rows by bn columns, warps of wm by wn; a step is bk deep. While a step is computed the next ones are copied. What is
-contiguous along k is stored row by row, anything else turned by ldmatrix, so that every layout of the operands is the same code.
+contiguous along k is stored row by row, ldmatrix transposes anything else, so that every layout of the operands is the same code.
 Convolutions are contractions whose points the evaluator addresses; operands that are computed go through registers. Where there
 are few rows, columns take the 16-wide side of the instructions (`swapped`), so that 8 rows are enough to fill them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from passes.emit import lanes_of, loop, vector_type, when
-from passes.families.gpu_tile import Held, TileLoader
+from passes.emit import lanes_of, loop, vector_type
+from passes.families.gpu_tile import Side, Stages
 from passes.families.mma_product import TensorProduct
 from passes.families.mma_tile import MmaLoader
 from passes.families.simt_plan import SimtPlan
 from passes.families.simt_store import Result, SplitSum
+from passes.families.stage_ring import StageRing, Store
 from passes.families.tile_grid import TileGrid, part_of
 from passes.gpu_kernel import WARP, GpuKernel, Grid
-from passes.gpu_space import Space
 from passes.index import Index
-from passes.mlir import ir, nvvm, vector
+from passes.mlir import ir, vector
 from passes.product_code import ProductCode
 from passes.spaces.mma import STAGED_PAD, MmaConfig
 
@@ -32,41 +33,47 @@ def emit(kernel: GpuKernel, config: MmaConfig) -> None:
     """The whole kernel. ValueError when the region is no contraction that this family computes."""
     plan = SimtPlan.of(kernel)
     product = TensorProduct.of(plan.view, config.tf32)
-    split = SplitSum(kernel, plan, config.split) if config.split > 1 else None
+    split = SplitSum(kernel, plan, config.split_k) if config.split_k > 1 else None
     if split is not None:
         kernel.use_workspace(split.bytes())
-    kernel.launch(config.threads, lambda: _Block(kernel, plan, product, config, split).emit(), together=config.together)
+    kernel.launch(config.threads, lambda: _MmaBlock(kernel, plan, product, config, split).emit(),
+                  min_blocks_per_sm=config.min_blocks_per_sm)
     if split is not None:
         kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
 
 
-class _Block:
+@dataclass(frozen=True)
+class _WarpTile:
+    """A warp's rows or columns. start: the first of the block in the result; at: the first of the warp in the block's tile."""
+
+    loader: MmaLoader
+    start: Index
+    at: Index
+
+
+class _MmaBlock:
     """What one block of threads does."""
 
     def __init__(self, kernel: GpuKernel, plan: SimtPlan, product: TensorProduct, config: MmaConfig,
                  split: SplitSum | None) -> None:
         self.kernel, self.plan, self.product, self.config, self.split = kernel, plan, product, config, split
-        view = plan.view
-        self.rows, self.columns, self.depth, self.batch = (
-            Space(kernel, loops, view.extents) for loops in (plan.rows, plan.columns, view.k, view.batch))
+        self.rows, self.columns, self.depth, self.batch = plan.groups(kernel)
         tall, wide = (config.wn, config.wm) if config.swapped else (config.wm, config.wn)
         self.down, self.across = tall // _ROWS, wide // _COLUMNS
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
-        grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group)
+        grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group_m)
         kernel.bound(self.depth.size)
         tile = grid.place(kernel.block_id())
         batch = self.batch.point(tile.batch)
-        ring = (c.bk, c.stages, c.vec, batch)
-        view, plan = self.plan.view, self.plan
-        left = MmaLoader(kernel, view, plan.row_side, self.rows, self.depth, c.bm, *ring)
-        right = MmaLoader(kernel, view, plan.column_side, self.columns, self.depth, c.bn, *ring)
+        view, plan, stages = self.plan.view, self.plan, Stages(c.bk, c.stages, c.vec)
+        left = MmaLoader(kernel, Side(view, plan.row_side, self.rows, self.depth, c.bm, batch), stages)
+        right = MmaLoader(kernel, Side(view, plan.column_side, self.columns, self.depth, c.bn, batch), stages)
         thread = kernel.thread()
         warp, lane = thread // WARP, thread % WARP
         y, x = warp // (c.bn // c.wn) * c.wm, warp % (c.bn // c.wn) * c.wn
-        sums = self._steps(left, right, tile.row, tile.column, y, x, lane, thread)
-        nvvm.cp_async_wait_group(0)
+        sums = self._steps(_WarpTile(left, tile.row, y), _WarpTile(right, tile.column, x), lane, thread)
         places = list(self._singles(y + lane % 4 * 2, x + lane // 4, sums) if c.swapped else
                       self._pairs(y + lane // 4, x + lane % 4 * 2, sums))
         if self.split is not None:
@@ -76,66 +83,51 @@ class _Block:
             result = Result(kernel, plan, batch, self.rows, self.columns)
             store = self._staged if c.staged else self._direct
             store(result, tile.row, tile.column, places)
-        return grid.blocks(c.split)
+        return grid.blocks(c.split_k)
 
-    def _steps(self, left: MmaLoader, right: MmaLoader, row: Index, column: Index, y: Index, x: Index, lane: Index,
-               thread: Index) -> list[ir.Value]:
+    def _steps(self, left: _WarpTile, right: _WarpTile, lane: Index, thread: Index) -> list[ir.Value]:
         """The sums of a warp, four for each of its instructions."""
         c, kernel = self.config, self.kernel
-        begin, end, steps = part_of(kernel, self.depth, c.bk, c.split)
+        steps, end = part_of(kernel, self.depth, c.bk, c.split_k)
 
-        def fetch(step: Index) -> list[tuple[TileLoader, list[Held]]]:
-            stage, k = step % c.stages, begin + step * c.bk
-            sides: tuple[tuple[TileLoader, Index], ...] = ((left, row), (right, column))
-            held = [(loader, loader.begin(stage, outer, k, end, thread)) for loader, outer in sides]
-            nvvm.cp_async_commit_group()
-            return held
+        def copy(stage: Index, k: Index) -> list[Store]:
+            return [x for side in (left, right) for x in side.loader.begin(stage, side.start, k, end, thread)]
 
-        def land(held: list[tuple[TileLoader, list[Held]]]) -> None:
-            for loader, values in held:
-                loader.land(values)
-
-        def prologue() -> None:
-            for step in range(c.stages - 1):
-                land(fetch(Index(step)))
+        ring = StageRing(kernel, c.stages, steps, copy)
 
         def body(step: Index, *sums: ir.Value) -> list[ir.Value]:
-            nvvm.cp_async_wait_group(c.stages - 2)
-            kernel.barrier()
-            held = fetch(step + (c.stages - 1))
-            found = self._multiply(left, right, step % c.stages, y, x, lane, sums)
-            land(held)
-            return found
+            return ring.step(step, lambda stage: self._multiply(left, right, stage, lane, sums))
 
-        when(Index(0).lt(steps), prologue)
+        ring.fill()
         zeros = [ProductCode(self.plan.view.product).zero(1)] * (4 * self.down * self.across)
-        return loop(0, steps, 1, body, zeros, kernel.index)
+        found = loop(0, steps.end, 1, body, zeros, kernel.index)
+        ring.drain()
+        return found
 
-    def _multiply(self, left: MmaLoader, right: MmaLoader, stage: Index, y: Index, x: Index, lane: Index,
-                  sums: tuple[ir.Value, ...]) -> list[ir.Value]:
+    def _multiply(self, left: _WarpTile, right: _WarpTile, stage: Index, lane: Index, sums: Sequence[ir.Value]) -> list[ir.Value]:
         """Adds the products of one step."""
         found = list(sums)
-        sides, tall, wide = (self.plan.row_side, self.plan.column_side), (left, y), (right, x)
+        sides, tall, wide = (self.plan.row_side, self.plan.column_side), left, right
         if self.config.swapped:
             sides, tall, wide = (sides[1], sides[0]), wide, tall
         for k in range(0, self.config.bk, self.product.depth):
-            a = [tall[0].fragment(stage, tall[1], i * _ROWS, k, lane, True) for i in range(self.down)]
-            b = self._wide_factors(*wide, stage, k, lane)
+            a = [tall.loader.fragment(stage, tall.at, i * _ROWS, k, lane, True) for i in range(self.down)]
+            b = self._wide_factors(wide, stage, k, lane)
             for i in range(self.down):
                 for j in range(self.across):
                     at = 4 * (i * self.across + j)
                     found[at : at + 4] = self.product.mma(sides, a[i], b[j], found[at : at + 4])
         return found
 
-    def _wide_factors(self, loader: MmaLoader, first: Index, stage: Index, k: int, lane: Index) -> list[list[ir.Value]]:
+    def _wide_factors(self, wide: _WarpTile, stage: Index, k: int, lane: Index) -> list[list[ir.Value]]:
         """Two registers for each instruction across."""
         if self.across == 1:
             deep = self.product.depth
-            both = loader.narrow_fragment(stage, first, k // (2 * deep) * 2 * deep, lane)
+            both = wide.loader.narrow_fragment(stage, wide.at, k // (2 * deep) * 2 * deep, lane)
             return [both[2 * (k // deep % 2) : 2 * (k // deep % 2) + 2]]
         found = []
         for j in range(0, self.across, 2):
-            two = loader.fragment(stage, first, j * _COLUMNS, k, lane, False)
+            two = wide.loader.fragment(stage, wide.at, j * _COLUMNS, k, lane, False)
             found += [two[:2], two[2:]]
         return found
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from passes.contraction import Contraction
 from passes.emit import byte_width, gep, integer_type, vector_type
-from passes.families.gpu_tile import TileLoader
+from passes.families.gpu_tile import Side, Stages, TileLoader
 from passes.gpu_kernel import GpuKernel
 from passes.gpu_memory import GpuMemory
-from passes.gpu_space import Point, Space
 from passes.index import Index
 from passes.mlir import arith, ir, llvm, nvvm, vector
 
@@ -66,12 +64,11 @@ def _xor(a: Index, b: Index, index: ir.Type) -> Index:
 class MmaLoader(TileLoader):
     """A TileLoader of swizzled tiles, that fragments are read from."""
 
-    def __init__(self, kernel: GpuKernel, view: Contraction, which: int, outer: Space, inner: Space, extent: int, depth: int,
-                 stages: int, vec: int, batch: Point) -> None:
+    def __init__(self, kernel: GpuKernel, side: Side, stages: Stages) -> None:
         before = kernel.shared_bytes
-        super().__init__(kernel, view, which, outer, inner, extent, depth, stages, vec, False, batch)
+        super().__init__(kernel, side, stages)
         kernel.shared_bytes = before
-        plain = kernel.shared(self.element, [stages, self.rows, self.columns])
+        plain = kernel.shared(self.element, [stages.count, self.rows, self.columns])
         self.tile: SwizzledTile = SwizzledTile(plain.pointer, plain.element, plain.sizes, plain.strides, plain.index)
         self.per = 4 // byte_width(self.element)
 

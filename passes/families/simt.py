@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from math import gcd
 
 from passes.contraction import LHS
-from passes.emit import lanes_of, loop, when
-from passes.families.gpu_tile import Held, TileLoader
+from passes.emit import lanes_of, loop
+from passes.families.gpu_tile import Side, Stages, TileLoader
 from passes.families.simt_plan import SimtPlan
 from passes.families.simt_store import Result, SplitSum
+from passes.families.stage_ring import StageRing, Store
 from passes.families.tile_grid import TileGrid, part_of
 from passes.gpu_kernel import WARP, GpuKernel, Grid
 from passes.gpu_memory import GpuMemory
-from passes.gpu_space import Point, Space
+from passes.gpu_space import Point
 from passes.index import Index, splat_to
-from passes.mlir import ir, nvvm, vector
+from passes.mlir import ir, vector
 from passes.product_code import ProductCode
 from passes.spaces.simt import SimtConfig
 
@@ -31,16 +32,17 @@ _WARP_ROWS = 4
 def emit(kernel: GpuKernel, config: SimtConfig) -> None:
     """The whole kernel. ValueError when the region is no contraction that this family computes."""
     plan = SimtPlan.of(kernel)
-    split = SplitSum(kernel, plan, config.split) if config.split > 1 else None
+    split = SplitSum(kernel, plan, config.split_k) if config.split_k > 1 else None
     if split is not None:
         kernel.use_workspace(split.bytes())
-    kernel.launch(config.threads, lambda: _Block(kernel, plan, config, split).emit(), together=config.together)
+    kernel.launch(config.threads, lambda: _SimtBlock(kernel, plan, config, split).emit(),
+                  min_blocks_per_sm=config.min_blocks_per_sm)
     if split is not None:
         kernel.launch(256, lambda: split.finish(config.vec), "_sum")
 
 
 @dataclass(frozen=True)
-class _Side:
+class _ThreadTile:
     """How a thread's rows (or columns) lie in its tile: runs of `run`, `count` of them, one every `every`, from `first` on."""
 
     loader: TileLoader
@@ -50,9 +52,9 @@ class _Side:
     first: Index
 
     @staticmethod
-    def of(loader: TileLoader, mine: int, threads: int, thread: Index) -> _Side:
+    def of(loader: TileLoader, mine: int, threads: int, thread: Index) -> _ThreadTile:
         run = 1 if loader.deep else gcd(mine, _FRAGMENT)
-        return _Side(loader, run, mine // run, threads * run, thread * run)
+        return _ThreadTile(loader, run, mine // run, threads * run, thread * run)
 
     def window(self, stage: Index) -> GpuMemory:
         """The tile of a stage from the thread's first element on."""
@@ -64,62 +66,45 @@ class _Side:
         return self.first + number * self.every
 
 
-class _Block:
+class _SimtBlock:
     """What one block of threads does."""
 
     def __init__(self, kernel: GpuKernel, plan: SimtPlan, config: SimtConfig, split: SplitSum | None) -> None:
         self.kernel, self.plan, self.config, self.split = kernel, plan, config, split
         self.view, self.product = plan.view, ProductCode(plan.view.product)
-        self.rows, self.columns, self.depth, self.batch = (
-            Space(kernel, loops, self.view.extents) for loops in (plan.rows, plan.columns, self.view.k, self.view.batch))
+        self.rows, self.columns, self.depth, self.batch = plan.groups(kernel)
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
-        grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group)
+        grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group_m)
         kernel.bound(self.depth.size)
         tile = grid.place(kernel.block_id())
         self._emit_at(self.batch.point(tile.batch), tile.batch, tile.row, tile.column)
-        return grid.blocks(c.split)
+        return grid.blocks(c.split_k)
 
     def _emit_at(self, batch: Point, batch_number: Index, row: Index, column: Index) -> None:
-        c, kernel, view = self.config, self.kernel, self.view
-        ring = (c.bk, c.stages, c.vec, c.turn, batch)
-        row_tile = TileLoader(kernel, view, self.plan.row_side, self.rows, self.depth, c.bm, *ring)
-        column_tile = TileLoader(kernel, view, self.plan.column_side, self.columns, self.depth, c.bn, *ring)
+        c, kernel, view, plan = self.config, self.kernel, self.view, self.plan
+        stages = Stages(c.bk, c.stages, c.vec, c.transpose_on_copy)
+        row_tile = TileLoader(kernel, Side(view, plan.row_side, self.rows, self.depth, c.bm, batch), stages)
+        column_tile = TileLoader(kernel, Side(view, plan.column_side, self.columns, self.depth, c.bn, batch), stages)
         thread = kernel.thread()
         y, x = self._thread_place(thread)
-        down = _Side.of(row_tile, c.tm, c.bm // c.tm, y)
-        across = _Side.of(column_tile, c.tn, c.bn // c.tn, x)
-        begin, end, steps = part_of(kernel, self.depth, c.bk, c.split)
-        loaders = ((row_tile, row), (column_tile, column))
+        down = _ThreadTile.of(row_tile, c.tm, c.bm // c.tm, y)
+        across = _ThreadTile.of(column_tile, c.tn, c.bn // c.tn, x)
+        steps, end = part_of(kernel, self.depth, c.bk, c.split_k)
 
-        def fetch(step: Index) -> list[tuple[TileLoader, list[Held]]]:
-            stage, k = step % c.stages, begin + step * c.bk
-            held = [(loader, loader.begin(stage, outer, k, end, thread)) for loader, outer in loaders]
-            nvvm.cp_async_commit_group()
-            return held
+        def copy(stage: Index, k: Index) -> list[Store]:
+            return [*row_tile.begin(stage, row, k, end, thread), *column_tile.begin(stage, column, k, end, thread)]
 
-        def land(held: list[tuple[TileLoader, list[Held]]]) -> None:
-            for loader, values in held:
-                loader.land(values)
-
-        def prologue() -> None:
-            for step in range(c.stages - 1):
-                land(fetch(Index(step)))
-
-        when(Index(0).lt(steps), prologue)
+        ring = StageRing(kernel, c.stages, steps, copy)
 
         def body(step: Index, *sums: ir.Value) -> list[ir.Value]:
-            nvvm.cp_async_wait_group(c.stages - 2)
-            kernel.barrier()
-            held = fetch(step + (c.stages - 1))
-            found = self._multiply(down, across, step % c.stages, sums)
-            land(held)
-            return found
+            return ring.step(step, lambda stage: self._multiply(down, across, stage, sums))
 
+        ring.fill()
         zeros = [self.product.zero(across.run)] * (c.tm * across.count)
-        sums = loop(0, steps, 1, body, zeros, kernel.index)
-        nvvm.cp_async_wait_group(0)
+        sums = loop(0, steps.end, 1, body, zeros, kernel.index)
+        ring.drain()
         self._store(batch, batch_number, row, column, down, across, sums)
 
     def _thread_place(self, thread: Index) -> tuple[Index, Index]:
@@ -134,17 +119,17 @@ class _Block:
 
     # -- products
 
-    def _multiply(self, down: _Side, across: _Side, stage: Index, sums: tuple[ir.Value, ...]) -> list[ir.Value]:
+    def _multiply(self, down: _ThreadTile, across: _ThreadTile, stage: Index, sums: tuple[ir.Value, ...]) -> list[ir.Value]:
         """Adds the products of one step; sums[i * across.count + j] is of row i and the run j of columns."""
         found = list(sums)
-        ahead = min(self.config.ahead, self.config.bk)
+        depth = min(self.config.fragment_k, self.config.bk)
         left, right = down.window(stage), across.window(stage)
-        for k in range(0, self.config.bk, ahead):
-            a = [self._fragment(down, self.plan.row_side, g, left, k, ahead) for g in range(down.count)]
-            rows = [[x for run in a for x in _lanes(run[kk])] for kk in range(ahead)]
+        for k in range(0, self.config.bk, depth):
+            a = [self._fragment(down, self.plan.row_side, g, left, k, depth) for g in range(down.count)]
+            rows = [[x for run in a for x in _lanes(run[kk])] for kk in range(depth)]
             for j in range(across.count):
-                b = self._fragment(across, self.plan.column_side, j, right, k, ahead)
-                for kk in range(ahead):
+                b = self._fragment(across, self.plan.column_side, j, right, k, depth)
+                for kk in range(depth):
                     for i, a_one in enumerate(rows[kk]):
                         at = i * across.count + j
                         factor = splat_to(a_one, across.run)
@@ -152,17 +137,17 @@ class _Block:
                         found[at] = self.product.multiply_add(x, y, found[at])
         return found
 
-    def _fragment(self, side: _Side, which: int, number: int, window: GpuMemory, k: int, ahead: int) -> list[ir.Value]:
-        """Run `number` of the thread's elements of a tile, as what is multiplied, for each of `ahead` positions of k."""
+    def _fragment(self, side: _ThreadTile, which: int, number: int, window: GpuMemory, k: int, depth: int) -> list[ir.Value]:
+        """Run `number` of the thread's elements of a tile, as what is multiplied, for each of `depth` positions of k."""
         stage, first = Index(0), Index(number * side.every)
         if side.loader.deep:
-            return _lanes(self.product.factor(which, window.load([stage, first, Index.ramp(k, ahead)])))
-        runs = [[stage, Index(k + i), Index.ramp(first, side.run)] for i in range(ahead)]
+            return _lanes(self.product.factor(which, window.load([stage, first, Index.ramp(k, depth)])))
+        runs = [[stage, Index(k + i), Index.ramp(first, side.run)] for i in range(depth)]
         return [self.product.factor(which, window.load(at)) for at in runs]
 
     # -- results
 
-    def _store(self, batch: Point, batch_number: Index, row: Index, column: Index, down: _Side, across: _Side,
+    def _store(self, batch: Point, batch_number: Index, row: Index, column: Index, down: _ThreadTile, across: _ThreadTile,
                sums: list[ir.Value]) -> None:
         c = self.config
         rows = [row + down.position(g) + i for g in range(down.count) for i in range(down.run)]
@@ -183,7 +168,8 @@ class _Block:
             return
         self._staged(result, row, column, down, across, sums)
 
-    def _staged(self, result: Result, row: Index, column: Index, down: _Side, across: _Side, sums: list[ir.Value]) -> None:
+    def _staged(self, result: Result, row: Index, column: Index, down: _ThreadTile, across: _ThreadTile,
+                sums: list[ir.Value]) -> None:
         """Through shared memory, over the tiles: stores are wide though a thread's columns lie apart, and the code of a costly
         epilogue is there once, in a loop."""
         c, kernel = self.config, self.kernel

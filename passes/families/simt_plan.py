@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from passes.contraction import LHS, OUT, RHS, Contraction
 from passes.fused_contraction import FusedContraction
 from passes.gpu_kernel import GpuKernel
-from passes.gpu_space import Point
+from passes.gpu_space import CollapsedLoops, Point
 from passes.index import Index
 from passes.placement import Place
 from passes.product_code import coords_of
@@ -43,6 +43,13 @@ class SimtPlan:
             columns = (*(d for d in columns if d != fast), fast)
         sides = (RHS, LHS) if swapped else (LHS, RHS)
         return SimtPlan(view, *sides, rows, columns, fused.places, fused.heavy)
+
+    def groups(self, kernel: GpuKernel) -> tuple[CollapsedLoops, CollapsedLoops, CollapsedLoops, CollapsedLoops]:
+        """The loops of rows, columns, depth and batch."""
+        view = self.view
+        rows, columns, depth, batch = (
+            CollapsedLoops(kernel, loops, view.extents) for loops in (self.rows, self.columns, view.k, view.batch))
+        return rows, columns, depth, batch
 
     def size(self, loops: Sequence[int]) -> Expr:
         return self.view.size(loops)

@@ -12,7 +12,7 @@ from passes.families.gpu_pointwise import elementwise
 from passes.families.simt_plan import SimtPlan, root_at
 from passes.gpu_kernel import GpuKernel, Grid
 from passes.gpu_memory import GpuMemory
-from passes.gpu_space import Point, Space
+from passes.gpu_space import CollapsedLoops, Point
 from passes.index import Index, splat_to
 from passes.mlir import ir, vector
 from passes.placement import axis_name
@@ -24,7 +24,7 @@ from runtime.shape import Expr
 class Result:
     """Stores sums at points of rows and columns, with what is fused behind the contraction."""
 
-    def __init__(self, kernel: GpuKernel, plan: SimtPlan, batch: Point, rows: Space, columns: Space) -> None:
+    def __init__(self, kernel: GpuKernel, plan: SimtPlan, batch: Point, rows: CollapsedLoops, columns: CollapsedLoops) -> None:
         self.kernel, self.plan, self.batch, self.rows, self.columns = kernel, plan, batch, rows, columns
 
     def width(self, most: int) -> int:
@@ -81,7 +81,7 @@ class SplitSum:
     def keep(self, batch: Index, row: Index, column: Index, value: ir.Value) -> None:
         """Stores sums of one row and neighbouring columns, as part number block_id("y")."""
         view = self.plan.view
-        rows, columns = (Space(self.kernel, loops, view.extents) for loops in (self.plan.rows, self.plan.columns))
+        rows, columns = (CollapsedLoops(self.kernel, loops, view.extents) for loops in (self.plan.rows, self.plan.columns))
         memory, part = self._memory(), self.kernel.block_id("y")
         for i in range(lanes_of(value)):
             at = column + i

@@ -11,23 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
-from passes.emit import all_of, gep, integer_type, loop, vector_type, when
+from passes.emit import all_of, integer_type, loop, vector_type, when
+from passes.families.mbarrier_ring import MbarrierRing
 from passes.families.mma_product import TensorProduct
 from passes.families.mma_tile import extract
 from passes.families.simt_plan import SimtPlan
 from passes.families.simt_store import Result, SplitSum
 from passes.families.tile_grid import Tile, TileGrid, part_of
-from passes.families.wgmma_operand import TmaOperand, space_of
+from passes.families.wgmma_operand import TmaOperand
 from passes.families.wgmma_result import CopiedResult
 from passes.gpu_kernel import WARP, GpuKernel, Grid
-from passes.gpu_memory import GpuMemory
 from passes.index import Index
 from passes.mlir import ir, llvm, nvvm, scf, vector
-from passes.spaces.wgmma import BARRIER, GROUP, PAD, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
+from passes.spaces.wgmma import GROUP, PAD, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
 
-_TICKS = 10_000_000  # nanoseconds that a wait may suspend at once
 _WARPS = GROUP // WARP
 _PAIRS = 8  # columns between a thread's sums
 
@@ -36,84 +34,57 @@ def emit(kernel: GpuKernel, config: WgmmaConfig) -> None:
     """The whole kernel. ValueError when the region is no contraction that this family computes."""
     plan = SimtPlan.of(kernel)
     product = TensorProduct.of(plan.view, config.tf32)
-    left = TmaOperand(kernel, plan, plan.row_side, config.bm, 0, config.across)
-    right = TmaOperand(kernel, plan, plan.column_side, config.bn, left.bytes, config.down)
-    split = SplitSum(kernel, plan, config.split) if config.split > 1 else None
+    left = TmaOperand(kernel, plan, plan.row_side, config.bm, 0, config.cluster_n)
+    right = TmaOperand(kernel, plan, plan.column_side, config.bn, left.bytes, config.cluster_m)
+    split = SplitSum(kernel, plan, config.split_k) if config.split_k > 1 else None
     if split is not None:
         kernel.use_workspace(split.bytes())
     copied = CopiedResult(kernel, plan, config.slab) if config.copied else None
-    block = partial(_Block, kernel, plan, product, config, left, right, split, copied)
-    kernel.launch(config.threads, lambda: block().emit(), together=1, cluster=config.cluster)
+    planned = _Planned(plan, product, left, right, split, copied)
+    kernel.launch(config.threads, lambda: _WgmmaBlock(kernel, config, planned).emit(), min_blocks_per_sm=1,
+                  cluster=config.cluster)
     if split is not None:
         kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
 
 
 @dataclass(frozen=True)
-class _Ring:
-    """The stages in shared memory and their mbarriers."""
+class _Planned:
+    """What is known before the launch. left, right: the operands of rows and columns. split: where sums of parts of k go; copied:
+    how results leave by tensor copies."""
 
-    kernel: GpuKernel
-    stages: int
-    stage_bytes: int
-    base: ir.Value
-    barriers: GpuMemory
-
-    @staticmethod
-    def of(kernel: GpuKernel, config: WgmmaConfig) -> _Ring:
-        tiles = kernel.shared(integer_type(8), [config.stages * config.stage_bytes])
-        barriers = kernel.shared(integer_type(8 * BARRIER), [config.barriers])
-        return _Ring(kernel, config.stages, config.stage_bytes, tiles.pointer, barriers)
-
-    def full(self, step: Index) -> ir.Value:
-        return self.barriers.address([step % self.stages])
-
-    def empty(self, step: Index) -> ir.Value:
-        return self.barriers.address([step % self.stages + self.stages])
-
-    def stage(self, step: Index) -> ir.Value:
-        """Address of the stage of a step."""
-        return gep(self.base, (step % self.stages * self.stage_bytes).value(self.barriers.index), integer_type(8))
-
-    def parity(self, step: Index) -> Index:
-        """Of the phase in which the stage is filled."""
-        return step // self.stages % 2
-
-    def start(self, readers: int) -> None:
-        for stage in range(self.stages):
-            nvvm.mbarrier_init(self.full(Index(stage)), _i32(1))
-            nvvm.mbarrier_init(self.empty(Index(stage)), _i32(readers))
-        nvvm.fence_mbarrier_init()
-
-    def wait(self, barrier: ir.Value, parity: Index) -> None:
-        nvvm.mbarrier_try_wait_parity(barrier, parity.value(integer_type(32)), _i32(_TICKS))
+    plan: SimtPlan
+    product: TensorProduct
+    left: TmaOperand
+    right: TmaOperand
+    split: SplitSum | None
+    copied: CopiedResult | None
 
 
 def _i32(number: int) -> ir.Value:
     return Index(number).value(integer_type(32))
 
 
-class _Block:
+class _WgmmaBlock:
     """What one block of threads does."""
 
-    def __init__(self, kernel: GpuKernel, plan: SimtPlan, product: TensorProduct, config: WgmmaConfig, left: TmaOperand,
-                 right: TmaOperand, split: SplitSum | None, copied: CopiedResult | None) -> None:
-        self.kernel, self.plan, self.product, self.config = kernel, plan, product, config
-        self.left, self.right, self.split, self.copied = left, right, split, copied
-        self.rows, self.columns, self.depth, self.batch = space_of(kernel, plan)
+    def __init__(self, kernel: GpuKernel, config: WgmmaConfig, planned: _Planned) -> None:
+        self.kernel, self.config, self.plan, self.product = kernel, config, planned.plan, planned.product
+        self.left, self.right, self.split, self.copied = planned.left, planned.right, planned.split, planned.copied
+        self.rows, self.columns, self.depth, self.batch = self.plan.groups(kernel)
         self.blocks = config.bm // (ROWS * config.consumers)  # instructions of a warpgroup, one below the other
         self.i32 = integer_type(32)
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
-        self.grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm * c.down, c.bn * c.across, c.group)
+        self.grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm * c.cluster_m, c.bn * c.cluster_n, c.group_m)
         self.rank = kernel.block_id() % c.cluster
         kernel.bound(self.depth.size)
-        grid = self.grid.blocks(c.split)
+        grid = self.grid.blocks(c.split_k)
         if self.copied is not None:
             self.boxes = self.copied.tile(_WARPS * c.consumers)
-        self.ring = _Ring.of(kernel, c)
+        self.ring = MbarrierRing.of(kernel, c.stages, c.stage_bytes)
         self.results = kernel.shared(self.product.sum, [_WARPS * c.consumers, 16, c.slab + PAD])
-        self.begin, _, self.steps = part_of(kernel, self.depth, ROW // self.left.size, c.split)
+        self.steps, _ = part_of(kernel, self.depth, ROW // self.left.size, c.split_k)
         thread = kernel.thread()
         when(thread.eq(0), lambda: self.ring.start(_WARPS * c.consumers * c.cluster))
         self._meet()
@@ -158,7 +129,7 @@ class _Block:
 
         def one(number: Index, done: ir.Value) -> list[ir.Value]:
             body(self._mine(number), Index(done))
-            return [(Index(done) + self.steps).value(self.i32)]
+            return [(Index(done) + self.steps.end).value(self.i32)]
 
         loop(first, total, c.blocks // c.cluster, one, [_i32(0)], self.kernel.index)
 
@@ -167,7 +138,7 @@ class _Block:
         c, tile = self.config, self.grid.place(number)
         if c.cluster == 1:
             return tile
-        return replace(tile, row=tile.row + self.rank * c.bm) if c.down > 1 else replace(
+        return replace(tile, row=tile.row + self.rank * c.bm) if c.cluster_m > 1 else replace(
             tile, column=tile.column + self.rank * c.bn)
 
     # -- the warpgroup that copies, one thread of it
@@ -180,11 +151,11 @@ class _Block:
             self.ring.wait(self.ring.empty(number), 1 - self.ring.parity(number))
             full, stage = self.ring.full(number), self.ring.stage(number)
             nvvm.mbarrier_arrive_expect_tx(full, _i32(self.config.stage_bytes), results=[])
-            k = self.begin + step * (ROW // self.left.size)
+            k = self.steps.origin + step * self.steps.depth
             for operand, outer in ((self.left, tile.row), (self.right, tile.column)):
                 operand.fetch(stage, batch, outer, k, full, self.rank)
 
-        loop(0, self.steps, 1, one, index=self.i32)
+        loop(0, self.steps.end, 1, one, index=self.i32)
 
     # -- the warpgroups that multiply
 
@@ -210,9 +181,9 @@ class _Block:
             when(all_of([leader, Index(0).lt(step)]), lambda: self._release(number - 1, member % WARP))
             return found
 
-        found = loop(0, self.steps, 1, one, [llvm.ZeroOp(sums).result] * self.blocks, self.i32)
+        found = loop(0, self.steps.end, 1, one, [llvm.ZeroOp(sums).result] * self.blocks, self.i32)
         nvvm.wgmma_wait_group_sync_aligned(0)
-        when(all_of([leader, Index(0).lt(self.steps)]), lambda: self._release(done + self.steps - 1, member % WARP))
+        when(all_of([leader, Index(0).lt(self.steps.end)]), lambda: self._release(done + self.steps.end - 1, member % WARP))
         self._store(tile, group, member, found)
 
     def _release(self, number: Index, rank: Index) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from passes.emit import byte_width, gep, integer_type, resized
 from passes.families.simt_plan import SimtPlan, loops_at
 from passes.gpu_kernel import GpuKernel
-from passes.gpu_space import Point, Space
+from passes.gpu_space import Point
 from passes.index import Index
 from passes.mlir import arith, ir, llvm, nvvm, position
 from passes.product_code import coords_of
@@ -94,10 +94,3 @@ class TmaOperand:
         """The descriptor of what lies `outer` and `k` elements further."""
         move = outer * ROW + k * self.size if self.along_k else outer // self.per * (self.per * ROW) + k * ROW
         return descriptor if not move else arith.addi(descriptor, Index(move // 16).value(integer_type(64)))
-
-
-def space_of(kernel: GpuKernel, plan: SimtPlan) -> tuple[Space, Space, Space, Space]:
-    """Rows, columns, depth and batch."""
-    groups = (plan.rows, plan.columns, plan.view.k, plan.view.batch)
-    rows, columns, depth, batch = (Space(kernel, loops, plan.view.extents) for loops in groups)
-    return rows, columns, depth, batch

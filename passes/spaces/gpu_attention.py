@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 from typing import ClassVar
 
-from passes.spaces.gemm_operands import tensor_core_bytes, unaligned
+from passes.spaces.gemm_operands import tensor_core_bytes
 from passes.spaces.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block
 from passes.spaces.numerics import Numerics
 from passes.workload import Kind, Workload
-from runtime.dispatch import Leaf, Node, Split, switch
 from runtime.limits import MULTIPROCESSOR_THREADS, GpuLimits
-from runtime.shape import Expr
 
 WIDEST = 16  # bytes of one copy
 STEP = 32  # bytes along k of one instruction
@@ -26,20 +25,23 @@ LONGEST_QUERY, LONGEST_VALUE = 256, 128
 class GpuAttentionConfig(GpuConfig):
     """bm: queries of a block; wm: of a warp; bn: keys of a step; stages: steps in shared memory.
 
-    held: queries stay in registers, else they are read again at each step. vec: elements of one copy or store, as far as layouts
-    allow. together: blocks that must fit a multiprocessor, which bounds the registers; 0 leaves it to ptxas. split: parts that
-    the keys are cut in, each of its own blocks, joined by a second launch in a fixed order. tf32: f32 operands are read as tf32.
+    queries_in_registers: else they are read again at each step. vec: elements of one copy or store, as far as layouts allow.
+    min_blocks_per_sm: blocks that must fit a multiprocessor, which bounds the registers; 0 leaves it to ptxas. split_kv: parts
+    that the keys are cut in, each of its own blocks, joined by a second launch in a fixed order. tf32: f32 operands are read as
+    tf32.
     """
 
     family: ClassVar[str] = "gpu_attention"
+    former: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"held": "queries_in_registers", "together": "min_blocks_per_sm", "split": "split_kv"})
     bm: int = 64
     wm: int = 16
     bn: int = 64
     stages: int = 2
-    held: bool = True
+    queries_in_registers: bool = True
     vec: int = 8
-    together: int = 0
-    split: int = 1
+    min_blocks_per_sm: int = 0
+    split_kv: int = 1
     tf32: bool = False
 
     @property
@@ -54,7 +56,7 @@ class GpuAttentionConfig(GpuConfig):
     def registers(self, depth: int, columns: int, size: int) -> int:
         """About what a thread needs: sums, scores, queries, single elements on their way, fragments and addresses."""
         sums, scores = self.wm * -(-columns // 16) * 16 // WARP, self.wm * self.bn // WARP
-        queries = self.wm * -(-depth * size // STEP) * STEP // 4 // WARP if self.held else self.wm // 4
+        queries = self.wm * -(-depth * size // STEP) * STEP // 4 // WARP if self.queries_in_registers else self.wm // 4
         copies = self.bn * (padded(depth) + padded(columns)) // self.threads if self.vec * size < 4 else 0
         return sums + scores + queries + copies + self.wm // 4 + 44 * self.index // 32
 
@@ -114,7 +116,7 @@ def why_invalid(config: GpuAttentionConfig, workload: Workload, limits: GpuLimit
 def why_illegal(config: GpuAttentionConfig, depth: int, columns: int, size: int, limits: GpuLimits) -> str | None:
     """The rule that the configuration breaks for heads of these lengths and elements of `size` bytes, or None."""
     c = config
-    if not all(map(is_power_of_two, (c.bm, c.wm, c.bn, c.vec, c.split))):
+    if not all(map(is_power_of_two, (c.bm, c.wm, c.bn, c.vec, c.split_kv))):
         return f"power-of-two: {c}"
     if c.wm < 16 or c.bn < 16:
         return f"warp-tile: {c.wm} x {c.bn}; an instruction computes 16 x 8, two of them share a fragment"
@@ -125,47 +127,11 @@ def why_illegal(config: GpuAttentionConfig, depth: int, columns: int, size: int,
     if c.vec * size > WIDEST:
         return f"vector-fits: {c.vec} elements of {size} bytes in one access"
     shared = c.shared_bytes(depth, columns, size)
-    if shared * max(1, c.together) > limits.shared_bytes:
-        return f"shared-budget: {max(1, c.together)} x {shared} of {limits.shared_bytes} bytes"
-    if c.together * c.threads > MULTIPROCESSOR_THREADS:
-        return f"together-fits: {c.together} blocks of {c.threads} threads"
-    most = limits.registers_each(c.threads, c.together)
+    if shared * max(1, c.min_blocks_per_sm) > limits.shared_bytes:
+        return f"shared-budget: {max(1, c.min_blocks_per_sm)} x {shared} of {limits.shared_bytes} bytes"
+    if c.min_blocks_per_sm * c.threads > MULTIPROCESSOR_THREADS:
+        return f"blocks-fit: {c.min_blocks_per_sm} blocks of {c.threads} threads"
+    most = limits.registers_each(c.threads, c.min_blocks_per_sm)
     if c.registers(depth, columns, size) > most:
         return f"register-budget: about {c.registers(depth, columns, size)} of {most} registers in each of {c.threads} threads"
     return why_invalid_block(c.threads, c.index, limits.threads)
-
-
-def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[GpuAttentionConfig, ...], Node]:
-    """By queries and keys: the largest legal blocks for many queries, parts of the keys for few of them; copies of single
-    elements where extents are no whole vectors. The last has no guards."""
-    size = tensor_core_bytes(workload) or 4
-    vec, tf32 = WIDEST // size, size == 4
-    depth, columns = heads_of(workload) or (LONGEST_QUERY, LONGEST_VALUE)
-
-    def legal(config: GpuAttentionConfig) -> GpuAttentionConfig:
-        """With fewer keys in a step, queries in shared memory, or fewer queries, until it fits."""
-        steps = [replace(config, together=2)]
-        for bm, held, part in product((config.bm, config.bm // 2, config.bm // 4), (True, False), (1, 2, 4)):
-            steps.append(replace(config, bm=max(16, bm), bn=max(16, config.bn // part), held=held, together=1))
-        fits = (c for c in steps if why_illegal(c, depth, columns, size, limits) is None)
-        return next(fits, steps[-1])
-
-    few = legal(GpuAttentionConfig(16, 16, 64, 2, vec=vec, tf32=tf32))
-    parts = replace(few, split=8)
-    middle = legal(GpuAttentionConfig(64, 16, 64, 2, vec=vec, tf32=tf32))
-    large = legal(GpuAttentionConfig(128, 16, 64, 2, vec=vec, tf32=tf32))
-    single = legal(GpuAttentionConfig(128, 16, 32, 2, vec=1, tf32=tf32))
-    safe = legal(GpuAttentionConfig(128, 16, 32, 2, vec=1, tf32=tf32, index=64))
-    configs = tuple(dict.fromkeys((few, parts, middle, large, single, safe)))
-
-    def leaf(config: GpuAttentionConfig) -> Leaf:
-        return Leaf(configs.index(config))
-
-    rows, keys = workload.size("m"), workload.size("n")
-    total: Expr = rows * workload.size("b")
-    short = switch(str(keys), [(512, leaf(few))], leaf(parts))
-    few_rows = switch(str(total), [(16 * limits.multiprocessors, short)], leaf(few))
-    full = limits.multiprocessors * large.bm
-    node = switch(str(rows), [(16, few_rows)], switch(str(total), [(2 * full, leaf(middle))], leaf(large)))
-    left = unaligned(workload, vec)
-    return configs, Split(str(left), 0, node, leaf(single)) if left.symbols else node

@@ -31,14 +31,14 @@ def anatomy(config: GpuAttentionConfig, workload: Workload, limits: GpuLimits) -
     copies = side / c.vec / c.threads
     deep, along = depth * size / STEP, c.bn * size / STEP  # instructions along k of either product
     products = c.wm / 16 * (c.bn / 8 * deep + columns / 8 * along)
-    fragments = c.bn / 16 * deep + columns / 16 * along + (0 if c.held else c.wm / 16 * deep)
+    fragments = c.bn / 16 * deep + columns / 16 * along + (0 if c.queries_in_registers else c.wm / 16 * deep)
     scores = c.wm * c.bn / WARP * _A_SCORE
     matrix = c.bm * c.bn * (depth + columns) * size / 2 / (_SHARE if limits.arch == "sm_90a" else 1.0)
-    results = c.bm * columns * (8 if c.split > 1 else workload.outputs[0].dtype.bytes)
+    results = c.bm * columns * (8 if c.split_kv > 1 else workload.outputs[0].dtype.bytes)
     block = Block(
         threads=c.threads,
         registers=min(c.registers(depth, columns, size), limits.thread_registers,
-                      limits.registers // (c.threads * max(1, c.together))),
+                      limits.registers // (c.threads * max(1, c.min_blocks_per_sm))),
         shared_bytes=c.shared_bytes(depth, columns, size),
         step=Load(warps * (products + fragments + scores + _LOOP + copies * _A_COPY),
                   warps * fragments * 4 + side * size / 128, c.bn * (depth + columns) * size, matrix),
@@ -48,9 +48,9 @@ def anatomy(config: GpuAttentionConfig, workload: Workload, limits: GpuLimits) -
         depth=c.bn,
         chain=_CHAIN if c.vec * size >= 4 else _CHAIN + copies * _WAIT,
         ahead=c.stages - 1,
-        parts=c.split,
-        launches=1 + (c.split > 1),
-        partial=c.bm * columns * 4 if c.split > 1 else 0,
+        parts=c.split_kv,
+        launches=1 + (c.split_kv > 1),
+        partial=c.bm * columns * 4 if c.split_kv > 1 else 0,
     )
     return Anatomy(
         coordinates=fields_of(c),
@@ -65,6 +65,5 @@ def anatomy(config: GpuAttentionConfig, workload: Workload, limits: GpuLimits) -
             "warps": warps,
             "shared_share": block.shared_bytes / limits.shared_bytes,
             "register_share": block.registers * c.threads / limits.registers,
-            "split": c.split,
         },
     )

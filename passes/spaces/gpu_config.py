@@ -22,16 +22,17 @@ def is_power_of_two(n: int) -> bool:
     return n > 0 and n & (n - 1) == 0
 
 
-def why_invalid_ring(threads: int, stages: int, shared: int, together: int, group: int, limits: GpuLimits) -> str | None:
+def why_invalid_ring(threads: int, stages: int, shared: int, min_blocks_per_sm: int, group_m: int,
+                     limits: GpuLimits) -> str | None:
     """Rules of blocks that multiply tiles in a ring of `stages` steps, of `shared` bytes in all."""
     if stages < 2:
         return f"stages: {stages}; a step is loaded while another is computed"
-    if together * threads > MULTIPROCESSOR_THREADS or together * shared > limits.shared_bytes:
-        return f"together-fits: {together} blocks of {threads} threads and {shared} shared bytes"
+    if min_blocks_per_sm * threads > MULTIPROCESSOR_THREADS or min_blocks_per_sm * shared > limits.shared_bytes:
+        return f"blocks-fit: {min_blocks_per_sm} blocks of {threads} threads and {shared} shared bytes"
     if shared > limits.shared_bytes:
         return f"shared-budget: {shared} of {limits.shared_bytes} bytes"
-    if group < 1:
-        return f"group-positive: {group}"
+    if group_m < 1:
+        return f"group-positive: {group_m}"
     return None
 
 

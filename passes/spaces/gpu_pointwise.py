@@ -8,8 +8,7 @@ from itertools import product
 from typing import ClassVar
 
 from passes.spaces.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block
-from passes.workload import Kind, Operand, Workload
-from runtime.dispatch import Leaf, Node
+from passes.workload import Operand, Workload
 from runtime.limits import GpuLimits
 
 
@@ -47,24 +46,6 @@ def why_invalid(config: GpuPointwiseConfig, workload: Workload, limits: GpuLimit
     if config.tile and (config.vec, config.chunks) != (1, 1):
         return "tile-elements: a thread of a tile moves single elements"
     return why_invalid_block(config.threads, config.index, limits.threads)
-
-
-def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[GpuPointwiseConfig, ...], Node]:
-    """Vectors of 16 bytes for elementwise work, one element a thread for loops; one without guards for what is not aligned."""
-    widest = max((o.dtype.bytes for o in workload.outputs), default=4)
-    safe = GpuPointwiseConfig(1, 1, 256, index=64)
-    if workload.kind is not Kind.POINTWISE:
-        return (GpuPointwiseConfig(1, 1, 128), safe), Leaf(0)
-    if _may_cross(workload):
-        return (GpuPointwiseConfig(1, 1, 256, 32), safe), Leaf(0)
-    return (GpuPointwiseConfig(max(1, min(4, 16 // widest))), safe), Leaf(0)
-
-
-def _may_cross(workload: Workload) -> bool:
-    """Is an operand as large as the result and contiguous along another axis?"""
-    out = workload.outputs[0]
-    alike = [o for o in workload.inputs if sorted(o.dims) == sorted(out.dims)]
-    return len(out.dims) > 1 and any(reads_across(o, out) for o in alike)
 
 
 def reads_across(operand: Operand, out: Operand) -> bool:

@@ -26,23 +26,23 @@ def extents(workload: Workload) -> dict[str, Expr]:
 
 
 def anatomy(config: GpuRowsConfig, workload: Workload, limits: GpuLimits) -> Anatomy:
-    c = config
+    c, kept = config, config.vectors_in_registers
     sweeps = max(1, workload.reductions) + 1
     rows = c.threads // c.per_row
-    loads = 1 if c.held else sweeps
+    loads = 1 if kept else sweeps
     accesses = sum(len(o.dims) > 1 for o in workload.inputs) * loads + sum(len(o.dims) > 1 for o in workload.outputs)
     size = max((o.dtype.bytes for o in (*workload.inputs, *workload.outputs)), default=4)
-    unroll = c.held or c.unroll
+    unroll = kept or c.unroll
     elements = c.vec * unroll
     warps = c.threads / WARP
-    arithmetic = flops_an_element(workload) * _AN_OPERATION[bool(c.held)] * (1 if c.held else sweeps)
-    work = elements * arithmetic + unroll * accesses * _AN_ACCESS + (0 if c.held else sweeps * _LOOP)
+    arithmetic = flops_an_element(workload) * _AN_OPERATION[bool(kept)] * (1 if kept else sweeps)
+    work = elements * arithmetic + unroll * accesses * _AN_ACCESS + (0 if kept else sweeps * _LOOP)
     joins = sweeps * math.log2(max(c.per_row, 1)) * _JOIN + (sweeps * _BARRIER if c.per_row > WARP else 0.0)
     moved = float(c.threads * elements * accesses * size)
     together = min(1.0, c.per_row * c.vec * size / 32) if c.per_row > 1 else 1.0  # of a sector that one row's threads use
     block = Block(
         threads=c.threads,
-        registers=min(limits.thread_registers, 32 * (c.index // 32) + c.held * c.vec * max(1, size // 4) + 2 * c.vec),
+        registers=min(limits.thread_registers, 32 * (c.index // 32) + kept * c.vec * max(1, size // 4) + 2 * c.vec),
         shared_bytes=4 * c.threads // WARP if c.per_row > WARP else 0,
         step=Load(warps * work, 0.0, moved / together),
         once=Load(warps * (_PREAMBLE + joins), 0.0, 0.0),
@@ -57,7 +57,7 @@ def anatomy(config: GpuRowsConfig, workload: Workload, limits: GpuLimits) -> Ana
         tiles={"rows": rows, "columns": c.per_row * c.vec},
         pads={"rows": rows, "columns": c.per_row * c.vec},
         units={"rows": rows, "columns": 0},
-        most={"columns": c.columns_held} if c.held else {},
+        most={"columns": c.columns_held} if kept else {},
         block=block,
         features={
             "rows_a_block": rows,

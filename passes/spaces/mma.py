@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 from typing import ClassVar
 
 from passes.spaces.gemm_operands import (
     BYTE_FLOAT_TYPES,
-    bytes_run_along_k,
     on_tensor_cores,
-    row_and_column_extents,
     tensor_core_bytes,
-    unaligned,
 )
 from passes.spaces.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block, why_invalid_ring
 from passes.spaces.numerics import Numerics
 from passes.workload import Kind, Workload
-from runtime.dispatch import Leaf, Node, Split, switch
 from runtime.limits import BYTE_FLOATS, GpuLimits
 from runtime.tensor import DType
 
 WIDEST = 16  # bytes of one copy
 STEP = 32  # bytes along k of one instruction
-_LONG = 2048  # positions of k that are worth parts where there are few blocks
 STAGED_PAD = 8  # sums behind each row of a block's results in shared memory
 
 
@@ -33,13 +29,15 @@ class MmaConfig(GpuConfig):
     """bm x bn: rows and columns of a block; bk: depth of a step; wm x wn: of a warp; stages: steps in shared memory.
 
     vec: elements of one copy or store, as far as layouts allow. staged: results go through shared memory, so that stores are
-    wide and the code behind the contraction is there once. together: blocks that must fit a multiprocessor, which bounds the
-    registers; 0 leaves it to ptxas. split: parts that k is cut in, summed by a second launch in a fixed order. group: rows of
-    blocks that are walked together. tf32: f32 operands are read as tf32. swapped: columns take the side of 16 of an instruction,
-    rows that of 8.
+    wide and the code behind the contraction is there once. min_blocks_per_sm: blocks that must fit a multiprocessor, which
+    bounds the registers; 0 leaves it to ptxas. split_k: parts that k is cut in, summed by a second launch in a fixed order.
+    group_m: rows of blocks that are walked together. tf32: f32 operands are read as tf32. swapped: columns take the side of 16
+    of an instruction, rows that of 8.
     """
 
     family: ClassVar[str] = "mma"
+    former: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"together": "min_blocks_per_sm", "split": "split_k", "group": "group_m"})
     bm: int = 64
     bn: int = 64
     bk: int = 64
@@ -48,9 +46,9 @@ class MmaConfig(GpuConfig):
     stages: int = 3
     vec: int = 8
     staged: bool = True
-    together: int = 0
-    split: int = 1
-    group: int = 8
+    min_blocks_per_sm: int = 0
+    split_k: int = 1
+    group_m: int = 8
     tf32: bool = False
     swapped: bool = False
 
@@ -60,7 +58,7 @@ class MmaConfig(GpuConfig):
 
     def shared_bytes(self, element: int) -> int:
         """Both tiles of every stage; the block's results over them."""
-        results = self.bm * (self.bn + STAGED_PAD) * 4 if self.staged and self.split == 1 else 0
+        results = self.bm * (self.bn + STAGED_PAD) * 4 if self.staged and self.split_k == 1 else 0
         return max(self.stages * (self.bm + self.bn) * self.bk * element, results)
 
     def registers(self) -> int:
@@ -119,7 +117,7 @@ def why_invalid(config: MmaConfig, workload: Workload, limits: GpuLimits) -> str
 def why_illegal(config: MmaConfig, size: int, limits: GpuLimits) -> str | None:
     """The rule that the configuration breaks for operands of `size` bytes, or None."""
     c = config
-    if not all(map(is_power_of_two, (c.bm, c.bn, c.bk, c.wm, c.wn, c.vec, c.split))):
+    if not all(map(is_power_of_two, (c.bm, c.bn, c.bk, c.wm, c.wn, c.vec, c.split_k))):
         return f"power-of-two: {c}"
     least = (8, 16) if c.swapped else (16, 16)
     if c.wm < least[0] or c.wn < least[1]:
@@ -132,46 +130,10 @@ def why_illegal(config: MmaConfig, size: int, limits: GpuLimits) -> str | None:
         return f"step-depth: {c.bk} elements; an instruction takes {STEP // size}"
     if c.vec * size > WIDEST:
         return f"vector-fits: {c.vec} elements of {size} bytes in one access"
-    broken = why_invalid_ring(c.threads, c.stages, c.shared_bytes(size), c.together, c.group, limits)
+    broken = why_invalid_ring(c.threads, c.stages, c.shared_bytes(size), c.min_blocks_per_sm, c.group_m, limits)
     if broken is not None:
         return broken
-    most = limits.registers_each(c.threads, c.together)
+    most = limits.registers_each(c.threads, c.min_blocks_per_sm)
     if c.registers() > most:
         return f"register-budget: about {c.registers()} of {most} registers in each of {c.threads} threads"
     return why_invalid_block(c.threads, c.index, limits.threads)
-
-
-def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[MmaConfig, ...], Node]:
-    """By rows and results: few rows (up to 8 of them swapped, a long k in parts), blocks that fill the machine, large blocks;
-    copies of single elements where extents are no whole vectors. The last has no guards."""
-    size = tensor_core_bytes(workload) or 4
-    vec, depth, tf32 = WIDEST // size, 128 // size, size == 4
-    rows, columns = row_and_column_extents(workload)
-
-    def together(config: MmaConfig) -> MmaConfig:
-        """Registers for two blocks of a multiprocessor where two have room; ptxas by itself spills for more of them."""
-        two = replace(config, together=2)
-        return two if why_illegal(two, size, limits) is None else replace(config, together=1)
-
-    few = MmaConfig(16, 64, depth, 16, 16, 4, vec, tf32=tf32)
-    fewest = MmaConfig(8, 64, depth, 8, 16, 4, vec, tf32=tf32, swapped=True)
-    gathered = size == 1 and not bytes_run_along_k(workload)  # fragments come byte by byte, which takes registers
-    fewest = together(fewest) if gathered else fewest
-    parts = replace(fewest, split=4)
-    middle = together(MmaConfig(64, 64, depth, 32, 32, 3, vec, tf32=tf32))
-    large = together(MmaConfig(128, 128, depth // 2, 64, 32, 4, vec, tf32=tf32))
-    if gathered:
-        middle = together(replace(middle, bk=64))
-        large = MmaConfig(128, 64, 64, 32, 32, 4, vec, together=1)
-    single = together(MmaConfig(64, 64, min(depth // 2, 32), 32, 32, 2, 1, tf32=tf32))
-    safe = replace(single, index=64)
-    left = unaligned(workload, vec)
-    configs = tuple(dict.fromkeys((few, fewest, parts, middle, large, *([single] if left.symbols else []), safe)))
-    full = limits.multiprocessors * large.bm * large.bn
-    tiles = rows * columns * workload.size("b")
-    long = switch(str(columns * workload.size("b")), [(32 * limits.multiprocessors, Leaf(configs.index(parts)))],
-                  Leaf(configs.index(fewest)))
-    thin = switch(str(workload.size("k")), [(_LONG, Leaf(configs.index(fewest)))], long)
-    node = switch(str(rows), [(8, thin), (16, Leaf(configs.index(few)))],
-                  switch(str(tiles), [(full, Leaf(configs.index(middle)))], Leaf(configs.index(large))))
-    return configs, Split(str(left), 0, node, Leaf(configs.index(single))) if left.symbols else node

@@ -32,22 +32,21 @@ def anatomy(config: MmaConfig, workload: Workload, limits: GpuLimits) -> Anatomy
     stores = c.bm * c.bn / c.threads / store
     block = Block(
         threads=c.threads,
-        registers=min(c.registers(), limits.registers // (c.threads * max(1, c.together)), limits.thread_registers),
+        registers=min(c.registers(), limits.registers // (c.threads * max(1, c.min_blocks_per_sm)), limits.thread_registers),
         shared_bytes=c.shared_bytes(size),
         step=Load(step_issue(warps, product, copies, _A_COPY), warps * fragments * 4 + side * size / 128, side * size, matrix),
         once=Load(once_issue(warps, stores, _A_STORE), c.bm * c.bn / 16 if c.staged else 0.0,
-                  stored_bytes(c.bm * c.bn, result_bytes(workload), store, c.split, _SCATTERED)),
+                  stored_bytes(c.bm * c.bn, result_bytes(workload), store, c.split_k, _SCATTERED)),
         along="depth",
         depth=c.bk,
         chain=_CHAIN if c.vec * size >= 4 else _CHAIN + copies * _WAIT,
         ahead=c.stages - 1,
-        parts=c.split,
-        launches=1 + (c.split > 1),
-        partial=c.bm * c.bn * 4 if c.split > 1 else 0,
+        parts=c.split_k,
+        launches=1 + (c.split_k > 1),
+        partial=c.bm * c.bn * 4 if c.split_k > 1 else 0,
     )
     return contraction(c, limits, c.bm, c.bn, c.bk, block, {
         "warp_flops_a_byte": 2.0 * c.wm * c.wn / ((c.wm + c.wn) * size),
         "products_a_fragment": c.wm * c.wn / 128 / ((c.wm + c.wn) / 16),
         "copies_a_step": copies,
-        "split": c.split,
     })

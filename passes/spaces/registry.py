@@ -130,16 +130,25 @@ def anatomy_of(family: str) -> ModuleType:
 
 
 def parse_config(text: str) -> TileConfig:
-    """A tile configuration from `family{option=value ...}`."""
+    """A tile configuration from `family{option=value ...}`; options may have their former names."""
     specs = parse_specs(text)
     if len(specs) != 1:
         raise OptionError(f"wanted one tile configuration, got {text!r}")
     family, options = specs[0]
     space = space_of(family)
     kind = next(v for v in vars(space).values() if isinstance(v, type) and issubclass(v, TileConfig) and v.family == family)
-    config: TileConfig = from_options(kind, family, options)
+    config: TileConfig = from_options(kind, family, {kind.former.get(o, o): value for o, value in options.items()})
     return config
 
 
 def config_text(config: TileConfig) -> str:
     return spec_of(config.family, config)
+
+
+def current_text(text: str) -> str:
+    """A configuration's text with the option names of today; a text that no family reads stays as it is."""
+    try:
+        config = parse_config(text)
+    except OptionError:
+        return text
+    return config_text(config) if config.former else text

@@ -24,7 +24,7 @@ def anatomy(config: SimtConfig, workload: Workload, limits: GpuLimits) -> Anatom
     copies = side / c.vec / c.threads
     words = (c.tm + c.tn) * size / 4  # that a thread reads for one position of k
     product = c.bk * (c.tm * c.tn * (2 if size == 8 else 1) + words / 4)
-    results = stored_bytes(c.bm * c.bn, result_bytes(workload), c.vec, c.split, _SCATTERED)
+    results = stored_bytes(c.bm * c.bn, result_bytes(workload), c.vec, c.split_k, _SCATTERED)
     stores = c.tm * c.tn / c.vec
     block = Block(
         threads=c.threads,
@@ -36,20 +36,19 @@ def anatomy(config: SimtConfig, workload: Workload, limits: GpuLimits) -> Anatom
         depth=c.bk,
         chain=_CHAIN,
         ahead=c.stages - 1,
-        parts=c.split,
-        launches=1 + (c.split > 1),
-        partial=c.bm * c.bn * 4 if c.split > 1 else 0,
+        parts=c.split_k,
+        launches=1 + (c.split_k > 1),
+        partial=c.bm * c.bn * 4 if c.split_k > 1 else 0,
     )
     return contraction(c, limits, c.bm, c.bn, c.bk, block, {
         "sums": c.tm * c.tn,
         "fmas_a_word": c.tm * c.tn / words,
         "copies_a_step": copies,
-        "split": c.split,
     })
 
 
 def _registers(c: SimtConfig, size: int, limits: GpuLimits) -> int:
-    """About what ptxas gives a thread; `together` bounds it."""
+    """About what ptxas gives a thread; `min_blocks_per_sm` bounds it."""
     wanted = (c.tm * c.tn + 2 * (c.tm + c.tn)) * size // 4 + 32 * (c.index // 32)
-    most = min(limits.thread_registers, limits.registers // (c.threads * max(1, c.together)))
+    most = min(limits.thread_registers, limits.registers // (c.threads * max(1, c.min_blocks_per_sm)))
     return min(wanted, most)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import gcd
+from types import MappingProxyType
 from typing import ClassVar
 
 from passes.spaces import mma
-from passes.spaces.gemm_operands import row_and_column_extents, tensor_core_bytes, unaligned
+from passes.spaces.gemm_operands import tensor_core_bytes
 from passes.spaces.gpu_config import GpuConfig, why_invalid_block
 from passes.spaces.numerics import Numerics
-from passes.tile_config import TileConfig
 from passes.workload import Factor, Kind, Workload
-from runtime.dispatch import Leaf, Node, Split, switch
 from runtime.limits import GpuLimits
 
 GROUP = 128  # threads of a warpgroup
@@ -26,7 +25,6 @@ PAD = 8  # sums behind each row of a warp's results in shared memory
 _SLAB = 32  # columns of a warp's results that are in shared memory at once
 _LONGEST_BOX = 256
 _COPIED_AXES = 5
-_MANY_ROWS = 2048  # where an odd row of tiles more costs a cluster little
 REGISTERS = {2: (40, 232), 3: (32, 160)}
 """Warpgroups that multiply -> registers of a thread that copies, and of one that multiplies. A single one has enough as it is."""
 
@@ -35,31 +33,33 @@ REGISTERS = {2: (40, 232), 3: (32, 160)}
 class WgmmaConfig(GpuConfig):
     """bm x bn: rows and columns of a tile of the result; a step is 128 bytes deep; stages: steps in shared memory.
 
-    consumers: warpgroups that multiply, each its share of the rows; one more copies. vec: elements of one store. group: rows of
-    tiles that are walked together. blocks: blocks that take one tile after the other; 0 for a block per tile. split: parts that
-    k is cut in, each of its own blocks, summed by a second launch in a fixed order. copied: results leave by tensor copies.
-    tf32: f32 operands are read as tf32. down, across: blocks of a cluster that take tiles below or beside each other and bring
-    the operand that they have in common only once.
+    consumers: warpgroups that multiply, each its share of the rows; one more copies. vec: elements of one store. group_m: rows
+    of tiles that are walked together. blocks: blocks that take one tile after the other; 0 for a block per tile. split_k: parts
+    that k is cut in, each of its own blocks, summed by a second launch in a fixed order. copied: results leave by tensor copies.
+    tf32: f32 operands are read as tf32. cluster_m, cluster_n: blocks of a cluster that take tiles below or beside each other and
+    bring the operand that they have in common only once.
     """
 
     family: ClassVar[str] = "wgmma"
+    former: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"group": "group_m", "split": "split_k", "down": "cluster_m", "across": "cluster_n"})
     bm: int = 128
     bn: int = 128
     stages: int = 4
     consumers: int = 2
     vec: int = 8
-    group: int = 8
+    group_m: int = 8
     blocks: int = 132
-    split: int = 1
+    split_k: int = 1
     copied: bool = False
     tf32: bool = False
-    down: int = 1
-    across: int = 1
+    cluster_m: int = 1
+    cluster_n: int = 1
 
     @property
     def cluster(self) -> int:
         """Blocks of a cluster."""
-        return self.down * self.across
+        return self.cluster_m * self.cluster_n
 
     @property
     def threads(self) -> int:
@@ -130,8 +130,8 @@ def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
     one = limits.multiprocessors
     grids = ((one, 1, False), (one, 1, True), (0, 1, False), (0, 2, False), (0, 4, False), (0, 8, False))
     clusters = ((1, 1), (2, 1), (1, 2), (4, 1), (1, 4))
-    for (bm, bn, stages, consumers), vec, (count, split, copied), (down, across) in product(blocks, (8, 1), grids, clusters):
-        config = WgmmaConfig(bm, bn, stages, consumers, vec, 8, count, split, copied, down=down, across=across)
+    for (bm, bn, stages, consumers), vec, (count, split, copied), (m, n) in product(blocks, (8, 1), grids, clusters):
+        config = WgmmaConfig(bm, bn, stages, consumers, vec, 8, count, split, copied, cluster_m=m, cluster_n=n)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -173,43 +173,14 @@ def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
         return f"shared-budget: {c.shared_bytes()} of {limits.shared_bytes} bytes"
     if c.barriers * BARRIER > left:
         return f"barriers: {c.barriers} of {BARRIER} bytes; {left // BARRIER} fit beside {c.tile_bytes()} bytes of tiles"
-    if c.group < 1 or c.blocks < 0 or c.split < 1 or (c.split > 1 and c.blocks):
-        return f"grid: group {c.group}, blocks {c.blocks}, split {c.split}; a part of k has blocks of its own"
-    if c.cluster not in (1, 2, 4) or min(c.down, c.across) != 1 or c.blocks % c.cluster:
-        return f"cluster: {c.down} x {c.across}; wanted 1, 2 or 4 blocks in one direction, and a multiple of them in the grid"
-    if c.cluster > 1 and (c.bm if c.across > 1 else c.bn) % (8 * c.cluster):
+    if c.group_m < 1 or c.blocks < 0 or c.split_k < 1 or (c.split_k > 1 and c.blocks):
+        return f"grid: group_m {c.group_m}, blocks {c.blocks}, split_k {c.split_k}; a part of k has blocks of its own"
+    if c.cluster not in (1, 2, 4) or min(c.cluster_m, c.cluster_n) != 1 or c.blocks % c.cluster:
+        return f"cluster: {c.cluster_m} x {c.cluster_n}; wanted 1, 2 or 4 blocks in one direction, a multiple of them in the grid"
+    if c.cluster > 1 and (c.bm if c.cluster_n > 1 else c.bn) % (8 * c.cluster):
         return f"cluster-parts: tiles of {c.bm} x {c.bn} have no {c.cluster} parts of whole groups of 8 rows"
-    if c.copied and (c.split > 1 or c.vec == 1):
-        return f"copied-results: parts of sums and single elements are stored by threads; split {c.split}, vec {c.vec}"
+    if c.copied and (c.split_k > 1 or c.vec == 1):
+        return f"copied-results: parts of sums and single elements are stored by threads; split_k {c.split_k}, vec {c.vec}"
     if c.index != 32:
         return f"index-bits: {c.index}; tensor copies take coordinates of 32 bits"
     return why_invalid_block(c.threads, c.index, limits.threads)
-
-
-def default(workload: Workload, limits: GpuLimits) -> tuple[tuple[TileConfig, ...], Node]:
-    """Warpgroups where their tiles are filled and copies are aligned, `mma` for the rest. The last has no guards."""
-    one = limits.multiprocessors
-    tf32 = tensor_core_bytes(workload) is None
-    small = WgmmaConfig(64, 128, 6, 1, blocks=one, tf32=tf32)
-    middle = WgmmaConfig(128, 128, 5, 2, blocks=one, tf32=tf32)
-    large = WgmmaConfig(128, 256, 3, 2, blocks=one, tf32=tf32)
-    paired = WgmmaConfig(128, 256, 3, 2, blocks=one - one % 2, tf32=tf32, down=2)
-    others, tree = mma.default(workload, limits)
-    configs: tuple[TileConfig, ...] = (small, middle, large, paired, *others)
-    rest = _shifted(tree, 4)
-    rows, columns = row_and_column_extents(workload)
-    tiles = rows * columns * workload.size("b")
-    full = one * middle.bm * middle.bn
-    largest = switch(str(rows), [(_MANY_ROWS, Leaf(2))], Leaf(3))
-    wide = switch(str(tiles), [(full // 2, Leaf(0)), (2 * full, Leaf(1))], largest)
-    node = switch(str(rows), [(16, rest)], wide)
-    size = tensor_core_bytes(workload) or 4
-    left = unaligned(workload, 16 // size)
-    return configs, Split(str(left), 0, node, rest) if left.symbols else node
-
-
-def _shifted(node: Node, by: int) -> Node:
-    """The tree with its kernels numbered from `by` on."""
-    if isinstance(node, Leaf):
-        return Leaf(node.kernel + by, node.threads)
-    return Split(node.expr, node.bound, _shifted(node.below, by), _shifted(node.above, by))

@@ -26,7 +26,7 @@ def anatomy(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> Anato
     products = c.bm // (ROWS * c.consumers) * (ROW // STEP)  # instructions of a warpgroup in a step
     stores = c.bm * c.bn / (c.consumers * GROUP) / (c.vec if not c.copied else 8)
     reads = c.bm / ROWS * (ROWS + c.bn)  # rows of 128 bytes that the products read
-    brought = (c.bm / c.across + c.bn / c.down) * ROW  # blocks of a cluster share what they have in common
+    brought = (c.bm / c.cluster_n + c.bn / c.cluster_m) * ROW  # blocks of a cluster share what they have in common
     registers = max(c.registers(), _ALONE)
     given = limits.registers // c.threads // 8 * 8 if c.consumers in REGISTERS else registers
     block = Block(
@@ -36,14 +36,14 @@ def anatomy(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> Anato
         step=Load(warps * (products * _A_PRODUCT + _AROUND), reads + c.stage_bytes / 128, brought,
                   c.bm * c.bn * depth * size / 2),
         once=Load(once_issue(warps, stores, _A_STORE), c.bm * c.bn / 16,
-                  stored_bytes(c.bm * c.bn, result_bytes(workload), 8 if c.copied else c.vec, c.split, _SCATTERED)),
+                  stored_bytes(c.bm * c.bn, result_bytes(workload), 8 if c.copied else c.vec, c.split_k, _SCATTERED)),
         along="depth",
         depth=depth,
         chain=_CHAIN,
         ahead=c.stages - 1,
-        parts=c.split,
-        launches=1 + (c.split > 1),
-        partial=c.bm * c.bn * 4 if c.split > 1 else 0,
+        parts=c.split_k,
+        launches=1 + (c.split_k > 1),
+        partial=c.bm * c.bn * 4 if c.split_k > 1 else 0,
         most=c.blocks,
     )
     return contraction(c, limits, c.bm, c.bn, depth, block, {
@@ -51,6 +51,5 @@ def anatomy(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> Anato
         "rows_a_consumer": c.bm / c.consumers,
         "matrix_over_shared": c.bm * c.bn * depth * size / 2 / 2048 / reads,
         "persistent": float(bool(c.blocks)),
-        "cluster": c.down * c.across,
-        "split": c.split,
+        "cluster": c.cluster_m * c.cluster_n,
     })

@@ -146,7 +146,7 @@ def single_kernels_through_the_device(fake: FakeState) -> None:
     square = "m k,k n,m n"
     cases: list[tuple[Any, str, dict[str, int]]] = [
         (contraction(square), "simt{bm=32 bn=64 bk=16 tm=4 tn=4}", {"M": 36, "N": 60, "K": 20}),
-        (contraction(square), "simt{bm=32 bn=32 bk=8 tm=4 tn=4 split=4}", {"M": 36, "N": 40, "K": 100}),
+        (contraction(square), "simt{bm=32 bn=32 bk=8 tm=4 tn=4 split-k=4}", {"M": 36, "N": 40, "K": 100}),
         (product(square), "mma{bm=32 bn=32 bk=32 wm=16 wn=32 stages=2}", {"M": 40, "N": 56, "K": 72}),
         (product(square), "wgmma{bm=64 bn=64 consumers=1 stages=3 blocks=2}", {"M": 136, "N": 72, "K": 200}),
         (rows("softmax"), "gpu_rows{vec=1}", {"M": 5, "N": 37}),

@@ -31,14 +31,14 @@ def _plain() -> dict[str, Recipe]:
     sizes = [(37, 36, 84), (4, 4, 4), (65, 64, 12), (64, 68, 20), (105, 32, 28), (50, 8, 40), (8, 8, 0), *rows_ends]
     free = [(33, 31, 73), (3, 2, 17), (65, 33, 8), (32, 64, 9), (50, 17, 33), (105, 25, 3), (5, 6, 0), (4, 15, 16), *rows_ends,
             *((3, n, k) for n, k in ((9, 27), (10, 29), (23, 30), (24, 31), (96, 40)))]
-    tile = "bm=32 bn=32 bk=8 tm=4 tn=4 group=2"
+    tile = "bm=32 bn=32 bk=8 tm=4 tn=4 group-m=2"
     body = "%s = arith.mulf %x0, %x1 : f32\n linalg.yield %s : f32"
     times = pointwise(body, lambda x, b: x * b)
     return {
         "simt": _recipe(dense, f"simt{{{tile} stages=3}}", "MNK", sizes, gaps),
         "simt any": _recipe(dense, f"simt{{{tile} stages=2 vec=1 index=64}}", "MNK", free, odd),
-        "simt turned": _recipe(contraction("m k,n k,m n"), f"simt{{{tile} turn=true vec=1}}", "MNK", free, odd),
-        "simt split": _recipe(contraction("m k,k n,m n", epilogue=RELU), f"simt{{{tile} split=2}}", "MNK",
+        "simt turned": _recipe(contraction("m k,n k,m n"), f"simt{{{tile} transpose-on-copy=true vec=1}}", "MNK", free, odd),
+        "simt split": _recipe(contraction("m k,k n,m n", epilogue=RELU), f"simt{{{tile} split-k=2}}", "MNK",
                               [(37, 36, 100), (4, 8, 4), (65, 64, 60), (64, 68, 8), (105, 4, 72), (96, 32, 8), (17, 24, 256),
                                (5, 8, 44), *rows_ends],
                               {0: (0, 4), 1: (0, 8), 3: (0, 4), 4: (0, 8)}),
@@ -46,9 +46,9 @@ def _plain() -> dict[str, Recipe]:
                               [(2, 33, 36, 84), (3, 4, 4, 8), (2, 64, 68, 20), (2, 105, 32, 36), (3, 96, 32, 4), (2, 8, 8, 0)],
                               {0: (0, 4, 4), 1: (0, 4, 8), 2: (0, 0, 4)}),
         "simt convolution": _recipe(convolution("nhwc", 2, 1, 8, 36), f"simt{{{tile}}}", "B", [(1,), (3,), (5,), (32,)]),
-        "rows softmax": _recipe(rows("softmax"), "gpu_rows{threads=128 per_row=64 vec=1 held=2 unroll=1}", "MN",
+        "rows softmax": _recipe(rows("softmax"), "gpu_rows{threads=128 per_row=64 vec=1 vectors-in-registers=2 unroll=1}", "MN",
                                 [(5, 100), (2, 3), (1, 128)], {0: (0, 3), 1: (0, 5)}, (1, 1000)),
-        "rows softmax warp": _recipe(rows("softmax"), "gpu_rows{held=2 unroll=1}", "MN", [(5, 100), (9, 256)],
+        "rows softmax warp": _recipe(rows("softmax"), "gpu_rows{vectors-in-registers=2 unroll=1}", "MN", [(5, 100), (9, 256)],
                                      {0: (0, 4), 1: (0, 4)}, (1, 1000)),
         "rows layernorm": _recipe(rows("layernorm"), "gpu_rows{threads=128 per_row=64 vec=1}", "MN",
                                   [(3, 130), (2, 5), (5, 583), (1, 256), (2, 700), (3, 190), (3, 192)], {0: (0, 3), 3: (0, 5)}),
@@ -77,18 +77,18 @@ def _tensor_cores() -> dict[str, Recipe]:
     causal, apart = attention(mask="causal", depth=16, columns=16), {0: (0, 0, 8), 1: (8, 0, 16), 2: (0, 0, 8), 3: (8, 0, 4)}
     tiles = [(136, 72, 328), (8, 8, 8), (72, 136, 200), (264, 72, 0), (200, 136, 64), (128, 64, 456)]
     return {
-        "mma": _recipe(product(nn, epilogue="relu"), "mma{bm=32 bn=32 bk=32 wm=16 wn=16 stages=3 group=2}", "MNK", sizes,
+        "mma": _recipe(product(nn, epilogue="relu"), "mma{bm=32 bn=32 bk=32 wm=16 wn=16 stages=3 group-m=2}", "MNK", sizes,
                        {0: (0, 8), 1: (0, 16), 3: (0, 8), 4: (0, 8)}),
-        "mma any": _recipe(product(nt), "mma{bm=32 bn=32 bk=16 wm=16 wn=16 stages=2 vec=1 index=64 staged=false group=2}", "MNK",
-                           free, odd),
-        "mma few rows": _recipe(product(nt), "mma{bm=8 bn=32 bk=32 wm=8 wn=16 stages=3 swapped=true split=2}", "MNK",
+        "mma any": _recipe(product(nt), "mma{bm=32 bn=32 bk=16 wm=16 wn=16 stages=2 vec=1 index=64 staged=false group-m=2}",
+                           "MNK", free, odd),
+        "mma few rows": _recipe(product(nt), "mma{bm=8 bn=32 bk=32 wm=8 wn=16 stages=3 swapped=true split-k=2}", "MNK",
                                 [(8, 72, 136), (3, 32, 64), (16, 8, 8), (9, 40, 328), (5, 8, 0), (97, 72, 40)], gaps),
         "gpu_attention": _recipe(causal, "gpu_attention{bm=32 bn=16}", "BMN", keys, apart),
-        "gpu_attention parts": _recipe(causal, "gpu_attention{bm=32 bn=16 split=2}", "BMN",
+        "gpu_attention parts": _recipe(causal, "gpu_attention{bm=32 bn=16 split-kv=2}", "BMN",
                                        [*keys[:-1], (1, 3, 8288)], apart),
-        "wgmma": _recipe(product(nt), "wgmma{bm=128 bn=64 stages=3 blocks=1 group=1}", "MNK", tiles, gaps, arch="sm_90a"),
+        "wgmma": _recipe(product(nt), "wgmma{bm=128 bn=64 stages=3 blocks=1 group-m=1}", "MNK", tiles, gaps, arch="sm_90a"),
         "wgmma copied": _recipe(product(nn, out="f16"), "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=1 copied=true}", "MNK",
                                 [*tiles, (520, 72, 8)], {0: (0, 8), 1: (0, 16), 2: (0, 8)}, arch="sm_90a"),
-        "wgmma cluster": _recipe(product(nt), "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=2 group=2 down=2}", "MNK",
+        "wgmma cluster": _recipe(product(nt), "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=2 group-m=2 cluster-m=2}", "MNK",
                                  [*tiles, (264, 72, 8)], gaps, arch="sm_90a"),
     }

@@ -80,7 +80,7 @@ def _asks_for_a_tile(lines: list[str], branch: str) -> bool:
     return bool(number and re.search(rf"mov\.u32\s+{number}, %ctaid\.x;", text))
 
 
-_SIMT, _MMA, _SPLIT, _WGMMA, _ATTENTION = r"simt\{", r"\bmma\{", r"\bmma\{.*split=", r"wgmma\{", r"gpu_attention\{"
+_SIMT, _MMA, _SPLIT, _WGMMA, _ATTENTION = r"simt\{", r"\bmma\{", r"\bmma\{.*split-k=", r"wgmma\{", r"gpu_attention\{"
 _COPIED, _EIGHTS = r"wgmma\{.*copied", r"(wgmma|\bmma)\{(?!.*vec=1)"
 _VECTOR = r"(simt\{(?!.*vec=1)|gpu_pointwise$|gpu_pointwise\{(?!.*vec=1))"
 
@@ -154,7 +154,7 @@ REASONS = (
            "the extent is a multiple of 8 by its guard, so that one less rounds up to the same number of tiles"),
     Reason(("change-addend",), _WGMMA, r"(add\.s32\s.*, 32|or\.b32\s.*, -32);", r", (33|-31);",
            "counts the rounds of a loop, by steps of 32; what is prepared behind the last row is cut off by the copy"),
-    Reason(("drop-predicate",), r"wgmma\{.*(blocks=1\b|blocks=2 .*down=2)", r"@%p\d+ bra", r"^$",
+    Reason(("drop-predicate",), r"wgmma\{.*(blocks=1\b|blocks=2 .*cluster-m=2)", r"@%p\d+ bra", r"^$",
            "the only block or cluster has a tile", "tile"),
     Reason(("drop-predicate",), _COPIED, r"@%p\d+ bra", r"^$",
            "threads that have started no copy wait for none", "before cp.async.bulk.wait_group.read"),

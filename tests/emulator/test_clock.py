@@ -34,7 +34,7 @@ def test_equal_runs_take_equal_time() -> None:
     assert seconds("simt{bm=16 bn=32}", 40) == seconds("simt{bm=16 bn=32}", 40)
 
 
-@pytest.mark.parametrize("config", ["simt{bm=16 bn=32}", "simt{bm=16 bn=32 split=2}", "gpu_pointwise{vec=1}"])
+@pytest.mark.parametrize("config", ["simt{bm=16 bn=32}", "simt{bm=16 bn=32 split-k=2}", "gpu_pointwise{vec=1}"])
 def test_a_few_blocks_stand_for_all(config: str) -> None:
     assert seconds(config, 128, sample=2) == pytest.approx(seconds(config, 128, sample=1000), rel=0.02)
 
@@ -76,7 +76,8 @@ def test_products_of_matrices_are_counted_by_their_shape() -> None:
 
 
 def test_rows_in_registers_beat_rows_that_are_read_again() -> None:
-    built = {held: build(rows("softmax", 256).text, f"gpu_rows{{threads=128 per_row=32 vec=4 held={held} unroll=1}}", "sm_80")
+    config = "gpu_rows{{threads=128 per_row=32 vec=4 vectors-in-registers={} unroll=1}}"
+    built = {held: build(rows("softmax", 256).text, config.format(held), "sm_80")
              for held in (0, 2)}
     clock, arrays = EmulatorClock(LIMITS), [np.ones((4096, 256), np.float32), np.zeros((4096, 256), np.float32)]
     times = {held: clock.seconds(b.kernel, b.code, _dims(b.kernel, 4096), arrays, 4096 * 256 * 8, 40)

@@ -43,7 +43,7 @@ def test_matmul_of_any_extents(layout: str) -> None:
     assert sweep(contraction(LAYOUTS[layout]), FREE, "MNK", SIZES) == len(SIZES)
 
 
-@pytest.mark.parametrize("config", [VECTOR, "simt{bm=32 bn=64 bk=16 tm=4 tn=4 turn=true ahead=2}"])
+@pytest.mark.parametrize("config", [VECTOR, "simt{bm=32 bn=64 bk=16 tm=4 tn=4 transpose-on-copy=true fragment-k=2}"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_matmul_with_vector_copies(layout: str, config: str) -> None:
     sizes = [(4, 4, 4), (32, 64, 16), (36, 60, 20), (28, 68, 44)]
@@ -52,7 +52,7 @@ def test_matmul_with_vector_copies(layout: str, config: str) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_matmul_of_any_extents_with_turned_copies(layout: str) -> None:
-    config = "simt{bm=32 bn=64 bk=8 tm=4 tn=8 stages=3 vec=1 turn=true ahead=1 group=1}"
+    config = "simt{bm=32 bn=64 bk=8 tm=4 tn=8 stages=3 vec=1 transpose-on-copy=true fragment-k=1 group-m=1}"
     assert sweep(contraction(LAYOUTS[layout]), config, "MNK", SIZES, seed=2) == len(SIZES)
 
 
@@ -78,7 +78,7 @@ def test_batches(maps: str) -> None:
 
 
 @pytest.mark.parametrize("epilogue", [RELU, TANH])
-@pytest.mark.parametrize("config", [FREE, VECTOR, "simt{bm=64 bn=64 tm=8 tn=8 split=2}"])
+@pytest.mark.parametrize("config", [FREE, VECTOR, "simt{bm=64 bn=64 tm=8 tn=8 split-k=2}"])
 def test_epilogues(config: str, epilogue: str) -> None:
     case = contraction("m k,k n,m n", epilogue=epilogue)
     assert sweep(case, config, "MNK", [(32, 32, 16), (37, 68, 20)]) == 2
@@ -93,7 +93,7 @@ def test_epilogues_of_other_types(element: str, epilogue: str) -> None:
     case = contraction("m k,k n,m n", element, epilogue=epilogue.replace("f32", element))
     gaps = {0: (0, 3), 1: (0, 1), 3: (0, 5), 4: (0, 7)}
     assert sweep(case, FREE, "MNK", SIZES, pads=gaps) == len(SIZES)
-    for config in ("simt{bm=32 bn=64 bk=16 tm=4 tn=4 vec=2}", "simt{bm=32 bn=32 bk=8 tm=2 tn=2 vec=2 split=2}"):
+    for config in ("simt{bm=32 bn=64 bk=16 tm=4 tn=4 vec=2}", "simt{bm=32 bn=32 bk=8 tm=2 tn=2 vec=2 split-k=2}"):
         assert sweep(case, config, "MNK", [(31, 34, 16), (33, 62, 18)]) == 2
 
 
@@ -117,7 +117,7 @@ def test_narrow_elements_are_widened(element: str) -> None:
 def test_operands_that_are_computed_while_they_are_copied(layout: str, computed: str) -> None:
     case = contraction(LAYOUTS[layout], computed=computed)
     assert sweep(case, FREE, "MNK", SIZES, seed=1) == len(SIZES)
-    for config in (VECTOR, "simt{bm=32 bn=64 bk=16 tm=4 tn=4 stages=4 turn=true}"):
+    for config in (VECTOR, "simt{bm=32 bn=64 bk=16 tm=4 tn=4 stages=4 transpose-on-copy=true}"):
         assert sweep(case, config, "MNK", [(4, 4, 4), (36, 60, 20), (33, 64, 48)], seed=2) >= 2
 
 
@@ -132,7 +132,7 @@ def test_convolutions(layout: str, stride: int, pad: int) -> None:
 def test_split_sums_are_the_same_for_every_schedule(split: int) -> None:
     case = contraction("b m k,b k n,b m n")
     for thread in ("tm=2 tn=2 vec=1", "tm=2 tn=4"):
-        config = f"simt{{bm=32 bn=32 bk=8 {thread} split={split}}}"
+        config = f"simt{{bm=32 bn=32 bk=8 {thread} split-k={split}}}"
         for seed in (None, 1, 2):
             assert sweep(case, config, "BMNK", [(2, 36, 40, 100), (1, 4, 4, 4)], seed) == 2
 
@@ -156,7 +156,8 @@ def test_any_order_of_warps_and_copies(stages: int, seed: int) -> None:
     assert sweep(case, f"simt{{bm=32 bn=32 bk=8 tm=2 tn=4 stages={stages}}}", "MNK", [(36, 40, 68), (4, 4, 8)], seed) == 2
 
 
-ROW_CONFIGS = ["gpu_rows{held=2 unroll=1}", "gpu_rows{vec=1 index=64}", "gpu_rows{threads=256 per_row=256 vec=1 held=4 unroll=1}",
+ROW_CONFIGS = ["gpu_rows{vectors-in-registers=2 unroll=1}", "gpu_rows{vec=1 index=64}",
+               "gpu_rows{threads=256 per_row=256 vec=1 vectors-in-registers=4 unroll=1}",
                "gpu_rows{per_row=1 vec=1 unroll=4}", "gpu_rows{per_row=64}", "gpu_rows{per_row=8 vec=2 unroll=1}",
                "gpu_rows{threads=64 per_row=64 vec=1 blocks=4 index=64}", "gpu_rows{per_row=1 vec=1 unroll=4 blocks=8}",
                "gpu_rows{threads=64 per_row=16 unroll=1 blocks=2}", "gpu_pointwise{vec=1}"]
@@ -193,21 +194,21 @@ def test_sums_of_shared_rows_are_the_same_for_every_schedule() -> None:
 
 
 def test_rows_longer_than_what_is_held_are_refused() -> None:
-    assert sweep(rows("softmax"), "gpu_rows{vec=1 held=2 unroll=1}", "MN", [(4, 65), (4, 64)]) == 1
+    assert sweep(rows("softmax"), "gpu_rows{vec=1 vectors-in-registers=2 unroll=1}", "MN", [(4, 65), (4, 64)]) == 1
     with pytest.raises(BuildError, match="rows of at most 64 columns"):
-        build(rows("softmax", 65).text, "gpu_rows{vec=1 held=2 unroll=1}")
+        build(rows("softmax", 65).text, "gpu_rows{vec=1 vectors-in-registers=2 unroll=1}")
 
 
 @pytest.mark.parametrize("columns", [1, 31, 32, 100, 129, 768])
 @pytest.mark.parametrize("kind", ["softmax", "layernorm"])
 def test_rows_of_static_length(kind: str, columns: int) -> None:
     case = rows(kind, columns)
-    assert sweep(case, "gpu_rows{threads=64 per_row=64 vec=4 held=4 unroll=1}", "M", [(1,), (7,)]) == 2
+    assert sweep(case, "gpu_rows{threads=64 per_row=64 vec=4 vectors-in-registers=4 unroll=1}", "M", [(1,), (7,)]) == 2
 
 
 @pytest.mark.parametrize("element", ["f16", "f64"])
 def test_rows_of_other_types(element: str) -> None:
-    for config in ("gpu_rows{vec=1}", "gpu_rows{per_row=64 vec=2 held=2 unroll=1}"):
+    for config in ("gpu_rows{vec=1}", "gpu_rows{per_row=64 vec=2 vectors-in-registers=2 unroll=1}"):
         assert sweep(rows("softmax" if element == "f16" else "sum", element=element), config, "MN", [(3, 8), (5, 36)]) == 2
 
 

@@ -19,8 +19,8 @@ from runtime.errors import BuildError
 from runtime.shape import Expr
 
 SMALL = "gpu_attention{bm=32 bn=32}"
-FREE = "gpu_attention{bm=64 bn=16 stages=3 vec=1 index=64 held=false}"
-SPLIT = "gpu_attention{bm=16 bn=32 split=4}"
+FREE = "gpu_attention{bm=64 bn=16 stages=3 vec=1 index=64 queries-in-registers=false}"
+SPLIT = "gpu_attention{bm=16 bn=32 split-kv=4}"
 SIZES = [(1, 1, 1), (2, 40, 72), (1, 33, 100), (1, 70, 65), (0, 3, 3), (1, 0, 4), (1, 9, 0)]
 HALVES = {"f16": 2e-3, "bf16": 1.6e-2, "f32": 2e-3}
 
@@ -54,12 +54,12 @@ def test_layouts(layout: str, element: str) -> None:
     more = " tf32=true vec=4}" if element == "f32" else "}"
     assert sweep(case, f"gpu_attention{{bm=64 bn=32 stages=3{more}", sizes, element) == 1
     more = more.replace(" vec=4", "")
-    assert sweep(case, f"gpu_attention{{bm=32 wm=32 bn=16 vec=1 held=false{more}", sizes, element) == 1
+    assert sweep(case, f"gpu_attention{{bm=32 wm=32 bn=16 vec=1 queries-in-registers=false{more}", sizes, element) == 1
 
 
 @pytest.mark.parametrize("depth,columns", [(128, 128), (80, 48), (5, 7), (256, 128)])
 def test_head_sizes(depth: int, columns: int) -> None:
-    config = SMALL.replace("}", " held=false}") if depth > 128 else SMALL
+    config = SMALL.replace("}", " queries-in-registers=false}") if depth > 128 else SMALL
     assert sweep(attention(depth=depth, columns=columns), config, [(1, 40, 72)]) == 1
     if depth < 100:
         assert sweep(attention(depth=depth, columns=columns), FREE, [(1, 17, 23)]) == 1

@@ -39,7 +39,7 @@ def test_few_rows_on_the_narrow_side(layout: str) -> None:
     case = product(LAYOUTS[layout], epilogue="tanh", out="f16") if layout != "transposed_result" else product(LAYOUTS[layout])
     config = "mma{bm=8 bn=64 wm=8 wn=16 bk=32 swapped=true}"
     assert sweep(case, config, "MNK", [(8, 64, 64), (16, 72, 40)], seed=1) == 2
-    assert sweep(case, config.replace("}", " split=4}"), "MNK", [(8, 72, 136)]) == 1
+    assert sweep(case, config.replace("}", " split-k=4}"), "MNK", [(8, 72, 136)]) == 1
     free = "mma{bm=16 bn=64 wm=16 wn=32 bk=32 stages=2 vec=1 staged=false swapped=true}"
     assert sweep(case, free, "MNK", [(1, 1, 1), (17, 33, 65)]) == 2
 
@@ -94,7 +94,8 @@ def test_batches(maps: str) -> None:
     assert sweep(case, FREE, order, [(2, 5, 7, 9)]) == 1
 
 
-@pytest.mark.parametrize("config", [SMALL, FREE, SMALL.replace("}", " staged=false}"), "simt{vec=1 turn=true index=64}"])
+@pytest.mark.parametrize("config", [SMALL, FREE, SMALL.replace("}", " staged=false}"),
+                                    "simt{vec=1 transpose-on-copy=true index=64}"])
 def test_vectors_by_matrices(config: str) -> None:
     """There is one row, which no loop runs along."""
     assert sweep(product("k,k n,n"), config, "NK", [(72, 136), (8, 8)]) == 2
@@ -103,7 +104,7 @@ def test_vectors_by_matrices(config: str) -> None:
 
 @pytest.mark.parametrize("out", ["", "f16"])
 @pytest.mark.parametrize("epilogue", ["relu", "tanh"])
-@pytest.mark.parametrize("staged", ["staged=true", "staged=false", "split=2"])
+@pytest.mark.parametrize("staged", ["staged=true", "staged=false", "split-k=2"])
 def test_epilogues(staged: str, epilogue: str, out: str) -> None:
     case = product("m k,k n,m n", epilogue=epilogue, out=out)
     config = f"mma{{bm=32 bn=64 bk=32 wm=16 wn=32 stages=3 {staged}}}"

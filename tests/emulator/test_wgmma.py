@@ -42,7 +42,7 @@ def test_bytes_along_k(element: str) -> None:
 
 
 TILES = ["wgmma{bm=128 bn=32 stages=2 blocks=0}", "wgmma{bm=256 bn=64 stages=2 consumers=2 blocks=1}",
-         "wgmma{bm=192 bn=128 consumers=3 stages=3 blocks=1 group=1}", "wgmma{bm=128 bn=256 stages=3}"]
+         "wgmma{bm=192 bn=128 consumers=3 stages=3 blocks=1 group-m=1}", "wgmma{bm=128 bn=256 stages=3}"]
 
 
 @pytest.mark.parametrize("config", TILES)
@@ -51,8 +51,8 @@ def test_tiles(config: str) -> None:
     assert sweep(product(LAYOUTS[layout]), config, "MNK", [(200, 264, 136)], seed=1) == 1
 
 
-CLUSTERS = ["wgmma{bm=64 bn=64 consumers=1 stages=3 blocks=2 down=2}", "wgmma{bm=128 bn=64 stages=2 blocks=0 across=2}",
-            "wgmma{bm=64 bn=128 consumers=1 stages=3 blocks=4 group=1 across=4}"]
+CLUSTERS = ["wgmma{bm=64 bn=64 consumers=1 stages=3 blocks=2 cluster-m=2}", "wgmma{bm=128 bn=64 stages=2 blocks=0 cluster-n=2}",
+            "wgmma{bm=64 bn=128 consumers=1 stages=3 blocks=4 group-m=1 cluster-n=4}"]
 
 
 @pytest.mark.parametrize("layout,config,seed", [("nn", CLUSTERS[0], None), ("nn", CLUSTERS[1], 0), ("nt", CLUSTERS[2], 1),
@@ -63,16 +63,16 @@ def test_clusters(layout: str, config: str, seed: int | None) -> None:
 
 
 def test_clusters_of_parts_batches_and_bytes() -> None:
-    config = "wgmma{bm=64 bn=64 consumers=1 stages=3 blocks=0 split=2 down=2}"
+    config = "wgmma{bm=64 bn=64 consumers=1 stages=3 blocks=0 split-k=2 cluster-m=2}"
     assert sweep(product("b m k,b n k,b m n", epilogue="relu"), config, "BMNK", [(2, 72, 40, 456)], seed=1) == 1
-    assert sweep(product("m k,n k,m n", "i8"), "wgmma{bm=64 bn=64 consumers=1 down=2}", "MNK", [(72, 80, 272)], seed=0) == 1
-    copied = "wgmma{bm=64 bn=64 consumers=1 blocks=2 copied=true across=2}"
+    assert sweep(product("m k,n k,m n", "i8"), "wgmma{bm=64 bn=64 consumers=1 cluster-m=2}", "MNK", [(72, 80, 272)], seed=0) == 1
+    copied = "wgmma{bm=64 bn=64 consumers=1 blocks=2 copied=true cluster-n=2}"
     assert sweep(product("m k,k n,m n", out="f16"), copied, "MNK", [(72, 136, 104)], seed=2) == 1
 
 
 @pytest.mark.parametrize("split", [2, 5])
 def test_split_sums(split: int) -> None:
-    config = f"wgmma{{bm=64 bn=64 consumers=1 stages=3 blocks=0 split={split}}}"
+    config = f"wgmma{{bm=64 bn=64 consumers=1 stages=3 blocks=0 split-k={split}}}"
     case = product("b m k,b n k,b m n", epilogue="relu")
     assert sweep(case, config, "BMNK", [(2, 72, 40, 456), (1, 8, 8, 8)], seed=1) == 2
 

@@ -65,13 +65,14 @@ def _sweeps() -> dict[str, Sweep]:
         found[f"simt {element}"] = Sweep(contraction("m k,k n,m n", element), FREE, "MNK", ODD)
     found["simt relu"] = Sweep(contraction("m k,k n,m n", epilogue=RELU), VECTOR, "MNK", ((32, 32, 16), (37, 68, 20)))
     found["simt tanh"] = Sweep(contraction("m k,k n,m n", epilogue=TANH), FREE, "MNK", ODD)
-    found["simt split"] = Sweep(contraction("m k,k n,m n"), "simt{bm=32 bn=32 bk=8 tm=4 tn=4 split=4}", "MNK", WHOLE)
+    found["simt split"] = Sweep(contraction("m k,k n,m n"), "simt{bm=32 bn=32 bk=8 tm=4 tn=4 split-k=4}", "MNK", WHOLE)
     found["simt batch"] = Sweep(contraction("b m k,b n k,b m n"), FREE, "BMNK", ((1, 1, 1, 1), (3, 5, 17, 18), (2, 33, 34, 7)))
     for layout in ("nhwc", "nchw"):
         found[f"simt {layout}"] = Sweep(convolution(layout, 2, 1, 8, 20), "simt", "B", ((1,), (3,)))
     for kind in ("sum", "sum0", "softmax", "layernorm"):
         found[f"rows {kind}"] = Sweep(rows(kind), "gpu_rows{vec=1}", "MN", ROWS)
-        found[f"rows {kind} block"] = Sweep(rows(kind), "gpu_rows{threads=256 per_row=256 vec=1 held=4 unroll=1}", "MN", ROWS)
+        config = "gpu_rows{threads=256 per_row=256 vec=1 vectors-in-registers=4 unroll=1}"
+        found[f"rows {kind} block"] = Sweep(rows(kind), config, "MN", ROWS)
         found[f"rows {kind} shared"] = Sweep(rows(kind), "gpu_rows{threads=64 per_row=64 vec=1 blocks=4}", "MN", ROWS)
     found["pointwise"] = Sweep(pointwise(body, lambda x, b: np.tanh(x * b)), "gpu_pointwise", "MN", PLANES)
     found["transpose"] = Sweep(transpose(), "gpu_pointwise{vec=1 tile=32}", "MN", ((4, 8), (36, 33), (64, 1), (300, 100)))

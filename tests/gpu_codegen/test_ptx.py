@@ -21,17 +21,17 @@ ERF = "%s = arith.mulf %x0, %x1 : f32\n %t = math.erf %s : f32\n linalg.yield %t
 CASES = {
     "simt nn": (contraction("m k,k n,m n"), "simt"),
     "simt nn large": (contraction("m k,k n,m n"), "simt{bm=128 bn=128 tm=8 tn=8}"),
-    "simt nn bounded": (contraction("m k,k n,m n"), "simt{bm=128 bn=128 tm=8 tn=8 together=2}"),
+    "simt nn bounded": (contraction("m k,k n,m n"), "simt{bm=128 bn=128 tm=8 tn=8 min-blocks-per-sm=2}"),
     "simt nt large": (contraction("m k,n k,m n"), "simt{bm=128 bn=128 tm=8 tn=8}"),
     "simt tn large": (contraction("k m,k n,m n"), "simt{bm=128 bn=128 tm=8 tn=8}"),
     "simt few rows": (contraction("m k,k n,m n"), "simt{bm=16 bk=32 tm=2}"),
-    "simt any": (contraction("m k,k n,m n"), "simt{vec=1 turn=true index=64}"),
+    "simt any": (contraction("m k,k n,m n"), "simt{vec=1 transpose-on-copy=true index=64}"),
     "simt batch": (contraction("b m k,b n k,b m n"), "simt"),
     "simt epilogue": (contraction("m k,k n,m n", epilogue=RELU), "simt{bm=128 bn=128 tm=8 tn=8}"),
     "simt staged": (contraction("m k,k n,m n", epilogue=TANH), "simt{bm=128 bn=128 tm=8 tn=8}"),
-    "simt split": (contraction("m k,k n,m n"), "simt{split=4}"),
+    "simt split": (contraction("m k,k n,m n"), "simt{split-k=4}"),
     "simt nhwc": (convolution("nhwc", 1, 1, 64, 64, 56), "simt"),
-    "simt nchw": (convolution("nchw", 1, 1, 64, 64, 56), "simt{together=1}"),
+    "simt nchw": (convolution("nchw", 1, 1, 64, 64, 56), "simt{min-blocks-per-sm=1}"),
     "simt f64": (contraction("m k,k n,m n", "f64"), "simt{vec=2}"),
     "simt f16": (contraction("m k,k n,m n", "f16"), "simt"),
     "simt bf16": (contraction("m k,k n,m n", "bf16"), "simt"),
@@ -39,14 +39,14 @@ CASES = {
     "simt i8": (product("m k,k n,m n", "i8"), "simt{vec=4}"),
     "simt f8": (product("m k,k n,m n", "f8E4M3FN"), "simt{vec=4}"),
     "simt i32": (contraction("m k,k n,m n", "i32"), "simt"),
-    "rows softmax": (rows("softmax"), "gpu_rows{held=8 unroll=1}"),
-    "rows softmax block": (rows("softmax"), "gpu_rows{threads=256 per_row=256 held=8 unroll=1}"),
+    "rows softmax": (rows("softmax"), "gpu_rows{vectors-in-registers=8 unroll=1}"),
+    "rows softmax block": (rows("softmax"), "gpu_rows{threads=256 per_row=256 vectors-in-registers=8 unroll=1}"),
     "rows softmax long": (rows("softmax"), "gpu_rows{threads=512 per_row=512}"),
     "rows softmax shared": (rows("softmax"), "gpu_rows{threads=512 per_row=512 vec=1 unroll=4 blocks=16}"),
     "rows layernorm shared": (rows("layernorm"), "gpu_rows{threads=256 per_row=256 blocks=4}"),
     "rows sum of columns shared": (rows("sum0"), "gpu_rows{per_row=1 vec=1 unroll=4 blocks=8}"),
     "rows softmax f16": (rows("softmax", element="f16"), "gpu_rows"),
-    "rows layernorm": (rows("layernorm"), "gpu_rows{held=8 unroll=1}"),
+    "rows layernorm": (rows("layernorm"), "gpu_rows{vectors-in-registers=8 unroll=1}"),
     "rows layernorm any": (rows("layernorm"), "gpu_rows{threads=256 vec=1 index=64}"),
     "rows sum": (rows("sum"), "gpu_rows"),
     "rows sum of columns": (rows("sum0"), "gpu_rows{per_row=1 vec=1 unroll=4}"),
@@ -90,7 +90,7 @@ def test_copies_of_a_contraction_are_asynchronous_and_wide() -> None:
 
 
 def test_copies_follow_what_layouts_allow() -> None:
-    turned = ptx_of(contraction("m k,n k,m n"), "simt{turn=true}")
+    turned = ptx_of(contraction("m k,n k,m n"), "simt{transpose-on-copy=true}")
     assert "cp.async.cg" not in turned
     assert "cp.async.ca.shared.global" in turned
     halves = ptx_of(contraction("m k,k n,m n", "f16"), "simt{vec=1}")
@@ -99,7 +99,8 @@ def test_copies_follow_what_layouts_allow() -> None:
 
 
 def test_rows_join_by_shuffles_and_read_once_when_held() -> None:
-    held, again = ptx_of(rows("softmax"), "gpu_rows{held=2 unroll=1}"), ptx_of(rows("softmax"), "gpu_rows{vec=1 unroll=1}")
+    held = ptx_of(rows("softmax"), "gpu_rows{vectors-in-registers=2 unroll=1}")
+    again = ptx_of(rows("softmax"), "gpu_rows{vec=1 unroll=1}")
     assert len(re.findall(r"shfl\.sync\.bfly", held)) == 2 * 5
     assert len(re.findall(r"ld\.global", held)) == 2
     assert len(re.findall(r"ld\.global", again)) == 3

@@ -12,7 +12,7 @@ from tensor_core_workloads import convolution, product
 
 from compiler.build import build_kernel
 from compiler.ptxas import EntryReport, PtxasReport, assemble_ptx, find_tool, instructions
-from passes.spaces import mma
+from passes.spaces import mma_heuristics
 from passes.spaces.registry import config_text, parse_config
 from passes.spaces.wgmma import REGISTERS
 from passes.workload import Kind, Loop, Operand, Workload
@@ -26,43 +26,45 @@ NN, NT, TN, TT = "m k,k n,m n", "m k,n k,m n", "k m,k n,m n", "k m,n k,m n"
 MMA = {
     "few rows": (product(NN), "mma{bm=16 bn=64 bk=64 wm=16 wn=16 stages=4}"),
     "fewest rows": (product(NN), "mma{bm=8 bn=64 bk=64 wm=8 wn=16 stages=4 swapped=true}"),
-    "fewest in parts": (product(NT, epilogue="tanh"), "mma{bm=8 bn=64 bk=64 wm=8 wn=16 stages=4 split=4 swapped=true}"),
+    "fewest in parts": (product(NT, epilogue="tanh"), "mma{bm=8 bn=64 bk=64 wm=8 wn=16 stages=4 split-k=4 swapped=true}"),
     "middle": (product(NN, epilogue="tanh", out="f16"), "mma"),
     "large": (product(NN, "bf16", epilogue="relu"), "mma{bm=128 bn=128 bk=32 wm=64 wn=32 stages=4}"),
     "large nt": (product(NT), "mma{bm=128 bn=128 bk=32 wm=64 wn=32 stages=4 staged=false}"),
-    "large tn": (product(TN), "mma{bm=128 bn=128 bk=32 wm=64 wn=32 stages=4 split=4}"),
+    "large tn": (product(TN), "mma{bm=128 bn=128 bk=32 wm=64 wn=32 stages=4 split-k=4}"),
     "largest": (product(NN), "mma{bm=128 bn=256 bk=32 wm=64 wn=64 stages=3}"),
     "single": (product(NN), "mma{bk=32 stages=2 vec=1}"),
     "any": (product(TN, epilogue="tanh"), "mma{bk=32 stages=2 vec=1 index=64}"),
-    "computed": (product(NN, computed=True), "mma{together=2}"),
+    "computed": (product(NN, computed=True), "mma{min-blocks-per-sm=2}"),
     "batch": (product("b m k,b n k,b m n"), "mma"),
     "convolution": (convolution(1, 1, 64, 64, 56), "mma"),
     "s8": (product(NT, "i8"), "mma{bk=128 vec=16}"),
     "tf32": (product(NN, "f32"), "mma{bk=32 vec=4 tf32=true}"),
 }
 BYTES = {
-    "nt": (product(NT, "f8E4M3FN"), "mma{bk=128 vec=16 together=2}"),
-    "nn": (product(NN, "f8E5M2"), "mma{bk=128 vec=16 together=2}"),
-    "tn": (product(TN, "f8E4M3FN"), "mma{bk=64 stages=2 vec=16 together=2}"),
+    "nt": (product(NT, "f8E4M3FN"), "mma{bk=128 vec=16 min-blocks-per-sm=2}"),
+    "nn": (product(NN, "f8E5M2"), "mma{bk=128 vec=16 min-blocks-per-sm=2}"),
+    "tn": (product(TN, "f8E4M3FN"), "mma{bk=64 stages=2 vec=16 min-blocks-per-sm=2}"),
     "fewest rows": (product(NT, "f8E5M2"), "mma{bm=8 bn=64 wm=8 wn=16 bk=128 stages=4 vec=16 swapped=true}"),
-    "single": (product(NN, "f8E4M3FN"), "mma{bk=32 stages=2 vec=1 together=2}"),
-    "any": (product(NT, "f8E5M2"), "mma{bk=32 stages=2 vec=1 index=64 together=2}"),
+    "single": (product(NN, "f8E4M3FN"), "mma{bk=32 stages=2 vec=1 min-blocks-per-sm=2}"),
+    "any": (product(NT, "f8E5M2"), "mma{bk=32 stages=2 vec=1 index=64 min-blocks-per-sm=2}"),
 }
 DEFAULTS = [(NN, "f8E4M3FN", "sm_89"), (TN, "f8E5M2", "sm_89"), (NT, "f8E4M3FN", "sm_90a"), (TN, "f8E4M3FN", "sm_90a"),
             (TN, "i8", "sm_80"), (TT, "f8E5M2", "sm_90a")]
 ATTENTION = {
-    "few": (attention(out="f16"), "gpu_attention{bm=16 together=2}"),
-    "parts": (attention(out="f16"), "gpu_attention{bm=16 together=2 split=8}"),
-    "middle": (attention(mask="causal", out="f16"), "gpu_attention{together=2}"),
-    "large": (attention(mask="causal", out="f16"), "gpu_attention{bm=128 together=2}"),
-    "tall": (attention(out="f16"), "gpu_attention{bm=128 wm=32 bn=32 together=1}"),
-    "masked": (attention(mask="row", out="f16"), "gpu_attention{bm=128 together=1}"),
-    "head 128": (attention(depth=128, columns=128, out="f16"), "gpu_attention{bm=128 together=1}"),
-    "query 256": (attention("b m d,b n d,b n e,b m e", "bf16", 256, 128), "gpu_attention{bn=32 held=false together=1}"),
-    "single": (attention(out="f16"), "gpu_attention{bm=128 bn=32 vec=1 together=1}"),
-    "any": (attention(mask="causal"), "gpu_attention{bm=128 bn=32 vec=1 index=64 together=1}"),
-    "any, head 128": (attention(depth=128, columns=128), "gpu_attention{bm=128 bn=16 vec=1 index=64 held=false together=1}"),
-    "tf32": (attention(element="f32", mask="causal"), "gpu_attention{vec=4 tf32=true together=1}"),
+    "few": (attention(out="f16"), "gpu_attention{bm=16 min-blocks-per-sm=2}"),
+    "parts": (attention(out="f16"), "gpu_attention{bm=16 min-blocks-per-sm=2 split-kv=8}"),
+    "middle": (attention(mask="causal", out="f16"), "gpu_attention{min-blocks-per-sm=2}"),
+    "large": (attention(mask="causal", out="f16"), "gpu_attention{bm=128 min-blocks-per-sm=2}"),
+    "tall": (attention(out="f16"), "gpu_attention{bm=128 wm=32 bn=32 min-blocks-per-sm=1}"),
+    "masked": (attention(mask="row", out="f16"), "gpu_attention{bm=128 min-blocks-per-sm=1}"),
+    "head 128": (attention(depth=128, columns=128, out="f16"), "gpu_attention{bm=128 min-blocks-per-sm=1}"),
+    "query 256": (attention("b m d,b n d,b n e,b m e", "bf16", 256, 128),
+                  "gpu_attention{bn=32 queries-in-registers=false min-blocks-per-sm=1}"),
+    "single": (attention(out="f16"), "gpu_attention{bm=128 bn=32 vec=1 min-blocks-per-sm=1}"),
+    "any": (attention(mask="causal"), "gpu_attention{bm=128 bn=32 vec=1 index=64 min-blocks-per-sm=1}"),
+    "any, head 128": (attention(depth=128, columns=128),
+                      "gpu_attention{bm=128 bn=16 vec=1 index=64 queries-in-registers=false min-blocks-per-sm=1}"),
+    "tf32": (attention(element="f32", mask="causal"), "gpu_attention{vec=4 tf32=true min-blocks-per-sm=1}"),
 }
 WGMMA = {
     "one consumer": (product(NN), "wgmma{bm=64 bn=128 stages=6 consumers=1}"),
@@ -76,10 +78,10 @@ WGMMA = {
     "s8": (product(NT, "i8"), "wgmma"),
     "tf32": (product(NT, "f32"), "wgmma{tf32=true}"),
     "copied": (product(NN, out="bf16", epilogue="relu"), "wgmma{bm=128 bn=256 stages=3 copied=true}"),
-    "split": (product(NN), "wgmma{blocks=0 split=4}"),
-    "cluster below": (product(NT, out="f16"), "wgmma{bm=128 bn=256 stages=3 down=2}"),
-    "cluster beside": (product(NN, epilogue="relu"), "wgmma{bm=256 bn=128 stages=3 across=2 copied=true}"),
-    "cluster of four": (product(TN), "wgmma{bm=192 bn=128 stages=4 consumers=3 down=4}"),
+    "split": (product(NN), "wgmma{blocks=0 split-k=4}"),
+    "cluster below": (product(NT, out="f16"), "wgmma{bm=128 bn=256 stages=3 cluster-m=2}"),
+    "cluster beside": (product(NN, epilogue="relu"), "wgmma{bm=256 bn=128 stages=3 cluster-n=2 copied=true}"),
+    "cluster of four": (product(TN), "wgmma{bm=192 bn=128 stages=4 consumers=3 cluster-m=4}"),
 }
 
 
@@ -119,7 +121,7 @@ def test_products_of_8_bit_floats_have_no_spills(name: str, arch: str) -> None:
 def test_defaults_of_bytes_have_no_spills(maps: str, element: str, arch: str) -> None:
     """Whichever way their operands lie: fragments that are gathered byte by byte take registers."""
     case = product(maps, element)
-    for config in mma.default(workload_of(case, maps), GpuLimits.of(arch))[0]:
+    for config in mma_heuristics.default(workload_of(case, maps), GpuLimits.of(arch))[0]:
         if config.vec > 1:
             clean(assemble_ptx(ptx_of(case, config_text(config), arch), arch))
 

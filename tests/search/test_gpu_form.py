@@ -86,7 +86,7 @@ def test_a_wave_more_costs_a_wave() -> None:
 def test_split_fills_the_machine_and_pays_for_a_second_launch() -> None:
     from passes.spaces.simt import SimtConfig
 
-    found = Lattice(dense(64, 4096), H100, [SimtConfig(64, 64, 16, 4, 4, 3, 4, split=s) for s in (1, 8)])
+    found = Lattice(dense(64, 4096), H100, [SimtConfig(64, 64, 16, 4, 4, 3, 4, split_k=s) for s in (1, 8)])
     space = FeatureSpace(found, [(("d0", 64),), (("d0", 64 * 132 * 30),)])
     few = space.log_base(Pairs.product([0, 1], [0], [1]))
     many = space.log_base(Pairs.product([0, 1], [1], [1]))

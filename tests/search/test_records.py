@@ -82,3 +82,10 @@ def test_what_was_measured_often_is_one_cell() -> None:
     one, two = cells([*good, record(1, error="lost", seconds=())])
     assert (one.config, one.seconds, one.turns) == ("host_matmul{mr=1}", 0.95, 2)
     assert (two.seconds, two.turns) == (5.0, 1)
+
+
+def test_configurations_of_older_logs_get_the_option_names_of_today(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    TuningLog(path).add(record(0, family="simt", config="simt{bm=16 turn=true split=2}"))
+    assert [r.config for r in TuningLog(path).records] == ["simt{bm=16 transpose-on-copy=true split-k=2}"]
+    assert b"turn=true" in path.read_bytes()

@@ -16,7 +16,7 @@ from passes.graph_pipeline import graph_passes
 from passes.mlir import ir
 from passes.outline import workloads_of
 from passes.pipelines import recover_passes
-from passes.spaces import gpu_attention
+from passes.spaces import gpu_attention, gpu_attention_heuristics
 from passes.spaces.gpu_attention import GpuAttentionConfig, padded
 from passes.spaces.registry import config_text, families_of, parse_config
 from passes.workload import Kind, Loop, Operand, Workload
@@ -45,7 +45,7 @@ def heads(depth: int | str = 64, columns: int | str = 64, element: str = "f16") 
     (GpuAttentionConfig(bn=8), "warp-tile"), (GpuAttentionConfig(wm=128), "warp-in-block"),
     (GpuAttentionConfig(stages=1), "stages"),
     (GpuAttentionConfig(vec=16), "vector-fits"), (GpuAttentionConfig(bn=256, stages=4), "shared-budget"),
-    (GpuAttentionConfig(together=8), "shared-budget"), (GpuAttentionConfig(wm=64, bn=128), "register-budget"),
+    (GpuAttentionConfig(min_blocks_per_sm=8), "shared-budget"), (GpuAttentionConfig(wm=64, bn=128), "register-budget"),
     (GpuAttentionConfig(bm=256, bn=128), "register-budget"), (GpuAttentionConfig(index=16), "index-bits")])
 def test_rules(config: GpuAttentionConfig, rule: str | None) -> None:
     reason = gpu_attention.why_invalid(config, heads(), A100)
@@ -64,9 +64,9 @@ def test_rules_name_what_a_workload_lacks() -> None:
 def test_defaults_are_legal_for_all_heads(element: str, limits: GpuLimits) -> None:
     for depth, columns in itertools.product((1, 32, 64, 80, 128, 256), (1, 64, 80, 128)):
         w = heads(depth, columns, element)
-        configs, root = gpu_attention.default(w, limits)
+        configs, root = gpu_attention_heuristics.default(w, limits)
         assert [gpu_attention.why_invalid(c, w, limits) for c in configs] == [None] * len(configs)
-        assert (configs[-1].vec, configs[-1].index, configs[-1].split) == (1, 64, 1)
+        assert (configs[-1].vec, configs[-1].index, configs[-1].split_kv) == (1, 64, 1)
         assert {leaf.kernel for leaf in leaves(root)} <= set(range(len(configs)))
 
 
@@ -77,10 +77,10 @@ def chosen(node: Node, configs: tuple[GpuAttentionConfig, ...], **dims: int) -> 
 
 
 def test_few_queries_of_many_keys_are_split() -> None:
-    configs, root = gpu_attention.default(heads(), A100)
-    assert chosen(root, configs, B=12, M=1, N=4096).split > 1
-    assert chosen(root, configs, B=12, M=1, N=64).split == 1
-    assert chosen(root, configs, B=4096, M=1, N=4096).split == 1
+    configs, root = gpu_attention_heuristics.default(heads(), A100)
+    assert chosen(root, configs, B=12, M=1, N=4096).split_kv > 1
+    assert chosen(root, configs, B=12, M=1, N=64).split_kv == 1
+    assert chosen(root, configs, B=4096, M=1, N=4096).split_kv == 1
     assert chosen(root, configs, B=12, M=128, N=128).bm == 64
     assert chosen(root, configs, B=96, M=2048, N=2048).bm == 128
 

@@ -12,10 +12,10 @@ from hand_workloads import with_loops
 from compiler.dispatch_tables import default_tables
 from compiler.local_builder import LocalBuilder
 from compiler.ptx import gpu_limits
-from passes.spaces import gpu_pointwise, gpu_rows, simt
+from passes.spaces import gpu_pointwise, gpu_rows, gpu_rows_heuristics, simt, simt_heuristics
 from passes.spaces.gpu_pointwise import GpuPointwiseConfig
 from passes.spaces.gpu_rows import GpuRowsConfig
-from passes.spaces.registry import config_text, parse_config
+from passes.spaces.registry import config_text, current_text, parse_config
 from passes.spaces.simt import SimtConfig
 from passes.workload import Kind, Loop, Operand, Workload
 from runtime.dispatch import leaves
@@ -52,11 +52,12 @@ def softmax(m: Size, n: Size, unit: int = 1) -> Workload:
 
 @pytest.mark.parametrize("config,rule", [
     (SimtConfig(), None), (SimtConfig(bm=48), "power-of-two"), (SimtConfig(bm=8, tm=16), "thread-in-block"),
-    (SimtConfig(ahead=32), "ahead-in-step"), (SimtConfig(together=16), "together-fits"), (SimtConfig(stages=1), "stages"),
+    (SimtConfig(fragment_k=32), "fragment-in-step"), (SimtConfig(min_blocks_per_sm=16), "blocks-fit"),
+    (SimtConfig(stages=1), "stages"),
     (SimtConfig(vec=8), "vector-fits"), (SimtConfig(bm=256, bn=256, tm=16, tn=16), "register-budget"),
     (SimtConfig(bm=256, bn=256, bk=32, tm=8, tn=8, stages=4, index=64), "register-budget"),
     (SimtConfig(bm=256, bn=256, bk=32, tm=8, tn=16, stages=4), "register-budget"),
-    (SimtConfig(bm=256, bn=64, bk=32, tm=8, tn=4, stages=4), "shared-budget"), (SimtConfig(group=0), "group-positive"),
+    (SimtConfig(bm=256, bn=64, bk=32, tm=8, tn=4, stages=4), "shared-budget"), (SimtConfig(group_m=0), "group-positive"),
     (SimtConfig(bm=16, bn=16), "threads-whole-warps"), (SimtConfig(index=16), "index-bits")])
 def test_rules_of_simt(config: SimtConfig, rule: str | None) -> None:
     reason = simt.why_invalid(config, dense("M", 768, 768), A100)
@@ -65,9 +66,10 @@ def test_rules_of_simt(config: SimtConfig, rule: str | None) -> None:
 
 @pytest.mark.parametrize("config,rule", [
     (GpuRowsConfig(), None), (GpuRowsConfig(vec=3), "power-of-two"), (GpuRowsConfig(threads=64, per_row=128), "rows-in-block"),
-    (GpuRowsConfig(held=2), "unroll-loops"), (GpuRowsConfig(held=32, unroll=1), "register-budget"),
-    (GpuRowsConfig(held=1, unroll=1), "row-fits"), (GpuRowsConfig(threads=2048), "threads-whole-warps"),
-    (GpuRowsConfig(blocks=3), "power-of-two"), (GpuRowsConfig(held=2, unroll=1, blocks=4), "blocks-share"),
+    (GpuRowsConfig(vectors_in_registers=2), "unroll-loops"),
+    (GpuRowsConfig(vectors_in_registers=32, unroll=1), "register-budget"),
+    (GpuRowsConfig(vectors_in_registers=1, unroll=1), "row-fits"), (GpuRowsConfig(threads=2048), "threads-whole-warps"),
+    (GpuRowsConfig(blocks=3), "power-of-two"), (GpuRowsConfig(vectors_in_registers=2, unroll=1, blocks=4), "blocks-share"),
     (GpuRowsConfig(blocks=64), "blocks-join"), (GpuRowsConfig(blocks=8), "blocks-filled"), (GpuRowsConfig(blocks=4), None)])
 def test_rules_of_rows(config: GpuRowsConfig, rule: str | None) -> None:
     reason = gpu_rows.why_invalid(config, softmax("M", 768), A100)
@@ -87,7 +89,7 @@ def test_rules_of_pointwise(config: GpuPointwiseConfig, rule: str | None) -> Non
 @pytest.mark.parametrize("work", [dense("M", 2304, 768), dense(1, 10, "M"), dense("M", "M", 64, DType.F64),
                                   dense(5, 7, 3, DType.F16)])
 def test_defaults_of_simt_are_legal_and_in_the_tree(work: Workload, arch: str) -> None:
-    configs, root = simt.default(work, GpuLimits.of(arch))
+    configs, root = simt_heuristics.default(work, GpuLimits.of(arch))
     assert [simt.why_invalid(c, work, GpuLimits.of(arch)) for c in configs] == [None] * len(configs)
     assert {leaf.kernel for leaf in leaves(root)} <= set(range(len(configs)))
     assert configs[-1].vec == 1 and configs[-1].index == 64
@@ -96,7 +98,7 @@ def test_defaults_of_simt_are_legal_and_in_the_tree(work: Workload, arch: str) -
 @pytest.mark.parametrize("work", [softmax("M", 768), softmax("M", "N"), softmax(4, 50000), softmax("M", 1 << 20),
                                   softmax(1, "N"), softmax("M", 16, unit=0)])
 def test_defaults_of_rows_are_legal_and_in_the_tree(work: Workload) -> None:
-    configs, root = gpu_rows.default(work, A100)
+    configs, root = gpu_rows_heuristics.default(work, A100)
     assert [gpu_rows.why_invalid(c, work, A100) for c in configs] == [None] * len(configs)
     assert {leaf.kernel for leaf in leaves(root)} <= set(range(len(configs)))
     assert configs[0].per_row == 1 if work.inputs[0].unit_axis == 0 else configs[0].per_row >= 32
@@ -110,10 +112,25 @@ def test_spaces_are_legal_and_have_no_doubles(family: object, work: Workload) ->
     assert all(family.why_invalid(c, work, A100) is None for c in found[:: len(found) // 20])  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("text", ["simt", "simt{index=64 vec=1 turn=true}", "gpu_rows{held=2 unroll=1}",
-                                  "gpu_pointwise{tile=32 vec=1}"])
+@pytest.mark.parametrize("text", ["simt", "simt{index=64 vec=1 transpose-on-copy=true}",
+                                  "gpu_rows{vectors-in-registers=2 unroll=1}", "gpu_pointwise{tile=32 vec=1}"])
 def test_text_of_a_configuration(text: str) -> None:
     assert parse_config(config_text(parse_config(text))) == parse_config(text)
+
+
+@pytest.mark.parametrize("old,new", [
+    ("simt{bm=16 turn=true together=1 ahead=2 split=2 group=4}",
+     "simt{bm=16 transpose-on-copy=true fragment-k=2 min-blocks-per-sm=1 split-k=2 group-m=4}"),
+    ("mma{together=2 split=4 group=1}", "mma{min-blocks-per-sm=2 split-k=4 group-m=1}"),
+    ("wgmma{group=1 split=2 down=2}", "wgmma{group-m=1 split-k=2 cluster-m=2}"), ("wgmma{across=4}", "wgmma{cluster-n=4}"),
+    ("gpu_attention{held=false together=1 split=8}",
+     "gpu_attention{queries-in-registers=false min-blocks-per-sm=1 split-kv=8}"),
+    ("gpu_rows{held=2 unroll=1}", "gpu_rows{vectors-in-registers=2 unroll=1}"),
+    ("host_rows{held=true vectors=1}", "host_rows{held=true vectors=1}"), ("simt{bogus=3}", "simt{bogus=3}")])
+def test_former_option_names_are_read(old: str, new: str) -> None:
+    """Of logs, archives and artifacts that older versions wrote. A text that no family reads stays as it is."""
+    assert current_text(old) == new
+    assert current_text(new) == new
 
 
 def reached(dims: dict[str, int], work: Workload, strides: Sequence[tuple[int, ...]]) -> str:

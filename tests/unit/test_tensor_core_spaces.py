@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from hand_workloads import with_loops
 
-from passes.spaces import mma, wgmma
+from passes.spaces import mma, mma_heuristics, wgmma, wgmma_heuristics
 from passes.spaces.mma import MmaConfig
-from passes.spaces.registry import config_text, families_of, parse_config
+from passes.spaces.registry import config_text, families_of, heuristics_of, parse_config
 from passes.spaces.wgmma import WgmmaConfig
 from passes.workload import Kind, Loop, Operand, Workload
 from runtime.dispatch import Node, Split, leaves
@@ -39,9 +39,9 @@ def dense(m: int | str, n: int | str, k: int | str, element: str = "f16", transp
     (MmaConfig(wm=8, bk=16, swapped=True), "shared-fragment"),
     (MmaConfig(bm=48), "power-of-two"), (MmaConfig(wm=8), "warp-tile"), (MmaConfig(wn=128), "warp-in-block"),
     (MmaConfig(bk=8), "step-depth"), (MmaConfig(stages=1), "stages"), (MmaConfig(vec=16), "vector-fits"),
-    (MmaConfig(together=16), "together-fits"), (MmaConfig(bm=128, bn=128, wm=128, wn=64), "register-budget"),
-    (MmaConfig(bm=256, bn=256, wm=64, wn=64, together=2, bk=16, staged=False), "register-budget"),
-    (MmaConfig(bm=256, bn=128, wm=64, wn=64, stages=5), "shared-budget"), (MmaConfig(group=0), "group-positive"),
+    (MmaConfig(min_blocks_per_sm=16), "blocks-fit"), (MmaConfig(bm=128, bn=128, wm=128, wn=64), "register-budget"),
+    (MmaConfig(bm=256, bn=256, wm=64, wn=64, min_blocks_per_sm=2, bk=16, staged=False), "register-budget"),
+    (MmaConfig(bm=256, bn=128, wm=64, wn=64, stages=5), "shared-budget"), (MmaConfig(group_m=0), "group-positive"),
     (MmaConfig(index=16), "index-bits"), (MmaConfig(bm=256, bn=256, wm=16, wn=16, bk=16, staged=False), "register-budget")])
 def test_rules_of_mma(config: MmaConfig, rule: str | None) -> None:
     reason = mma.why_invalid(config, dense("M", 768, 768), A100)
@@ -52,10 +52,10 @@ def test_rules_of_mma(config: MmaConfig, rule: str | None) -> None:
     (WgmmaConfig(), None), (WgmmaConfig(consumers=4), "consumers"), (WgmmaConfig(bm=64), "rows"), (WgmmaConfig(bn=24), "columns"),
     (WgmmaConfig(bm=384), "box"), (WgmmaConfig(stages=1), "stages"), (WgmmaConfig(vec=16), "vector-fits"),
     (WgmmaConfig(bm=256, bn=256), "register-budget"), (WgmmaConfig(bm=192, bn=256, consumers=3), "register-budget"),
-    (WgmmaConfig(down=2), None), (WgmmaConfig(across=4), None), (WgmmaConfig(down=2, across=2), "cluster:"),
-    (WgmmaConfig(down=3), "cluster:"), (WgmmaConfig(down=2, blocks=131), "cluster:"),
-    (WgmmaConfig(bn=16, down=4), "cluster-parts"),
-    (WgmmaConfig(bn=256, stages=5), "shared-budget"), (WgmmaConfig(group=0), "grid"), (WgmmaConfig(index=64), "index-bits")])
+    (WgmmaConfig(cluster_m=2), None), (WgmmaConfig(cluster_n=4), None), (WgmmaConfig(cluster_m=2, cluster_n=2), "cluster:"),
+    (WgmmaConfig(cluster_m=3), "cluster:"), (WgmmaConfig(cluster_m=2, blocks=131), "cluster:"),
+    (WgmmaConfig(bn=16, cluster_m=4), "cluster-parts"),
+    (WgmmaConfig(bn=256, stages=5), "shared-budget"), (WgmmaConfig(group_m=0), "grid"), (WgmmaConfig(index=64), "index-bits")])
 def test_rules_of_wgmma(config: WgmmaConfig, rule: str | None) -> None:
     reason = wgmma.why_invalid(config, dense("M", 768, 768), H100)
     assert reason is None if rule is None else reason is not None and reason.startswith(rule), reason
@@ -97,9 +97,9 @@ def test_spaces_are_legal_and_have_no_doubles(family: object, limits: GpuLimits)
 
 
 @pytest.mark.parametrize("work", [dense("M", 2304, 768), dense("M", "N", "K"), dense(1, 10, "M"), dense("M", 64, 64, "bf16")])
-@pytest.mark.parametrize("family,limits", [(mma, A100), (wgmma, H100)])
-def test_defaults_are_legal_and_in_the_tree(family: object, limits: GpuLimits, work: Workload) -> None:
-    configs, root = family.default(work, limits)  # type: ignore[attr-defined]
+@pytest.mark.parametrize("family,limits", [("mma", A100), ("wgmma", H100)])
+def test_defaults_are_legal_and_in_the_tree(family: str, limits: GpuLimits, work: Workload) -> None:
+    configs, root = heuristics_of(family).default(work, limits)
     assert {leaf.kernel for leaf in leaves(root)} <= set(range(len(configs)))
     for c in configs:
         rules = {"mma": mma, "wgmma": wgmma}[c.family]
@@ -110,9 +110,9 @@ def test_defaults_are_legal_and_in_the_tree(family: object, limits: GpuLimits, w
 def test_defaults_of_bytes_are_smaller_where_fragments_need_more_registers() -> None:
     """The right operand of `dense` runs along n; transposed it runs along k, which equal extents do not hide."""
     gathered, along = dense("M", "N", "K", "i8"), dense("M", "N", "K", "i8", transposed=True)
-    large, small = MmaConfig(128, 128, 64, 64, 32, 4, 16, together=1), MmaConfig(128, 64, 64, 32, 32, 4, 16, together=1)
+    large, small = MmaConfig(128, 128, 64, 64, 32, 4, 16, min_blocks_per_sm=1), MmaConfig(128, 64, 64, 32, 32, 4, 16, min_blocks_per_sm=1)
     square = [dense("K", "K", "K", "i8", transposed=t) for t in (True, False)]
-    found = [mma.default(work, H100)[0] for work in (along, gathered, *square)]
+    found = [mma_heuristics.default(work, H100)[0] for work in (along, gathered, *square)]
     assert [(large in configs, small in configs) for configs in found] == [(True, False), (False, True)] * 2
 
 
@@ -127,7 +127,7 @@ def chosen(node: Node, dims: dict[str, int]) -> int:
     ({"M": 4096, "N": 4096, "K": 512}, "wgmma"),
     ({"M": 4096, "N": 4095, "K": 512}, "mma"), ({"M": 4096, "N": 4096, "K": 511}, "mma")])
 def test_warpgroups_get_large_and_aligned_shapes(dims: dict[str, int], family: str) -> None:
-    configs, root = wgmma.default(dense("M", "N", "K"), H100)
+    configs, root = wgmma_heuristics.default(dense("M", "N", "K"), H100)
     assert configs[chosen(root, dims)].family == family
 
 

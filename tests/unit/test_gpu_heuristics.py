@@ -1,0 +1,85 @@
+"""Default configurations of the GPU families: where each break-even size lies, and what every number says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from unit.test_gpu_attention_space import heads
+from unit.test_gpu_spaces import dense, softmax
+from unit.test_tensor_core_spaces import dense as tensor_cores
+
+from passes.spaces.in_order import default_of
+from passes.spaces.registry import GPU_FAMILIES, config_text, heuristics_of
+from passes.spaces.threshold import origins
+from passes.tile_config import TileConfig
+from passes.workload import Kind, Workload
+from runtime.dispatch import select
+from runtime.limits import GpuLimits
+from runtime.tensor import DType
+
+A100, H100 = GpuLimits.of("sm_80"), GpuLimits.of("sm_90a")  # of 108 and 132 multiprocessors
+SIMT, MMA, WGMMA = dense("M", 768, 768), tensor_cores("M", "N", "K"), tensor_cores("M", 4096, 512)
+ROWS, HEADS = softmax("M", "N"), heads()
+
+
+def config_at(family: str, work: Workload, limits: GpuLimits, **dims: int) -> TileConfig:
+    configs, root = default_of(family, work, limits)
+    return configs[select(root, dims).kernel]
+
+
+@pytest.mark.parametrize("family,work,limits,dim,most,fixed", [
+    ("simt", SIMT, A100, "M", 32, {}),
+    ("simt", SIMT, A100, "M", 2 * 108 * 128 * 128 // 768, {}),
+    ("mma", MMA, A100, "M", 8, {"N": 4096, "K": 512}),
+    ("mma", MMA, A100, "M", 16, {"N": 4096, "K": 512}),
+    ("mma", MMA, A100, "K", 2048, {"M": 4, "N": 1024}),
+    ("mma", MMA, A100, "N", 32 * 108, {"M": 4, "K": 4096}),
+    ("mma", MMA, A100, "M", 108 * 128 * 128 // 512, {"N": 512, "K": 512}),
+    ("wgmma", WGMMA, H100, "M", 16, {}),
+    ("wgmma", WGMMA, H100, "M", 132 * 128 * 128 // 2 // 4096, {}),
+    ("wgmma", WGMMA, H100, "M", 2 * 132 * 128 * 128 // 4096, {}),
+    ("wgmma", WGMMA, H100, "M", 2048, {}),
+    ("gpu_attention", HEADS, A100, "M", 16, {"B": 12, "N": 64}),
+    ("gpu_attention", HEADS, A100, "B", 16 * 108, {"M": 1, "N": 4096}),
+    ("gpu_attention", HEADS, A100, "N", 512, {"B": 12, "M": 1}),
+    ("gpu_attention", HEADS, A100, "M", 2 * 108 * 128 // 12, {"B": 12, "N": 64}),
+    ("gpu_rows", ROWS, A100, "N", 256, {"M": 1}),
+    ("gpu_rows", ROWS, A100, "N", 1024, {"M": 1}),
+    ("gpu_rows", ROWS, A100, "N", 8192, {"M": 1}),
+    ("gpu_rows", ROWS, A100, "M", 27, {"N": 1 << 16}),
+])
+def test_break_even_sizes(family: str, work: Workload, limits: GpuLimits, dim: str, most: int, fixed: dict[str, int]) -> None:
+    """Another configuration runs from the next aligned size on."""
+    step = 4 if dim == "N" and family == "gpu_rows" else 8 if dim in ("N", "K") and family == "mma" else 1
+    before, here, behind = (config_at(family, work, limits, **fixed, **{dim: most + s}) for s in (-step, 0, step))
+    assert before == here != behind
+
+
+def test_rows_are_shared_by_blocks_from_65536_columns_on() -> None:
+    assert " blocks=" not in config_text(config_at("gpu_rows", ROWS, A100, M=1, N=65532))
+    assert " blocks=16" in config_text(config_at("gpu_rows", ROWS, A100, M=1, N=65536))
+
+
+def test_parts_of_long_sums() -> None:
+    assert " split-k=4" in config_text(config_at("mma", MMA, A100, M=4, N=1024, K=4096))
+    assert " split-kv=8" in config_text(config_at("gpu_attention", HEADS, A100, B=12, M=1, N=4096))
+
+
+@pytest.mark.parametrize("work,shown", [
+    (replace(softmax("M", 768), kind=Kind.POINTWISE), (4, 1, 256, 0)),
+    (replace(softmax("M", 768), kind=Kind.POINTWISE, outputs=(replace(ROWS.outputs[0], dtype=DType.F64),)), (2, 1, 256, 0)),
+    (replace(softmax("M", "N"), kind=Kind.POINTWISE, inputs=(replace(ROWS.inputs[0], unit_axis=0),)), (1, 1, 256, 32)),
+    (dense("M", 64, 64), (1, 1, 128, 0)),
+])
+def test_pointwise(work: Workload, shown: tuple[int, ...]) -> None:
+    configs, _ = default_of("gpu_pointwise", work, A100)
+    assert tuple(getattr(configs[0], f) for f in ("vec", "chunks", "threads", "tile")) == shown
+    assert "index=64" in config_text(configs[-1])
+
+
+@pytest.mark.parametrize("family", GPU_FAMILIES)
+def test_every_number_names_its_origin(family: str) -> None:
+    found = origins(heuristics_of(family).Thresholds())
+    assert found
+    assert all(value > 0 and o.unit and o.operator and o.results for value, o in found.values())

@@ -18,7 +18,7 @@ from passes.families.host_matmul_pairs import PAIR, multiplies_bf16
 from passes.mlir import functions, ir, maps_of, operations, owner, position, replace_all_uses
 from passes.outlined import root_of
 from passes.region_function import PANEL, UNIT
-from passes.spaces.host_matmul import register_block
+from passes.spaces.host_matmul_heuristics import register_block
 from passes.structured import inits, inputs, iterator_kinds, rebuild, use_count
 from passes.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, integer, write_dims
 from passes.workload import Kind

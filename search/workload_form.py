@@ -8,7 +8,6 @@ from passes.workload import Axes, Axis, Factor, Kind, Loop, Operand, Window, Wor
 from runtime.shape import Expr
 from runtime.tensor import DType
 
-
 AxisForms = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # loops and steps of each axis
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from passes.spaces.anatomy import Anatomy, Block, fields_of
-from passes.spaces.gpu_config import WARP, GpuConfig
 from passes.spaces.gemm_operands import row_and_column_extents
+from passes.spaces.gpu_config import WARP, GpuConfig
 from passes.workload import Workload
 from runtime.limits import GpuLimits
 from runtime.shape import Expr

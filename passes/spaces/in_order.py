@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from passes.spaces.host_attention import HostAttentionConfig
-from passes.spaces.host_matmul import Extents, HostMatmulConfig, register_block
-from passes.spaces.registry import space_of
+from passes.spaces.host_matmul import Extents, HostMatmulConfig
+from passes.spaces.host_matmul_heuristics import register_block
+from passes.spaces.registry import heuristics_of, space_of
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.dispatch import Leaf, Node, select
@@ -21,7 +22,7 @@ _LARGE = 1 << 20  # extents of the shape whose kernel serves all
 
 def default_of(family: str, workload: Workload, limits: Limits, ordered: bool = False) -> tuple[tuple[TileConfig, ...], Node]:
     """What a family runs untuned. ordered: the kernel of large shapes for all; on a GPU with one behind it that has no guards."""
-    configs, root = space_of(family).default(workload, limits)
+    configs, root = heuristics_of(family).default(workload, limits)
     if not ordered:
         return configs, root
     chosen = configs[select(root, dict.fromkeys(workload.dims, _LARGE)).kernel]

@@ -8,7 +8,11 @@ from itertools import product
 from typing import ClassVar
 
 from passes.spaces.gemm_operands import (
-    bytes_run_along_k, on_tensor_cores, row_and_column_extents, tensor_core_bytes, unaligned,
+    bytes_run_along_k,
+    on_tensor_cores,
+    row_and_column_extents,
+    tensor_core_bytes,
+    unaligned,
 )
 from passes.spaces.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block, why_invalid_ring
 from passes.workload import Kind, Workload

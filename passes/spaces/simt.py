@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
-from passes.spaces.gpu_config import GpuConfig, is_power_of_two, why_invalid_block, why_invalid_ring
 from passes.spaces.gemm_operands import row_and_column_extents
+from passes.spaces.gpu_config import GpuConfig, is_power_of_two, why_invalid_block, why_invalid_ring
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split, switch
 from runtime.limits import GpuLimits

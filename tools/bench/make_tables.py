@@ -26,7 +26,7 @@ from compiler.build import build_kernel, kernel_symbol
 from compiler.codegen import limits
 from compiler.ingest import ingest
 from compiler.options import CompileOptions
-from passes.spaces.registry import config_text, parse_config, space_of
+from passes.spaces.registry import config_text, heuristics_of, parse_config
 from passes.workload import Kind, Workload
 from runtime.benchmark import Timing
 from runtime.cpu import HostDevice
@@ -100,7 +100,7 @@ def build(operator: ModelOperator, target: Target, count: int, seed: int) -> Bui
     found = limits(target)
     assert isinstance(found, HostLimits)
     family = FAMILIES[workload.kind]
-    defaults = [config_text(c) for c in space_of(family).default(workload, found)[0]]
+    defaults = [config_text(c) for c in heuristics_of(family).default(workload, found)[0]]
     lattice = Lattice.of(workload, found, (family,), [parse_config(t) for t in defaults])
     drawn = [lattice.texts[i] for i in lattice.sample(min(count, len(lattice)), np.random.default_rng(seed))]
     texts = list(dict.fromkeys([*defaults, *drawn]))[:count]

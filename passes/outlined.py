@@ -20,8 +20,8 @@ from runtime.shape import Expr
 from runtime.tensor import DType
 
 _ALGEBRAIC = frozenset(f"math.{n}" for n in (
-    "absf", "absi", "ceil", "clampf", "copysign", "ctlz", "ctpop", "cttz", "floor", "fma", "isfinite", "isinf", "isnan", "isnormal",
-    "round", "roundeven", "rsqrt", "sqrt", "trunc"))
+    "absf", "absi", "ceil", "clampf", "copysign", "ctlz", "ctpop", "cttz", "floor", "fma", "isfinite", "isinf", "isnan",
+    "isnormal", "round", "roundeven", "rsqrt", "sqrt", "trunc"))
 
 
 def workloads_of(module: ir.Module) -> dict[str, Workload]:

@@ -17,7 +17,7 @@ from passes.contraction import OUT, PAIR, Contraction, used_loops
 from passes.mlir import functions, ir, maps_of, operations, owner, position, replace_all_uses
 from passes.outlined import root_of
 from passes.region_function import PANEL, UNIT
-from passes.spaces.host_matmul import register_block
+from passes.spaces.host_block import register_block
 from passes.structured import inits, inputs, iterator_kinds, rebuild, use_count
 from passes.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, integer, write_dims
 from passes.workload import Kind

@@ -101,7 +101,10 @@ def expanded(linear: Expr, extents: Sequence[Expr]) -> list[Expr]:
 
 
 def steps_of(coordinate: Expr) -> list[tuple[str, int]]:
-    """The symbols of a coordinate with what it grows by when each grows by one, 0 where that is no constant; smallest steps first."""
+    """The symbols of a coordinate with what it grows by when each grows by one, 0 where that is no constant.
+
+    The smallest steps come first, those that are no constants last.
+    """
     steps = {s: (coordinate.substitute({s: Expr.dim(s) + 1}) - coordinate).constant or 0 for s in coordinate.symbols}
     last_first = sorted(steps, key=lambda s: (len(s), s), reverse=True)
     return sorted(((s, steps[s]) for s in last_first), key=lambda pair: (pair[1] == 0, abs(pair[1])))

@@ -103,6 +103,6 @@ def described(m: Dim, n: Dim, k: Dim, unit: int = 1, transposed: bool = False) -
     a, b, c = ((size(m), size(k)), (size(n), size(k)) if transposed else (size(k), size(n)), (size(m), size(n)))
     operands = [Operand(DType.F32, d, 1) for d in (a, b)]
     loops = (Loop("m", size(m)), Loop("n", size(n)), Loop("k", size(k)))
-    found = Workload("key", "dense", Kind.CONTRACTION, "", ("M", "N", "K"), tuple(operands), (Operand(DType.F32, c, unit),), loops,
-                     size(m) * size(n) * size(k) * 2, Expr.of(0))
+    found = Workload("key", "dense", Kind.CONTRACTION, "", ("M", "N", "K"), tuple(operands), (Operand(DType.F32, c, unit),),
+                     loops, size(m) * size(n) * size(k) * 2, Expr.of(0))
     return with_loops(found, "m k,n k,m n" if transposed else "m k,k n,m n")

@@ -93,8 +93,8 @@ def bytes_run_along_k(workload: Workload) -> bool:
     """Does memory run along the last loop of k in every factor of bytes? Of one that is computed its last axis counts."""
     sums = _of_role(workload, "k")
     read = [f for f in workload.factors if f.dtype.bytes == 1]
-    units = [len(f.axes) - 1 if f.unit_axis is None else f.unit_axis for f in read]
-    return all(sums and f.linear_axis(sums[-1]) == unit for f, unit in zip(read, units, strict=True))
+    units = [len(f.axes) - 1 if f.source is None else f.unit_axis for f in read]
+    return all(unit is not None and sums and f.linear_axis(sums[-1]) == unit for f, unit in zip(read, units, strict=True))
 
 
 def unaligned(workload: Workload, n: int) -> Expr:

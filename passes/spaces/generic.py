@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from passes.tile_config import TileConfig
-from passes.workload import Kind, Workload
-from runtime.dispatch import Leaf, Node
+from passes.workload import Workload
 from runtime.limits import HostLimits
 
 
@@ -40,11 +39,3 @@ def why_invalid(config: GenericConfig, workload: Workload, limits: HostLimits) -
     if config.chunk % config.lanes:
         return f"chunk-whole-vectors: {config.chunk} is no multiple of {config.lanes}"
     return None
-
-
-def default(workload: Workload, limits: HostLimits) -> tuple[tuple[GenericConfig, ...], Node]:
-    """One configuration: vectors of the result's element type; whole small rows, long rows in pieces."""
-    widest = max((o.dtype.bytes for o in workload.outputs), default=4)
-    lanes = max(1, min(16, limits.lanes(max(widest, 4))))
-    chunk = 4096 if workload.kind is Kind.POINTWISE else 256
-    return (GenericConfig(lanes, chunk),), Leaf(0)

@@ -10,7 +10,6 @@ from typing import ClassVar
 from passes.spaces.host_block import over_budget
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Workload
-from runtime.dispatch import Leaf, Node, switch
 from runtime.limits import HostLimits, Limits
 
 ELEMENT = 4  # bytes: scores and sums are f32 whatever the operands are
@@ -84,18 +83,3 @@ def why_invalid(config: HostAttentionConfig, workload: Workload, limits: HostLim
     if not config.online and known is not None and known > config.keys:
         return f"keys-in-one-block: {known} keys, room for {config.keys}"
     return None
-
-
-def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostAttentionConfig, ...], Node]:
-    """One block of scores while it and the keys stay close, else blocks of keys."""
-    lanes = max(2, limits.lanes(ELEMENT))
-    mr, nv = (6, 2) if limits.vector_registers < 32 else (8, 2) if limits.vector_bytes == 16 else (8, 3)
-    panel = nv * lanes
-    short = HostAttentionConfig(mr, nv, lanes, -(-512 // panel) * panel, False, 16 * mr)
-    long = HostAttentionConfig(mr, nv, lanes, -(-384 // panel) * panel, True, 32 * mr)
-    keys = workload.size("n")
-    if keys.constant is not None:
-        return (short if keys.constant <= short.keys else long,), Leaf(0)
-    return (short, long), switch(str(keys), [(short.keys, Leaf(0))], Leaf(1))
-
-

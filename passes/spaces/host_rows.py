@@ -6,19 +6,16 @@ Softmax, normalisations, plain reductions: sweeps along the columns of a row, on
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
 from passes.tile_config import TileConfig
 from passes.workload import Workload
-from runtime.dispatch import Leaf, Node, switch
 from runtime.limits import HostLimits
-from runtime.shape import Expr
 
 MAX_VECTORS = 16  # of an unrolled row
-_SHORT = 8  # vectors of one that is unrolled untuned; longer rows are walked with a loop
-IN_L1 = 1024  # columns of which four rows stay in the first cache
+LEAN = 8  # vectors, above which an unrolled row has one accumulator
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class HostRowsConfig(TileConfig):
 
 def space(workload: Workload, limits: HostLimits) -> Iterator[HostRowsConfig]:
     """All legal configurations."""
-    widest = _widest(workload)
+    widest = widest_bytes(workload)
     for axis, wide, unroll, vectors, rows, held, block in product(
         ("column", "lane"), (1, 2), (1, 2, 4, 8), (0, 1, 2, 4, 8, 16), (1, 4, 8), (False, True), (4, 16, 64)
     ):
@@ -60,8 +57,9 @@ def why_invalid(config: HostRowsConfig, workload: Workload, limits: HostLimits) 
         return f"axis-known: {c.axis!r} is neither column nor lane"
     if c.lanes < 2 or c.lanes & (c.lanes - 1):
         return f"lanes-power-of-two: {c.lanes} lanes"
-    if c.lanes * _widest(workload) > 4 * limits.vector_bytes:
-        return f"lanes-fit: {c.lanes} lanes of {_widest(workload)} bytes need more than four {limits.vector_bytes}-byte registers"
+    widest = widest_bytes(workload)
+    if c.lanes * widest > 4 * limits.vector_bytes:
+        return f"lanes-fit: {c.lanes} lanes of {widest} bytes need more than four {limits.vector_bytes}-byte registers"
     if min(c.unroll, c.rows, c.block) < 1 or c.vectors < 0:
         return "counts-positive: unroll, rows and block are at least 1, vectors at least 0"
     if not columns:
@@ -78,7 +76,7 @@ def why_invalid(config: HostRowsConfig, workload: Workload, limits: HostLimits) 
         return f"vectors-one-loop: {len(columns)} column loops cannot be unrolled as one row"
     if c.vectors and (extent := columns[0].constant) is not None and not 0 <= extent <= c.vectors * c.lanes:
         return f"vectors-cover: {extent} columns do not fit {c.vectors} vectors of {c.lanes} lanes"
-    if c.vectors > _SHORT and c.unroll > 1:
+    if c.vectors > LEAN and c.unroll > 1:
         return f"long-unrolled-lean: {c.vectors} unrolled vectors have one accumulator, there is much code of them"
     if c.vectors and c.unroll > c.vectors:
         return f"unroll-used: {c.unroll} accumulators for {c.vectors} vectors"
@@ -89,52 +87,6 @@ def why_invalid(config: HostRowsConfig, workload: Workload, limits: HostLimits) 
     return None
 
 
-def default(workload: Workload, limits: HostLimits) -> tuple[tuple[HostRowsConfig, ...], Node]:
-    """Short rows unrolled, four rows a sweep; middling ones too, with a loop over vectors of two registers; long rows one at a
-    time with a loop; a row per lane when columns are strided."""
-    lanes = limits.lanes(_widest(workload))
-    columns = [loop.extent for loop in workload.loops if loop.role == "col"]
-    if _across_rows(workload):
-        return (HostRowsConfig("lane", lanes, unroll=4, block=1),), Leaf(0)
-    long = HostRowsConfig(lanes=lanes)
-    if len(columns) != 1:
-        return (long,), Leaf(0)
-    if workload.transcendentals and limits.vector_registers < 32:
-        return _by_length(columns[0], _curved(lanes, any(loop.role == "row" for loop in workload.loops)))
-    short = HostRowsConfig(lanes=lanes, vectors=_SHORT, rows=4, block=32)
-    medium = HostRowsConfig(lanes=2 * lanes, unroll=2, rows=4)
-    known = columns[0].constant is not None
-    return _by_length(columns[0], [(_SHORT * lanes, short), *([(IN_L1, medium)] if known else []), (None, long)])
-
-
-_Lengths = list[tuple[int | None, HostRowsConfig]]  # most columns and what takes them, in order
-
-
-def _curved(lanes: int, rows: bool) -> _Lengths:
-    """Where exponentials take most of few registers: one accumulator, four rows a sweep, unrolled as far as that goes; a row a
-    lane where nearly half of a vector would be empty."""
-    long = HostRowsConfig(lanes=lanes, unroll=1, rows=4)
-    few = [(lanes // 2 + 1, HostRowsConfig("lane", lanes, unroll=1))] if rows else []
-    return [*few, (MAX_VECTORS * lanes, replace(long, vectors=MAX_VECTORS)), (None, long)]
-
-
-def _by_length(columns: Expr, lengths: _Lengths) -> tuple[tuple[HostRowsConfig, ...], Node]:
-    """What takes as many columns, where they are known; else a switch."""
-    known = columns.constant
-    if known is not None:
-        return (next(c for most, c in lengths if most is None or known <= most),), Leaf(0)
-    bounds: list[tuple[int, Node]] = [(most, Leaf(n)) for n, (most, _) in enumerate(lengths) if most is not None]
-    return tuple(c for _, c in lengths), switch(str(columns), bounds, Leaf(len(lengths) - 1))
-
-
-def _widest(workload: Workload) -> int:
+def widest_bytes(workload: Workload) -> int:
     """Bytes of the widest element computed on: f16 and bf16 are computed in f32."""
     return max((4, *(o.dtype.bytes for o in (*workload.inputs, *workload.outputs))))
-
-
-def _across_rows(workload: Workload) -> bool:
-    """Does memory run along a row axis in the largest inputs?"""
-    every = set(range(len(workload.loops)))
-    full = [o for o in workload.inputs if {d for axis in o.axes for d in axis.loops} == every]
-    roles = [workload.loops[o.along].role for o in full if o.along is not None]
-    return roles.count("row") > roles.count("col") and workload.size("row") != Expr.of(1)

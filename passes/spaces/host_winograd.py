@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from math import ceil
 from typing import ClassVar
 
-from passes.spaces import host_matmul
 from passes.spaces.host_block import over_budget
-from passes.spaces.host_matmul import Extents, paired, prepacked, register_block, takes_pairs
+from passes.spaces.host_matmul import Extents, paired, prepacked, takes_pairs
 from passes.spaces.numerics import Numerics
-from passes.spaces.padding import padded_windows, padding_share, row_windows, tap_depth
+from passes.spaces.padding import row_windows
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Workload
-from runtime.dispatch import Leaf, Node, leaves, renumbered, switch
 from runtime.limits import HostLimits
 from runtime.shape import Expr
 
 TAPS = 3  # of a window along each axis
-_COST = {2: (1.6, 1.2, 5.0), 4: (2.8, 2.0, 5.0)}  # m -> cycles a place of transforming a vector of image, products, filters
-_SHARE = 0.93  # of the peak that products reach
+COST = {2: (1.6, 1.2, 5.0), 4: (2.8, 2.0, 5.0)}  # m -> cycles a place of transforming a vector of image, products, filters
+SHARE = 0.93  # of the peak that products reach
 _STREAMED = 20.0  # bytes a cycle of filters from the last cache
-_MOST = 1 << 20  # rows that a default tells apart
-_IMAGE = 28  # rows and columns of an image whose size is not known
-_IMAGES = (1, 3, 5, 8)  # that a default is chosen for
 
 
 @dataclass(frozen=True)
@@ -126,8 +121,8 @@ def why_invalid(config: HostWinogradConfig, workload: Workload, limits: HostLimi
         return "floats: transformed filters have fractions"
     if paired(workload) or takes_pairs(workload, limits):
         return "no-pairs: the target multiplies the operands, bf16, in pairs"
-    if config.m not in _COST:
-        return f"tile-known: {config.m} pixels on a side; wanted one of {', '.join(map(str, _COST))}"
+    if config.m not in COST:
+        return f"tile-known: {config.m} pixels on a side; wanted one of {', '.join(map(str, COST))}"
     if min(config.mr, config.nv, config.panels, config.mc) < 1 or config.chunks < 0:
         return "counts-positive: a count is too small"
     size = layer.element_bytes
@@ -143,7 +138,7 @@ def why_invalid(config: HostWinogradConfig, workload: Workload, limits: HostLimi
         return f"panels-used: {config.panels} panels of {config.columns} are more than {filters} filters"
     if config.mc % config.mr:
         return f"chunk-whole-blocks: {config.mc} tiles are no multiple of {config.mr}"
-    filter_bytes, tile_bytes = _footprints(config, layer)
+    filter_bytes, tile_bytes = footprints(config, layer)
     if config.mc * tile_bytes > 2 * limits.l2:
         return f"chunk-near-l2: {config.mc} tiles and products take {config.mc * tile_bytes} bytes, twice {limits.l2} at most"
     if filter_bytes * 2 > limits.l3:
@@ -151,36 +146,10 @@ def why_invalid(config: HostWinogradConfig, workload: Workload, limits: HostLimi
     return None
 
 
-def default(workload: Workload, limits: HostLimits) -> tuple[tuple[TileConfig, ...], Node]:
-    """One configuration from so many rows on that it is expected to take less time than the family host_matmul, whose default
-    serves the others. Which tiles, and from how many rows on, does not depend on the threads of a call, so that bits do not."""
-    usual, root = host_matmul.default(workload, limits)
-    layer = Layer.of(workload)
-    found = [c for m in _COST if (c := _best(m, workload, layer, limits)) is not None] if layer is not None else []
-    if layer is None or not found:
-        return usual, root
-    config = min(found, key=lambda c: cycles(c, layer, limits, _MOST))
-    chosen = _best(config.m, workload, layer, replace(limits, cores=limits.threads or limits.cores)) or config
-
-    def pays(rows: int) -> bool:
-        return cycles(config, layer, limits, rows) < _direct(workload, layer, limits, rows)
-
-    rows = Extents.of(workload).rows
-    if rows.constant is not None:
-        return ((chosen,), Leaf(0)) if pays(rows.constant) else (usual, root)
-    least = next((1 << i for i in range(_MOST.bit_length()) if pays(1 << i)), None)
-    if least is None:
-        return usual, root
-    if rows.evaluate(dict.fromkeys(workload.dims, 1)) >= least:
-        return (chosen,), Leaf(0)
-    others = renumbered(root, {leaf.kernel: leaf.kernel + 1 for leaf in leaves(root)})
-    return (chosen, *usual), switch(str(rows), [(least - 1, others)], Leaf(0))
-
-
 def cycles(config: HostWinogradConfig, layer: Layer, limits: HostLimits, rows: float) -> float:
     """What so many rows, pixels of the result, are expected to take on one core. Filters beyond the second-level cache come again
     for every chunk."""
-    image, result, filter_ = _COST[config.m]
+    image, result, filter_ = COST[config.m]
     channels, filters, lanes = layer.channels.constant or 256, layer.filters.constant or 256, config.lanes
     tiles = rows / config.m**2 / layer.filling(config.m)
     vectors, places = ceil(filters / lanes), config.side**2
@@ -197,48 +166,10 @@ def cycles(config: HostWinogradConfig, layer: Layer, limits: HostLimits, rows: f
 def block_share(config: HostWinogradConfig, limits: HostLimits) -> float:
     """Of the peak rate that a register block reaches: multiply-adds against loads, and what hides their latency."""
     sums = config.mr * config.nv
-    return _SHARE * min(1.0, sums / (config.mr + config.nv), sums / 8)
+    return SHARE * min(1.0, sums / (config.mr + config.nv), sums / 8)
 
 
-def _direct(workload: Workload, layer: Layer, limits: HostLimits, rows: float) -> float:
-    """What the family host_matmul is expected to take."""
-    channels, filters = layer.channels.constant or 256, layer.filters.constant or 256
-    found = padded_windows(workload)
-    padding = padding_share(workload, found) if found and tap_depth(workload).constant else 0.0
-    lanes = limits.lanes(layer.element_bytes)
-    return rows * TAPS**2 * channels * ceil(filters / lanes) / 2 / _SHARE * (1 - padding)
-
-
-def _best(m: int, workload: Workload, layer: Layer, limits: HostLimits) -> HostWinogradConfig | None:
-    """Chunks of a block or few where filters stay in the second-level cache, else larger ones, since they are read again for
-    each, within half of that cache where it makes no difference. Panels and units that take least time on all cores for one
-    image and for some."""
-    lanes, filters = max(2, limits.lanes(layer.element_bytes)), layer.filters.constant or 256
-    mr, nv = register_block(layer.filters.constant, lanes, limits)
-    tile = prepacked(workload)
-    nv = next(n for n in (nv, 4, 3, 2, 1) if tile % (n * lanes) == 0)
-    mr = min(mr, (limits.vector_registers - 1) // nv - 1)
-    height, width = (e.constant or _IMAGE for e in (layer.height, layer.width))
-    image = -(-height // m) * -(-width // m)
-    found = []
-    for panels, blocks, parts in product((1, 2, 4, 8), (4, 3, 2, 1), (0, 1, 2, 4, 8) if limits.cores > 1 else (0,)):
-        config = HostWinogradConfig(m, mr, nv, lanes, mr, 0, panels)
-        filter_bytes, tile_bytes = _footprints(config, layer)
-        near = filter_bytes + mr * tile_bytes <= limits.l2 * 3 // 4
-        room = limits.l2 // 8 if near else limits.l2 * 2
-        mc = max(1, min(blocks, room // tile_bytes // mr)) * mr
-        config = replace(config, mc=mc, chunks=-(-image // (parts * mc)) if parts else 0)
-        if why_invalid(config, workload, limits) is None and filter_bytes * 6 <= limits.l3:
-            score = 0.0
-            for images in _IMAGES:
-                units = -(-filters // (panels * config.columns)) * (-(-images * image // (mc * config.chunks)) if parts else 1)
-                busy = units / (-(-units // limits.cores) * limits.cores)
-                score += cycles(config, layer, limits, images * height * width) / images / busy
-            found.append((score, mc * tile_bytes * 2 > limits.l2, -panels, config))
-    return min(found, key=lambda c: c[:3])[3] if found else None
-
-
-def _footprints(config: HostWinogradConfig, layer: Layer) -> tuple[int, int]:
+def footprints(config: HostWinogradConfig, layer: Layer) -> tuple[int, int]:
     """Bytes of the transformed filters of a unit, and of a tile of a chunk with its products."""
     channels, each = layer.channels.constant or 256, config.side**2 * layer.element_bytes
     return channels * config.columns * config.panels * each, (channels + config.columns * config.panels) * each

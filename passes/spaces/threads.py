@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from passes.spaces.threads_heuristics import Thresholds
 from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node, Split
 from runtime.shape import Expr
 
-SMALL = 220_000  # half-operations: about 0.5 us at 250 operations or 80 bytes a nanosecond
-_BYTE = 6  # half-operations
-_CURVE = 120  # half-operations of an exponential and its like
-_NARROW = 25  # of an element of 16 bits that is widened or narrowed
-_ENTRY = 10_000  # of a product of a batch, besides its arithmetic
 _VECTOR = 16  # columns that a part of them takes as long as
+_USUAL = Thresholds()
+SMALL = _USUAL.small
 
 
 def one_thread_when_small(root: Node, workload: Workload, small: int = SMALL) -> Node:
@@ -25,18 +23,19 @@ def one_thread_when_small(root: Node, workload: Workload, small: int = SMALL) ->
     return Split(str(work), small, _alone(root), root)
 
 
-def effort(workload: Workload) -> Expr:
+def effort(workload: Workload, thresholds: Thresholds = _USUAL) -> Expr:
     """Half-operations: arithmetic or bytes, whichever take longer, and what is slow beside them. A contraction's columns fill
     whole vectors; exponentials count of all but its epilogue."""
-    w = workload
-    work = (_products(w) * 2 if w.kind in (Kind.CONTRACTION, Kind.ATTENTION) else w.flops * 2).maximum(w.bytes * _BYTE)
+    w, at = workload, thresholds
+    work = (_products(w) * 2 if w.kind in (Kind.CONTRACTION, Kind.ATTENTION) else w.flops * 2).maximum(w.bytes * at.byte)
     if w.kind in (Kind.CONTRACTION, Kind.ATTENTION):
-        work = work + w.size("b") * _ENTRY
+        work = work + w.size("b") * at.product
     if w.kind in (Kind.ROWS, Kind.POINTWISE, Kind.ATTENTION):
-        work = work + _points(w, ("b", "m", "n") if w.kind is Kind.ATTENTION else ("row", "col", "p")) * (_CURVE * w.transcendentals)
+        points = _points(w, ("b", "m", "n") if w.kind is Kind.ATTENTION else ("row", "col", "p"))
+        work = work + points * (at.transcendental * w.transcendentals)
         for operand in (*w.inputs, *w.outputs):
             if operand.dtype.is_float and operand.dtype.bytes < 4:
-                work = work + _product(operand.dims) * _NARROW
+                work = work + _product(operand.dims) * at.narrow
     return work
 
 

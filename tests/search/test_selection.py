@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from search_surfaces import Clock, dense_task, matmul_seconds
 
-from passes.spaces.registry import config_text, space_of
+from passes.spaces.registry import config_text, heuristics_of
 from passes.tile_config import TileConfig
 from runtime.dispatch import Node, select
 from search.cost_model import CostModel
@@ -23,7 +23,7 @@ def chosen(share: float, at: range, hopeful: bool = False, turns: int = 2, slow:
     one at all; the machine is slower while shapes from `slow` on are measured."""
     task = dense_task(96)
     w, lattice = task.workload, task.lattice()
-    configs, root = space_of("host_matmul").default(w, task.limits)
+    configs, root = heuristics_of("host_matmul").default(w, task.limits)
     other = next(t for t in lattice.texts if t not in set(map(config_text, configs)) and "stream" not in t)
     records = []
     for shape in task.points.shapes:
@@ -82,7 +82,7 @@ def test_no_shape_is_slower_than_untuned_whatever_the_budget(trials: int, thread
     task, clock = dense_task(), Clock()
     runner = SurfaceRunner(matmul_seconds)
     tuned = tune(task, ReplayBuilder(), runner, Budget(trials=trials), clock.environment(), TuneOptions(threads=threads))
-    untuned = space_of("host_matmul").default(task.workload, task.limits)
+    untuned = heuristics_of("host_matmul").default(task.workload, task.limits)
     shapes = [dict(s) for s in task.points.shapes]
     ratios = [seconds(*untuned, s, threads) / seconds(tuned.configs, tuned.root, s, threads) for s in shapes]
     assert min(ratios) > 0.97

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from search_surfaces import LIMITS, dense
 
-from passes.spaces.registry import space_of
+from passes.spaces.registry import heuristics_of, space_of
 from runtime.errors import OptionError
 from search.features import FeatureSpace, Pairs
 from search.space import Lattice
@@ -15,7 +15,7 @@ from search.space import Lattice
 @pytest.fixture(scope="module")
 def lattice() -> Lattice:
     w = dense()
-    return Lattice.of(w, LIMITS, ("host_matmul",), space_of("host_matmul").default(w, LIMITS)[0])
+    return Lattice.of(w, LIMITS, ("host_matmul",), heuristics_of("host_matmul").default(w, LIMITS)[0])
 
 
 def test_members_are_distinct_legal_and_found_by_text(lattice: Lattice) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hand_workloads import with_loops
 from search_surfaces import LIMITS, Clock, dense_task, matmul_seconds, regret, square_pair
 
-from passes.spaces.registry import config_text, space_of
+from passes.spaces.registry import config_text, heuristics_of
 from passes.workload import Kind, Loop, Operand, Workload
 from runtime.dispatch import Leaf, select
 from runtime.kernel import MicroKernel
@@ -227,7 +227,7 @@ def test_what_is_known_of_no_kernel_for_some_shape_leaves_the_defaults() -> None
     measurer.measure(short, (("d0", 8),), 1)
     tuner = Tuner(task, ReplayBuilder(), ReplayRunner(()), Budget(trials=0), clock.environment(), log=log)
     tuner.learn()
-    assert tuner.best().configs == tuple(space_of("host_rows").default(w, LIMITS)[0])
+    assert tuner.best().configs == tuple(heuristics_of("host_rows").default(w, LIMITS)[0])
 
 
 def softmax() -> Workload:

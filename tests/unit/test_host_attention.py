@@ -17,7 +17,8 @@ from passes.graph_pipeline import graph_passes
 from passes.mlir import functions, ir
 from passes.outline import workloads_of
 from passes.pipelines import recover_passes
-from passes.spaces.host_attention import HostAttentionConfig, default, space, why_invalid
+from passes.spaces.host_attention import HostAttentionConfig, space, why_invalid
+from passes.spaces.host_attention_heuristics import default
 from passes.workload import Kind, Workload
 from runtime.limits import HostLimits
 from runtime.shape import Expr

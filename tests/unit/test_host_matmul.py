@@ -10,7 +10,8 @@ import pytest
 from kernel_harness import Dim, T, empty, filled, load, workload
 from matmul_workloads import AVX2, AVX512, LAYOUTS, check, described, generic, matmul, multiply_add, windows
 
-from passes.spaces.host_matmul import HostMatmulConfig, Pack, default, space, why_invalid
+from passes.spaces.host_matmul import HostMatmulConfig, Pack, space, why_invalid
+from passes.spaces.host_matmul_heuristics import default
 from passes.spaces.registry import config_text
 from passes.workload import Operand
 from runtime.dispatch import Node, leaves, select

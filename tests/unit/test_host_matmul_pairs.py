@@ -12,7 +12,8 @@ from matmul_workloads import AVX512, LAYOUTS, check, described, generic, matmul,
 
 import tilewright as tw
 from compiler import ops
-from passes.spaces.host_matmul import HostMatmulConfig, default, prepacked, space, why_invalid
+from passes.spaces.host_matmul import HostMatmulConfig, prepacked, space, why_invalid
+from passes.spaces.host_matmul_heuristics import default
 from passes.workload import Operand, Workload
 from runtime.errors import BuildError
 from runtime.host_cpu import cpu_features

@@ -10,7 +10,8 @@ from convolution_workloads import WHOLE, Zeros, convolution, image, layer, padde
 from kernel_harness import T, at_edge, guarded, load
 from matmul_workloads import AVX512, TOLERANCE, windows
 
-from passes.spaces.host_matmul import HostMatmulConfig, default, space, why_invalid
+from passes.spaces.host_matmul import HostMatmulConfig, space, why_invalid
+from passes.spaces.host_matmul_heuristics import default
 from runtime.errors import BuildError
 from runtime.host_cpu import cpu_features
 from runtime.limits import HostLimits

@@ -12,7 +12,8 @@ from kernel_harness import NUMPY, T, at_edge, empty, filled, guarded, load, work
 
 from passes.families.host_row_exponents import mark_exponents, mark_maxima, mark_shares
 from passes.mlir import functions, ir, operations
-from passes.spaces.host_rows import HostRowsConfig, default, space, why_invalid
+from passes.spaces.host_rows import HostRowsConfig, space, why_invalid
+from passes.spaces.host_rows_heuristics import default
 from passes.workload import Axis, Kind, Loop, Operand, Workload
 from runtime.dispatch import DispatchTable
 from runtime.errors import BuildError

@@ -13,9 +13,10 @@ from kernel_harness import Dim, T, at_edge, filled, guarded, load, workload
 from matmul_workloads import AVX2, AVX512, described, generic, multiply_add, windows
 
 from passes.families.winograd_matrices import matrices
-from passes.spaces import host_matmul
-from passes.spaces.host_winograd import HostWinogradConfig, default, space, why_invalid
+from passes.spaces import host_matmul_heuristics
+from passes.spaces.host_winograd import HostWinogradConfig, space, why_invalid
 from passes.spaces.host_winograd_anatomy import anatomy
+from passes.spaces.host_winograd_heuristics import default
 from passes.workload import Workload
 from runtime.dispatch import Leaf, select
 from runtime.errors import BuildError
@@ -169,10 +170,10 @@ def test_default_transforms_where_that_pays() -> None:
     assert [c.family for c in configs] == ["host_winograd"] and root == Leaf(0)
     few = layer(512, 512, 7)
     configs, root = default(few, AVX512)
-    assert configs[0].family == "host_winograd" and configs[1:] == host_matmul.default(few, AVX512)[0]
+    assert configs[0].family == "host_winograd" and configs[1:] == host_matmul_heuristics.default(few, AVX512)[0]
     assert select(root, {"B": 1}).kernel > 0 and select(root, {"B": 64}).kernel == 0
     for other in (layer(3, 8, 7), layer(64, 64, 56, stride=2)):
-        assert default(other, AVX512) == host_matmul.default(other, AVX512)
+        assert default(other, AVX512) == host_matmul_heuristics.default(other, AVX512)
 
 
 def test_default_divides_an_image_only_among_cores() -> None:

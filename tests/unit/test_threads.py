@@ -28,7 +28,8 @@ def rows(columns: Expr, dtype: DType = DType.F32, transcendentals: int = 0) -> W
     """Rows [T, columns] read and written."""
     operand = Operand(dtype, (T, columns), 1)
     return dataclasses.replace(
-        described("T", 64, 64), kind=Kind.ROWS, transcendentals=transcendentals, dims=("T",), loops=(Loop("row", T), Loop("col", columns)),
+        described("T", 64, 64), kind=Kind.ROWS, transcendentals=transcendentals, dims=("T",),
+        loops=(Loop("row", T), Loop("col", columns)),
         inputs=(operand,), outputs=(operand,), flops=T * columns * 5, bytes=T * columns * (2 * dtype.bytes),
     )  # fmt: skip
 

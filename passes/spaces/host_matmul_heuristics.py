@@ -61,7 +61,7 @@ class Thresholds:
                                  results=_AVX2)
     narrow_block_rows: int = threshold(7, unit="rows, up to which such columns are read in place by 2 x 4", operator="bmm_nn",
                                        results=_AVX2)
-    transposed_rows: int = threshold(4, unit="rows, up to which dot products with transposed columns are taken one by one",
+    transposed_rows: int = threshold(3, unit="rows, up to which dot products with transposed columns are taken one by one",
                                      operator="dense_768x768_nk_argument",
                                      results="not kept: three and four rows beside copied panels at 768, 1024 and 2048 on a CPU "
                                              "with AVX-512, and by its AVX2 alone")
@@ -190,7 +190,7 @@ class _Defaults:
         Else in place. A row of columns that is a multiple of a page apart shares cache sets, and a panel beyond a quarter of the
         second-level cache is fetched again for each block of rows, so copying pays from 32 rows on; from 16 on where pairs are
         made of two rows; from the first whole block on where a row of the panel is hardly more than a line. Such lines a multiple
-        of a page apart are copied after three single rows. Copies of transposed columns beyond the first cache pay from five rows
+        of a page apart are copied after three single rows. Copies of transposed columns beyond the first cache pay from four rows
         on, which are dot products until then. With 16 registers of 32 bytes, blocks of 4 x 3 read their rows once
         for more columns than those of 6 x 2, which prepacked panels keep, since few rows would read a panel twice, and transposed
         columns of any number, which leave single vectors less often; where rows of columns are a few lines, which are fetched
@@ -227,7 +227,7 @@ class _Defaults:
             return [(1, one), (at.few_far_rows, self._streamed(12, 24)), (at.far_rows, self._streamed(36, 8))], panel
         dots = 1
         if transposed and depth * (columns or 0) * size > limits.l1 and not pairs:
-            dots = at.transposed_rows
+            dots, one = at.transposed_rows, replace(one, nv=_even(-(-(columns or 0) // lanes), one.nv))
         if line and aligned:
             return [(max(dots, at.lone_rows), one)], panel
         return [(dots, one), *([(most, in_place)] if most > dots else [])], panel
@@ -240,8 +240,7 @@ class _Defaults:
         vectors = -(-(extents.columns.constant or 0) // lanes)
         fitting = max(1, limits.l1 // 2 // (mc * lanes * extents.element_bytes))
         most = min(nv, max(self.at.streamed_vectors // 2, vectors // limits.cores), fitting)
-        nv = next((n for n in range(most, most // 2, -1) if vectors % n == 0), most)
-        return HostMatmulConfig(mr, nv, lanes, prefetch=stream, stream=stream, mc=mc, exact_tails=True)
+        return HostMatmulConfig(mr, _even(vectors, most), lanes, prefetch=stream, stream=stream, mc=mc, exact_tails=True)
 
     def _chunking(self, mr: int, columns: int) -> dict[str, Any]:
         """Rows of a work unit: as many as leave half of the second-level cache to the panel, a quarter where panels are narrow,
@@ -262,6 +261,11 @@ class _Defaults:
         if takes_pairs(self.workload, limits) and not prepacked(self.workload):
             rows = max(rows, (limits.l2 - depth * columns * size) // (depth * size))
         return {"mc": max(8, min(self.at.chunk_rows // mr, rows // mr)) * mr}
+
+
+def _even(vectors: int, most: int) -> int:
+    """Vectors of equal pieces, more than half of `most`, where there are such; else of pieces but for the last."""
+    return next((n for n in range(most, most // 2, -1) if vectors % n == 0), most)
 
 
 def _tree(rows: Expr, cases: list[tuple[int, HostMatmulConfig]], otherwise: HostMatmulConfig) -> Choice:

@@ -81,8 +81,9 @@ class Drawn:
         last, result = "y", out
         if self.order != tuple(range(len(self.order))):
             dims = [f"e{i}" for i in range(len(self.order))]
-            turned = [f"({', '.join(dims)}) -> ({', '.join(dims)})", f"({', '.join(dims)}) -> ({', '.join(dims[a] for a in self.order)})"]
-            lines += [empty("to", stored), generic("t", turned, "p" * len(dims), {"y": out}, ("to", stored), f"linalg.yield %x0 : {wide}")]
+            turned = [f"({', '.join(dims)}) -> ({', '.join(to)})" for to in (dims, [dims[a] for a in self.order])]
+            copy = f"linalg.yield %x0 : {wide}"
+            lines += [empty("to", stored), generic("t", turned, "p" * len(dims), {"y": out}, ("to", stored), copy)]
             last, result = "t", stored
         named = [d for t in (*tensors, out) for d in t.dims if isinstance(d, str)]
         return workload(dict(zip("ab", tensors, strict=True)), list(dict.fromkeys(named)), "\n".join(lines), {last: result})
@@ -99,7 +100,8 @@ def _square(element: str) -> str:
 
 @st.composite
 def contractions(draw: st.DrawFn) -> Drawn:
-    roles = draw(st.sampled_from(["mnk", "nmk", "kmn", "bmnk", "mbnk", "mmnk", "mnnk", "mnkk", "bbmnk", "bmnkk", "mk", "nk", "bnk"]))
+    roles = draw(st.sampled_from(["mnk", "nmk", "kmn", "bmnk", "mbnk", "mmnk", "mnnk", "mnkk", "bbmnk", "bmnkk", "mk", "nk",
+                                  "bnk"]))
     extents = tuple(draw(st.sampled_from([1, 5, 8, 8, 8, "M", "M", "N"])) for _ in roles)
     sides = [[d for d, r in enumerate(roles) if r in held] for held in ("bmk", "bnk", "bmn")]
     axes = tuple(tuple(draw(st.permutations(side))) for side in sides)

@@ -353,3 +353,15 @@ def test_few_transposed_columns_are_dot_products() -> None:
     assert configs[few].stream and configs[few].lanes == 8 and select(root, {"M": 100, "N": 9}).kernel != few
     assert one(8)[0] == (configs[few],) and configs[few] not in one(9)[0]
     assert all(why_invalid(c, described("M", "N", 64), AVX512) is None for c in configs)
+
+
+@pytest.mark.parametrize("limits", [AVX512, AVX2])
+@pytest.mark.parametrize("columns", [768, 776, 1024])
+def test_transposed_weights_are_dot_products_for_few_rows_then_panels(limits: HostLimits, columns: int) -> None:
+    """Square ones too: the extents of k and n say nothing about which of them memory runs along."""
+    work = described("M", columns, 768 if columns == 776 else columns, transposed=True)
+    configs, root = default(work, limits)
+    assert [why_invalid(c, work, limits) for c in configs] == [None] * len(configs)
+    kernels = [configs[select(root, {"M": m, "N": columns, "K": 768}).kernel] for m in (1, 3, 4, 100)]
+    assert [bool(c.stream) for c in kernels] == [True, True, False, False]
+    assert columns == 776 or columns % kernels[0].columns == 0

@@ -10,6 +10,7 @@ from tools.bench.operator_spec import Input, Operator
 HEADS, HEAD, HIDDEN = 12, 64, 768
 LENGTHS = (1, 2, 5, 8, 16, 24, 43, 62, 81, 100, 119, 128)
 DENSE = ((768, 768), (768, 2304), (768, 3072), (3072, 768))
+LINEAR = ((768, 768), (1024, 1024), (2048, 2048), (768, 3072), (3072, 768))
 LARGE = ((8192, 768), (4096, 4096))
 # (channels in, channels out, height and width in, kernel, stride): the distinct layers of ResNet-50's stages.
 CONVOLUTIONS = (
@@ -25,6 +26,9 @@ def operators() -> Iterator[Operator]:
         yield dense(k, n)
     for k, n in DENSE:
         yield dense(k, n, constant=False)
+    for constant in (True, False):
+        for k, n in LINEAR:
+            yield linear(k, n, constant)
     yield bmm_nt()
     yield bmm_nn()
     yield softmax()
@@ -45,6 +49,7 @@ def operators() -> Iterator[Operator]:
     for constant in (True, False):
         for k, n in ((768, 768), (768, 3072)):
             yield avx2(dense(k, n, constant))
+        yield avx2(linear(768, 768, constant))
         yield avx2(dense(1024, 1024, constant, rows=(1024,)))
 
 
@@ -65,6 +70,13 @@ def dense(k: int, n: int, constant: bool = True, dtype: str = "f32", rows: tuple
         {"T": (1, max(rows, default=128))}, tuple({"T": t} for t in rows) or lengths(), () if rows else all_lengths(),
         dtype, flops=(2, "T", k, n),
     )  # fmt: skip
+
+
+def linear(k: int, n: int, constant: bool = True) -> Operator:
+    """Y[T, n] = X[T, k] W[n, k]^T, as torch.nn.Linear keeps its weight."""
+    kept = dense(k, n, constant)
+    name = f"dense_{k}x{n}_nk{'' if constant else '_argument'}"
+    return replace(kept, name=name, kind="dense_nk", inputs={**kept.inputs, "w": Input((n, k), constant)})
 
 
 def avx2(operator: Operator) -> Operator:

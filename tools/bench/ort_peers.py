@@ -130,6 +130,7 @@ class Plain(_Ort):
     def kinds(self) -> Mapping[str, Callable[[Graph, Mapping[str, Any]], str]]:
         return {
             "dense": lambda g, p: g.node("MatMul", ["x", "w"]),
+            "dense_nk": lambda g, p: g.node("Gemm", ["x", "w"], transB=1),
             "bmm_nt": lambda g, p: g.node("MatMul", ["q", g.node("Transpose", ["k"], perm=[0, 2, 1])]),
             "bmm_nn": lambda g, p: g.node("MatMul", ["p", "v"]),
             "softmax": lambda g, p: g.node("Softmax", ["x"], axis=-1),

@@ -142,6 +142,7 @@ def _rmsnorm(x: Array, g: Array, out: Array) -> Callable[[], object]:
 
 _NUMPY: Mapping[str, Callable[[Mapping[str, Array], Array], Callable[[], object]]] = {
     "dense": lambda a, o: _matmul(a["x"], a["w"], o),
+    "dense_nk": lambda a, o: _matmul(a["x"], a["w"].T, o),
     "bmm_nt": lambda a, o: _matmul(a["q"], a["k"].swapaxes(-1, -2), o),
     "bmm_nn": lambda a, o: _matmul(a["p"], a["v"], o),
     "softmax": lambda a, o: _softmax(a["x"], o),

@@ -82,6 +82,7 @@ def _resnet_block(a: Mapping[str, Array], params: Mapping[str, Any]) -> Array:
 
 _KINDS: Mapping[str, Any] = {
     "dense": lambda a, p: a["x"] @ a["w"],
+    "dense_nk": lambda a, p: a["x"] @ a["w"].T,
     "bmm_nt": lambda a, p: a["q"] @ a["k"].swapaxes(-1, -2),
     "bmm_nn": lambda a, p: a["p"] @ a["v"],
     "softmax": lambda a, p: softmax(a["x"]),

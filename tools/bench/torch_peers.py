@@ -74,6 +74,7 @@ class Eager(_Torch):
         mm, bmm, sdpa = torch.mm, torch.bmm, functional.scaled_dot_product_attention
         return {
             "dense": lambda a, o, p: lambda: mm(a["x"], a["w"], out=o),
+            "dense_nk": lambda a, o, p: lambda: functional.linear(a["x"], a["w"]),
             "bmm_nt": lambda a, o, p: lambda: bmm(a["q"], a["k"].transpose(1, 2), out=o),
             "bmm_nn": lambda a, o, p: lambda: bmm(a["p"], a["v"], out=o),
             "softmax": lambda a, o, p: lambda: torch.softmax(a["x"], -1),
@@ -110,7 +111,7 @@ class OneDnn(_Torch):
         return f"{super().version()}, {line.strip(' -')}"
 
     def packed(self, operator: Operator, constants: dict[str, Any]) -> dict[str, Any]:
-        if operator.kind == "dense" and "w" not in constants:
+        if operator.kind in ("dense", "dense_nk") and "w" not in constants:
             raise UnsupportedError(operator.name)
         if operator.kind == "conv" and operator.params["layout"] == "nhwc":
             constants["w"] = constants["w"].permute(3, 2, 0, 1).contiguous()
@@ -120,6 +121,8 @@ class OneDnn(_Torch):
         ops = self.torch.ops.mkldnn
         if not name.startswith("w"):
             return tensor
+        if operator.kind == "dense_nk":
+            return ops._reorder_linear_weight(tensor, None)
         if operator.kind in ("dense", "bert_layer"):
             return ops._reorder_linear_weight(tensor.t().contiguous(), None)
         padding, stride = operator.params.get("padding", 1), operator.params.get("stride", 1)
@@ -129,6 +132,7 @@ class OneDnn(_Torch):
         linear = self._linear
         return {
             "dense": lambda a, o, p: lambda: linear(a["x"], a["w"], None),
+            "dense_nk": lambda a, o, p: lambda: linear(a["x"], a["w"], None),
             "conv": self._conv,
             "bert_layer": lambda a, o, p: bert_layer(self.torch, a, linear, self._up, int(p["heads"])),
             "resnet_block": lambda a, o, p: resnet_block(self.torch, a, self._conv2d, self._conv_relu),

@@ -47,11 +47,11 @@ from runtime.function import CompiledFunction
 from runtime.limits import GpuLimits, HostLimits
 from runtime.shape import Dim, ShapeRange
 from runtime.target import Target, TargetKind
-from search.model_tuner import ModelProgress
+from search.database.records import TuningLog
 from search.protocols import Builder
-from search.records import TuningLog
-from search.runner_process import ProcessRunner
-from search.tuner import Progress
+from search.runner.runner_process import ProcessRunner
+from search.search_strategy.tuner import Progress
+from search.task_scheduler.model_tuner import ModelProgress
 
 
 def compile(  # noqa: A001 - the public name; written tw.compile

@@ -1,4 +1,4 @@
-"""From a model to an archive of candidate kernels, to be measured where the GPU is (search/kernel_archive.py)."""
+"""From a model to an archive of candidate kernels, to be measured where the GPU is (search/archive/kernel_archive.py)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from passes.workload import Workload
 from runtime.errors import OptionError
 from runtime.shape import Dim
 from runtime.target import Target, TargetKind
-from search.candidates import candidates
-from search.kernel_archive import Contents, Operator, write_archive
+from search.archive.kernel_archive import Contents, Operator, write_archive
+from search.database.workload_form import WorkloadForm
 from search.protocols import Builder
-from search.workload_form import WorkloadForm
+from search.search_strategy.candidates import candidates
 
 KERNELS = 64
 

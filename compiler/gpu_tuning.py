@@ -5,8 +5,8 @@ from __future__ import annotations
 from compiler.expected import Expectations
 from compiler.tables import Tables
 from compiler.tuning import Request, task_of
-from search.gpu_process import gpu_process
-from search.runner_process import ProcessRunner
+from search.runner.gpu_process import gpu_process
+from search.runner.runner_process import ProcessRunner
 
 
 def gpu_runner(request: Request, tables: Tables) -> ProcessRunner:

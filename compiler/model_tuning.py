@@ -9,15 +9,15 @@ from dataclasses import replace
 from compiler.tables import Tables, tuned_table
 from compiler.tuning import Request, environment, prior_of, task_of, tune_options
 from runtime.host_cpu import thread_count
-from search.belief_pool import BeliefPool
-from search.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner
-from search.operator_arms import OperatorUse, finish, operator_arms
-from search.peak import measure_peak
-from search.policies import Ucb, policies
+from search.database.records import TuningLog
 from search.protocols import Builder, Runner
-from search.records import TuningLog
-from search.task import Budget
-from search.tuner import Tuner
+from search.search_strategy.tuner import Tuner
+from search.space.task import Budget
+from search.task_scheduler.belief_pool import BeliefPool
+from search.task_scheduler.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner
+from search.task_scheduler.operator_arms import OperatorUse, finish, operator_arms
+from search.task_scheduler.peak import measure_peak
+from search.task_scheduler.policies import Ucb, policies
 
 _KEPT = 0.25  # share of the time for verifying and certifying what was found
 _REGIONS = 3

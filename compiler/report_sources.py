@@ -13,9 +13,9 @@ from passes.workload import Workload
 from runtime.artifact import Artifact, LazyBundle
 from runtime.certificate import Certificate
 from runtime.dispatch import DispatchTable
-from search.curves import log_power, segment_start
-from search.records import TuningLog, TuningRecord
-from search.slot_records import SlotRecord
+from search.database.records import TuningLog, TuningRecord
+from search.database.slot_records import SlotRecord
+from search.task_scheduler.tuning_curve import log_power, segment_start
 
 _SHOWN = 8  # arms whose curves are drawn, and operators with a figure of their own
 _SHAPES = 160

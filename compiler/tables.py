@@ -18,8 +18,8 @@ from runtime.kernel import MicroKernel
 from runtime.limits import GpuLimits, HostLimits
 from runtime.tensor import DType
 from search.protocols import Builder, BuildResult
-from search.regions import guarded
-from search.tuner import Tuned
+from search.search_strategy.decision_tree import guarded
+from search.search_strategy.tuner import Tuned
 
 _HOST = {
     Kind.CONTRACTION: ("host_matmul", "generic"),

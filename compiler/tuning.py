@@ -16,16 +16,16 @@ from runtime.host_cpu import affinity, thread_count
 from runtime.limits import HostLimits, Limits
 from runtime.shape import Expr, ShapeRange
 from runtime.target import Target, TargetKind
-from search.cost_model import CostModel
-from search.gpu_environment import device_name, limits_of_name, logged_device, measured_limits
-from search.measure import Environment
-from search.prior import shipped
+from search.cost_model.model import CostModel
+from search.database.records import TuningLog
+from search.prior.shipped import shipped
+from search.prior.transfer import prior_from_log
 from search.protocols import Builder, Runner
-from search.records import TuningLog
-from search.replay import ReplayRunner
-from search.task import Budget, Task, TuneOptions
-from search.transfer import prior_from_log
-from search.tuner import Progress, Tuned, Tuner, tune
+from search.runner.gpu_environment import device_name, limits_of_name, logged_device, measured_limits
+from search.runner.measurer import Environment
+from search.runner.replay import ReplayRunner
+from search.search_strategy.tuner import Progress, Tuned, Tuner, tune
+from search.space.task import Budget, Task, TuneOptions
 
 Uses = Mapping[str, Sequence[Mapping[str, Expr]]]
 

@@ -13,10 +13,10 @@ from passes.workload import Kind, Loop, Operand, Workload
 from runtime.limits import GpuLimits
 from runtime.shape import Expr, ShapeRange
 from runtime.tensor import DType
-from search.features import FeatureSpace, Pairs
-from search.gpu_form import Occupancy
-from search.space import Lattice
-from search.task import Task
+from search.cost_model.feature_space import FeatureSpace, Pairs
+from search.cost_model.gpu_form import Occupancy
+from search.space.lattice import Lattice
+from search.space.task import Task
 
 H100 = GpuLimits.of("sm_90a")
 

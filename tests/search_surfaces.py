@@ -13,10 +13,10 @@ from runtime.dispatch import select
 from runtime.limits import HostLimits
 from runtime.shape import Expr, ShapeRange
 from runtime.tensor import DType
-from search.measure import Environment
-from search.shapes import Dims
-from search.task import Task
-from search.tuner import Tuned
+from search.runner.measurer import Environment
+from search.search_strategy.tuner import Tuned
+from search.space.shapes import Dims
+from search.space.task import Task
 
 LIMITS = HostLimits(64, 32, 48 * 1024, 1024 * 1024, 32 * 1024 * 1024, 2)
 

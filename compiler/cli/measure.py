@@ -13,8 +13,8 @@ from compiler.cli.tune_view import TuneView
 
 if TYPE_CHECKING:
     from runtime.target import Target
-    from search.kernel_archive import KernelArchive
-    from search.tuner import Tuned
+    from search.archive.kernel_archive import KernelArchive
+    from search.search_strategy.tuner import Tuned
 
 
 def measure_command(
@@ -30,13 +30,13 @@ def measure_command(
 ) -> None:
     """Verify and measure kernels built elsewhere; the log goes back to `compile --log`. Ctrl-C keeps what was measured."""
     from runtime.target import Target
-    from search.archive_tuning import Plan, cases_of, measure_archive
-    from search.gpu_environment import device_name, measured_limits
-    from search.gpu_process import gpu_process
-    from search.kernel_archive import KernelArchive
-    from search.measure import Environment
-    from search.records import TuningLog
-    from search.transfer import prior_from_log
+    from search.archive.archive_tuning import Plan, cases_of, measure_archive
+    from search.archive.kernel_archive import KernelArchive
+    from search.database.records import TuningLog
+    from search.prior.transfer import prior_from_log
+    from search.runner.gpu_environment import device_name, measured_limits
+    from search.runner.gpu_process import gpu_process
+    from search.runner.measurer import Environment
 
     out = Output(json)
     found = KernelArchive(archive)

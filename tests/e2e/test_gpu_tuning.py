@@ -19,8 +19,8 @@ from compiler.cli.main import main
 from compiler.ptxas import find_tool
 from runtime.cuda.driver import unavailable
 from runtime.errors import ArtifactError, DeviceError, OptionError
-from search.kernel_archive import KernelArchive
-from search.records import TuningLog
+from search.archive.kernel_archive import KernelArchive
+from search.database.records import TuningLog
 
 ROOT = Path(compiler.api.__file__).resolve().parents[1]
 MODEL = """

@@ -6,8 +6,8 @@ from search_surfaces import dense
 
 from passes.spaces.registry import config_text
 from runtime.shape import Expr, ShapeRange
-from search.candidates import candidates, ranked
-from search.task import Task
+from search.search_strategy.candidates import candidates, ranked
+from search.space.task import Task
 
 TASK = Task.of(dense(256, 256), H100, ("simt",), ShapeRange.of({"d0": (1, 2048)}), [{"d0": Expr.dim("d0")}])
 

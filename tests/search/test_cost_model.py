@@ -7,10 +7,10 @@ import pytest
 from search_surfaces import LIMITS, dense, matmul_seconds
 
 from runtime.errors import ArtifactError
-from search.cost_model import CostModel, Samples
-from search.features import FeatureSpace, Pairs
-from search.space import Lattice
-from search.time_fit import fit_kernels
+from search.cost_model.feature_space import FeatureSpace, Pairs
+from search.cost_model.model import CostModel, Samples
+from search.cost_model.time_fit import fit_kernels
+from search.space.lattice import Lattice
 
 SHAPES = tuple((("d0", m),) for m in (1, 3, 8, 17, 40, 64, 100, 128))
 

@@ -9,11 +9,11 @@ from search_surfaces import dense
 
 from passes.spaces.registry import GPU_FAMILIES, anatomy_of, space_of
 from passes.workload import Workload
-from search.built import Built
-from search.features import FeatureSpace, Pairs
-from search.gpu_form import Occupancy
-from search.gpu_rates import resident
-from search.space import Lattice
+from search.cost_model.feature_space import FeatureSpace, Pairs
+from search.cost_model.gpu_form import Occupancy
+from search.cost_model.gpu_rates import resident
+from search.space.kernel_facts import Built
+from search.space.lattice import Lattice
 
 WORKLOADS = {"simt": dense(512, 256), "mma": narrow(), "wgmma": narrow(), "gpu_rows": rows(), "gpu_pointwise": pointwise(),
              "gpu_attention": attention()}

@@ -11,13 +11,13 @@ from search_surfaces import Clock, dense
 from passes.workload import Workload
 from runtime.kernel import MicroKernel
 from runtime.shape import Expr, ShapeRange
-from search.measure import Measurer
+from search.database.records import TuningLog
 from search.protocols import BuildResult
-from search.records import TuningLog
-from search.replay import ReplayBuilder
-from search.runner_process import ProcessRunner
-from search.task import Task
-from search.verification import Case, seeded
+from search.runner.measurer import Measurer
+from search.runner.replay import ReplayBuilder
+from search.runner.runner_process import ProcessRunner
+from search.runner.verification import Case, seeded
+from search.space.task import Task
 
 W = dense(32, 16)
 SHAPE = (("d0", 3),)

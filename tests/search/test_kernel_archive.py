@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from passes.spaces.registry import config_text
 from runtime.errors import ArtifactError
 from runtime.kernel import MicroKernel
-from search.archive_tuning import ArchiveBuilder, task_of
-from search.kernel_archive import Contents, KernelArchive, Operator, write_archive
-from search.verification import Case
-from search.workload_form import WorkloadForm
+from search.archive.archive_tuning import ArchiveBuilder, task_of
+from search.archive.kernel_archive import Contents, KernelArchive, Operator, write_archive
+from search.database.workload_form import WorkloadForm
+from search.runner.verification import Case
 
 TASK = simt_task()
 CODES = [b"// PTX\n.visible .entry one" * 50, b"// PTX\n.visible .entry two" * 50]

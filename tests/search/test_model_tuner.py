@@ -8,17 +8,17 @@ from search_surfaces import LIMITS, Clock, dense, matmul_seconds
 from tuning_tables import CurveArm
 
 from runtime.shape import Expr, ShapeRange
-from search.belief import EmceeSampler
-from search.belief_pool import BeliefPool, cost_of_fit
-from search.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner, recorded_policy
-from search.operator_arms import OperatorUse, best_of, finish, operator_arms
-from search.peak import Peak, measure_peak
-from search.policies import RoundRobin, Sequential, Ucb
-from search.records import TuningLog
-from search.replay import ReplayBuilder, SurfaceRunner
-from search.simulation import SimulatedClock
-from search.task import Budget, Task, TuneOptions
-from search.tuner import Tuner
+from search.database.records import TuningLog
+from search.runner.replay import ReplayBuilder, SurfaceRunner
+from search.search_strategy.tuner import Tuner
+from search.space.task import Budget, Task, TuneOptions
+from search.task_scheduler.belief import EmceeSampler
+from search.task_scheduler.belief_pool import BeliefPool, cost_of_fit
+from search.task_scheduler.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner, recorded_policy
+from search.task_scheduler.operator_arms import OperatorUse, best_of, finish, operator_arms
+from search.task_scheduler.peak import Peak, measure_peak
+from search.task_scheduler.policies import RoundRobin, Sequential, Ucb
+from search.task_scheduler.simulation import SimulatedClock
 
 SHORT = EmceeSampler(40, 20, 4)
 OPTIONS = ModelTuneOptions(slot_seconds=4.0)

@@ -9,17 +9,17 @@ from search_surfaces import Clock
 
 from passes.spaces.registry import config_text
 from runtime.dispatch import select
-from search.cost_model import CostModel
-from search.features import FeatureSpace, Pairs
-from search.gpu_environment import limits_of_name
-from search.gpu_form import Occupancy
-from search.measure import Environment, Measurer
-from search.occupancy_fit import kernel_shifts, refit_device
-from search.records import TuningLog
-from search.replay import ReplayBuilder, SurfaceRunner
-from search.task import Budget, TuneOptions
-from search.transfer import prior_from_log
-from search.tuner import Tuner
+from search.cost_model.feature_space import FeatureSpace, Pairs
+from search.cost_model.gpu_form import Occupancy
+from search.cost_model.model import CostModel
+from search.cost_model.occupancy_fit import kernel_shifts, refit_device
+from search.database.records import TuningLog
+from search.prior.transfer import prior_from_log
+from search.runner.gpu_environment import limits_of_name
+from search.runner.measurer import Environment, Measurer
+from search.runner.replay import ReplayBuilder, SurfaceRunner
+from search.search_strategy.tuner import Tuner
+from search.space.task import Budget, TuneOptions
 
 FIRST, SECOND = "cuda:sm_90a First, 132 multiprocessors", "cuda:sm_90a Second, 66 multiprocessors"
 

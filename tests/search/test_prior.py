@@ -9,13 +9,13 @@ import pytest
 from search_surfaces import LIMITS, Clock, dense, dense_task, matmul_seconds
 
 import search.prior
-from search.cost_model import CostModel
-from search.features import FeatureSpace, Pairs
-from search.prior import SUFFIX, shipped
-from search.replay import ReplayBuilder, SurfaceRunner
-from search.space import Lattice
-from search.task import Budget
-from search.tuner import tune
+from search.cost_model.feature_space import FeatureSpace, Pairs
+from search.cost_model.model import CostModel
+from search.prior.shipped import SUFFIX, shipped
+from search.runner.replay import ReplayBuilder, SurfaceRunner
+from search.search_strategy.tuner import tune
+from search.space.lattice import Lattice
+from search.space.task import Budget
 
 FAMILIES = sorted(f.name.removesuffix(SUFFIX) for f in files(search.prior).iterdir() if f.name.endswith(SUFFIX))
 

@@ -8,14 +8,14 @@ from search_surfaces import Clock, dense_task, matmul_seconds
 from passes.spaces.registry import config_text, space_of
 from passes.tile_config import TileConfig
 from runtime.dispatch import Node, select
-from search.cost_model import CostModel
-from search.evidence import Evidence
-from search.features import FeatureSpace
-from search.records import TuningRecord
-from search.replay import ReplayBuilder, SurfaceRunner
-from search.selection import Selection, select_kernels
-from search.task import Budget, Task, TuneOptions
-from search.tuner import tune
+from search.cost_model.feature_space import FeatureSpace
+from search.cost_model.model import CostModel
+from search.database.records import TuningRecord
+from search.runner.replay import ReplayBuilder, SurfaceRunner
+from search.search_strategy.evidence import Evidence
+from search.search_strategy.selection import Selection, select_kernels
+from search.search_strategy.tuner import tune
+from search.space.task import Budget, Task, TuneOptions
 
 
 def chosen(share: float, at: range, hopeful: bool = False, turns: int = 2, slow: int = 97) -> tuple[Task, Selection, str]:

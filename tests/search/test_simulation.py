@@ -9,17 +9,17 @@ from tuning_tables import planted_table
 
 from passes.spaces.registry import parse_config
 from runtime.errors import ArtifactError
-from search.belief import EmceeSampler
-from search.belief_pool import BeliefPool
-from search.model_tuner import ModelBudget, ModelTuneOptions, ModelTuner
-from search.peak import Peak
-from search.policies import policies
+from search.database.measurement_table import read_tables, write_tables
 from search.protocols import Runner
-from search.shapes import Points
-from search.simulation import SimulatedClock, TableRunner, TableSearch, table_arms, table_builder
-from search.tables import read_tables, write_tables
-from search.task import Budget, Task
-from search.tuner import tune
+from search.search_strategy.tuner import tune
+from search.space.shapes import Points
+from search.space.task import Budget, Task
+from search.task_scheduler.belief import EmceeSampler
+from search.task_scheduler.belief_pool import BeliefPool
+from search.task_scheduler.model_tuner import ModelBudget, ModelTuneOptions, ModelTuner
+from search.task_scheduler.peak import Peak
+from search.task_scheduler.policies import policies
+from search.task_scheduler.simulation import SimulatedClock, TableRunner, TableSearch, table_arms, table_builder
 
 PEAK = Peak(1e13, 1e13)
 COMMITTED = Path(__file__).resolve().parents[2] / "tools" / "bench" / "tables"

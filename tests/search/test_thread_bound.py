@@ -10,11 +10,11 @@ from search_surfaces import Clock, dense, dense_task, matmul_seconds
 from passes.spaces.threads import SMALL, effort
 from passes.tile_config import TileConfig
 from runtime.dispatch import select
-from search.records import TuningLog, TuningRecord
-from search.replay import ReplayBuilder, Surface, SurfaceRunner
-from search.task import Budget, Task, TuneOptions
-from search.thread_bound import compared, next_compared, thread_bound
-from search.tuner import Tuned, Tuner
+from search.database.records import TuningLog, TuningRecord
+from search.runner.replay import ReplayBuilder, Surface, SurfaceRunner
+from search.search_strategy.thread_bound import compared, next_compared, thread_bound
+from search.search_strategy.tuner import Tuned, Tuner
+from search.space.task import Budget, Task, TuneOptions
 
 
 def alone(config: TileConfig, dims: Mapping[str, int]) -> float:

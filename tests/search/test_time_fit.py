@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from search_surfaces import LIMITS, dense, matmul_seconds
 
-from search.cost_model import CostModel, Samples
-from search.features import FeatureSpace, Pairs
-from search.space import Lattice
-from search.time_fit import Scatter, fit_kernels
+from search.cost_model.feature_space import FeatureSpace, Pairs
+from search.cost_model.model import CostModel, Samples
+from search.cost_model.time_fit import Scatter, fit_kernels
+from search.space.lattice import Lattice
 
 SHAPES = tuple((("d0", m),) for m in range(1, 97))
 

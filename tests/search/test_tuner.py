@@ -13,13 +13,13 @@ from runtime.dispatch import Leaf, select
 from runtime.kernel import MicroKernel
 from runtime.shape import Expr, ShapeRange
 from runtime.tensor import DType
-from search.certificate import Entry, certify, measure_entry
-from search.measure import Measurer
+from search.database.records import TuningLog
 from search.protocols import Measurement
-from search.records import TuningLog
-from search.replay import ReplayBuilder, ReplayRunner, SurfaceRunner
-from search.task import Budget, Task, TuneOptions
-from search.tuner import Progress, Tuned, Tuner, tune
+from search.runner.measurer import Measurer
+from search.runner.replay import ReplayBuilder, ReplayRunner, SurfaceRunner
+from search.search_strategy.certify import Entry, certify, measure_entry
+from search.search_strategy.tuner import Progress, Tuned, Tuner, tune
+from search.space.task import Budget, Task, TuneOptions
 
 
 def run(task: Task, trials: int, options: TuneOptions | None = None, log: TuningLog | None = None,
@@ -131,7 +131,7 @@ def test_failed_candidates_are_records_and_are_not_built_again() -> None:
 
 
 def test_equal_machine_code_is_measured_once() -> None:
-    from search.measure import Measurer
+    from search.runner.measurer import Measurer
 
     class OneCode(ReplayBuilder):
         def _build(self, workload: Workload, text: str, family: str):  # type: ignore[no-untyped-def]

@@ -20,16 +20,16 @@ from pathlib import Path
 import numpy as np
 
 from passes.workload import Kind
-from search.bandit import Arm
-from search.belief import EmceeSampler
-from search.belief_pool import BeliefOptions, BeliefPool, FitCache
-from search.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner
-from search.peak import Peak
-from search.policies import Policy, Ucb, policies
-from search.records import TuningLog
-from search.simulation import SimulatedClock, TableArm, table_arms
-from search.slot_records import SlotRecord
-from search.tables import OperatorTable, read_tables
+from search.database.measurement_table import OperatorTable, read_tables
+from search.database.records import TuningLog
+from search.database.slot_records import SlotRecord
+from search.task_scheduler.bandit import Arm
+from search.task_scheduler.belief import EmceeSampler
+from search.task_scheduler.belief_pool import BeliefOptions, BeliefPool, FitCache
+from search.task_scheduler.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner
+from search.task_scheduler.peak import Peak
+from search.task_scheduler.policies import Policy, Ucb, policies
+from search.task_scheduler.simulation import SimulatedClock, TableArm, table_arms
 
 TABLES = Path(__file__).resolve().parent / "tables"
 _END = 1.0005  # of the final latency

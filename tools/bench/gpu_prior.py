@@ -35,12 +35,12 @@ from runtime.errors import BuildError
 from runtime.limits import GpuLimits
 from runtime.shape import Dim, Expr, ShapeRange
 from runtime.target import Target
-from search.candidates import ranked
-from search.dense import dense_symbols
-from search.gpu_runner import EmulatedGpu
-from search.shapes import Dims
-from search.task import Task
-from search.verification import blank, seeded
+from search.runner.gpu_runner import EmulatedGpu
+from search.runner.verification import blank, seeded
+from search.search_strategy.candidates import ranked
+from search.space.dense import dense_symbols
+from search.space.shapes import Dims
+from search.space.task import Task
 
 RANGE = (1, 4096)
 _BEST = 0.25  # share of the set that the prior picks

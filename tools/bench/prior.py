@@ -23,17 +23,17 @@ import numpy as np
 
 from passes.spaces.registry import config_text, parse_config
 from runtime.dispatch import select
-from search.cost_model import CostModel, Samples, Training
-from search.evidence import Evidence
-from search.features import FeatureSpace, Pairs
-from search.measure import Environment
-from search.prior import SUFFIX
-from search.records import TuningLog, TuningRecord
-from search.replay import ReplayBuilder, ReplayRunner
-from search.shapes import Dims, Points
-from search.space import Lattice
-from search.task import Budget, TuneOptions
-from search.tuner import Tuned, Tuner
+from search.cost_model.feature_space import FeatureSpace, Pairs
+from search.cost_model.model import CostModel, Samples, Training
+from search.database.records import TuningLog, TuningRecord
+from search.prior.shipped import SUFFIX
+from search.runner.measurer import Environment
+from search.runner.replay import ReplayBuilder, ReplayRunner
+from search.search_strategy.evidence import Evidence
+from search.search_strategy.tuner import Tuned, Tuner
+from search.space.lattice import Lattice
+from search.space.shapes import Dims, Points
+from search.space.task import Budget, TuneOptions
 from tools.bench.interleave import ROOT
 from tools.bench.search import Tuning
 from tools.bench.search_oracle import Problem

@@ -25,15 +25,15 @@ from runtime.limits import HostLimits
 from runtime.program import Program
 from runtime.shape import Expr
 from runtime.target import Target
-from search.cost_model import CostModel
-from search.evidence import Evidence
-from search.features import FeatureSpace
-from search.host_runner import HostRunner
-from search.measure import code_digest
-from search.records import TuningLog, TuningRecord
-from search.shapes import Dims
-from search.space import Floats, Lattice
-from search.task import Task
+from search.cost_model.feature_space import FeatureSpace
+from search.cost_model.model import CostModel
+from search.database.records import TuningLog, TuningRecord
+from search.runner.host_runner import HostRunner
+from search.runner.measurer import code_digest
+from search.search_strategy.evidence import Evidence
+from search.space.lattice import Floats, Lattice
+from search.space.shapes import Dims
+from search.space.task import Task
 
 RANDOM, LEADERS, LEADING, NEAR = 64, 3, 48, 64
 RETIMED, GROUPS = 5, 4  # kernels timed in turns at once, and how often at most

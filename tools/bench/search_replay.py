@@ -17,16 +17,16 @@ from msgspec import structs
 from compiler.tuning import best_known
 from passes.spaces.registry import config_text
 from runtime.dispatch import DispatchTable, select
-from search.cost_model import CostModel
-from search.evidence import Evidence
-from search.features import FeatureSpace
-from search.measure import Environment
-from search.records import TuningLog, TuningRecord, cells
-from search.replay import ReplayBuilder
-from search.shapes import Dims
-from search.space import Floats
-from search.task import TuneOptions
-from search.tuner import Tuned
+from search.cost_model.feature_space import FeatureSpace
+from search.cost_model.model import CostModel
+from search.database.records import TuningLog, TuningRecord, cells
+from search.runner.measurer import Environment
+from search.runner.replay import ReplayBuilder
+from search.search_strategy.evidence import Evidence
+from search.search_strategy.tuner import Tuned
+from search.space.lattice import Floats
+from search.space.shapes import Dims
+from search.space.task import TuneOptions
 from tools.bench.search import Tuning
 from tools.bench.search_oracle import FEWEST, Oracle, Problem, Timed, Variant
 

@@ -1,0 +1,127 @@
+"""Measurer: builds configurations and measures them; every outcome, good or bad, is a record in the log."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from passes.spaces.registry import GPU_FAMILIES, config_text
+from passes.tile_config import TileConfig
+from passes.workload import Workload
+from runtime.kernel import MicroKernel
+from search.database.records import TuningLog, TuningRecord, latest
+from search.protocols import Builder, BuildResult, Runner
+from search.space.dense import dense_symbols
+from search.space.kernel_facts import Built
+from search.space.shapes import Dims
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where measurements are taken. device: names the machine and its features. clock: seconds since 1970."""
+
+    device: str
+    clock: Callable[[], float]
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+class Measurer:
+    """Measurements of one workload. What the log knows of this device is not measured again.
+
+    note: is told what the code of each built GPU kernel says, of this run and of the log.
+
+    trials: measurements taken; failed: candidates that could not be built or run.
+    """
+
+    def __init__(self, workload: Workload, builder: Builder, runner: Runner, log: TuningLog, environment: Environment,
+                 note: Callable[[str, Built], None] = lambda config, built: None) -> None:
+        self.workload, self.builder, self.runner, self.log, self.environment = workload, builder, runner, log, environment
+        self.note = note
+        self.trials = 0
+        self.built: dict[str, BuildResult] = {}
+        self.refused: dict[str, str] = {}
+        self._same_code: dict[str, str] = {}
+        self._all = list(log.of(workload.key, environment.device))
+        self._known = dict(latest(self._all))
+        self._turns = Counter((r.config, r.shape, r.threads) for r in self._all if r.seconds)
+        self.refused.update({r.config: r.error for r in self._known.values() if r.error and not r.dims})
+        for record in self._known.values():
+            if record.object and record.seconds:
+                self._same_code.setdefault(record.object, record.config)
+        for record in self._all:
+            if record.built is not None:
+                note(record.config, record.built)
+        log.describe(workload)
+
+    @property
+    def records(self) -> list[TuningRecord]:
+        """All of this workload on this device, in the order they were taken."""
+        return self._all
+
+    def turns(self, config: TileConfig, shape: Dims, threads: int) -> int:
+        """How often a kernel was measured at a shape."""
+        return self._turns[config_text(config), shape, threads]
+
+    @property
+    def failed(self) -> int:
+        return sum(1 for r in self._known.values() if r.error)
+
+    def build(self, configs: Sequence[TileConfig]) -> None:
+        """Build those that are not built yet; a failure is recorded once."""
+        missing = [c for c in dict.fromkeys(configs) if config_text(c) not in self.built and config_text(c) not in self.refused]
+        for config, result in zip(missing, self.builder.build([(self.workload, c) for c in missing]), strict=True):
+            text = config_text(config)
+            if result.kernel is None:
+                self.refused[text] = result.error
+                self._record(config, (), 0, error=result.error, build_seconds=result.seconds)
+            else:
+                self.built[text] = result
+                if config.family in GPU_FAMILIES:
+                    self.note(text, Built.of(result.kernel))
+
+    def measure(self, config: TileConfig, shape: Dims, threads: int, again: bool = False) -> TuningRecord | None:
+        """The record of a kernel at a shape, taken now unless it is known; None where it cannot be built.
+
+        Equal machine code is measured once: the record of its twin is copied.
+        """
+        text = config_text(config)
+        known = self._known.get((text, shape, threads))
+        if known is not None and not again:
+            return known
+        self.build([config])
+        result = self.built.get(text)
+        if result is None or result.kernel is None:
+            return None
+        digest = code_digest(result.kernel, result.code)
+        twin = self._same_code.setdefault(digest, text)
+        copied = self._known.get((twin, shape, threads)) if twin != text else None
+        if copied is not None and not copied.error and not again:
+            return self._record(config, shape, threads, copied.seconds, "", copied.cache, digest)
+        if not result.kernel.legal(dense_symbols(self.workload, dict(shape))):
+            if known is not None and known.error:
+                return known
+            return self._record(config, shape, threads, error=f"not legal at {dict(shape)}", digest=digest)
+        found = self.runner.run(self.workload, result.kernel, result.code, dict(shape), threads)
+        self.trials += 1
+        return self._record(config, shape, threads, found.seconds, found.error, found.cache, digest, result.seconds)
+
+    def _record(self, config: TileConfig, shape: Dims, threads: int, seconds: tuple[float, ...] = (), error: str = "",
+                cache: str = "warm", digest: str = "", build_seconds: float = 0.0) -> TuningRecord:
+        w, at = self.workload, self.environment
+        made = self.built.get(config_text(config))
+        told = Built.of(made.kernel) if made and made.kernel and config.family in GPU_FAMILIES else None
+        record = TuningRecord(w.key, w.name, config.family, config_text(config), dict(shape), threads, seconds, error, cache,
+                              digest, at.device, dict(at.versions), at.clock(), build_seconds, told)
+        self.log.add(record)
+        self._all.append(record)
+        self._known[record.config, shape, threads] = record
+        self._turns[record.config, shape, threads] += bool(seconds)
+        return record
+
+
+def code_digest(kernel: MicroKernel, code: bytes) -> str:
+    """sha256 of the object code with the kernel's symbol blanked, so that two names for one code are seen."""
+    symbol = kernel.symbol.encode()
+    return hashlib.sha256(code.replace(symbol, b"k" * len(symbol))).hexdigest()

@@ -50,7 +50,7 @@ from runtime.target import Target, TargetKind
 from search.database.records import TuningLog
 from search.protocols import Builder
 from search.runner.runner_process import ProcessRunner
-from search.search_strategy.tuner import Progress
+from search.search_strategy.outcome import Progress
 from search.task_scheduler.model_tuner import ModelProgress
 
 

@@ -1,4 +1,4 @@
-"""Tuning of a whole model by what pays: slots of time over operator x shape region, into dispatch tables."""
+"""Tuning of a whole model by what pays: slots of time over operator x shape bucket, into dispatch tables."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from compiler.tuning import Request, environment, prior_of, task_of, tune_option
 from runtime.host_cpu import thread_count
 from search.database.records import TuningLog
 from search.protocols import Builder, Runner
+from search.runner.measurer import MeasureContext
+from search.search_strategy.tune_options import Budget
 from search.search_strategy.tuner import Tuner
-from search.space.task import Budget
 from search.task_scheduler.belief_pool import BeliefPool
 from search.task_scheduler.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner
 from search.task_scheduler.operator_arms import OperatorUse, finish, operator_arms
@@ -20,7 +21,7 @@ from search.task_scheduler.peak import measure_peak
 from search.task_scheduler.policies import Ucb, policies
 
 _KEPT = 0.25  # share of the time for verifying and certifying what was found
-_REGIONS = 3
+_BUCKETS = 3
 
 
 def tune_model(
@@ -31,22 +32,22 @@ def tune_model(
     log: TuningLog,
     progress: Callable[[ModelProgress], None] = lambda state: None,
     options: ModelTuneOptions | None = None,
-    regions: int = _REGIONS,
+    buckets: int = _BUCKETS,
 ) -> ModelTuner:
     """Search all operators together and put the results in their tables; returns the tuner, with its schedule and history.
 
     A schedule that the log holds is gone on with. An interrupt passes through: everything measured is in the log.
 
     Args:
-        options: default: the policy and seed of the request. regions: most of one operator's shapes.
+        options: default: the policy and seed of the request. buckets: most of one operator's shapes.
     """
     started, wanted = time.monotonic(), request.options
     options = options or ModelTuneOptions(policies()[wanted.policy or Ucb.name], seed=wanted.seed)
     uses = operator_uses(request, tables, builder, runner, log)
-    arms = operator_arms(uses, measure_peak(thread_count(wanted.threads)), time.perf_counter, regions)
+    arms = operator_arms(uses, measure_peak(thread_count(wanted.threads)), time.perf_counter, buckets)
     for arm in arms:
         arm.warm_up()
-    taken = sum(u.tuner.measurer.trials for u in uses)
+    taken = sum(u.tuner.ledger.trials for u in uses)
     seconds = None if wanted.seconds is None else max(0.0, (1 - _KEPT) * wanted.seconds - (time.monotonic() - started))
     trials = None if wanted.trials is None else max(0, round((1 - _KEPT) * wanted.trials) - taken)
     pool = BeliefPool(options.beliefs, clock=time.perf_counter)
@@ -68,6 +69,6 @@ def operator_uses(request: Request, tables: Tables, builder: Builder, runner: Ru
         task = task_of(workload, request, tables)
         prior = prior_of(task, log, here.device) if request.options.prior else None
         options = replace(tune_options(request.options, request.target), first=0)
-        tuner = Tuner(task, builder, runner, Budget(), here, options, log, prior)
+        tuner = Tuner(task, MeasureContext(builder, runner, here, log), Budget(), options, prior)
         found.append(OperatorUse(tuner, len(request.uses[workload.key])))
     return found

@@ -94,7 +94,7 @@ def time_per_arm(slots: Sequence[SlotRecord]) -> Section:
     rows = tuple((n, f"{seconds[n]:.1f} s", _time(saved[n])) for n in reversed(names))
     return Section(
         "Time per arm",
-        "An arm is an operator over a region of its shapes.",
+        "An arm is an operator over a bucket of its shapes.",
         (),
         (drawn,),
         (Table(("arm", "time", "model latency saved"), rows),),

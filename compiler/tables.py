@@ -19,7 +19,7 @@ from runtime.limits import GpuLimits, HostLimits
 from runtime.tensor import DType
 from search.protocols import Builder, BuildResult
 from search.search_strategy.decision_tree import guarded
-from search.search_strategy.tuner import Tuned
+from search.search_strategy.outcome import Tuned
 
 _HOST = {
     Kind.CONTRACTION: ("host_matmul", "generic"),

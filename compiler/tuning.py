@@ -22,10 +22,13 @@ from search.prior.shipped import shipped
 from search.prior.transfer import prior_from_log
 from search.protocols import Builder, Runner
 from search.runner.gpu_environment import device_name, limits_of_name, logged_device, measured_limits
-from search.runner.measurer import Environment
+from search.runner.measurer import Environment, MeasureContext
 from search.runner.replay import ReplayRunner
-from search.search_strategy.tuner import Progress, Tuned, Tuner, tune
-from search.space.task import Budget, Task, TuneOptions
+from search.search_strategy.outcome import Progress, Tuned
+from search.search_strategy.tune_options import Budget, TuneOptions
+from search.search_strategy.tuner import Tuner, tune
+from search.space.shapes import ShapeDemand
+from search.space.task import Task
 
 Uses = Mapping[str, Sequence[Mapping[str, Expr]]]
 
@@ -78,7 +81,7 @@ def tune_tables(request: Request, tables: Tables, builder: Builder, runner: Runn
         task = task_of(workload, request, tables, here_limits)
         here, options = environment(request.target), tune_options(request.options, request.target)
         prior = prior_of(task, log, here.device) if request.options.prior else None
-        found = tune(task, builder, runner, budget, here, options, log, prior, follow)
+        found = tune(task, MeasureContext(builder, runner, here, log), budget, options, prior, follow)
         trials += states[-1].trials if states else 0
         tuned_table(workload, found, builder, tables)
 
@@ -116,8 +119,8 @@ def prior_of(task: Task, log: TuningLog, device: str) -> CostModel | None:
 
 def best_known(task: Task, builder: Builder, log: TuningLog, here: Environment, options: TuneOptions) -> Tuned:
     """The dispatch that the records of a log support."""
-    tuner = Tuner(task, builder, ReplayRunner(()), Budget(trials=0), here, options, log)
-    tuner.learn()
+    tuner = Tuner(task, MeasureContext(builder, ReplayRunner(()), here, log), Budget(trials=0), options)
+    tuner.ledger.learn()
     return tuner.best()
 
 
@@ -127,8 +130,9 @@ def task_of(workload: Workload, request: Request, tables: Tables, found: Limits 
     table = next(t for t in tables.tables if t.workload == workload.key)
     families = dict.fromkeys(k.family for k in table.kernels)
     traffic = [(dict(dims), weight) for dims, weight in request.options.traffic]
-    task = Task.of(workload, found or limits(request.target, request.options.threads), tuple(families), request.ranges,
-                   request.uses[workload.key], traffic, request.options.seed)
+    demand = ShapeDemand(request.ranges, request.uses[workload.key], traffic)
+    task = Task.of(workload, found or limits(request.target, request.options.threads), tuple(families), demand,
+                   request.options.seed)
     return replace(task, ordered=request.options.deterministic is Deterministic.BATCH)
 
 

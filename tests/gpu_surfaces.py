@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from search_surfaces import dense
+from search_surfaces import dense, rows_up_to
 
 from passes.spaces.registry import config_text
 from passes.tile_config import TileConfig
 from passes.workload import Kind, Loop, Operand, Workload
 from runtime.limits import GpuLimits
-from runtime.shape import Expr, ShapeRange
+from runtime.shape import Expr
 from runtime.tensor import DType
-from search.cost_model.feature_space import FeatureSpace, Pairs
-from search.cost_model.gpu_form import Occupancy
+from search.cost_model.forms import form_of
+from search.cost_model.gpu_form import GpuForm
+from search.cost_model.gpu_grid import Occupancy
+from search.cost_model.pairs import Pairs
+from search.cost_model.shape_table import ShapeTable
 from search.space.lattice import Lattice
 from search.space.task import Task
 
@@ -71,7 +74,7 @@ def simt_task(limits: GpuLimits = H100, most: int = 2048) -> Task:
 
     configs = [SimtConfig(bm, bn, 16, 4, 4, stages, split=split) for bm in (16, 32, 64, 128) for bn in (32, 64, 128)
                for stages in (2, 3) for split in (1, 4)]
-    whole = Task.of(dense(256, 256), limits, ("simt",), ShapeRange.of({"d0": (1, most)}), [{"d0": Expr.dim("d0")}])
+    whole = Task.of(dense(256, 256), limits, ("simt",), rows_up_to(most))
     legal = [c for c in configs if 64 <= c.threads <= 512]
     return Task(whole.workload, limits, ("simt",), whole.points, whole.held_out, (*legal, *whole.defaults()))
 
@@ -93,8 +96,8 @@ class GpuSurface:
 
     def all(self, configs: Sequence[TileConfig], dims: Mapping[str, int]) -> np.ndarray:
         lattice = Lattice(self.task.workload, self.task.limits, configs)
-        space = FeatureSpace(lattice, (tuple(dims.items()),))
-        form = lattice.form
-        assert form is not None
-        cycles = form.log_cycles(space.grid(Pairs.product(range(len(lattice)), [0], [1])), self.occupancy)
+        form = form_of(lattice)
+        assert isinstance(form, GpuForm)
+        table = ShapeTable(lattice, (tuple(dims.items()),))
+        cycles = form.grid(table, Pairs.product(range(len(lattice)), [0], [1])).log_cycles(self.occupancy)
         return np.exp(cycles + [self.rates[config_text(c)] for c in configs]) / self.clock

@@ -14,7 +14,7 @@ from compiler.cli.output import Output
 from search.task_scheduler.model_tuner import ModelProgress
 
 if TYPE_CHECKING:
-    from search.search_strategy.tuner import Progress
+    from search.search_strategy.outcome import Progress
 
 _EVERY = 0.5  # seconds between two events with --json
 

@@ -14,11 +14,13 @@ from runtime.limits import GpuLimits
 from search.archive.kernel_archive import KernelArchive, Operator
 from search.cost_model.model import CostModel
 from search.database.records import TuningLog
-from search.protocols import Builder, BuildResult, Runner
-from search.runner.measurer import Environment
+from search.protocols import BuildResult, Runner
+from search.runner.measurer import Environment, MeasureContext
 from search.runner.verification import Case
-from search.search_strategy.tuner import Progress, Tuned, tune
-from search.space.task import Budget, Task, TuneOptions
+from search.search_strategy.outcome import Progress, Tuned
+from search.search_strategy.tune_options import Budget, TuneOptions
+from search.search_strategy.tuner import tune
+from search.space.task import Task
 
 
 class ArchiveBuilder:
@@ -44,7 +46,7 @@ class ArchiveBuilder:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MeasurePlan:
     """How to measure. limits: of the device that is here. seconds, trials: of all operators together."""
 
     limits: GpuLimits
@@ -54,13 +56,13 @@ class Plan:
     prior: Callable[[Task], CostModel | None] = lambda task: None
 
 
-def measure_archive(archive: KernelArchive, plan: Plan, runner: Runner, log: TuningLog,
+def measure_archive(archive: KernelArchive, plan: MeasurePlan, runner: Runner, log: TuningLog,
                     progress: Callable[[Progress], None] = lambda state: None) -> dict[str, Tuned]:
     """Search each operator among its kernels; workload name -> what was found. All is in the log.
 
     The time that an operator leaves goes to those after it.
     """
-    builder: Builder = ArchiveBuilder(archive)
+    context = MeasureContext(ArchiveBuilder(archive), runner, plan.environment, log)
     started, spent = time.monotonic(), 0
     found: dict[str, Tuned] = {}
     operators = list(archive)
@@ -76,8 +78,7 @@ def measure_archive(archive: KernelArchive, plan: Plan, runner: Runner, log: Tun
 
         task, m = task_of(operator, plan.limits), archive.manifest
         options = TuneOptions(max_regret=m.max_regret, max_kernels=m.max_kernels, seed=m.seed)
-        found[operator.workload.name] = tune(task, builder, runner, budget, plan.environment, options, log, plan.prior(task),
-                                             follow)
+        found[operator.workload.name] = tune(task, context, budget, options, plan.prior(task), follow)
         spent += states.get("trials", 0)
     return found
 

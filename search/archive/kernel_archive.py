@@ -56,14 +56,14 @@ class Operator(msgspec.Struct, frozen=True):
         return Points(self.shapes, self.weights, self.measured_weights)
 
 
-class Image(msgspec.Struct, frozen=True):
+class ImageSpan(msgspec.Struct, frozen=True):
     """Where an image lies among all images."""
 
     offset: int
     size: int
 
 
-class Section(msgspec.Struct, frozen=True):
+class ArchiveSection(msgspec.Struct, frozen=True):
     """A run of bytes behind the manifest, and what it is when taken apart."""
 
     offset: int
@@ -72,13 +72,13 @@ class Section(msgspec.Struct, frozen=True):
     whole: int
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class ArchiveManifest(msgspec.Struct, frozen=True):
     """What the file holds. versions: of the compiler that built it. seed, max_regret, max_kernels: of the search."""
 
     target: str
     operators: tuple[Operator, ...]
-    images: dict[str, Image]
-    sections: dict[str, Section]
+    images: dict[str, ImageSpan]
+    sections: dict[str, ArchiveSection]
     versions: dict[str, str]
     seed: int = 0
     max_regret: float = 0.05
@@ -103,7 +103,7 @@ def write_archive(path: Path, contents: Contents) -> None:
     """Atomically: readers see the old file or the whole new one. ArtifactError where it cannot be written."""
     images, pool = {}, bytearray()
     for digest, code in contents.code.items():
-        images[digest] = Image(len(pool), len(code))
+        images[digest] = ImageSpan(len(pool), len(code))
         pool += code
     parts = {_IMAGES: bytes(pool)}
     for o in contents.operators:
@@ -111,10 +111,11 @@ def write_archive(path: Path, contents: Contents) -> None:
     sections, body = {}, bytearray()
     for name, data in parts.items():
         packed = lzma.compress(data, preset=6)
-        sections[name] = Section(len(body), len(packed), hashlib.sha256(packed).hexdigest(), len(data))
+        sections[name] = ArchiveSection(len(body), len(packed), hashlib.sha256(packed).hexdigest(), len(data))
         body += packed
-    manifest = msgspec.json.encode(Manifest(contents.target, tuple(contents.operators), images, sections, dict(contents.versions),
-                                            contents.seed, contents.max_regret, contents.max_kernels))
+    manifest = msgspec.json.encode(ArchiveManifest(contents.target, tuple(contents.operators), images, sections,
+                                                   dict(contents.versions), contents.seed, contents.max_regret,
+                                                   contents.max_kernels))
     size = _HEADER.size + len(manifest) + len(body)
     header = _HEADER.pack(MAGIC, SCHEMA, len(manifest), size, hashlib.sha256(manifest).digest())
     temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
@@ -156,7 +157,7 @@ class KernelArchive:
         if hashlib.sha256(text).digest() != digest:
             raise ArtifactError(f"{path} is damaged: its manifest does not match its hash; copy it again")
         try:
-            self.manifest = msgspec.json.decode(text, type=Manifest)
+            self.manifest = msgspec.json.decode(text, type=ArchiveManifest)
         except msgspec.MsgspecError as error:
             raise ArtifactError(f"{path} is damaged: its manifest cannot be read ({error}); build the kernels again") from error
         self._body = data[_HEADER.size + length :]

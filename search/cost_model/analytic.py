@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from runtime.limits import HostLimits
-from search.space.lattice import Floats, Ints
+from search.space.array_types import Floats, Ints
 
 _NEAR, _SHARED, _FAR = 48.0, 28.0, 8.0  # bytes a core moves in a cycle: its own cache, the shared one, memory
 _UNITS_OF_FMA = 2.0

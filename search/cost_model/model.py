@@ -18,8 +18,9 @@ import msgspec
 import numpy as np
 
 from runtime.errors import ArtifactError
-from search.cost_model.feature_space import FeatureSpace, Pairs, Rows
-from search.space.lattice import Floats, Ints
+from search.cost_model.feature_space import FeatureSpace
+from search.cost_model.pairs import Pairs, Rows
+from search.space.array_types import Floats, Ints
 
 SCHEMA = 2
 _SMALL = 500  # samples up to which every split is tried
@@ -60,7 +61,7 @@ class Samples:
         return len(self.base)
 
 
-class _Member(msgspec.Struct, frozen=True):
+class _EnsembleMember(msgspec.Struct, frozen=True):
     rate: bytes
     residual: bytes
 
@@ -71,7 +72,7 @@ class _Stored(msgspec.Struct, frozen=True):
     config_names: tuple[str, ...]
     pair_names: tuple[str, ...]
     centre: float
-    members: tuple[_Member, ...]
+    members: tuple[_EnsembleMember, ...]
     samples: int
     prior: _Stored | None = None
     schema: int = SCHEMA
@@ -152,7 +153,7 @@ class CostModel:
         return CostModel._restored(stored, training)
 
     def _stored(self) -> _Stored:
-        members = tuple(_Member(bytes(a.save_raw("ubj")), bytes(b.save_raw("ubj"))) for a, b in self._members)
+        members = tuple(_EnsembleMember(bytes(a.save_raw("ubj")), bytes(b.save_raw("ubj"))) for a, b in self._members)
         return _Stored(self._config_names, self._pair_names, self._centre, members, self._trained_on,
                        self.prior._stored() if self.prior else None)
 

@@ -14,10 +14,10 @@ from itertools import product
 
 import numpy as np
 
-from search.cost_model.feature_space import FeatureSpace, Pairs
+from search.cost_model.feature_space import FeatureSpace
 from search.cost_model.model import CostModel
-from search.cost_model.occupancy_fit import kernel_shifts
-from search.space.lattice import Floats, Ints
+from search.cost_model.pairs import Pairs
+from search.space.array_types import Floats, Ints
 
 _OCTAVES = 1.0  # distance of extents over which the correction is alike
 _LEAST = 0.06  # deviation of the logarithm that the model is not trusted beyond
@@ -75,9 +75,8 @@ def fit_kernels(space: FeatureSpace, model: CostModel, threads: tuple[int, ...],
     configs = np.unique(np.concatenate([measured.configs, np.array(list(also), np.int64)]))
     targets = Pairs.product(configs, range(len(space.shapes)), threads)
     at, to = (_Points.of(_place(space, p), *model.predict(space, p)) for p in (measured, targets))
-    shifts = kernel_shifts(space, measured, np.log(seconds) - at.mean, targets)
-    if shifts is not None:
-        at, to = (replace(p, mean=p.mean + shift) for p, shift in zip((at, to), shifts, strict=True))
+    shifts = space.form.kernel_shifts(space, measured, np.log(seconds) - at.mean, targets)
+    at, to = (replace(p, mean=p.mean + shift) for p, shift in zip((at, to), shifts, strict=True))
     beyond = np.log(seconds) - at.mean
     added = _of_shape(measured, beyond, len(space.shapes))
     beyond = beyond - added[measured.shapes]

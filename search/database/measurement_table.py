@@ -16,7 +16,7 @@ from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.errors import ArtifactError
 from search.database.workload_form import WorkloadForm
-from search.space.lattice import Floats
+from search.space.array_types import Floats
 from search.space.shapes import Dims
 
 SCHEMA = 1

@@ -18,7 +18,7 @@ from passes.workload import Workload
 from search.database.slot_records import SCHEMA as SLOT_SCHEMA
 from search.database.slot_records import SlotRecord
 from search.database.workload_form import WorkloadForm
-from search.space.kernel_facts import Built
+from search.space.kernel_facts import KernelFacts
 from search.space.shapes import Dims
 
 SCHEMA = 1
@@ -46,7 +46,7 @@ class TuningRecord(msgspec.Struct, frozen=True, tag="measurement", tag_field="re
     versions: dict[str, str] = {}
     when: float = 0.0
     build_seconds: float = 0.0
-    built: Built | None = None
+    built: KernelFacts | None = None
     schema: int = SCHEMA
 
     @property

@@ -6,11 +6,12 @@ from collections.abc import Collection
 
 from passes.spaces.registry import GPU_FAMILIES, parse_config
 from runtime.errors import OptionError
+from search.cost_model.forms import form_of
+from search.cost_model.measured import training_samples
 from search.cost_model.model import CostModel, Samples
 from search.database.records import TuningLog, TuningRecord
 from search.database.workload_form import WorkloadForm
 from search.runner.gpu_environment import limits_of_name
-from search.search_strategy.evidence import Evidence
 from search.space.lattice import Lattice
 
 _LEAST = 8  # measurements from which a model is worth learning
@@ -44,4 +45,4 @@ def _samples(form: WorkloadForm, device: str, records: list[TuningRecord]) -> Sa
     for r in records:
         if r.built is not None:
             lattice.note(r.config, r.built)
-    return Evidence.samples(lattice, records)
+    return training_samples(form_of(lattice), records)

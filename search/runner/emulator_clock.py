@@ -18,7 +18,7 @@ from runtime.emulator.statistics import Statistics
 from runtime.gpu_launch import place, release
 from runtime.kernel import Launch, MicroKernel
 from runtime.limits import GpuLimits
-from search.cost_model.gpu_form import overlapped
+from search.cost_model.gpu_grid import overlapped
 from search.cost_model.gpu_rates import GpuRates, resident
 
 VERSION = 1

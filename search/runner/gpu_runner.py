@@ -24,7 +24,7 @@ from search.space.dense import dense_symbols
 _REPEATS = 20
 
 
-class Gpu(Protocol):
+class TimedGpu(Protocol):
     """Runs single kernels. arrays: inputs, then outputs, dense. cache: the state of the operands before each timed launch."""
 
     cache: str
@@ -89,7 +89,7 @@ class GpuRunner:
         keep: bytes of operands that are kept for the next kernel at the same shape.
     """
 
-    def __init__(self, gpu: Gpu, cases: Mapping[str, Sequence[Case]], keep: int = 1 << 30) -> None:
+    def __init__(self, gpu: TimedGpu, cases: Mapping[str, Sequence[Case]], keep: int = 1 << 30) -> None:
         self.gpu, self.cases, self.keep = gpu, cases, keep
         self._verdicts: dict[tuple[str, str], str] = {}
         self._operands: dict[tuple[str, tuple[tuple[str, int], ...]], list[np.ndarray]] = {}

@@ -19,12 +19,12 @@ from runtime.cuda.driver import CudaError
 from runtime.errors import TilewrightError
 from runtime.limits import GpuLimits
 from runtime.target import Target, TargetKind
-from search.runner.gpu_runner import CudaGpu, EmulatedGpu, Gpu, GpuRunner
+from search.runner.gpu_runner import CudaGpu, EmulatedGpu, GpuRunner, TimedGpu
 from search.runner.runner_requests import Prepare, Run, RunnerReply, RunnerRequest
 from search.runner.verification import Case
 
 
-def serve(requests: BinaryIO, replies: BinaryIO, gpu: Gpu) -> None:
+def serve(requests: BinaryIO, replies: BinaryIO, gpu: TimedGpu) -> None:
     """Answer requests until the input ends or the GPU is lost."""
     decoder = msgspec.json.Decoder(RunnerRequest)
     cases: dict[str, Sequence[Case]] = {}
@@ -49,7 +49,7 @@ def serve(requests: BinaryIO, replies: BinaryIO, gpu: Gpu) -> None:
             return
 
 
-def gpu_of(target: Target, ordinal: int) -> Gpu:
+def gpu_of(target: Target, ordinal: int) -> TimedGpu:
     """Where kernels of a target run; DeviceError where there is no such GPU."""
     return EmulatedGpu(GpuLimits.of(target.arch)) if target.kind is TargetKind.EMULATOR else CudaGpu(ordinal)
 

@@ -12,9 +12,9 @@ from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.kernel import MicroKernel
 from search.database.records import TuningLog, TuningRecord, latest
-from search.protocols import Builder, BuildResult, Runner
+from search.protocols import Builder, BuildResult, Measurement, Runner
 from search.space.dense import dense_symbols
-from search.space.kernel_facts import Built
+from search.space.kernel_facts import KernelFacts
 from search.space.shapes import Dims
 
 
@@ -27,6 +27,16 @@ class Environment:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class MeasureContext:
+    """How kernels are built and measured, where, and the log that takes every outcome."""
+
+    builder: Builder
+    runner: Runner
+    environment: Environment
+    log: TuningLog = field(default_factory=TuningLog)
+
+
 class Measurer:
     """Measurements of one workload. What the log knows of this device is not measured again.
 
@@ -35,15 +45,15 @@ class Measurer:
     trials: measurements taken; failed: candidates that could not be built or run.
     """
 
-    def __init__(self, workload: Workload, builder: Builder, runner: Runner, log: TuningLog, environment: Environment,
-                 note: Callable[[str, Built], None] = lambda config, built: None) -> None:
-        self.workload, self.builder, self.runner, self.log, self.environment = workload, builder, runner, log, environment
-        self.note = note
+    def __init__(self, workload: Workload, context: MeasureContext,
+                 note: Callable[[str, KernelFacts], None] = lambda config, facts: None) -> None:
+        self.workload, self.context, self.note = workload, context, note
+        log = context.log
         self.trials = 0
         self.built: dict[str, BuildResult] = {}
         self.refused: dict[str, str] = {}
         self._same_code: dict[str, str] = {}
-        self._all = list(log.of(workload.key, environment.device))
+        self._all = list(log.of(workload.key, context.environment.device))
         self._known = dict(latest(self._all))
         self._turns = Counter((r.config, r.shape, r.threads) for r in self._all if r.seconds)
         self.refused.update({r.config: r.error for r in self._known.values() if r.error and not r.dims})
@@ -71,15 +81,15 @@ class Measurer:
     def build(self, configs: Sequence[TileConfig]) -> None:
         """Build those that are not built yet; a failure is recorded once."""
         missing = [c for c in dict.fromkeys(configs) if config_text(c) not in self.built and config_text(c) not in self.refused]
-        for config, result in zip(missing, self.builder.build([(self.workload, c) for c in missing]), strict=True):
+        for config, result in zip(missing, self.context.builder.build([(self.workload, c) for c in missing]), strict=True):
             text = config_text(config)
             if result.kernel is None:
                 self.refused[text] = result.error
-                self._record(config, (), 0, error=result.error, build_seconds=result.seconds)
+                self._record(config, (), 0, Measurement(error=result.error), build_seconds=result.seconds)
             else:
                 self.built[text] = result
                 if config.family in GPU_FAMILIES:
-                    self.note(text, Built.of(result.kernel))
+                    self.note(text, KernelFacts.of(result.kernel))
 
     def measure(self, config: TileConfig, shape: Dims, threads: int, again: bool = False) -> TuningRecord | None:
         """The record of a kernel at a shape, taken now unless it is known; None where it cannot be built.
@@ -98,26 +108,26 @@ class Measurer:
         twin = self._same_code.setdefault(digest, text)
         copied = self._known.get((twin, shape, threads)) if twin != text else None
         if copied is not None and not copied.error and not again:
-            return self._record(config, shape, threads, copied.seconds, "", copied.cache, digest)
+            return self._record(config, shape, threads, Measurement(copied.seconds, "", copied.cache), digest)
         if not result.kernel.legal(dense_symbols(self.workload, dict(shape))):
             if known is not None and known.error:
                 return known
-            return self._record(config, shape, threads, error=f"not legal at {dict(shape)}", digest=digest)
-        found = self.runner.run(self.workload, result.kernel, result.code, dict(shape), threads)
+            return self._record(config, shape, threads, Measurement(error=f"not legal at {dict(shape)}"), digest)
+        found = self.context.runner.run(self.workload, result.kernel, result.code, dict(shape), threads)
         self.trials += 1
-        return self._record(config, shape, threads, found.seconds, found.error, found.cache, digest, result.seconds)
+        return self._record(config, shape, threads, found, digest, result.seconds)
 
-    def _record(self, config: TileConfig, shape: Dims, threads: int, seconds: tuple[float, ...] = (), error: str = "",
-                cache: str = "warm", digest: str = "", build_seconds: float = 0.0) -> TuningRecord:
-        w, at = self.workload, self.environment
+    def _record(self, config: TileConfig, shape: Dims, threads: int, found: Measurement, digest: str = "",
+                build_seconds: float = 0.0) -> TuningRecord:
+        w, at = self.workload, self.context.environment
         made = self.built.get(config_text(config))
-        told = Built.of(made.kernel) if made and made.kernel and config.family in GPU_FAMILIES else None
-        record = TuningRecord(w.key, w.name, config.family, config_text(config), dict(shape), threads, seconds, error, cache,
-                              digest, at.device, dict(at.versions), at.clock(), build_seconds, told)
-        self.log.add(record)
+        told = KernelFacts.of(made.kernel) if made and made.kernel and config.family in GPU_FAMILIES else None
+        record = TuningRecord(w.key, w.name, config.family, config_text(config), dict(shape), threads, found.seconds, found.error,
+                              found.cache, digest, at.device, dict(at.versions), at.clock(), build_seconds, told)
+        self.context.log.add(record)
         self._all.append(record)
         self._known[record.config, shape, threads] = record
-        self._turns[record.config, shape, threads] += bool(seconds)
+        self._turns[record.config, shape, threads] += bool(found.seconds)
         return record
 
 

@@ -8,8 +8,10 @@ import numpy as np
 
 from passes.spaces.registry import config_text
 from passes.tile_config import TileConfig
-from search.cost_model.feature_space import FeatureSpace, Pairs
+from search.cost_model.feature_space import FeatureSpace
+from search.cost_model.forms import feature_space
 from search.cost_model.model import CostModel
+from search.cost_model.pairs import Pairs
 from search.search_strategy.propose import Proposer
 from search.space.array_types import Floats
 from search.space.shapes import Dims
@@ -28,7 +30,7 @@ def candidates(task: Task, count: int, seed: int = 0, model: CostModel | None = 
     """
     lattice, points = task.lattice(), task.points.thin(_POINTS)
     rng = np.random.default_rng([seed, 0xCAFE])
-    space = FeatureSpace(lattice, points.shapes)
+    space = feature_space(lattice, points.shapes)
     proposer = Proposer(space, (1,), rng)
     chosen = [n for n in (lattice.number(config_text(c)) for c in task.defaults()) if n is not None]
     chosen = list(dict.fromkeys(chosen))
@@ -58,7 +60,7 @@ def _fastest(model: CostModel, space: FeatureSpace, taken: Sequence[int], count:
 
 def ranked(task: Task, shape: Dims, configs: Sequence[TileConfig]) -> Floats:
     """Seconds that arithmetic alone expects of configurations at a shape: a prior that ranks where nothing was measured."""
-    space = FeatureSpace(task.lattice(), (shape,))
+    space = feature_space(task.lattice(), (shape,))
     numbers = [space.lattice.number(config_text(c)) for c in configs]
     assert all(n is not None for n in numbers), "the configurations are of the task's space"
     pairs = Pairs.product([n for n in numbers if n is not None], [0], [1])

@@ -9,7 +9,7 @@ import numpy as np
 
 from runtime.certificate import Certificate
 from runtime.dispatch import Leaf
-from search.space.lattice import Floats
+from search.space.array_types import Floats
 from search.space.shapes import Dims
 
 _SHARE = 0.9

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from runtime.errors import OptionError
-from search.space.lattice import Floats
+from search.space.array_types import Floats
 
 _EXCESS = 10.0  # price of regret beyond what is allowed, where max_kernels leaves no other choice
 

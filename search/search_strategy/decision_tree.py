@@ -1,4 +1,4 @@
-"""Regions: from the times of a few kernels at the evaluation points to a dispatch tree that is total and disjoint.
+"""Decision tree: from the times of a few kernels at the evaluation points to a dispatch tree that is total and disjoint.
 
 A tree over expressions of the local dims (one expression: merged intervals by dynamic programming; several: recursive splits).
 Its impurity is the weighted regret against the best of each point. A kernel with guards is only reached where they hold.
@@ -14,7 +14,7 @@ import numpy as np
 from runtime.dispatch import Leaf, Node, Split
 from runtime.kernel import MicroKernel
 from runtime.shape import Expr
-from search.space.lattice import Floats, Ints
+from search.space.array_types import Floats, Ints
 from search.space.shapes import Dims
 
 _LEAF = 0.002  # regret that a further leaf must save

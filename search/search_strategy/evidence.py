@@ -8,13 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from search.cost_model.feature_space import FeatureSpace, Pairs
-from search.cost_model.model import CostModel, Samples
+from search.cost_model.feature_space import FeatureSpace
+from search.cost_model.measured import Measured
+from search.cost_model.model import CostModel
+from search.cost_model.pairs import Pairs
 from search.cost_model.time_fit import Curve, fit_kernels
-from search.database.records import TuningRecord, cells
+from search.database.records import TuningRecord
 from search.search_strategy.propose import expected_improvement
-from search.space.lattice import Floats, Ints, Lattice
-from search.space.shapes import Dims, Points
+from search.space.array_types import Floats
+from search.space.shapes import Points
 
 
 class Seen(NamedTuple):
@@ -45,25 +47,19 @@ class Evidence:
         also: configurations that have a curve by the model alone when they were not measured.
         """
         weights = np.array(points.weights) if points else np.full(len(space.shapes), 1 / len(space.shapes))
-        wide, pairs, seconds, turns = _gather(space, records)
-        if wide is None:
+        found = Measured.of(space, records)
+        if not len(found):
             return Evidence(threads, {}, {}, weights, weights)
-        count = len(space.shapes)
-        fitted = fit_kernels(wide, model, threads, pairs, seconds, turns, also)
+        count, pairs = len(space.shapes), found.pairs
+        fitted = fit_kernels(found.space, model, threads, pairs, found.seconds, found.turns, also)
         curves = {c: _cut(space, c, curve, count, threads) for c, curve in fitted.items()}
         places = zip(pairs.configs.tolist(), pairs.shapes.tolist(), pairs.threads.tolist(), strict=True)
-        measured = dict(zip(places, map(Seen, turns.tolist(), seconds.tolist()), strict=True))
+        measured = dict(zip(places, map(Seen, found.turns.tolist(), found.seconds.tolist()), strict=True))
         best = np.min([c.mean.min(axis=1) for c in curves.values()], axis=0)
         importance = weights
         if points is not None and points.measured_weights and np.all(np.isfinite(best)):
             importance = weights * np.exp(best) / np.sum(weights * np.exp(best))
         return Evidence(threads, curves, measured, importance, weights)
-
-    @staticmethod
-    def samples(lattice: Lattice, records: Sequence[TuningRecord]) -> Samples | None:
-        """Training samples of the cost model; None where there are none."""
-        wide, pairs, seconds, _ = _gather(FeatureSpace(lattice, ()), records)
-        return None if wide is None else Samples.of(wide, pairs, seconds)
 
     @property
     def best(self) -> Floats:
@@ -120,25 +116,6 @@ class Evidence:
             if cell not in self.measured:
                 found.append(cell)
         return sorted(found, key=lambda c: (c[1], c[0], c[2]))
-
-
-def _gather(space: FeatureSpace, records: Sequence[TuningRecord]) -> tuple[FeatureSpace | None, Pairs, Floats, Ints]:
-    """The good records as pairs of the space widened by their shapes, seconds and how often each was measured; None where
-    there are none."""
-    shapes: dict[Dims, int] = {s: i for i, s in enumerate(space.shapes)}
-    rows = []
-    names = space.lattice.workload.dims
-    for cell in cells(records):
-        config, dims = space.lattice.number(cell.config), dict(cell.shape)
-        if config is not None and set(dims) == set(names):
-            shape = tuple((n, dims[n]) for n in names)
-            rows.append((config, shapes.setdefault(shape, len(shapes)), cell.threads, cell.turns, cell.seconds))
-    if not rows:
-        none = np.zeros(0, np.int64)
-        return None, Pairs(none, none, none), np.zeros(0), none
-    table = np.array(rows)
-    whole = table[:, :4].astype(np.int64)
-    return FeatureSpace(space.lattice, tuple(shapes)), Pairs(*whole[:, :3].T), table[:, 4], whole[:, 3]
 
 
 def _cut(space: FeatureSpace, config: int, curve: Curve, count: int, threads: tuple[int, ...]) -> Curve:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search.cost_model.feature_space import FeatureSpace, Pairs
+from search.cost_model.feature_space import FeatureSpace
 from search.cost_model.model import CostModel
-from search.space.lattice import Floats, Ints
+from search.cost_model.pairs import Pairs
+from search.space.array_types import Floats, Ints
 
 _SHORTLIST = 384
 _WHOLE = 20_000

@@ -14,14 +14,16 @@ import numpy as np
 from passes.spaces.registry import config_text
 from runtime.dispatch import Leaf, Node, leaves, renumbered, select
 from runtime.shape import Expr
-from search.cost_model.feature_space import FeatureSpace, Pairs
+from search.cost_model.feature_space import FeatureSpace
+from search.cost_model.pairs import Pairs
 from search.search_strategy.aligned_tree import aligned_tree
 from search.search_strategy.cover import cover
 from search.search_strategy.decision_tree import Choices, dispatch_tree
 from search.search_strategy.evidence import Evidence
-from search.space.lattice import Floats
+from search.search_strategy.tune_options import TuneOptions
+from search.space.array_types import Floats
 from search.space.shapes import Dims
-from search.space.task import Task, TuneOptions, Untuned
+from search.space.task import Task, Untuned
 
 _FASTER = 0.02  # share that a kernel must be faster than the untuned choice
 # Seconds besides where it takes more or fewer threads: lines change cores at two speeds for seconds at a time, mostly the fast
@@ -32,8 +34,9 @@ _PRICE = 20.0  # of each share that it is not
 _OCTAVE, _MOST = 0.8, 3.0  # share that a kernel is taken slower an octave from where it was measured, and at most
 _UNSEEN = 0.1  # beside it, where the next shape that is verified is nearer
 _NEARBY = 0.03  # octaves
-# Share besides, on a host, where it was measured but not the untuned one: the machine may have been faster then; and where it
-# was measured beside it, but once: a disturbed measurement looks like a fast kernel, and a search keeps what looks fast.
+# Share besides, where the speed of the device drifts, where it was measured but not the untuned one: the machine may have been
+# faster then; and where it was measured beside it, but once: a disturbed measurement looks like a fast kernel, and a search keeps
+# what looks fast.
 _ALONE, _ONCE = 0.3, 0.1
 _KERNELS = 8  # most of a table, where the options name no number
 VERIFIED = 64  # shapes that the chosen kernels are measured at in the end
@@ -58,7 +61,7 @@ class Selection:
 
 def select_kernels(task: Task, usual: Untuned, space: FeatureSpace, evidence: Evidence, options: TuneOptions,
                    hopeful: bool = False) -> Selection:
-    """A cover within half of the regret that is allowed, which leaves the other half to the tree, and its regions.
+    """A cover within half of the regret that is allowed, which leaves the other half to the tree, and its decision tree.
 
     usual: what runs untuned. hopeful: what is expected counts, whether it was measured or not: a choice that is yet to be
     verified.
@@ -81,9 +84,8 @@ def select_kernels(task: Task, usual: Untuned, space: FeatureSpace, evidence: Ev
     variants = kept.transpose(0, 2, 1).reshape(len(offered), -1)
     expressions = [*map(Expr.dim, task.workload.dims), *space.lattice.extents.values()]
     choices = Choices(task.points.shapes, variants, weights, offered)
-    on_host = space.lattice.form is None
-    root = dispatch_tree(choices, expressions, options.max_regret) if on_host else \
-        aligned_tree(task.workload, choices, expressions, options.max_regret)
+    root = aligned_tree(task.workload, choices, expressions, options.max_regret) if space.form.whole_vectors else \
+        dispatch_tree(choices, expressions, options.max_regret)
     used = sorted({leaf.kernel for leaf in leaves(root)} | {_fallback(space, configs, chosen)})
     root = renumbered(root, {k: i for i, k in enumerate(used)})
     final = tuple(configs[chosen[k]] for k in used)
@@ -144,7 +146,7 @@ def _unseen(task: Task, space: FeatureSpace, evidence: Evidence, configs: Sequen
     row, column = {c: i for i, c in enumerate(configs)}, {t: i for i, t in enumerate(evidence.threads)}
     plain = {(u.config, s, evidence.threads[u.column]) for s, u in enumerate(untuned) if u is not None}
     compared = {shape for _, shape, _ in plain & evidence.measured.keys()}
-    worth = np.array([_ALONE, _ONCE, 0.0]) * (space.lattice.form is None)
+    worth = np.array([_ALONE, _ONCE, 0.0]) * space.form.drifts
     distance = np.full((len(worth), len(configs), len(space.shapes), len(evidence.threads)), np.inf)
     for (config, shape, threads), seen in evidence.measured.items():
         if shape < len(apart) and threads in column:
@@ -156,11 +158,11 @@ def _unseen(task: Task, space: FeatureSpace, evidence: Evidence, configs: Sequen
 
 
 def _beside(space: FeatureSpace, evidence: Evidence, configs: Sequence[int], untuned: Sequence[_Plain | None]) -> Floats:
-    """[configuration, shape, thread choice]: seconds that follow, on a host, from how much longer than the untuned kernel each
-    took at the nearest shape where both were measured; 0 where they never were. From one shape to another the machine may have
-    changed its speed."""
+    """[configuration, shape, thread choice]: seconds that follow, on a device whose speed drifts, from how much longer than the
+    untuned kernel each took at the nearest shape where both were measured; 0 where they never were. From one shape to another
+    the machine may have changed its speed."""
     found = np.zeros((len(configs), len(space.shapes), len(evidence.threads)))
-    if space.lattice.form is not None:
+    if not space.form.drifts:
         return found
     row, column = {c: i for i, c in enumerate(configs)}, {t: i for i, t in enumerate(evidence.threads)}
     ratios: dict[tuple[int, int], dict[int, float]] = {}

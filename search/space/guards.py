@@ -29,10 +29,10 @@ class Guards:
 
     def hold(self, configs: Ints, shapes: Ints) -> np.ndarray:
         """[pair]: do the guards of the configuration hold at the shape?"""
-        table = np.ones((self._kinds + len(self.lattice.built), len(self.shapes)), bool)
+        table = np.ones((self._kinds + len(self.lattice.facts), len(self.shapes)), bool)
         row = self._kind.copy()
-        for i, (number, built) in enumerate(self.lattice.built.items()):
-            table[self._kinds + i] = found = self._of(built.guards)
+        for i, (number, facts) in enumerate(self.lattice.facts.items()):
+            table[self._kinds + i] = found = self._of(facts.guards)
             table[self._kind[number]] &= found
             row[number] = self._kinds + i
         return np.asarray(table[row[configs], shapes])

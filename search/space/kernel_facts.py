@@ -1,4 +1,4 @@
-"""Built: what a built kernel tells that its configuration does not."""
+"""KernelFacts: what a built kernel tells that its configuration does not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import msgspec
 from runtime.kernel import MicroKernel
 
 
-class Built(msgspec.Struct, frozen=True):
+class KernelFacts(msgspec.Struct, frozen=True):
     """registers of a thread and bytes that are spilled to memory, 0 where no assembler told; shared bytes of a block; guards."""
 
     registers: int = 0
@@ -16,7 +16,7 @@ class Built(msgspec.Struct, frozen=True):
     guards: tuple[str, ...] = ()
 
     @staticmethod
-    def of(kernel: MicroKernel) -> Built:
+    def of(kernel: MicroKernel) -> KernelFacts:
         """Of all launches of a kernel together."""
         shared = max(step.shared_bytes for step in kernel.launches())
-        return Built(kernel.registers, kernel.spills, shared, kernel.guards)
+        return KernelFacts(kernel.registers, kernel.spills, shared, kernel.guards)

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from passes.spaces.anatomy import Anatomy, Block
+from passes.spaces.anatomy import Anatomy
 from passes.spaces.in_order import space_in_order
 from passes.spaces.registry import anatomy_of, config_text, space_of
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.errors import OptionError
-from runtime.limits import GpuLimits, HostLimits, Limits
+from runtime.limits import Limits
 from runtime.shape import Expr
-from search.cost_model.gpu_form import GpuForm
-from search.space.array_types import Floats, Ints, Many
-from search.space.kernel_facts import Built
-
-__all__ = ["Floats", "Ints", "Lattice", "Many"]
+from search.space.array_types import Floats, Ints
+from search.space.kernel_facts import KernelFacts
 
 
 class Lattice:
@@ -39,7 +35,7 @@ class Lattice:
         self.texts = tuple(map(config_text, self.configs))
         self._number = {text: i for i, text in enumerate(self.texts)}
         self.families = tuple(dict.fromkeys(c.family for c in self.configs))
-        self.built: dict[int, Built] = {}
+        self.facts: dict[int, KernelFacts] = {}
         self.extents: dict[str, Expr] = {}
         for family in self.families:
             self.extents.update({f"{family}.{n}": e for n, e in anatomy_of(family).extents(workload).items()})
@@ -54,38 +50,14 @@ class Lattice:
             found += space_in_order(family, workload, limits) if ordered else space_of(family).space(workload, limits)
         return Lattice(workload, limits, found)
 
-    @property
-    def host(self) -> HostLimits:
-        """The limits that the analytic times of host kernels are made of."""
-        assert isinstance(self.limits, HostLimits)
-        return self.limits
-
-    def note(self, text: str, built: Built) -> None:
-        """Take what a built kernel tells of a configuration."""
+    def note(self, text: str, facts: KernelFacts) -> bool:
+        """Take what a built kernel tells of a configuration; was it of the lattice, and new? The form of the lattice is told
+        (search/cost_model/form.py), which tells this one."""
         number = self._number.get(text)
-        if number is None or self.built.get(number) == built:
-            return
-        self.built[number] = built
-        if self.form is not None:
-            self.form.set(number, self.block(number), built.spills)
-
-    def block(self, index: int) -> Block:
-        """The block of a GPU kernel, with what was noted of it."""
-        block, built = self._anatomies[index].block, self.built.get(index)
-        assert block is not None, f"the anatomy of {self.texts[index]} tells no block"
-        if built is None:
-            return block
-        return replace(block, registers=built.registers or block.registers, shared_bytes=built.shared_bytes)
-
-    @cached_property
-    def form(self) -> GpuForm | None:
-        """What analytic times of GPU kernels are made of; None on the host."""
-        if not isinstance(self.limits, GpuLimits):
-            return None
-        numbers = {n: i for i, n in enumerate(self.extents)}
-        blocks = [self.block(i) for i in range(len(self))]
-        along = [numbers.get(f"{c.family}.{b.along}", -1) for c, b in zip(self.configs, blocks, strict=True)]
-        return GpuForm(self.limits, blocks, np.array(along, np.int64))
+        if number is None or self.facts.get(number) == facts:
+            return False
+        self.facts[number] = facts
+        return True
 
     @cached_property
     def config_columns(self) -> dict[str, Floats]:

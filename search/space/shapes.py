@@ -66,6 +66,16 @@ class Points:
         return Points(tuple(self.shapes[i] for i in keep), tuple(weights), self.measured_weights)
 
 
+@dataclass(frozen=True)
+class ShapeDemand:
+    """What a model asks of an operator: the range of its dims; for each call, each local dim over them; joint shapes of the model
+    with their weights, where they are known."""
+
+    ranges: ShapeRange
+    uses: Sequence[Mapping[str, Expr]]
+    traffic: Traffic = ()
+
+
 def evaluation_points(ranges: ShapeRange, uses: Sequence[Mapping[str, Expr]], traffic: Traffic = (), count: int = 512) -> Points:
     """Shapes of a workload's local dims over the range of the model.
 

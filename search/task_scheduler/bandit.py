@@ -1,4 +1,4 @@
-"""Bandit: arms are operator x shape region; a slot goes where the model's latency is expected to fall most (DynaTune, ICLR'21).
+"""Bandit: arms are operator x shape bucket; a slot goes where the model's latency is expected to fall most (DynaTune, ICLR'21).
 
 The reward is the share of the model's present latency that a slot saves: calls and traffic are in the latency of an arm, and no
 constant depends on its unit.
@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from search.space.lattice import Floats
+from search.space.array_types import Floats
 from search.task_scheduler.belief import Prediction
 from search.task_scheduler.belief_pool import BeliefPool
 from search.task_scheduler.policies import ArmView, Policy
@@ -22,7 +22,7 @@ _SAME = 1e-3  # relative change of a latency that counts as a gain
 
 
 class Arm(Protocol):
-    """One operator over one region of its shapes, which can be tuned a slot at a time.
+    """One operator over one bucket of its shapes, which can be tuned a slot at a time.
 
     key: unique. group: arms alike. ideal: seconds it would contribute at the peak of the device. flops: likewise weighted.
     """

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from search.space.lattice import Floats
+from search.space.array_types import Floats
 from search.task_scheduler.tuning_curve import HIGH, LOW, MOST, least_squares, log_power, segment_start, thinned
 
 LogProbability = Callable[[Floats], Floats]

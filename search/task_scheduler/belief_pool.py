@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from search.space.lattice import Floats
+from search.space.array_types import Floats
 from search.task_scheduler.belief import Belief, Data, Hyperprior, Jumps, Prediction, Sampler, fit, relative
 from search.task_scheduler.tuning_curve import HIGH, JUMP, LOW, log_power
 

@@ -86,6 +86,19 @@ class ModelProgress:
     history: tuple[tuple[float, float], ...]
 
 
+@dataclass(frozen=True)
+class _Slot:
+    """A slot that ended, as it is recorded. before: latency of the model. fits, fit_seconds: what its choice took."""
+
+    state: ArmState
+    begin: float
+    seconds: float
+    points: tuple[tuple[int, float], ...]
+    before: float
+    fits: int
+    fit_seconds: float
+
+
 class ModelTuner:
     """Steps a bandit over arms until the budget is spent.
 
@@ -167,7 +180,7 @@ class ModelTuner:
             points = tuple(state.curve[known:])
             self.trials += max(len(points), state.curve[-1][0] - state.curve[known - 1][0])
             self._record(
-                state, begin, spent, points, before, self.pool.fits - fits, self.pool.seconds - fit_seconds, not complete
+                _Slot(state, begin, spent, points, before, self.pool.fits - fits, self.pool.seconds - fit_seconds), not complete
             )
         self.history.append((self.seconds, self.bandit.latency))
         self.progress(self.state(state.arm.key))
@@ -224,41 +237,32 @@ class ModelTuner:
             tuple(self.history),
         )
 
-    def _record(
-        self,
-        state: ArmState,
-        begin: float,
-        seconds: float,
-        points: tuple[tuple[int, float], ...],
-        before: float,
-        fits: int,
-        fit_seconds: float,
-        interrupted: bool,
-    ) -> None:
+    def _record(self, slot: _Slot, interrupted: bool) -> None:
         believes = self.bandit.policy.believes
         last = self.bandit.last.values() if believes else ()
         beliefs = tuple(
             ArmBelief(e.arm, *(float(f"{v:.4g}") for v in (e.gain, e.deviation, e.mean, e.low, e.high))) for e in last
         )
-        curve = tuple(float(v) for v in self.pool.belief(state.arm.key).likeliest) if believes else ()
+        arm = slot.state.arm
+        curve = tuple(float(v) for v in self.pool.belief(arm.key).likeliest) if believes else ()
         self.log.add_slot(
             SlotRecord(
                 self.run_name,
                 self.bandit.slot,
-                state.arm.key,
+                arm.key,
                 self.bandit.policy.name,
                 self.options.seed,
-                begin - self._started,
-                seconds,
-                points,
-                state.arm.ideal,
-                before,
+                slot.begin - self._started,
+                slot.seconds,
+                slot.points,
+                arm.ideal,
+                slot.before,
                 self.bandit.latency,
                 {s.arm.key: s.arm.latency for s in self.bandit.states},
                 beliefs,
                 curve,
-                fits,
-                fit_seconds,
+                slot.fits,
+                slot.fit_seconds,
                 interrupted,
             )
         )

@@ -1,6 +1,6 @@
-"""Arms over real searches: one Tuner an operator, one arm for each region of its shapes.
+"""Arms over real searches: one Tuner an operator, one arm for each bucket of its shapes.
 
-The regions of an operator share its cost model and its measurements, so a slot of one arm may better another.
+The buckets of an operator share its cost model and its measurements, so a slot of one arm may better another.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search.search_strategy.tuner import Tuned, Tuner
-from search.space.lattice import Floats
+from search.search_strategy.outcome import Tuned
+from search.search_strategy.tuner import Tuner
+from search.space.array_types import Floats
 from search.space.shapes import Points
 from search.task_scheduler.peak import Peak
 
-_IDLE = 2  # steps without a gain after which a region rests
+_IDLE = 2  # steps without a gain after which a bucket rests
 _NAMES = {1: ("all",), 2: ("small", "large"), 3: ("small", "middle", "large")}
 _UNKNOWN = 100.0  # times the ideal, before anything ran
 
@@ -29,18 +30,18 @@ class OperatorUse:
     calls: int = 1
 
 
-class RegionArm:
-    """One region of an operator's shapes: an Arm of search/task_scheduler/bandit.py.
+class BucketArm:
+    """One bucket of an operator's shapes: an Arm of search/task_scheduler/bandit.py.
 
     Args:
         shapes: numbers of the tuner's points.
     """
 
-    def __init__(self, use: OperatorUse, shapes: Sequence[int], region: str, peak: Peak, clock: Callable[[], float]) -> None:
+    def __init__(self, use: OperatorUse, shapes: Sequence[int], bucket: str, peak: Peak, clock: Callable[[], float]) -> None:
         self.tuner, self.clock = use.tuner, clock
-        workload, points = use.tuner.task.workload, use.tuner.points
-        self.key = f"{workload.name}-{workload.key[:6]}/{region}"
-        self.group = f"{workload.kind.value}/{region}"
+        workload, points = use.tuner.ledger.task.workload, use.tuner.ledger.points
+        self.key = f"{workload.name}-{workload.key[:6]}/{bucket}"
+        self.group = f"{workload.kind.value}/{bucket}"
         self._shapes = np.array(shapes)
         self._weights = use.calls * np.array(points.weights)[self._shapes]
         self._focus = np.isin(np.arange(len(points)), self._shapes).astype(np.float64)
@@ -54,7 +55,7 @@ class RegionArm:
 
     @property
     def latency(self) -> float:
-        evidence = self.tuner.evidence
+        evidence = self.tuner.ledger.evidence
         if not evidence.curves:
             return _UNKNOWN * self.ideal
         found = float(self._weights @ np.exp(evidence.best[self._shapes]))
@@ -74,36 +75,36 @@ class RegionArm:
             self.tuner.step()
 
     def tune(self, seconds: float) -> list[tuple[int, float]]:
-        """Rounds of the tuner that look at this region only, until the time is over or it has nothing left to gain."""
-        points: list[tuple[int, float]] = []
+        """Rounds of the tuner that look at this bucket only, until the time is over or it has nothing left to gain."""
+        ledger, points = self.tuner.ledger, list[tuple[int, float]]()
         end = self.clock() + seconds
         least = self.latency
         while self.clock() < end and not self.exhausted:
-            before = self.tuner.measurer.trials
-            self.tuner.focus = self._focus
+            before = ledger.trials
+            ledger.focus = self._focus
             try:
                 self.tuner.step()
             finally:
-                self.tuner.focus = None
-            taken = self.tuner.measurer.trials - before
-            self._idle = 0 if taken and self.tuner.gain >= self.tuner.options.enough else self._idle + 1
+                ledger.focus = None
+            taken = ledger.trials - before
+            self._idle = 0 if taken and ledger.gain >= ledger.options.enough else self._idle + 1
             self._trials += taken
             least = min(least, self.latency)
             points.append((self._trials, least))
         return points
 
 
-def operator_arms(uses: Sequence[OperatorUse], peak: Peak, clock: Callable[[], float], regions: int = 3) -> list[RegionArm]:
-    """The arms of a model: each operator's points in up to `regions` groups by volume."""
+def operator_arms(uses: Sequence[OperatorUse], peak: Peak, clock: Callable[[], float], buckets: int = 3) -> list[BucketArm]:
+    """The arms of a model: each operator's points in up to `buckets` groups by volume."""
     found = []
     for use in uses:
-        parts = shape_regions(use.tuner.points, use.tuner.task.workload.flops.evaluate, regions)
+        parts = shape_buckets(use.tuner.ledger.points, use.tuner.ledger.task.workload.flops.evaluate, buckets)
         for name, part in zip(_NAMES.get(len(parts), tuple(map(str, range(len(parts))))), parts, strict=True):
-            found.append(RegionArm(use, part, name, peak, clock))
+            found.append(BucketArm(use, part, name, peak, clock))
     return found
 
 
-def shape_regions(points: Points, work: Callable[[Mapping[str, int]], int], most: int) -> list[list[int]]:
+def shape_buckets(points: Points, work: Callable[[Mapping[str, int]], int], most: int) -> list[list[int]]:
     """Numbers of the points in groups of neighbours, each spanning an equal part of the logarithm of the work."""
     logs: Floats = np.log2([max(1, work(dict(s))) for s in points.shapes])
     order = np.argsort(logs, kind="stable")
@@ -116,10 +117,10 @@ def shape_regions(points: Points, work: Callable[[Mapping[str, int]], int], most
 
 def best_of(uses: Sequence[OperatorUse]) -> dict[str, Tuned]:
     """The best model so far: workload key -> dispatch, at any moment."""
-    return {u.tuner.task.workload.key: u.tuner.best() for u in uses}
+    return {u.tuner.ledger.task.workload.key: u.tuner.best() for u in uses}
 
 
 def finish(uses: Sequence[OperatorUse], seconds: float | None) -> dict[str, Tuned]:
     """Verify and certify each operator, in `seconds` for all together, or, None, by as many trials as its own allow."""
     each = None if seconds is None else seconds / max(1, len(uses))
-    return {u.tuner.task.workload.key: u.tuner.finish(each) for u in uses}
+    return {u.tuner.ledger.task.workload.key: u.tuner.finish(each) for u in uses}

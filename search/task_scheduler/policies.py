@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from search.space.lattice import Floats
+from search.space.array_types import Floats
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class EpsilonGreedy:
 
 
 @dataclass(frozen=True)
-class Softmax:
+class SoftmaxPolicy:
     """Probabilities exp(gain / temperature); the temperature is a share of the largest gain."""
 
     name: ClassVar[str] = "softmax"
@@ -217,7 +217,7 @@ def policies() -> Mapping[str, Policy]:
     found: tuple[Policy, ...] = (
         Ucb(),
         EpsilonGreedy(),
-        Softmax(),
+        SoftmaxPolicy(),
         Thompson(),
         LastGainUcb(),
         RoundRobin(),

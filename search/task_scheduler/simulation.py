@@ -1,7 +1,7 @@
 """Simulation: measurement tables in place of a compiler and a device, so that policies are compared exactly.
 
 `TableRunner` answers a search from a table. `TableArm` is an arm whose search is cheap enough to run thousands of slots: random
-configurations at first, then those that a ridge regression on the logarithm of the time, shared by the regions of an operator,
+configurations at first, then those that a ridge regression on the logarithm of the time, shared by the buckets of an operator,
 expects to be fastest.
 """
 
@@ -17,7 +17,7 @@ from runtime.kernel import MicroKernel
 from search.database.measurement_table import OperatorTable
 from search.protocols import Measurement
 from search.runner.replay import ReplayBuilder
-from search.space.lattice import Floats
+from search.space.array_types import Floats
 from search.task_scheduler.peak import Peak
 
 
@@ -60,7 +60,7 @@ class SimulatedClock:
 
 @dataclass
 class TableSearch:
-    """The search of one operator, shared by the arms of its regions.
+    """The search of one operator, shared by the arms of its buckets.
 
     explore: share of trials that are random. first: random trials before the model is asked. from_defaults: begin with what
     runs untuned; else with a random configuration that runs everywhere, as tuners without rules do.
@@ -129,19 +129,19 @@ class TableSearch:
 
 
 class TableArm:
-    """One region of an operator's shapes; `advance` is told the seconds of each trial."""
+    """One bucket of an operator's shapes; `advance` is told the seconds of each trial."""
 
     def __init__(
         self,
         search: TableSearch,
         shapes: Sequence[int],
-        region: str,
+        bucket: str,
         peak: Peak,
         advance: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         table = search.table
         self.search, self.shapes, self.advance = search, tuple(shapes), advance
-        self.key, self.group = f"{table.name}/{region}", f"{table.workload.kind.value}/{region}"
+        self.key, self.group = f"{table.name}/{bucket}", f"{table.workload.kind.value}/{bucket}"
         self._weight = table.calls / len(table.shapes)
         w = table.operator
         dims = [dict(table.shapes[s]) for s in self.shapes]
@@ -182,15 +182,15 @@ def table_arms(
     tables: Sequence[OperatorTable],
     peak: Peak,
     seed: int,
-    regions: int = 2,
+    buckets: int = 2,
     advance: Callable[[float], None] = lambda seconds: None,
     from_defaults: bool = False,
 ) -> list[TableArm]:
-    """The arms of a model: each operator's shapes in up to `regions` groups of neighbours."""
+    """The arms of a model: each operator's shapes in up to `buckets` groups of neighbours."""
     found = []
     for table in tables:
         search = TableSearch(table, seed, from_defaults=from_defaults)
-        parts = np.array_split(np.arange(len(table.shapes)), min(regions, len(table.shapes)))
+        parts = np.array_split(np.arange(len(table.shapes)), min(buckets, len(table.shapes)))
         for number, part in enumerate(parts):
             found.append(TableArm(search, part.tolist(), str(number), peak, advance))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from search.space.lattice import Floats
+from search.space.array_types import Floats
 
 JUMP = 0.2
 # Bounds of a, b, c and of the logarithm of the deviation; a is a share of the peak of the device.

@@ -17,7 +17,7 @@ from search.task_scheduler.policies import (
     Policy,
     RoundRobin,
     Sequential,
-    Softmax,
+    SoftmaxPolicy,
     Thompson,
     Ucb,
     policies,
@@ -59,7 +59,7 @@ def test_ucb_prefers_gain_then_doubt_and_does_not_depend_on_the_unit() -> None:
 def test_epsilon_softmax_and_thompson_explore_a_little() -> None:
     arms = [view(0, 0.30, 0.01), view(1, 0.28, 0.05), view(2, 0.01, 0.001)]
     assert chosen(EpsilonGreedy(0.1), arms)[0] > 170 and len(chosen(EpsilonGreedy(0.1), arms)) == 3
-    soft, thompson = chosen(Softmax(0.1), arms), chosen(Thompson(), arms)
+    soft, thompson = chosen(SoftmaxPolicy(0.1), arms), chosen(Thompson(), arms)
     assert soft[0] > soft[1] > soft[2] and thompson[0] > 60 and thompson[1] > 60 and thompson[2] == 0
 
 

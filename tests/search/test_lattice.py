@@ -8,7 +8,8 @@ from search_surfaces import LIMITS, dense
 
 from passes.spaces.registry import space_of
 from runtime.errors import OptionError
-from search.cost_model.feature_space import FeatureSpace, Pairs
+from search.cost_model.forms import feature_space
+from search.cost_model.pairs import Pairs
 from search.space.lattice import Lattice
 
 
@@ -51,7 +52,7 @@ def test_rules_of_a_workload_prune_the_space() -> None:
 
 
 def test_features_have_names_and_numbers(lattice: Lattice) -> None:
-    space = FeatureSpace(lattice, [(("d0", m),) for m in (1, 7, 64)])
+    space = feature_space(lattice, [(("d0", m),) for m in (1, 7, 64)])
     pairs = Pairs.product(range(20), range(3), (1, 2))
     rows = space.pair_rows(pairs)
     assert len(rows.names) == len(set(rows.names)) == rows.values.shape[1]

@@ -39,7 +39,7 @@ from search.runner.gpu_runner import EmulatedGpu
 from search.runner.verification import blank, seeded
 from search.search_strategy.candidates import ranked
 from search.space.dense import dense_symbols
-from search.space.shapes import Dims
+from search.space.shapes import Dims, ShapeDemand
 from search.space.task import Task
 
 RANGE = (1, 4096)
@@ -137,7 +137,7 @@ def compared(name: str, case: Case, arch: str, count: int, seed: int) -> Iterato
     workload, use = workload_of(case, limits)
     families = families_of(workload, limits)[:2 if arch == "sm_90a" and "f16" in name and "dense" in name else 1]
     ranges = ShapeRange((("T", Dim(*RANGE)),))
-    task = Task.of(workload, limits, families, ranges, [use])
+    task = Task.of(workload, limits, families, ShapeDemand(ranges, [use]))
     builder, gpu = LocalBuilder(target), EmulatedGpu(limits)
     rng = np.random.default_rng(seed)
     for value in case.values:

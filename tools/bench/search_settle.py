@@ -17,7 +17,7 @@ import numpy as np
 from runtime.cpu import HostDevice
 from search.database.records import TuningLog, TuningRecord
 from search.runner.host_runner import HostRunner
-from search.space.lattice import Floats
+from search.space.array_types import Floats
 from search.space.shapes import Dims
 from tools.bench.search import Tuning
 from tools.bench.search_oracle import RETIMED, Problem, Sweep, Variant, built_kernels, write_records

@@ -24,7 +24,7 @@ from passes.workload import Workload
 from runtime.errors import OptionError
 from runtime.shape import Dim
 from runtime.target import Target, TargetKind
-from search.archive.kernel_archive import Contents, Operator, write_archive
+from search.archive.kernel_archive import ArchiveOperator, Contents, write_archive
 from search.database.workload_form import WorkloadForm
 from search.protocols import Builder
 from search.search_strategy.candidates import candidates
@@ -77,7 +77,7 @@ def _contents(request: Request, builder: Builder, kernels: int, progress: Callab
 
 
 def _operator(workload: Workload, request: Request, tables: Tables, builder: Builder, kernels: int, code: dict[str, bytes],
-              progress: Callable[[str, int, int], None]) -> Operator:
+              progress: Callable[[str, int, int], None]) -> ArchiveOperator:
     """Builds the candidates; their images go to `code`, equal ones once."""
     task = task_of(workload, request, tables)
     chosen = candidates(task, kernels, request.options.seed)
@@ -86,5 +86,6 @@ def _operator(workload: Workload, request: Request, tables: Tables, builder: Bui
     code |= {r.kernel.object: r.code for r in built if r.kernel is not None}
     failed = {config_text(c): r.error for c, r in zip(chosen, built, strict=True) if r.kernel is None}
     progress(workload.name, len(good), len(failed))
-    return Operator(WorkloadForm.of(workload), task.families, tuple(good), task.points.shapes, task.points.weights, task.held_out,
-                    weight_of(workload, request), task.points.measured_weights, failed)
+    points = task.points
+    return ArchiveOperator(WorkloadForm.of(workload), task.families, tuple(good), points.shapes, points.weights, task.held_out,
+                           weight_of(workload, request), points.measured_weights, failed)

@@ -11,7 +11,7 @@ from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.errors import ArtifactError
 from runtime.limits import GpuLimits
-from search.archive.kernel_archive import KernelArchive, Operator
+from search.archive.kernel_archive import ArchiveOperator, KernelArchive
 from search.cost_model.model import CostModel
 from search.database.records import TuningLog
 from search.protocols import BuildResult, Runner
@@ -83,7 +83,7 @@ def measure_archive(archive: KernelArchive, plan: MeasurePlan, runner: Runner, l
     return found
 
 
-def task_of(operator: Operator, limits: GpuLimits) -> Task:
+def task_of(operator: ArchiveOperator, limits: GpuLimits) -> Task:
     """The search over the kernels of an operator."""
     configs = tuple(parse_config(k.config) for k in operator.kernels)
     return Task(operator.workload.workload(), limits, operator.families, operator.points, operator.held_out, configs)

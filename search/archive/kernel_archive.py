@@ -33,7 +33,7 @@ _IMAGES = "images"
 _MOST = 1 << 32  # bytes of a section that is taken apart
 
 
-class Operator(msgspec.Struct, frozen=True):
+class ArchiveOperator(msgspec.Struct, frozen=True):
     """A workload of a model with its candidates.
 
     shapes, weights, measured_weights: of search/space/shapes.py (Points). held_out: shapes that only a certificate may measure.
@@ -76,7 +76,7 @@ class ArchiveManifest(msgspec.Struct, frozen=True):
     """What the file holds. versions: of the compiler that built it. seed, max_regret, max_kernels: of the search."""
 
     target: str
-    operators: tuple[Operator, ...]
+    operators: tuple[ArchiveOperator, ...]
     images: dict[str, ImageSpan]
     sections: dict[str, ArchiveSection]
     versions: dict[str, str]
@@ -90,7 +90,7 @@ class Contents:
     """What an archive is written from. code: digest -> image. cases: workload key -> what its kernels must give."""
 
     target: str
-    operators: Sequence[Operator]
+    operators: Sequence[ArchiveOperator]
     code: Mapping[str, bytes]
     cases: Mapping[str, Sequence[Case]]
     versions: Mapping[str, str]
@@ -162,7 +162,7 @@ class KernelArchive:
             raise ArtifactError(f"{path} is damaged: its manifest cannot be read ({error}); build the kernels again") from error
         self._body = data[_HEADER.size + length :]
 
-    def __iter__(self) -> Iterator[Operator]:
+    def __iter__(self) -> Iterator[ArchiveOperator]:
         return iter(self.manifest.operators)
 
     def code(self, kernel: MicroKernel) -> bytes:
@@ -173,7 +173,7 @@ class KernelArchive:
             raise ArtifactError(f"{self.path} is damaged: the image of {kernel.config} does not match its hash; copy it again")
         return data
 
-    def cases(self, operator: Operator) -> list[Case]:
+    def cases(self, operator: ArchiveOperator) -> list[Case]:
         """What the kernels of an operator must give."""
         try:
             forms = msgspec.msgpack.decode(self._section(_cases(operator)), type=list[CaseForm])
@@ -203,5 +203,5 @@ class KernelArchive:
         return found
 
 
-def _cases(operator: Operator) -> str:
+def _cases(operator: ArchiveOperator) -> str:
     return f"cases/{operator.workload.key}"

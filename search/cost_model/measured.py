@@ -17,7 +17,7 @@ from search.space.shapes import Dims
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredPairs:
     """space: the shapes that were asked for, then the others that were measured. pairs: configuration, shape and threads of each
     cell of the records; seconds: what it took; turns: how often it was measured."""
 
@@ -27,7 +27,7 @@ class Measured:
     turns: Ints
 
     @staticmethod
-    def of(space: FeatureSpace, records: Sequence[TuningRecord]) -> Measured:
+    def of(space: FeatureSpace, records: Sequence[TuningRecord]) -> MeasuredPairs:
         """The good records of configurations of the lattice."""
         shapes: dict[Dims, int] = {s: i for i, s in enumerate(space.shapes)}
         rows = []
@@ -39,7 +39,7 @@ class Measured:
                 rows.append((config, shapes.setdefault(shape, len(shapes)), cell.threads, cell.turns, cell.seconds))
         table = np.array(rows, np.float64).reshape(-1, 5)
         whole = table[:, :4].astype(np.int64)
-        return Measured(FeatureSpace(space.form, tuple(shapes)), Pairs(*whole[:, :3].T), table[:, 4], whole[:, 3])
+        return MeasuredPairs(FeatureSpace(space.form, tuple(shapes)), Pairs(*whole[:, :3].T), table[:, 4], whole[:, 3])
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -47,7 +47,7 @@ class Measured:
 
 def training_samples(form: CostForm, records: Sequence[TuningRecord]) -> Samples | None:
     """What the cost model is trained on; None where there is nothing."""
-    found = Measured.of(FeatureSpace(form, ()), records)
+    found = MeasuredPairs.of(FeatureSpace(form, ()), records)
     return Samples.of(found.space, found.pairs, found.seconds) if len(found) else None
 
 
@@ -56,7 +56,7 @@ def refit_device(form: CostForm, records: Sequence[TuningRecord], prior: CostMod
 
     prior: learned on other devices.
     """
-    found = Measured.of(FeatureSpace(form, ()), records)
+    found = MeasuredPairs.of(FeatureSpace(form, ()), records)
     if len(found) > 1:
         pairs = Pairs(found.pairs.configs, found.pairs.shapes, np.ones(len(found), np.int64))
         form.refit(found.space, pairs, lambda: np.log(found.seconds) - prior.predict(found.space, pairs)[0])

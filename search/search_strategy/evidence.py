@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from search.cost_model.feature_space import FeatureSpace
-from search.cost_model.measured import Measured
+from search.cost_model.measured import MeasuredPairs
 from search.cost_model.model import CostModel
 from search.cost_model.pairs import Pairs
 from search.cost_model.time_fit import Curve, fit_kernels
@@ -47,7 +47,7 @@ class Evidence:
         also: configurations that have a curve by the model alone when they were not measured.
         """
         weights = np.array(points.weights) if points else np.full(len(space.shapes), 1 / len(space.shapes))
-        found = Measured.of(space, records)
+        found = MeasuredPairs.of(space, records)
         if not len(found):
             return Evidence(threads, {}, {}, weights, weights)
         count, pairs = len(space.shapes), found.pairs

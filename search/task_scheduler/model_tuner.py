@@ -87,7 +87,7 @@ class ModelProgress:
 
 
 @dataclass(frozen=True)
-class _Slot:
+class _EndedSlot:
     """A slot that ended, as it is recorded. before: latency of the model. fits, fit_seconds: what its choice took."""
 
     state: ArmState
@@ -179,9 +179,8 @@ class ModelTuner:
                 state.seconds += spent - seconds
             points = tuple(state.curve[known:])
             self.trials += max(len(points), state.curve[-1][0] - state.curve[known - 1][0])
-            self._record(
-                _Slot(state, begin, spent, points, before, self.pool.fits - fits, self.pool.seconds - fit_seconds), not complete
-            )
+            chosen = self.pool.fits - fits, self.pool.seconds - fit_seconds
+            self._record(_EndedSlot(state, begin, spent, points, before, *chosen), not complete)
         self.history.append((self.seconds, self.bandit.latency))
         self.progress(self.state(state.arm.key))
         return True
@@ -237,7 +236,7 @@ class ModelTuner:
             tuple(self.history),
         )
 
-    def _record(self, slot: _Slot, interrupted: bool) -> None:
+    def _record(self, slot: _EndedSlot, interrupted: bool) -> None:
         believes = self.bandit.policy.believes
         last = self.bandit.last.values() if believes else ()
         beliefs = tuple(

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 
+import msgspec
 import pytest
 from search_surfaces import dense
 
@@ -11,7 +13,9 @@ from runtime.host_target import lowest_level
 from runtime.kernel import MicroKernel, Param
 from runtime.object_code import emit_object
 from search.runner.host_runner import HostRunner
-from search.runner.runner_process import ProcessRunner
+from search.runner.line_process import LineProcess
+from search.runner.runner_process import HOST_WORKER, ProcessRunner
+from search.runner.runner_requests import Prepare, RunnerReply
 
 KERNEL = "define void @{name}(ptr %slots, i64 %begin, i64 %end, ptr %room) {{\n{body}\n}}\n"
 PARAMS = (Param("pointer", 0), Param("pointer", 1), Param("pointer", 2), Param("dim", name="d0"))
@@ -51,6 +55,18 @@ def test_a_hang_ends_at_the_time_limit() -> None:
         loop = "  br label %again\nagain:\n  call void asm sideeffect \"\", \"\"()\n  br label %again"
         found = quick.run(dense(), kernel("stuck"), code("stuck", loop), {"d0": 3})
         assert "time limit of 1 s" in found.error
+
+
+def test_the_process_imports_this_installation_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "search").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    process = LineProcess(HOST_WORKER)
+    try:
+        reply = msgspec.json.decode(process.exchange(msgspec.json.encode(Prepare()) + b"\n", 60.0), type=RunnerReply)
+    finally:
+        process.end()
+    assert not reply.error
 
 
 def test_a_kernel_whose_guards_fail_is_not_run(runner: ProcessRunner) -> None:

@@ -1,4 +1,4 @@
-"""From a model to an archive of candidate kernels, to be measured where the GPU is (search/kernel_archive.py)."""
+"""From a model to an archive of candidate kernels, to be measured where the GPU is (search/archive/kernel_archive.py)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from compiler.worker_builder import WorkerBuilder
 from passes.spaces.registry import config_text
 from passes.workload import Workload
 from runtime.errors import OptionError
-from search.candidates import candidates
-from search.kernel_archive import Contents, Operator, write_archive
+from search.archive.kernel_archive import ArchiveOperator, Contents, write_archive
+from search.database.workload_form import WorkloadForm
 from search.protocols import Builder
-from search.workload_form import WorkloadForm
+from search.search_strategy.candidates import candidates
 
 KERNELS = 64
 
@@ -57,7 +57,7 @@ def archive_kernels(compilation: Compilation, path: Path, kernels: int = KERNELS
 
 
 def _operator(workload: Workload, model: OutlinedModel, tables: Tables, builder: Builder,
-              kernels: int) -> tuple[Operator, dict[str, bytes]]:
+              kernels: int) -> tuple[ArchiveOperator, dict[str, bytes]]:
     """The operator with its built candidates, and their images by digest."""
     task = task_of(workload, model, tables)
     chosen = candidates(task, kernels, model.compilation.options.seed)
@@ -65,5 +65,6 @@ def _operator(workload: Workload, model: OutlinedModel, tables: Tables, builder:
     good = tuple(r.kernel for r in built if r.kernel is not None)
     failed = {config_text(c): r.error for c, r in zip(chosen, built, strict=True) if r.kernel is None}
     images = {r.kernel.object: r.code for r in built if r.kernel is not None}
-    return Operator(WorkloadForm.of(workload), task.families, good, task.points.shapes, task.points.weights, task.held_out,
-                    weight_of(workload, model), task.points.measured_weights, failed), images
+    points = task.points
+    return ArchiveOperator(WorkloadForm.of(workload), task.families, good, points.shapes, points.weights, task.held_out,
+                           weight_of(workload, model), points.measured_weights, failed), images

@@ -10,9 +10,9 @@ from compiler.gpu_tuning import gpu_runner
 from compiler.model_tuning import tune_model
 from compiler.outlined_model import OutlinedModel
 from compiler.tuning import tables_from_log, tune_tables
+from search.database.records import TuningLog
 from search.protocols import Builder
-from search.records import TuningLog
-from search.runner_process import ProcessRunner
+from search.runner.runner_process import ProcessRunner
 
 
 def choose_tables(model: OutlinedModel, builder: Builder) -> Tables:

@@ -17,8 +17,8 @@ from runtime.errors import BuildError
 from runtime.kernel import MicroKernel
 from runtime.limits import GpuLimits, HostLimits
 from search.protocols import Builder, BuildResult
-from search.regions import guarded
-from search.tuner import Tuned
+from search.search_strategy.decision_tree import guarded
+from search.search_strategy.outcome import Tuned
 
 
 def numerics_of(options: CompileOptions) -> Numerics:

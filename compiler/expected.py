@@ -9,8 +9,8 @@ import numpy as np
 
 from compiler.reference import evaluate
 from passes.workload import Workload
-from search.shapes import Dims, Points
-from search.verification import Case, edge_shapes, seeded
+from search.runner.verification import Case, edge_shapes, seeded
+from search.space.shapes import Dims, Points
 
 
 class Expectations(Mapping[str, Sequence[Case]]):

@@ -6,8 +6,8 @@ from compiler.dispatch_tables import Tables
 from compiler.expected import Expectations
 from compiler.outlined_model import OutlinedModel
 from compiler.tuning import task_of
-from search.gpu_process import gpu_process
-from search.runner_process import ProcessRunner
+from search.runner.gpu_process import gpu_process
+from search.runner.runner_process import ProcessRunner
 
 
 def gpu_runner(model: OutlinedModel, tables: Tables) -> ProcessRunner:

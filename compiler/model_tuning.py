@@ -1,4 +1,4 @@
-"""Tuning of a whole model by what pays: slots of time over operator x shape region, into dispatch tables."""
+"""Tuning of a whole model by what pays: slots of time over operator x shape bucket, into dispatch tables."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from compiler.dispatch_tables import Tables, tuned_table
 from compiler.outlined_model import OutlinedModel
 from compiler.tuning import environment, prior_of, task_of, tune_options
 from runtime.host_cpu import thread_count
-from search.belief_pool import BeliefPool
-from search.model_tuner import ModelBudget, ModelTuneOptions, ModelTuner
-from search.operator_arms import OperatorUse, finish, operator_arms
-from search.peak import measure_peak
-from search.policies import Ucb, policies
+from search.database.records import TuningLog
 from search.protocols import Builder, Runner
-from search.records import TuningLog
-from search.task import Budget
-from search.tuner import Tuner
+from search.runner.measurer import MeasureContext
+from search.search_strategy.tune_options import Budget
+from search.search_strategy.tuner import Tuner
+from search.task_scheduler.belief_pool import BeliefPool
+from search.task_scheduler.model_tuner import ModelBudget, ModelTuneOptions, ModelTuner
+from search.task_scheduler.operator_arms import OperatorUse, finish, operator_arms
+from search.task_scheduler.peak import measure_peak
+from search.task_scheduler.policies import Ucb, policies
 
 _KEPT = 0.25  # share of the time for verifying and certifying what was found
-_REGIONS = 3
+_BUCKETS = 3
 
 
 def tune_model(
@@ -30,22 +31,22 @@ def tune_model(
     runner: Runner,
     log: TuningLog,
     options: ModelTuneOptions | None = None,
-    regions: int = _REGIONS,
+    buckets: int = _BUCKETS,
 ) -> ModelTuner:
     """Search all operators together and put the results in their tables; returns the tuner, with its schedule and history.
 
     A schedule that the log holds is gone on with. An interrupt passes through: everything measured is in the log.
 
     Args:
-        options: default: the policy and seed of the compilation. regions: most of one operator's shapes.
+        options: default: the policy and seed of the compilation. buckets: most of one operator's shapes.
     """
     started, wanted = time.monotonic(), model.compilation.options
     options = options or ModelTuneOptions(policies()[wanted.policy or Ucb.name], seed=wanted.seed)
     uses = operator_uses(model, tables, builder, runner, log)
-    arms = operator_arms(uses, measure_peak(thread_count(wanted.threads)), time.perf_counter, regions)
+    arms = operator_arms(uses, measure_peak(thread_count(wanted.threads)), time.perf_counter, buckets)
     for arm in arms:
         arm.warm_up()
-    taken = sum(u.tuner.measurer.trials for u in uses)
+    taken = sum(u.tuner.ledger.trials for u in uses)
     seconds = None if wanted.seconds is None else max(0.0, (1 - _KEPT) * wanted.seconds - (time.monotonic() - started))
     trials = None if wanted.trials is None else max(0, round((1 - _KEPT) * wanted.trials) - taken)
     pool = BeliefPool(options.beliefs, clock=time.perf_counter)
@@ -68,6 +69,6 @@ def operator_uses(model: OutlinedModel, tables: Tables, builder: Builder, runner
     for workload in model.workloads:
         task = task_of(workload, model, tables)
         prior = prior_of(task, log, here.device) if compilation.options.prior else None
-        tuner = Tuner(task, builder, runner, Budget(), here, replace(options, first=0), log, prior)
+        tuner = Tuner(task, MeasureContext(builder, runner, here, log), Budget(), replace(options, first=0), prior)
         found.append(OperatorUse(tuner, len(model.uses[workload.key])))
     return found

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from runtime.errors import OptionError
 from runtime.shape import ShapeRange
-from search.policies import policies
+from search.task_scheduler.policies import policies
 
 if TYPE_CHECKING:
     from passes.base import Callback
-    from search.model_tuner import ModelProgress
     from search.protocols import Builder
-    from search.tuner import Progress
+    from search.search_strategy.outcome import Progress
+    from search.task_scheduler.model_tuner import ModelProgress
 
 E = TypeVar("E", bound=Enum)
 
@@ -68,8 +68,8 @@ class CompileOptions:
         seed: seed of everything random in the search.
         log: tuning log (JSON Lines), read to resume and appended to.
         prior: whether a search starts from the cost model that ships with the package.
-        policy: who gets the next slot of time of a search on the host (search/policies.py), e.g. "ucb": what pays most for the
-            whole model; None, and on other targets: operators one after the other.
+        policy: who gets the next slot of time of a search on the host (search/task_scheduler/policies.py), e.g. "ucb": what
+            pays most for the whole model; None, and on other targets: operators one after the other.
         until_regret: with a policy, stop when so small a share of the model's latency is expected to be left to gain.
         out_of_range: "error", or "fallback" to run shapes outside the declared range too.
         callback: called before and after every graph pass (passes/base.py).

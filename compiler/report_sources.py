@@ -13,9 +13,9 @@ from passes.workload import Workload
 from runtime.artifact import Artifact, LazyBundle
 from runtime.certificate import Certificate
 from runtime.dispatch import DispatchTable
-from search.curves import log_power, segment_start
-from search.records import TuningLog, TuningRecord
-from search.slot_records import SlotRecord
+from search.database.records import TuningLog, TuningRecord
+from search.database.slot_records import SlotRecord
+from search.task_scheduler.tuning_curve import log_power, segment_start
 
 _SHOWN = 8  # arms whose curves are drawn, and operators with a figure of their own
 _SHAPES = 160
@@ -94,7 +94,7 @@ def time_per_arm(slots: Sequence[SlotRecord]) -> ReportSection:
     rows = tuple((n, f"{seconds[n]:.1f} s", _time(saved[n])) for n in reversed(names))
     return ReportSection(
         "Time per arm",
-        "An arm is an operator over a region of its shapes.",
+        "An arm is an operator over a bucket of its shapes.",
         (),
         (drawn,),
         (Table(("arm", "time", "model latency saved"), rows),),

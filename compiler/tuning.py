@@ -15,16 +15,19 @@ from passes.workload import Workload
 from runtime.host_cpu import affinity, thread_count
 from runtime.limits import HostLimits, Limits
 from runtime.target import Target, TargetKind
-from search.cost_model import CostModel
-from search.gpu_environment import device_name, limits_of_name, logged_device, measured_limits
-from search.measure import Environment
-from search.prior import shipped
+from search.cost_model.model import CostModel
+from search.database.records import TuningLog
+from search.prior.shipped import shipped
+from search.prior.transfer import prior_from_log
 from search.protocols import Builder, Runner
-from search.records import TuningLog
-from search.replay import ReplayRunner
-from search.task import Budget, Task, TuneOptions
-from search.transfer import prior_from_log
-from search.tuner import Progress, Tuned, Tuner, tune
+from search.runner.gpu_environment import device_name, limits_of_name, logged_device, measured_limits
+from search.runner.measurer import Environment, MeasureContext
+from search.runner.replay import ReplayRunner
+from search.search_strategy.outcome import Progress, Tuned
+from search.search_strategy.tune_options import Budget, TuneOptions
+from search.search_strategy.tuner import Tuner, tune
+from search.space.shapes import ShapeDemand
+from search.space.task import Task
 
 
 def environment(target: Target) -> Environment:
@@ -64,7 +67,7 @@ def tune_tables(model: OutlinedModel, tables: Tables, builder: Builder, runner: 
         task = task_of(workload, model, tables, here_limits)
         here, options = environment(compilation.target), tune_options(wanted, compilation.target)
         prior = prior_of(task, log, here.device) if wanted.prior else None
-        found = tune(task, builder, runner, budget, here, options, log, prior, follow)
+        found = tune(task, MeasureContext(builder, runner, here, log), budget, options, prior, follow)
         trials += states[-1].trials if states else 0
         tuned_table(workload, found, builder, tables)
 
@@ -102,8 +105,8 @@ def prior_of(task: Task, log: TuningLog, device: str) -> CostModel | None:
 
 def best_known(task: Task, builder: Builder, log: TuningLog, here: Environment, options: TuneOptions) -> Tuned:
     """The dispatch that the records of a log support."""
-    tuner = Tuner(task, builder, ReplayRunner(()), Budget(trials=0), here, options, log)
-    tuner.learn()
+    tuner = Tuner(task, MeasureContext(builder, ReplayRunner(()), here, log), Budget(trials=0), options)
+    tuner.ledger.learn()
     return tuner.best()
 
 
@@ -114,8 +117,8 @@ def task_of(workload: Workload, model: OutlinedModel, tables: Tables, found: Lim
     families = dict.fromkeys(k.family for k in table.kernels)
     options = model.compilation.options
     traffic = [(dict(dims), weight) for dims, weight in options.traffic]
-    task = Task.of(workload, found or model.compilation.limits, tuple(families), model.ranges, model.uses[workload.key], traffic,
-                   options.seed)
+    demand = ShapeDemand(model.ranges, model.uses[workload.key], traffic)
+    task = Task.of(workload, found or model.compilation.limits, tuple(families), demand, options.seed)
     return replace(task, ordered=options.deterministic is Deterministic.BATCH)
 
 

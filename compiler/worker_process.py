@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from compiler.requests import KernelReply, PingRequest, WorkerRequest
-from search.line_process import LineProcess, WorkerLostError
+from search.runner.line_process import LineProcess, WorkerLostError
 
 __all__ = ["WorkerLostError", "WorkerProcess"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from passes.workload import Workload
 from runtime.cuda.driver import CudaError
 from runtime.kernel import MicroKernel
-from search.gpu_worker import serve
+from search.runner.gpu_worker import serve
 
 STICKY = 700
 

@@ -7,18 +7,21 @@ from dataclasses import replace
 
 import numpy as np
 from hand_workloads import with_loops
-from search_surfaces import dense
+from search_surfaces import dense, rows_up_to
 
 from passes.spaces.registry import config_text
 from passes.tile_config import TileConfig
 from passes.workload import Axis, Kind, Loop, Operand, Workload
 from runtime.limits import GpuLimits
-from runtime.shape import Expr, ShapeRange
+from runtime.shape import Expr
 from runtime.tensor import DType
-from search.features import FeatureSpace, Pairs
-from search.gpu_form import Occupancy
-from search.space import Lattice
-from search.task import Task
+from search.cost_model.forms import form_of
+from search.cost_model.gpu_form import GpuForm
+from search.cost_model.gpu_grid import Occupancy
+from search.cost_model.pairs import Pairs
+from search.cost_model.shape_table import ShapeTable
+from search.space.lattice import Lattice
+from search.space.task import Task
 
 H100 = GpuLimits.of("sm_90a")
 
@@ -77,7 +80,7 @@ def simt_task(limits: GpuLimits = H100, most: int = 2048) -> Task:
 
     configs = [SimtConfig(bm, bn, 16, 4, 4, stages, split_k=split) for bm in (16, 32, 64, 128) for bn in (32, 64, 128)
                for stages in (2, 3) for split in (1, 4)]
-    whole = Task.of(dense(256, 256), limits, ("simt",), ShapeRange.of({"d0": (1, most)}), [{"d0": Expr.dim("d0")}])
+    whole = Task.of(dense(256, 256), limits, ("simt",), rows_up_to(most))
     legal = [c for c in configs if 64 <= c.threads <= 512]
     return Task(whole.workload, limits, ("simt",), whole.points, whole.held_out, (*legal, *whole.defaults()))
 
@@ -99,8 +102,8 @@ class GpuSurface:
 
     def all(self, configs: Sequence[TileConfig], dims: Mapping[str, int]) -> np.ndarray:
         lattice = Lattice(self.task.workload, self.task.limits, configs)
-        space = FeatureSpace(lattice, (tuple(dims.items()),))
-        form = lattice.form
-        assert form is not None
-        cycles = form.log_cycles(space.grid(Pairs.product(range(len(lattice)), [0], [1])), self.occupancy)
+        form = form_of(lattice)
+        assert isinstance(form, GpuForm)
+        table = ShapeTable(lattice, (tuple(dims.items()),))
+        cycles = form.grid(table, Pairs.product(range(len(lattice)), [0], [1])).log_cycles(self.occupancy)
         return np.exp(cycles + [self.rates[config_text(c)] for c in configs]) / self.clock

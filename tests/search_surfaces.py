@@ -15,10 +15,13 @@ from runtime.dispatch import select
 from runtime.limits import HostLimits
 from runtime.shape import Expr, ShapeRange
 from runtime.tensor import DType
-from search.measure import Environment
-from search.shapes import Dims
-from search.task import Task
-from search.tuner import Tuned
+from search.database.records import TuningLog
+from search.protocols import Builder, Runner
+from search.runner.measurer import Environment, MeasureContext
+from search.runner.replay import ReplayBuilder
+from search.search_strategy.outcome import Tuned
+from search.space.shapes import Dims, ShapeDemand
+from search.space.task import Task
 
 LIMITS = HostLimits(64, 32, 48 * 1024, 1024 * 1024, 32 * 1024 * 1024, 2)
 
@@ -76,10 +79,18 @@ class Clock:
     def environment(self) -> Environment:
         return Environment(self.device, self)
 
+    def context(self, runner: Runner, log: TuningLog | None = None, builder: Builder | None = None) -> MeasureContext:
+        return MeasureContext(builder or ReplayBuilder(), runner, self.environment(), TuningLog() if log is None else log)
+
 
 def dense_task(hi: int = 128, workload: Workload | None = None, seed: int = 0) -> Task:
     w = workload or dense()
-    return Task.of(w, LIMITS, ("host_matmul",), ShapeRange.of({"d0": (1, hi)}), [{"d0": Expr.dim("d0")}], seed=seed)
+    return Task.of(w, LIMITS, ("host_matmul",), rows_up_to(hi), seed)
+
+
+def rows_up_to(hi: int) -> ShapeDemand:
+    """One call, whose rows are any number up to `hi`."""
+    return ShapeDemand(ShapeRange.of({"d0": (1, hi)}), [{"d0": Expr.dim("d0")}])
 
 
 def regret(task: Task, tuned: Tuned, shapes: Sequence[Dims], threads: int) -> list[float]:

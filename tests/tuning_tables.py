@@ -10,9 +10,9 @@ from search_surfaces import dense
 
 from passes.spaces.host_matmul import HostMatmulConfig
 from passes.spaces.registry import config_text
-from search.simulation import SimulatedClock
-from search.tables import OperatorTable
-from search.workload_form import WorkloadForm
+from search.database.measurement_table import OperatorTable
+from search.database.workload_form import WorkloadForm
+from search.task_scheduler.simulation import SimulatedClock
 
 
 def planted_table(name: str, columns: int, spread: float, seed: int, calls: int = 1, count: int = 40) -> OperatorTable:

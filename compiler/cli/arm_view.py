@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from search.model_tuner import ArmProgress, ModelProgress
+from search.task_scheduler.model_tuner import ArmProgress, ModelProgress
 
 _Z80 = 1.2816  # deviations of a normal on each side of its mean that hold 80 %
 _LEVELS = "▁▂▃▄▅▆▇█"

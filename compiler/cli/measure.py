@@ -13,8 +13,8 @@ from compiler.cli.tune_view import TuneView
 
 if TYPE_CHECKING:
     from runtime.target import Target
-    from search.kernel_archive import KernelArchive
-    from search.tuner import Tuned
+    from search.archive.kernel_archive import KernelArchive
+    from search.search_strategy.outcome import Tuned
 
 
 def measure_command(
@@ -30,13 +30,13 @@ def measure_command(
 ) -> None:
     """Verify and measure kernels built elsewhere; the log goes back to `compile --log`. Ctrl-C keeps what was measured."""
     from runtime.target import Target
-    from search.archive_tuning import Plan, cases_of, measure_archive
-    from search.gpu_environment import device_name, measured_limits
-    from search.gpu_process import gpu_process
-    from search.kernel_archive import KernelArchive
-    from search.measure import Environment
-    from search.records import TuningLog
-    from search.transfer import prior_from_log
+    from search.archive.archive_tuning import MeasurePlan, cases_of, measure_archive
+    from search.archive.kernel_archive import KernelArchive
+    from search.database.records import TuningLog
+    from search.prior.transfer import prior_from_log
+    from search.runner.gpu_environment import device_name, measured_limits
+    from search.runner.gpu_process import gpu_process
+    from search.runner.measurer import Environment
 
     out = Output(json)
     found = KernelArchive(archive)
@@ -49,8 +49,9 @@ def measure_command(
         out.text(f"warning: {skipped}")
     out.event("device", name=environment.device)
     out.text(f"measuring on {environment.device}")
-    plan = Plan(measured_limits(where, ordinal), environment, 60.0 if seconds is None and trials is None else seconds, trials,
-                lambda task: prior_from_log(records, task.families, environment.device))
+    time_limit = 60.0 if seconds is None and trials is None else seconds
+    plan = MeasurePlan(measured_limits(where, ordinal), environment, time_limit, trials,
+                       lambda task: prior_from_log(records, task.families, environment.device))
     start = time.perf_counter()
     try:
         with TuneView(out) as view, gpu_process(where, cases_of(found), ordinal) as runner:

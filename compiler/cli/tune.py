@@ -15,7 +15,7 @@ from compiler.cli.tune_view import TuneView
 
 if TYPE_CHECKING:
     from runtime.program import Program
-    from search.records import Skipped
+    from search.database.records import Skipped
 
 
 def tune_command(
@@ -87,6 +87,6 @@ def certify(out: Output, program: Program) -> None:
 
 
 def _skipped(log: Path) -> list[Skipped]:
-    from search.records import TuningLog
+    from search.database.records import TuningLog
 
     return TuningLog(log).skipped

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.cli.arm_view import arm_event, arm_table
 from compiler.cli.output import Output
-from search.model_tuner import ModelProgress
+from search.task_scheduler.model_tuner import ModelProgress
 
 if TYPE_CHECKING:
-    from search.tuner import Progress
+    from search.search_strategy.outcome import Progress
 
 _EVERY = 0.5  # seconds between two events with --json
 

@@ -21,8 +21,8 @@ from compiler.ptxas import find_tool
 from runtime.cuda.driver import unavailable
 from runtime.errors import ArtifactError, DeviceError, OptionError
 from runtime.target import Target
-from search.kernel_archive import KernelArchive
-from search.records import TuningLog
+from search.archive.kernel_archive import KernelArchive
+from search.database.records import TuningLog
 
 ROOT = Path(tw.__file__).resolve().parent
 MODEL = """

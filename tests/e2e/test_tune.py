@@ -16,7 +16,7 @@ import pytest
 import compiler.choose_tables
 import tilewright as tw
 from compiler.cli.main import main
-from search.records import TuningLog, cells
+from search.database.records import TuningLog, cells
 
 MODEL = """
 func.func @main(%arg0: tensor<?x64xf32> {tw.dims = ["T", 64]}, %arg1: tensor<64x96xf32>) -> tensor<?x96xf32> {

@@ -12,7 +12,7 @@ from runtime.emulator.machine.findings import EmulatorError
 from runtime.gpu_launch import enqueue, fetch, place
 from runtime.kernel import MicroKernel
 from runtime.limits import GpuLimits
-from search.emulator_clock import EmulatorClock
+from search.runner.emulator_clock import EmulatorClock
 
 LIMITS = GpuLimits.of("sm_80")
 SQUARE = contraction("m k,k n,m n", sizes={"n": 64, "k": 64})

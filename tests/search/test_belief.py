@@ -3,9 +3,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from search.belief import Belief, Chain, Data, EmceeSampler, Hyperprior, Jumps, expected_improvement, fit, posterior
-from search.belief_pool import BeliefOptions, BeliefPool, FitCache, fresh, pooled
-from search.curves import HIGH, LOW, least_squares, log_power, segment_start, thinned
+from search.task_scheduler.belief import (
+    Belief,
+    Chain,
+    Data,
+    EmceeSampler,
+    Hyperprior,
+    Jumps,
+    expected_improvement,
+    fit,
+    posterior,
+)
+from search.task_scheduler.belief_pool import BeliefOptions, BeliefPool, FitCache, fresh, pooled
+from search.task_scheduler.tuning_curve import HIGH, LOW, least_squares, log_power, segment_start, thinned
 
 TRUE = np.array([[0.6, 2.0, -0.8]])
 FLOOR = 0.1

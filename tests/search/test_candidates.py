@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 from gpu_surfaces import H100, simt_task
-from search_surfaces import dense
+from search_surfaces import dense, rows_up_to
 
 from passes.spaces.registry import config_text
-from runtime.shape import Expr, ShapeRange
-from search.candidates import candidates, ranked
-from search.task import Task
+from search.search_strategy.candidates import candidates, ranked
+from search.space.task import Task
 
-TASK = Task.of(dense(256, 256), H100, ("simt",), ShapeRange.of({"d0": (1, 2048)}), [{"d0": Expr.dim("d0")}])
+TASK = Task.of(dense(256, 256), H100, ("simt",), rows_up_to(2048))
 
 
 def test_candidates_hold_the_defaults_and_repeat_by_seed() -> None:

@@ -7,17 +7,19 @@ import pytest
 from search_surfaces import LIMITS, dense, matmul_seconds
 
 from runtime.errors import ArtifactError
-from search.cost_model import CostModel, Samples
-from search.features import FeatureSpace, Pairs
-from search.space import Lattice
-from search.time_fit import fit_kernels
+from search.cost_model.feature_space import FeatureSpace
+from search.cost_model.forms import feature_space
+from search.cost_model.model import CostModel, Samples
+from search.cost_model.pairs import Pairs
+from search.cost_model.time_fit import fit_kernels
+from search.space.lattice import Lattice
 
 SHAPES = tuple((("d0", m),) for m in (1, 3, 8, 17, 40, 64, 100, 128))
 
 
 @pytest.fixture(scope="module")
 def space() -> FeatureSpace:
-    return FeatureSpace(Lattice.of(dense(), LIMITS, ("host_matmul",)), SHAPES)
+    return feature_space(Lattice.of(dense(), LIMITS, ("host_matmul",)), SHAPES)
 
 
 def drawn(space: FeatureSpace, count: int, seed: int) -> tuple[Pairs, np.ndarray]:
@@ -79,7 +81,7 @@ def test_update_adds_samples_in_place(space: FeatureSpace) -> None:
 
 
 def test_a_model_of_another_operator_is_a_head_start(space: FeatureSpace) -> None:
-    other = FeatureSpace(Lattice.of(dense(768, 3072), LIMITS, ("host_matmul",)), SHAPES)
+    other = feature_space(Lattice.of(dense(768, 3072), LIMITS, ("host_matmul",)), SHAPES)
     pairs, _ = drawn(other, 200, 8)
     triples = zip(pairs.configs, pairs.shapes, pairs.threads, strict=True)
     there = np.array([matmul_seconds(other.lattice.configs[c], dict(SHAPES[s]), int(t), 768, 3072) for c, s, t in triples])

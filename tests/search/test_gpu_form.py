@@ -9,11 +9,13 @@ from search_surfaces import dense
 
 from passes.spaces.registry import anatomy_of, family_names, space_of
 from passes.workload import Workload
-from search.built import Built
-from search.features import FeatureSpace, Pairs
-from search.gpu_form import Occupancy
-from search.gpu_rates import resident
-from search.space import Lattice
+from search.cost_model.forms import feature_space, form_of
+from search.cost_model.gpu_form import GpuForm
+from search.cost_model.gpu_grid import Occupancy
+from search.cost_model.gpu_rates import resident
+from search.cost_model.pairs import Pairs
+from search.space.kernel_facts import KernelFacts
+from search.space.lattice import Lattice
 
 WORKLOADS = {"simt": dense(512, 256), "mma": narrow(), "wgmma": narrow(), "gpu_rows": rows(), "gpu_pointwise": pointwise(),
              "gpu_attention": attention()}
@@ -33,9 +35,11 @@ def test_every_gpu_family_has_an_anatomy() -> None:
 @pytest.mark.parametrize("family", family_names(gpu=True))
 def test_an_anatomy_is_within_what_the_family_allows(family: str) -> None:
     found = lattice(family)
+    form = form_of(found)
+    assert isinstance(form, GpuForm)
     extents = anatomy_of(family).extents(found.workload)
     for i in range(len(found)):
-        a, block = found.anatomy(i), found.block(i)
+        a, block = found.anatomy(i), form.block(i)
         assert set(a.tiles) | set(a.units) | set(a.pads) <= set(extents)
         assert 32 <= block.threads <= H100.threads and 16 <= block.registers <= H100.thread_registers
         assert block.shared_bytes <= H100.shared_bytes and block.registers * block.threads <= H100.registers * 1.3
@@ -45,7 +49,7 @@ def test_an_anatomy_is_within_what_the_family_allows(family: str) -> None:
 
 @pytest.mark.parametrize("family", family_names(gpu=True))
 def test_features_have_names_and_vary(family: str) -> None:
-    space = FeatureSpace(lattice(family), [(("d0", n),) for n in (1, 100, 3000)])
+    space = feature_space(lattice(family), [(("d0", n),) for n in (1, 100, 3000)])
     pairs = Pairs.product(range(len(space.lattice)), range(3), [1])
     rows_, columns = space.pair_rows(pairs), space.config_rows
     assert len(set(rows_.names)) == len(rows_.names) and rows_.values.shape == (len(pairs), len(rows_.names))
@@ -59,11 +63,11 @@ def test_features_have_names_and_vary(family: str) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 6000), st.floats(0, 1), st.floats(100, 20_000))
 def test_more_rows_take_no_less_time(m: int, tail: float, launch: float) -> None:
-    space = FeatureSpace(lattice("simt", 20), [(("d0", m),), (("d0", m + 1),), (("d0", 2 * m),)])
-    form = space.lattice.form
-    assert form is not None
+    space = feature_space(lattice("simt", 20), [(("d0", m),), (("d0", m + 1),), (("d0", 2 * m),)])
+    form = space.form
+    assert isinstance(form, GpuForm)
     pairs = Pairs.product(range(len(space.lattice)), range(3), [1])
-    cycles = form.log_cycles(space.grid(pairs), Occupancy(launch, tail)).reshape(-1, 3)
+    cycles = form.grid(space, pairs).log_cycles(Occupancy(launch, tail)).reshape(-1, 3)
     assert (np.diff(cycles, axis=1) >= -1e-12).all()
 
 
@@ -72,13 +76,13 @@ def test_a_wave_more_costs_a_wave() -> None:
 
     found = Lattice(dense(64, 8192), H100, [SimtConfig(64, 64, 16, 4, 4, 3, 4)])
     units = H100.multiprocessors
-    space = FeatureSpace(found, [(("d0", 64 * n),) for n in (units * 20, units * 20 + 1, units * 21)])
-    form = found.form
-    assert form is not None
-    grid = space.grid(Pairs.product([0], range(3), [1]))
+    space = feature_space(found, [(("d0", 64 * n),) for n in (units * 20, units * 20 + 1, units * 21)])
+    form = space.form
+    assert isinstance(form, GpuForm)
+    grid = form.grid(space, Pairs.product([0], range(3), [1]))
     assert list(grid.busiest) == [20, 21, 21]
-    assert form.filled(grid)[1] == pytest.approx((units * 20 + 1) / (units * 21))
-    stairs, smooth = form.log_cycles(grid, Occupancy(0.0, 1.0)), form.log_cycles(grid, Occupancy(0.0, 0.0))
+    assert grid.filled[1] == pytest.approx((units * 20 + 1) / (units * 21))
+    stairs, smooth = grid.log_cycles(Occupancy(0.0, 1.0)), grid.log_cycles(Occupancy(0.0, 0.0))
     assert stairs[1] == pytest.approx(stairs[2], abs=1e-3) and stairs[1] > stairs[0] + 0.04
     assert smooth[0] < smooth[1] < smooth[2] and smooth[1] < smooth[0] + 0.001
 
@@ -87,11 +91,12 @@ def test_split_fills_the_machine_and_pays_for_a_second_launch() -> None:
     from passes.spaces.simt import SimtConfig
 
     found = Lattice(dense(64, 4096), H100, [SimtConfig(64, 64, 16, 4, 4, 3, 4, split_k=s) for s in (1, 8)])
-    space = FeatureSpace(found, [(("d0", 64),), (("d0", 64 * 132 * 30),)])
+    space = feature_space(found, [(("d0", 64),), (("d0", 64 * 132 * 30),)])
     few = space.log_base(Pairs.product([0, 1], [0], [1]))
     many = space.log_base(Pairs.product([0, 1], [1], [1]))
     assert few[1] < few[0] and many[1] >= many[0]
-    grid = space.grid(Pairs.product([0, 1], [0], [1]))
+    assert isinstance(space.form, GpuForm)
+    grid = space.form.grid(space, Pairs.product([0, 1], [0], [1]))
     assert list(grid.launches) == [1, 2] and list(grid.blocks) == [1, 8]
 
 
@@ -104,10 +109,10 @@ def test_residents_follow_nvidias_rules(threads: int, registers: int, shared: in
 
 def test_what_a_built_kernel_tells_takes_the_place_of_what_was_expected() -> None:
     found = lattice("simt", 12)
-    space = FeatureSpace(found, [(("d0", 4096),)])
+    space = feature_space(found, [(("d0", 4096),)])
     pairs = Pairs.product([3], [0], [1])
     before, time = space.config_rows, space.log_base(pairs)[0]
-    found.note(found.texts[3], Built(255, 64, 200 * 1024, ()))
+    space.form.note(found.texts[3], KernelFacts(255, 64, 200 * 1024, ()))
     after = space.config_rows
     names = ("registers", "spills", "shared_bytes", "resident")
     assert list(after.under(names)[3]) == [255, 64, 200 * 1024, 1]
@@ -121,10 +126,10 @@ def test_guards_of_built_kernels_bound_where_they_are_proposed() -> None:
     w = square()
     configs = [SimtConfig(64, 64, 16, 4, 4, 3, 4), SimtConfig(128, 64, 16, 4, 4, 3, 4), SimtConfig(64, 64, 16, 4, 4, 3, 1)]
     found = Lattice(w, H100, configs)
-    space = FeatureSpace(found, [(("d0", 8), ("d1", n)) for n in (63, 64)])
+    space = feature_space(found, [(("d0", 8), ("d1", n)) for n in (63, 64)])
     every = Pairs.product(range(3), range(2), [1])
     assert space.legal(every).all()
-    found.note(found.texts[0], Built(64, 0, 1024, ("mod(operand1.stride0, 4)",)))
-    found.note(found.texts[2], Built(64, 0, 1024, ("floordiv(d0, 1000000)",)))
+    space.form.note(found.texts[0], KernelFacts(64, 0, 1024, ("mod(operand1.stride0, 4)",)))
+    space.form.note(found.texts[2], KernelFacts(64, 0, 1024, ("floordiv(d0, 1000000)",)))
     legal = space.legal(every).reshape(3, 2)
     assert legal.tolist() == [[False, True], [False, True], [True, True]]  # the second is taken to be guarded like the first

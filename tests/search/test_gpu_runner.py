@@ -6,18 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gpu_surfaces import H100, square
-from search_surfaces import Clock, dense
+from search_surfaces import Clock, dense, rows_up_to
 
 from passes.workload import Workload
 from runtime.kernel import MicroKernel
-from runtime.shape import Expr, ShapeRange
-from search.measure import Measurer
+from search.database.records import TuningLog
 from search.protocols import BuildResult
-from search.records import TuningLog
-from search.replay import ReplayBuilder
-from search.runner_process import ProcessRunner
-from search.task import Task
-from search.verification import Case, seeded
+from search.runner.measurer import Measurer
+from search.runner.replay import ReplayBuilder
+from search.runner.runner_process import ProcessRunner
+from search.runner.verification import Case, seeded
+from search.space.task import Task
 
 W = dense(32, 16)
 SHAPE = (("d0", 3),)
@@ -81,7 +80,7 @@ def test_a_hanging_kernel_ends_at_the_time_limit(monkeypatch: pytest.MonkeyPatch
 
 
 def test_refusals_are_records_that_never_win(runner: ProcessRunner) -> None:
-    task = Task.of(W, H100, ("simt",), ShapeRange.of({"d0": (1, 64)}), [{"d0": Expr.dim("d0")}])
+    task = Task.of(W, H100, ("simt",), rows_up_to(64))
     configs = task.lattice().configs[:2]
 
     class Images(ReplayBuilder):
@@ -93,10 +92,10 @@ def test_refusals_are_records_that_never_win(runner: ProcessRunner) -> None:
     configs_text = task.lattice().texts[:2]
     log = TuningLog()
     noted: dict[str, object] = {}
-    measurer = Measurer(W, Images(), runner, log, Clock().environment(), noted.__setitem__)
+    measurer = Measurer(W, Clock().context(runner, log, Images()), noted.__setitem__)
     bad, good = (measurer.measure(c, (("d0", 8),), 1) for c in configs)
     assert bad is not None and good is not None and "wrong" in bad.error and good.seconds
     assert good.built is not None and good.built.guards == ("floordiv(d0, 999)",) and set(noted) == set(configs_text)
     again: dict[str, object] = {}
-    Measurer(W, Images(), runner, log, Clock().environment(), again.__setitem__)
+    Measurer(W, Clock().context(runner, log, Images()), again.__setitem__)
     assert again == noted  # a log tells what was built

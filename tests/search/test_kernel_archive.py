@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from passes.spaces.registry import config_text
 from runtime.errors import ArtifactError
 from runtime.kernel import MicroKernel
-from search.archive_tuning import ArchiveBuilder, task_of
-from search.kernel_archive import Contents, KernelArchive, Operator, write_archive
-from search.verification import Case
-from search.workload_form import WorkloadForm
+from search.archive.archive_tuning import ArchiveBuilder, task_of
+from search.archive.kernel_archive import ArchiveOperator, Contents, KernelArchive, write_archive
+from search.database.workload_form import WorkloadForm
+from search.runner.verification import Case
 
 TASK = simt_task()
 CODES = [b"// PTX\n.visible .entry one" * 50, b"// PTX\n.visible .entry two" * 50]
@@ -27,8 +27,8 @@ def contents() -> Contents:
     kernels = [MicroKernel("k", w.key, "simt", config_text(c), (), ("1", "1", "1"), object=digests[i % 2], registers=40 + i)
                for i, c in enumerate(TASK.configs[:5])]
     points = TASK.points
-    operator = Operator(WorkloadForm.of(w), ("simt",), tuple(kernels), points.shapes, points.weights, TASK.held_out, 1.0,
-                        failed={config_text(TASK.configs[5]): "out of registers"})
+    operator = ArchiveOperator(WorkloadForm.of(w), ("simt",), tuple(kernels), points.shapes, points.weights, TASK.held_out, 1.0,
+                               failed={config_text(TASK.configs[5]): "out of registers"})
     case = Case((("d0", 3),), 7, (np.linspace(0, 1, 12).reshape(3, 4),))
     return Contents("cuda:sm_90a", [operator], dict(zip(digests, CODES, strict=True)), {w.key: [case]}, {"compiler": "abc"}, 3)
 

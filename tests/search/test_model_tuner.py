@@ -4,21 +4,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from search_surfaces import LIMITS, Clock, dense, matmul_seconds
+from search_surfaces import LIMITS, Clock, dense, matmul_seconds, rows_up_to
 from tuning_tables import CurveArm
 
-from runtime.shape import Expr, ShapeRange
-from search.belief import EmceeSampler
-from search.belief_pool import BeliefPool, cost_of_fit
-from search.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner, recorded_policy
-from search.operator_arms import OperatorUse, best_of, finish, operator_arms
-from search.peak import Peak, measure_peak
-from search.policies import RoundRobin, Sequential, Ucb
-from search.records import TuningLog
-from search.replay import ReplayBuilder, SurfaceRunner
-from search.simulation import SimulatedClock
-from search.task import Budget, Task, TuneOptions
-from search.tuner import Tuner
+from search.database.records import TuningLog
+from search.runner.replay import SurfaceRunner
+from search.search_strategy.tune_options import Budget, TuneOptions
+from search.search_strategy.tuner import Tuner
+from search.space.task import Task
+from search.task_scheduler.belief import EmceeSampler
+from search.task_scheduler.belief_pool import BeliefPool, cost_of_fit
+from search.task_scheduler.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner, recorded_policy
+from search.task_scheduler.operator_arms import OperatorUse, best_of, finish, operator_arms
+from search.task_scheduler.peak import Peak, measure_peak
+from search.task_scheduler.policies import RoundRobin, Sequential, Ucb
+from search.task_scheduler.simulation import SimulatedClock
 
 SHORT = EmceeSampler(40, 20, 4)
 OPTIONS = ModelTuneOptions(slot_seconds=4.0)
@@ -140,10 +140,10 @@ def test_a_choice_that_took_many_fits_gets_a_longer_slot() -> None:
 def model(clock: Clock, log: TuningLog) -> list[OperatorUse]:
     found = []
     for columns, calls in ((2304, 1), (512, 6)):
-        task = Task.of(dense(columns), LIMITS, ("host_matmul",), ShapeRange.of({"d0": (1, 128)}), [{"d0": Expr.dim("d0")}])
+        task = Task.of(dense(columns), LIMITS, ("host_matmul",), rows_up_to(128))
         runner = SurfaceRunner(lambda c, d, t, n=columns: matmul_seconds(c, d, t, n), clock.advance)
         found.append(
-            OperatorUse(Tuner(task, ReplayBuilder(), runner, Budget(), clock.environment(), TuneOptions(first=0), log), calls)
+            OperatorUse(Tuner(task, clock.context(runner, log), Budget(), TuneOptions(first=0)), calls)
         )
     return found
 
@@ -151,15 +151,15 @@ def model(clock: Clock, log: TuningLog) -> list[OperatorUse]:
 def test_real_searches_are_arms_and_the_best_model_can_be_taken_any_time() -> None:
     clock, log = Clock(), TuningLog()
     uses = model(clock, log)
-    made = operator_arms(uses, Peak(1e12, 1e12), clock, regions=2)
+    made = operator_arms(uses, Peak(1e12, 1e12), clock, buckets=2)
     assert [a.key.rpartition("/")[2] for a in made] == ["small", "large"] * 2
     for arm in made:
         arm.warm_up()
-    assert sum(a.latency for a in made[2:]) == pytest.approx(6 * uses[1].tuner.evidence.latency)
+    assert sum(a.latency for a in made[2:]) == pytest.approx(6 * uses[1].tuner.ledger.evidence.latency)
     assert all(a.ideal < a.latency for a in made)
     found = ModelTuner(made, ModelBudget(seconds=12.0), clock, ModelTuneOptions(slot_seconds=2.0), log, BeliefPool(sampler=SHORT))
     untuned = found.latency
-    assert found.step() and set(best_of(uses)) == {u.tuner.task.workload.key for u in uses}
+    assert found.step() and set(best_of(uses)) == {u.tuner.ledger.task.workload.key for u in uses}
     found.run()
     assert found.latency < untuned and log.slots and len(log) > 20
     tuned = finish(uses, 4.0)

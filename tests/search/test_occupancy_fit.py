@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from gpu_surfaces import GpuSurface, simt_task
@@ -9,17 +7,19 @@ from search_surfaces import Clock
 
 from passes.spaces.registry import config_text
 from runtime.dispatch import select
-from search.cost_model import CostModel
-from search.features import FeatureSpace, Pairs
-from search.gpu_environment import limits_of_name
-from search.gpu_form import Occupancy
-from search.measure import Environment, Measurer
-from search.occupancy_fit import kernel_shifts, refit_device
-from search.records import TuningLog
-from search.replay import ReplayBuilder, SurfaceRunner
-from search.task import Budget, TuneOptions
-from search.transfer import prior_from_log
-from search.tuner import Tuner
+from search.cost_model.forms import feature_space
+from search.cost_model.gpu_form import GpuForm
+from search.cost_model.gpu_grid import Occupancy
+from search.cost_model.measured import refit_device
+from search.cost_model.model import CostModel
+from search.cost_model.pairs import Pairs
+from search.database.records import TuningLog
+from search.prior.transfer import prior_from_log
+from search.runner.gpu_environment import limits_of_name
+from search.runner.measurer import Environment, MeasureContext, Measurer
+from search.runner.replay import ReplayBuilder, SurfaceRunner
+from search.search_strategy.tune_options import Budget, TuneOptions
+from search.search_strategy.tuner import Tuner
 
 FIRST, SECOND = "cuda:sm_90a First, 132 multiprocessors", "cuda:sm_90a Second, 66 multiprocessors"
 
@@ -29,13 +29,12 @@ def test_a_kernels_terms_are_found_from_three_grids_and_tell_the_others() -> Non
     truth = GpuSurface(task, Occupancy(9000.0, 0.25), 1.8e9, spread=0.0)
     lattice = task.lattice()
     shapes = tuple((("d0", m),) for m in (64, 640, 1900, 300, 1200, 2048))
-    space = FeatureSpace(lattice, shapes)
+    space = feature_space(lattice, shapes)
     seconds = np.array([truth.all(lattice.configs, dict(s)) for s in shapes]).T
     every = range(len(lattice))
     pairs, others = Pairs.product(every, range(3), [1]), Pairs.product(every, range(3, 6), [1])
     beyond = np.log(seconds[:, :3]) - space.log_base(pairs).reshape(-1, 3)
-    shifts = kernel_shifts(space, pairs, beyond.ravel(), others)
-    assert shifts is not None
+    shifts = space.form.kernel_shifts(space, pairs, beyond.ravel(), others)
     left = np.log(seconds[:, 3:]) - space.log_base(others).reshape(-1, 3)
     constant = (beyond - shifts[0].reshape(-1, 3)).mean(axis=1, keepdims=True)
     with_fit = np.abs(left - shifts[1].reshape(-1, 3) - constant).mean()
@@ -45,9 +44,9 @@ def test_a_kernels_terms_are_found_from_three_grids_and_tell_the_others() -> Non
 
 def test_one_grid_says_nothing_of_the_terms() -> None:
     task = simt_task()
-    space = FeatureSpace(task.lattice(), ((("d0", 64),), (("d0", 2048),)))
-    shifts = kernel_shifts(space, Pairs.product([0], [0], [1]), np.array([0.7]), Pairs.product([0], [1], [1]))
-    assert shifts is not None and not shifts[0].any() and not shifts[1].any()
+    space = feature_space(task.lattice(), ((("d0", 64),), (("d0", 2048),)))
+    shifts = space.form.kernel_shifts(space, Pairs.product([0], [0], [1]), np.array([0.7]), Pairs.product([0], [1], [1]))
+    assert not shifts[0].any() and not shifts[1].any()
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +55,8 @@ def first_log() -> TuningLog:
     task = simt_task()
     surface = GpuSurface(task, Occupancy(3000.0, 1.0), 1.8e9)
     log = TuningLog()
-    tuner = Tuner(task, ReplayBuilder(), SurfaceRunner(surface), Budget(trials=115), Environment(FIRST, lambda: 0.0), log=log)
+    context = MeasureContext(ReplayBuilder(), SurfaceRunner(surface), Environment(FIRST, lambda: 0.0), log)
+    tuner = Tuner(task, context, Budget(trials=115))
     while not tuner.done:
         tuner.step()
     return log
@@ -70,24 +70,23 @@ def test_a_log_moves_to_another_gpu_by_its_occupancy_terms_alone(first_log: Tuni
     assert prior is not None
     lattice = task.lattice()
     defaults = [config_text(c) for c in task.defaults()]
-    log, clock = TuningLog(), Clock()
-    measurer = Measurer(task.workload, ReplayBuilder(), SurfaceRunner(truth), log, dataclasses.replace(clock.environment(),
-                                                                                                       device=SECOND))
+    log = TuningLog()
+    measurer = Measurer(task.workload, Clock(device=SECOND).context(SurfaceRunner(truth), log))
     for number in [lattice.number(t) for t in defaults]:
         assert number is not None
         for m in (32, 512, 2048):
             measurer.measure(lattice.configs[number], (("d0", m),), 1)
     shapes = tuple((("d0", m),) for m in (16, 200, 700, 1500))
-    space = FeatureSpace(lattice, shapes)
+    space = feature_space(lattice, shapes)
     every = Pairs.product(range(len(lattice)), range(len(shapes)), [1])
     wanted = np.log([truth.all(lattice.configs, dict(s)) for s in shapes]).T.ravel()
     as_it_is = np.abs(prior.predict(space, every)[0] - wanted).mean()
-    refit_device(lattice, log.records, prior)
-    assert lattice.form is not None
+    refit_device(space.form, log.records, prior)
+    assert isinstance(space.form, GpuForm)
     after = np.abs(prior.predict(space, every)[0] - wanted).mean()
     nothing = CostModel().predict(space, every)[0]
     assert len(log) == 3 * len(set(defaults))
-    assert lattice.form.occupancy.slower > 0.2
+    assert space.form.occupancy.slower > 0.2
     assert after < 0.5 * as_it_is and after < np.abs(nothing - wanted).mean()
 
 
@@ -96,9 +95,8 @@ def test_a_search_starts_from_another_gpus_log(first_log: TuningLog) -> None:
     truth = GpuSurface(task, Occupancy(7500.0, 0.5), 1.2e9)
 
     def regret(prior: CostModel | None) -> float:
-        environment = Environment(SECOND, lambda: 0.0)
-        tuner = Tuner(task, ReplayBuilder(), SurfaceRunner(truth), Budget(trials=60), environment, TuneOptions(first=0),
-                      TuningLog(), prior)
+        context = MeasureContext(ReplayBuilder(), SurfaceRunner(truth), Environment(SECOND, lambda: 0.0))
+        tuner = Tuner(task, context, Budget(trials=60), TuneOptions(first=0), prior)
         while not tuner.done:
             tuner.step()
         best = tuner.certified()

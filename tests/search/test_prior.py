@@ -9,13 +9,14 @@ import pytest
 from search_surfaces import LIMITS, Clock, dense, dense_task, matmul_seconds
 
 import search.prior
-from search.cost_model import CostModel
-from search.features import FeatureSpace, Pairs
-from search.prior import SUFFIX, shipped
-from search.replay import ReplayBuilder, SurfaceRunner
-from search.space import Lattice
-from search.task import Budget
-from search.tuner import tune
+from search.cost_model.forms import feature_space
+from search.cost_model.model import CostModel
+from search.cost_model.pairs import Pairs
+from search.prior.shipped import SUFFIX, shipped
+from search.runner.replay import SurfaceRunner
+from search.search_strategy.tune_options import Budget
+from search.search_strategy.tuner import tune
+from search.space.lattice import Lattice
 
 FAMILIES = sorted(f.name.removesuffix(SUFFIX) for f in files(search.prior).iterdir() if f.name.endswith(SUFFIX))
 
@@ -35,7 +36,7 @@ def test_they_can_be_read(family: str) -> None:
 def test_larger_products_are_expected_to_take_longer() -> None:
     model = shipped("host_matmul")
     assert model is not None
-    space = FeatureSpace(Lattice.of(dense(), LIMITS, ("host_matmul",)), [(("d0", n),) for n in (1, 16, 128)])
+    space = feature_space(Lattice.of(dense(), LIMITS, ("host_matmul",)), [(("d0", n),) for n in (1, 16, 128)])
     pairs = Pairs.product(range(0, len(space.lattice), 97), range(3), [1])
     mean, deviation = model.predict(space, pairs)
     seconds = np.exp(mean).reshape(-1, 3)
@@ -45,6 +46,6 @@ def test_larger_products_are_expected_to_take_longer() -> None:
 
 def test_a_search_takes_one_as_its_start() -> None:
     clock = Clock()
-    tuned = tune(dense_task(), ReplayBuilder(), SurfaceRunner(matmul_seconds, clock.advance), Budget(trials=40),
-                 clock.environment(), prior=shipped("host_matmul"))
+    tuned = tune(dense_task(), clock.context(SurfaceRunner(matmul_seconds, clock.advance)), Budget(trials=40),
+                 prior=shipped("host_matmul"))
     assert tuned.configs and tuned.certificate.trials >= 40

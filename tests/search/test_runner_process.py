@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 
+import msgspec
 import pytest
 from search_surfaces import dense
 
@@ -10,8 +12,10 @@ from runtime.host_cpu import machine
 from runtime.host_target import lowest_level
 from runtime.kernel import MicroKernel, Param
 from runtime.object_code import emit_object
-from search.host_runner import HostRunner
-from search.runner_process import ProcessRunner
+from search.runner.host_runner import HostRunner
+from search.runner.line_process import LineProcess
+from search.runner.runner_process import HOST_WORKER, ProcessRunner
+from search.runner.runner_requests import Prepare, RunnerReply
 
 KERNEL = "define void @{name}(ptr %slots, i64 %begin, i64 %end, ptr %room) {{\n{body}\n}}\n"
 PARAMS = (Param("pointer", 0), Param("pointer", 1), Param("pointer", 2), Param("dim", name="d0"))
@@ -53,6 +57,18 @@ def test_a_hang_ends_at_the_time_limit() -> None:
         assert "time limit of 1 s" in found.error
 
 
+def test_the_process_imports_this_installation_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "search").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    process = LineProcess(HOST_WORKER)
+    try:
+        reply = msgspec.json.decode(process.exchange(msgspec.json.encode(Prepare()) + b"\n", 60.0), type=RunnerReply)
+    finally:
+        process.end()
+    assert not reply.error
+
+
 def test_a_kernel_whose_guards_fail_is_not_run(runner: ProcessRunner) -> None:
     found = runner.run(dense(), kernel("guarded", ("mod(d0, 2)",)), code("guarded", "  ret void"), {"d0": 3})
     assert "not legal" in found.error
@@ -65,8 +81,8 @@ def test_launches_are_timed_beside_the_first_one_of_their_shape(monkeypatch: pyt
         [1.0, 3.0, 9.0], [1.0, 3.0, 9.0], [1.0, 4.0, 4.1],
         [2.0, 2.0, 2.0],
     ])  # fmt: skip
-    monkeypatch.setattr("search.host_runner.time_call", lambda call, timing: [5e-6, 4e-6, 6e-6])
-    monkeypatch.setattr("search.host_runner.time_beside", lambda call, other, timing: next(rounds))
+    monkeypatch.setattr("search.runner.host_runner.time_call", lambda call, timing: [5e-6, 4e-6, 6e-6])
+    monkeypatch.setattr("search.runner.host_runner.time_beside", lambda call, other, timing: next(rounds))
     runner, first, second = HostRunner(HostDevice()), code("first", "  ret void"), code("second", "  ret void")
 
     def run(name: str, rows: int, threads: int = 1) -> tuple[float, ...]:

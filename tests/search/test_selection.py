@@ -8,14 +8,16 @@ from search_surfaces import Clock, dense_task, matmul_seconds
 from passes.spaces.registry import config_text, heuristics_of
 from passes.tile_config import TileConfig
 from runtime.dispatch import Node, select
-from search.cost_model import CostModel
-from search.evidence import Evidence
-from search.features import FeatureSpace
-from search.records import TuningRecord
-from search.replay import ReplayBuilder, SurfaceRunner
-from search.selection import Selection, select_kernels
-from search.task import Budget, Task, TuneOptions
-from search.tuner import tune
+from search.cost_model.forms import feature_space
+from search.cost_model.measured import training_samples
+from search.cost_model.model import CostModel
+from search.database.records import TuningRecord
+from search.runner.replay import SurfaceRunner
+from search.search_strategy.evidence import Evidence
+from search.search_strategy.selection import Selection, select_kernels
+from search.search_strategy.tune_options import Budget, TuneOptions
+from search.search_strategy.tuner import tune
+from search.space.task import Task
 
 
 def chosen(share: float, at: range, hopeful: bool = False, turns: int = 2, slow: int = 97) -> tuple[Task, Selection, str]:
@@ -33,10 +35,10 @@ def chosen(share: float, at: range, hopeful: bool = False, turns: int = 2, slow:
         pairs += [(other, plain * share)] if m in at else []
         records += [TuningRecord(w.key, w.name, "host_matmul", text, dict(shape), 1, (s,)) for text, s in pairs * turns]
     model = CostModel()
-    samples = Evidence.samples(lattice, records)
+    space = feature_space(lattice, task.points.shapes)
+    samples = training_samples(space.form, records)
     assert samples is not None
     model.fit([samples])
-    space = FeatureSpace(lattice, task.points.shapes)
     evidence = Evidence.of(space, task.points, model, records, (1,))
     return task, select_kernels(task, task.untuned(), space, evidence, TuneOptions(), hopeful), other
 
@@ -81,7 +83,7 @@ def test_a_kernel_is_not_chosen_far_from_where_it_was_measured_but_hoped_for() -
 def test_no_shape_is_slower_than_untuned_whatever_the_budget(trials: int, threads: int) -> None:
     task, clock = dense_task(), Clock()
     runner = SurfaceRunner(matmul_seconds)
-    tuned = tune(task, ReplayBuilder(), runner, Budget(trials=trials), clock.environment(), TuneOptions(threads=threads))
+    tuned = tune(task, clock.context(runner), Budget(trials=trials), TuneOptions(threads=threads))
     untuned = heuristics_of("host_matmul").default(task.workload, task.limits)
     shapes = [dict(s) for s in task.points.shapes]
     ratios = [seconds(*untuned, s, threads) / seconds(tuned.configs, tuned.root, s, threads) for s in shapes]

@@ -4,7 +4,7 @@ import pytest
 
 from runtime.errors import OptionError
 from runtime.shape import Dim, Expr, ShapeRange
-from search.shapes import Points, evaluation_points, held_out
+from search.space.shapes import Points, evaluation_points, held_out
 
 T = Expr.dim("T")
 

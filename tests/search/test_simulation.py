@@ -9,17 +9,18 @@ from tuning_tables import planted_table
 
 from passes.spaces.registry import parse_config
 from runtime.errors import ArtifactError
-from search.belief import EmceeSampler
-from search.belief_pool import BeliefPool
-from search.model_tuner import ModelBudget, ModelTuneOptions, ModelTuner
-from search.peak import Peak
-from search.policies import policies
+from search.database.measurement_table import read_tables, write_tables
 from search.protocols import Runner
-from search.shapes import Points
-from search.simulation import SimulatedClock, TableRunner, TableSearch, table_arms, table_builder
-from search.tables import read_tables, write_tables
-from search.task import Budget, Task
-from search.tuner import tune
+from search.search_strategy.tune_options import Budget
+from search.search_strategy.tuner import tune
+from search.space.shapes import Points
+from search.space.task import Task
+from search.task_scheduler.belief import EmceeSampler
+from search.task_scheduler.belief_pool import BeliefPool
+from search.task_scheduler.model_tuner import ModelBudget, ModelTuneOptions, ModelTuner
+from search.task_scheduler.peak import Peak
+from search.task_scheduler.policies import policies
+from search.task_scheduler.simulation import SimulatedClock, TableRunner, TableSearch, table_arms, table_builder
 
 PEAK = Peak(1e13, 1e13)
 COMMITTED = Path(__file__).resolve().parents[2] / "tools" / "bench" / "tables"
@@ -59,7 +60,7 @@ def test_the_search_runs_on_a_table() -> None:
     table, clock = tables()[0], Clock()
     points = Points.of((dict(s), 1.0) for s in table.shapes)
     task = Task(table.operator, LIMITS, ("host_matmul",), points, (), table.tiles)
-    tuned = tune(task, table_builder(table), TableRunner([table]), Budget(trials=60), clock.environment())
+    tuned = tune(task, clock.context(TableRunner([table]), builder=table_builder(table)), Budget(trials=60))
     best = [table.number(c) for c in tuned.configs]
     assert np.all(table.times[best].min(axis=0) <= 1.06 * table.times.min(axis=0))
 

@@ -10,11 +10,13 @@ from search_surfaces import Clock, dense, dense_task, matmul_seconds
 from passes.spaces.threads import SMALL, effort
 from passes.tile_config import TileConfig
 from runtime.dispatch import select
-from search.records import TuningLog, TuningRecord
-from search.replay import ReplayBuilder, Surface, SurfaceRunner
-from search.task import Budget, Task, TuneOptions
-from search.thread_bound import compared, next_compared, thread_bound
-from search.tuner import Tuned, Tuner
+from search.database.records import TuningLog, TuningRecord
+from search.runner.replay import Surface, SurfaceRunner
+from search.search_strategy.outcome import Tuned
+from search.search_strategy.thread_bound import compared, next_compared, thread_bound
+from search.search_strategy.tune_options import Budget, TuneOptions
+from search.search_strategy.tuner import Tuner
+from search.space.task import Task
 
 
 def alone(config: TileConfig, dims: Mapping[str, int]) -> float:
@@ -34,8 +36,7 @@ def searched(task: Task, crossing: int, steps: int = 1, slow: float = 1.0) -> tu
         return alone(config, dims) / threads + (late * spell if threads > 1 else 0.0)
 
     clock, log = Clock(), TuningLog()
-    tuner = Tuner(task, ReplayBuilder(), SurfaceRunner(seconds, clock.advance), Budget(seconds=1e6), clock.environment(),
-                  TuneOptions(threads=2), log)
+    tuner = Tuner(task, clock.context(SurfaceRunner(seconds, clock.advance), log), Budget(seconds=1e6), TuneOptions(threads=2))
     spell = slow
     tuner.step()
     spell = 1.0

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from search_surfaces import LIMITS, dense, matmul_seconds
 
-from search.cost_model import CostModel, Samples
-from search.features import FeatureSpace, Pairs
-from search.space import Lattice
-from search.time_fit import Scatter, fit_kernels
+from search.cost_model.feature_space import FeatureSpace
+from search.cost_model.forms import feature_space
+from search.cost_model.model import CostModel, Samples
+from search.cost_model.pairs import Pairs
+from search.cost_model.time_fit import Scatter, fit_kernels
+from search.space.lattice import Lattice
 
 SHAPES = tuple((("d0", m),) for m in range(1, 97))
 
@@ -15,7 +17,7 @@ SHAPES = tuple((("d0", m),) for m in range(1, 97))
 @pytest.fixture(scope="module")
 def space() -> FeatureSpace:
     w = dense(768, 768)
-    return FeatureSpace(Lattice.of(w, LIMITS, ("host_matmul",)), SHAPES)
+    return feature_space(Lattice.of(w, LIMITS, ("host_matmul",)), SHAPES)
 
 
 def seconds(space: FeatureSpace, pairs: Pairs) -> np.ndarray:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hand_workloads import with_loops
-from search_surfaces import LIMITS, Clock, dense_task, matmul_seconds, regret, square_pair
+from search_surfaces import LIMITS, Clock, dense_task, matmul_seconds, regret, rows_up_to, square_pair
 
 from passes.spaces.registry import config_text, heuristics_of
 from passes.workload import Kind, Loop, Operand, Workload
@@ -14,20 +14,23 @@ from runtime.dispatch import Leaf, select
 from runtime.kernel import MicroKernel
 from runtime.shape import Expr, ShapeRange
 from runtime.tensor import DType
-from search.certificate import Entry, certify, measure_entry
-from search.measure import Measurer
+from search.database.records import TuningLog
 from search.protocols import Measurement
-from search.records import TuningLog
-from search.replay import ReplayBuilder, ReplayRunner, SurfaceRunner
-from search.task import Budget, Task, TuneOptions
-from search.tuner import Progress, Tuned, Tuner, tune
+from search.runner.measurer import Measurer
+from search.runner.replay import ReplayBuilder, ReplayRunner, SurfaceRunner
+from search.search_strategy.certify import Entry, certify, measure_entry
+from search.search_strategy.outcome import Progress, Tuned
+from search.search_strategy.tune_options import Budget, TuneOptions
+from search.search_strategy.tuner import Tuner, tune
+from search.space.shapes import ShapeDemand
+from search.space.task import Task
 
 
 def run(task: Task, trials: int, options: TuneOptions | None = None, log: TuningLog | None = None,
         states: list[Progress] | None = None) -> tuple[Tuned, SurfaceRunner]:
     clock = Clock()
     runner = SurfaceRunner(matmul_seconds, clock.advance)
-    tuned = tune(task, ReplayBuilder(), runner, Budget(trials=trials), clock.environment(), options or TuneOptions(), log,
+    tuned = tune(task, clock.context(runner, log), Budget(trials=trials), options,
                  progress=states.append if states is not None else lambda state: None)
     return tuned, runner
 
@@ -45,7 +48,7 @@ def test_a_known_optimum_is_reached_over_the_whole_range(threads: int) -> None:
 
 def test_two_dynamic_extents_are_tuned_together() -> None:
     uses = [{"d0": Expr.dim("S"), "d1": Expr.dim("N")}]
-    task = Task.of(square_pair(), LIMITS, ("host_matmul",), ShapeRange.of({"S": (1, 300), "N": (16, 600)}), uses)
+    task = Task.of(square_pair(), LIMITS, ("host_matmul",), ShapeDemand(ShapeRange.of({"S": (1, 300), "N": (16, 600)}), uses))
     tuned, _ = run(task, 220)
     found = np.array(regret(task, tuned, task.points.thin(20).shapes, 1))
     assert np.exp(np.log(1 + found).mean()) < 1.15
@@ -54,7 +57,7 @@ def test_two_dynamic_extents_are_tuned_together() -> None:
 def test_what_runs_untuned_comes_first_at_each_shape_where_time_is_the_limit() -> None:
     task, clock, log = dense_task(), Clock(), TuningLog()
     runner = SurfaceRunner(matmul_seconds, clock.advance)
-    tuner = Tuner(task, ReplayBuilder(), runner, Budget(seconds=1e6), clock.environment(), log=log)
+    tuner = Tuner(task, clock.context(runner, log), Budget(seconds=1e6))
     for _ in range(4):
         tuner.step()
     configs, root = task.untuned()
@@ -72,7 +75,7 @@ def test_equal_seeds_give_equal_results_and_a_replayed_log_gives_them_again(tmp_
     again, _ = run(task, 80)
     assert (first.configs, first.root) == (again.configs, again.root)
     clock = Clock()
-    replayed = tune(task, ReplayBuilder(), ReplayRunner(log.records), Budget(trials=80), clock.environment())
+    replayed = tune(task, clock.context(ReplayRunner(log.records)), Budget(trials=80))
     assert (replayed.configs, replayed.root) == (first.configs, first.root)
 
 
@@ -91,7 +94,7 @@ def test_a_killed_run_resumes_and_measures_little_twice(tmp_path: Path, stop: in
 
     options = TuneOptions(certify=0.0)
     with pytest.raises(KeyboardInterrupt):
-        tune(task, ReplayBuilder(), Killed(matmul_seconds), Budget(trials=80), clock.environment(), options, TuningLog(path))
+        tune(task, clock.context(Killed(matmul_seconds), TuningLog(path)), Budget(trials=80), options)
     path.write_bytes(path.read_bytes() + b'{"record": "measurement", "workl')  # a line that kill -9 cut
     resumed = TuningLog(path)
     assert len([r for r in resumed.records if r.seconds]) == stop
@@ -104,7 +107,7 @@ def test_a_killed_run_resumes_and_measures_little_twice(tmp_path: Path, stop: in
             seen.append((kernel.config, dims["d0"], threads))
             return super().run(workload, kernel, code, dims, threads)
 
-    tuner = Tuner(task, ReplayBuilder(), Watched(matmul_seconds), Budget(trials=60), clock.environment(), options, resumed)
+    tuner = Tuner(task, clock.context(Watched(matmul_seconds), resumed), Budget(trials=60), options)
     while not tuner.done:
         tuner.step()
     times: dict[int, dict[tuple[str, int], float]] = {}
@@ -125,14 +128,14 @@ def test_failed_candidates_are_records_and_are_not_built_again() -> None:
     task = dense_task()
     bad = {text: "out of registers" for text in task.lattice().texts if "pack=panel" in text}
     clock, log = Clock(), TuningLog()
-    tune(task, ReplayBuilder(bad), SurfaceRunner(matmul_seconds), Budget(trials=60), clock.environment(), log=log)
+    tune(task, clock.context(SurfaceRunner(matmul_seconds), log, ReplayBuilder(bad)), Budget(trials=60))
     failed = [r for r in log.records if r.error]
     assert failed and all(r.error == "out of registers" and not r.dims for r in failed)
     assert len({r.config for r in failed}) == len(failed)
 
 
 def test_equal_machine_code_is_measured_once() -> None:
-    from search.measure import Measurer
+    from search.runner.measurer import Measurer
 
     class OneCode(ReplayBuilder):
         def _build(self, workload: Workload, text: str, family: str):  # type: ignore[no-untyped-def]
@@ -141,7 +144,7 @@ def test_equal_machine_code_is_measured_once() -> None:
 
     task, clock, log = dense_task(), Clock(), TuningLog()
     runner = SurfaceRunner(matmul_seconds)
-    measurer = Measurer(task.workload, OneCode(), runner, log, clock.environment())
+    measurer = Measurer(task.workload, clock.context(runner, log, OneCode()))
     first, second = task.lattice().configs[:2]
     shape = task.points.shapes[0]
     one, two = measurer.measure(first, shape, 1), measurer.measure(second, shape, 1)
@@ -153,7 +156,7 @@ def test_progress_tells_trials_budget_and_time_left() -> None:
     clock = Clock()
     states: list[Progress] = []
     runner = SurfaceRunner(matmul_seconds, clock.advance)
-    tune(dense_task(), ReplayBuilder(), runner, Budget(seconds=5.0), clock.environment(), progress=states.append)
+    tune(dense_task(), clock.context(runner), Budget(seconds=5.0), progress=states.append)
     assert runner.runs <= 5.0 / clock.each + 12
     assert [s.trials for s in states] == sorted(s.trials for s in states)
     assert all(0 <= s.share <= 1 and s.eta is not None and s.eta >= 0 for s in states)
@@ -163,7 +166,7 @@ def test_progress_tells_trials_budget_and_time_left() -> None:
 
 def test_the_search_answers_at_any_moment() -> None:
     task, clock = dense_task(), Clock()
-    tuner = Tuner(task, ReplayBuilder(), SurfaceRunner(matmul_seconds), Budget(trials=160), clock.environment())
+    tuner = Tuner(task, clock.context(SurfaceRunner(matmul_seconds)), Budget(trials=160))
     shapes = task.points.thin(12).shapes
     untuned = tuner.best()
     assert untuned.certificate.points == 1
@@ -178,7 +181,7 @@ def test_the_search_answers_at_any_moment() -> None:
 
 def test_held_out_shapes_are_never_measured_before_the_certificate() -> None:
     task, clock, log = dense_task(), Clock(), TuningLog()
-    tuner = Tuner(task, ReplayBuilder(), SurfaceRunner(matmul_seconds), Budget(trials=80), clock.environment(), log=log)
+    tuner = Tuner(task, clock.context(SurfaceRunner(matmul_seconds), log), Budget(trials=80))
     while not tuner.done:
         tuner.step()
     assert not {r.shape for r in log.records} & set(task.held_out)
@@ -219,14 +222,14 @@ def test_certificate_numbers() -> None:
 def test_what_is_known_of_no_kernel_for_some_shape_leaves_the_defaults() -> None:
     """A log cut short may hold only kernels that stop at an extent."""
     w, clock = softmax(), Clock()
-    task = Task.of(w, LIMITS, ("host_rows",), ShapeRange.of({"d0": (1, 128)}), [{"d0": Expr.dim("d0")}])
+    task = Task.of(w, LIMITS, ("host_rows",), rows_up_to(128))
     lattice = task.lattice()
     short = next(c for i, c in enumerate(lattice.configs) if 0 < min(lattice.anatomy(i).most.values(), default=0) < 128)
     log = TuningLog()
-    measurer = Measurer(w, ReplayBuilder(), SurfaceRunner(lambda c, d, t: 1e-6), log, clock.environment())
+    measurer = Measurer(w, clock.context(SurfaceRunner(lambda c, d, t: 1e-6), log))
     measurer.measure(short, (("d0", 8),), 1)
-    tuner = Tuner(task, ReplayBuilder(), ReplayRunner(()), Budget(trials=0), clock.environment(), log=log)
-    tuner.learn()
+    tuner = Tuner(task, clock.context(ReplayRunner(()), log), Budget(trials=0))
+    tuner.ledger.learn()
     assert tuner.best().configs == tuple(heuristics_of("host_rows").default(w, LIMITS)[0])
 
 

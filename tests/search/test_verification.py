@@ -10,9 +10,9 @@ from passes.workload import Workload
 from runtime.errors import ArtifactError
 from runtime.kernel import MicroKernel
 from runtime.shape import Expr, ShapeRange
-from search.case_form import CaseForm
-from search.shapes import evaluation_points
-from search.verification import Case, edge_shapes, legal_cases, seeded, why_wrong
+from search.runner.case_form import CaseForm
+from search.runner.verification import Case, edge_shapes, legal_cases, seeded, why_wrong
+from search.space.shapes import evaluation_points
 
 KERNEL = MicroKernel("k", "w", "simt", "simt", (), ("1", "1", "1"))
 

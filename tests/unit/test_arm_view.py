@@ -12,7 +12,7 @@ from rich.console import Console
 from compiler.cli.arm_view import arm_table, best_so_far, curve
 from compiler.cli.output import Output
 from compiler.cli.tune_view import TuneView
-from search.model_tuner import ArmProgress, ModelProgress
+from search.task_scheduler.model_tuner import ArmProgress, ModelProgress
 
 
 def test_it_shows_arms_gains_and_latency_over_time() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from search.records import TuningRecord
+from search.database.records import TuningRecord
 from tools.bench.per_shape import least, times, usual
 from tools.bench.search_oracle import FEWEST, GROUPS, RETIMED, confirmed, paired, rounds
 from tools.bench.search_replay import Reached, lasting, levelled

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from runtime.certificate import Expected
-from search.certificate import certify
+from search.search_strategy.certify import certify
 
 
 def test_the_nearest_shape_answers_for_one_that_was_not_looked_at() -> None:

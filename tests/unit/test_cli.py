@@ -22,7 +22,7 @@ from runtime.errors import ShapeError
 from runtime.program import Argument, DimInfo, Program
 from runtime.shape import Dim, ShapeRange
 from runtime.tensor import DType
-from search.tuner import Progress
+from search.search_strategy.outcome import Progress
 
 MODULE = "func.func @f(%a: index) -> index { %c = arith.constant 1 : index  return %a : index }\n"
 Capture = pytest.CaptureFixture[str]

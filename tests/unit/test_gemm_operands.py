@@ -36,7 +36,7 @@ from passes.workload import Kind, Workload
 from runtime.limits import GpuLimits
 from runtime.shape import Expr
 from runtime.tensor import DType
-from search.workload_form import WorkloadForm
+from search.database.workload_form import WorkloadForm
 
 MANY = settings(max_examples=80, deadline=None, derandomize=True, database=None)
 

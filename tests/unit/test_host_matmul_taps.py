@@ -15,7 +15,7 @@ from passes.spaces.host_matmul_heuristics import default
 from runtime.errors import BuildError
 from runtime.host_cpu import cpu_features
 from runtime.limits import HostLimits
-from search.dense import clear_zeros
+from search.space.dense import clear_zeros
 
 TAPS = ("host_matmul{mr=4 nv=2 lanes=8 mc=8 taps=true}",
         "host_matmul{mr=3 nv=1 lanes=8 pack=panel prefetch=4 mc=6 exact-tails=true panels=2 taps=true}",

@@ -24,12 +24,12 @@ from compiler.report_sources import (
 from runtime.certificate import Certificate
 from runtime.dispatch import DispatchTable, Leaf, Split
 from runtime.kernel import MicroKernel
-from search.belief import EmceeSampler
-from search.belief_pool import BeliefPool
-from search.model_tuner import ModelBudget, ModelTuneOptions, ModelTuner
-from search.records import TuningLog, TuningRecord
-from search.simulation import SimulatedClock
-from search.slot_records import SlotRecord
+from search.database.records import TuningLog, TuningRecord
+from search.database.slot_records import SlotRecord
+from search.task_scheduler.belief import EmceeSampler
+from search.task_scheduler.belief_pool import BeliefPool
+from search.task_scheduler.model_tuner import ModelBudget, ModelTuneOptions, ModelTuner
+from search.task_scheduler.simulation import SimulatedClock
 
 pytest.importorskip("plotly", reason="the extra `report` is not installed")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell", "chrome-headless-shell")

@@ -20,16 +20,16 @@ from pathlib import Path
 import numpy as np
 
 from passes.workload import Kind
-from search.bandit import Arm
-from search.belief import EmceeSampler
-from search.belief_pool import BeliefOptions, BeliefPool, FitCache
-from search.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner
-from search.peak import Peak
-from search.policies import Policy, Ucb, policies
-from search.records import TuningLog
-from search.simulation import SimulatedClock, TableArm, table_arms
-from search.slot_records import SlotRecord
-from search.tables import OperatorTable, read_tables
+from search.database.measurement_table import OperatorTable, read_tables
+from search.database.records import TuningLog
+from search.database.slot_records import SlotRecord
+from search.task_scheduler.bandit import Arm
+from search.task_scheduler.belief import EmceeSampler
+from search.task_scheduler.belief_pool import BeliefOptions, BeliefPool, FitCache
+from search.task_scheduler.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner
+from search.task_scheduler.peak import Peak
+from search.task_scheduler.policies import Policy, Ucb, policies
+from search.task_scheduler.simulation import SimulatedClock, TableArm, table_arms
 
 TABLES = Path(__file__).resolve().parent / "tables"
 _END = 1.0005  # of the final latency
@@ -80,7 +80,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--fit-seconds", type=float, default=0.1, help="charged for each belief that is sampled")
     parser.add_argument("--steps", type=int, default=500, help="of each chain; the first 60 % are dropped")
     parser.add_argument("--c", type=float, default=Ucb().c, help="exploration of ucb")
-    parser.add_argument("--regions", type=int, default=2, help="of the shapes of an operator")
+    parser.add_argument("--buckets", type=int, default=2, help="of the shapes of an operator")
     parser.add_argument(
         "--from-defaults", action="store_true", help="begin with what runs untuned, else with a random configuration"
     )
@@ -112,7 +112,7 @@ def simulate(
     start = time.process_time()
     clock = SimulatedClock()
     trace = Trace(clock)
-    trace.arms = table_arms(tables, peak_of(tables), seed, args.regions, trace.advance, args.from_defaults)
+    trace.arms = table_arms(tables, peak_of(tables), seed, args.buckets, trace.advance, args.from_defaults)
     trace.mark()
     sampler = EmceeSampler(args.steps, args.steps * 3 // 5, max(1, args.steps // 50))
     pool = BeliefPool(beliefs, sampler, cache)

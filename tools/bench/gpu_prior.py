@@ -32,12 +32,12 @@ from runtime.errors import BuildError
 from runtime.limits import GpuLimits
 from runtime.shape import Dim, Expr, ShapeRange
 from runtime.target import Target
-from search.candidates import ranked
-from search.dense import dense_symbols
-from search.gpu_runner import EmulatedGpu
-from search.shapes import Dims
-from search.task import Task
-from search.verification import blank, seeded
+from search.runner.gpu_runner import EmulatedGpu
+from search.runner.verification import blank, seeded
+from search.search_strategy.candidates import ranked
+from search.space.dense import dense_symbols
+from search.space.shapes import Dims, ShapeDemand
+from search.space.task import Task
 
 RANGE = (1, 4096)
 _BEST = 0.25  # share of the set that the prior picks
@@ -133,7 +133,7 @@ def compared(name: str, case: Case, arch: str, count: int, seed: int) -> Iterato
     workload, use = workload_of(case, target)
     families = families_of(workload, limits)[:2 if arch == "sm_90a" and "f16" in name and "dense" in name else 1]
     ranges = ShapeRange((("T", Dim(*RANGE)),))
-    task = Task.of(workload, limits, families, ranges, [use])
+    task = Task.of(workload, limits, families, ShapeDemand(ranges, [use]))
     builder, gpu = LocalBuilder(target), EmulatedGpu(limits)
     rng = np.random.default_rng(seed)
     for value in case.values:

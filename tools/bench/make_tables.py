@@ -34,11 +34,11 @@ from runtime.errors import TilewrightError
 from runtime.kernel import MicroKernel
 from runtime.limits import HostLimits
 from runtime.target import Target
-from search.host_runner import HostRunner
+from search.database.measurement_table import OperatorTable, read_tables
+from search.database.workload_form import WorkloadForm
 from search.protocols import BuildResult
-from search.space import Lattice
-from search.tables import OperatorTable, read_tables
-from search.workload_form import WorkloadForm
+from search.runner.host_runner import HostRunner
+from search.space.lattice import Lattice
 from tools.bench.tuning_models import ModelOperator, models
 
 FAMILIES = {Kind.CONTRACTION: "host_matmul", Kind.ATTENTION: "host_attention", Kind.ROWS: "host_rows"}

@@ -30,7 +30,7 @@ import msgspec
 import numpy as np
 
 import tilewright as tw
-from search.records import TuningLog, TuningRecord
+from search.database.records import TuningLog, TuningRecord
 from tools.bench.interleave import ROOT
 from tools.bench.operator_spec import Operator, Shape
 from tools.bench.operators import operators

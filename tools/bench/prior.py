@@ -23,17 +23,19 @@ import numpy as np
 
 from passes.spaces.registry import config_text, parse_config
 from runtime.dispatch import select
-from search.cost_model import CostModel, Samples, Training
-from search.evidence import Evidence
-from search.features import FeatureSpace, Pairs
-from search.measure import Environment
-from search.prior import SUFFIX
-from search.records import TuningLog, TuningRecord
-from search.replay import ReplayBuilder, ReplayRunner
-from search.shapes import Dims, Points
-from search.space import Lattice
-from search.task import Budget, TuneOptions
-from search.tuner import Tuned, Tuner
+from search.cost_model.forms import feature_space, form_of
+from search.cost_model.measured import training_samples
+from search.cost_model.model import CostModel, Samples, Training
+from search.cost_model.pairs import Pairs
+from search.database.records import TuningLog, TuningRecord
+from search.prior.shipped import SUFFIX
+from search.runner.measurer import Environment, MeasureContext
+from search.runner.replay import ReplayBuilder, ReplayRunner
+from search.search_strategy.outcome import Tuned
+from search.search_strategy.tune_options import Budget, TuneOptions
+from search.search_strategy.tuner import Tuner
+from search.space.lattice import Lattice
+from search.space.shapes import Dims, Points
 from tools.bench.interleave import ROOT
 from tools.bench.search import Tuning
 from tools.bench.search_oracle import Problem
@@ -66,7 +68,7 @@ class Measured:
         found = [r for r in (*self.problem.log.of(self.problem.workload.key), *self.oracle) if r.seconds]
         rng = np.random.default_rng(0)
         kept = [found[i] for i in sorted(rng.permutation(len(found))[:MOST])]
-        samples = Evidence.samples(self.problem.task.lattice(), kept)
+        samples = training_samples(form_of(self.problem.task.lattice()), kept)
         assert samples is not None
         return samples
 
@@ -98,7 +100,7 @@ def worth(measured: Measured, prior: CostModel) -> Worth:
     times = {(r.config, r.shape, r.threads): r.time for r in measured.oracle}
     best = np.array([min(s for (_, at, _), s in times.items() if at == shape) for shape in shapes])
 
-    space = FeatureSpace(lattice, shapes)
+    space = feature_space(lattice, shapes)
     pairs = Pairs.product(range(len(lattice)), range(len(shapes)), [threads])
     mean = np.where(space.legal(pairs), prior.predict(space, pairs)[0], np.inf).reshape(len(lattice), len(shapes))
     chosen = [lattice.texts[int(c)] for c in mean.argmin(axis=0)]
@@ -121,8 +123,8 @@ def trials(measured: Measured, lattice: Lattice, shapes: Sequence[Dims], times: 
     points = Points.of([(dict(s), 1.0) for s in shapes])
     task = replace(measured.problem.task, points=points, held_out=(), configs=lattice.configs)
     options = TuneOptions(threads=threads, verify=0.0, certify=0.0)
-    tuner = Tuner(task, ReplayBuilder(), ReplayRunner(measured.oracle), Budget(trials=TRIALS),
-                  Environment("replay", lambda: 0.0), options, prior=prior)
+    context = MeasureContext(ReplayBuilder(), ReplayRunner(measured.oracle), Environment("replay", lambda: 0.0))
+    tuner = Tuner(task, context, Budget(trials=TRIALS), options, prior)
 
     def close(tuned: Tuned) -> bool:
         taken = []
@@ -137,7 +139,7 @@ def trials(measured: Measured, lattice: Lattice, shapes: Sequence[Dims], times: 
         if not close(tuner.best()):
             reached = None
         elif reached is None:
-            reached = tuner.measurer.trials
+            reached = tuner.ledger.trials
     return reached
 
 

@@ -25,15 +25,18 @@ from runtime.limits import HostLimits
 from runtime.program import Program
 from runtime.shape import Expr
 from runtime.target import Target
-from search.cost_model import CostModel
-from search.evidence import Evidence
-from search.features import FeatureSpace
-from search.host_runner import HostRunner
-from search.measure import code_digest
-from search.records import TuningLog, TuningRecord
-from search.shapes import Dims
-from search.space import Floats, Lattice
-from search.task import Task
+from search.cost_model.feature_space import FeatureSpace
+from search.cost_model.forms import form_of
+from search.cost_model.measured import training_samples
+from search.cost_model.model import CostModel
+from search.database.records import TuningLog, TuningRecord
+from search.runner.host_runner import HostRunner
+from search.runner.measurer import code_digest
+from search.search_strategy.evidence import Evidence
+from search.space.array_types import Floats
+from search.space.lattice import Lattice
+from search.space.shapes import Dims, ShapeDemand
+from search.space.task import Task
 
 RANDOM, LEADERS, LEADING, NEAR = 64, 3, 48, 64
 RETIMED, GROUPS = 5, 4  # kernels timed in turns at once, and how often at most
@@ -99,7 +102,7 @@ class Problem:
         default = next(t for t in before.tables if t.workload == key)
         uses = [dict(zip(tuned.dims, map(Expr.parse, c.dims), strict=True)) for c in program.calls if c.table == number]
         workload = log.workloads[key].workload()
-        task = Task.of(workload, host(threads), (default.kernels[0].family,), program.ranges(), uses)
+        task = Task.of(workload, host(threads), (default.kernels[0].family,), ShapeDemand(program.ranges(), uses))
         return Problem(folder, program, tuned, default, workload, task, log)
 
     def local(self, shape: dict[str, int]) -> dict[str, int]:
@@ -237,10 +240,11 @@ class Sweep:
         points, choices = self.problem.task.points, (1,) if self.threads == 1 else (1, self.threads)
         lattice = self.problem.task.lattice()
         known = [*self.problem.log.of(self.problem.workload.key), *self.records]
-        samples, model = Evidence.samples(lattice, known), CostModel()
+        form, model = form_of(lattice), CostModel()
+        samples = training_samples(form, known)
         assert samples is not None
         model.fit([samples])
-        evidence = Evidence.of(FeatureSpace(lattice, points.shapes), points, model, known, choices)
+        evidence = Evidence.of(FeatureSpace(form, points.shapes), points, model, known, choices)
         for number, shape in enumerate(points.shapes):
             if shape in drawn:
                 continue

@@ -17,16 +17,18 @@ from msgspec import structs
 from compiler.tuning import best_known
 from passes.spaces.registry import config_text
 from runtime.dispatch import DispatchTable, select
-from search.cost_model import CostModel
-from search.evidence import Evidence
-from search.features import FeatureSpace
-from search.measure import Environment
-from search.records import TuningLog, TuningRecord, cells
-from search.replay import ReplayBuilder
-from search.shapes import Dims
-from search.space import Floats
-from search.task import TuneOptions
-from search.tuner import Tuned
+from search.cost_model.feature_space import FeatureSpace
+from search.cost_model.forms import form_of
+from search.cost_model.measured import training_samples
+from search.cost_model.model import CostModel
+from search.database.records import TuningLog, TuningRecord, cells
+from search.runner.measurer import Environment
+from search.runner.replay import ReplayBuilder
+from search.search_strategy.evidence import Evidence
+from search.search_strategy.outcome import Tuned
+from search.search_strategy.tune_options import TuneOptions
+from search.space.array_types import Floats
+from search.space.shapes import Dims
 from tools.bench.search import Tuning
 from tools.bench.search_oracle import FEWEST, Oracle, Problem, Timed, Variant
 
@@ -167,10 +169,11 @@ class Replay:
         untuned = zip(points.shapes, self._variants_of(problem.default), strict=True)
         records = levelled(records, {s: ((c, t), self.swept[c, s, t]) for s, (c, t) in untuned})
         model, everything = CostModel(), [*records, *more]
-        samples = Evidence.samples(self.lattice, everything)
+        form = form_of(self.lattice)
+        samples = training_samples(form, everything)
         assert samples is not None
         model.fit([samples])
-        space = FeatureSpace(self.lattice, points.shapes)
+        space = FeatureSpace(form, points.shapes)
         self.evidence = Evidence.of(space, points, model, everything, self.options.thread_choices)
         self.measured = {(c.config, c.shape, c.threads): c.seconds for part in (records, more) for c in cells(part)}
         self.best = np.full(len(points), np.inf)

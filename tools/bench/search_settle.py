@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 
 from runtime.cpu import HostDevice
-from search.host_runner import HostRunner
-from search.records import TuningLog, TuningRecord
-from search.shapes import Dims
-from search.space import Floats
+from search.database.records import TuningLog, TuningRecord
+from search.runner.host_runner import HostRunner
+from search.space.array_types import Floats
+from search.space.shapes import Dims
 from tools.bench.search import Tuning
 from tools.bench.search_oracle import RETIMED, Problem, Sweep, Variant, built_kernels, write_records
 from tools.bench.search_replay import Choices, Replay, choices

@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 
 import tilewright as tw
-from search.model_tuner import ModelProgress
+from search.task_scheduler.model_tuner import ModelProgress
 from tools.bench.bandit import interval
 from tools.bench.models import models
 from tools.bench.operator_spec import Operator

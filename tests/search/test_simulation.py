@@ -22,7 +22,7 @@ from search.task import Budget, Task
 from search.tuner import tune
 
 PEAK = Peak(1e13, 1e13)
-COMMITTED = Path(__file__).resolve().parents[2] / "tools" / "bench" / "tables"
+COMMITTED = Path(__file__).resolve().parents[2] / "tools" / "bench" / "policies" / "tables"
 
 
 def tables():  # type: ignore[no-untyped-def]

@@ -1,6 +1,6 @@
 """What a call costs beside its kernels, measured in this process by native loops; Figures as JSON Lines.
 
-    python -m tools.bench.call_costs THREADS SECONDS
+    python -m tools.bench.calls.costs THREADS SECONDS
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from runtime.device import PARALLEL_FOR
 from runtime.host_cpu import machine
 from runtime.host_target import lowest_level
 from runtime.object_code import emit_object
-from tools.bench.interleave import rounds
-from tools.bench.records import Figure
-from tools.bench.worker import pin, time_calls
+from tools.bench.harness.interleave import rounds
+from tools.bench.harness.records import Figure
+from tools.bench.harness.worker import pin, time_calls
 
 LOOP = 1000  # native calls per call from Python
 

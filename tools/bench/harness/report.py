@@ -1,11 +1,10 @@
 """Tables from results files.
 
-    python -m tools.bench.report results.jsonl [...]      a Markdown summary on standard output
+    python -m tools.bench report results.jsonl [...]      a Markdown summary on standard output
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import sys
@@ -13,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.bench import command
+from tools.bench.harness.records import SCALING, Case, Failure, Figure, Record, Run, read
 from tools.bench.operator_spec import shown
 from tools.bench.peers import OURS
-from tools.bench.records import SCALING, Case, Failure, Figure, Record, Run, read
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,24 @@ def cells(row: Row) -> list[str]:
 HEAD = ("operator", "threads", "cases", "geomean", "worst", "at", "ours over each peer", "wrong results", "disturbed")
 
 
+def machines(records: Iterable[Record]) -> dict[str, list[Run]]:
+    """The runs of each machine, in the order of the first."""
+    found: dict[str, list[Run]] = {}
+    for r in records:
+        if isinstance(r, Run):
+            found.setdefault(f"{r.cpu}, {r.cores} cores, {r.memory_gib} GiB", []).append(r)
+    return found
+
+
 def markdown(records: Sequence[Record]) -> str:
     """The summary of one or more runs."""
     lines: list[str] = []
-    for run in (r for r in records if isinstance(r, Run)):
-        lines.append(f"- {run.started}, {run.cpu}, {run.cores} cores, {run.memory_gib} GiB, commit {run.commit}: "
-                     + "; ".join(f"{n}: {v}" for n, v in run.versions.items()))  # fmt: skip
+    for machine, runs in machines(records).items():
+        days = sorted({r.started[:10] for r in runs})
+        versions = {n: v for r in runs for n, v in r.versions.items()}
+        commits = ", ".join(dict.fromkeys(r.commit for r in runs))
+        lines.append(f"- {machine}, {' to '.join(dict.fromkeys((days[0], days[-1])))}, {len(runs)} runs at {commits}: "
+                     + "; ".join(f"{n}: {v}" for n, v in versions.items()))  # fmt: skip
     table = rows(latest(records))
     if table:
         lines += ["", "Best peer's time over ours (above 1: ours is faster), medians of interleaved rounds.", ""]
@@ -152,13 +164,9 @@ def show(cases: Sequence[Case]) -> None:
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = command.parser("report", __doc__)
     parser.add_argument("results", nargs="+", type=Path)
-    records = [record for path in parser.parse_args().results for record in read(path)]
+    records = [record for path in parser.parse_args(argv).results for record in read(path)]
     sys.stdout.write(markdown(records))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

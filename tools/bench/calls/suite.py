@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from tools.bench import models, operators
-from tools.bench.interleave import ROOT, Team, Worker, WorkerDiedError, environment, rounds
+from tools.bench.harness.interleave import ROOT, Team, Worker, WorkerDiedError, environment, rounds
+from tools.bench.harness.records import SCALING, Failure, Figure, Record
 from tools.bench.operator_spec import Shape, shown
 from tools.bench.peers import OURS
-from tools.bench.records import SCALING, Failure, Figure, Record
 
 LONG = 100e-6  # seconds; what takes one thread longer is asked to gain from more
 MEMORY: tuple[tuple[str, Shape], ...] = (("bert_layer", {"S": 128}), ("bert_layer", {"S": 384}), ("resnet_block", {"B": 4}))
@@ -45,7 +45,7 @@ class Calls:
     def costs(self, threads: int) -> Iterator[Record]:
         """Costs of a call beside its kernels, from a process of its own."""
         done = subprocess.run(
-            [sys.executable, "-m", "tools.bench.call_costs", str(threads), str(self.seconds)],
+            [sys.executable, "-m", "tools.bench.calls.costs", str(threads), str(self.seconds)],
             cwd=ROOT, env=environment(threads), capture_output=True, text=True, check=False,
         )  # fmt: skip
         for line in done.stdout.splitlines():

@@ -1,6 +1,6 @@
 """A process that measures one system: JSON requests on standard input, one reply a line on standard output.
 
-    python -m tools.bench.worker SYSTEM THREADS [--log FILE] [--artifact FILE]
+    python -m tools.bench.harness.worker SYSTEM THREADS [--log FILE] [--artifact FILE]
 
 A failure ends the process with a traceback on standard error; the harness records that and starts another.
 """

@@ -1,7 +1,7 @@
 """Measures the tables that tuning policies are replayed on: every configuration of a sample at every shape.
 
-    python -m tools.bench.make_tables build resnet18 --built /tmp/built --out tools/bench/tables/resnet18.jsonl --configs 48
-    python -m tools.bench.make_tables measure resnet18 --built /tmp/built --out tools/bench/tables/resnet18.jsonl --seconds 90
+    python -m tools.bench tables build resnet18 --built /tmp/built --out tools/bench/policies/tables/resnet18.jsonl --configs 48
+    python -m tools.bench tables measure resnet18 --built /tmp/built --out tools/bench/policies/tables/resnet18.jsonl --seconds 90
 
 `build` compiles each kernel once and keeps it under --built; `measure` appends to the table. Both leave the operators that the
 table holds as they are, stop after --seconds and, called again, go on. Measuring needs a quiet machine, building does not: its
@@ -11,7 +11,6 @@ seconds are those of the processor.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,7 +38,8 @@ from search.protocols import BuildResult
 from search.space import Lattice
 from search.tables import OperatorTable, read_tables
 from search.workload_form import WorkloadForm
-from tools.bench.tuning_models import ModelOperator, models
+from tools.bench import command
+from tools.bench.policies.tuning_models import ModelOperator, models
 
 FAMILIES = {Kind.CONTRACTION: "host_matmul", Kind.ATTENTION: "host_attention", Kind.ROWS: "host_rows"}
 TIMING = Timing(warmup=0.0, batch=0.0004, fewest=3, most=3)
@@ -58,7 +58,7 @@ class Built(msgspec.Struct, frozen=True):
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser("tables", __doc__)
     parser.add_argument("step", choices=("build", "measure"))
     parser.add_argument("model", choices=sorted(models()))
     parser.add_argument("--built", type=Path, required=True, help="folder of built kernels")
@@ -69,8 +69,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main() -> int:
-    args = arguments()
+def main(argv: Sequence[str] | None = None) -> int:
+    args = arguments(argv)
     target, found = Target.parse("host"), models()[args.model]
     deadline = time.monotonic() + args.seconds
     done = {t.name for t in read_tables(args.out)} if args.out.exists() else set()
@@ -167,7 +167,3 @@ def measure(operator: ModelOperator, built: Built) -> OperatorTable:
 
 def _path(args: argparse.Namespace, operator: ModelOperator) -> Path:
     return Path(args.built) / f"{args.model}.{operator.name}.msgpack"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Doubts of tools/bench/search.py, settled: a choice that seems to miss the best may have been disturbed when it was measured.
+"""Doubts of a search, settled: a choice that seems to miss the best may have been disturbed when it was measured.
 
 Every choice of the replay of a log that seems slower than the best at a shape is timed again, in turns with what seemed faster
 and the untuned one. The ratios to the untuned one of all rounds of all passes make the new times, so that it does not matter
@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from runtime.cpu import HostDevice
@@ -19,9 +18,9 @@ from search.host_runner import HostRunner
 from search.records import TuningLog, TuningRecord
 from search.shapes import Dims
 from search.space import Floats
-from tools.bench.search import Tuning
-from tools.bench.search_oracle import RETIMED, Problem, Sweep, Variant, built_kernels, write_records
-from tools.bench.search_replay import Choices, Replay, choices
+from tools.bench.search.oracle import RETIMED, Problem, Sweep, Variant, built_kernels, write_records
+from tools.bench.search.replay import Choices, Replay, choices
+from tools.bench.search.tuning import Tuning
 
 DOUBT = 0.05  # regret from which a choice is timed again
 PASSES, ENOUGH = 24, 6  # at most, and those with turns of a variant after which it is settled
@@ -34,7 +33,7 @@ def settle(folder: Path, threads: int) -> None:
     """Rewrites oracle.jsonl."""
     started = time.time()
     problem = Problem.of(folder, threads)
-    tuning = msgspec.json.decode((folder / "tuning.json").read_bytes(), type=Tuning)
+    tuning = Tuning.of(folder)
     taken = [r for r in problem.log.of(problem.workload.key) if r.dims]
     made, kernels, again = choices(problem, tuning, taken), built_kernels(folder), Again()
     for _ in range(PASSES):

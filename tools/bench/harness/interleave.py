@@ -14,7 +14,7 @@ from typing import Any
 
 from tools.bench.operator_spec import Shape
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # Pins that keep a peer from its best kernels.
 PINS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 WANTED_PINS: Mapping[str, Mapping[str, str]] = {"numpy:avx2": {"OPENBLAS_CORETYPE": "Haswell"}}
@@ -44,7 +44,7 @@ class Worker:
         self.system, self.threads = system, threads
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tools.bench.worker", system, str(threads), *options],
+            [sys.executable, "-m", "tools.bench.harness.worker", system, str(threads), *options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, cwd=ROOT,
             env=environment(threads, system),
         )  # fmt: skip

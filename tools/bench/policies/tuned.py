@@ -1,8 +1,8 @@
 """Tuning of whole models on this machine by several policies, each run from an empty log, and how soon each is near the best.
 
-    python -m tools.bench.tune_real --folder /tmp/real --only bert_layer:ucb:1 --seconds 180
-    python -m tools.bench.tune_real --folder /tmp/real --measure bert_layer
-    python -m tools.bench.tune_real --folder /tmp/real --report
+    python -m tools.bench tune --folder /tmp/real --only bert_layer:ucb:1 --seconds 180
+    python -m tools.bench tune --folder /tmp/real --measure bert_layer
+    python -m tools.bench tune --folder /tmp/real --report
 
 A run needs a quiet machine. It appends a line to FOLDER/runs.jsonl, with the model's latency after every slot (calls counted, the
 range of shapes weighted as in the search), and keeps the tuned model. Without --only all models, policies and seeds run in turn.
@@ -15,7 +15,6 @@ then, and says so where there is no such measurement.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -26,10 +25,11 @@ import numpy as np
 
 import tilewright as tw
 from search.model_tuner import ModelProgress
-from tools.bench.bandit import interval
+from tools.bench import command
 from tools.bench.models import models
 from tools.bench.operator_spec import Operator
 from tools.bench.ours import compiled
+from tools.bench.policies.replayed import interval
 
 MODELS = ("bert_layer", "resnet_block")
 POLICIES = ("ucb", "sequential", "round_robin")
@@ -64,7 +64,7 @@ class Measured(msgspec.Struct, frozen=True, tag="measured", tag_field="record"):
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser("tune", __doc__)
     parser.add_argument("--folder", type=Path, required=True, help="of runs.jsonl and the tuned models")
     step = parser.add_mutually_exclusive_group()
     step.add_argument("--only", metavar="MODEL:POLICY:SEED", help="a single run")
@@ -230,7 +230,3 @@ def append(path: Path, record: Run | Measured) -> None:
 
 def _call(fn: Callable[..., object], given: Sequence[object], output: object) -> Callable[[], object]:
     return lambda: fn(*given, out=output)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,9 @@
 """The host target against NumPy, torch, oneDNN and ONNX Runtime, interleaved in one run. Needs the extra `bench`.
 
-    python -m tools.bench.host --suite operators --threads 1,2 --seconds 0.1 --filter 'dense_*,!*_argument' --json out.jsonl
+    python -m tools.bench operators --threads 1,2 --seconds 0.1 --filter 'dense_*,!*_argument' --json out.jsonl
+    python -m tools.bench operators --avx2                code for CPUs without AVX-512
+    python -m tools.bench models --log tuning.jsonl
+    python -m tools.bench calls
 
 Every system has a process per thread count, pinned to that many cores, and stands still while it is not its turn.
 All are prepared and bound first, each result is checked against float64, then they take turns in rounds; the figure of a
@@ -17,19 +20,21 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.bench import calls, models, operators, report
-from tools.bench.interleave import PINS, Team, WorkerDiedError, environment
-from tools.bench.measure import Bench
+from tools.bench import command, models, operators
+from tools.bench.calls import suite
+from tools.bench.harness import report
+from tools.bench.harness.interleave import PINS, Team, WorkerDiedError, environment
+from tools.bench.harness.measure import Bench
+from tools.bench.harness.records import Case, Failure, Figure, Record, append, new_run
 from tools.bench.operator_spec import shown
 from tools.bench.peers import chosen
-from tools.bench.records import Case, Failure, Figure, Record, append, new_run
-
-SUITES = ("operators", "models", "calls", "avx2", "all")
 
 
-def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--suite", choices=SUITES, default="operators")
+def arguments(name: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line of one of the three commands; `suite` says what it measures."""
+    parser = command.parser(name, __doc__)
+    if name == "operators":
+        parser.add_argument("--avx2", dest="suite", action="store_const", const="avx2", help="operators without AVX-512")
     parser.add_argument("--threads", default="1", help="thread counts, such as 1,2")
     parser.add_argument("--seconds", type=float, default=0.1, help="measuring time of each system at each case")
     parser.add_argument("--rounds", type=int, default=5, help="alternating rounds that share this time")
@@ -39,6 +44,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help="every T from 1 to 128")
     parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
     parser.add_argument("--log", help="tuning log for our side; default: the configurations of the rules")
+    parser.set_defaults(suite=name)
     return parser.parse_args(argv)
 
 
@@ -50,19 +56,32 @@ def matches(name: str, patterns: str) -> bool:
     return any(fnmatch.fnmatchcase(name, p) for p in wanted) and not any(fnmatch.fnmatchcase(name, p) for p in refused)
 
 
-def restart_clean() -> None:
-    """Run this command again without the pins, which libraries read when they are loaded."""
+def restart_clean(given: Sequence[str]) -> None:
+    """Run a command again without the pins, which libraries read when they are loaded."""
     if any(name in os.environ for name in PINS):
-        os.execve(sys.executable, [sys.executable, "-m", "tools.bench.host", *sys.argv[1:]], environment(1))
+        os.execve(sys.executable, [sys.executable, "-m", "tools.bench", *given], environment(1))
 
 
-def main() -> int:
-    args = arguments()
-    restart_clean()
+def run_operators(argv: Sequence[str]) -> int:
+    return compare("operators", argv)
+
+
+def run_models(argv: Sequence[str]) -> int:
+    return compare("models", argv)
+
+
+def run_calls(argv: Sequence[str]) -> int:
+    return compare("calls", argv)
+
+
+def compare(name: str, argv: Sequence[str]) -> int:
+    """Measure a suite, write its records and print the table."""
+    args = arguments(name, argv)
+    restart_clean([name, *argv])
     systems = chosen(args.peers)
     threads = [int(t) for t in args.threads.split(",")]
-    suites = set(SUITES) - {"all"} if args.suite == "all" else {args.suite}
-    subjects = [o for o in (*operators.operators(), *models.models()) if o.suite in suites and matches(o.name, args.filter)]
+    everything = (*operators.operators(), *models.models())
+    subjects = [o for o in everything if o.suite == args.suite and matches(o.name, args.filter)]
     options = {systems[0]: ["--log", args.log]} if args.log else {}
     found: list[Record] = []
 
@@ -85,10 +104,10 @@ def main() -> int:
                 values = {int(v) for v in args.points.split(",") if v}
                 for record in bench.operator(subject, [p for p in points if not values or values & set(p.values())]):
                     keep(record)
-    if "calls" in suites:
-        names = {calls.COSTS, *(o.name for o in (*operators.operators(), *models.models()))}
+    if args.suite == "calls":
+        names = {suite.COSTS, *(o.name for o in everything)}
         wanted = frozenset(n for n in names if matches(n, args.filter))
-        for record in calls.Calls(run.run, systems, threads, args.seconds, args.rounds, wanted).measure():
+        for record in suite.Calls(run.run, systems, threads, args.seconds, args.rounds, wanted).measure():
             keep(record)
     if cases := report.latest(found):
         report.show(cases)
@@ -119,7 +138,3 @@ def line(record: Record) -> str:
         return f"{record.name:44} {record.value:.4g} {record.unit}  {record.detail or ''}"
     return f"{record.cpu}, {record.cores} cores, commit {record.commit}\n" + "\n".join(
         f"  {n}: {v}" for n, v in record.versions.items())  # fmt: skip
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -13,8 +13,8 @@ from typing import Union
 
 import msgspec
 
+from tools.bench.harness.quiet import MOST
 from tools.bench.peers import OURS
-from tools.bench.quiet import MOST
 
 SCHEMA = 1
 SCALING = "one thread's time over that of several"  # name of the figures of thread scaling
@@ -125,7 +125,7 @@ def read(path: Path) -> Iterator[Record]:
 
 def new_run(versions: Mapping[str, str], settings: Mapping[str, str]) -> Run:
     """Describe this machine and checkout."""
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     commit = _output(["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"])
     changed = _output(["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"])
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tools.bench.interleave import Team, WorkerDiedError, rounds
+from tools.bench.harness.interleave import Team, WorkerDiedError, rounds
+from tools.bench.harness.quiet import MOST, Snapshot, others, snapshot
+from tools.bench.harness.records import Case, Failure, Record, timed
 from tools.bench.operator_spec import TOLERANCE, Operator, relative_error
-from tools.bench.quiet import MOST, Snapshot, others, snapshot
-from tools.bench.records import Case, Failure, Record, timed
 from tools.bench.references import reference
 
 ATTEMPTS = 3

@@ -1,6 +1,6 @@
 """What the search of one operator reaches, against the best of its whole space.
 
-    python -m tools.bench.search dense_768x768 --threads 1 --seconds 60 --folder work --json found.jsonl [--step tune]
+    python -m tools.bench search dense_768x768 --threads 1 --seconds 60 --folder work --json found.jsonl [--step tune]
 
 Steps, each a process that leaves its findings in the folder, so that only `build` and `report` need no quiet machine:
 tune: from an empty log, no prior and an empty kernel cache, over the operator's whole range.
@@ -27,29 +27,18 @@ import msgspec
 
 import tilewright as tw
 from runtime.host_cpu import affinity
-from tools.bench.interleave import ROOT, environment
+from tools.bench import command
+from tools.bench.harness.interleave import environment
 from tools.bench.operators import operators
 from tools.bench.ours import compiled
+from tools.bench.search import oracle, replay, settle
+from tools.bench.search.tuning import TABLE, Tuning
 
-TABLE = (
-    "dense_768x768", "dense_768x2304", "dense_768x3072", "dense_3072x768", "bmm_nt", "bmm_nn", "softmax", "layernorm",
-    "conv3x3_64x56_64_nchw",
-)  # fmt: skip
 STEPS = ("tune", "build", "oracle", "settle", "report")
 
 
-class Tuning(msgspec.Struct, frozen=True):
-    """What `tune` leaves: when the compile started, in seconds since 1970, and how long it took."""
-
-    operator: str
-    threads: int
-    budget: float
-    started: float
-    took: float
-
-
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser("search", __doc__)
     parser.add_argument("operator", choices=TABLE)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60.0, help="of the compile that tunes")
@@ -62,30 +51,28 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main() -> int:
-    args = arguments()
+def main(argv: Sequence[str]) -> int:
+    args = arguments(argv)
     if args.step is None:
         for step in STEPS:
-            command = [sys.executable, "-m", "tools.bench.search", *sys.argv[1:], "--step", step]
+            command = [sys.executable, "-m", "tools.bench", "search", *argv, "--step", step]
             done = subprocess.run(command, env=environment(args.threads), check=False)
             if done.returncode:
                 return done.returncode
         return 0
-    from tools.bench import search_oracle, search_replay, search_settle
-
     args.folder = args.folder / f"{args.operator}-t{args.threads}"
     args.folder.mkdir(parents=True, exist_ok=True)
     if args.step == "tune":
         os.environ["TILEWRIGHT_CACHE_DIR"] = str((args.folder / "cache").absolute())
         tune(args.operator, tw.CompileOptions(threads=args.threads, seconds=args.seconds, prior=args.prior), args.folder)
     elif args.step == "build":
-        search_oracle.build(args.folder, args.threads, args.configs)
+        oracle.build(args.folder, args.threads, args.configs)
     elif args.step == "oracle":
-        search_oracle.sweep(args.folder, args.threads, args.shapes)
+        oracle.sweep(args.folder, args.threads, args.shapes)
     elif args.step == "settle":
-        search_settle.settle(args.folder, args.threads)
+        settle.settle(args.folder, args.threads)
     else:
-        found = search_replay.report(args.folder)
+        found = replay.report(args.folder)
         print(found)
         if args.json:
             with args.json.open("ab") as file:
@@ -115,8 +102,3 @@ def tune(name: str, options: tw.CompileOptions, folder: Path) -> None:
     compiled(operator, constants, tw.CompileOptions(threads=options.threads)).save(folder / "default.tw")
     for table, certificate in zip(fn.program.tables, fn.program.certificates, strict=True):
         print(f"{name} t{tuning.threads}: {took:.1f} s, {table.name}, {len(table.kernels)} kernels, {certificate}")
-
-
-if __name__ == "__main__":
-    os.chdir(ROOT)
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Tuning policies compared exactly, on replayed measurement tables; no compiler and no device is used.
 
-    python -m tools.bench.bandit --models resnet18,squeezenet --seeds 5 [--ablations] [--json out.jsonl]
+    python -m tools.bench policies --models resnet18,squeezenet --seeds 5 [--ablations] [--json out.jsonl]
 
 Time is what building and measuring took when the tables were made, plus --fit-seconds for every belief that is sampled. The final
 latency is that of the best configuration of the table at every shape. Figures are medians over the seeds with a 95 % interval
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from search.records import TuningLog
 from search.simulation import SimulatedClock, TableArm, table_arms
 from search.slot_records import SlotRecord
 from search.tables import OperatorTable, read_tables
+from tools.bench import command
 
 TABLES = Path(__file__).resolve().parent / "tables"
 _END = 1.0005  # of the final latency
@@ -70,7 +70,7 @@ class Outcome:
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser("policies", __doc__)
     parser.add_argument("--tables", type=Path, default=TABLES)
     parser.add_argument("--models", default="", help="names, all by default")
     parser.add_argument("--policies", default=",".join(policies()), help="names")
@@ -89,8 +89,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main() -> int:
-    args = arguments()
+def main(argv: Sequence[str] | None = None) -> int:
+    args = arguments(argv)
     names = [n for n in args.models.split(",") if n] or sorted(p.stem for p in args.tables.glob("*.jsonl"))
     known = {**policies(), "ucb": Ucb(args.c)}
     chosen: dict[str, tuple[Policy, BeliefOptions]] = {n: (known[n], BeliefOptions()) for n in args.policies.split(",") if n}
@@ -200,7 +200,3 @@ def report(model: str, results: dict[str, list[Outcome]], args: argparse.Namespa
         if args.json:
             with args.json.open("a") as out:
                 out.write(json.dumps(row) + "\n")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

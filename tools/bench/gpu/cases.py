@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 BATCH, HEADS, HEAD, WIDTH, INNER = 16, 12, 64, 768, 3072
 LENGTHS = (5, 24, 43, 62, 81, 100, 119, 128)  # DietCode's sequence lengths at a batch of 16
 TOLERANCE = {"f32": 2e-5, "tf32": 2e-3, "f16": 5e-3}

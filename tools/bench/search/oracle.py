@@ -1,4 +1,4 @@
-"""The oracle of tools/bench/search.py: many kernels of a space, timed at shapes that are drawn after the search ended."""
+"""The oracle of a search: many kernels of its space, timed at shapes that are drawn after the search ended."""
 
 from __future__ import annotations
 

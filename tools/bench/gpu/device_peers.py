@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tools.bench.gpu_cases import HEADS, Case
+from tools.bench.gpu.cases import HEADS, Case
 
 Call = Callable[..., Any]
 
@@ -22,7 +22,7 @@ def peers(torch: Any, case: Case, wanted: Sequence[str] = PEERS) -> dict[str, Ca
         torch._dynamo.reset()
         found["torch.compile"] = torch.compile(_eager(torch, case))
     if "triton" in wanted and case.kind == "matmul":
-        from tools.bench.gpu_triton import matmul
+        from tools.bench.gpu.triton_matmul import matmul
 
         found["triton"] = functools.partial(matmul, precision=case.precision)
     return {name: call for name, call in found.items() if name in wanted}

@@ -1,7 +1,7 @@
 """The CUDA target against torch, torch.compile and Triton on one GPU, interleaved in one run.
 
-    python -m tools.bench.gpu --build artifacts/            # anywhere: compiles our side, needs no GPU
-    python -m tools.bench.gpu --artifacts artifacts/ --json out.jsonl
+    python -m tools.bench gpu --build artifacts/            # anywhere: compiles our side, needs no GPU
+    python -m tools.bench gpu --artifacts artifacts/ --json out.jsonl
 
 The second command needs torch and the runtime's packages, no compiler and no network. Each call is captured as a CUDA graph over
 operands that rotate through more memory than the L2 cache holds; systems take turns in rounds, timed by events; every result is
@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from runtime.errors import TilewrightError
-from tools.bench.gpu_cases import TOLERANCE, Case, build, cases
-from tools.bench.gpu_peers import PEERS, peers, reference
+from tools.bench import command
+from tools.bench.gpu.cases import TOLERANCE, Case, build, cases
+from tools.bench.gpu.device_peers import PEERS, peers, reference
 
 OURS = "tilewright"
 _SETS = 16
@@ -31,7 +32,7 @@ _CEILING = 8192
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser("gpu", __doc__)
     parser.add_argument("--build", type=Path, help="compile the cases into this folder and end")
     parser.add_argument("--artifacts", type=Path, help="folder that --build filled")
     parser.add_argument("--target", default="cuda:sm_90a")
@@ -228,7 +229,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         build(case, args.build, args.target, args.log)
         print(args.build / case.file, flush=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

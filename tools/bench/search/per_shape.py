@@ -1,24 +1,22 @@
 """Search for one shape at a time in the same space, as Ansor and MetaSchedule do, against one search for all shapes.
 
-    python -m tools.bench.per_shape dense_768x768 --folder work --seconds 20 [--shapes 8] [--json found.jsonl]
+    python -m tools.bench per-shape dense_768x768 --folder work --seconds 20 [--shapes 8] [--json found.jsonl]
 
-Needs the folder of tools/bench/search.py after its step `settle`. Every shape gets a compile of its own whose range is that
-shape: its own empty log, cost model and kernel cache; the space, builder, runner and measurements are those of the joint search.
-The clock of either runs from the start of its compile, when the compiler is imported. A machine that is shared has fast and slow
-seconds, so the joint search is begun anew between the others: its time is the median until it had taken as many measurements.
-A shape is done when its best measured kernel is within 10 % of the best that is known there, the joint search when all its
-shapes are. Times of a search are taken at the speed at which the oracle timed what its first measurement timed, the untuned
-kernel. For a range of 128 shapes the time is that of the measured ones times 128 over their number: an extrapolation, and
-printed as one.
+Needs the folder of `python -m tools.bench search` after its step `settle`. Every shape gets a compile of its own whose range is
+that shape: its own empty log, cost model and kernel cache; the space, builder, runner and measurements are those of the joint
+search. The clock of either runs from the start of its compile, when the compiler is imported. A machine that is shared has fast
+and slow seconds, so the joint search is begun anew between the others: its time is the median until it had taken as many
+measurements. A shape is done when its best measured kernel is within 10 % of the best that is known there, the joint search
+when all its shapes are. Times of a search are taken at the speed at which the oracle timed what its first measurement timed,
+the untuned kernel. For a range of 128 shapes the time is that of the measured ones times 128 over their number: an
+extrapolation, and printed as one.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -31,13 +29,14 @@ import numpy as np
 
 import tilewright as tw
 from search.records import TuningLog, TuningRecord
-from tools.bench.interleave import ROOT
+from tools.bench import command
 from tools.bench.operator_spec import Operator, Shape
 from tools.bench.operators import operators
 from tools.bench.ours import compiled
-from tools.bench.search import TABLE, Tuning, import_compiler
-from tools.bench.search_oracle import Oracle, Problem
-from tools.bench.search_replay import FEW, WORST, Reached, Replay, choices, lasting
+from tools.bench.search.oracle import Oracle, Problem
+from tools.bench.search.replay import FEW, WORST, Reached, Replay, choices, lasting
+from tools.bench.search.steps import import_compiler
+from tools.bench.search.tuning import TABLE, Tuning
 
 WHOLE = 128
 AGAIN, BRIEF = 3, 32  # times that the joint search is begun anew, and measurements after which it is not
@@ -90,20 +89,20 @@ class Comparison(msgspec.Struct, frozen=True):
         return "\n".join(["; ".join([head, *ratios]), *lines])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = command.parser("per-shape", __doc__)
     parser.add_argument("operator", choices=TABLE)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=20.0, help="budget of a shape")
     parser.add_argument("--shapes", type=int, default=FEW)
     parser.add_argument("--folder", type=Path, default=Path("search-bench"))
     parser.add_argument("--json", type=Path, help="JSON Lines file that the comparison is appended to")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     folder = args.folder / f"{args.operator}-t{args.threads}"
     oracle = msgspec.json.decode((folder / "oracle.json").read_bytes(), type=Oracle)
     chosen = oracle.shapes[:: max(1, len(oracle.shapes) // args.shapes)][: args.shapes]
     operator, problem = next(o for o in operators() if o.name == args.operator), Problem.of(folder, args.threads)
-    tuning = msgspec.json.decode((folder / "tuning.json").read_bytes(), type=Tuning)
+    tuning = Tuning.of(folder)
     records = [r for r in problem.log.of(problem.workload.key) if r.dims]
     replay = Replay(problem, tuning, records, TuningLog(folder / "oracle.jsonl").records)
     curve, places = replay.curve(choices(problem, tuning, records)), replay.places([s.shape for s in chosen])
@@ -190,8 +189,3 @@ def times(records: Iterable[TuningRecord], untuned: float) -> list[float]:
 
 def least(found: Iterable[float]) -> float:
     return min(found, default=float("inf"))
-
-
-if __name__ == "__main__":
-    os.chdir(ROOT)
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """How well arithmetic alone ranks GPU kernels that nobody measured: against the emulator's clock, operator by operator.
 
-    python -m tools.bench.gpu_prior [--arch sm_90a] [--kernels 48] [--filter dense] [--json found.jsonl]
+    python -m tools.bench gpu-ranking [--arch sm_90a] [--kernels 48] [--filter dense] [--json found.jsonl]
 
 At each shape the configurations are the defaults of the families, the best by the prior, and others drawn evenly; each is built
 and timed by the emulator's clock. That clock is a model of a GPU, not a GPU: what is compared is arithmetic on configurations
@@ -10,7 +10,6 @@ is the clock's time of the prior's choice over the best in the set, `tenth` of t
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,6 +40,7 @@ from search.gpu_runner import EmulatedGpu
 from search.shapes import Dims
 from search.task import Task
 from search.verification import blank, seeded
+from tools.bench import command
 
 RANGE = (1, 4096)
 _BEST = 0.25  # share of the set that the prior picks
@@ -102,7 +102,7 @@ def workload_of(case: Case, limits: GpuLimits) -> tuple[Workload, Mapping[str, E
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser("gpu-ranking", __doc__)
     parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--kernels", type=int, default=48, help="configurations at a shape")
     parser.add_argument("--filter", default="", help="operators whose name holds this")
@@ -183,7 +183,3 @@ def _clock(builder: LocalBuilder, gpu: EmulatedGpu, workload: Workload, config: 
         return float("inf")
     arrays = [*seeded(workload, shape, 0), *blank(workload, shape)]
     return gpu.time(workload, kernel, built.code, dict(shape), arrays)[0]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

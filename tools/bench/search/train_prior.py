@@ -1,19 +1,16 @@
 """Trains the cost models that ship with the package, and says what they are worth on operators they never saw.
 
-    python -m tools.bench.prior work/* --out search/prior
-    python -m tools.bench.prior work/* --evaluate [--json found.jsonl]
+    python -m tools.bench prior work/* --out search/prior
+    python -m tools.bench prior work/* --evaluate [--json found.jsonl]
 
-The folders are those of tools/bench/search.py. `--evaluate` takes each operator with an oracle, trains on the others of its
-family, and compares at the oracle's shapes, by the times measured there: what the model alone would pick
+The folders are those of `python -m tools.bench search`. `--evaluate` takes each operator with an oracle, trains on the others of
+its family, and compares at the oracle's shapes, by the times measured there: what the model alone would pick
 with what the rules of the family pick, and how many measurements a search takes with and without the model to come within 3 %
 of the oracle.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,10 +31,10 @@ from search.shapes import Dims, Points
 from search.space import Lattice
 from search.task import Budget, TuneOptions
 from search.tuner import Tuned, Tuner
-from tools.bench.interleave import ROOT
-from tools.bench.search import Tuning
-from tools.bench.search_oracle import Problem
-from tools.bench.search_replay import CLOSE
+from tools.bench import command
+from tools.bench.search.oracle import Problem
+from tools.bench.search.replay import CLOSE
+from tools.bench.search.tuning import Tuning
 
 SHIPPED = Training(members=3, rounds=32, depth=5)
 MOST = 1500  # measurements of an operator that are learned from
@@ -54,7 +51,7 @@ class Measured:
 
     @staticmethod
     def of(folder: Path) -> Measured:
-        tuning = msgspec.json.decode((folder / "tuning.json").read_bytes(), type=Tuning)
+        tuning = Tuning.of(folder)
         return Measured(Problem.of(folder, tuning.threads), tuning, TuningLog(folder / "oracle.jsonl").records)
 
     @property
@@ -141,13 +138,13 @@ def trials(measured: Measured, lattice: Lattice, shapes: Sequence[Dims], times: 
     return reached
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = command.parser("prior", __doc__)
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, help="folder for a model per family")
     parser.add_argument("--evaluate", action="store_true")
     parser.add_argument("--json", type=Path, help="JSON Lines file that the evaluation is appended to")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     everything = [Measured.of(f) for f in args.folders if (f / "tuning.json").exists()]
     for family in sorted({m.family for m in everything}):
         members = [m for m in everything if m.family == family]
@@ -167,8 +164,3 @@ def main() -> int:
             model.save(path)
             print(f"{path}: {path.stat().st_size} bytes, {model.samples} measurements of {', '.join(names)}")
     return 0
-
-
-if __name__ == "__main__":
-    os.chdir(ROOT)
-    sys.exit(main())

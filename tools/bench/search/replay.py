@@ -1,4 +1,4 @@
-"""The report of tools/bench/search.py: the ratios of the oracle, and how soon the search had its result, by replay of its log.
+"""The report of a search: the ratios of the oracle, and how soon the search had its result, by replay of its log.
 
 A replay takes the first measurements of the log, chooses as the search would with no more than them, and charges what it
 chose the times that the oracle measured there, else the log, else what the cost model makes of both.
@@ -27,8 +27,8 @@ from search.shapes import Dims
 from search.space import Floats
 from search.task import TuneOptions
 from search.tuner import Tuned
-from tools.bench.search import Tuning
-from tools.bench.search_oracle import FEWEST, Oracle, Problem, Timed, Variant
+from tools.bench.search.oracle import FEWEST, Oracle, Problem, Timed, Variant
+from tools.bench.search.tuning import Tuning
 
 FEW = 8  # shapes of the small set
 CLOSE, WORST = 1.03, 0.10
@@ -94,7 +94,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def report(folder: Path) -> Report:
     """From what the steps left in a folder."""
-    tuning = msgspec.json.decode((folder / "tuning.json").read_bytes(), type=Tuning)
+    tuning = Tuning.of(folder)
     problem = Problem.of(folder, tuning.threads)
     oracle = msgspec.json.decode((folder / "oracle.json").read_bytes(), type=Oracle)
     records = [r for r in problem.log.of(problem.workload.key) if r.dims]

@@ -1,6 +1,6 @@
 """What every GPU family compiles to: registers, spills, shared memory, the mix of its main loop, and compile time on one core.
 
-    python -m tools.bench.gpu_table --arch sm_90a [--filter simt] [--json out.jsonl]
+    python -m tools.bench gpu-kernels --arch sm_90a [--filter simt] [--json out.jsonl]
 
 Needs ptxas (nvidia-cuda-nvcc), and nvdisasm (nvidia-cuda-nvdisasm) for the loops; without it the loops are those of the PTX.
 Compile time is from the workload's text to PTX, the median of three; ptxas, which a driver runs when it loads a kernel, is
@@ -9,7 +9,6 @@ counted apart.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import importlib
 import json
@@ -28,8 +27,9 @@ from compiler.build import build_kernel
 from compiler.cli.output import Output
 from compiler.ptxas import assemble_ptx, find_tool
 from runtime.target import Target
+from tools.bench import command
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 _SHOWN = 5  # classes of instructions in a mix
 
 
@@ -168,7 +168,7 @@ def table(rows: Sequence[Row], arch: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser("gpu-kernels", __doc__)
     parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--filter", default="", help="only kernels whose name or configuration contains this")
     parser.add_argument("--json", type=Path, help="append a line per kernel to this file")
@@ -182,7 +182,3 @@ def main(argv: Sequence[str] | None = None) -> int:
                     file.write(json.dumps({"arch": args.arch, **asdict(rows[-1])}) + "\n")
     table(rows, args.arch)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

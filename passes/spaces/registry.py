@@ -25,6 +25,12 @@ def anatomy_of(family: str) -> ModuleType:
     return importlib.import_module(f"passes.spaces.{family}_anatomy")
 
 
+def heuristics_of(family: str) -> ModuleType:
+    """The module passes/spaces/<family>_heuristics.py: the untuned choices and their thresholds."""
+    _check(family)
+    return importlib.import_module(f"passes.spaces.{family}_heuristics")
+
+
 def parse_config(text: str) -> TileConfig:
     """A tile configuration from `family{option=value ...}`."""
     specs = parse_specs(text)

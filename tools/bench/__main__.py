@@ -10,6 +10,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from runtime.errors import TilewrightError
+
 # name -> (module:function of the arguments, what it does); a module is imported when its command is run.
 COMMANDS: dict[str, tuple[str, str]] = {
     "operators": ("tools.bench.harness.compare:run_operators", "operators against NumPy, oneDNN, ONNX Runtime and torch"),
@@ -37,7 +39,7 @@ def usage() -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the named command. Exit code 2 for a name that is none."""
+    """Run the named command; its exit code, 1 for an error that it names, 2 for a command that there is not."""
     if not argv or argv[0] in ("-h", "--help"):
         print(usage())
         return 0 if argv else 2
@@ -46,7 +48,11 @@ def main(argv: Sequence[str]) -> int:
         print(f"error: no command {name!r}; the commands are {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     module, _, function = COMMANDS[name][0].partition(":")
-    code: int = getattr(importlib.import_module(module), function or "main")(rest)
+    try:
+        code: int = getattr(importlib.import_module(module), function or "main")(rest)
+    except TilewrightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     return code
 
 

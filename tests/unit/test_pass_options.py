@@ -24,13 +24,6 @@ def test_an_unknown_option_names_those_that_there_are(kind: type[Pass]) -> None:
     assert str(caught.value) == f"{kind.name} has no option 'bogus'; its options: {', '.join(known) or 'none'}"
 
 
-@pytest.mark.parametrize("kind", PASSES, ids=lambda p: p.name)
-def test_a_pass_is_named_as_its_file_and_has_a_lit_test(kind: type[Pass]) -> None:
-    tests = Path(__file__).resolve().parents[1] / "lit" / "passes"
-    assert (tests / f"{kind.name}.mlir").exists()
-    assert kind.name == "mlir" or kind.__module__.rpartition(".")[2] == kind.name.replace("-", "_")
-
-
 @pytest.mark.parametrize("family", [*HOST_FAMILIES, *GPU_FAMILIES])
 def test_an_unknown_option_of_a_configuration(family: str) -> None:
     with pytest.raises(OptionError, match=f"{family} has no option 'bogus'; its options: "):

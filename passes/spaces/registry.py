@@ -19,16 +19,16 @@ def space_of(family: str) -> ModuleType:
     return importlib.import_module(f"passes.spaces.{family}")
 
 
+def heuristics_of(family: str) -> ModuleType:
+    """The module with what a family runs untuned, `default`: passes/spaces/<family>_heuristics.py of a host family."""
+    _check(family)
+    return importlib.import_module(f"passes.spaces.{family}{'_heuristics' if family in HOST_FAMILIES else ''}")
+
+
 def anatomy_of(family: str) -> ModuleType:
     """The module passes/spaces/<family>_anatomy.py."""
     _check(family)
     return importlib.import_module(f"passes.spaces.{family}_anatomy")
-
-
-def heuristics_of(family: str) -> ModuleType:
-    """The module passes/spaces/<family>_heuristics.py: the untuned choices and their thresholds."""
-    _check(family)
-    return importlib.import_module(f"passes.spaces.{family}_heuristics")
 
 
 def parse_config(text: str) -> TileConfig:

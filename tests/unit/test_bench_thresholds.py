@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,11 @@ import pytest
 from passes.spaces import registry
 from passes.spaces.host_rows import HostRowsConfig
 from passes.spaces.threshold import threshold
+from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.dispatch import Leaf, Node, Split
 from runtime.errors import OptionError
-from runtime.limits import HostLimits
+from runtime.limits import GpuLimits, HostLimits
 from search.shapes import Dims
 from tools.bench.__main__ import COMMANDS
 from tools.bench.__main__ import main as bench
@@ -43,6 +45,7 @@ def default(workload: Workload, limits: HostLimits, thresholds: Thresholds = Thr
         columns, thresholds.most_columns, Leaf(0), Leaf(1))
 
 
+RESULTS = Path(__file__).resolve().parents[2] / "tools" / "bench" / "results"
 FAMILY = ModuleType("host_rows_heuristics")
 FAMILY.__dict__.update(Thresholds=Thresholds, default=default)
 
@@ -52,6 +55,8 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The family's heuristics are those of this test, and no other family has any."""
 
     def heuristics_of(family: str) -> ModuleType:
+        if family == "generic":
+            return ModuleType("without_thresholds")
         if family != "host_rows":
             raise ModuleNotFoundError(family)
         return FAMILY
@@ -82,7 +87,7 @@ def columns(shape: Dims) -> int:
 def found() -> Found:
     limits = HostLimits()
     (most, _) = thresholds_of("host_rows", FAMILY)
-    workload, shapes = command.subject(most, limits)
+    workload, shapes = command.subject(most, command.operator_of(most), limits)
     found = choices(FAMILY, most, workload, limits, shapes, lambda *_: pytest.fail("the host builds nothing"))
     return Found(workload, shapes, found)
 
@@ -129,6 +134,22 @@ def test_the_command_measures_and_writes_a_line(found: Found, module: ModuleType
     assert "best" in capsys.readouterr().out
 
 
+def test_guards_and_the_emulator_s_clock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A GPU family: a kernel is reached only where its guards hold, and the clock of the emulator times it."""
+    made, space = ModuleType("gpu_rows_heuristics"), registry.space_of("gpu_rows")
+
+    def on_gpu(workload: Workload, limits: GpuLimits, thresholds: Thresholds) -> tuple[tuple[TileConfig, ...], Node]:
+        configs, _ = space.default(workload, limits)
+        return (configs[0], configs[-1]), Split(str(workload.size("col")), thresholds.most_columns, Leaf(0), Leaf(1))
+
+    made.__dict__.update(Thresholds=Thresholds, default=on_gpu)
+    monkeypatch.setattr(registry, "heuristics_of", lambda family: made if family == "gpu_rows" else FAMILY)
+    taken, shapes = command.subject, [(("d0", 60), ("d1", 5)), (("d0", 144), ("d1", 12))]
+    monkeypatch.setattr(command, "subject", lambda *given: (taken(*given)[0], shapes))
+    assert bench(["thresholds", "gpu_rows.most_columns", "--target", "emulator:sm_90a"]) == 0
+    assert "; softmax, 1 threads, 2 of 2 shapes differ" in capsys.readouterr().out
+
+
 def test_names_are_listed_and_unknown_ones_refused(module: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(["thresholds", "--list"]) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -139,11 +160,13 @@ def test_names_are_listed_and_unknown_ones_refused(module: ModuleType, capsys: p
         command.main(["--target", "cuda:sm_90a"])
 
 
-def test_every_threshold_names_an_operator_of_the_bench() -> None:
+def test_every_threshold_names_an_operator_of_the_bench_and_results_that_are_kept() -> None:
     for family in (*registry.HOST_FAMILIES, *registry.GPU_FAMILIES):
         heuristics = command.heuristics(family)
         for t in thresholds_of(family, heuristics) if heuristics is not None else ():
             assert t.origin.operator in command.catalog(), f"{family}.{t.name}"
+            for named in re.findall(r"[\w.-]+\.(?:jsonl|md)\b", t.origin.results):
+                assert (RESULTS / named).exists(), f"{family}.{t.name}: {named}"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -65,18 +65,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         for t in wanted:
             print(f"{t.family}.{t.name} = {t.value} {t.origin.unit}; {t.origin.operator}; {t.origin.results}")
         return 0
-    limits, built = limits_of(target, args.threads), Built(LocalBuilder(target))
-    timer: Timer = EmulatedTimer(built, limits) if isinstance(limits, GpuLimits) else HostTimer(built, args.threads, args.seconds)
-
-    def kernels(workload: Workload, configs: Sequence[TileConfig]) -> list[MicroKernel]:
-        return [r.kernel for r in built(workload, [registry.config_text(c) for c in configs]) if r.kernel is not None]
-
+    stations: dict[Target, Station] = {}
     for threshold in wanted:
-        workload, shapes = subject(threshold, limits)
+        operator = operator_of(threshold)
+        own = Target(target.kind, operator.level) if operator.level and target.kind is TargetKind.HOST else target
+        if own not in stations:
+            stations[own] = Station(own, args.threads, args.seconds)
+        station = stations[own]
+        workload, shapes = subject(threshold, operator, station.limits)
         module = heuristics(threshold.family)
         assert module is not None
-        chosen = choices(module, threshold, workload, limits, shapes, kernels)
-        found = rederive(threshold, chosen, workload, shapes, args.threads, timer)
+        chosen = choices(module, threshold, workload, station.limits, shapes, station.kernels)
+        found = rederive(threshold, chosen, workload, shapes, args.threads, station.timer)
         print(found, flush=True)
         if args.json:
             with args.json.open("ab") as file:
@@ -84,12 +84,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+class Station:
+    """Builds and times kernels of one target."""
+
+    def __init__(self, target: Target, threads: int, seconds: float) -> None:
+        self.limits = limits_of(target, threads)
+        self._built = Built(LocalBuilder(target))
+        self.timer: Timer = HostTimer(self._built, threads, seconds)
+        if isinstance(self.limits, GpuLimits):
+            self.timer = EmulatedTimer(self._built, self.limits)
+
+    def kernels(self, workload: Workload, configs: Sequence[TileConfig]) -> list[MicroKernel]:
+        """Of configurations, each built once."""
+        return [r.kernel for r in self._built(workload, [registry.config_text(c) for c in configs]) if r.kernel is not None]
+
+
 def heuristics(family: str) -> Heuristics | None:
-    """The module of a family; None where there is none, as it measures nothing that a number could decide."""
+    """The module of a family; None where there is none, or none with thresholds."""
     try:
-        return cast(Heuristics, registry.heuristics_of(family))
+        found = registry.heuristics_of(family)
     except ModuleNotFoundError:
         return None
+    return cast(Heuristics, found) if hasattr(found, "Thresholds") else None
 
 
 def selected(names: Sequence[str], families: Iterable[str]) -> list[Threshold]:
@@ -106,17 +122,22 @@ def selected(names: Sequence[str], families: Iterable[str]) -> list[Threshold]:
     return found
 
 
-def subject(threshold: Threshold, limits: Limits) -> tuple[Workload, list[Dims]]:
-    """The largest workload of the threshold's operator that its family takes, and the operator's shapes as its dims."""
+def operator_of(threshold: Threshold) -> Operator:
+    """What a threshold is measured at."""
     name = threshold.origin.operator
-    operator = catalog().get(name)
-    if operator is None:
+    found = catalog().get(name)
+    if found is None:
         raise OptionError(f"{threshold.family}.{threshold.name}: no operator {name!r} in tools/bench/operators.py")
+    return found
+
+
+def subject(threshold: Threshold, operator: Operator, limits: Limits) -> tuple[Workload, list[Dims]]:
+    """The largest workload of the operator that the threshold's family takes, and the operator's shapes as its dims."""
     outlined, workloads = _outlined(operator, limits)
     uses = uses_of(outlined, workloads)
     fitting = [w for w in workloads.values() if threshold.family in families_of(w, limits)]
     if not fitting:
-        raise OptionError(f"{threshold.family}.{threshold.name}: {name} has no workload that {threshold.family} takes")
+        raise OptionError(f"{threshold.family}.{threshold.name}: {operator.name} has no workload of the family")
     workload = max(fitting, key=lambda w: w.flops.evaluate(_dims(uses[w.key][0], operator.points[-1])))
     found = [tuple(_dims(uses[workload.key][0], point).items()) for point in operator.more_points or operator.points]
     return workload, list(dict.fromkeys(found))

@@ -18,7 +18,7 @@ from passes.spaces.threshold import threshold
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.dispatch import Leaf, Node, Split
-from runtime.errors import OptionError
+from runtime.errors import BuildError, OptionError
 from runtime.limits import GpuLimits, HostLimits
 from search.shapes import Dims
 from tools.bench.__main__ import COMMANDS
@@ -114,6 +114,20 @@ def test_the_best_value_and_what_the_others_cost(found: Found) -> None:
     assert by_value[8].geomean == pytest.approx(0.5 ** (8 / 128), abs=1e-4) and by_value[8].worst == 1.0
     assert by_value[32].geomean == pytest.approx(2 ** (16 / 128), abs=1e-4) and by_value[32].worst_shape["d1"] == 17
     assert "host_rows.most_columns = 16 columns: best 8; softmax, 1 threads, 60 of 128 shapes differ" in str(result)
+
+
+def test_a_value_whose_kernel_may_not_run_is_no_best_one(found: Found) -> None:
+    most = thresholds_of("host_rows", FAMILY)[0]
+    chosen = {v: [("never", 1)] * 128 if v == 64 else c for v, c in found.chosen.items()}
+
+    def timer(_: Workload, variants: Sequence[Choice], shape: Dims) -> dict[Choice, float]:
+        return {v: 1.0 for v in variants if v[0] != "never"}
+
+    result = rederive(most, chosen, found.workload, found.shapes, 1, timer)
+    assert result.best == 16 and [t.geomean for t in result.tried] == [1.0, 1.0, 1.0, 1.0, None]
+    assert "64  chooses a kernel that may not run at d0=12, d1=1" in str(result)
+    with pytest.raises(BuildError, match="never, which is chosen today, cannot be built"):
+        rederive(most, {**chosen, 16: chosen[64]}, found.workload, found.shapes, 1, timer)
 
 
 def test_a_threshold_that_decides_nothing_is_not_measured(found: Found) -> None:

@@ -30,7 +30,7 @@ from compiler.uses import uses_of
 from passes.spaces import registry
 from passes.tile_config import TileConfig
 from passes.workload import Workload
-from runtime.errors import OptionError
+from runtime.errors import BuildError, OptionError
 from runtime.kernel import MicroKernel
 from runtime.limits import GpuLimits, Limits
 from runtime.shape import Expr
@@ -95,8 +95,13 @@ class Station:
             self.timer = EmulatedTimer(self._built, self.limits)
 
     def kernels(self, workload: Workload, configs: Sequence[TileConfig]) -> list[MicroKernel]:
-        """Of configurations, each built once."""
-        return [r.kernel for r in self._built(workload, [registry.config_text(c) for c in configs]) if r.kernel is not None]
+        """Of configurations, each built once. BuildError for one that cannot be."""
+        texts, found = [registry.config_text(c) for c in configs], []
+        for text, result in zip(texts, self._built(workload, texts), strict=True):
+            if result.kernel is None:
+                raise BuildError(f"{text} of {workload.name} cannot be built: {result.error}", workload.ir)
+            found.append(result.kernel)
+        return found
 
 
 def heuristics(family: str) -> Heuristics | None:

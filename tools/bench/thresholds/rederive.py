@@ -12,7 +12,9 @@ from passes.spaces.registry import parse_config
 from passes.workload import Workload
 from runtime.cpu import HostDevice
 from runtime.errors import BuildError
+from runtime.kernel import MicroKernel
 from runtime.limits import GpuLimits
+from search.dense import dense_symbols
 from search.gpu_runner import EmulatedGpu
 from search.host_runner import HostRunner
 from search.protocols import Builder, BuildResult
@@ -25,12 +27,19 @@ Timer = Callable[[Workload, Sequence[Choice], Dims], Mapping[Choice, float]]
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """One value. geomean, worst: time over that with today's value, over all shapes and at the worst; below 1 it is faster."""
+    """One value. geomean, worst: time over that with today's value, over all shapes and at the worst; below 1 it is faster. None
+    where a kernel that it chooses cannot be built, or may not run at its shape."""
 
     value: int
-    geomean: float
-    worst: float
+    geomean: float | None
+    worst: float | None
     worst_shape: dict[str, int]
+
+    def __str__(self) -> str:
+        at = ", ".join(f"{n}={v}" for n, v in self.worst_shape.items()) or "no shape"
+        if self.geomean is None or self.worst is None:
+            return f"  {self.value:>10}  chooses a kernel that may not run at {at}"
+        return f"  {self.value:>10}  {self.geomean - 1:+7.2%} in the mean, {self.worst - 1:+7.2%} at {at}"
 
 
 class Rederived(msgspec.Struct, frozen=True, tag="threshold", tag_field="record"):
@@ -49,34 +58,40 @@ class Rederived(msgspec.Struct, frozen=True, tag="threshold", tag_field="record"
     tried: tuple[Tried, ...]
 
     def __str__(self) -> str:
-        lines = [f"{self.family}.{self.name} = {self.value} {self.unit}: best {self.best}; "
-                 f"{self.operator}, {self.threads} threads, {self.measured} of {self.shapes} shapes differ"]
-        for t in self.tried:
-            at = ", ".join(f"{n}={v}" for n, v in t.worst_shape.items())
-            lines.append(f"  {t.value:>10}  {t.geomean - 1:+7.2%} in the mean, {t.worst - 1:+7.2%} at {at or 'no shape'}")
-        return "\n".join(lines)
+        head = (f"{self.family}.{self.name} = {self.value} {self.unit}: best {self.best}; "
+                f"{self.operator}, {self.threads} threads, {self.measured} of {self.shapes} shapes differ")
+        return "\n".join([head, *map(str, self.tried)])
 
 
 def rederive(threshold: Threshold, chosen: Mapping[int, Sequence[Choice]], workload: Workload, shapes: Sequence[Dims],
              threads: int, timer: Timer) -> Rederived:
-    """Measure every choice where the values differ, and compare each value with today's."""
-    places = differing(chosen)
+    """Measure every choice where the values differ, and compare each value with today's. BuildError where today's cannot run."""
+    places, today = differing(chosen), chosen[threshold.value]
     times = {p: timer(workload, list(dict.fromkeys(c[p] for c in chosen.values())), shapes[p]) for p in places}
-    tried = []
-    for value, choices in chosen.items():
-        today = chosen[threshold.value]
-        ratios = {p: times[p][choices[p]] / times[p][today[p]] for p in places}
-        worst = max(ratios, key=ratios.__getitem__, default=None)
-        mean = math.exp(sum(map(math.log, ratios.values())) / max(1, len(shapes)))
-        tried.append(Tried(value, round(mean, 4), round(ratios[worst], 4) if worst is not None else 1.0,
-                           dict(shapes[worst]) if worst is not None else {}))
-    best = min(tried, key=lambda t: (t.geomean, t.value != threshold.value))
+    tried = [_tried(value, [times[p].get(choices[p], math.inf) / _known(times[p], today[p]) for p in places], places, shapes)
+             for value, choices in chosen.items()]
+    best = min(tried, key=lambda t: (math.inf if t.geomean is None else t.geomean, t.value != threshold.value))
     return Rederived(threshold.family, threshold.name, threshold.value, threshold.origin.unit, threshold.origin.operator, threads,
                      best.value, len(shapes), len(places), tuple(tried))
 
 
+def _tried(value: int, ratios: Sequence[float], places: Sequence[int], shapes: Sequence[Dims]) -> Tried:
+    """From the times over today's at the places that were measured."""
+    worst = max(ratios, default=1.0)
+    shape = dict(shapes[places[ratios.index(worst)]]) if ratios else {}
+    if math.isinf(worst):
+        return Tried(value, None, None, shape)
+    return Tried(value, round(math.exp(sum(map(math.log, ratios)) / max(1, len(shapes))), 4), round(worst, 4), shape)
+
+
+def _known(times: Mapping[Choice, float], choice: Choice) -> float:
+    if choice not in times:
+        raise BuildError(f"{choice[0]}, which is chosen today, cannot be built or may not run at a shape of the operator")
+    return times[choice]
+
+
 class Built:
-    """Kernels by configuration, each built once. BuildError for one that cannot be."""
+    """Kernels by configuration, each built once."""
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
@@ -85,11 +100,16 @@ class Built:
     def __call__(self, workload: Workload, configs: Sequence[str]) -> list[BuildResult]:
         missing = [c for c in dict.fromkeys(configs) if (workload.key, c) not in self._built]
         results = self._builder.build([(workload, parse_config(c)) for c in missing])
-        for config, result in zip(missing, results, strict=True):
-            if result.kernel is None:
-                raise BuildError(f"{config} of {workload.name} cannot be built: {result.error}", workload.ir)
-            self._built[workload.key, config] = result
+        self._built.update({(workload.key, c): result for c, result in zip(missing, results, strict=True)})
         return [self._built[workload.key, c] for c in configs]
+
+    def running(self, workload: Workload, choices: Sequence[Choice], shape: Dims) -> dict[Choice, tuple[MicroKernel, bytes]]:
+        """Kernel and code of the choices that could be built and may run at a shape."""
+        found, symbols = {}, dense_symbols(workload, dict(shape))
+        for choice, result in zip(choices, self(workload, [config for config, _ in choices]), strict=True):
+            if result.kernel is not None and result.kernel.legal(symbols):
+                found[choice] = (result.kernel, result.code)
+        return found
 
 
 class HostTimer:
@@ -100,12 +120,10 @@ class HostTimer:
         self._runner = HostRunner(HostDevice())
 
     def __call__(self, workload: Workload, choices: Sequence[Choice], shape: Dims) -> Mapping[Choice, float]:
-        results = self._built(workload, [config for config, _ in choices])
-        calls = []
-        for (_, threads), result in zip(choices, results, strict=True):
-            assert result.kernel is not None
-            calls.append(self._runner.launcher(workload, result.kernel, result.code, dict(shape), threads or self._threads))
-        return dict(zip(choices, paired(rounds(calls, self._seconds)).tolist(), strict=True))
+        found = self._built.running(workload, choices, shape)
+        calls = [self._runner.launcher(workload, kernel, code, dict(shape), threads or self._threads)
+                 for (_, threads), (kernel, code) in found.items()]
+        return dict(zip(found, paired(rounds(calls, self._seconds)).tolist(), strict=True)) if calls else {}
 
 
 class EmulatedTimer:
@@ -116,8 +134,5 @@ class EmulatedTimer:
 
     def __call__(self, workload: Workload, choices: Sequence[Choice], shape: Dims) -> Mapping[Choice, float]:
         arrays: list[np.ndarray] = [*seeded(workload, shape, 0), *blank(workload, shape)]
-        found = {}
-        for choice, result in zip(choices, self._built(workload, [c for c, _ in choices]), strict=True):
-            assert result.kernel is not None
-            found[choice] = self._gpu.time(workload, result.kernel, result.code, dict(shape), arrays)[0]
-        return found
+        return {choice: self._gpu.time(workload, kernel, code, dict(shape), arrays)[0]
+                for choice, (kernel, code) in self._built.running(workload, choices, shape).items()}

@@ -1,4 +1,4 @@
-"""Thresholds of the untuned choices: numbers that a measurement set, each with the operator and the results that set it. MLIR-free.
+"""Thresholds of the untuned choices: numbers that a measurement set, each with its operator and results. MLIR-free.
 
 A heuristics file (`<family>_heuristics.py`) gathers its numbers in one frozen dataclass `Thresholds`, whose fields are made by
 `threshold`, and its `default(workload, limits, thresholds=Thresholds())` reads nothing else. `python -m tools.bench thresholds`

@@ -13,7 +13,7 @@ from compiler.ptx import check_arch, to_ptx
 from compiler.ptxas import assemble_ptx, find_tool
 from runtime.errors import BuildError, OptionError
 from runtime.target import Target
-from tools.bench.gpu_table import longest_loop, opcode_class, sass_lines
+from tools.bench.gpu.kernels import longest_loop, opcode_class, sass_lines
 
 needs_ptxas = pytest.mark.skipif(find_tool("ptxas") is None, reason="ptxas is not installed: pip install nvidia-cuda-nvcc")
 

@@ -23,7 +23,7 @@ from search.task_scheduler.policies import policies
 from search.task_scheduler.simulation import SimulatedClock, TableRunner, TableSearch, table_arms, table_builder
 
 PEAK = Peak(1e13, 1e13)
-COMMITTED = Path(__file__).resolve().parents[2] / "tools" / "bench" / "tables"
+COMMITTED = Path(__file__).resolve().parents[2] / "tools" / "bench" / "policies" / "tables"
 
 
 def tables():  # type: ignore[no-untyped-def]

@@ -10,16 +10,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from tools.bench import models, operators, records, report
-from tools.bench.host import arguments, matches
-from tools.bench.interleave import PINS, Team, Worker, WorkerDiedError, environment, rounds
-from tools.bench.measure import Bench
+from tools.bench import models, operators
+from tools.bench.harness import records, report
+from tools.bench.harness.compare import arguments, matches
+from tools.bench.harness.interleave import PINS, Team, Worker, WorkerDiedError, environment, rounds
+from tools.bench.harness.measure import Bench
+from tools.bench.harness.quiet import Snapshot, others, snapshot
+from tools.bench.harness.records import SCALING, Case, Failure, Figure, Run, Timed
+from tools.bench.harness.worker import catalog, time_calls
 from tools.bench.operator_spec import extents, relative_error
 from tools.bench.peers import OURS, SYSTEMS, chosen
-from tools.bench.quiet import Snapshot, others, snapshot
-from tools.bench.records import SCALING, Case, Failure, Figure, Run, Timed
 from tools.bench.references import reference
-from tools.bench.worker import catalog, time_calls
 
 
 def timing(us: float) -> Timed:
@@ -149,7 +150,8 @@ def test_patterns_and_peers() -> None:
     assert chosen("ort") == [OURS, "ort", "ort:fused"]
     with pytest.raises(ValueError, match="unknown peer blis"):
         chosen("blis")
-    assert arguments(["--suite", "models", "--threads", "1,2"]).suite == "models"
+    assert arguments("models", ["--threads", "1,2"]).suite == "models"
+    assert [arguments("operators", a).suite for a in ([], ["--avx2"])] == ["operators", "avx2"]
 
 
 def test_workers_get_no_pins(monkeypatch: pytest.MonkeyPatch) -> None:

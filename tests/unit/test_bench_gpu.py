@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import tilewright as tw
-from tools.bench import gpu
-from tools.bench.gpu_cases import Case, build, cases, matmul
+from tools.bench.gpu import compare_gpu as gpu
+from tools.bench.gpu.cases import Case, build, cases, matmul
 
 
 def test_cases_are_distinct_and_whole() -> None:

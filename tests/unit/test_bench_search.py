@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from search.database.records import TuningRecord
-from tools.bench.per_shape import least, times, usual
-from tools.bench.search_oracle import FEWEST, GROUPS, RETIMED, confirmed, paired, rounds
-from tools.bench.search_replay import Reached, lasting, levelled
-from tools.bench.search_settle import DOUBT, ENOUGH, Again, doubts
+from tools.bench.search.oracle import FEWEST, GROUPS, RETIMED, confirmed, paired, rounds
+from tools.bench.search.per_shape import least, times, usual
+from tools.bench.search.replay import Reached, lasting, levelled
+from tools.bench.search.settle import DOUBT, ENOUGH, Again, doubts
 
 SHAPES = ((("T", 1),), (("T", 2),), (("T", 3),))
 

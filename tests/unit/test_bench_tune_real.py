@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.bench.tune_real import Measured, Run, append, excess, parse, read, report, trace, until
+from tools.bench.policies.tuned import Measured, Run, append, excess, parse, read, report, trace, until
 
 
 def run(policy: str, seed: int, latencies: list[float]) -> Run:

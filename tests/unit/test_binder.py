@@ -222,6 +222,20 @@ def test_a_donated_input_becomes_the_result() -> None:
     assert not np.shares_memory(fn(x, np.ones(8, np.float32)[::2]), x)
 
 
+@pytest.mark.parametrize(("given", "cache"), [(0, 4), (4, 0)])
+def test_memory_that_touches_is_no_overlap(given: int, cache: int) -> None:
+    """Neither a donated input beside another one, nor `out` beside an input; one element further it is."""
+    donated = program([(F, ("T",)), (F, ("T",))], [(F, ("T",))], [T], donated=((1, 0),))
+    fn, room = function(donated, lambda t, s, d, n: 0 if t[2] else 1), np.zeros(8, np.float32)
+    x, kept = room[given : given + 4], room[cache : cache + 4]
+    assert fn(x, kept) is kept
+    assert function(VECTOR, double)(x, out=kept) is kept
+    nearer = room[1:5]
+    assert not np.shares_memory(fn(x, nearer), nearer)
+    with pytest.raises(ShapeError, match="out overlaps the input arg0"):
+        function(VECTOR, double)(x, out=nearer)
+
+
 def test_zero_extents() -> None:
     empty = program([(F, ("T", "4"))], [(F, ("4", "T")), (F, ("T + 1",))], [DimInfo("T", 0, 4)])
     a, b = function(empty)(np.zeros((0, 4), np.float32))

@@ -145,6 +145,15 @@ def test_cheap_producers_are_computed_at_load(body: str, fused: bool) -> None:
     assert_same(text, run(text, graph_passes()), {"B": 3})
 
 
+@pytest.mark.parametrize(("operations", "fused"), [(1, True), (2, True), (3, False)])
+def test_a_producer_is_computed_at_load_up_to_two_operations(operations: int, fused: bool) -> None:
+    steps = "\n    ".join(f"%s{i + 1} = arith.mulf %s{i}, %a0 : f32" for i in range(operations)).replace("%s0", "%a0")
+    body = f"{steps}\n    linalg.yield %s{operations} : f32"
+    text = model([X, W], generic("y", "%x", T, "%e", T, body, "#id, #id") + matmul("m", "%y"), "%m", T)
+    assert regions(text) == ([0, 0] if fused else [0, 1])
+    assert_same(text, run(text, graph_passes()), {"B": 3})
+
+
 def test_shared_producer_is_a_value_of_its_own() -> None:
     body = (
         generic("y", "%x", T, "%e", T, DOUBLE, "#id, #id")

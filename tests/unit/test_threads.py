@@ -65,3 +65,12 @@ def test_work_that_does_not_vary_needs_no_test() -> None:
     assert one_thread_when_small(Leaf(0), fixed) == Leaf(0, 1)
     much = dataclasses.replace(batched(T, T, 64), bytes=Expr.of(10**7))
     assert one_thread_when_small(Leaf(0), much) == Leaf(0)
+
+
+@pytest.mark.parametrize(("workload", "alone", "shared"), [
+    (rows(Expr.of(768)), 5, 6), (batched(T, T, 64), 2, 3),
+])
+def test_where_more_threads_begin(workload: Workload, alone: int, shared: int) -> None:
+    """The break-even size, by shape: a threshold that moves by a quarter moves these."""
+    tree = one_thread_when_small(Leaf(0), workload)
+    assert [select(tree, {"T": t}).threads for t in (alone, shared)] == [1, 0]

@@ -1,35 +1,31 @@
 """How fast the family `generic` runs the operators that fall to it: one operator a model, at a shape of a real one.
 
-    python tools/bench/generic_speed.py [--threads 1] [--json out.jsonl]
+    python -m tools.bench generic [--threads 1] [--json out.jsonl]
 
 GB/s counts each operand once; GFLOP/s counts the scalar operations of the workload.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-import tilewright as tw  # noqa: E402
-from compiler import ops  # noqa: E402
-from compiler.local_builder import LocalBuilder  # noqa: E402
-from passes.tile_config import TileConfig  # noqa: E402
-from passes.workload import Workload  # noqa: E402
-from runtime.benchmark import Timing, time_call  # noqa: E402
-from runtime.shape import Expr  # noqa: E402
-from runtime.target import Target  # noqa: E402
-from runtime.tensor import DType  # noqa: E402
-from search.protocols import BuildResult  # noqa: E402
+import tilewright as tw
+from compiler import ops
+from compiler.local_builder import LocalBuilder
+from passes.tile_config import TileConfig
+from passes.workload import Workload
+from runtime.benchmark import Timing, time_call
+from runtime.shape import Expr
+from runtime.target import Target
+from runtime.tensor import DType
+from search.protocols import BuildResult
+from tools.bench import command
 
 Build = Callable[..., ops.Tensor]
 ROWS = [2048, 1024]
@@ -95,11 +91,11 @@ def measure(name: str, build: Build, shapes: Sequence[Sequence[int]], kinds: Seq
     return {"operator": name, "families": sorted(families), "ms": round(seconds * 1e3, 4), **rates}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = command.parser("generic", __doc__)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, help="append a record per operator to this file")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     print(f"{'operator':24}{'family':28}{'ms':>10}{'GB/s':>9}{'GFLOP/s':>9}")
     for name, build, shapes, kinds in CASES:
         record = measure(name, build, shapes, kinds, given.threads)
@@ -109,7 +105,3 @@ def main() -> int:
             with given.json.open("a") as file:
                 file.write(json.dumps({**record, "threads": given.threads}) + "\n")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

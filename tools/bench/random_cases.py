@@ -1,7 +1,7 @@
 """Random (program, shape) cases against the float64 reference, each program in a process that may crash.
 
-    python tools/bench/random_cases.py --cases 2000 --seed 0 --workers 2 --json out.jsonl
-    python tools/bench/random_cases.py --seed 0 --only 17          one program here, with its text
+    python -m tools.bench random --cases 2000 --seed 0 --workers 2 --json out.jsonl
+    python -m tools.bench random --seed 0 --only 17          one program here, with its text
 
 Prints what is wrong with the command that repeats it, and which operators the family `generic` took. Exit code 1 when
 anything is wrong.
@@ -25,17 +25,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from compiler.local_builder import LocalBuilder
+from passes.tile_config import TileConfig
+from passes.workload import Kind, Workload
+from runtime.errors import TilewrightError
+from runtime.target import Target
+from search.protocols import BuildResult
+from tools.bench import command
+
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = 5
 SECONDS = 120.0
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-
-from compiler.local_builder import LocalBuilder  # noqa: E402
-from passes.tile_config import TileConfig  # noqa: E402
-from passes.workload import Kind, Workload  # noqa: E402
-from runtime.errors import TilewrightError  # noqa: E402
-from runtime.target import Target  # noqa: E402
-from search.protocols import BuildResult  # noqa: E402
 
 
 @dataclass
@@ -53,9 +53,17 @@ class RecordingBuilder:
         return results
 
 
+def generators() -> tuple[Any, Any, Any]:
+    """The modules of the tests that draw programs, list operators and check results."""
+    if str(ROOT / "tests") not in sys.path:
+        sys.path.insert(0, str(ROOT / "tests"))
+    programs, operators, check = (importlib.import_module(f"e2e.random_{n}") for n in ("programs", "operators", "check"))
+    return programs, operators, check
+
+
 def run_program(seed: int, number: int) -> dict[str, Any]:
     """All shapes of one program; `wrong` lists what is not right."""
-    programs, operators, check = (importlib.import_module(f"e2e.random_{n}") for n in ("programs", "operators", "check"))
+    programs, operators, check = generators()
     rng = random.Random(f"{seed}/{number}")
     program = programs.draw(rng, operators.OPERATORS)
     shapes = program.shapes(rng, SHAPES)
@@ -89,8 +97,8 @@ class Server:
 
     def run(self, number: int) -> dict[str, Any]:
         if self.process is None:
-            command = [sys.executable, "-X", "faulthandler", __file__, "--serve", "--seed", str(self.seed)]
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            command = [sys.executable, "-X", "faulthandler", "-m", "tools.bench", "random", "--serve", "--seed", str(self.seed)]
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(f"{number}\n")
         self.process.stdin.flush()
@@ -151,7 +159,7 @@ def report_wrong(record: dict[str, Any], seed: int) -> None:
     for wrong in record["wrong"][:1]:
         reason = wrong["reason"].splitlines()[0][:300]
         print(f"WRONG {' '.join(record['operators'])} ({', '.join(record['dtypes'])}) at {wrong['shape']}: {reason}\n"
-              f"      python tools/bench/random_cases.py --seed {seed} --only {record['program']}", flush=True)
+              f"      python -m tools.bench random --seed {seed} --only {record['program']}", flush=True)
 
 
 def summarize(records: Sequence[dict[str, Any]], seconds: float) -> int:
@@ -175,20 +183,20 @@ def _reason(error: str) -> str:
     return error.rpartition(" failed: ")[2][:160]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = command.parser("random", __doc__)
     parser.add_argument("--cases", type=int, default=2000, help="cases to run; a program and a shape are one")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", type=Path, help="append a record per program to this file")
     parser.add_argument("--only", type=int, help="run one program here and print it")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     if given.serve:
         serve(given.seed)
         return 0
     if given.only is not None:
-        programs, operators = (importlib.import_module(f"e2e.random_{n}") for n in ("programs", "operators"))
+        programs, operators, _ = generators()
         program = programs.draw(random.Random(f"{given.seed}/{given.only}"), operators.OPERATORS)
         print(program.text, *program.ranges.items(), *program.inputs, sep="\n", flush=True)
         record = run_program(given.seed, given.only)
@@ -197,7 +205,3 @@ def main() -> int:
     start = time.perf_counter()
     records = run_all(given.seed, given.cases, given.workers, given.json)
     return 1 if summarize(records, time.perf_counter() - start) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,9 +4,7 @@
 // RUN: not tilewright opt %s --emit ptx 2>&1 | filecheck %s --check-prefix=EARLY
 // RUN: not tilewright opt %s --pass "lower-to-llvm{gpu=true}" --emit ptx --target cuda:sm_60 2>&1 | filecheck %s --check-prefix=OLD
 // RUN: not tilewright opt %s --emit nonsense 2>&1 | filecheck %s --check-prefix=FORM
-// RUN: not tilewright opt %s --pass "lower-to-llvm{bogus=1}" 2>&1 | filecheck %s --check-prefix=BAD
 
-// BAD: error: lower-to-llvm has no option 'bogus'; its options: gpu
 // EARLY: error: ops are left that have no lowering: {{.*}}arith.muli
 // OLD: error: architecture 'sm_60': wanted sm_80 or later
 // FORM: error: --emit 'nonsense': wanted llvm or ptx

@@ -1,6 +1,4 @@
 // RUN: tilewright opt %s --pass "normalize" | filecheck %s
-// RUN: not tilewright opt %s --pass "normalize{bogus=1}" 2>&1 | filecheck %s --check-prefix=BAD
-// BAD: error: normalize has no option 'bogus'; its options: none
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 

@@ -1,6 +1,4 @@
 // RUN: tilewright opt %s --pass "split-masked-stores" | filecheck %s
-// RUN: not tilewright opt %s --pass "split-masked-stores{bogus=1}" 2>&1 | filecheck %s --check-prefix=BAD
-// BAD: error: split-masked-stores has no option 'bogus'
 
 // CHECK-LABEL: func.func @first
 // CHECK-SAME: (%[[V:.+]]: vector<4xf32>, %[[P:.+]]: !llvm.ptr, %[[N:.+]]: i64)

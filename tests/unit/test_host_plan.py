@@ -1,0 +1,41 @@
+"""The plan of the host program: when a result may take the buffer of a donated argument at once."""
+
+from __future__ import annotations
+
+import pytest
+from unit.graph_models import ADD, T, W, X, generic, matmul, model, run
+
+from compiler.host_plan import Copy, HostPlan, Planner, Temp, Tensor
+from passes.graph_pipeline import graph_passes
+from passes.mlir import functions, ir
+from passes.outlined import workloads_of
+
+
+def planned(body: str, result: str) -> HostPlan:
+    """The plan of a model over x[B, 8], which is donated to its one result, and w[8, 8]."""
+    text = run(model([X, W], body, result, T), graph_passes())
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        main = next(f for f in functions(module) if ir.StringAttr(f.attributes["sym_name"]).value == "main")
+        return Planner(main, workloads_of(module), [(0, 0)]).run()
+
+
+def test_a_result_takes_the_buffer_that_an_earlier_call_read_last() -> None:
+    plan = planned(matmul("m", "%x") + matmul("n", "%m"), "%n")
+    assert len(plan.calls) == 2 and not plan.copies
+    assert plan.calls[1].operands[-1].place == Tensor(2)
+
+
+@pytest.mark.parametrize(("body", "calls"), [
+    (matmul("m", "%x"), 1),
+    (matmul("m", "%x") + matmul("n", "%m") + generic("y", "%n, %x", f"{T}, {T}", "%e", T, ADD, "#id, #id, #id"), 2),
+])
+def test_a_result_is_copied_where_its_own_call_still_reads_the_buffer(body: str, calls: int) -> None:
+    """A product that writes over the rows that it reads would be wrong."""
+    plan = planned(body, "%m" if calls == 1 else "%y")
+    assert len(plan.calls) == calls
+    (copy,) = plan.copies
+    assert isinstance(copy, Copy) and copy.target == Tensor(2)
+    last = plan.calls[-1]
+    assert last.operands[-1].place == copy.source and isinstance(copy.source, Temp)
+    assert copy.source.name in plan.arena.offsets

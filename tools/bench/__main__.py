@@ -1,0 +1,60 @@
+"""Benchmarks of Tilewright: one entry for all of them.
+
+    python -m tools.bench operators --threads 1,2 --filter 'dense_*' --json out.jsonl
+    python -m tools.bench COMMAND --help
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from runtime.errors import TilewrightError
+
+# name -> (module:function of the arguments, what it does); a module is imported when its command is run.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "operators": ("tools.bench.harness.compare:run_operators", "operators against NumPy, oneDNN, ONNX Runtime and torch"),
+    "models": ("tools.bench.harness.compare:run_models", "a BERT layer and a residual block against the same"),
+    "calls": ("tools.bench.harness.compare:run_calls", "what a call costs beside its kernels, thread scaling, memory"),
+    "generic": ("tools.bench.generic_speed", "how fast the family `generic` runs what falls to it"),
+    "random": ("tools.bench.random_cases", "random programs against the float64 reference"),
+    "thresholds": ("tools.bench.thresholds.command", "the thresholds of the heuristics measured again"),
+    "search": ("tools.bench.search.steps", "a search against the best of its space"),
+    "per-shape": ("tools.bench.search.per_shape", "a search for all shapes against one for each"),
+    "prior": ("tools.bench.search.train_prior", "trains and judges the cost models that ship with the package"),
+    "tables": ("tools.bench.policies.make_tables", "measures the tables that tuning policies are replayed on"),
+    "policies": ("tools.bench.policies.replayed", "tuning policies on replayed tables"),
+    "tune": ("tools.bench.policies.tuned", "tuning policies on this machine"),
+    "gpu": ("tools.bench.gpu.compare_gpu", "a GPU target against torch, torch.compile and Triton"),
+    "gpu-kernels": ("tools.bench.gpu.kernels", "registers, spills and main loops of the GPU families"),
+    "gpu-ranking": ("tools.bench.gpu.ranking", "how well arithmetic ranks GPU kernels that nobody measured"),
+    "report": ("tools.bench.harness.report", "a Markdown summary of results files"),
+}  # fmt: skip
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    return f"{__doc__}\ncommands:\n" + "\n".join(f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items())
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the named command; its exit code, 1 for an error that it names, 2 for a command that there is not."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(usage())
+        return 0 if argv else 2
+    name, *rest = argv
+    if name not in COMMANDS:
+        print(f"error: no command {name!r}; the commands are {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    module, _, function = COMMANDS[name][0].partition(":")
+    try:
+        code: int = getattr(importlib.import_module(module), function or "main")(rest)
+    except TilewrightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

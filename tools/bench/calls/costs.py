@@ -1,0 +1,153 @@
+"""What a call costs beside its kernels, measured in this process by native loops; Figures as JSON Lines.
+
+    python -m tools.bench.calls.costs THREADS SECONDS
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+import tilewright as tw
+from compiler import ops
+from runtime.artifact import Artifact
+from runtime.cpu import HostDevice
+from runtime.device import PARALLEL_FOR
+from runtime.host_caller import HostCaller
+from runtime.host_cpu import machine
+from runtime.host_target import lowest_level
+from runtime.object_code import emit_object
+from tools.bench.harness.interleave import rounds
+from tools.bench.harness.records import Figure
+from tools.bench.harness.worker import pin, time_calls
+
+LOOP = 1000  # native calls per call from Python
+
+# Loops of LOOP calls; @nothing is an empty kernel.
+_LOOPS = """
+define void @nothing(ptr %slots, i64 %begin, i64 %end, ptr %workspace) { ret void }
+""" + "".join(
+    f"""
+define void @repeat_{name}(ptr %f, {parameters}) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  {call}
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, {LOOP}
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}}
+"""
+    for name, parameters, call in (
+        ("call", "ptr %t, ptr %x, ptr %s, ptr %d, i64 %n", "call i64 %f(ptr %t, ptr %x, ptr %s, ptr %d, i64 %n)"),
+        ("dispatch", "ptr %d", "call i64 %f(i64 0, ptr %d)"),
+        ("parallel", "ptr %t, ptr %k, i64 %u, i64 %n",
+         "call void %f(ptr %t, ptr %k, ptr null, i64 %u, i64 %n, ptr null, i64 0)"),
+    )
+)  # fmt: skip
+
+
+def dense(k: int, n: int, threads: int, **constants: Any) -> Any:
+    g = ops.Graph()
+    g.output(ops.dense(g.input("x", ["T", k]), g.input("w", [k, n])))
+    return tw.compile(g, {"T": tw.Dim(1, 128)}, options=tw.CompileOptions(threads=threads), constants=constants)
+
+
+def native(fn: Any, threads: int) -> HostCaller:
+    """The function's program, loaded a second time, with the addresses of its parts."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fn.tw"
+        fn.save(path)
+        bundle = next(Artifact(path).bundles("host"))
+        program, code = bundle.program(), bundle.code()
+        return HostCaller(program, code, bundle.constants(), HostDevice(bytes(code[program.runtime_object])), threads)
+
+
+class Loops:
+    """The native loops, as functions of integers."""
+
+    def __init__(self) -> None:
+        self._code = HostDevice().load([emit_object(_LOOPS, lowest_level(machine()))])
+        self.nothing = self._code.address("nothing")
+
+    def seconds(self, name: str, values: list[int], seconds: float) -> float:
+        """Seconds of one call in the loop `repeat_<name>`: the median of five rounds."""
+        function = ctypes.CFUNCTYPE(None, *[ctypes.c_uint64] * len(values))(self._code.address(f"repeat_{name}"))
+        return median(lambda: function(*values), seconds) / LOOP
+
+
+def median(call: Callable[[], object], seconds: float) -> float:
+    """Seconds per call, the median of five rounds."""
+    found = sorted(rounds({"it": lambda s: time_calls(call, s)}, 5, seconds)["it"])
+    return found[len(found) // 2]
+
+
+def figures(threads: int, seconds: float) -> Iterator[tuple[str, float, str]]:
+    """(name, value, unit) of every cost."""
+    loops = Loops()
+    yield from small_calls(loops, threads, seconds)
+    large = native(dense(768, 768, threads, arg1=np.zeros((768, 768), np.float32)), threads)
+    worst = 0.0
+    for t in (1, 5, 16, 57, 100, 128):
+        dims = np.array([t], np.int64)
+        worst = max(worst, loops.seconds("dispatch", [large.code.address("tw_dispatch"), dims.ctypes.data], seconds))
+    yield "dispatch, dense_768x768, slowest of 6 shapes", worst * 1e9, "ns"
+    parallel = int(large.table[PARALLEL_FOR])
+    each = loops.seconds("parallel", [parallel, large.table_pointer, loops.nothing, 64, threads], seconds)
+    yield f"empty parallel loop of 64 units on {threads} threads", each * 1e9, "ns"
+
+
+def small_calls(loops: Loops, threads: int, seconds: float) -> Iterator[tuple[str, float, str]]:
+    """Calls of [1, 8] x [8, 8], whose kernel does next to nothing."""
+    fn = dense(8, 8, threads)
+    small = native(fn, threads)
+    x, w, out = np.ones((1, 8), np.float32), np.ones((8, 8), np.float32), np.empty((1, 8), np.float32)
+    pointers = np.array([a.ctypes.data for a in (x, w, out)], np.uint64)
+    dims, scalars = np.array([1], np.int64), np.zeros(1, np.uint64)
+    data = [small.entry, small.table_pointer, *(a.ctypes.data for a in (pointers, scalars, dims)), threads]
+    inner = loops.seconds("call", data, seconds)
+    empty = median(lambda: None, seconds)
+    yield "tw_call of a [1, 8] x [8, 8] product", inner * 1e9, "ns"
+
+    def over(call: Callable[[], object]) -> float:
+        return (median(call, seconds) - inner - empty) * 1e9
+
+    yield "fn(x, w, out=o) with numpy, over tw_call", over(lambda: fn(x, w, out=out)), "ns"
+    yield "fn(x, w) with numpy, over tw_call", over(lambda: fn(x, w)), "ns"
+    strided = np.ones((1, 16), np.float32)[:, ::2]
+    yield "fn(x, w, out=o) with a strided x, over tw_call", over(lambda: fn(strided, w, out=out)), "ns"
+    yield "fn(x, w, threads=1), over tw_call", over(lambda: fn(x, w, threads=1)), "ns"
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        tx, tw_, to = (torch.from_numpy(a) for a in (x, w, out))
+        yield "fn(x, w, out=o) with torch, over tw_call", over(lambda: fn(tx, tw_, out=to)), "ns"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("threads", type=int)
+    parser.add_argument("seconds", type=float)
+    args = parser.parse_args()
+    pin(os.sched_getaffinity(0), args.threads)
+    for name, value, unit in figures(args.threads, args.seconds):
+        figure = Figure("", name, round(value, 1), unit, {"threads": str(args.threads)})
+        print(msgspec.json.encode(figure).decode(), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

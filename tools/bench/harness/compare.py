@@ -1,0 +1,140 @@
+"""The host target against NumPy, torch, oneDNN and ONNX Runtime, interleaved in one run. Needs the extra `bench`.
+
+    python -m tools.bench operators --threads 1,2 --seconds 0.1 --filter 'dense_*,!*_argument' --json out.jsonl
+    python -m tools.bench operators --avx2                code for CPUs without AVX-512
+    python -m tools.bench models --log tuning.jsonl
+    python -m tools.bench calls
+
+Every system has a process per thread count, pinned to that many cores, and stands still while it is not its turn.
+All are prepared and bound first, each result is checked against float64, then they take turns in rounds; the figure of a
+case is the best peer's median over ours. Each call writes into memory bound beforehand where the system can do so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.bench import command, models, operators
+from tools.bench.calls import suite
+from tools.bench.harness import report
+from tools.bench.harness.interleave import PINS, Team, WorkerDiedError, environment
+from tools.bench.harness.measure import Bench
+from tools.bench.harness.records import Case, Failure, Figure, Record, append, new_run
+from tools.bench.operator_spec import shown
+from tools.bench.peers import chosen
+
+
+def arguments(name: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line of one of the three commands; `suite` says what it measures."""
+    parser = command.parser(name, __doc__)
+    if name == "operators":
+        parser.add_argument("--avx2", dest="suite", action="store_const", const="avx2", help="operators without AVX-512")
+    parser.add_argument("--threads", default="1", help="thread counts, such as 1,2")
+    parser.add_argument("--seconds", type=float, default=0.1, help="measuring time of each system at each case")
+    parser.add_argument("--rounds", type=int, default=5, help="alternating rounds that share this time")
+    parser.add_argument("--peers", default="numpy,onednn,ort,torch", help="systems to compare with")
+    parser.add_argument("--filter", default="*", help="operator name patterns; one with ! before it excludes")
+    parser.add_argument("--points", default="", help="only these values of the dim, such as 5,24,128")
+    parser.add_argument("--full", action="store_true", help="every T from 1 to 128")
+    parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
+    parser.add_argument("--log", help="tuning log for our side; default: the configurations of the rules")
+    parser.set_defaults(suite=name)
+    return parser.parse_args(argv)
+
+
+def matches(name: str, patterns: str) -> bool:
+    """Whether a name fits one of the comma-separated patterns and none of those with `!`."""
+    given = [p for p in patterns.split(",") if p]
+    wanted = [p for p in given if not p.startswith("!")] or ["*"]
+    refused = [p[1:] for p in given if p.startswith("!")]
+    return any(fnmatch.fnmatchcase(name, p) for p in wanted) and not any(fnmatch.fnmatchcase(name, p) for p in refused)
+
+
+def restart_clean(given: Sequence[str]) -> None:
+    """Run a command again without the pins, which libraries read when they are loaded."""
+    if any(name in os.environ for name in PINS):
+        os.execve(sys.executable, [sys.executable, "-m", "tools.bench", *given], environment(1))
+
+
+def run_operators(argv: Sequence[str]) -> int:
+    return compare("operators", argv)
+
+
+def run_models(argv: Sequence[str]) -> int:
+    return compare("models", argv)
+
+
+def run_calls(argv: Sequence[str]) -> int:
+    return compare("calls", argv)
+
+
+def compare(name: str, argv: Sequence[str]) -> int:
+    """Measure a suite, write its records and print the table."""
+    args = arguments(name, argv)
+    restart_clean([name, *argv])
+    systems = chosen(args.peers)
+    threads = [int(t) for t in args.threads.split(",")]
+    everything = (*operators.operators(), *models.models())
+    subjects = [o for o in everything if o.suite == args.suite and matches(o.name, args.filter)]
+    options = {systems[0]: ["--log", args.log]} if args.log else {}
+    found: list[Record] = []
+
+    def keep(record: Record) -> None:
+        found.append(record)
+        if args.json:
+            append(args.json, record)
+        print(line(record), flush=True)
+
+    settings = {n: str(v) for n, v in vars(args).items() if v is not None}
+    with Team(systems, 1, options) as team:
+        run = new_run(versions(team), settings)
+    keep(run)
+    systems = [s for s in systems if s in run.versions]
+    for count in threads:
+        with Team(systems, count, options) as team, tempfile.TemporaryDirectory() as folder:
+            bench = Bench(run.run, team, args.seconds, args.rounds, Path(folder))
+            for subject in subjects:
+                points = subject.more_points or subject.points if args.full else subject.points
+                values = {int(v) for v in args.points.split(",") if v}
+                for record in bench.operator(subject, [p for p in points if not values or values & set(p.values())]):
+                    keep(record)
+    if args.suite == "calls":
+        names = {suite.COSTS, *(o.name for o in everything)}
+        wanted = frozenset(n for n in names if matches(n, args.filter))
+        for record in suite.Calls(run.run, systems, threads, args.seconds, args.rounds, wanted).measure():
+            keep(record)
+    if cases := report.latest(found):
+        report.show(cases)
+    return 0
+
+
+def versions(team: Team) -> dict[str, str]:
+    """What each system says it is; those that cannot start are named on standard error."""
+    found = {}
+    for system in team.systems:
+        try:
+            found[system] = str(team.ask(system, do="version")["version"])
+        except WorkerDiedError as error:
+            print(f"{system} is left out: {error}", file=sys.stderr)
+    return found
+
+
+def line(record: Record) -> str:
+    """A record on one line."""
+    if isinstance(record, Case):
+        times = "  ".join(f"{n} {t.median_us:.2f}{' WRONG' if n in record.wrong else ''}" for n, t in record.systems.items())
+        ratio = "-" if record.ratio is None else f"{record.ratio:.2f}x"
+        noise = f"  (others used {record.others} cores)" if record.disturbed else ""
+        return f"{record.operator:28} {shown(record.shape):6} t{record.threads}  {ratio:>6}  us: {times}{noise}"
+    if isinstance(record, Failure):
+        return f"{record.operator:28} {shown(record.shape):6} t{record.threads}  {record.system} FAILED: {record.error}"
+    if isinstance(record, Figure):
+        return f"{record.name:44} {record.value:.4g} {record.unit}  {record.detail or ''}"
+    return f"{record.cpu}, {record.cores} cores, commit {record.commit}\n" + "\n".join(
+        f"  {n}: {v}" for n, v in record.versions.items())  # fmt: skip

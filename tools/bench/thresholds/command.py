@@ -1,0 +1,162 @@
+"""The thresholds of the untuned choices, measured again: each at a quarter to four times its value.
+
+    python -m tools.bench thresholds --list
+    python -m tools.bench thresholds host_matmul.FIELD host_rows --threads 1 --json found.jsonl
+    python -m tools.bench thresholds gpu_rows --target emulator:sm_90a
+
+Without a name, all thresholds of the target's families. For each its operator (`--list` names it) is compiled once, the family's
+untuned choices are looked up at the operator's shapes for every value, and where they differ the kernels are timed in turns. The
+figures are times over those of today's value. Needs a quiet machine; the emulator's clock is a model and no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+import tilewright as tw
+from compiler.api import outline_model
+from compiler.bind_constants import bind_constants
+from compiler.codegen import limits as limits_of
+from compiler.ingest import ingest
+from compiler.local_builder import LocalBuilder
+from compiler.options import CompileOptions
+from compiler.tables import families_of
+from compiler.uses import uses_of
+from passes.spaces import registry
+from passes.tile_config import TileConfig
+from passes.workload import Workload
+from runtime.errors import BuildError, OptionError
+from runtime.kernel import MicroKernel
+from runtime.limits import GpuLimits, Limits
+from runtime.shape import Expr
+from runtime.target import Target, TargetKind
+from search.shapes import Dims
+from tools.bench import command
+from tools.bench.harness.worker import catalog
+from tools.bench.operator_spec import Operator
+from tools.bench.ours import graph
+from tools.bench.thresholds.choices import Heuristics, Threshold, choices, thresholds_of
+from tools.bench.thresholds.rederive import Built, EmulatedTimer, HostTimer, Timer, rederive
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = command.parser("thresholds", __doc__)
+    parser.add_argument("names", nargs="*", metavar="FAMILY[.NAME]", help="families or single thresholds")
+    parser.add_argument("--list", action="store_true", help="name, value, unit, operator and results of each")
+    parser.add_argument("--target", default="host", help="host, host:x86-64-v3 or emulator:<arch>")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=0.1, help="measuring time of a kernel at a shape")
+    parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = arguments(argv)
+    target = Target.parse(args.target)
+    if target.kind is TargetKind.CUDA:
+        raise OptionError("thresholds: no kernel is timed on a GPU here; wanted --target host or emulator:<arch>")
+    wanted = selected(args.names, registry.GPU_FAMILIES if target.kind is TargetKind.EMULATOR else registry.HOST_FAMILIES)
+    if args.list:
+        for t in wanted:
+            print(f"{t.family}.{t.name} = {t.value} {t.origin.unit}; {t.origin.operator}; {t.origin.results}")
+        return 0
+    stations: dict[Target, Station] = {}
+    for threshold in wanted:
+        operator = operator_of(threshold)
+        own = Target(target.kind, operator.level) if operator.level and target.kind is TargetKind.HOST else target
+        if own not in stations:
+            stations[own] = Station(own, args.threads, args.seconds)
+        station = stations[own]
+        workload, shapes = subject(threshold, operator, station.limits)
+        module = heuristics(threshold.family)
+        assert module is not None
+        chosen = choices(module, threshold, workload, station.limits, shapes, station.kernels)
+        found = rederive(threshold, chosen, workload, shapes, args.threads, station.timer)
+        print(found, flush=True)
+        if args.json:
+            with args.json.open("ab") as file:
+                file.write(msgspec.json.encode(found) + b"\n")
+    return 0
+
+
+class Station:
+    """Builds and times kernels of one target."""
+
+    def __init__(self, target: Target, threads: int, seconds: float) -> None:
+        self.limits = limits_of(target, threads)
+        self._built = Built(LocalBuilder(target))
+        self.timer: Timer = HostTimer(self._built, threads, seconds)
+        if isinstance(self.limits, GpuLimits):
+            self.timer = EmulatedTimer(self._built, self.limits)
+
+    def kernels(self, workload: Workload, configs: Sequence[TileConfig]) -> list[MicroKernel]:
+        """Of configurations, each built once. BuildError for one that cannot be."""
+        texts, found = [registry.config_text(c) for c in configs], []
+        for text, result in zip(texts, self._built(workload, texts), strict=True):
+            if result.kernel is None:
+                raise BuildError(f"{text} of {workload.name} cannot be built: {result.error}", workload.ir)
+            found.append(result.kernel)
+        return found
+
+
+def heuristics(family: str) -> Heuristics | None:
+    """The module of a family; None where there is none, or none with thresholds."""
+    try:
+        found = registry.heuristics_of(family)
+    except ModuleNotFoundError:
+        return None
+    return cast(Heuristics, found) if hasattr(found, "Thresholds") else None
+
+
+def selected(names: Sequence[str], families: Iterable[str]) -> list[Threshold]:
+    """The thresholds of a command line; OptionError for a name that is none."""
+    modules = {family: heuristics(family) for family in families}
+    known = [t for family, module in modules.items() if module is not None for t in thresholds_of(family, module)]
+    found: list[Threshold] = []
+    for name in names or [""]:
+        here = [t for t in known if name in ("", t.family, f"{t.family}.{t.name}")]
+        if name and not here:
+            listed = ", ".join(f"{t.family}.{t.name}" for t in known)
+            raise OptionError(f"no threshold {name!r}; the thresholds are {listed or 'none'}")
+        found += [t for t in here if t not in found]
+    return found
+
+
+def operator_of(threshold: Threshold) -> Operator:
+    """What a threshold is measured at."""
+    name = threshold.origin.operator
+    found = catalog().get(name)
+    if found is None:
+        raise OptionError(f"{threshold.family}.{threshold.name}: no operator {name!r} in tools/bench/operators.py")
+    return found
+
+
+def subject(threshold: Threshold, operator: Operator, limits: Limits) -> tuple[Workload, list[Dims]]:
+    """The largest workload of the operator that the threshold's family takes, and the operator's shapes as its dims."""
+    outlined, workloads = _outlined(operator, limits)
+    uses = uses_of(outlined, workloads)
+    fitting = [w for w in workloads.values() if threshold.family in families_of(w, limits)]
+    if not fitting:
+        raise OptionError(f"{threshold.family}.{threshold.name}: {operator.name} has no workload of the family")
+    workload = max(fitting, key=lambda w: w.flops.evaluate(_dims(uses[w.key][0], operator.points[-1])))
+    found = [tuple(_dims(uses[workload.key][0], point).items()) for point in operator.more_points or operator.points]
+    return workload, list(dict.fromkeys(found))
+
+
+def _dims(use: dict[str, Expr], point: object) -> dict[str, int]:
+    return {name: extent.evaluate(point) for name, extent in use.items()}  # type: ignore[arg-type]
+
+
+def _outlined(operator: Operator, limits: Limits) -> tuple[str, dict[str, Workload]]:
+    """The operator's graph as workloads, its constants bound."""
+    if "mlir" in operator.params:
+        raise OptionError(f"{operator.name} is a model; a threshold names one operator")
+    model = ingest(graph(operator), {n: tw.Dim(lo, hi) for n, (lo, hi) in operator.ranges.items()}, None)
+    names = {n: f"arg{i}" for i, n in enumerate(operator.inputs)}
+    model, bound = bind_constants(model, {names[n]: a for n, a in operator.constants().items()})
+    return outline_model(model.text, bound, limits, CompileOptions())

@@ -1,0 +1,117 @@
+"""Writes docs/passes.md: every registered pass with its options, and IR before and after it.
+
+    python -m tools.docs_passes            writes the page
+    python -m tools.docs_passes --check    exit code 1 where the page differs from what would be written
+
+The IR is that of the pass's lit test: its first function, with the options of the first RUN line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from compiler.build import kernel_passes
+from passes.base import Pass, PassPipeline
+from passes.graph_pipeline import graph_passes
+from passes.mlir import ir, operations
+from passes.pipelines import recover_passes
+from passes.registry import PASSES, passes_from_text
+from runtime.target import Target
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "passes.md"
+EXAMPLES = ROOT / "tests" / "lit" / "passes"
+LINES, COLUMNS = 48, 150  # of IR that are shown
+HEAD = """# Passes
+
+Every pass that `tilewright opt --pass` accepts, in the order of `tilewright/passes/registry.py`. The IR before and after is
+that of the pass's lit test in `tests/lit/passes`. This page is written by `python -m tools.docs_passes`; a test compares it.
+
+| pass | pipeline | options |
+|---|---|---|
+"""
+REQUESTED = {"lower-precision": "graph, with `precision=`", "pack-constants": "host, after constants are folded"}
+_RUN = re.compile(r"RUN: tilewright opt %s --pass (['\"])(.*?)\1 \|")
+
+
+def page() -> str:
+    """The text of docs/passes.md."""
+    on_host, on_gpu = (kernel_passes("generic", "kernel", "", Target.parse(t)) for t in ("host:x86-64-v3", "cuda:sm_90a"))
+    pipelines = {"recover": names(recover_passes()), "graph": names(graph_passes()), "kernel": names([*on_host, *on_gpu])}
+    rows, sections = [], []
+    for kind in PASSES:
+        within = ", ".join(n for n, members in pipelines.items() if kind.name in members) or REQUESTED[kind.name]
+        options = [f"`{f.name.replace('_', '-')}={shown_default(f)}`" for f in dataclasses.fields(kind)]
+        rows.append(f"| [{kind.name}](#{kind.name}) | {within} | {', '.join(options) or 'none'} |\n")
+        sections.append(section(kind))
+    return HEAD + "".join(rows) + "\n" + "\n".join(sections)
+
+
+def names(passes: Sequence[Pass]) -> set[str]:
+    return {p.name for p in passes}
+
+
+def shown_default(field: dataclasses.Field[object]) -> str:
+    default = "..." if field.default is dataclasses.MISSING else field.default
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def section(kind: type[Pass]) -> str:
+    """Heading, what the pass is for, and IR before and after it."""
+    spec, before, after = example(kind.name)
+    text = inspect.cleandoc(kind.__doc__ or "")
+    return (f"## {kind.name}\n\n{text}\n\nBefore:\n\n```mlir\n{cut(before)}\n```\n\n"
+            f"After `{spec}`:\n\n```mlir\n{cut(after)}\n```\n")
+
+
+def example(name: str) -> tuple[str, str, str]:
+    """The spec of a pass, and the first function of its lit test before and after; passes that the RUN line has before it ran."""
+    text = (EXAMPLES / f"{name}.mlir").read_text()
+    found = _RUN.search(text)
+    if found is None:
+        raise ValueError(f"{name}.mlir has no RUN line of the form `tilewright opt %s --pass \"...\" | filecheck %s`")
+    *first, last = passes_from_text(found[2])
+    with ir.Context():
+        module = ir.Module.parse(text)
+        for op in functions_but_one(module):
+            op.erase()
+        PassPipeline(first).run(module)
+        before = str(module)
+        PassPipeline([last]).run(module)
+        return last.spec(), before, str(module)
+
+
+def functions_but_one(module: ir.Module) -> list[ir.Operation]:
+    """All functions with a body but the first: a lit test holds several cases."""
+    found = [op for op in operations(module.body) if op.name.endswith(".func") and len(op.regions) and len(op.regions[0].blocks)]
+    called = set(re.findall(r"call @([\w.$-]+)", str(found[0])))
+    return [op for op in found[1:] if ir.StringAttr(op.attributes["sym_name"]).value not in called]
+
+
+def cut(text: str) -> str:
+    """The first lines, none of them long, without the braces of the module."""
+    lines = [line[2:] if line.startswith("  ") else line for line in text.strip().splitlines() if line not in ("module {", "}")]
+    lines = [line if len(line) <= COLUMNS else line[: COLUMNS - 4].rstrip() + " ..." for line in lines]
+    return "\n".join(lines if len(lines) <= LINES else [*lines[:LINES], f"// ... {len(lines) - LINES} more lines"])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing, compare")
+    made = page()
+    if parser.parse_args(argv).check:
+        same = PAGE.exists() and PAGE.read_text() == made
+        print("docs/passes.md is up to date" if same else "docs/passes.md differs: run `python -m tools.docs_passes`")
+        return 0 if same else 1
+    PAGE.write_text(made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

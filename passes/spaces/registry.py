@@ -124,12 +124,6 @@ def heuristics_of(family: str) -> ModuleType:
     return found.module("_heuristics" if apart else "")
 
 
-def heuristics_of(family: str) -> ModuleType:
-    """The module with what a family runs untuned, `default`: passes/spaces/<family>_heuristics.py of a host family."""
-    _check(family)
-    return importlib.import_module(f"passes.spaces.{family}{'_heuristics' if family in HOST_FAMILIES else ''}")
-
-
 def anatomy_of(family: str) -> ModuleType:
     """The module with `extents` and `anatomy`, what the search knows of a family's configurations."""
     return family_of(family).module("_anatomy")

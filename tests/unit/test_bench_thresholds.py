@@ -20,6 +20,7 @@ from passes.workload import Workload
 from runtime.dispatch import Leaf, Node, Split
 from runtime.errors import BuildError, OptionError
 from runtime.limits import GpuLimits, HostLimits
+from runtime.target import Target
 from search.shapes import Dims
 from tools.bench.__main__ import COMMANDS
 from tools.bench.__main__ import main as bench
@@ -87,7 +88,7 @@ def columns(shape: Dims) -> int:
 def found() -> Found:
     limits = HostLimits()
     (most, _) = thresholds_of("host_rows", FAMILY)
-    workload, shapes = command.subject(most, command.operator_of(most), limits)
+    workload, shapes = command.subject(most, command.operator_of(most), Target.parse("host"))
     found = choices(FAMILY, most, workload, limits, shapes, lambda *_: pytest.fail("the host builds nothing"))
     return Found(workload, shapes, found)
 
@@ -175,7 +176,7 @@ def test_names_are_listed_and_unknown_ones_refused(module: ModuleType, capsys: p
 
 
 def test_every_threshold_names_an_operator_of_the_bench_and_results_that_are_kept() -> None:
-    for family in (*registry.HOST_FAMILIES, *registry.GPU_FAMILIES):
+    for family in (*registry.family_names(gpu=False), *registry.family_names(gpu=True)):
         heuristics = command.heuristics(family)
         for t in thresholds_of(family, heuristics) if heuristics is not None else ():
             assert t.origin.operator in command.catalog(), f"{family}.{t.name}"

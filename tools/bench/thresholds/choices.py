@@ -15,9 +15,9 @@ from passes.workload import Workload
 from runtime.dispatch import Leaf, Node, select
 from runtime.kernel import MicroKernel
 from runtime.limits import GpuLimits, Limits
-from search.dense import dense_symbols
-from search.regions import guarded
-from search.shapes import Dims
+from search.search_strategy.decision_tree import guarded
+from search.space.dense import dense_symbols
+from search.space.shapes import Dims
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 Choice = tuple[str, int]  # configuration and threads; 0 threads are all that the call has

@@ -12,30 +12,25 @@ figures are times over those of today's value. Needs a quiet machine; the emulat
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 import msgspec
 
-import tilewright as tw
-from compiler.api import outline_model
-from compiler.bind_constants import bind_constants
 from compiler.codegen import limits as limits_of
-from compiler.ingest import ingest
+from compiler.compilation import Compilation
 from compiler.local_builder import LocalBuilder
-from compiler.options import CompileOptions
-from compiler.tables import families_of
-from compiler.uses import uses_of
-from passes.spaces import registry
+from compiler.outlined_model import OutlinedModel, outline
+from passes.spaces.registry import config_text, families_of, family_names, heuristics_of
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.errors import BuildError, OptionError
 from runtime.kernel import MicroKernel
-from runtime.limits import GpuLimits, Limits
+from runtime.limits import GpuLimits
 from runtime.shape import Expr
 from runtime.target import Target, TargetKind
-from search.shapes import Dims
+from search.space.shapes import Dims
 from tools.bench import command
 from tools.bench.harness.worker import catalog
 from tools.bench.operator_spec import Operator
@@ -60,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     target = Target.parse(args.target)
     if target.kind is TargetKind.CUDA:
         raise OptionError("thresholds: no kernel is timed on a GPU here; wanted --target host or emulator:<arch>")
-    wanted = selected(args.names, registry.GPU_FAMILIES if target.kind is TargetKind.EMULATOR else registry.HOST_FAMILIES)
+    wanted = selected(args.names, family_names(target.kind is TargetKind.EMULATOR))
     if args.list:
         for t in wanted:
             print(f"{t.family}.{t.name} = {t.value} {t.origin.unit}; {t.origin.operator}; {t.origin.results}")
@@ -72,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if own not in stations:
             stations[own] = Station(own, args.threads, args.seconds)
         station = stations[own]
-        workload, shapes = subject(threshold, operator, station.limits)
+        workload, shapes = subject(threshold, operator, own, args.threads)
         module = heuristics(threshold.family)
         assert module is not None
         chosen = choices(module, threshold, workload, station.limits, shapes, station.kernels)
@@ -96,7 +91,7 @@ class Station:
 
     def kernels(self, workload: Workload, configs: Sequence[TileConfig]) -> list[MicroKernel]:
         """Of configurations, each built once. BuildError for one that cannot be."""
-        texts, found = [registry.config_text(c) for c in configs], []
+        texts, found = [config_text(c) for c in configs], []
         for text, result in zip(texts, self._built(workload, texts), strict=True):
             if result.kernel is None:
                 raise BuildError(f"{text} of {workload.name} cannot be built: {result.error}", workload.ir)
@@ -107,7 +102,7 @@ class Station:
 def heuristics(family: str) -> Heuristics | None:
     """The module of a family; None where there is none, or none with thresholds."""
     try:
-        found = registry.heuristics_of(family)
+        found = heuristics_of(family)
     except ModuleNotFoundError:
         return None
     return cast(Heuristics, found) if hasattr(found, "Thresholds") else None
@@ -136,27 +131,25 @@ def operator_of(threshold: Threshold) -> Operator:
     return found
 
 
-def subject(threshold: Threshold, operator: Operator, limits: Limits) -> tuple[Workload, list[Dims]]:
+def subject(threshold: Threshold, operator: Operator, target: Target, threads: int = 1) -> tuple[Workload, list[Dims]]:
     """The largest workload of the operator that the threshold's family takes, and the operator's shapes as its dims."""
-    outlined, workloads = _outlined(operator, limits)
-    uses = uses_of(outlined, workloads)
-    fitting = [w for w in workloads.values() if threshold.family in families_of(w, limits)]
+    model = _outlined(operator, target)
+    fitting = [w for w in model.workloads if threshold.family in families_of(w, limits_of(target, threads))]
     if not fitting:
         raise OptionError(f"{threshold.family}.{threshold.name}: {operator.name} has no workload of the family")
-    workload = max(fitting, key=lambda w: w.flops.evaluate(_dims(uses[w.key][0], operator.points[-1])))
-    found = [tuple(_dims(uses[workload.key][0], point).items()) for point in operator.more_points or operator.points]
+    workload = max(fitting, key=lambda w: w.flops.evaluate(_dims(model.uses[w.key][0], operator.points[-1])))
+    found = [tuple(_dims(model.uses[workload.key][0], point).items()) for point in operator.more_points or operator.points]
     return workload, list(dict.fromkeys(found))
 
 
-def _dims(use: dict[str, Expr], point: object) -> dict[str, int]:
-    return {name: extent.evaluate(point) for name, extent in use.items()}  # type: ignore[arg-type]
+def _dims(use: Mapping[str, Expr], point: Mapping[str, int]) -> dict[str, int]:
+    return {name: extent.evaluate(point) for name, extent in use.items()}
 
 
-def _outlined(operator: Operator, limits: Limits) -> tuple[str, dict[str, Workload]]:
+def _outlined(operator: Operator, target: Target) -> OutlinedModel:
     """The operator's graph as workloads, its constants bound."""
     if "mlir" in operator.params:
         raise OptionError(f"{operator.name} is a model; a threshold names one operator")
-    model = ingest(graph(operator), {n: tw.Dim(lo, hi) for n, (lo, hi) in operator.ranges.items()}, None)
     names = {n: f"arg{i}" for i, n in enumerate(operator.inputs)}
-    model, bound = bind_constants(model, {names[n]: a for n, a in operator.constants().items()})
-    return outline_model(model.text, bound, limits, CompileOptions())
+    constants = {names[n]: a for n, a in operator.constants().items()}
+    return outline(Compilation(graph(operator), operator.ranges, target, constants=constants))

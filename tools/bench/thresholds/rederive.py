@@ -14,12 +14,12 @@ from runtime.cpu import HostDevice
 from runtime.errors import BuildError
 from runtime.kernel import MicroKernel
 from runtime.limits import GpuLimits
-from search.dense import dense_symbols
-from search.gpu_runner import EmulatedGpu
-from search.host_runner import HostRunner
 from search.protocols import Builder, BuildResult
-from search.shapes import Dims
-from search.verification import blank, seeded
+from search.runner.gpu_runner import EmulatedGpu
+from search.runner.host_runner import HostRunner
+from search.runner.verification import blank, seeded
+from search.space.dense import dense_symbols
+from search.space.shapes import Dims
 from tools.bench.search.oracle import paired, rounds
 from tools.bench.thresholds.choices import Choice, Threshold, differing
 

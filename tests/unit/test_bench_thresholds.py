@@ -151,10 +151,10 @@ def test_the_command_measures_and_writes_a_line(found: Found, module: ModuleType
 
 def test_guards_and_the_emulator_s_clock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A GPU family: a kernel is reached only where its guards hold, and the clock of the emulator times it."""
-    made, space = ModuleType("gpu_rows_heuristics"), registry.space_of("gpu_rows")
+    made, untuned = ModuleType("gpu_rows_heuristics"), registry.heuristics_of("gpu_rows")
 
     def on_gpu(workload: Workload, limits: GpuLimits, thresholds: Thresholds) -> tuple[tuple[TileConfig, ...], Node]:
-        configs, _ = space.default(workload, limits)
+        configs, _ = untuned.default(workload, limits)
         return (configs[0], configs[-1]), Split(str(workload.size("col")), thresholds.most_columns, Leaf(0), Leaf(1))
 
     made.__dict__.update(Thresholds=Thresholds, default=on_gpu)

@@ -22,7 +22,7 @@ from compiler.codegen import limits as limits_of
 from compiler.compilation import Compilation
 from compiler.local_builder import LocalBuilder
 from compiler.outlined_model import OutlinedModel, outline
-from passes.spaces.registry import config_text, families_of, family_names, heuristics_of
+from passes.spaces import registry
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.errors import BuildError, OptionError
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     target = Target.parse(args.target)
     if target.kind is TargetKind.CUDA:
         raise OptionError("thresholds: no kernel is timed on a GPU here; wanted --target host or emulator:<arch>")
-    wanted = selected(args.names, family_names(target.kind is TargetKind.EMULATOR))
+    wanted = selected(args.names, registry.family_names(target.kind is TargetKind.EMULATOR))
     if args.list:
         for t in wanted:
             print(f"{t.family}.{t.name} = {t.value} {t.origin.unit}; {t.origin.operator}; {t.origin.results}")
@@ -91,7 +91,7 @@ class Station:
 
     def kernels(self, workload: Workload, configs: Sequence[TileConfig]) -> list[MicroKernel]:
         """Of configurations, each built once. BuildError for one that cannot be."""
-        texts, found = [config_text(c) for c in configs], []
+        texts, found = [registry.config_text(c) for c in configs], []
         for text, result in zip(texts, self._built(workload, texts), strict=True):
             if result.kernel is None:
                 raise BuildError(f"{text} of {workload.name} cannot be built: {result.error}", workload.ir)
@@ -102,7 +102,7 @@ class Station:
 def heuristics(family: str) -> Heuristics | None:
     """The module of a family; None where there is none, or none with thresholds."""
     try:
-        found = heuristics_of(family)
+        found = registry.heuristics_of(family)
     except ModuleNotFoundError:
         return None
     return cast(Heuristics, found) if hasattr(found, "Thresholds") else None
@@ -134,7 +134,7 @@ def operator_of(threshold: Threshold) -> Operator:
 def subject(threshold: Threshold, operator: Operator, target: Target, threads: int = 1) -> tuple[Workload, list[Dims]]:
     """The largest workload of the operator that the threshold's family takes, and the operator's shapes as its dims."""
     model = _outlined(operator, target)
-    fitting = [w for w in model.workloads if threshold.family in families_of(w, limits_of(target, threads))]
+    fitting = [w for w in model.workloads if threshold.family in registry.families_of(w, limits_of(target, threads))]
     if not fitting:
         raise OptionError(f"{threshold.family}.{threshold.name}: {operator.name} has no workload of the family")
     workload = max(fitting, key=lambda w: w.flops.evaluate(_dims(model.uses[w.key][0], operator.points[-1])))

@@ -156,9 +156,7 @@ def conv_reference(x: np.ndarray, w: np.ndarray, stride: int, pads: Any, dilatio
 @pytest.mark.parametrize(("stride", "padding", "dilation", "groups", "filters"), [
     (1, 0, 1, 1, 5), (2, 1, 1, 1, 3), (1, ((2, 0), (1, 1)), 2, 1, 4), (2, 1, 1, 2, 6), (1, 1, 2, 4, 4), (1, 2, 1, 4, 8),
 ])
-def test_convolution(
-    first: bool, rank: int, stride: int, padding: Any, dilation: int, groups: int, filters: int
-) -> None:
+def test_convolution(first: bool, rank: int, stride: int, padding: Any, dilation: int, groups: int, filters: int) -> None:
     padding = padding[:rank] if isinstance(padding, tuple) else padding
     pads = padding if isinstance(padding, tuple) else ((padding, padding),) * rank
     spatial, kernel, depth = ["H", 9][2 - rank:] if rank == 2 else ["H"], [3, 2][:rank], 4 // groups
@@ -173,10 +171,8 @@ def test_convolution(
         y = conv_reference(x, w, stride, pads, dilation, groups) + b.reshape(-1, *[1] * rank)
         return y if first else np.moveaxis(y, 1, -1)
 
-    def build(x: ops.Tensor, w: ops.Tensor, b: ops.Tensor) -> ops.Tensor:
-        return function(x, w, b, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout)
-
-    check(build, [x, w, [filters]], want, [{"N": 1, "H": 7}, {"N": 2, "H": 12}])
+    check(lambda x, w, b: function(x, w, b, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout),
+          [x, w, [filters]], want, [{"N": 1, "H": 7}, {"N": 2, "H": 12}])
 
 
 def test_convolution_of_f16_accumulates_in_f32() -> None:

@@ -55,7 +55,8 @@ def compiled(operator: Operator, constants: Mapping[str, Array], options: tw.Com
     dims = {n: tw.Dim(lo, hi, at=at) for n, (lo, hi) in operator.ranges.items()}
     model = Path(str(operator.params["mlir"])) if "mlir" in operator.params else graph(operator)
     target = f"host:{operator.level}" if operator.level else "host"
-    return tw.compile(model, dims, target=target, options=replace(options, progress=progress or options.progress), constants=bound)
+    followed = replace(options, progress=progress or options.progress)
+    return tw.compile(model, dims, target=target, options=followed, constants=bound)
 
 
 def graph(operator: Operator) -> ops.Graph:

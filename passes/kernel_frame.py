@@ -59,6 +59,10 @@ class KernelFrame:
         """The region's operations in program order, without the return."""
         return operations(self.block)[:-1]
 
+    def input_units(self) -> dict[ir.Value, int | None]:
+        """The axis of unit stride of each input."""
+        return {slot.value: slot.unit for slot in self.operands if not slot.result}
+
     def _operands(self) -> list[TensorSlot]:
         tensors = [v for v in self.block.arguments if isinstance(v.type, ir.RankedTensorType)]
         found = [TensorSlot(n, v, self._unit("arg_attrs", n), False) for n, v in enumerate(tensors)]

@@ -36,7 +36,8 @@ def workloads_of(module: ir.Module) -> dict[str, Workload]:
 def workload_of(fn: ir.Operation, name: str) -> Workload:
     shapes = SymbolicShapes(fn)
     kind = Kind(ir.StringAttr(fn.attributes[KIND]).value)
-    reached = _axes(fn, kind, shapes)
+    attention = Attention.of(operations(fn.regions[0].blocks[0])[:-1], shapes) if kind is Kind.ATTENTION else None
+    reached = _axes(fn, kind, shapes, attention)
     units: dict[ir.Value, int | None] = {}
     inputs, dims, scalars = [], [], []
     for value, named in zip(fn.regions[0].blocks[0].arguments, argument_attributes(fn), strict=True):
@@ -59,12 +60,12 @@ def workload_of(fn: ir.Operation, name: str) -> Workload:
         dims=tuple(dims),
         inputs=tuple(inputs),
         outputs=tuple(outputs),
-        loops=loops_of(fn, kind, shapes),
+        loops=loops_of(fn, kind, shapes, attention),
         flops=_flops(body, shapes),
         bytes=_bytes([*inputs, *outputs]),
         scalars=tuple(scalars),
         windows=_windows(fn, shapes) if kind is Kind.CONTRACTION else (),
-        factors=_factors(fn, kind, shapes, units),
+        factors=_factors(fn, kind, attention, units),
         transcendentals=sum(n.startswith("math.") and n not in _ALGEBRAIC for n in inner),
         accumulator=_accumulator(fn, kind),
         reductions=sum(iterator_kinds(op).count("reduction") for op in body if has_loops(op)),
@@ -87,11 +88,10 @@ def root_of(fn: ir.Operation, kind: Kind) -> ir.Operation:
     return made
 
 
-def loops_of(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes) -> tuple[Loop, ...]:
+def loops_of(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes, attention: Attention | None) -> tuple[Loop, ...]:
     """Loops of the root with their roles, in the root's order; of attention those of the scores, then the value columns."""
-    if kind is Kind.ATTENTION:
-        roles_and_extents = Attention.of(operations(fn.regions[0].blocks[0])[:-1], shapes).roles()
-        return tuple(Loop(role, extent) for role, extent in roles_and_extents)
+    if attention is not None:
+        return tuple(Loop(role, extent) for role, extent in attention.roles())
     root = root_of(fn, kind)
     if kind is Kind.POINTWISE:
         return tuple(Loop("p", e) for e in shapes.dims(root.results[0]))
@@ -110,12 +110,11 @@ def _operand(type_: ir.Type, named: dict[str, ir.Attribute], axes: Axes) -> Oper
                    integer(named[PANEL]) if PANEL in named else 0, argument_zeros(named), axes)
 
 
-def _axes(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes) -> LoopAxes:
+def _axes(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes, attention: Attention | None) -> LoopAxes:
     """Of every tensor that the loops of the root reach."""
-    ops = operations(fn.regions[0].blocks[0])[:-1]
-    found = LoopAxes(ops, shapes)
-    if kind is Kind.ATTENTION:
-        found.seed_attention(Attention.of(ops, shapes))
+    found = LoopAxes(operations(fn.regions[0].blocks[0])[:-1], shapes)
+    if attention is not None:
+        found.seed_attention(attention)
     elif kind is Kind.POINTWISE:
         found.seed_result(root_of(fn, kind).results[0])
     else:
@@ -124,14 +123,14 @@ def _axes(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes) -> LoopAxes:
     return found
 
 
-def _factors(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes, units: Mapping[ir.Value, int | None]) -> tuple[Factor, ...]:
+def _factors(fn: ir.Operation, kind: Kind, attention: Attention | None,
+             units: Mapping[ir.Value, int | None]) -> tuple[Factor, ...]:
     if kind is Kind.CONTRACTION:
         root = root_of(fn, kind)
         return factors_of(root, loop_symbols(root), units)
-    if kind is Kind.ATTENTION:
-        view = Attention.of(operations(fn.regions[0].blocks[0])[:-1], shapes)
-        scores, mixed = attention_symbols(view)
-        return (*factors_of(view.scores.op, scores, units), *factors_of(view.mixed.op, mixed, units))
+    if attention is not None:
+        scores, mixed = attention_symbols(attention)
+        return (*factors_of(attention.scores.op, scores, units), *factors_of(attention.mixed.op, mixed, units))
     return ()
 
 

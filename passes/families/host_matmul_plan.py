@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from passes.contraction import Contraction
 from passes.fused_contraction import FusedContraction
 from passes.host_kernel import HostKernel
-from passes.mlir import ir, owner, position
+from passes.loop_axes import unit_axis
+from passes.mlir import ir, position
 from passes.placement import Place
-from passes.symbolic import kept_axes, mixed
 from runtime.shape import Expr
 
 
@@ -55,13 +55,14 @@ class Plan:
         shared = tuple(d for d in view.parallel if d in used and d != column)
         paired = _paired(view, wide)
         tile = _tile(list(view.maps[wide].results)[: -1 if paired else None], column)
-        unit = unit_axis(kernel, view.operand(wide))
+        units = kernel.input_units()
+        unit = unit_axis(view.operand(wide), units)
         along = view.linear_axis(wide, column) if not tile else None
         in_place = bool(tile) or (unit is not None and along == unit)
         last = view.linear_axis(wide, view.k[-1]) if view.k else None
         transposed = not in_place and unit is not None and last == unit
         other = view.linear_axis(1 - wide, view.k[-1]) if view.k else None
-        runs_along = other is not None and other == unit_axis(kernel, view.operand(1 - wide))
+        runs_along = other is not None and other == unit_axis(view.operand(1 - wide), units)
         return Plan(view, column, wide, rows, shared, tile, paired and tile > 0, in_place, transposed, runs_along, places, heavy)
 
     @property
@@ -105,18 +106,3 @@ def _tile(results: list[ir.AffineExpr], column: int) -> int:
         sizes.add(int(ir.AffineConstantExpr(matching[0].rhs).value))
     uses = sum(f"d{column}" in str(e).replace("(", " ").split() for e in results)
     return sizes.pop() if len(sizes) == 1 and uses == 2 else 0
-
-
-def unit_axis(kernel: HostKernel, value: ir.Value) -> int | None:
-    """The unit-stride axis of a value that is an argument behind casts and slices; None when it is computed."""
-    if value in kernel.evaluator.memories:
-        strides = kernel.evaluator.memories[value].strides
-        return next((a for a in reversed(range(len(strides))) if strides[a].const == 1), None)
-    op = owner(value)
-    if op is None or op.name not in ("tensor.cast", "tensor.extract_slice"):
-        return None
-    inner = unit_axis(kernel, op.operands[0])
-    if inner is None or op.name == "tensor.cast":
-        return inner
-    kept = kept_axes(op)
-    return kept.index(inner) if inner in kept and mixed(op, "static_strides", 3)[inner] == 1 else None

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from passes.data_movement import movement
 from passes.emit import lane_mask, loop, when
 from passes.families.host_matmul_panel import transpose
-from passes.families.host_matmul_plan import unit_axis
 from passes.host_kernel import HostKernel
 from passes.index import Index, delinearize
+from passes.loop_axes import unit_axis
 from passes.mlir import ir, maps_of, owner, position
 from passes.placement import axis_name, place
 from runtime.shape import Expr
@@ -40,7 +40,7 @@ class TransposeTiles:
             source = movement(root)
             if source is None or not source.is_permutation or ir.RankedTensorType(root.results[0].type).rank != rank:
                 continue
-            unit = unit_axis(kernel, _unpadded(root.operands[0]))
+            unit = unit_axis(_unpadded(root.operands[0]), kernel.input_units())
             if unit is None:
                 continue
             try:

@@ -1,0 +1,58 @@
+"""Every threshold of an untuned choice names an operator of the bench, a unit and results; defaults read them."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from matmul_workloads import AVX512, described
+
+from passes.spaces import host_matmul_heuristics, threads_heuristics
+from passes.spaces.registry import HOST_FAMILIES, heuristics_of
+from passes.spaces.threads import effort
+from passes.spaces.threshold import origins
+from passes.workload import Kind
+from runtime.dispatch import select
+from tools.bench.operators import operators
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("module", sorted(p.stem for p in (ROOT / "passes" / "spaces").glob("*_heuristics.py")))
+def test_thresholds_name_their_origin(module: str) -> None:
+    known = {operator.name for operator in operators()}
+    found = origins(importlib.import_module(f"passes.spaces.{module}").Thresholds())
+    assert found
+    for name, (value, origin) in found.items():
+        assert value > 0 and origin.unit, name
+        assert origin.operator in known, f"{name} of {module}: {origin.operator} is no operator of the bench"
+        files = [word.strip(":,") for word in origin.results.split() if ".jsonl" in word]
+        assert origin.results and all((ROOT / "tools" / "bench" / "results" / f).exists() for f in files), name
+
+
+@pytest.mark.parametrize("family", HOST_FAMILIES)
+def test_every_host_family_has_heuristics(family: str) -> None:
+    assert callable(heuristics_of(family).default)
+
+
+def test_a_default_follows_its_thresholds() -> None:
+    work = described("M", 768, 768, transposed=True)
+    usual = host_matmul_heuristics.Thresholds()
+    for rows in (2, 3, 6):
+        configs, root = host_matmul_heuristics.default(work, AVX512, replace(usual, transposed_rows=rows))
+        kernels = [configs[select(root, {"M": m}).kernel] for m in (rows, rows + 1)]
+        assert [bool(c.stream) for c in kernels] == [True, False]
+
+
+def test_work_follows_each_of_its_thresholds() -> None:
+    usual = threads_heuristics.Thresholds()
+    dense = replace(described("M", 768, 8), bytes=described("M", 768, 8).size("m") * 768 * 1000)
+    rows = replace(dense, kind=Kind.ATTENTION, transcendentals=1,
+                   inputs=tuple(replace(o, dtype=type(o.dtype)("bf16")) for o in dense.inputs))
+    at = {"M": 8, "N": 768, "K": 8}
+    for field in fields(usual):
+        if field.name != "small":
+            more = replace(usual, **{field.name: 4 * getattr(usual, field.name)})
+            assert effort(rows, more).evaluate(at) > effort(rows, usual).evaluate(at), field.name

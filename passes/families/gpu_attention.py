@@ -235,14 +235,14 @@ class _AttentionBlock:
         for i in range(self.down):
             for first in range(0, self.wide * _COLUMNS, wide):
                 if i or first:
-                    self._together()
+                    self._sync_warp()
                 for j in range(first // _COLUMNS, min(self.wide, (first + wide) // _COLUMNS)):
                     for h in range(2):
                         at = 4 * (i * self.wide + j) + 2 * h
                         two = vector.from_elements(pair, values[at : at + 2])
                         column = (self.lane % _QUAD * 2 + (j * _COLUMNS - first)).known_multiple(2)
                         room.store(two, [warp, self.lane // _QUAD + 8 * h, Index.ramp(column, 2)])
-                self._together()
+                self._sync_warp()
 
                 def chunk(number: Index, i: int = i, first: int = first) -> None:
                     down, x = number // per_row, number % per_row * width
@@ -256,6 +256,6 @@ class _AttentionBlock:
 
                 loop(self.lane, 16 * per_row, WARP, chunk, index=kernel.index)
 
-    def _together(self) -> None:
+    def _sync_warp(self) -> None:
         """The lanes of a warp wait for each other."""
         nvvm.bar_warp_sync(Index(-1).value(ir.IntegerType.get_signless(32)))

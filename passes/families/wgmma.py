@@ -165,14 +165,14 @@ class _WgmmaBlock:
         address = Index(llvm.PtrToIntOp(self.i32, self.ring.base).result)
         leader = (member % WARP).lt(c.cluster)
 
-        def one(step: Index, *held: ir.Value) -> list[ir.Value]:
+        def one(step: Index, *before: ir.Value) -> list[ir.Value]:
             number = done + step
             self.ring.wait(self.ring.full(number), self.ring.parity(number))
             nvvm.wgmma_fence_aligned()
             stage = address + number % c.stages * c.stage_bytes
             a = self.left.descriptor(stage, group * (self.blocks * ROWS))
             b = self.right.descriptor(stage, Index(0))
-            found = list(held)
+            found = list(before)
             for k in range(0, ROW // self.left.size, STEP // self.left.size):
                 for q in range(self.blocks):
                     found[q] = self._product(sums, found[q], self.left.advance(a, q * ROWS, k), self.right.advance(b, 0, k))

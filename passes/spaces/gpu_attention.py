@@ -93,8 +93,8 @@ def space(workload: Workload, limits: GpuLimits) -> Iterator[GpuAttentionConfig]
     size = tensor_core_bytes(workload) or 4
     blocks = product((16, 32, 64, 128, 256), (16, 32), (16, 32, 64, 128), (2, 3, 4), (True, False))
     rest = list(product((WIDEST // size, 1), (0, 1, 2), (1, 2, 4, 8)))
-    for block, (vec, together, split) in product(blocks, rest):
-        config = GpuAttentionConfig(*block, vec, together, split, tf32=size == 4)
+    for block, (vec, per_sm, split) in product(blocks, rest):
+        config = GpuAttentionConfig(*block, vec, per_sm, split, tf32=size == 4)
         if config.threads <= 512 and why_invalid(config, workload, limits) is None:
             yield config
 

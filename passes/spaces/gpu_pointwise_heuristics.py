@@ -19,11 +19,11 @@ class Thresholds:
                                   results="not measured: the widest access of a thread")
     access_elements: int = threshold(4, unit="elements of one access", operator="layernorm_768",
                                      results="not measured: wider elements of a thread add registers, not bytes in flight")
-    tile: int = threshold(32, unit="edge of a tile in elements", operator="transpose",
+    tile: int = threshold(32, unit="edge of a tile in elements", operator="bert_layer",
                           results="not measured: a warp reads and writes one row of a tile")
     threads: int = threshold(256, unit="threads of a block", operator="layernorm_768",
                              results="not measured: by occupancy arithmetic, 8 blocks fill a multiprocessor of 2048 threads")
-    reduction_threads: int = threshold(128, unit="threads of a block", operator="convolution",
+    reduction_threads: int = threshold(128, unit="threads of a block", operator="bert_layer",
                                        results="not measured: results of inline loops are few, smaller blocks spread further")
 
 

@@ -33,7 +33,7 @@ class GpuRowsConfig(GpuConfig):
     blocks: int = 1
 
     @property
-    def columns_held(self) -> int:
+    def columns_in_registers(self) -> int:
         """The longest row that fits the registers."""
         return self.vectors_in_registers * self.vec * self.per_row
 
@@ -66,7 +66,7 @@ def why_invalid(config: GpuRowsConfig, workload: Workload, limits: GpuLimits) ->
     columns = columns_of(workload).constant
     if c.blocks > 1 and columns is not None and columns < c.blocks * c.per_row * c.vec:
         return f"blocks-filled: {columns} columns over {c.blocks} blocks of {c.per_row} threads"
-    if c.vectors_in_registers and columns is not None and not c.columns_held // 4 < columns <= c.columns_held:
+    if c.vectors_in_registers and columns is not None and not c.columns_in_registers // 4 < columns <= c.columns_in_registers:
         return f"row-fits: {columns} columns in {c.vectors_in_registers} vectors of {c.vec} elements of {c.per_row} threads"
     return why_invalid_block(c.threads, c.index, limits.threads)
 

@@ -57,7 +57,7 @@ def anatomy(config: GpuRowsConfig, workload: Workload, limits: GpuLimits) -> Ana
         tiles={"rows": rows, "columns": c.per_row * c.vec},
         pads={"rows": rows, "columns": c.per_row * c.vec},
         units={"rows": rows, "columns": 0},
-        most={"columns": c.columns_held} if kept else {},
+        most={"columns": c.columns_in_registers} if kept else {},
         block=block,
         features={
             "rows_a_block": rows,

@@ -41,7 +41,7 @@ def default(workload: Workload, limits: GpuLimits,
     safe = GpuRowsConfig(256, WARP, 1, 0, 2, index=64)
     wide, single = _by_length(vec, thresholds), _by_length(1, thresholds)
     if columns.constant is not None and columns.constant < thresholds.spread_columns:
-        return (next((c for c in wide if columns.constant <= c.columns_held), wide[-1]), safe), Leaf(0)
+        return (next((c for c in wide if columns.constant <= c.columns_in_registers), wide[-1]), safe), Leaf(0)
     spread = GpuRowsConfig(512, 512, 1, 0, 4, blocks=thresholds.spread_blocks)
     shorter = [] if columns.constant is not None else [*wide[:-1], *single]
     configs = tuple(dict.fromkeys((*shorter, wide[-1], spread, safe)))
@@ -51,7 +51,7 @@ def default(workload: Workload, limits: GpuLimits,
         return switch(str(workload.size("row")), [(few, Leaf(configs.index(spread)))], Leaf(configs.index(last)))
 
     def tree(steps: list[GpuRowsConfig]) -> Node:
-        bounds = [*(c.columns_held for c in steps[:-1]), thresholds.spread_columns - 1]
+        bounds = [*(c.columns_in_registers for c in steps[:-1]), thresholds.spread_columns - 1]
         cases: list[tuple[int, Node]] = [(b, Leaf(configs.index(c))) for b, c in zip(bounds, steps, strict=True)]
         return switch(str(columns), cases, long(steps[-1]))
 

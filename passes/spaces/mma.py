@@ -95,8 +95,8 @@ def space(workload: Workload, limits: GpuLimits) -> Iterator[MmaConfig]:
     rest = list(product((2, 3, 4, 5), (WIDEST // size, 1), (False, True), (0, 1, 2), (1, 2, 4, 8)))
     thin = product((8, 16), (32, 64, 128, 256), (64 // size, 128 // size), (8, 16), (16, 32))
     shapes = [*((b, False) for b in blocks), *((b, True) for b in thin)]
-    for (block, swapped), (stages, vec, staged, together, split) in product(shapes, rest):
-        config = MmaConfig(*block, stages, vec, staged, together, split, tf32=size == 4, swapped=swapped)
+    for (block, swapped), (stages, vec, staged, per_sm, split) in product(shapes, rest):
+        config = MmaConfig(*block, stages, vec, staged, per_sm, split, tf32=size == 4, swapped=swapped)
         if config.threads in (64, 128, 256) and why_invalid(config, workload, limits) is None:
             yield config
 

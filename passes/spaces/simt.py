@@ -61,8 +61,8 @@ def space(workload: Workload, limits: GpuLimits) -> Iterator[SimtConfig]:
     shapes = product((16, 32, 64, 128, 256), (32, 64, 128, 256), (8, 16, 32), (2, 4, 8), (4, 8))
     blocks = [b for b in shapes if 64 <= b[0] * b[1] // (b[3] * b[4]) <= 256]
     rest = list(product((2, 3, 4), (1, vec), (False, True), (0, 2), (1, 2, 4, 8)))
-    for block, (stages, width, turn, together, split) in product(blocks, rest):
-        config = SimtConfig(*block, stages, width, turn, 4, together, split)
+    for block, (stages, width, transpose, per_sm, split) in product(blocks, rest):
+        config = SimtConfig(*block, stages, width, transpose, 4, per_sm, split)
         if why_invalid(config, workload, limits) is None:
             yield config
 

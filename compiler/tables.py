@@ -59,7 +59,7 @@ def families_of(workload: Workload, limits: HostLimits | GpuLimits, numerics: Nu
     if not isinstance(limits, GpuLimits):
         transforms = numerics.winograd and workload.kind is Kind.CONTRACTION and Layer.of(workload) is not None
         return (*(("host_winograd",) if transforms else ()), *_HOST[workload.kind])
-    narrow = on_tensor_cores(workload, limits) or (numerics.tf32 and workload.inputs[0].dtype is DType.F32)
+    narrow = on_tensor_cores(workload, limits) or (numerics.tf32 and {f.dtype for f in workload.factors} == {DType.F32})
     if workload.kind is not Kind.CONTRACTION or not narrow:
         return _GPU[workload.kind]
     return (*(("wgmma",) if limits.arch == "sm_90a" else ()), "mma", *_GPU[workload.kind])

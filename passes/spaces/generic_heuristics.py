@@ -10,16 +10,16 @@ from passes.workload import Kind, Workload
 from runtime.dispatch import Leaf, Node
 from runtime.limits import HostLimits
 
-_NONE = "not measured: no operator of the bench is elementwise alone"
+_NONE = "not measured: no operator of the bench is elementwise alone; that one pads and transposes beside its product"
 
 
 @dataclass(frozen=True)
 class Thresholds:
     """Sizes of pieces of rows."""
 
-    lanes: int = threshold(16, unit="elements of a vector at most", operator="conv1x1_256x56_64_nchw", results=_NONE)
-    chunk: int = threshold(4096, unit="elements of a row in one work unit", operator="conv1x1_256x56_64_nchw", results=_NONE)
-    loop_chunk: int = threshold(256, unit="the same where each element takes a loop", operator="conv1x1_256x56_64_nchw",
+    lanes: int = threshold(16, unit="elements of a vector at most", operator="conv3x3_64x56_64_nchw", results=_NONE)
+    chunk: int = threshold(4096, unit="elements of a row in one work unit", operator="conv3x3_64x56_64_nchw", results=_NONE)
+    loop_chunk: int = threshold(256, unit="the same where each element takes a loop", operator="conv3x3_64x56_64_nchw",
                                 results=_NONE)
 
 

@@ -6,7 +6,7 @@ and depthwise ones, and generics of any layout are the same thing to a kernel fa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from passes.emit import constant, is_float, lanes_of, vector_type
@@ -147,6 +147,11 @@ class Contraction:
         for d in loops:
             total = total * self.extents[d]
         return total
+
+    def cut(self, loops: Mapping[str, Sequence[int]]) -> dict[ir.Value, dict[str, tuple[int, ...]]]:
+        """The result, with its axes that run along loops, by name of the loops."""
+        axes = [position(e) for e in self.maps[OUT].results]
+        return {self.op.results[0]: {name: tuple(axes.index(d) for d in found) for name, found in loops.items()}}
 
     def coords(self, which: int, loops: Sequence[Index | None]) -> list[Index]:
         """Coordinates of lhs, rhs or the result at a point of the loops."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from passes.contraction import Contraction
 from passes.fused_contraction import FusedContraction
-from passes.host_kernel import HostKernel
+from passes.kernel_frame import KernelFrame
 from passes.mlir import ir, owner, position
 from passes.placement import Place
 from passes.symbolic import kept_axes, mixed
@@ -37,17 +37,17 @@ class Plan:
     heavy: bool
 
     @staticmethod
-    def of(kernel: HostKernel) -> Plan:
+    def of(kernel: KernelFrame) -> Plan:
         """ValueError when the region is no contraction with elementwise ops around it."""
         fused = FusedContraction.of(kernel)
-        strides = kernel.outputs[0].strides
-        column = fused.fast_loop(lambda axis: strides[axis].const == 1)
+        unit = kernel.result_slot(0).unit
+        column = fused.fast_loop(lambda axis: axis == unit)
         if column is None:
             raise ValueError(f"{fused.view.op.name} at {fused.view.op.location}: no loop runs along an axis of the result")
         return Plan.along(kernel, fused.view, column, fused.places, fused.heavy)
 
     @staticmethod
-    def along(kernel: HostKernel, view: Contraction, column: int, places: tuple[Place, ...] = (), heavy: bool = False) -> Plan:
+    def along(kernel: KernelFrame, view: Contraction, column: int, places: tuple[Place, ...] = (), heavy: bool = False) -> Plan:
         """The plan with a given loop along the vectors."""
         wide = _wide(view, column)
         used = view.loops_of(wide)
@@ -107,13 +107,12 @@ def _tile(results: list[ir.AffineExpr], column: int) -> int:
     return sizes.pop() if len(sizes) == 1 and uses == 2 else 0
 
 
-def unit_axis(kernel: HostKernel, value: ir.Value) -> int | None:
+def unit_axis(kernel: KernelFrame, value: ir.Value) -> int | None:
     """The unit-stride axis of a value that is an argument behind casts and slices; None when it is computed."""
-    if value in kernel.evaluator.memories:
-        strides = kernel.evaluator.memories[value].strides
-        return next((a for a in reversed(range(len(strides))) if strides[a].const == 1), None)
     op = owner(value)
-    if op is None or op.name not in ("tensor.cast", "tensor.extract_slice"):
+    if op is None:
+        return kernel.unit_axis(value)
+    if op.name not in ("tensor.cast", "tensor.extract_slice"):
         return None
     inner = unit_axis(kernel, op.operands[0])
     if inner is None or op.name == "tensor.cast":

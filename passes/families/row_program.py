@@ -7,12 +7,13 @@ and computes the results of depth s; reductions of depth s and the row scalars m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from passes.clone import captured
 from passes.evaluator import loop_extent, loop_kinds
 from passes.families.row_reduction import Combiner, combiners
+from passes.kernel_frame import KernelFrame
 from passes.mlir import ir, maps_of, operations, owner, position
 from passes.symbolic import SymbolicShapes
 from runtime.shape import Expr
@@ -62,6 +63,15 @@ class RowProgram:
         self.sweeps = [Sweep() for _ in range(1 + max([*depths, *(self.op_depth(op) for op in found)]))]
         self._schedule(depths)
         self._keep()
+
+    @staticmethod
+    def of(frame: KernelFrame) -> RowProgram:
+        return RowProgram(frame.ops(), frame.results, frame.shapes)
+
+    def cut(self, axes: Mapping[str, Sequence[int]]) -> dict[ir.Value, dict[str, tuple[int, ...]]]:
+        """The results, with their axes that run along axes of the frame, by name of these."""
+        return {value: {name: tuple(place.index(a) for a in found) for name, found in axes.items()}
+                for value, place in zip(self.results, self.result_places, strict=True)}
 
     def extents(self, op: ir.Operation) -> list[Expr]:
         return [loop_extent(self.shapes, op, d) for d in range(maps_of(op)[0].n_dims)]

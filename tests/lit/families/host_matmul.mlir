@@ -1,7 +1,7 @@
-// RUN: tilewright opt %s --pass 'kernelize{config="host_matmul{mr=4 nv=2 lanes=8}" symbol=mm}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="host_matmul{mr=2 nv=2 lanes=8 pack=panel mc=4}" symbol=mm}' | filecheck %s --check-prefix=PANEL
-// RUN: tilewright opt %s --pass 'kernelize{config="host_matmul{mr=1 nv=4 lanes=8 prefetch=4 stream=4}" symbol=mm}' | filecheck %s --check-prefix=STREAM
-// RUN: not tilewright opt %s --pass 'kernelize{config="host_matmul{bogus=1}"}' 2>&1 | filecheck %s --check-prefix=BAD
+// RUN: tilewright opt %s --pass 'tile{config="host_matmul{mr=4 nv=2 lanes=8}"},emit-micro-kernel{symbol=mm}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="host_matmul{mr=2 nv=2 lanes=8 pack=panel mc=4}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=PANEL
+// RUN: tilewright opt %s --pass 'tile{config="host_matmul{mr=1 nv=4 lanes=8 prefetch=4 stream=4}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=STREAM
+// RUN: not tilewright opt %s --pass 'tile{config="host_matmul{bogus=1}"},emit-micro-kernel' 2>&1 | filecheck %s --check-prefix=BAD
 
 // The sums of a 4 x 16 block are carried through the loop over k; the bias is added once per vector.
 // CHECK-LABEL: llvm.func internal @mm_body

@@ -1,7 +1,7 @@
-// RUN: tilewright opt %s --pass 'kernelize{config="host_rows"}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="host_rows{vectors=2 unroll=2 rows=4}"}' | filecheck %s --check-prefix=SHORT
-// RUN: tilewright opt %s --pass 'kernelize{config="host_rows{axis=lane}"}' | filecheck %s --check-prefix=LANE
-// RUN: not tilewright opt %s --pass 'kernelize{config="host_rows{bogus=1}"}' 2>&1 | filecheck %s --check-prefix=BAD
+// RUN: tilewright opt %s --pass 'tile{config="host_rows"},emit-micro-kernel' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="host_rows{vectors=2 unroll=2 rows=4}"},emit-micro-kernel' | filecheck %s --check-prefix=SHORT
+// RUN: tilewright opt %s --pass 'tile{config="host_rows{axis=lane}"},emit-micro-kernel' | filecheck %s --check-prefix=LANE
+// RUN: not tilewright opt %s --pass 'tile{config="host_rows{bogus=1}"},emit-micro-kernel' 2>&1 | filecheck %s --check-prefix=BAD
 // BAD: host_rows has no option 'bogus'; its options: axis, lanes, unroll, vectors, rows, held, block
 
 #full = affine_map<(i, j) -> (i, j)>

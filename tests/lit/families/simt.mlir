@@ -1,7 +1,7 @@
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=2}" symbol=mm}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 vec=1 index=64}" symbol=mm}' | filecheck %s --check-prefix=FREE
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 split=2 together=2}" symbol=mm}' | filecheck %s --check-prefix=SPLIT
-// RUN: not tilewright opt %s --pass 'kernelize{config="simt{bogus=1}"}' 2>&1 | filecheck %s --check-prefix=BAD
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=2}"},emit-micro-kernel{symbol=mm}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 vec=1 index=64}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=FREE
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 split=2 together=2}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=SPLIT
+// RUN: not tilewright opt %s --pass 'tile{config="simt{bogus=1}"},emit-micro-kernel' 2>&1 | filecheck %s --check-prefix=BAD
 
 // BAD: simt has no option 'bogus'
 

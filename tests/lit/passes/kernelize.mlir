@@ -1,4 +1,4 @@
-// RUN: tilewright opt %s --pass 'kernelize{config="generic{lanes=8}" symbol=relu}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="generic{lanes=8}"},emit-micro-kernel{symbol=relu}' | filecheck %s
 // RUN: not tilewright opt %s --pass "kernelize{bogus=1}" 2>&1 | filecheck %s --check-prefix=BAD
 // RUN: not tilewright opt %s --pass "kernelize{config=nonsense}" 2>&1 | filecheck %s --check-prefix=FAMILY
 

@@ -15,7 +15,7 @@ from passes.evaluator import Evaluator
 from passes.index import Index
 from passes.mlir import functions, ir, llvm, operations
 from passes.symbolic import SymbolicShapes, argument_attributes, integer
-from passes.units import take_units
+from passes.units import launched, take_units
 from runtime.kernel import Param
 from runtime.shape import Expr
 
@@ -66,10 +66,7 @@ class KernelFrame:
     @property
     def units(self) -> Expr:
         """How many work units a launch has."""
-        total = Expr.of(0)
-        for loop in self.loops:
-            total = total + loop.total
-        return total.ceildiv(self.loops[0].block)
+        return launched(self.loops)
 
     def unit_axis(self, value: ir.Value) -> int | None:
         """The axis of stride 1 of an input; None of any other value."""

@@ -202,6 +202,8 @@ class SymbolicShapes:
         if name == "tensor.cast" or name == "tensor.insert_slice" or name == "tensor.insert":
             return self.dims(op.operands[1 if name != "tensor.cast" else 0]) if name != "tensor.cast" \
                 else self.dims(op.operands[0])
+        if name == "scf.forall":
+            return self.dims(list(op.operands)[len(op.operands) - len(op.results) + list(op.results).index(value)])
         if name in ("tensor.empty", "tensor.generate"):
             return self._fill(t, op.operands)
         if name == "tensor.splat":

@@ -36,6 +36,7 @@ class Tiler:
     def __init__(self, frame: KernelFrame) -> None:
         self.frame = frame
         self.values = ShapeValues(frame.fn)
+        self._last: ir.Operation | None = None  # of the loops so far, which follow each other as they are built
 
     def size(self, expr: Expr) -> Index:
         """An Expr in the IR."""
@@ -69,14 +70,16 @@ class Tiler:
         made.operation.attributes[AXES] = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in views[0].names])
         if block > 1:
             made.operation.attributes[BLOCK] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), block)
+        self._last = owner(wholes[-1])
         for view, whole in zip(views, wholes, strict=True):
             before = [use.owner.operation for use in view.value.uses if self._ancestor(use.owner.operation) not in after]
             view.value.replace_all_uses_except(whole, before)
 
     def _after(self, values: Sequence[ir.Value]) -> list[ir.Operation]:
-        """The operations behind the last one that computes one of the values."""
+        """The operations behind the last one that computes one of the values, and behind the loops so far."""
         ops = operations(self.frame.block)
-        return ops[1 + max(ops.index(op) for v in values if (op := owner(v)) is not None) :]
+        makers = [op for op in (*map(owner, values), self._last) if op is not None]
+        return ops[1 + max(map(ops.index, makers)) :]
 
     def _ancestor(self, op: ir.Operation) -> ir.Operation:
         """The operation of the region that an operation is, or lies in."""

@@ -7,7 +7,7 @@ the tile of each one holds is in the loop (tiler.py): its upper bounds, and the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from passes.evaluator import Evaluator
@@ -51,16 +51,24 @@ class Units:
     def numbers(self, evaluator: Evaluator) -> Callable[[Index], Unit]:
         """The unit of a number from 0 on; what does not depend on the number is emitted at once."""
         sizes = [evaluator.emit(count) for count in self.counts]
-        return lambda number: self.at(evaluator, delinearize(number, sizes))
+        known = dict[ir.Value, Index]()
+        every = self.at(evaluator, ())
+        varying = set(every.block.arguments)
+        for op in operations(every.block):
+            if varying.isdisjoint(op.operands) and op.name in _ARITHMETIC:
+                known[op.results[0]] = replace(every, known=known).number(op.results[0])
+            elif op.name != "arith.constant":
+                varying.update(op.results)
+        return lambda number: self.at(evaluator, delinearize(number, sizes), known)
 
-    def at(self, evaluator: Evaluator, place: Sequence[Index]) -> Unit:
-        """The unit at coordinates of the loop."""
+    def at(self, evaluator: Evaluator, place: Sequence[Index], known: Mapping[ir.Value, Index] = MappingProxyType({})) -> Unit:
+        """The unit at coordinates of the loop. known: numbers of its body that are emitted."""
         block = self.loop.regions[0].blocks[0]
         slice_ = next(op for op in operations(block) if op.name == "tensor.extract_slice")
         names = [ir.StringAttr(a).value for a in ir.ArrayAttr(self.loop.attributes[AXES])]
         parts = zip(names, mixed(slice_, "static_offsets", 1), mixed(slice_, "static_sizes", 2), strict=True)
-        known = dict(zip(block.arguments, place, strict=False))
-        return Unit(evaluator, block, known, {name: (first, size) for name, first, size in parts if name}, tuple(place))
+        values = {**known, **dict(zip(block.arguments, place, strict=False))}
+        return Unit(evaluator, block, values, {name: (first, size) for name, first, size in parts if name}, tuple(place))
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,7 @@ class Unit:
 
     def first(self, name: str) -> Index:
         """Where the tile begins; 0 where no loop runs along it."""
-        return self._emit(self.parts[name][0]) if name in self.parts else Index(0)
+        return self.number(self.parts[name][0]) if name in self.parts else Index(0)
 
     def end(self, name: str) -> Index:
         """Where it ends."""
@@ -84,10 +92,10 @@ class Unit:
         first, size = self.parts[name]
         op = None if isinstance(size, int) else owner(size)
         if op is not None and op.name == "arith.subi" and op.operands[1] == first:
-            return self._emit(op.operands[0])
-        return self._emit(first) + self._emit(size)
+            return self.number(op.operands[0])
+        return self.number(first) + self.number(size)
 
-    def _emit(self, value: int | ir.Value) -> Index:
+    def number(self, value: int | ir.Value) -> Index:
         """A number of the loop's body, as the kernel computes it."""
         if isinstance(value, int):
             return Index(value)
@@ -99,7 +107,15 @@ class Unit:
         if op.name == "arith.constant":
             return Index(integer(op.attributes["value"]))
         a, b = op.operands
-        return _ARITHMETIC[op.name](self._emit(a), self._emit(b))
+        return _ARITHMETIC[op.name](self.number(a), self.number(b))
+
+
+def launched(loops: Sequence[Units]) -> Expr:
+    """How many units one launch of these loops has."""
+    total = Expr.of(0)
+    for units in loops:
+        total = total + units.total
+    return total.ceildiv(loops[0].block)
 
 
 def take_units(block: ir.Block, shapes: SymbolicShapes) -> tuple[Units, ...]:

@@ -11,17 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from passes.emit import lanes_of, loop, vector_type, when
+from passes.families.gpu_pointwise import tile_elements
 from passes.families.gpu_tile import Held, TileLoader
 from passes.families.mma_product import TensorProduct
 from passes.families.mma_tile import MmaLoader
 from passes.families.simt_plan import SimtPlan
 from passes.families.simt_store import Result, SplitSum
-from passes.families.tile_grid import TileGrid, part_of
+from passes.families.tile_grid import TileGrid, part_of, tile_contraction
 from passes.gpu_kernel import WARP, GpuKernel, Grid
 from passes.gpu_space import Space
 from passes.index import Index
+from passes.kernel_frame import KernelFrame
 from passes.mlir import ir, nvvm, vector
 from passes.spaces.mma import STAGED_PAD, MmaConfig
+from passes.tiler import Tiler
 
 _ROWS, _COLUMNS = 16, 8  # of an instruction
 Place = tuple[Index, Index, ir.Value]
@@ -39,6 +42,13 @@ def emit(kernel: GpuKernel, config: MmaConfig) -> None:
         kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
 
 
+def tile(frame: KernelFrame, config: MmaConfig, tiler: Tiler) -> None:
+    """Units of bm rows by bn columns."""
+    tile_contraction(SimtPlan.of(frame), config.bm, config.bn, tiler)
+    if config.split > 1:
+        tile_elements(frame, tiler, min(config.vec, 4), 256)
+
+
 class _Block:
     """What one block of threads does."""
 
@@ -53,7 +63,7 @@ class _Block:
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
-        grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group)
+        grid = TileGrid(kernel, c.group)
         kernel.bound(self.depth.size)
         tile = grid.place(kernel.block_id())
         batch = self.batch.point(tile.batch)

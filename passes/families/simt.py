@@ -12,16 +12,19 @@ from math import gcd
 
 from passes.contraction import LHS
 from passes.emit import lanes_of, loop, when
+from passes.families.gpu_pointwise import tile_elements
 from passes.families.gpu_tile import Held, TileLoader
 from passes.families.simt_plan import SimtPlan
 from passes.families.simt_store import Result, SplitSum
-from passes.families.tile_grid import TileGrid, part_of
+from passes.families.tile_grid import TileGrid, part_of, tile_contraction
 from passes.gpu_kernel import WARP, GpuKernel, Grid
 from passes.gpu_memory import GpuMemory
 from passes.gpu_space import Point, Space
 from passes.index import Index, splat_to
+from passes.kernel_frame import KernelFrame
 from passes.mlir import ir, nvvm, vector
 from passes.spaces.simt import SimtConfig
+from passes.tiler import Tiler
 
 _FRAGMENT = 4  # elements of one access of shared memory
 _WARP_ROWS = 4
@@ -36,6 +39,13 @@ def emit(kernel: GpuKernel, config: SimtConfig) -> None:
     kernel.launch(config.threads, lambda: _Block(kernel, plan, config, split).emit(), together=config.together)
     if split is not None:
         kernel.launch(256, lambda: split.finish(config.vec), "_sum")
+
+
+def tile(frame: KernelFrame, config: SimtConfig, tiler: Tiler) -> None:
+    """Units of bm rows by bn columns."""
+    tile_contraction(SimtPlan.of(frame), config.bm, config.bn, tiler)
+    if config.split > 1:
+        tile_elements(frame, tiler, config.vec, 256)
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,7 @@ class _Block:
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
-        grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group)
+        grid = TileGrid(kernel, c.group)
         kernel.bound(self.depth.size)
         tile = grid.place(kernel.block_id())
         self._emit_at(self.batch.point(tile.batch), tile.batch, tile.row, tile.column)

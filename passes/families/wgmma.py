@@ -14,18 +14,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from passes.emit import all_of, gep, integer_type, loop, vector_type, when
+from passes.families.gpu_pointwise import tile_elements
 from passes.families.mma_product import TensorProduct
 from passes.families.mma_tile import extract
 from passes.families.simt_plan import SimtPlan
 from passes.families.simt_store import Result, SplitSum
-from passes.families.tile_grid import Tile, TileGrid, part_of
+from passes.families.tile_grid import Tile, TileGrid, part_of, tile_contraction
 from passes.families.wgmma_operand import TmaOperand, space_of
 from passes.families.wgmma_result import CopiedResult
 from passes.gpu_kernel import WARP, GpuKernel, Grid
 from passes.gpu_memory import GpuMemory
 from passes.index import Index
+from passes.kernel_frame import KernelFrame
 from passes.mlir import ir, llvm, nvvm, scf, vector
 from passes.spaces.wgmma import BARRIER, GROUP, PAD, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
+from passes.tiler import Tiler
 
 _TICKS = 10_000_000  # nanoseconds that a wait may suspend at once
 _WARPS = GROUP // WARP
@@ -46,6 +49,13 @@ def emit(kernel: GpuKernel, config: WgmmaConfig) -> None:
     kernel.launch(config.threads, lambda: block().emit(), together=1, cluster=config.cluster)
     if split is not None:
         kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
+
+
+def tile(frame: KernelFrame, config: WgmmaConfig, tiler: Tiler) -> None:
+    """Units of bm rows by bn columns, the tiles of a cluster together."""
+    tile_contraction(SimtPlan.of(frame), config.bm * config.down, config.bn * config.across, tiler)
+    if config.split > 1:
+        tile_elements(frame, tiler, min(config.vec, 4), 256)
 
 
 @dataclass(frozen=True)
@@ -105,7 +115,7 @@ class _Block:
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
-        self.grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm * c.down, c.bn * c.across, c.group)
+        self.grid = TileGrid(kernel, c.group)
         self.rank = kernel.block_id() % c.cluster
         kernel.bound(self.depth.size)
         grid = self.grid.blocks(c.split)

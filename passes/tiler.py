@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from passes.index import Index
 from passes.kernel_frame import KernelFrame
@@ -152,7 +153,8 @@ class _View:
     def _flat(self) -> ir.Value:
         value: ir.Value = self.value
         if self._moved:
-            value = linalg.transpose(value, outs=[self._new([self._dims[a] for a in self._order])], permutation=self._order)[0]
+            into = self._new([self._dims[a] for a in self._order])
+            value = linalg.transpose(value, outs=[into], permutation=self._order).results[0]
         if len(self._axes) == len(self._dims):
             return value
         return tensor.CollapseShapeOp(tensor_type(self._extents, self._element), value, self._folded).result
@@ -165,17 +167,17 @@ class _View:
                                         _static(dims)).result
         if self._moved:
             back = [self._order.index(a) for a in range(len(self._dims))]
-            flat = linalg.transpose(flat, outs=[self._new(self._dims)], permutation=back)[0]
+            flat = linalg.transpose(flat, outs=[self._new(self._dims)], permutation=back).results[0]
         return flat
 
-    def tile(self, parts: Mapping[str, Part]) -> tuple[ir.Value, list[object]]:
+    def tile(self, parts: Mapping[str, Part]) -> tuple[ir.Value, list[Any]]:
         """The slice of a unit, and its offsets, sizes and strides."""
         flat, offsets, sizes = self._flat(), list[Index](), list[Index]()
         for (name, _), extent in zip(self._axes, self._extents, strict=True):
             part = parts[name] if name else Part(Index(0), self.tiler.size(extent))
             offsets.append(part.first)
             sizes.append(Index(part.size) if part.end is None else part.end - part.first)
-        place = [*map(_dynamic, (offsets, sizes)), [], *map(_numbers, (offsets, sizes)), [1] * len(sizes)]
+        place: list[Any] = [*map(_dynamic, (offsets, sizes)), [], *map(_numbers, (offsets, sizes)), [1] * len(sizes)]
         made = tensor.ExtractSliceOp(ir.RankedTensorType.get(_numbers(sizes), self._element), flat, *place)
         return made.result, place
 

@@ -85,15 +85,17 @@ class Unit:
         """Where the tile begins; 0 where no loop runs along it."""
         return self.number(self.parts[name][0]) if name in self.parts else Index(0)
 
-    def end(self, name: str) -> Index:
-        """Where it ends."""
+    def span(self, name: str) -> tuple[Index, Index]:
+        """Where it begins and where it ends."""
+        begin = self.first(name)
         if name not in self.parts:
-            return Index(1)
+            return begin, Index(1)
         first, size = self.parts[name]
+        at = self if isinstance(first, int) else replace(self, known={**self.known, first: begin})
         op = None if isinstance(size, int) else owner(size)
         if op is not None and op.name == "arith.subi" and op.operands[1] == first:
-            return self.number(op.operands[0])
-        return self.number(first) + self.number(size)
+            return begin, at.number(op.operands[0])
+        return begin, begin + at.number(size)
 
     def number(self, value: int | ir.Value) -> Index:
         """A number of the loop's body, as the kernel computes it."""

@@ -94,7 +94,7 @@ def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
                 continue
             at = units.numbers(ev)
             run = TileEmitter(kernel, group.tiles, config.lanes).emit if group.tiles else _Rows(kernel, config, group).emit
-            loop(begin.max(low), end.min(high), 1, lambda u, at=at, low=low, run=run: run(at(u - low)),  # type: ignore[misc]
+            loop(begin.max(low), end.min(high), 1, lambda u, at=at, low=low, run=run: run(at(u - low)),
                  index=kernel.index)
         return Grid()
 
@@ -115,7 +115,7 @@ class _Rows:
         if length is not None and length < lanes:
             lanes = 1
         where = [unit.first(f"d{a}") if a in group.outer else Index(0) for a in range(len(group.dims))]
-        lo, hi = unit.first(f"d{group.axis}"), unit.end(f"d{group.axis}")
+        lo, hi = unit.span(f"d{group.axis}")
         if lanes == 1:
             loop(lo, hi, 1, lambda c: self._at(where, c, None), index=self.kernel.index)
             return

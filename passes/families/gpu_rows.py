@@ -42,13 +42,13 @@ def emit(kernel: GpuKernel, config: GpuRowsConfig) -> None:
 
 
 def tile(frame: KernelFrame, config: GpuRowsConfig, tiler: Tiler) -> None:
-    """Units of the rows that the threads of a block take at once. Where several blocks share a row, each does all of a unit in the
-    last launch, and parts of its columns in those before."""
+    """Units of the rows that a block of threads takes at once; several blocks may share a unit, a part of the columns each."""
     program = RowProgram.of(frame)
     rows, step = Expr.of(1), config.threads // config.per_row
     for axis in program.rows:
         rows = rows * program.frame[axis]
-    tiler.loop([rows.ceildiv(step)], lambda place: {"rows": tiler.span(place[0], step, rows)}, program.cut({"rows": program.rows}))
+    tiler.loop([rows.ceildiv(step)], lambda place: {"rows": tiler.span(place[0], step, rows)},
+               program.cut({"rows": program.rows}))
 
 
 def _emit_sweep(kernel: GpuKernel, program: RowProgram, config: GpuRowsConfig, parts: RowParts, number: int) -> Grid:

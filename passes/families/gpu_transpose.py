@@ -79,7 +79,8 @@ def tile_crossing(frame: KernelFrame, tiler: Tiler, crossing: Crossing, tile: in
     others = [a for a in range(len(dims)) if a not in cut]
 
     def parts(place: list[Index]) -> dict[str, Part]:
-        return {f"d{a}": tiler.span(x, tile, dims[a]) if a in cut else Part(x) for a, x in zip((*others, *cut), place, strict=True)}
+        axes = zip((*others, *cut), place, strict=True)
+        return {f"d{a}": tiler.span(x, tile, dims[a]) if a in cut else Part(x) for a, x in axes}
 
     counts = [*(dims[a] for a in others), *(dims[a].ceildiv(tile) for a in cut)]
     tiler.loop(counts, parts, {v: {f"d{a}": (a,) for a in range(len(dims))} for v in frame.results})

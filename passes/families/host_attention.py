@@ -122,7 +122,7 @@ class _Emitter:
         def unit(u: Index, before: ir.Value) -> list[ir.Value]:
             here, head = at(u), u // chunks
             loops: Loops = [here.first(f"d{d}") if d in view.shared else None for d in range(len(view.scores.extents))]
-            self._unit(loops, here.first("rows"), here.end("rows"), head.compare(arith.CmpIPredicate.ne, Index(before)))
+            self._unit(loops, *here.span("rows"), head.compare(arith.CmpIPredicate.ne, Index(before)))
             return [head.value(self.index)]
 
         loop(begin, end, 1, unit, [constant(self.index, -1)], self.index)

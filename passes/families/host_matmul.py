@@ -217,7 +217,7 @@ class _Emitter:
         def unit(u: Index) -> None:
             here = at(u)
             loops: Loops = [here.first(f"d{d}") if d in plan.shared else None for d in range(len(plan.view.extents))]
-            low, high, first = here.first("rows"), here.end("rows"), here.first("columns")
+            (low, high), first = here.span("rows"), here.first("columns")
             if config.stream:
                 self._stream(loops, first, count - first, low, high)
             elif self.taps is not None:

@@ -69,7 +69,7 @@ class RowColumns(HostRowEmitter):
             self.keep_values(workspace, pitch * c.rows, lambda at: self.slot * row + self._column(at))
         self.arrays = self._arrays()
         at = self.kernel.loops[0].numbers(self.ev)
-        lo, hi = at(begin).first("rows"), at(end - 1).end("rows")
+        lo, hi = at(begin).first("rows"), at(end - 1).span("rows")[1]
         if c.vectors:
             over = (length - c.vectors * c.lanes).maximum(0)
             if over.constant is None:

@@ -55,6 +55,8 @@ class Units:
         every = self.at(evaluator, ())
         varying = set(every.block.arguments)
         for op in operations(every.block):
+            if op.name in _ARITHMETIC:
+                known |= {v: evaluator.size(v) for v in op.operands if v not in known and every.outside(v)}
             if varying.isdisjoint(op.operands) and op.name in _ARITHMETIC:
                 known[op.results[0]] = replace(every, known=known).number(op.results[0])
             elif op.name != "arith.constant":
@@ -97,15 +99,21 @@ class Unit:
             return begin, at.number(op.operands[0])
         return begin, begin + at.number(size)
 
+    def outside(self, value: ir.Value) -> bool:
+        """Does a number come from in front of the loop?"""
+        op = owner(value)
+        return value not in self.block.arguments if op is None else op.block != self.block
+
     def number(self, value: int | ir.Value) -> Index:
         """A number of the loop's body, as the kernel computes it."""
         if isinstance(value, int):
             return Index(value)
         if value in self.known:
             return self.known[value]
-        op = owner(value)
-        if op is None or op.block != self.block:
+        if self.outside(value):
             return self.evaluator.size(value)
+        op = owner(value)
+        assert op is not None
         if op.name == "arith.constant":
             return Index(integer(op.attributes["value"]))
         a, b = op.operands

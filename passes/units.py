@@ -116,6 +116,8 @@ class Unit:
         assert op is not None
         if op.name == "arith.constant":
             return Index(integer(op.attributes["value"]))
+        if op.name not in _ARITHMETIC:
+            raise ValueError(f"{op.name} at {op.location}: wanted the numbers of a unit by sums, products, quotients and extremes")
         a, b = op.operands
         return _ARITHMETIC[op.name](self.number(a), self.number(b))
 

@@ -43,18 +43,15 @@ def emit(kernel: HostKernel, config: HostMatmulConfig) -> Grid:
     """The whole kernel. ValueError when the region is no contraction that this family computes."""
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
-        plan = Plan.of(kernel)
-        taps = Taps.of(kernel, plan) if config.taps else None
-        plan = taps.plan if taps is not None else plan
-        return _Emitter(kernel, _possible(config, plan), plan, workspace, taps).units(begin, end)
+        plan, taps, possible = _planned(kernel, config)
+        return _Emitter(kernel, possible, plan, workspace, taps).units(begin, end)
 
     return kernel.build(body)
 
 
 def tile(frame: KernelFrame, config: HostMatmulConfig, tiler: Tiler) -> None:
     """Units of one point of the shared loops, a chunk of rows and a group of panels of columns."""
-    plan = Plan.of(frame)
-    c = _possible(config, plan)
+    plan, _, c = _planned(frame, config)
     columns, rows = plan.view.extents[plan.column], plan.row_count
     chunks = rows.ceildiv(c.mc) if c.mc else rows.minimum(1)
     groups = columns.ceildiv(c.columns * c.panels)
@@ -77,15 +74,19 @@ def tile(frame: KernelFrame, config: HostMatmulConfig, tiler: Tiler) -> None:
                                              "columns": (plan.column,)}))
 
 
+def _planned(frame: KernelFrame, config: HostMatmulConfig) -> tuple[Plan, Taps | None, HostMatmulConfig]:
+    """The plan, the taps that are taken one by one, the configuration that is emitted. ValueError where panels do not fit what is
+    prepacked."""
+    plan = Plan.of(frame)
+    taps = Taps.of(frame, plan) if config.taps else None
+    plan = taps.plan if taps is not None else plan
+    possible = _possible(config, plan)
+    if plan.tile % possible.columns:
+        raise ValueError(f"panels of {plan.tile} columns cannot be read in blocks of {possible.columns}")
+    return plan, taps, possible
+
+
 def _possible(config: HostMatmulConfig, plan: Plan) -> HostMatmulConfig:
-    """The configuration that is emitted; ValueError where panels do not fit what is prepacked."""
-    found = _fitting(config, plan)
-    if plan.tile % found.columns:
-        raise ValueError(f"panels of {plan.tile} columns cannot be read in blocks of {found.columns}")
-    return found
-
-
-def _fitting(config: HostMatmulConfig, plan: Plan) -> HostMatmulConfig:
     """Without streaming where the columns are computed, prepacked or no unit stride, or meet a factor that varies with them;
     in pairs where and only where the factors allow it, always where they are prepacked in pairs."""
     pairs = takes_pairs(plan, config.lanes)

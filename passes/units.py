@@ -117,7 +117,7 @@ class Unit:
         if op.name == "arith.constant":
             return Index(integer(op.attributes["value"]))
         if op.name not in _ARITHMETIC:
-            raise ValueError(f"{op.name} at {op.location}: wanted the numbers of a unit by sums, products, quotients and extremes")
+            raise ValueError(f"{op.name} at {op.location}: a unit's numbers are sums, products, quotients and extremes")
         a, b = op.operands
         return _ARITHMETIC[op.name](self.number(a), self.number(b))
 

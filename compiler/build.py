@@ -12,13 +12,14 @@ from compiler.llvm_bridge import to_llvm22
 from compiler.lowering import lowering_passes, translate
 from compiler.ptx import to_ptx
 from passes.base import Pass, PassPipeline
+from passes.emit_micro_kernel import KERNEL, EmitMicroKernel
 from passes.expand_math import ExpandMath
 from passes.instruments import standard
-from passes.kernelize import KERNEL, Kernelize
 from passes.mlir import ir
 from passes.promote_bf16 import PromoteBf16
 from passes.spaces.registry import config_text
 from passes.split_masked_stores import SplitMaskedStores
+from passes.tile import Tile
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime import knobs
@@ -42,7 +43,7 @@ def kernel_passes(config: str, symbol: str, workload_key: str, target: Target) -
     masks = gpu or {"avx512f", "avx512vl"} <= host_target(target).required()
     expand = ExpandMath(keep_maximum=gpu, scale=masks and not gpu)
     own = [expand, PromoteBf16(keep_conversion=gpu), *([] if masks else [SplitMaskedStores()])]
-    return [Kernelize(config, symbol, workload_key), *own, *lowering_passes(gpu)]
+    return [Tile(config), EmitMicroKernel(symbol, workload_key), *own, *lowering_passes(gpu)]
 
 
 def kernel_symbol(workload: Workload, config: TileConfig) -> str:

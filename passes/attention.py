@@ -7,7 +7,7 @@ emits ask the same analysis, so what is fused is what can be emitted. Source: Va
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from passes.contraction import LHS, OUT, RHS, Contraction, product_of, sums_products, used_loops
@@ -71,6 +71,10 @@ class Attention:
     @property
     def row_count(self) -> Expr:
         return self.scores.size(self.rows)
+
+    def cut(self, loops: Mapping[str, Sequence[int]]) -> dict[ir.Value, dict[str, tuple[int, ...]]]:
+        """The mixed values, with their axes that run along loops of the scores, by name of the loops."""
+        return self.mixed.cut({name: [self.loops.index(d) for d in found] for name, found in loops.items()})
 
     def roles(self) -> list[tuple[str, Expr]]:
         """Role and extent of each loop of the scores, then of the value columns."""

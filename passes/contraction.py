@@ -7,7 +7,7 @@ contraction and the families that emit one ask this one matcher.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from passes.mlir import ir, maps_of, operations, owner, position
@@ -159,6 +159,11 @@ class Contraction:
         for d in loops:
             total = total * self.extents[d]
         return total
+
+    def cut(self, loops: Mapping[str, Sequence[int]]) -> dict[ir.Value, dict[str, tuple[int, ...]]]:
+        """The result, with its axes that run along loops, by name of the loops."""
+        axes = [position(e) for e in self.maps[OUT].results]
+        return {self.op.results[0]: {name: tuple(axes.index(d) for d in found) for name, found in loops.items()}}
 
     def linear_axis(self, which: int, d: int) -> int | None:
         """The axis of an operand that moves by exactly one when loop `d` does, when `d` moves no other axis."""

@@ -21,9 +21,8 @@ __all__ = ["UNIT", "Grid", "HostKernel"]
 
 @dataclass(frozen=True)
 class Grid:
-    """What a family says of its launch: work units, bytes of workspace a thread, guards (expressions that must be 0)."""
+    """What a family says of its launch: bytes of workspace a thread, guards (expressions that must be 0)."""
 
-    units: Expr
     workspace: Expr = Expr(())  # noqa: RUF009 - frozen
     guards: tuple[Expr, ...] = ()
 
@@ -35,7 +34,7 @@ class HostKernel(KernelFrame):
         super().__init__(module, symbol, integer_type(64))
 
     def build(self, emit: Callable[[Index, Index, ir.Value], Grid]) -> Grid:
-        """`emit(begin, end, workspace)` emits the loop over work units and says how many there are. Erases the region."""
+        """`emit(begin, end, workspace)` emits the work units [begin, end). Erases the region."""
         body = self._create(self.slot_types)
         arguments = list(body.arguments)
         with ir.InsertionPoint(body):
@@ -84,7 +83,7 @@ class HostKernel(KernelFrame):
 
     def describe(self, grid: Grid, workload_key: str, family: str, config: str) -> MicroKernel:
         return MicroKernel(symbol=self.symbol, workload=workload_key, family=family, config=config, params=tuple(self.params),
-                           grid=(str(grid.units), "1", "1"), workspace=str(grid.workspace),
+                           grid=(str(self.units), "1", "1"), workspace=str(grid.workspace),
                            guards=tuple(str(g) for g in grid.guards))
 
 

@@ -1,7 +1,8 @@
 """KernelFrame: what kernels of every target share: a region, its launch slots, the evaluator over them.
 
 A frame reads one function on tensors. Its slots are, in order: per operand (inputs, then results) a pointer and a stride for
-each axis without a static one, then the local dims and the scalars as the function takes them.
+each axis without a static one, then the local dims and the scalars as the function takes them. `loops` over work units that cut
+the region's values are taken out of its way (units.py).
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from passes.evaluator import Evaluator
 from passes.index import Index
 from passes.mlir import functions, ir, llvm, operations
 from passes.symbolic import SymbolicShapes, argument_attributes, integer
+from passes.units import launched, take_units
 from runtime.kernel import Param
+from runtime.shape import Expr
 
-UNIT = "tw.unit"
+UNIT, CONFIG = "tw.unit", "tw.config"
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class KernelFrame:
         self.fn = next(functions(module))
         self.block = self.fn.regions[0].blocks[0]
         self.shapes = SymbolicShapes(self.fn)
+        self.loops = take_units(self.block, self.shapes)
         self.index = index
         self.evaluator = Evaluator(self.shapes, index)
         self.results = list(operations(self.block)[-1].operands)
@@ -56,8 +60,20 @@ class KernelFrame:
         self._describe_slots()
 
     def ops(self) -> list[ir.Operation]:
-        """The region's operations in program order, without the return."""
-        return operations(self.block)[:-1]
+        """The region's operations in program order, without the loops over units and the return."""
+        return [op for op in operations(self.block)[:-1] if op.name != "scf.forall"]
+
+    @property
+    def units(self) -> Expr:
+        """How many work units a launch has."""
+        return launched(self.loops)
+
+    def unit_axis(self, value: ir.Value) -> int | None:
+        """The axis of stride 1 of an input; None of any other value."""
+        return next((slot.unit for slot in self.operands if not slot.result and slot.value == value), None)
+
+    def result_slot(self, number: int) -> TensorSlot:
+        return [slot for slot in self.operands if slot.result][number]
 
     def input_units(self) -> dict[ir.Value, int | None]:
         """The axis of unit stride of each input."""

@@ -8,6 +8,7 @@ from passes.channels_last import ChannelsLast
 from passes.copy_results import CopyResults
 from passes.decompose import Decompose
 from passes.drop_dead_results import DropDeadResults
+from passes.emit_micro_kernel import EmitMicroKernel
 from passes.expand_math import ExpandMath
 from passes.extract_to_operand import ExtractToOperand
 from passes.flatten_contraction import FlattenContraction
@@ -18,7 +19,6 @@ from passes.fold_unit_dims import FoldUnitDims
 from passes.fuse import Fuse
 from passes.fuse_attention import FuseAttention
 from passes.generalize import Generalize
-from passes.kernelize import Kernelize
 from passes.lower_precision import LowerPrecision
 from passes.lower_to_llvm import LowerToLlvm
 from passes.math_to_instructions import MathToInstructions
@@ -32,6 +32,7 @@ from passes.resolve_reshape import ResolveReshape
 from passes.simplify_shapes import SimplifyShapes
 from passes.split_init import SplitInit
 from passes.split_masked_stores import SplitMaskedStores
+from passes.tile import Tile
 from passes.uncollapse_contraction import UncollapseContraction
 from passes.widen_accumulator import WidenAccumulator
 from runtime.errors import OptionError
@@ -64,7 +65,8 @@ PASSES: tuple[type[Pass], ...] = (
     ExpandMath,
     PromoteBf16,
     SplitMaskedStores,
-    Kernelize,
+    Tile,
+    EmitMicroKernel,
     MathToInstructions,
     MathToLibdevice,
     LowerToLlvm,

@@ -7,7 +7,7 @@ and computes the results of depth s; reductions of depth s and the row scalars m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from passes.clone import captured
@@ -74,6 +74,11 @@ class RowProgram:
         self.sweeps = [Sweep() for _ in range(1 + max([*depths, *(self.op_depth(op) for op in found)]))]
         self._schedule(depths)
         self._keep()
+
+    def cut(self, axes: Mapping[str, Sequence[int]]) -> dict[ir.Value, dict[str, tuple[int, ...]]]:
+        """The results, with their axes that run along axes of the frame, by name of these."""
+        return {value: {name: tuple(place.index(a) for a in found) for name, found in axes.items()}
+                for value, place in zip(self.results, self.result_places, strict=True)}
 
     def extents(self, op: ir.Operation) -> list[Expr]:
         return loop_extents(op, self.shapes)

@@ -202,13 +202,15 @@ class SymbolicShapes:
         if name == "tensor.cast" or name == "tensor.insert_slice" or name == "tensor.insert":
             return self.dims(op.operands[1 if name != "tensor.cast" else 0]) if name != "tensor.cast" \
                 else self.dims(op.operands[0])
+        if name == "scf.forall":
+            return self.dims(list(op.operands)[len(op.operands) - len(op.results) + list(op.results).index(value)])
         if name in ("tensor.empty", "tensor.generate"):
             return self._fill(t, op.operands)
         if name == "tensor.splat":
             return self._fill(t, list(op.operands)[1:])
         if name == "tensor.extract_slice":
             sizes = mixed(op, "static_sizes", 2)
-            full = [s if isinstance(s, int) else self._required(s, op) for s in sizes]
+            full = [s if isinstance(s, int) else self.required(s, op) for s in sizes]
             return [Expr.of(full[i]) for i in kept_axes(op)]
         if name == "tensor.expand_shape":
             return self._fill(t, list(op.operands)[1:])
@@ -223,7 +225,7 @@ class SymbolicShapes:
             return out
         if name == "tensor.pad":
             low, high = mixed(op, "static_low", 1), mixed(op, "static_high", 2)
-            sides = [[Expr.of(x) if isinstance(x, int) else self._required(x, op) for x in side] for side in (low, high)]
+            sides = [[Expr.of(x) if isinstance(x, int) else self.required(x, op) for x in side] for side in (low, high)]
             return [a + s + b for s, a, b in zip(self.dims(op.operands[0]), *sides, strict=True)]
         if name == "tensor.concat":
             axis = integer(op.attributes["dim"])
@@ -235,7 +237,7 @@ class SymbolicShapes:
         if name == "tensor.reshape":
             shape = owner(op.operands[1])
             if shape is not None and shape.name == "tensor.from_elements":
-                return [self._required(v, op) for v in shape.operands]
+                return [self.required(v, op) for v in shape.operands]
         raise ValueError(f"{name} at {op.location}: the extents of its result are not expressions of the dims")
 
     def _call(self, op: ir.Operation, result: int) -> list[Expr]:
@@ -245,7 +247,7 @@ class SymbolicShapes:
         for operand, named in zip(op.operands, argument_attributes(callee), strict=True):
             if DIMS in named and not isinstance(operand.type, ir.RankedTensorType) \
                     and (name := read_dims(named[DIMS])[0].symbol) is not None:
-                local[name] = self._required(operand, op)
+                local[name] = self.required(operand, op)
         attributes = ir.DictAttr(ir.ArrayAttr(callee.attributes["res_attrs"])[result])
         return [dim.substitute(local) for dim in read_dims(attributes[DIMS])]
 
@@ -253,10 +255,11 @@ class SymbolicShapes:
         sizes = iter(dynamic)
         out = []
         for i in range(t.rank):
-            out.append(self._required(next(sizes), None) if t.is_dynamic_dim(i) else Expr.of(t.get_dim_size(i)))
+            out.append(self.required(next(sizes)) if t.is_dynamic_dim(i) else Expr.of(t.get_dim_size(i)))
         return out
 
-    def _required(self, value: ir.Value, op: ir.Operation | None) -> Expr:
+    def required(self, value: ir.Value, op: ir.Operation | None = None) -> Expr:
+        """An index value over the dims; ValueError when it depends on data. op: what wants it."""
         found = self.expr(value)
         if found is None:
             at = owner(value) if op is None else op

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from compiler.reference.evaluate_structured import Structured, captured
 from compiler.reference.scalars import Array, apply, declared, element, is_float, is_scalar_op, storage
-from compiler.reference.tensors import TENSOR_RULES, check_shape, pad_widths, shape_of, where
+from compiler.reference.tensors import TENSOR_RULES, check_shape, mixed, pad_widths, shape_of, where
 from passes.mlir import functions, ir, operations, owner
 from runtime.errors import DTypeError, IngestError, OptionError, ShapeError
 
@@ -25,7 +26,7 @@ def evaluate(
     """Results of a function of `model` in float64; integers are exact in the width of their type, i1 is bool.
 
     Args:
-        model: MLIR text or a module: linalg on tensors, arith, math, tensor, affine, scf.if, scf.for, func.call.
+        model: MLIR text or a module: linalg on tensors, arith, math, tensor, affine, scf.if, scf.for, scf.forall, func.call.
         inputs: one array or number per argument. Float arguments are rounded to the declared type first.
         function: default the one public function, or @main.
         dtype_outputs: round float results to their declared type.
@@ -159,6 +160,8 @@ class Interpreter:
             return self.branch(op, operands[0], frame)
         if name == "scf.for":
             return self.loop(op, operands, frame)
+        if name == "scf.forall":
+            return self.forall(op, operands, frame)
         raise IngestError(f"{where(op)}: the reference does not evaluate this operation")
 
     def structured(self, op: ir.Operation, operands: Sequence[Array], frame: Frame) -> list[Array]:
@@ -206,6 +209,22 @@ class Interpreter:
         for i in range(lower, upper, step):
             carried = self.block(block, frame.inner(dict(zip(block.arguments, [np.asarray(i), *carried], strict=True))))
         return carried
+
+    def forall(self, op: ir.Operation, operands: Sequence[Array], frame: Frame) -> list[Array]:
+        """Iterations in order; each sees the shared tensors as they were in front of the loop."""
+        block, names = op.regions[0].blocks[0], ("staticLowerBound", "staticUpperBound", "staticStep")
+        bounds = [mixed(op, operands, name, segment) for segment, name in enumerate(names)]
+        shared = list(operands[len(operands) - len(op.results):])
+        made = dict(zip(list(block.arguments)[len(bounds[0]):], shared, strict=True))
+        *body, last = operations(block)
+        for place in itertools.product(*(range(*each) for each in zip(*bounds, strict=True))):
+            inner = frame.inner(dict(zip(block.arguments, [*map(np.asarray, place), *shared], strict=True)))
+            for body_op in body:
+                self.step(body_op, inner)
+            for put in operations(last.regions[0].blocks[0]):
+                values = [inner[put.operands[0]], made[put.operands[1]], *(inner[v] for v in list(put.operands)[2:])]
+                made[put.operands[1]] = np.asarray(TENSOR_RULES[put.name](put, values))
+        return list(made.values())
 
 
 def _spread(value: Array, rank: int) -> Array:

@@ -40,7 +40,7 @@ def check_shape(array: Array, kind: ir.Type, what: str) -> Array:
     return array
 
 
-def _mixed(op: ir.Operation, operands: Sequence[Array], name: str, segment: int) -> list[int]:
+def mixed(op: ir.Operation, operands: Sequence[Array], name: str, segment: int) -> list[int]:
     """Sizes given as `static_...` attribute and dynamic operands."""
     segments = list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
     start = sum(segments[:segment])
@@ -51,7 +51,7 @@ def _mixed(op: ir.Operation, operands: Sequence[Array], name: str, segment: int)
 
 def pad_widths(op: ir.Operation, operands: Sequence[Array]) -> list[tuple[int, int]]:
     """(low, high) of every axis of tensor.pad."""
-    return list(zip(_mixed(op, operands, "static_low", 1), _mixed(op, operands, "static_high", 2), strict=True))
+    return list(zip(mixed(op, operands, "static_low", 1), mixed(op, operands, "static_high", 2), strict=True))
 
 
 def _window(op: ir.Operation, operands: Sequence[Array], first: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
@@ -61,7 +61,7 @@ def _window(op: ir.Operation, operands: Sequence[Array], first: int, shape: tupl
     """
     groups = (("static_offsets", first), ("static_sizes", first + 1), ("static_strides", first + 2))
     window: list[Any] = []
-    for extent, offset, size, stride in zip(shape, *(_mixed(op, operands, *g) for g in groups), strict=True):
+    for extent, offset, size, stride in zip(shape, *(mixed(op, operands, *g) for g in groups), strict=True):
         last = offset + (size - 1) * stride
         if size < 0 or stride < 1 or (size and not (offset >= 0 and last < extent)):
             raise ShapeError(f"{where(op)}: elements {offset} to {last} in steps of {stride} of an axis of {extent}")
@@ -190,6 +190,7 @@ TENSOR_RULES: Mapping[str, Rule] = MappingProxyType({
     "tensor.gather": _gather,
     "tensor.insert": _insert,
     "tensor.insert_slice": _insert_slice,
+    "tensor.parallel_insert_slice": _insert_slice,
     "tensor.rank": lambda _, x: np.asarray(x[0].ndim, np.int64),
     "tensor.reshape": _reshape,
     "tensor.splat": lambda op, x: np.broadcast_to(x[0], shape_of(op.results[0].type, x[1:])),

@@ -1,91 +1,133 @@
 """Family `generic`: each result element is evaluated on demand, vectorised along the result's unit-stride axis.
 
-A result whose map is no permutation of parallel loops (a scatter) runs its loops in order in one work unit instead.
+A work unit is a chunk along that axis, of all results of equal extents; where a transposition is read, a row of square tiles. A
+result whose map is no permutation of parallel loops (a scatter) runs its loops in order in one work unit instead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from passes.emit import all_of, lane_mask, loop, when
 from passes.families.scatter import scatters, serial
-from passes.families.transpose_tiles import TransposeTiles
+from passes.families.transpose_tiles import TileEmitter, TransposeTiles
 from passes.host_kernel import Grid, HostKernel
-from passes.index import Index, delinearize
+from passes.index import Index
+from passes.kernel_frame import KernelFrame
 from passes.mlir import ir
 from passes.spaces.generic import GenericConfig
+from passes.tiler import Part, Tiler
+from passes.units import Unit
 from runtime.shape import Expr
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Results of equal extents, one loop over units; axis: along the vectors, None of a scatter, which is alone."""
+
+    members: tuple[int, ...]
+    dims: tuple[Expr, ...]
+    axis: int | None
+    tiles: TransposeTiles | None
+
+    @property
+    def outer(self) -> list[int]:
+        return [a for a in range(len(self.dims)) if a != self.axis]
+
+    @property
+    def length(self) -> Expr:
+        return self.dims[self.axis] if self.dims and self.axis is not None else Expr.of(1)
+
+
+def _groups(frame: KernelFrame, config: GenericConfig) -> list[_Group]:
+    found: dict[tuple[Expr, ...], list[int]] = {}
+    scattered = []
+    for number, value in enumerate(frame.results):
+        if scatters(value):
+            scattered.append(_Group((number,), frame.shapes.dims(value), None, None))
+        else:
+            found.setdefault(frame.shapes.dims(value), []).append(number)
+    groups = []
+    for dims, members in found.items():
+        unit = frame.result_slot(members[0]).unit
+        axis = len(dims) - 1 if unit is None else unit
+        tiles = TransposeTiles.of(frame, members[0], axis) if len(members) == 1 and config.lanes > 1 else None
+        groups.append(_Group(tuple(members), dims, axis, tiles))
+    return [*groups, *scattered]
+
+
+def tile(frame: KernelFrame, config: GenericConfig, tiler: Tiler) -> None:
+    """A loop over units for each group of results."""
+    for group in _groups(frame, config):
+        _tile(frame, config, tiler, group)
+
+
+def _tile(frame: KernelFrame, config: GenericConfig, tiler: Tiler, group: _Group) -> None:
+    cut = group.axis if group.tiles is None else group.tiles.across
+    step = config.chunk if group.tiles is None else config.lanes
+    outer = group.outer if group.tiles is None else group.tiles.outer()
+    along = [cut] if group.dims and cut is not None else []
+    if group.axis is None:
+        outer = []
+
+    def parts(place: list[Index]) -> dict[str, Part]:
+        found = {f"d{a}": Part(x) for a, x in zip(outer, place, strict=False)}
+        return found | {f"d{a}": tiler.span(place[-1], step, group.dims[a]) for a in along}
+
+    counts = [*(group.dims[a] for a in outer), group.dims[along[0]].ceildiv(step) if along else Expr.of(1)]
+    axes = {f"d{a}": (a,) for a in (*outer, *along)}
+    tiler.loop(counts, parts, {frame.results[n]: axes for n in group.members})
 
 
 def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
     """The whole kernel; results of equal extents share one loop nest."""
+    groups = _groups(kernel, config)
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
-        groups: dict[tuple[Expr, ...], list[int]] = {}
-        scattered = []
-        for number, value in enumerate(kernel.results):
-            if scatters(value):
-                scattered.append(number)
-            else:
-                groups.setdefault(kernel.shapes.dims(value), []).append(number)
-        start = Expr.of(0)
-        for dims, members in groups.items():
-            start = start + _dense(kernel, config, dims, members, begin, end, start)
-        for number in scattered:
-            first = kernel.evaluator.emit(start)
-            here = [begin.le(first), first.lt(end)]
-            when(all_of(here), lambda number=number: serial(kernel, number))  # type: ignore[misc]
-            start = start + 1
-        return Grid(units=start)
+        ev, start = kernel.evaluator, Expr.of(0)
+        for group, units in zip(groups, kernel.loops, strict=True):
+            low, high = ev.emit(start), ev.emit(start + units.total)
+            start = start + units.total
+            if group.axis is None:
+                when(all_of([begin.le(low), low.lt(end)]), lambda group=group: serial(kernel, group.members[0]))  # type: ignore[misc]
+                continue
+            at = units.numbers(ev)
+            run = TileEmitter(kernel, group.tiles, config.lanes).emit if group.tiles else _Rows(kernel, config, group).emit
+            loop(begin.max(low), end.min(high), 1, lambda u, at=at, low=low, run=run: run(at(u - low)),
+                 index=kernel.index)
+        return Grid()
 
     return kernel.build(body)
 
 
-def _dense(kernel: HostKernel, config: GenericConfig, dims: tuple[Expr, ...], members: list[int], begin: Index, end: Index,
-           start: Expr) -> Expr:
-    """Emits the part of [begin, end) that falls on these results; returns how many units they take."""
-    ev = kernel.evaluator
-    memory = kernel.outputs[members[0]]
-    axis = next((a for a in reversed(range(len(dims))) if memory.strides[a].const == 1), len(dims) - 1)
-    tiles = TransposeTiles.of(kernel, members[0], axis) if len(members) == 1 and config.lanes > 1 else None
-    if tiles is not None:
-        units = tiles.units(config.lanes)
-        low, high = ev.emit(start), ev.emit(start + units)
-        loop(begin.max(low), end.min(high), 1, lambda u: tiles.emit(u - low, config.lanes), index=kernel.index)
-        return units
-    outer = [a for a in range(len(dims)) if a != axis]
-    length = dims[axis] if dims else Expr.of(1)
-    chunks = length.ceildiv(config.chunk) if dims else Expr.of(1)
-    if length.constant is not None and length.constant > 0:
-        chunks = Expr.of(-(-length.constant // config.chunk))
-    units = chunks
-    for a in outer:
-        units = units * dims[a]
-    lanes = config.lanes if length.constant is None or length.constant >= config.lanes else 1
-    first, last = ev.emit(start), ev.emit(start + units)
-    row_chunks, extent = ev.emit(chunks), ev.emit(length)
+@dataclass(frozen=True)
+class _Rows:
+    """Emits the chunks of a group along its axis."""
 
-    def unit(u: Index) -> None:
-        local = u - first
-        where = delinearize(local // row_chunks, [ev.emit(dims[a]) for a in outer])
-        lo = (local % row_chunks) * config.chunk
-        hi = (lo + config.chunk).min(extent)
+    kernel: HostKernel
+    config: GenericConfig
+    group: _Group
 
-        def at(c: Index, mask: ir.Value | None) -> None:
-            coords: list[Index] = [Index(0)] * len(dims)
-            for a, x in zip(outer, where, strict=True):
-                coords[a] = x
-            if dims:
-                coords[axis] = c
-            with ev.kept():
-                for number in members:
-                    kernel.outputs[number].store(ev.element(kernel.results[number], coords, mask), coords, mask)
-
+    def emit(self, unit: Unit) -> None:
+        """All elements of a work unit."""
+        group, length, lanes = self.group, self.group.length.constant, self.config.lanes
+        if length is not None and length < lanes:
+            lanes = 1
+        where = [unit.first(f"d{a}") if a in group.outer else Index(0) for a in range(len(group.dims))]
+        lo, hi = unit.span(f"d{group.axis}")
         if lanes == 1:
-            loop(lo, hi, 1, lambda c: at(c, None), index=kernel.index)
+            loop(lo, hi, 1, lambda c: self._at(where, c, None), index=self.kernel.index)
             return
         whole = hi - (hi - lo) % lanes
-        loop(lo, whole, lanes, lambda c: at(Index.ramp(c, lanes), None), index=kernel.index)
+        loop(lo, whole, lanes, lambda c: self._at(where, Index.ramp(c, lanes), None), index=self.kernel.index)
         left = hi - whole
-        when(Index(0).lt(left), lambda: at(Index.ramp(whole, lanes), lane_mask(left, lanes, kernel.index)))
+        when(Index(0).lt(left), lambda: self._at(where, Index.ramp(whole, lanes), lane_mask(left, lanes, self.kernel.index)))
 
-    loop(begin.max(first), end.min(last), 1, lambda u: unit(u), index=kernel.index)
-    return units
+    def _at(self, where: Sequence[Index], c: Index, mask: ir.Value | None) -> None:
+        """Elements of all results of the group."""
+        ev = self.kernel.evaluator
+        coords = [c if a == self.group.axis else x for a, x in enumerate(where)]
+        with ev.kept():
+            for number in self.group.members:
+                self.kernel.outputs[number].store(ev.element(self.kernel.results[number], coords, mask), coords, mask)

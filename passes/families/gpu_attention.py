@@ -18,6 +18,7 @@ from passes.emit import all_of, loop, vector_type, when
 from passes.families.gpu_attention_parts import Parts
 from passes.families.gpu_attention_plan import AttentionPlan
 from passes.families.gpu_attention_softmax import FragmentSoftmax, Row, joined
+from passes.families.gpu_pointwise import tile_elements
 from passes.families.gpu_tile import Side, Stages
 from passes.families.mma_tile import MmaLoader
 from passes.families.simt_store import Result
@@ -25,8 +26,10 @@ from passes.families.stage_ring import StageRing, Steps, Store
 from passes.gpu_kernel import WARP, GpuKernel, Grid
 from passes.gpu_space import CollapsedLoops
 from passes.index import Index
+from passes.kernel_frame import KernelFrame
 from passes.mlir import arith, ir, nvvm, vector
 from passes.spaces.gpu_attention import PAD, GpuAttentionConfig, padded, slab
+from passes.tiler import Part, Tiler
 from runtime.shape import Expr
 
 _ROWS, _COLUMNS = 16, 8  # of an instruction
@@ -46,6 +49,17 @@ def emit(kernel: GpuKernel, config: GpuAttentionConfig) -> None:
         kernel.launch(256, lambda: parts.finish(min(config.vec, 4)), "_join")
 
 
+def tile(frame: KernelFrame, config: GpuAttentionConfig, tiler: Tiler) -> None:
+    """Units of bm queries of one point of the shared loops."""
+    view = Attention.of(frame.ops(), frame.shapes)
+    rows, batch = view.row_count, view.scores.size(view.shared)
+    tiler.loop([batch, rows.ceildiv(config.bm)],
+               lambda place: {"batch": Part(place[0]), "rows": tiler.span(place[1], config.bm, rows)},
+               view.cut({"batch": view.shared, "rows": view.rows}))
+    if config.split_kv > 1:
+        tile_elements(frame, tiler, min(config.vec, 4), 256)
+
+
 class _AttentionBlock:
     """What one block of threads does."""
 
@@ -63,16 +77,17 @@ class _AttentionBlock:
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
-        tiles = self.rows.size.ceildiv(c.bm)
-        kernel.bound(tiles * self.batch.size)
+        units = kernel.loops[0]
+        kernel.bound(units.total)
         kernel.bound(self.keys.size)
         kernel.bound(self.rows.size)
-        number, down = kernel.block_id(), kernel.evaluator.emit(tiles)
+        number, down = kernel.block_id(), kernel.evaluator.emit(units.counts[-1])
         tile = number % down
         if self.plan.hidden.row is not None:
             tile = down - 1 - tile  # the longest first
-        row = tile * c.bm
-        at = self.batch.point(number // down)
+        unit = units.at(kernel.evaluator, (number // down, tile))
+        row = unit.first("rows")
+        at = self.batch.point(unit.first("batch"))
         thread = kernel.thread()
         self.lane = thread % WARP
         y = thread // WARP * c.wm
@@ -84,8 +99,8 @@ class _AttentionBlock:
         own = row + (y + self.lane // _QUAD)
         lines = [[self.softmax.line(own + (_ROWS * i + 8 * h)) for h in range(2)] for i in range(self.down)]
         sums = self._steps(query, key, value, row, y, lines, thread)
-        self._finish(row, y, number // down, lines, sums)
-        return tiles * self.batch.size, Expr.of(c.split_kv), Expr.of(1)
+        self._finish(row, y, unit.first("batch"), lines, sums)
+        return units.total, Expr.of(c.split_kv), Expr.of(1)
 
     def _loaders(self, at: dict[int, Index]) -> tuple[MmaLoader, MmaLoader, MmaLoader]:
         """Of queries, keys and values."""

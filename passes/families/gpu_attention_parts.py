@@ -69,7 +69,7 @@ class Parts:
 
         source = mixed.op.results[0]
         kernel.evaluator.known[source] = known
-        grid = elementwise(kernel, vec)
+        grid = elementwise(kernel, kernel.loops[1:], vec)
         del kernel.evaluator.known[source]
         return grid
 

@@ -18,9 +18,11 @@ from passes.families.row_reduction import Combiner
 from passes.gpu_kernel import GpuKernel, Grid
 from passes.gpu_space import CollapsedLoops, Point
 from passes.index import Index
+from passes.kernel_frame import KernelFrame
 from passes.mlir import ir, vector
 from passes.row_program import RowProgram
 from passes.spaces.gpu_rows import GpuRowsConfig
+from passes.tiler import Tiler
 from runtime.shape import Expr
 
 
@@ -37,6 +39,16 @@ def emit(kernel: GpuKernel, config: GpuRowsConfig) -> None:
     for number in range(count):
         emitted = partial(_emit_sweep, kernel, program, config, parts, number)
         kernel.launch(config.threads, emitted, f"_{number}" if number else "")
+
+
+def tile(frame: KernelFrame, config: GpuRowsConfig, tiler: Tiler) -> None:
+    """Units of the rows that a block of threads takes at once; several blocks may share a unit, a part of the columns each."""
+    program = RowProgram(frame.ops(), frame.results, frame.shapes)
+    rows, step = Expr.of(1), config.threads // config.per_row
+    for axis in program.rows:
+        rows = rows * program.frame[axis]
+    tiler.loop([rows.ceildiv(step)], lambda place: {"rows": tiler.span(place[0], step, rows)},
+               program.cut({"rows": program.rows}))
 
 
 def _emit_sweep(kernel: GpuKernel, program: RowProgram, config: GpuRowsConfig, parts: RowParts, number: int) -> Grid:
@@ -74,15 +86,15 @@ class _Rows(RowEmitter):
 
     def _blocks(self) -> Expr:
         """Blocks side by side along the rows."""
-        return self.rows.size.ceildiv(self.config.threads // self.config.per_row)
+        return self.gpu.units
 
     def _start(self) -> list[Index]:
         """Finds the thread's row and first column; gives the coordinates of the row."""
         c, kernel = self.config, self.gpu
-        together = c.threads // c.per_row
         kernel.bound(self.rows.size)
         kernel.bound(self.columns.size)
-        row = kernel.block_id() * together + self.thread // c.per_row
+        unit = kernel.loops[0].at(self.ev, (kernel.block_id(),))
+        row = unit.first("rows") + self.thread // c.per_row
         self.live = row.lt(self.rows.extent)
         self.column = (self.thread % c.per_row) * self.lanes
         self.first = True if c.per_row == 1 else self.column.eq(0)

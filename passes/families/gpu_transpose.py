@@ -13,8 +13,10 @@ from passes.emit import Memory, all_of, choose, constant, when
 from passes.families.scatter import scatters
 from passes.gpu_kernel import GpuKernel, Grid
 from passes.gpu_memory import GpuMemory
-from passes.index import Index, delinearize
+from passes.index import Index
+from passes.kernel_frame import KernelFrame
 from passes.mlir import ir
+from passes.tiler import Part, Tiler
 from runtime.shape import Expr
 
 Coords = tuple[Index, ...]
@@ -55,6 +57,35 @@ def crossing_of(kernel: GpuKernel) -> Crossing | None:
     return Crossing(fast, across, tuple(dict.fromkeys(found[across])))
 
 
+def crossing_axes(frame: KernelFrame) -> Crossing | None:
+    """The same for a region that is still to be cut, without the operands: found on a copy, whose kernel nobody uses."""
+    copy = ir.Module.create()
+    copy.body.append(frame.fn.clone())
+    kernel, found = GpuKernel(copy, "scratch", 64), list[Crossing | None]()
+
+    def body() -> Grid:
+        found.append(crossing_of(kernel))
+        return Expr.of(1), Expr.of(1), Expr.of(1)
+
+    kernel.launch(1, body)
+    kernel.finish()
+    return None if found[0] is None else Crossing(found[0].fast, found[0].across, ())
+
+
+def tile_crossing(frame: KernelFrame, tiler: Tiler, crossing: Crossing, tile: int) -> None:
+    """Units of a square of the results at one point of the other axes."""
+    dims = frame.shapes.dims(frame.results[0])
+    cut = (crossing.across, crossing.fast)
+    others = [a for a in range(len(dims)) if a not in cut]
+
+    def parts(place: list[Index]) -> dict[str, Part]:
+        axes = zip((*others, *cut), place, strict=True)
+        return {f"d{a}": tiler.span(x, tile, dims[a]) if a in cut else Part(x) for a, x in axes}
+
+    counts = [*(dims[a] for a in others), *(dims[a].ceildiv(tile) for a in cut)]
+    tiler.loop(counts, parts, {v: {f"d{a}": (a,) for a in range(len(dims))} for v in frame.results})
+
+
 def tiled(kernel: GpuKernel, crossing: Crossing, tile: int) -> Grid:
     """Emits all results, tiles of `tile` x `tile` elements a block."""
     return _Tiles(kernel, crossing, tile).emit()
@@ -64,21 +95,14 @@ class _Tiles:
     def __init__(self, kernel: GpuKernel, crossing: Crossing, tile: int) -> None:
         self.kernel, self.crossing, self.tile = kernel, crossing, tile
         self.dims = kernel.shapes.dims(kernel.results[0])
-        self.others = [a for a in range(len(self.dims)) if a not in (crossing.fast, crossing.across)]
         self.rows = kernel.threads // tile
 
     def emit(self) -> Grid:
         kernel, ev, c = self.kernel, self.kernel.evaluator, self.crossing
-        counts = [*(self.dims[a] for a in self.others), *(self.dims[a].ceildiv(self.tile) for a in (c.across, c.fast))]
-        total = Expr.of(1)
-        for count in counts:
-            total = total * count
-        kernel.bound(total)
-        *where, across, fast = delinearize(kernel.block_id(), [ev.emit(e) for e in counts])
-        base = [Index(0)] * len(self.dims)
-        for a, x in zip(self.others, where, strict=True):
-            base[a] = x
-        base[c.across], base[c.fast] = across * self.tile, fast * self.tile
+        units = kernel.loops[0]
+        kernel.bound(units.total)
+        unit = units.numbers(ev)(kernel.block_id())
+        base = [unit.first(f"d{a}") for a in range(len(self.dims))]
         thread = kernel.thread()
         lane, row = thread % self.tile, thread // self.tile
         boxes = {v: kernel.shared(ev.memories[v].element, [self.tile, self.tile + 1]) for v in c.operands}
@@ -88,7 +112,7 @@ class _Tiles:
         kernel.barrier()
         for i in range(self.tile // self.rows):
             self._write(boxes, base, lane, row + i * self.rows)
-        return total, Expr.of(1), Expr.of(1)
+        return units.total, Expr.of(1), Expr.of(1)
 
     def _at(self, base: Sequence[Index], fast: Index, across: Index) -> tuple[Coords, ir.Value | bool]:
         """Coordinates in the results, and whether they are inside."""

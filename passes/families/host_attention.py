@@ -26,12 +26,14 @@ from passes.families.host_matmul_plan import Plan
 from passes.families.host_matmul_rows import Loops, row_blocks, row_points
 from passes.families.host_matmul_store import Results
 from passes.host_kernel import Grid, HostKernel
-from passes.index import Index, delinearize, splat_to
+from passes.index import Index, splat_to
+from passes.kernel_frame import KernelFrame
 from passes.mlir import arith, ir, vector
 from passes.placement import place
 from passes.product_code import ProductCode, coords_of
 from passes.spaces.host_attention import ELEMENT, HostAttentionConfig
 from passes.spaces.host_matmul import HostMatmulConfig
+from passes.tiler import Part, Tiler
 from runtime.shape import Expr
 
 _ALIGNED = 16  # elements of a cache line
@@ -42,6 +44,20 @@ _UNROLL = 4  # values of k in one turn of the scores' loop
 def emit(kernel: HostKernel, config: HostAttentionConfig) -> Grid:
     """The whole kernel. ValueError when the region is no attention."""
     return kernel.build(lambda begin, end, workspace: _Emitter(kernel, config, workspace).units(begin, end))
+
+
+def tile(frame: KernelFrame, config: HostAttentionConfig, tiler: Tiler) -> None:
+    """Units of one point of the shared loops and a chunk of queries."""
+    view = Attention.of(frame.ops(), frame.shapes)
+    rows, step = view.row_count, config.mc
+
+    def parts(place: list[Index]) -> dict[str, Part]:
+        *shared, chunk = place
+        return {**{f"d{d}": Part(x) for d, x in zip(view.shared, shared, strict=True)},
+                "rows": tiler.span(chunk, step, rows) if step else Part(Index(0), tiler.size(rows))}
+
+    counts = [*(view.scores.extents[d] for d in view.shared), rows.ceildiv(step) if step else rows.minimum(1)]
+    tiler.loop(counts, parts, view.cut({**{f"d{d}": (d,) for d in view.shared}, "rows": view.rows}))
 
 
 @dataclass(frozen=True)
@@ -101,29 +117,19 @@ class _Emitter:
     # -- units
 
     def units(self, begin: Index, end: Index) -> Grid:
-        view, c = self.view, self.config
-        rows = view.row_count
-        chunks = rows.ceildiv(c.mc) if c.mc else rows.minimum(1)
-        outer = [*(view.scores.extents[d] for d in view.shared), chunks]
-        total = Expr.of(1)
-        for extent in outer:
-            total = total * extent
-        sizes, height = [self.ev.emit(e) for e in outer], self.ev.emit(rows)
+        view, c, units = self.view, self.config, self.kernel.loops[0]
+        at, chunks = units.numbers(self.ev), self.ev.emit(units.counts[-1])
 
         def unit(u: Index, before: ir.Value) -> list[ir.Value]:
-            *shared, chunk = delinearize(u, sizes)
-            loops: Loops = [None] * len(view.scores.extents)
-            for d, x in zip(view.shared, shared, strict=True):
-                loops[d] = x
-            low, head = chunk * c.mc, u // sizes[-1]
-            high = (low + c.mc).min(height) if c.mc else height
-            self._unit(loops, low, high, head.compare(arith.CmpIPredicate.ne, Index(before)))
+            here, head = at(u), u // chunks
+            loops: Loops = [here.first(f"d{d}") if d in view.shared else None for d in range(len(view.scores.extents))]
+            self._unit(loops, *here.span("rows"), head.compare(arith.CmpIPredicate.ne, Index(before)))
             return [head.value(self.index)]
 
         loop(begin, end, 1, unit, [constant(self.index, -1)], self.index)
         over = (view.keys - c.keys).maximum(0)
         guards = () if c.online or over == Expr.of(0) else (over,)
-        return Grid(total, self.used * ELEMENT, guards)
+        return Grid(self.used * ELEMENT, guards)
 
     def _unit(self, loops: Loops, low: Index, high: Index, fresh: ir.Value | bool) -> None:
         """fresh: is it another point of the shared loops than that of the unit before?"""

@@ -29,10 +29,12 @@ from passes.families.host_matmul_store import Results
 from passes.families.host_matmul_stream import Stream
 from passes.families.host_matmul_taps import Box, Taps
 from passes.host_kernel import Grid, HostKernel
-from passes.index import Index, delinearize, select
+from passes.index import Index, select
+from passes.kernel_frame import KernelFrame
 from passes.mlir import ir
 from passes.product_code import ProductCode
 from passes.spaces.host_matmul import HostMatmulConfig, Pack
+from passes.tiler import Part, Tiler
 from runtime.shape import Expr
 
 _APART = 16  # elements between copied rows, so that they do not share cache sets
@@ -43,15 +45,47 @@ def emit(kernel: HostKernel, config: HostMatmulConfig) -> Grid:
     """The whole kernel. ValueError when the region is no contraction that this family computes."""
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
-        plan = Plan.of(kernel)
-        taps = Taps.of(kernel, plan) if config.taps else None
-        plan = taps.plan if taps is not None else plan
-        chosen = _possible(config, plan)
-        if plan.tile % chosen.columns:
-            raise ValueError(f"panels of {plan.tile} columns cannot be read in blocks of {chosen.columns}")
-        return _Emitter(kernel, chosen, plan, workspace, taps).units(begin, end)
+        plan, taps, possible = _planned(kernel, config)
+        return _Emitter(kernel, possible, plan, workspace, taps).units(begin, end)
 
     return kernel.build(body)
+
+
+def tile(frame: KernelFrame, config: HostMatmulConfig, tiler: Tiler) -> None:
+    """Units of one point of the shared loops, a chunk of rows and a group of panels of columns."""
+    plan, _, c = _planned(frame, config)
+    columns, rows = plan.view.extents[plan.column], plan.row_count
+    chunks = rows.ceildiv(c.mc) if c.mc else rows.minimum(1)
+    groups = columns.ceildiv(c.columns * c.panels)
+
+    def parts(place: list[Index]) -> dict[str, Part]:
+        *shared, chunk, group = place
+        if c.stream:
+            chunk, group = group, chunk
+        height, low = tiler.size(rows), Index(0)
+        high = height
+        if c.mc:
+            size = height.ceildiv(tiler.size(chunks).max(1)).ceildiv(c.mr) * c.mr  # chunks of about equal heights
+            low = (chunk * size).min(height)
+            high = (low + size).min(height)
+        return {**{f"d{d}": Part(x) for d, x in zip(plan.shared, shared, strict=True)}, "rows": Part(low, high),
+                "columns": tiler.span(group, c.columns * c.panels, columns)}
+
+    counts = [*(plan.view.extents[d] for d in plan.shared), *((groups, chunks) if c.stream else (chunks, groups))]
+    tiler.loop(counts, parts, plan.view.cut({**{f"d{d}": (d,) for d in plan.shared}, "rows": plan.rows,
+                                             "columns": (plan.column,)}))
+
+
+def _planned(frame: KernelFrame, config: HostMatmulConfig) -> tuple[Plan, Taps | None, HostMatmulConfig]:
+    """The plan, the taps that are taken one by one, the configuration that is emitted. ValueError where panels do not fit what is
+    prepacked."""
+    plan = Plan.of(frame)
+    taps = Taps.of(frame, plan) if config.taps else None
+    plan = taps.plan if taps is not None else plan
+    possible = _possible(config, plan)
+    if plan.tile % possible.columns:
+        raise ValueError(f"panels of {plan.tile} columns cannot be read in blocks of {possible.columns}")
+    return plan, taps, possible
 
 
 def _possible(config: HostMatmulConfig, plan: Plan) -> HostMatmulConfig:
@@ -178,28 +212,15 @@ class _Emitter:
 
     def units(self, begin: Index, end: Index) -> Grid:
         ev, plan, config = self.kernel.evaluator, self.plan, self.config
-        columns, rows = plan.view.extents[plan.column], plan.row_count
-        chunks = rows.ceildiv(config.mc) if config.mc else rows.minimum(1)
-        groups = columns.ceildiv(config.columns * config.panels)
-        outer = [*(plan.view.extents[d] for d in plan.shared), *((groups, chunks) if config.stream else (chunks, groups))]
-        total, space = Expr.of(1), Expr.of(0)
-        for extent in outer:
-            total = total * extent
+        space = Expr.of(0)
         for elements in self._areas().values():
             space = space + elements
-        sizes, count, height = [ev.emit(e) for e in outer], ev.emit(columns), ev.emit(rows)
-        size = height.ceildiv(ev.emit(chunks).max(1)).ceildiv(config.mr) * config.mr  # chunks of about equal heights
+        count, at = ev.emit(plan.view.extents[plan.column]), self.kernel.loops[0].numbers(ev)
 
         def unit(u: Index) -> None:
-            *shared, chunk, group = delinearize(u, sizes)
-            if config.stream:
-                chunk, group = group, chunk
-            loops: Loops = [None] * len(plan.view.extents)
-            for d, x in zip(plan.shared, shared, strict=True):
-                loops[d] = x
-            low = (chunk * size).min(height) if config.mc else Index(0)
-            high = (low + size).min(height) if config.mc else height
-            first = group * (config.columns * config.panels)
+            here = at(u)
+            loops: Loops = [here.first(f"d{d}") if d in plan.shared else None for d in range(len(plan.view.extents))]
+            (low, high), first = here.span("rows"), here.first("columns")
             if config.stream:
                 self._stream(loops, first, count - first, low, high)
             elif self.taps is not None:
@@ -208,7 +229,7 @@ class _Emitter:
                 self._pieces(_Unit(loops, first, count, low, high))
 
         loop(begin, end, 1, unit, index=self.kernel.index)
-        return Grid(units=total, workspace=space * byte_width(self._element))
+        return Grid(workspace=space * byte_width(self._element))
 
     def _pieces(self, unit: _Unit) -> None:
         """All of k, or one piece of it after the other with the sums in the workspace in between."""

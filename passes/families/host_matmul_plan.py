@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from passes.contraction import Contraction
 from passes.fused_contraction import FusedContraction
-from passes.host_kernel import HostKernel
+from passes.kernel_frame import KernelFrame
 from passes.loop_axes import unit_axis
 from passes.mlir import ir, position
 from passes.placement import Place
@@ -37,17 +37,17 @@ class Plan:
     heavy: bool
 
     @staticmethod
-    def of(kernel: HostKernel) -> Plan:
+    def of(kernel: KernelFrame) -> Plan:
         """ValueError when the region is no contraction with elementwise ops around it."""
         fused = FusedContraction.of(kernel.ops(), kernel.results, kernel.shapes)
-        strides = kernel.outputs[0].strides
-        column = fused.fast_loop(lambda axis: strides[axis].const == 1)
+        unit = kernel.result_slot(0).unit
+        column = fused.fast_loop(lambda axis: axis == unit)
         if column is None:
             raise ValueError(f"{fused.view.op.name} at {fused.view.op.location}: no loop runs along an axis of the result")
         return Plan.along(kernel, fused.view, column, fused.places, fused.heavy)
 
     @staticmethod
-    def along(kernel: HostKernel, view: Contraction, column: int, places: tuple[Place, ...] = (), heavy: bool = False) -> Plan:
+    def along(kernel: KernelFrame, view: Contraction, column: int, places: tuple[Place, ...] = (), heavy: bool = False) -> Plan:
         """The plan with a given loop along the vectors."""
         wide = _wide(view, column)
         used = view.loops_of(wide)

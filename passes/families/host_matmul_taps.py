@@ -13,8 +13,8 @@ from passes.emit import loop
 from passes.evaluator import Evaluator
 from passes.families.host_matmul_plan import Plan
 from passes.families.host_matmul_rows import Loops, row_points
-from passes.host_kernel import HostKernel
 from passes.index import Index, select
+from passes.kernel_frame import KernelFrame
 from passes.windows import argument_windows
 from passes.workload import Window
 
@@ -77,7 +77,7 @@ class Taps:
     plan: Plan
 
     @staticmethod
-    def of(kernel: HostKernel, plan: Plan) -> Taps:
+    def of(kernel: KernelFrame, plan: Plan) -> Taps:
         """ValueError when no window over rows has zeros."""
         view = plan.view
         every = argument_windows(kernel.fn, view.op, plan.narrow, kernel.shapes)

@@ -7,9 +7,40 @@ from collections.abc import Callable, Sequence
 from passes.emit import lane_mask, loop, when
 from passes.families.host_row_emitter import HostRowEmitter
 from passes.host_kernel import Grid
-from passes.index import Index, delinearize
+from passes.index import Index
+from passes.kernel_frame import KernelFrame
 from passes.mlir import ir, maps_of, position
+from passes.row_program import RowProgram
+from passes.spaces.host_rows import HostRowsConfig
+from passes.tiler import Part, Tiler
 from runtime.shape import Expr
+
+
+def lane_axis(frame: KernelFrame, program: RowProgram) -> int:
+    """The row axis that most operands have unit stride along; the last one when none has."""
+    if not program.rows:
+        raise ValueError("the region has no row axis to put on lanes")
+    votes = dict.fromkeys(program.rows, 0)
+    for op, axes in program.loops.items():
+        for value, m in zip(op.operands, maps_of(op), strict=True):
+            unit = frame.unit_axis(value)
+            at = None if unit is None else position(list(m.results)[unit])
+            if at is not None and axes[at] in votes:
+                votes[axes[at]] += len(m.results)
+    return max(reversed(program.rows), key=lambda a: votes[a])
+
+
+def tile_lanes(frame: KernelFrame, program: RowProgram, config: HostRowsConfig, tiler: Tiler) -> None:
+    """Units of some vectors of rows at a point of the other row axes, `block` of them at once."""
+    axis, wide = lane_axis(frame, program), config.lanes * config.unroll
+    others = [a for a in program.rows if a != axis]
+
+    def parts(place: list[Index]) -> dict[str, Part]:
+        return {**{f"d{a}": Part(x) for a, x in zip(others, place, strict=False)},
+                "lanes": tiler.span(place[-1], wide, program.frame[axis])}
+
+    counts = [*(program.frame[a] for a in others), program.frame[axis].ceildiv(wide)]
+    tiler.loop(counts, parts, program.cut({**{f"d{a}": (a,) for a in others}, "lanes": (axis,)}), config.block)
 
 
 class RowLanes(HostRowEmitter):
@@ -17,28 +48,21 @@ class RowLanes(HostRowEmitter):
 
     def emit(self, begin: Index, end: Index, workspace: ir.Value) -> Grid:
         c, program = self.config, self.program
-        if not program.rows:
-            raise ValueError("the region has no row axis to put on lanes")
-        self.axis = self._lane_axis()
+        self.axis = lane_axis(self.kernel, program)
         wide = c.lanes * c.unroll
         others = [a for a in program.rows if a != self.axis]
-        length = program.frame[self.axis]
-        pieces = length.ceildiv(wide)
-        total = pieces
-        for a in others:
-            total = total * program.frame[a]
         columns = Expr.of(wide)
         for a in program.columns:
             columns = columns * program.frame[a]
         self.base = Index(0)
         self.keep_values(workspace, columns, lambda at: self._column(at) * wide + (at[self.axis] - self.base))
-        count, extent = self.ev.emit(pieces), self.sizes[self.axis]
+        units = self.kernel.loops[0]
+        extent, unit = self.sizes[self.axis], units.numbers(self.ev)
 
         def piece(number: Index) -> None:
-            at = [Index(0)] * len(self.sizes)
-            for a, x in zip(others, delinearize(number // count, [self.sizes[a] for a in others]), strict=False):
-                at[a] = x
-            first = (number % count) * wide
+            here = unit(number)
+            at = [here.first(f"d{a}") if a in others else Index(0) for a in range(len(self.sizes))]
+            first = here.first("lanes")
             self.base = first
 
             def whole() -> None:
@@ -52,23 +76,9 @@ class RowLanes(HostRowEmitter):
 
             when((first + wide).le(extent), whole, rest)
 
-        hi = (end * c.block).min(self.ev.emit(total))
-        loop(begin * c.block, hi, 1, piece, index=self.index)
-        return Grid(total.ceildiv(c.block), self.workspace)
-
-    def _lane_axis(self) -> int:
-        """The row axis that most operands have unit stride along; the last one when none has."""
-        votes = dict.fromkeys(self.program.rows, 0)
-        for op, axes in self.program.loops.items():
-            for value, m in zip(op.operands, maps_of(op), strict=True):
-                memory = self.ev.memories.get(value)
-                if memory is None:
-                    continue
-                for e, stride in zip(m.results, memory.strides, strict=True):
-                    at = position(e)
-                    if stride.const == 1 and at is not None and axes[at] in votes:
-                        votes[axes[at]] += len(m.results)
-        return max(reversed(self.program.rows), key=lambda a: votes[a])
+        hi = (end * units.block).min(self.ev.emit(units.total))
+        loop(begin * units.block, hi, 1, piece, index=self.index)
+        return Grid(self.workspace)
 
     def _column(self, at: Sequence[Index]) -> Index:
         linear = Index(0)

@@ -11,13 +11,15 @@ from collections.abc import Callable, Sequence
 from passes.emit import Memory, byte_width, lane_mask, loop, when, when_values
 from passes.families.host_row_emitter import HostRowEmitter
 from passes.families.host_row_exponents import mark_exponents, mark_maxima, mark_shares
-from passes.families.host_row_lanes import RowLanes
+from passes.families.host_row_lanes import RowLanes, tile_lanes
 from passes.families.row_emitter import Accumulators, At
 from passes.host_kernel import Grid, HostKernel
 from passes.index import Index, delinearize
+from passes.kernel_frame import KernelFrame
 from passes.mlir import ir, llvm
 from passes.row_program import RowProgram
 from passes.spaces.host_rows import HostRowsConfig
+from passes.tiler import Tiler
 from runtime.limits import LINE
 from runtime.shape import Expr
 
@@ -35,6 +37,17 @@ def emit(kernel: HostKernel, config: HostRowsConfig) -> Grid:
     return kernel.build(lambda begin, end, workspace: RowColumns(kernel, program, config).emit(begin, end, workspace))
 
 
+def tile(frame: KernelFrame, config: HostRowsConfig, tiler: Tiler) -> None:
+    """Units of `block` rows; with a row per lane, of some vectors of rows."""
+    program = RowProgram(frame.ops(), frame.results, frame.shapes)
+    if config.axis == "lane":
+        tile_lanes(frame, program, config, tiler)
+        return
+    rows = _product([program.frame[a] for a in program.rows])
+    tiler.loop([rows.ceildiv(config.block)], lambda place: {"rows": tiler.span(place[0], config.block, rows)},
+               program.cut({"rows": program.rows}))
+
+
 class RowColumns(HostRowEmitter):
     """Vectors along the last column axis."""
 
@@ -44,7 +57,6 @@ class RowColumns(HostRowEmitter):
             raise ValueError(f"{len(program.columns)} column loops cannot be unrolled as one row")
         self.inner = program.columns[-1]
         length = program.frame[self.inner]
-        total = _product([program.frame[a] for a in program.rows])
         self.extent = self.sizes[self.inner]
         self.whole = self.extent - self.extent % (c.lanes * c.unroll)
         self.full = self.extent - self.extent % c.lanes
@@ -56,8 +68,8 @@ class RowColumns(HostRowEmitter):
             row, self.padded = self.ev.emit(pitch), self.ev.emit(stored)
             self.keep_values(workspace, pitch * c.rows, lambda at: self.slot * row + self._column(at))
         self.arrays = self._arrays()
-        lo = begin * c.block
-        hi = (end * c.block).min(self.ev.emit(total))
+        at = self.kernel.loops[0].numbers(self.ev)
+        lo, hi = at(begin).first("rows"), at(end - 1).span("rows")[1]
         if c.vectors:
             over = (length - c.vectors * c.lanes).maximum(0)
             if over.constant is None:
@@ -69,7 +81,7 @@ class RowColumns(HostRowEmitter):
             tail = self.extent - self.full
             mask = lane_mask(tail, c.lanes, self.index)
             self._rows(lo, hi, lambda number, at: self._looped(number, at, mask))
-        return Grid(total.ceildiv(c.block), self.workspace, guards)
+        return Grid(self.workspace, guards)
 
     def _column(self, at: At) -> Index:
         """Linear number of a column, rows of the last column axis padded to whole vectors."""

@@ -24,10 +24,12 @@ from passes.families.host_matmul_store import Results
 from passes.families.winograd_matrices import matrices, on_both_sides
 from passes.host_kernel import Grid, HostKernel
 from passes.index import Index, delinearize, splat_to
+from passes.kernel_frame import KernelFrame
 from passes.mlir import ir
 from passes.product_code import ProductCode, coords_of
 from passes.spaces.host_matmul import HostMatmulConfig
 from passes.spaces.host_winograd import TAPS, HostWinogradConfig
+from passes.tiler import Part, Tiler
 from runtime.shape import Expr
 
 _APART = 16  # elements between tiles and between places, so that they do not share cache sets
@@ -38,11 +40,29 @@ def emit(kernel: HostKernel, config: HostWinogradConfig) -> Grid:
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
         plan = Plan.of(kernel)
-        if plan.tile % config.columns:
-            raise ValueError(f"panels of {plan.tile} filters cannot be read in blocks of {config.columns}")
         return _Emitter(kernel, config, plan, _Layer.of(plan), workspace).units(begin, end)
 
     return kernel.build(body)
+
+
+def tile(frame: KernelFrame, config: HostWinogradConfig, tiler: Tiler) -> None:
+    """Units of one point of the shared loops, some tiles of pixels and a group of panels of filters. Consecutive tiles are no
+    slice of the result: those that share the rest put in the same pixels, of which each computes some."""
+    plan = Plan.of(frame)
+    layer = _Layer.of(plan)
+    if plan.tile % config.columns:
+        raise ValueError(f"panels of {plan.tile} filters cannot be read in blocks of {config.columns}")
+    columns, tiles, step = plan.view.extents[plan.column], Expr.of(1), config.columns * config.panels
+    for extent in layer.tiles(plan, config.m):
+        tiles = tiles * extent
+
+    def parts(place: list[Index]) -> dict[str, Part]:
+        return {**{f"d{d}": Part(x) for d, x in zip(plan.shared, place, strict=False)},
+                "columns": tiler.span(place[-1], step, columns)}
+
+    some = tiles.ceildiv(config.mc * config.chunks) if config.chunks else tiles.minimum(1)
+    counts = [*(plan.view.extents[d] for d in plan.shared), some, columns.ceildiv(step)]
+    tiler.loop(counts, parts, plan.view.cut({**{f"d{d}": (d,) for d in plan.shared}, "columns": (plan.column,)}))
 
 
 @dataclass(frozen=True)
@@ -71,6 +91,12 @@ class _Layer:
         return _Layer(tuple(d for d in plan.rows if d not in (y, x)), (y, x), (a, b), channels[0])
 
 
+    def tiles(self, plan: Plan, m: int) -> list[Expr]:
+        """Tiles of m x m pixels along each loop over images and along the two axes of pixels."""
+        extents = plan.view.extents
+        return [*(extents[d] for d in self.images), *(extents[d].ceildiv(m) for d in self.rows)]
+
+
 @dataclass(frozen=True)
 class _Emitter:
     kernel: HostKernel
@@ -88,9 +114,7 @@ class _Emitter:
         return self.plan.view.extents[self.layer.channel]
 
     def grid(self) -> list[Expr]:
-        """Tiles along each loop over images and along the two axes of pixels."""
-        extents = self.plan.view.extents
-        return [*(extents[d] for d in self.layer.images), *(extents[d].ceildiv(self.config.m) for d in self.layer.rows)]
+        return self.layer.tiles(self.plan, self.config.m)
 
     def _areas(self) -> dict[str, tuple[Expr, ...]]:
         """Strides of what the workspace holds, in order; the first is that of the whole area.
@@ -118,32 +142,24 @@ class _Emitter:
         return Memory(at, element, steps, steps, self.kernel.index)
 
     def units(self, begin: Index, end: Index) -> Grid:
-        ev, plan, config = self.kernel.evaluator, self.plan, self.config
-        tiles, columns = Expr.of(1), plan.view.extents[plan.column]
+        ev, plan = self.kernel.evaluator, self.plan
+        units, tiles = self.kernel.loops[0], Expr.of(1)
         for extent in self.grid():
             tiles = tiles * extent
-        parts = tiles.ceildiv(config.mc * config.chunks) if config.chunks else tiles.minimum(1)
-        outer = [*(plan.view.extents[d] for d in plan.shared), parts, columns.ceildiv(config.columns * config.panels)]
-        total = Expr.of(1)
-        for extent in outer:
-            total = total * extent
-        sizes, count, every = [ev.emit(e) for e in outer], ev.emit(columns), ev.emit(tiles)
-        size = every.ceildiv(ev.emit(parts).max(1))  # units of about as many tiles
+        count, every, at = ev.emit(plan.view.extents[plan.column]), ev.emit(tiles), units.numbers(ev)
+        size = every.ceildiv(ev.emit(units.counts[-2]).max(1))  # units of about as many tiles
 
         def unit(u: Index) -> None:
-            *shared, part, group = delinearize(u, sizes)
-            loops: Loops = [None] * len(plan.view.extents)
-            for d, x in zip(plan.shared, shared, strict=True):
-                loops[d] = x
-            first = group * (config.columns * config.panels)
-            low = (part * size).min(every)
+            here = at(u)
+            loops: Loops = [here.first(f"d{d}") if d in plan.shared else None for d in range(len(plan.view.extents))]
+            first, low = here.first("columns"), (here.place[-2] * size).min(every)
             _Unit(self, loops, first, count - first, low, (low + size).min(every)).run()
 
         loop(begin, end, 1, unit, index=self.kernel.index)
         space = Expr.of(0)
         for strides in self._areas().values():
             space = space + strides[0]
-        return Grid(total, space * byte_width(plan.view.product.accumulator))
+        return Grid(space * byte_width(plan.view.product.accumulator))
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from passes.emit import lanes_of, loop, vector_type
+from passes.families.gpu_pointwise import tile_elements
 from passes.families.gpu_tile import Side, Stages
 from passes.families.mma_product import TensorProduct
 from passes.families.mma_tile import MmaLoader
 from passes.families.simt_plan import SimtPlan
 from passes.families.simt_store import Result, SplitSum
 from passes.families.stage_ring import StageRing, Store
-from passes.families.tile_grid import TileGrid, part_of
+from passes.families.tile_grid import TileGrid, part_of, tile_contraction
 from passes.gpu_kernel import WARP, GpuKernel, Grid
 from passes.index import Index
+from passes.kernel_frame import KernelFrame
 from passes.mlir import ir, vector
 from passes.product_code import ProductCode
 from passes.spaces.mma import STAGED_PAD, MmaConfig
+from passes.tiler import Tiler
 
 _ROWS, _COLUMNS = 16, 8  # of an instruction
 Place = tuple[Index, Index, ir.Value]
@@ -51,6 +54,13 @@ class _WarpTile:
     at: Index
 
 
+def tile(frame: KernelFrame, config: MmaConfig, tiler: Tiler) -> None:
+    """Units of bm rows by bn columns."""
+    tile_contraction(SimtPlan.of(frame), config.bm, config.bn, tiler)
+    if config.split_k > 1:
+        tile_elements(frame, tiler, min(config.vec, 4), 256)
+
+
 class _MmaBlock:
     """What one block of threads does."""
 
@@ -63,7 +73,7 @@ class _MmaBlock:
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
-        grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group_m)
+        grid = TileGrid(kernel, c.group_m)
         kernel.bound(self.depth.size)
         tile = grid.place(kernel.block_id())
         batch = self.batch.point(tile.batch)

@@ -12,18 +12,21 @@ from math import gcd
 
 from passes.contraction import LHS
 from passes.emit import lanes_of, loop
+from passes.families.gpu_pointwise import tile_elements
 from passes.families.gpu_tile import Side, Stages, TileLoader
 from passes.families.simt_plan import SimtPlan
 from passes.families.simt_store import Result, SplitSum
 from passes.families.stage_ring import StageRing, Store
-from passes.families.tile_grid import TileGrid, part_of
+from passes.families.tile_grid import TileGrid, part_of, tile_contraction
 from passes.gpu_kernel import WARP, GpuKernel, Grid
 from passes.gpu_memory import GpuMemory
 from passes.gpu_space import Point
 from passes.index import Index, splat_to
+from passes.kernel_frame import KernelFrame
 from passes.mlir import ir, vector
 from passes.product_code import ProductCode
 from passes.spaces.simt import SimtConfig
+from passes.tiler import Tiler
 
 _FRAGMENT = 4  # elements of one access of shared memory
 _WARP_ROWS = 4
@@ -39,6 +42,13 @@ def emit(kernel: GpuKernel, config: SimtConfig) -> None:
                   min_blocks_per_sm=config.min_blocks_per_sm)
     if split is not None:
         kernel.launch(256, lambda: split.finish(config.vec), "_sum")
+
+
+def tile(frame: KernelFrame, config: SimtConfig, tiler: Tiler) -> None:
+    """Units of bm rows by bn columns."""
+    tile_contraction(SimtPlan.of(frame), config.bm, config.bn, tiler)
+    if config.split_k > 1:
+        tile_elements(frame, tiler, config.vec, 256)
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,7 @@ class _SimtBlock:
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
-        grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm, c.bn, c.group_m)
+        grid = TileGrid(kernel, c.group_m)
         kernel.bound(self.depth.size)
         tile = grid.place(kernel.block_id())
         self._emit_at(self.batch.point(tile.batch), tile.batch, tile.row, tile.column)

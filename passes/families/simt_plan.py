@@ -10,6 +10,7 @@ from passes.fused_contraction import FusedContraction
 from passes.gpu_kernel import GpuKernel
 from passes.gpu_space import CollapsedLoops, Point
 from passes.index import Index
+from passes.kernel_frame import KernelFrame
 from passes.placement import Place
 from passes.product_code import coords_of
 from runtime.shape import Expr
@@ -29,12 +30,12 @@ class SimtPlan:
     heavy: bool
 
     @staticmethod
-    def of(kernel: GpuKernel) -> SimtPlan:
+    def of(kernel: KernelFrame) -> SimtPlan:
         """ValueError when the region is no contraction with elementwise ops around it, or has no columns."""
         fused = FusedContraction.of(kernel.ops(), kernel.results, kernel.shapes)
         view = fused.view
-        slot = next(s for s in kernel.operands if s.result)
-        fast = fused.fast_loop(lambda axis: axis == slot.unit)
+        unit = kernel.result_slot(0).unit
+        fast = fused.fast_loop(lambda axis: axis == unit)
         swapped = fast in view.m or (fast not in view.n and not view.n)
         rows, columns = (view.n, view.m) if swapped else (view.m, view.n)
         if not columns:

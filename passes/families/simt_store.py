@@ -108,7 +108,7 @@ class SplitSum:
             return with_start(self.kernel, self.plan, root, total)
 
         ev.known[view.op.results[0]] = known
-        grid = elementwise(self.kernel, vec)
+        grid = elementwise(self.kernel, self.kernel.loops[1:], vec)
         del ev.known[view.op.results[0]]
         return grid
 

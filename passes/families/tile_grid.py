@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from passes.families.simt_plan import SimtPlan
 from passes.families.stage_ring import Steps
 from passes.gpu_kernel import GpuKernel, Grid
 from passes.gpu_space import CollapsedLoops
 from passes.index import Index
+from passes.tiler import Part, Tiler
+from passes.units import Units
 from runtime.shape import Expr
 
 
@@ -22,21 +25,20 @@ class Tile:
 
 @dataclass(frozen=True)
 class TileGrid:
-    """Tiles of bm rows by bn columns of every batch; bands of `group_m` rows of tiles are walked column by column, so that the
-    operands of neighbouring blocks stay in the cache."""
+    """The units of a contraction, tiles of the result of every batch; bands of `group_m` rows of tiles are walked column by
+    column, so that the operands of neighbouring blocks stay in the cache."""
 
     kernel: GpuKernel
-    rows: CollapsedLoops
-    columns: CollapsedLoops
-    batch: CollapsedLoops
-    bm: int
-    bn: int
     group_m: int
+
+    @property
+    def units(self) -> Units:
+        return self.kernel.loops[0]
 
     @property
     def tiles(self) -> Expr:
         """How many there are, over all batches."""
-        return self.rows.size.ceildiv(self.bm) * self.columns.size.ceildiv(self.bn) * self.batch.size
+        return self.units.total
 
     def blocks(self, split_k: int = 1) -> Grid:
         """A block per tile and part of k."""
@@ -45,18 +47,32 @@ class TileGrid:
 
     def place(self, number: Index) -> Tile:
         """The tile of a number from 0 on."""
-        ev = self.kernel.evaluator
-        down, across = ev.emit(self.rows.size.ceildiv(self.bm)), ev.emit(self.columns.size.ceildiv(self.bn))
-        batch, tile = Index(0), number
-        if self.batch.loops:
-            batch, tile = number // (down * across), number % (down * across)
+        down, across = (self.kernel.evaluator.emit(count) for count in self.units.counts[-2:])
+        batch, tile = list[Index](), number
+        if len(self.units.counts) > 2:
+            batch, tile = [number // (down * across)], number % (down * across)
         if self.group_m == 1:
-            return Tile(batch, tile // across * self.bm, tile % across * self.bn)
+            return self._at(*batch, tile // across, tile % across)
         band = tile // (across * self.group_m)
         first = band * self.group_m
         height = (down - first).min(self.group_m)
         inside = tile - band * (across * self.group_m)
-        return Tile(batch, (first + inside % height) * self.bm, inside // height * self.bn)
+        return self._at(*batch, first + inside % height, inside // height)
+
+    def _at(self, *place: Index) -> Tile:
+        unit = self.units.at(self.kernel.evaluator, place)
+        return Tile(unit.first("batch"), unit.first("rows"), unit.first("columns"))
+
+
+def tile_contraction(plan: SimtPlan, bm: int, bn: int, tiler: Tiler) -> None:
+    """Units of bm rows by bn columns of one batch."""
+    rows, columns, batch = (plan.size(loops) for loops in (plan.rows, plan.columns, plan.view.batch))
+
+    def parts(place: list[Index]) -> dict[str, Part]:
+        return {"batch": Part(place[0]), "rows": tiler.span(place[-2], bm, rows), "columns": tiler.span(place[-1], bn, columns)}
+
+    counts = [*([batch] if plan.view.batch else []), rows.ceildiv(bm), columns.ceildiv(bn)]
+    tiler.loop(counts, parts, plan.view.cut({"batch": plan.view.batch, "rows": plan.rows, "columns": plan.columns}))
 
 
 def part_of(kernel: GpuKernel, depth: CollapsedLoops, step: int, parts: int) -> tuple[Steps, Index]:

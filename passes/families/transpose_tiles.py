@@ -8,11 +8,12 @@ from passes.data_movement import movement
 from passes.emit import lane_mask, loop, when
 from passes.families.host_matmul_panel import transpose
 from passes.host_kernel import HostKernel
-from passes.index import Index, delinearize
+from passes.index import Index
+from passes.kernel_frame import KernelFrame
 from passes.loop_axes import unit_axis
 from passes.mlir import ir, maps_of, owner, position
 from passes.placement import axis_name, place
-from runtime.shape import Expr
+from passes.units import Unit
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,6 @@ class TransposeTiles:
     axes: the result's axis at each axis of the root.
     """
 
-    kernel: HostKernel
     number: int
     root: ir.Operation
     across: int
@@ -31,7 +31,7 @@ class TransposeTiles:
     axes: tuple[int, ...]
 
     @staticmethod
-    def of(kernel: HostKernel, number: int, along: int) -> TransposeTiles | None:
+    def of(kernel: KernelFrame, number: int, along: int) -> TransposeTiles | None:
         """None where the result follows from no permutation with another unit axis, or not element by element."""
         result = kernel.results[number]
         ops = kernel.ops()
@@ -53,65 +53,63 @@ class TransposeTiles:
             axes = tuple([str(e) for e in at].index(n) for n in names)
             moved = position(source.results[unit])
             if moved is not None and axes[moved] != along:
-                return TransposeTiles(kernel, number, root, axes[moved], along, axes)
+                return TransposeTiles(number, root, axes[moved], along, axes)
         return None
 
-    def units(self, lanes: int) -> Expr:
-        """One for each vector across, at each point of the other axes."""
-        dims = self.kernel.shapes.dims(self.kernel.results[self.number])
-        total = dims[self.across].ceildiv(lanes)
-        for axis in self._outer():
-            total = total * dims[axis]
-        return total
-
-    def emit(self, unit: Index, lanes: int) -> None:
-        """All tiles of a work unit."""
-        ev = self.kernel.evaluator
-        dims = [ev.emit(e) for e in self.kernel.shapes.dims(self.kernel.results[self.number])]
-        tiles = dims[self.across].ceildiv(lanes)
-        coords = [Index(0)] * len(dims)
-        for axis, x in zip(self._outer(), delinearize(unit // tiles, [dims[a] for a in self._outer()]), strict=True):
-            coords[axis] = x
-        first = unit % tiles * lanes
-        left = dims[self.across] - first
-
-        def along(c: Index) -> None:
-            when(left.ge(lanes), lambda: self._tile(coords, first, c, dims, lanes, None),
-                 lambda: self._tile(coords, first, c, dims, lanes, left))
-
-        loop(0, dims[self.along], lanes, along, index=self.kernel.index)
-
-    def _outer(self) -> list[int]:
+    def outer(self) -> list[int]:
         return [a for a in range(len(self.axes)) if a not in (self.across, self.along)]
 
-    def _tile(self, coords: list[Index], first: Index, start: Index, dims: list[Index], lanes: int, left: Index | None) -> None:
+
+@dataclass(frozen=True)
+class TileEmitter:
+    """Emits the tiles of work units: all along the result, `lanes` across it, at one point of the other axes."""
+
+    kernel: HostKernel
+    tiles: TransposeTiles
+    lanes: int
+
+    def emit(self, unit: Unit) -> None:
+        """All tiles of a work unit."""
+        ev, tiles, lanes = self.kernel.evaluator, self.tiles, self.lanes
+        dims = [ev.emit(e) for e in self.kernel.shapes.dims(self.kernel.results[tiles.number])]
+        coords = [unit.first(f"d{a}") if a in tiles.outer() else Index(0) for a in range(len(dims))]
+        first = unit.first(f"d{tiles.across}")
+        left = dims[tiles.across] - first
+
+        def along(c: Index) -> None:
+            when(left.ge(lanes), lambda: self._tile(coords, first, c, dims, None),
+                 lambda: self._tile(coords, first, c, dims, left))
+
+        loop(0, dims[tiles.along], lanes, along, index=self.kernel.index)
+
+    def _tile(self, coords: list[Index], first: Index, start: Index, dims: list[Index], left: Index | None) -> None:
         """left: how many there are across, None when as many as lanes."""
-        ev, index = self.kernel.evaluator, self.kernel.index
-        source = self.root.operands[0]
-        read, written = maps_of(self.root)
+        ev, index, tiles, lanes = self.kernel.evaluator, self.kernel.index, self.tiles, self.lanes
+        source = tiles.root.operands[0]
+        read, written = maps_of(tiles.root)
         mask = None if left is None else lane_mask(left, lanes, index)
-        last = dims[self.along] - 1
+        last = dims[tiles.along] - 1
         rows = []
         for i in range(lanes):
             here = list(coords)
-            here[self.along], here[self.across] = (start + i).min(last), Index.ramp(first, lanes)
-            at = [here[a] for a in self.axes]
+            here[tiles.along], here[tiles.across] = (start + i).min(last), Index.ramp(first, lanes)
+            at = [here[a] for a in tiles.axes]
             loops = dict(zip((position(e) for e in written.results), at, strict=True))
             rows.append(ev.element(source, [loops[position(e)] for e in read.results], mask))
-        kept = lane_mask(dims[self.along] - start, lanes, index)
+        kept = lane_mask(dims[tiles.along] - start, lanes, index)
 
         def store(i: int, row: ir.Value) -> None:
             here = list(coords)
-            here[self.along], here[self.across] = Index.ramp(start, lanes), first + i
-            ev.known[self.root.results[0]] = lambda _: row
-            self.kernel.outputs[self.number].store(ev.element(self.kernel.results[self.number], here, kept), here, kept)
+            here[tiles.along], here[tiles.across] = Index.ramp(start, lanes), first + i
+            ev.known[tiles.root.results[0]] = lambda _: row
+            self.kernel.outputs[tiles.number].store(ev.element(self.kernel.results[tiles.number], here, kept), here, kept)
 
         for i, row in enumerate(transpose(rows)):
             if left is None:
                 store(i, row)
             else:
                 when(Index(i).lt(left), lambda i=i, row=row: store(i, row))  # type: ignore[misc]
-        ev.known.pop(self.root.results[0])
+        ev.known.pop(tiles.root.results[0])
 
 
 def _unpadded(value: ir.Value) -> ir.Value:

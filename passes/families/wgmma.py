@@ -13,18 +13,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from passes.emit import all_of, integer_type, loop, vector_type, when
+from passes.families.gpu_pointwise import tile_elements
 from passes.families.mbarrier_ring import MbarrierRing
 from passes.families.mma_product import TensorProduct
 from passes.families.mma_tile import extract
 from passes.families.simt_plan import SimtPlan
 from passes.families.simt_store import Result, SplitSum
-from passes.families.tile_grid import Tile, TileGrid, part_of
+from passes.families.tile_grid import Tile, TileGrid, part_of, tile_contraction
 from passes.families.wgmma_operand import TmaOperand
 from passes.families.wgmma_result import CopiedResult
 from passes.gpu_kernel import WARP, GpuKernel, Grid
 from passes.index import Index
+from passes.kernel_frame import KernelFrame
 from passes.mlir import ir, llvm, nvvm, scf, vector
 from passes.spaces.wgmma import GROUP, PAD, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
+from passes.tiler import Tiler
 
 _WARPS = GROUP // WARP
 _PAIRS = 8  # columns between a thread's sums
@@ -45,6 +48,13 @@ def emit(kernel: GpuKernel, config: WgmmaConfig) -> None:
                   cluster=config.cluster)
     if split is not None:
         kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
+
+
+def tile(frame: KernelFrame, config: WgmmaConfig, tiler: Tiler) -> None:
+    """Units of bm rows by bn columns, the tiles of a cluster together."""
+    tile_contraction(SimtPlan.of(frame), config.bm * config.cluster_m, config.bn * config.cluster_n, tiler)
+    if config.split_k > 1:
+        tile_elements(frame, tiler, min(config.vec, 4), 256)
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,7 @@ class _WgmmaBlock:
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
-        self.grid = TileGrid(kernel, self.rows, self.columns, self.batch, c.bm * c.cluster_m, c.bn * c.cluster_n, c.group_m)
+        self.grid = TileGrid(kernel, c.group_m)
         self.rank = kernel.block_id() % c.cluster
         kernel.bound(self.depth.size)
         grid = self.grid.blocks(c.split_k)

@@ -13,11 +13,12 @@ from compiler.codegen import limits
 from compiler.ingest import ingest
 from compiler.options import CompileOptions
 from passes.base import PassPipeline
-from passes.kernelize import Kernelize
+from passes.emit_micro_kernel import EmitMicroKernel
 from passes.mlir import ir
 from passes.spaces.in_order import default_of
 from passes.spaces.numerics import Numerics
 from passes.spaces.registry import BUILT_IN, config_text
+from passes.tile import Tile
 from passes.tile_config import TileConfig
 from passes.workload import Workload
 from runtime.errors import PassError
@@ -32,7 +33,7 @@ def problem(workload: Workload, config: TileConfig) -> str | None:
     """Why a configuration cannot be emitted, or None."""
     with ir.Context(), ir.Location.unknown():
         try:
-            PassPipeline([Kernelize(config_text(config))]).run(ir.Module.parse(workload.ir))
+            PassPipeline([Tile(config_text(config)), EmitMicroKernel()]).run(ir.Module.parse(workload.ir))
         except PassError as error:
             return str(error)
     return None

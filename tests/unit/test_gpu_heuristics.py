@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tools.bench.gpu_cases import cases
 from unit.test_gpu_attention_space import heads
 from unit.test_gpu_spaces import dense, softmax
 from unit.test_tensor_core_spaces import dense as tensor_cores
@@ -17,7 +18,6 @@ from passes.workload import Kind, Workload
 from runtime.dispatch import select
 from runtime.limits import GpuLimits
 from runtime.tensor import DType
-from tools.bench.gpu_cases import cases
 
 A100, H100 = GpuLimits.of("sm_80"), GpuLimits.of("sm_90a")  # of 108 and 132 multiprocessors
 SIMT, MMA, WGMMA = dense("M", 768, 768), tensor_cores("M", "N", "K"), tensor_cores("M", 4096, 512)

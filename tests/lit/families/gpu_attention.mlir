@@ -1,9 +1,7 @@
-// RUN: tilewright opt %s --pass 'kernelize{config="gpu_attention{bm=32 bn=16}" symbol=at}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="gpu_attention{bm=16 bn=16 vec=1 index=64}" symbol=at}' | filecheck %s --check-prefix=FREE
-// RUN: tilewright opt %s --pass 'kernelize{config="gpu_attention{bm=16 bn=16 split-kv=2}" symbol=at}' | filecheck %s --check-prefix=SPLIT
-// RUN: not tilewright opt %s --pass 'kernelize{config="gpu_attention{bogus=1}"}' 2>&1 | filecheck %s --check-prefix=BAD
+// RUN: tilewright opt %s --pass 'tile{config="gpu_attention{bm=32 bn=16}"},emit-micro-kernel{symbol=at}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="gpu_attention{bm=16 bn=16 vec=1 index=64}"},emit-micro-kernel{symbol=at}' | filecheck %s --check-prefix=FREE
+// RUN: tilewright opt %s --pass 'tile{config="gpu_attention{bm=16 bn=16 split-kv=2}"},emit-micro-kernel{symbol=at}' | filecheck %s --check-prefix=SPLIT
 
-// BAD: gpu_attention has no option 'bogus'
 
 // A block per 32 queries of each point of the batch; whole chunks of 16 bytes by guards on strides and offsets.
 // CHECK: tw.kernel = "{{.*}}B*floordiv(M + 31, 32){{.*}}mod(operand0.stride0, 8)

@@ -1,8 +1,6 @@
-// RUN: tilewright opt %s --pass 'kernelize{config="gpu_pointwise" symbol=turn}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="gpu_pointwise{vec=1 tile=32}" symbol=turn}' | filecheck %s --check-prefix=TILE
-// RUN: not tilewright opt %s --pass 'kernelize{config="gpu_pointwise{bogus=1}"}' 2>&1 | filecheck %s --check-prefix=BAD
+// RUN: tilewright opt %s --pass 'tile{config="gpu_pointwise"},emit-micro-kernel{symbol=turn}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="gpu_pointwise{vec=1 tile=32}"},emit-micro-kernel{symbol=turn}' | filecheck %s --check-prefix=TILE
 
-// BAD: gpu_pointwise has no option 'bogus'
 
 // A thread gathers four elements and stores them at once.
 // CHECK: tw.kernel = "{{.*}}mod(M, 4)

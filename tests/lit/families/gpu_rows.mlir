@@ -1,9 +1,7 @@
-// RUN: tilewright opt %s --pass 'kernelize{config="gpu_rows{vectors-in-registers=2 unroll=1}" symbol=sums}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="gpu_rows{threads=64 per_row=64 vec=1}" symbol=sums}' | filecheck %s --check-prefix=BLOCK
-// RUN: tilewright opt %s --pass 'kernelize{config="gpu_rows{threads=64 per_row=64 vec=1 blocks=4}" symbol=sums}' | filecheck %s --check-prefix=SHARED
-// RUN: not tilewright opt %s --pass 'kernelize{config="gpu_rows{bogus=1}"}' 2>&1 | filecheck %s --check-prefix=BAD
+// RUN: tilewright opt %s --pass 'tile{config="gpu_rows{vectors-in-registers=2 unroll=1}"},emit-micro-kernel{symbol=sums}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="gpu_rows{threads=64 per_row=64 vec=1}"},emit-micro-kernel{symbol=sums}' | filecheck %s --check-prefix=BLOCK
+// RUN: tilewright opt %s --pass 'tile{config="gpu_rows{threads=64 per_row=64 vec=1 blocks=4}"},emit-micro-kernel{symbol=sums}' | filecheck %s --check-prefix=SHARED
 
-// BAD: gpu_rows has no option 'bogus'
 
 // A warp holds a row: two vectors a thread, five exchanges, no loop and no barrier; one thread stores.
 // CHECK: tw.kernel = "{{.*}}floordiv(M + 3, 4){{.*}}max(0, N - 256)

@@ -1,7 +1,5 @@
-// RUN: tilewright opt %s --pass 'kernelize{config="host_attention{mr=4 nv=2 lanes=8 keys=32 online=false mc=8}" symbol=at}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="host_attention{mr=4 nv=2 lanes=8 keys=32 mc=8}" symbol=at}' | filecheck %s --check-prefix=ONLINE
-// RUN: not tilewright opt %s --pass 'kernelize{config="host_attention{bogus=1}"}' 2>&1 | filecheck %s --check-prefix=BAD
-// BAD: host_attention has no option 'bogus'; its options: mr, nv, lanes, keys, online, mc, exact-tails
+// RUN: tilewright opt %s --pass 'tile{config="host_attention{mr=4 nv=2 lanes=8 keys=32 online=false mc=8}"},emit-micro-kernel{symbol=at}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="host_attention{mr=4 nv=2 lanes=8 keys=32 mc=8}"},emit-micro-kernel{symbol=at}' | filecheck %s --check-prefix=ONLINE
 
 // More keys than fit one block are refused by a guard. The keys are transposed; the scores of 4 x 16 go to the workspace;
 // maxima of four rows, then exponentials of what lies below them, scaled; the values are divided by the sums before they are stored.

@@ -1,7 +1,6 @@
-// RUN: tilewright opt %s --pass 'kernelize{config="host_matmul{mr=4 nv=2 lanes=8}" symbol=mm}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="host_matmul{mr=2 nv=2 lanes=8 pack=panel mc=4}" symbol=mm}' | filecheck %s --check-prefix=PANEL
-// RUN: tilewright opt %s --pass 'kernelize{config="host_matmul{mr=1 nv=4 lanes=8 prefetch=4 stream=4}" symbol=mm}' | filecheck %s --check-prefix=STREAM
-// RUN: not tilewright opt %s --pass 'kernelize{config="host_matmul{bogus=1}"}' 2>&1 | filecheck %s --check-prefix=BAD
+// RUN: tilewright opt %s --pass 'tile{config="host_matmul{mr=4 nv=2 lanes=8}"},emit-micro-kernel{symbol=mm}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="host_matmul{mr=2 nv=2 lanes=8 pack=panel mc=4}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=PANEL
+// RUN: tilewright opt %s --pass 'tile{config="host_matmul{mr=1 nv=4 lanes=8 prefetch=4 stream=4}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=STREAM
 
 // The sums of a 4 x 16 block are carried through the loop over k; the bias is added once per vector.
 // CHECK-LABEL: llvm.func internal @mm_body
@@ -33,7 +32,6 @@
 // STREAM-COUNT-4: llvm.intr.prefetch
 // STREAM-LABEL: llvm.func @mm(
 
-// BAD: host_matmul has no option 'bogus'; its options: mr, nv, lanes, pack, prefetch, mc, exact-tails, stream
 
 func.func @workload(%a: tensor<?x64xf32> {tw.dims = ["T", 64], tw.unit = 1},
                     %b: tensor<64x32xf32> {tw.dims = [64, 32], tw.unit = 1},

@@ -1,5 +1,5 @@
-// RUN: tilewright opt %s --pass 'kernelize{config="host_matmul{mr=4 nv=2 lanes=8 pairs=true}" symbol=mm}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="host_matmul{mr=4 nv=2 lanes=8}" symbol=mm}' | filecheck %s --check-prefix=WIDE
+// RUN: tilewright opt %s --pass 'tile{config="host_matmul{mr=4 nv=2 lanes=8 pairs=true}"},emit-micro-kernel{symbol=mm}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="host_matmul{mr=4 nv=2 lanes=8}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=WIDE
 
 // A step takes two values of k: two rows of columns are interleaved, a word of a row is in all lanes.
 // CHECK-LABEL: llvm.func internal @mm_body

@@ -1,5 +1,5 @@
-// RUN: tilewright opt %s --pass 'kernelize{config="host_matmul{mr=4 nv=2 lanes=8 mc=8 taps=true}" symbol=conv}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="host_matmul{mr=4 nv=2 lanes=8 mc=8}" symbol=conv}' | filecheck %s --check-prefix=WHOLE
+// RUN: tilewright opt %s --pass 'tile{config="host_matmul{mr=4 nv=2 lanes=8 mc=8 taps=true}"},emit-micro-kernel{symbol=conv}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="host_matmul{mr=4 nv=2 lanes=8 mc=8}"},emit-micro-kernel{symbol=conv}' | filecheck %s --check-prefix=WHOLE
 
 // The sums are cleared; around the loop over rows are those over the window, around the sums of a block only that over channels.
 // CHECK-LABEL: llvm.func internal @conv_body

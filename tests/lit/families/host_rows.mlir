@@ -1,8 +1,6 @@
-// RUN: tilewright opt %s --pass 'kernelize{config="host_rows"}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="host_rows{vectors=2 unroll=2 rows=4}"}' | filecheck %s --check-prefix=SHORT
-// RUN: tilewright opt %s --pass 'kernelize{config="host_rows{axis=lane}"}' | filecheck %s --check-prefix=LANE
-// RUN: not tilewright opt %s --pass 'kernelize{config="host_rows{bogus=1}"}' 2>&1 | filecheck %s --check-prefix=BAD
-// BAD: host_rows has no option 'bogus'; its options: axis, lanes, unroll, vectors, rows, held, block
+// RUN: tilewright opt %s --pass 'tile{config="host_rows"},emit-micro-kernel' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="host_rows{vectors=2 unroll=2 rows=4}"},emit-micro-kernel' | filecheck %s --check-prefix=SHORT
+// RUN: tilewright opt %s --pass 'tile{config="host_rows{axis=lane}"},emit-micro-kernel' | filecheck %s --check-prefix=LANE
 
 #full = affine_map<(i, j) -> (i, j)>
 #row = affine_map<(i, j) -> (i)>

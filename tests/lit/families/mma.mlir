@@ -1,9 +1,7 @@
-// RUN: tilewright opt %s --pass 'kernelize{config="mma{bm=32 bn=32 bk=32 wm=16 wn=16 stages=3}" symbol=mm}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="mma{bm=32 bn=32 bk=32 wm=16 wn=16 stages=3 vec=1 index=64}" symbol=mm}' | filecheck %s --check-prefix=FREE
-// RUN: tilewright opt %s --pass 'kernelize{config="mma{bm=32 bn=32 bk=32 wm=16 wn=16 split-k=2 min-blocks-per-sm=2}" symbol=mm}' | filecheck %s --check-prefix=SPLIT
-// RUN: not tilewright opt %s --pass 'kernelize{config="mma{bogus=1}"}' 2>&1 | filecheck %s --check-prefix=BAD
+// RUN: tilewright opt %s --pass 'tile{config="mma{bm=32 bn=32 bk=32 wm=16 wn=16 stages=3}"},emit-micro-kernel{symbol=mm}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="mma{bm=32 bn=32 bk=32 wm=16 wn=16 stages=3 vec=1 index=64}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=FREE
+// RUN: tilewright opt %s --pass 'tile{config="mma{bm=32 bn=32 bk=32 wm=16 wn=16 split-k=2 min-blocks-per-sm=2}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=SPLIT
 
-// BAD: mma has no option 'bogus'
 
 // A block per tile; whole chunks of 16 bytes by guards on extents, strides and offsets.
 // CHECK: tw.kernel = "{{.*}}floordiv(M + 31, 32)*floordiv(N + 31, 32){{.*}}mod(K, 8){{.*}}mod(operand0.stride0, 8)

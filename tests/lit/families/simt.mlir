@@ -1,9 +1,7 @@
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=2}" symbol=mm}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 vec=1 index=64}" symbol=mm}' | filecheck %s --check-prefix=FREE
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 split-k=2 min-blocks-per-sm=2}" symbol=mm}' | filecheck %s --check-prefix=SPLIT
-// RUN: not tilewright opt %s --pass 'kernelize{config="simt{bogus=1}"}' 2>&1 | filecheck %s --check-prefix=BAD
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=2}"},emit-micro-kernel{symbol=mm}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 vec=1 index=64}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=FREE
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 split-k=2 min-blocks-per-sm=2}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=SPLIT
 
-// BAD: simt has no option 'bogus'
 
 // A block per tile; whole vectors by guards on extents, strides and offsets.
 // CHECK: tw.kernel = "{{.*}}floordiv(M + 31, 32)*floordiv(N + 31, 32){{.*}}mod(K, 4){{.*}}mod(operand0.stride0, 4)

@@ -1,8 +1,6 @@
-// RUN: tilewright opt %s --pass 'kernelize{config="wgmma{bm=128 bn=64 stages=4 blocks=132}" symbol=mm}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="wgmma{bm=64 bn=64 consumers=1 blocks=0}" symbol=mm}' | filecheck %s --check-prefix=TILES
-// RUN: not tilewright opt %s --pass 'kernelize{config="wgmma{bogus=1}"}' 2>&1 | filecheck %s --check-prefix=BAD
+// RUN: tilewright opt %s --pass 'tile{config="wgmma{bm=128 bn=64 stages=4 blocks=132}"},emit-micro-kernel{symbol=mm}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="wgmma{bm=64 bn=64 consumers=1 blocks=0}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=TILES
 
-// BAD: wgmma has no option 'bogus'
 
 // Blocks take tile after tile; both operands travel as tensor maps, whose alignment is guarded.
 // CHECK: tw.kernel = "{{.*}}tensor_map{{.*}}box\22:[64,128],\22swizzle\22:128{{.*}}tensor_map{{.*}}box\22:[64,64]

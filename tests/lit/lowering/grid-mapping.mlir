@@ -1,7 +1,7 @@
 // Blocks of a contraction: one number a tile, batches outermost, bands of `group` rows of tiles walked column by column; parts of k
 // along y.
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=32 bn=64 bk=8 tm=4 tn=4 group-m=4}" symbol=mm}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=32 bn=64 bk=8 tm=4 tn=4 group-m=1 split-k=2}" symbol=mm}' | filecheck %s --check-prefix=PARTS
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=32 bn=64 bk=8 tm=4 tn=4 group-m=4}"},emit-micro-kernel{symbol=mm}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=32 bn=64 bk=8 tm=4 tn=4 group-m=1 split-k=2}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=PARTS
 
 // CHECK: \22grid\22:[\22B*floordiv(M + 31, 32)*floordiv(N + 63, 64)\22,\221\22,\221\22]
 // CHECK: [[BLOCK:%[0-9]+]] = nvvm.read.ptx.sreg.ctaid.x : i32

@@ -1,6 +1,6 @@
 // Coordinates of 32 bits, with a guard for every operand that it has less than 2^31 elements; those of 64 bits have none.
-// RUN: tilewright opt %s --pass 'kernelize{config="gpu_pointwise{vec=1}" symbol=twice}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="gpu_pointwise{vec=1 index=64}" symbol=twice}' | filecheck %s --check-prefix=WIDE
+// RUN: tilewright opt %s --pass 'tile{config="gpu_pointwise{vec=1}"},emit-micro-kernel{symbol=twice}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="gpu_pointwise{vec=1 index=64}"},emit-micro-kernel{symbol=twice}' | filecheck %s --check-prefix=WIDE
 
 // CHECK: \22guards\22:[\22{{.*}}floordiv({{.*}}operand0.stride0{{.*}}, 2147483648)
 // CHECK: llvm.func @twice(

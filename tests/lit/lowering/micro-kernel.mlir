@@ -1,6 +1,6 @@
 // What a thread multiplies: rows and columns of its tile in vectors from shared memory, sums carried by the loop.
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=2}" symbol=mm}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=64 bn=64 bk=8 tm=8 tn=8 stages=2}" symbol=mm}' | filecheck %s --check-prefix=LARGE
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=2}"},emit-micro-kernel{symbol=mm}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=64 bn=64 bk=8 tm=8 tn=8 stages=2}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=LARGE
 
 // CHECK: scf.for {{.*}} iter_args({{%.*}} = [[ZERO:%cst]], {{%.*}} = [[ZERO]], {{%.*}} = [[ZERO]], {{%.*}} = [[ZERO]])
 // Four rows of four positions of k, and four positions of k of four columns.

@@ -1,5 +1,5 @@
 // exp, erf and tanh are arithmetic in the kernel: no function of libdevice and no approximation of the hardware.
-// RUN: tilewright opt %s --pass 'kernelize{config="gpu_pointwise{vec=1}" symbol=three}' -o %t && tilewright opt %t --pass "expand-math{keep-maximum=true}" -o %t.math && filecheck %s --input-file %t.math && tilewright opt %t.math --pass "math-to-instructions,math-to-libdevice,lower-to-llvm{gpu=true}" -o %t.llvm && tilewright opt %t.llvm --emit ptx --target cuda:sm_80 | filecheck %s --check-prefix=PTX
+// RUN: tilewright opt %s --pass 'tile{config="gpu_pointwise{vec=1}"},emit-micro-kernel{symbol=three}' -o %t && tilewright opt %t --pass "expand-math{keep-maximum=true}" -o %t.math && filecheck %s --input-file %t.math && tilewright opt %t.math --pass "math-to-instructions,math-to-libdevice,lower-to-llvm{gpu=true}" -o %t.llvm && tilewright opt %t.llvm --emit ptx --target cuda:sm_80 | filecheck %s --check-prefix=PTX
 
 // CHECK-NOT: {{math\.(exp|erf|tanh)}}
 // CHECK: math.fma

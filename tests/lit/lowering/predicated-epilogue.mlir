@@ -1,7 +1,7 @@
 // What is fused behind a contraction, in registers and under the bounds of the result; costly arithmetic is there once, in a loop
 // over sums in shared memory.
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=2}" symbol=mm}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=32 bn=32 bk=8 tm=8 tn=4 stages=2}" symbol=mm}' | filecheck %s --check-prefix=STAGED
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=2}"},emit-micro-kernel{symbol=mm}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=32 bn=32 bk=8 tm=8 tn=4 stages=2}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=STAGED
 
 // CHECK: scf.yield
 // CHECK: nvvm.cp.async.wait.group 0

@@ -1,6 +1,6 @@
 // A ring of stages: the prologue starts all but one; a round waits for the oldest, starts the next, and multiplies.
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=3}" symbol=mm}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=4}" symbol=mm}' | filecheck %s --check-prefix=FOUR
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=3}"},emit-micro-kernel{symbol=mm}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=4}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=FOUR
 
 // Both tiles of three stages are in shared memory.
 // CHECK: \22shared_bytes\22:7680

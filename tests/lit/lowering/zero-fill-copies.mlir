@@ -1,7 +1,7 @@
 // Copies of tiles: what is past an edge reads no byte, and zeros are written for it; the width is a guard of extents and layouts.
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=2}" symbol=mm}' | filecheck %s
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=2 vec=2}" symbol=mm}' | filecheck %s --check-prefix=TWO
-// RUN: tilewright opt %s --pass 'kernelize{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=2 vec=1}" symbol=mm}' | filecheck %s --check-prefix=ONE
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=2}"},emit-micro-kernel{symbol=mm}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=2 vec=2}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=TWO
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=32 bn=32 bk=8 tm=4 tn=4 stages=2 vec=1}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=ONE
 
 // CHECK: mod(K, 4)
 // CHECK-SAME: mod(N, 4)

@@ -1,4 +1,4 @@
-"""Code of the toy family: one loop over the elements of a work unit."""
+"""Code of the toy family: a work unit is a chunk of the last axis of the result, element by element."""
 
 from __future__ import annotations
 
@@ -6,24 +6,41 @@ from toy_family.spaces.toy_pointwise import ToyConfig
 
 from passes.emit import loop
 from passes.host_kernel import Grid, HostKernel
-from passes.index import Index, delinearize
+from passes.index import Index
+from passes.kernel_frame import KernelFrame
 from passes.mlir import ir
-from runtime.shape import Expr
+from passes.tiler import Part, Tiler
+from passes.units import Unit
+
+
+def tile(frame: KernelFrame, config: ToyConfig, tiler: Tiler) -> None:
+    dims = frame.shapes.dims(frame.results[0])
+    *outer, last = range(len(dims))
+
+    def parts(place: list[Index]) -> dict[str, Part]:
+        found = {f"d{a}": Part(x) for a, x in zip(outer, place, strict=False)}
+        return found | {f"d{last}": tiler.span(place[-1], config.chunk, dims[last])}
+
+    counts = [*(dims[a] for a in outer), dims[last].ceildiv(config.chunk)]
+    tiler.loop(counts, parts, {frame.results[0]: {f"d{a}": (a,) for a in range(len(dims))}})
 
 
 def emit(kernel: HostKernel, config: ToyConfig) -> Grid:
+    rank = ir.RankedTensorType(kernel.results[0].type).rank
+
+    def unit(at: Unit) -> None:
+        where = [at.first(f"d{a}") for a in range(rank - 1)]
+        low, high = at.span(f"d{rank - 1}")
+
+        def element(column: Index) -> None:
+            coords = [*where, column]
+            kernel.outputs[0].store(kernel.evaluator.element(kernel.results[0], coords), coords)
+
+        loop(low, high, 1, element, index=kernel.index)
+
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
-        ev, value = kernel.evaluator, kernel.results[0]
-        extents = kernel.shapes.dims(value)
-        total = Expr.of(1)
-        for extent in extents:
-            total = total * extent
-
-        def element(number: Index) -> None:
-            at = delinearize(number, [ev.emit(e) for e in extents])
-            kernel.outputs[0].store(ev.element(value, at), at)
-
-        loop(begin * config.chunk, (end * config.chunk).min(ev.emit(total)), 1, element, index=kernel.index)
-        return Grid(units=total.ceildiv(config.chunk))
+        number = kernel.loops[0].numbers(kernel.evaluator)
+        loop(begin, end, 1, lambda u: unit(number(u)), index=kernel.index)
+        return Grid()
 
     return kernel.build(body)

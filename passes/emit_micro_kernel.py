@@ -1,38 +1,31 @@
-"""The pass `kernelize`: one outlined region and a tile configuration become one kernel, in place, in the frame of its target."""
+"""The pass `emit-micro-kernel`: a region that `tile` has cut becomes one kernel, in place, in the frame of its target."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
 from passes.base import Pass
 from passes.gpu_kernel import GpuKernel
 from passes.host_kernel import HostKernel
-from passes.mlir import ir
+from passes.kernel_frame import CONFIG
+from passes.mlir import functions, ir
 from passes.spaces.gpu_config import GpuConfig
-from passes.spaces.registry import config_text, family_of, parse_config
+from passes.spaces.registry import config_text, parse_config
+from passes.tile import family_module
 from runtime.kernel import MicroKernel
 
 KERNEL = "tw.kernel"
 
 
-def emitter(family: str) -> Callable[..., Any]:
-    """`emit(kernel, config)` of the family's module."""
-    emit: Callable[..., Any] = importlib.import_module(f"{family_of(family).code}.{family}").emit
-    return emit
-
-
 @dataclass(frozen=True)
-class Kernelize(Pass):
-    """Options: the configuration as text, the kernel's symbol, the workload's key. The module attribute `tw.kernel` holds the
-    launch metadata as JSON (runtime/kernel.py)."""
+class EmitMicroKernel(Pass):
+    """Options: the kernel's symbol, the workload's key. The module attribute `tw.kernel` holds the launch metadata as JSON
+    (runtime/kernel.py)."""
 
-    name: ClassVar[str] = "kernelize"
-    config: str = "generic"
+    name: ClassVar[str] = "emit-micro-kernel"
     symbol: str = "kernel"
     workload: str = ""
 
@@ -41,8 +34,11 @@ class Kernelize(Pass):
         module.operation.attributes[KERNEL] = ir.StringAttr.get(msgspec.json.encode(made).decode())
 
     def _kernel(self, module: ir.Module) -> MicroKernel:
-        config = parse_config(self.config)
-        emit, text = emitter(config.family), config_text(config)
+        attributes = next(functions(module)).attributes
+        if CONFIG not in attributes:
+            raise ValueError(f"the function has no {CONFIG}: run `tile` before this pass")
+        config = parse_config(ir.StringAttr(attributes[CONFIG]).value)
+        emit, text = family_module(config.family).emit, config_text(config)
         if isinstance(config, GpuConfig):
             gpu = GpuKernel(module, self.symbol, config.index)
             emit(gpu, config)

@@ -1,0 +1,67 @@
+// RUN: tilewright opt %s --pass 'tile{config="host_attention{mr=4 nv=2 lanes=8 keys=32 mc=8}"}' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="gpu_attention{bm=32 bn=16 tf32=true}"}' | filecheck %s --check-prefix=GPU
+
+// A chunk of 8 queries of one head, all value columns; the keys are not cut into units.
+// CHECK: %[[MIXED:.+]] = linalg.batch_matmul ins(%{{.+}}, %arg2
+// CHECK: scf.forall (%[[HEAD:.+]], %[[I:.+]]) in (2, %{{.+}}) shared_outs
+// CHECK: %[[QUERY:.+]] = arith.muli %[[I]], %c8
+// CHECK: %[[NEXT:.+]] = arith.addi %[[QUERY]], %c8
+// CHECK: %[[END:.+]] = arith.minsi %[[NEXT]], %
+// CHECK: %[[COUNT:.+]] = arith.subi %[[END]], %[[QUERY]]
+// CHECK: tensor.extract_slice %[[MIXED]][%[[HEAD]], %[[QUERY]], 0] [1, %[[COUNT]], 8] [1, 1, 1]
+// CHECK: tw.axes = ["d0", "rows", ""]
+
+// GPU: scf.forall (%[[HEAD:.+]], %[[I:.+]]) in (2, %{{.+}}) shared_outs
+// GPU: %[[QUERY:.+]] = arith.muli %[[I]], %c32
+// GPU: tensor.extract_slice %{{.+}}[%[[HEAD]], %[[QUERY]], 0] [1, %{{.+}}, 8] [1, 1, 1]
+// GPU: tw.axes = ["batch", "rows", ""]
+#map = affine_map<(d0, d1, d2, d3) -> (d0, d1, d3)>
+#map1 = affine_map<(d0, d1, d2, d3) -> (d0, d2, d3)>
+#map2 = affine_map<(d0, d1, d2, d3) -> (d0, d1, d2)>
+#map3 = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
+#map4 = affine_map<(d0, d1, d2) -> (d0, d1)>
+func.func @workload(%arg0: tensor<2x?x8xf32> {tw.dims = [2, "d0", 8], tw.unit = 2 : i64}, %arg1: tensor<2x?x8xf32> {tw.dims = [2, "d1", 8], tw.unit = 2 : i64}, %arg2: tensor<2x?x8xf32> {tw.dims = [2, "d1", 8], tw.unit = 2 : i64}, %arg3: index {tw.dims = ["d0"]}, %arg4: index {tw.dims = ["d1"]}) -> (tensor<2x?x8xf32> {tw.dims = [2, "d0", 8], tw.unit = 2 : i64}) attributes {tw.kind = "attention"} {
+  %0 = tensor.empty(%arg3, %arg4) : tensor<2x?x?xf32>
+  %cst = arith.constant 0.000000e+00 : f32
+  %1 = linalg.fill ins(%cst : f32) outs(%0 : tensor<2x?x?xf32>) -> tensor<2x?x?xf32>
+  %2 = linalg.batch_matmul indexing_maps = [#map, #map1, #map2] ins(%arg0, %arg1 : tensor<2x?x8xf32>, tensor<2x?x8xf32>) outs(%1 : tensor<2x?x?xf32>) -> tensor<2x?x?xf32>
+  %cst_0 = arith.constant 5.000000e-01 : f32
+  %3 = linalg.generic {indexing_maps = [#map3, #map3], iterator_types = ["parallel", "parallel", "parallel"]} ins(%2 : tensor<2x?x?xf32>) outs(%0 : tensor<2x?x?xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %15 = arith.mulf %in, %cst_0 : f32
+    linalg.yield %15 : f32
+  } -> tensor<2x?x?xf32>
+  %4 = tensor.empty(%arg3) : tensor<2x?xf32>
+  %cst_1 = arith.constant 0xFF800000 : f32
+  %5 = linalg.fill ins(%cst_1 : f32) outs(%4 : tensor<2x?xf32>) -> tensor<2x?xf32>
+  %6 = linalg.generic {indexing_maps = [#map3, #map4], iterator_types = ["parallel", "parallel", "reduction"]} ins(%3 : tensor<2x?x?xf32>) outs(%5 : tensor<2x?xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %15 = arith.maximumf %in, %out : f32
+    linalg.yield %15 : f32
+  } -> tensor<2x?xf32>
+  %7 = linalg.generic {indexing_maps = [#map3, #map4, #map3], iterator_types = ["parallel", "parallel", "parallel"]} ins(%3, %6 : tensor<2x?x?xf32>, tensor<2x?xf32>) outs(%0 : tensor<2x?x?xf32>) {
+  ^bb0(%in: f32, %in_2: f32, %out: f32):
+    %15 = arith.subf %in, %in_2 : f32
+    linalg.yield %15 : f32
+  } -> tensor<2x?x?xf32>
+  %8 = linalg.generic {indexing_maps = [#map3, #map3], iterator_types = ["parallel", "parallel", "parallel"]} ins(%7 : tensor<2x?x?xf32>) outs(%0 : tensor<2x?x?xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %15 = math.exp %in : f32
+    linalg.yield %15 : f32
+  } -> tensor<2x?x?xf32>
+  %9 = linalg.fill ins(%cst : f32) outs(%4 : tensor<2x?xf32>) -> tensor<2x?xf32>
+  %10 = linalg.generic {indexing_maps = [#map3, #map4], iterator_types = ["parallel", "parallel", "reduction"]} ins(%8 : tensor<2x?x?xf32>) outs(%9 : tensor<2x?xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %15 = arith.addf %in, %out : f32
+    linalg.yield %15 : f32
+  } -> tensor<2x?xf32>
+  %11 = linalg.generic {indexing_maps = [#map3, #map4, #map3], iterator_types = ["parallel", "parallel", "parallel"]} ins(%8, %10 : tensor<2x?x?xf32>, tensor<2x?xf32>) outs(%0 : tensor<2x?x?xf32>) {
+  ^bb0(%in: f32, %in_2: f32, %out: f32):
+    %15 = arith.divf %in, %in_2 : f32
+    linalg.yield %15 : f32
+  } -> tensor<2x?x?xf32>
+  %12 = tensor.empty(%arg3) : tensor<2x?x8xf32>
+  %13 = linalg.fill ins(%cst : f32) outs(%12 : tensor<2x?x8xf32>) -> tensor<2x?x8xf32>
+  %14 = linalg.batch_matmul ins(%11, %arg2 : tensor<2x?x?xf32>, tensor<2x?x8xf32>) outs(%13 : tensor<2x?x8xf32>) -> tensor<2x?x8xf32>
+  return %14 : tensor<2x?x8xf32>
+}

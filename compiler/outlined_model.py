@@ -75,8 +75,7 @@ def outline(compilation: Compilation) -> OutlinedModel:
     callback = standard(options.callback, knobs.DUMP.get())
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(ingested.text)
-        PassPipeline([*recover_passes(), *_precision(options, limits), *graph_passes(_attention(options, limits))],
-                     callback).run(module)
+        PassPipeline(passes_of(options, limits), callback).run(module)
         fold_constants(module, bound)
         if isinstance(limits, HostLimits):
             PassPipeline([PackConstants(limits.vector_bytes, limits.vector_registers, limits.bf16_pairs)], callback).run(module)
@@ -110,6 +109,11 @@ def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: S
         taken.add(fits[0])
         pairs.append((names.index(name), fits[0]))
     return tuple(pairs)
+
+
+def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
+    """What every model goes through before its constants are folded: recover, narrow, fuse, outline."""
+    return [*recover_passes(), *_precision(options, limits), *graph_passes(_attention(options, limits))]
 
 
 def _precision(options: CompileOptions, limits: Limits) -> list[Pass]:

@@ -8,13 +8,14 @@ import pytest
 from e2e.random_operators import OPERATORS
 from e2e.random_programs import draw
 
-from compiler.api import outline_model
 from compiler.codegen import limits
 from compiler.ingest import ingest
 from compiler.options import CompileOptions
+from compiler.outlined_model import passes_of
 from passes.base import PassPipeline
 from passes.emit_micro_kernel import EmitMicroKernel
 from passes.mlir import ir
+from passes.outline import workloads_of
 from passes.spaces.in_order import default_of
 from passes.spaces.numerics import Numerics
 from passes.spaces.registry import BUILT_IN, config_text
@@ -46,8 +47,11 @@ def test_families_build_what_they_take(target: str, seed: int) -> None:
     for group in OPERATORS:
         program = draw(random.Random(f"{seed} {group}"), OPERATORS, longest=2, first=group)
         ingested = ingest(program.text, dict(program.ranges), None)
-        _, workloads = outline_model(ingested.text, {}, found, CompileOptions())
-        for workload in {w.key: w for w in workloads.values()}.values():
+        with ir.Context(), ir.Location.unknown():
+            module = ir.Module.parse(ingested.text)
+            PassPipeline(passes_of(CompileOptions(), found)).run(module)
+            workloads = {w.key: w for w in workloads_of(module).values()}
+        for workload in workloads.values():
             for family in BUILT_IN.families:
                 if family.gpu is not isinstance(found, GpuLimits) or workload.kind not in family.kinds:
                     continue

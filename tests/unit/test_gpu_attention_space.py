@@ -8,14 +8,12 @@ import pytest
 from hand_workloads import with_loops
 
 import compiler.ops as ops
-from compiler.api import attention_of, precision_passes
 from compiler.ingest import ingest
-from compiler.options import Precision
+from compiler.options import CompileOptions, Precision
+from compiler.outlined_model import passes_of
 from passes.base import PassPipeline
-from passes.graph_pipeline import graph_passes
 from passes.mlir import ir
 from passes.outline import workloads_of
-from passes.pipelines import recover_passes
 from passes.spaces import gpu_attention, gpu_attention_heuristics
 from passes.spaces.gpu_attention import GpuAttentionConfig, padded
 from passes.spaces.registry import config_text, families_of, parse_config
@@ -100,8 +98,7 @@ def kinds(dtype: str, precision: Precision, depth: int = 64) -> set[Kind]:
     ingested = ingest(g, {"B": (1, 8), "S": (1, 512)})
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(ingested.text)
-        narrow = precision_passes(precision, A100)
-        PassPipeline([*recover_passes(), *narrow, *graph_passes(attention_of(precision, A100))]).run(module)
+        PassPipeline(passes_of(CompileOptions(precision=precision), A100)).run(module)
         return {w.kind for w in workloads_of(module).values()} - {Kind.POINTWISE}
 
 

@@ -110,7 +110,8 @@ def test_defaults_are_legal_and_in_the_tree(family: str, limits: GpuLimits, work
 def test_defaults_of_bytes_are_smaller_where_fragments_need_more_registers() -> None:
     """The right operand of `dense` runs along n; transposed it runs along k, which equal extents do not hide."""
     gathered, along = dense("M", "N", "K", "i8"), dense("M", "N", "K", "i8", transposed=True)
-    large, small = MmaConfig(128, 128, 64, 64, 32, 4, 16, min_blocks_per_sm=1), MmaConfig(128, 64, 64, 32, 32, 4, 16, min_blocks_per_sm=1)
+    large = MmaConfig(128, 128, 64, 64, 32, 4, 16, min_blocks_per_sm=1)
+    small = MmaConfig(128, 64, 64, 32, 32, 4, 16, min_blocks_per_sm=1)
     square = [dense("K", "K", "K", "i8", transposed=t) for t in (True, False)]
     found = [mma_heuristics.default(work, H100)[0] for work in (along, gathered, *square)]
     assert [(large in configs, small in configs) for configs in found] == [(True, False), (False, True)] * 2

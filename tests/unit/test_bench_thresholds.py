@@ -21,7 +21,7 @@ from runtime.dispatch import Leaf, Node, Split
 from runtime.errors import BuildError, OptionError
 from runtime.limits import GpuLimits, HostLimits
 from runtime.target import Target
-from search.shapes import Dims
+from search.space.shapes import Dims
 from tools.bench.__main__ import COMMANDS
 from tools.bench.__main__ import main as bench
 from tools.bench.thresholds import command

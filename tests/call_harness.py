@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from compiler.call_path import call_path_ir
-from compiler.codegen import compile_object
-from runtime.device import TABLE_WORDS
-from runtime.elf import load_object
-from runtime.function import CompiledFunction
-from runtime.program import Argument, DimInfo, Program
-from runtime.shape import Expr
-from runtime.target import Target
-from runtime.tensor import DType
+from tilewright.compiler.host.call_path import call_path_ir
+from tilewright.compiler.builder.codegen import compile_object
+from tilewright.runtime.device import TABLE_WORDS
+from tilewright.runtime.host.elf import load_object
+from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.program.program import Argument, DimInfo, Program
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.target import Target
+from tilewright.runtime.tensor import DType
 
 F = DType.F32
 POINTERS, DIMS = ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_int64)

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from passes.workload import Workload
-from runtime.cuda.driver import CudaError
-from runtime.kernel import MicroKernel
-from search.runner.gpu_worker import serve
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.cuda.driver import CudaError
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.search.runner.gpu_worker import serve
 
 STICKY = 700
 

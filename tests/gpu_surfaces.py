@@ -9,19 +9,19 @@ import numpy as np
 from hand_workloads import with_loops
 from search_surfaces import dense, rows_up_to
 
-from passes.spaces.registry import config_text
-from passes.tile_config import TileConfig
-from passes.workload import Axis, Kind, Loop, Operand, Workload
-from runtime.limits import GpuLimits
-from runtime.shape import Expr
-from runtime.tensor import DType
-from search.cost_model.forms import form_of
-from search.cost_model.gpu_form import GpuForm
-from search.cost_model.gpu_grid import Occupancy
-from search.cost_model.pairs import Pairs
-from search.cost_model.shape_table import ShapeTable
-from search.space.lattice import Lattice
-from search.space.task import Task
+from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Axis, Kind, Loop, Operand, Workload
+from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
+from tilewright.search.cost_model.forms import form_of
+from tilewright.search.cost_model.gpu_form import GpuForm
+from tilewright.search.cost_model.gpu_grid import Occupancy
+from tilewright.search.cost_model.pairs import Pairs
+from tilewright.search.cost_model.shape_table import ShapeTable
+from tilewright.search.space.lattice import Lattice
+from tilewright.search.space.task import Task
 
 H100 = GpuLimits.of("sm_90a")
 
@@ -76,7 +76,7 @@ def attention() -> Workload:
 
 def simt_task(limits: GpuLimits = H100, most: int = 2048) -> Task:
     """A small part of the space of `simt`, over rows."""
-    from passes.spaces.simt import SimtConfig
+    from tilewright.passes.spaces.gpu.simt import SimtConfig
 
     configs = [SimtConfig(bm, bn, 16, 4, 4, stages, split_k=split) for bm in (16, 32, 64, 128) for bn in (32, 64, 128)
                for stages in (2, 3) for split in (1, 4)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from passes.workload import Axes, Axis, Factor, Kind, Workload
+from tilewright.passes.spaces.workload import Axes, Axis, Factor, Kind, Workload
 
 
 def with_loops(workload: Workload, maps: str) -> Workload:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from compiler.build import build_kernel
-from runtime.device import LoadedCode
-from runtime.elf import load_object
-from runtime.kernel import MicroKernel
-from runtime.shape import Expr
-from runtime.target import Target
+from tilewright.compiler.builder.build import build_kernel
+from tilewright.runtime.device import LoadedCode
+from tilewright.runtime.host.elf import load_object
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.target import Target
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8,
          "f8E4M3FN": ml_dtypes.float8_e4m3fn, "f8E5M2": ml_dtypes.float8_e5m2, "i32": np.int32, "i64": np.int64, "i1": np.bool_}

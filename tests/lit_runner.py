@@ -123,7 +123,7 @@ def _main(words: tuple[str, ...]) -> int:
     """The exit code of a command called as a function. A crash is an exception: a failure under `not`, too."""
     try:
         if words[0] == "tilewright":
-            from compiler.cli.main import main
+            from tilewright.compiler.cli.main import main
 
             return main(words[1:])
         if words[0] == "cat":
@@ -140,7 +140,7 @@ def _main(words: tuple[str, ...]) -> int:
 
 def _run_shell(line: str) -> str | None:
     python = shlex.quote(sys.executable)
-    script = (f'set -o pipefail\ntilewright() {{ {python} -P -m compiler.cli.main "$@"; }}\n'
+    script = (f'set -o pipefail\ntilewright() {{ {python} -P -m tilewright.compiler.cli.main "$@"; }}\n'
               f'filecheck() {{ {python} -m filecheck "$@"; }}\nnot() {{ ! "$@"; }}\n{line}\n')
     environment = dict(os.environ, PYTHONPATH=str(ROOT), PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, timeout=TIME_LIMIT)

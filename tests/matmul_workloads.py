@@ -8,10 +8,10 @@ import numpy as np
 from hand_workloads import with_loops
 from kernel_harness import NUMPY, Dim, T, at_edge, filled, guarded, load, workload
 
-from passes.workload import Kind, Loop, Operand, Workload
-from runtime.limits import HostLimits
-from runtime.shape import Expr
-from runtime.tensor import DType
+from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 AVX512 = HostLimits(64, 32, 48 * 1024, 1024 * 1024, 32 * 1024 * 1024, 2)
 AVX2 = HostLimits(32, 16)

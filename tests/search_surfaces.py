@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 from hand_workloads import with_loops
 
-from passes.spaces.host_matmul import HostMatmulConfig, Pack
-from passes.tile_config import TileConfig
-from passes.workload import Kind, Loop, Operand, Workload
-from runtime.dispatch import select
-from runtime.limits import HostLimits
-from runtime.shape import Expr, ShapeRange
-from runtime.tensor import DType
-from search.database.records import TuningLog
-from search.protocols import Builder, Runner
-from search.runner.measurer import Environment, MeasureContext
-from search.runner.replay import ReplayBuilder
-from search.search_strategy.outcome import Tuned
-from search.space.shapes import Dims, ShapeDemand
-from search.space.task import Task
+from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
+from tilewright.runtime.program.dispatch import select
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.shape import Expr, ShapeRange
+from tilewright.runtime.tensor import DType
+from tilewright.search.database.records import TuningLog
+from tilewright.search.protocols import Builder, Runner
+from tilewright.search.runner.measurer import Environment, MeasureContext
+from tilewright.search.runner.replay import ReplayBuilder
+from tilewright.search.search_strategy.outcome import Tuned
+from tilewright.search.space.shapes import Dims, ShapeDemand
+from tilewright.search.space.task import Task
 
 LIMITS = HostLimits(64, 32, 48 * 1024, 1024 * 1024, 32 * 1024 * 1024, 2)
 

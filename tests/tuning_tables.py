@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from search_surfaces import dense
 
-from passes.spaces.host_matmul import HostMatmulConfig
-from passes.spaces.registry import config_text
-from search.database.measurement_table import OperatorTable
-from search.database.workload_form import WorkloadForm
-from search.task_scheduler.simulation import SimulatedClock
+from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig
+from tilewright.passes.spaces.registry import config_text
+from tilewright.search.database.measurement_table import OperatorTable
+from tilewright.search.database.workload_form import WorkloadForm
+from tilewright.search.task_scheduler.simulation import SimulatedClock
 
 
 def planted_table(name: str, columns: int, spread: float, seed: int, calls: int = 1, count: int = 40) -> OperatorTable:

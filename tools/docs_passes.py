@@ -16,13 +16,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from compiler.build import kernel_passes
-from passes.base import Pass, PassPipeline
-from passes.graph_pipeline import graph_passes
-from passes.mlir import ir, operations
-from passes.pipelines import recover_passes
-from passes.registry import PASSES, passes_from_text
-from runtime.target import Target
+from tilewright.compiler.builder.build import kernel_passes
+from tilewright.passes.base import Pass, PassPipeline
+from tilewright.passes.pipeline.graph_pipeline import graph_passes
+from tilewright.passes.mlir import ir, operations
+from tilewright.passes.pipeline.pipelines import recover_passes
+from tilewright.passes.pipeline.registry import PASSES, passes_from_text
+from tilewright.runtime.target import Target
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "passes.md"

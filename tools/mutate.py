@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from compiler.cli.output import Output
+from tilewright.compiler.cli.output import Output
 
 ROOT = Path(__file__).resolve().parents[1]
 

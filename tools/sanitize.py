@@ -22,17 +22,17 @@ import msgspec
 import typer
 
 import tilewright as tw
-from compiler.cli.arguments import load_constants, parse_dims
-from compiler.cli.output import Output, dims_text
-from compiler.cli.run import source_inputs, tolerance_of
-from compiler.cli.sampling import Array, random_inputs, shapes_of
-from compiler.reference import compare, evaluate
-from runtime.artifact import Artifact, LazyBundle
-from runtime.emulator import ALL_CHECKS, EmulatorDevice, EmulatorError, Finding, FindingReport
-from runtime.errors import ArtifactError, TilewrightError
-from runtime.function import CompiledFunction
-from runtime.program import Program
-from runtime.target import Target
+from tilewright.compiler.cli.arguments import load_constants, parse_dims
+from tilewright.compiler.cli.output import Output, dims_text
+from tilewright.compiler.cli.run import source_inputs, tolerance_of
+from tilewright.compiler.cli.sampling import Array, random_inputs, shapes_of
+from tilewright.compiler.reference import compare, evaluate
+from tilewright.runtime.program.artifact import Artifact, LazyBundle
+from tilewright.runtime.emulator import ALL_CHECKS, EmulatorDevice, EmulatorError, Finding, FindingReport
+from tilewright.runtime.errors import ArtifactError, TilewrightError
+from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.program.program import Program
+from tilewright.runtime.target import Target
 
 
 @dataclass(frozen=True)

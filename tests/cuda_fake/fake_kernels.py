@@ -9,11 +9,11 @@ import numpy as np
 from cuda.bindings import driver
 from cuda_fake.fake_state import INVALID_VALUE, LAUNCH_FAILED, NOT_FOUND, FakeError, FakeState, Library, entry, put
 
-from runtime.emulator import EmulatorError
-from runtime.emulator.memory.tensor_maps import encode
-from runtime.errors import DeviceError
-from runtime.tensor import DType
-from runtime.tensor_map import TensorMap
+from tilewright.runtime.emulator import EmulatorError
+from tilewright.runtime.emulator.memory.tensor_maps import encode
+from tilewright.runtime.errors import DeviceError
+from tilewright.runtime.tensor import DType
+from tilewright.runtime.program.tensor_map import TensorMap
 
 _INVALID_PTX, _NO_BINARY, _RESOURCES = 218, 209, 701
 _PLAIN_SHARED = 48 << 10

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.emulator import EmulatorDevice
+from tilewright.runtime.emulator import EmulatorDevice
 
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT, INVALID_HANDLE, NOT_FOUND = 1, 2, 201, 400, 500
 LAUNCH_FAILED, NOT_SUPPORTED, CAPTURE_UNSUPPORTED, UNKNOWN = 719, 801, 900, 999

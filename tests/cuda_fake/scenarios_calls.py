@@ -13,7 +13,7 @@ from cuda_fake.fake_torch import FakeTorch
 from cuda_fake.models import CHAIN, DONATED, chain, inputs, product
 
 import tilewright as tw
-from runtime.errors import DeviceError, DTypeError, ShapeError
+from tilewright.runtime.errors import DeviceError, DTypeError, ShapeError
 
 
 def torch_of(fake: FakeState) -> FakeTorch:
@@ -22,7 +22,7 @@ def torch_of(fake: FakeState) -> FakeTorch:
 
 
 def finish(fake: FakeState, handle: int) -> None:
-    from runtime.cuda.arena import gpu
+    from tilewright.runtime.cuda.arena import gpu
 
     gpu(0).stream(handle).sync()
 
@@ -47,7 +47,7 @@ def a_call_gives_what_the_emulator_gives(fake: FakeState) -> None:
 
 def tensors_are_read_in_place_and_nothing_waits(fake: FakeState) -> None:
     fn, torch = chain(), torch_of(fake)
-    from runtime.cuda.arena import gpu
+    from tilewright.runtime.cuda.arena import gpu
 
     stream = gpu(0).device.core.create_stream()
     torch.current = int(stream.handle)
@@ -79,7 +79,7 @@ def learned_calls_stay_checked(fake: FakeState) -> None:
     with pytest.raises(DTypeError, match="wanted 3 arguments"):
         fn(x, w)
     results = [fn(shifted, w, v), fn(given[0], w, v), fn(x, w, v), fn(torch.tensor(inputs(8)[0]), w, v)]
-    from runtime.cuda.arena import gpu
+    from tilewright.runtime.cuda.arena import gpu
 
     stream = gpu(0).device.core.create_stream()
     torch.current = int(stream.handle)
@@ -136,7 +136,7 @@ def host_and_device_arguments_mix(fake: FakeState) -> None:
 
 def a_stream_of_the_callers_choice(fake: FakeState) -> None:
     fn, torch = chain(), torch_of(fake)
-    from runtime.cuda.arena import gpu
+    from tilewright.runtime.cuda.arena import gpu
 
     stream = gpu(0).device.core.create_stream()
     given = inputs(6)
@@ -155,7 +155,7 @@ def a_stream_of_the_callers_choice(fake: FakeState) -> None:
 def streams_do_not_share_an_arena(fake: FakeState) -> None:
     """The queues of two streams run one after the other in either order; temporaries in common would be overwritten."""
     fn, torch = chain(), torch_of(fake)
-    from runtime.cuda.arena import gpu
+    from tilewright.runtime.cuda.arena import gpu
 
     streams = [gpu(0).device.core.create_stream() for _ in range(2)]
     for order in (streams, streams[::-1]):
@@ -169,7 +169,7 @@ def streams_do_not_share_an_arena(fake: FakeState) -> None:
 
 def two_models_share_the_arena_of_a_stream(fake: FakeState) -> None:
     torch = torch_of(fake)
-    from runtime.cuda.arena import gpu
+    from tilewright.runtime.cuda.arena import gpu
 
     other = tw.compile(CHAIN.replace("24", "32"), {"M": (0, 4096)}, target="cuda:sm_90a")
     stream = gpu(0).device.core.create_stream()
@@ -188,7 +188,7 @@ def two_models_share_the_arena_of_a_stream(fake: FakeState) -> None:
 
 def many_threads_call_at_once(fake: FakeState) -> None:
     fn, torch = chain(), torch_of(fake)
-    from runtime.cuda.arena import gpu
+    from tilewright.runtime.cuda.arena import gpu
 
     shared = gpu(0).device.core.create_stream()
     wrong: list[Any] = []
@@ -267,8 +267,8 @@ class Exported:
 
 def arrays_of_other_libraries(fake: FakeState) -> None:
     """Their streams are waited for on the device; results go on through DLPack in order."""
-    from runtime.cuda.arena import gpu
-    from runtime.cuda.cuda_arrays import CudaArray
+    from tilewright.runtime.cuda.arena import gpu
+    from tilewright.runtime.cuda.cuda_arrays import CudaArray
 
     theirs, ours = (gpu(0).device.core.create_stream() for _ in range(2))
     given = inputs(6)
@@ -288,7 +288,7 @@ def arrays_of_other_libraries(fake: FakeState) -> None:
 
 def results_go_to_the_callers_library(fake: FakeState) -> None:
     """An array with a namespace gets what the namespace makes of our DLPack."""
-    from runtime.cuda.arena import gpu
+    from tilewright.runtime.cuda.arena import gpu
 
     stream = gpu(0).device.core.create_stream()
     made: list[Any] = []

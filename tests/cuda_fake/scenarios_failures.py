@@ -13,9 +13,9 @@ from cuda_fake.scenarios_calls import finish, torch_of
 from cuda_fake.worker import alone
 
 import tilewright as tw
-from runtime.cuda import driver
-from runtime.cuda.driver import CudaError
-from runtime.errors import DeviceError, ShapeError
+from tilewright.runtime.cuda import driver
+from tilewright.runtime.cuda.driver import CudaError
+from tilewright.runtime.errors import DeviceError, ShapeError
 
 
 def good(fn: tw.CompiledFunction) -> None:
@@ -116,7 +116,7 @@ def another_architecture(fake: FakeState) -> None:
 
 @alone(archs=["sm_100a"])
 def later_devices_run_plain_architectures(fake: FakeState) -> None:
-    from runtime.cuda.cuda_device import cannot_run
+    from tilewright.runtime.cuda.cuda_device import cannot_run
 
     assert [cannot_run(a, 0) for a in ("sm_80", "sm_90", "sm_100", "sm_100a", "sm_100f")] == [""] * 5
     assert all(cannot_run(a, 0) for a in ("sm_90a", "sm_120", "sm_103f", "x"))
@@ -150,7 +150,7 @@ def targets_lists_devices(fake: FakeState) -> None:
     import contextlib
     import io
 
-    from compiler.cli.main import main
+    from tilewright.compiler.cli.main import main
 
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):

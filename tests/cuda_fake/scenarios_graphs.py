@@ -12,8 +12,8 @@ from cuda_fake.models import chain, inputs, product
 from cuda_fake.scenarios_calls import torch_of
 from cuda_fake.worker import alone
 
-from runtime.cuda.arena import gpu
-from runtime.errors import DeviceError
+from tilewright.runtime.cuda.arena import gpu
+from tilewright.runtime.errors import DeviceError
 
 
 def new_stream() -> Any:
@@ -147,7 +147,7 @@ def host_arrays_cannot_be_captured(fake: FakeState) -> None:
 @alone(archs=["sm_90a", "sm_90a"])
 def two_devices_in_turns(fake: FakeState) -> None:
     """Arrays choose the device; the thread's own one is as it was."""
-    from runtime.cuda.driver import start
+    from tilewright.runtime.cuda.driver import start
 
     fn, torch = chain(), torch_of(fake)
     gpu(0)

@@ -14,12 +14,12 @@ from gpu_workloads import contraction, rows
 from tensor_core_workloads import product
 
 import tilewright as tw
-from runtime.cuda.arena import gpu, native_table
-from runtime.cuda.cuda_device import CudaDevice, load_image
-from runtime.cuda.cuda_table import ARENA_FIELDS, CONTEXT_FIELDS, RECORD_FIELDS, cuda_table_ir
-from runtime.cuda.timer import KernelTimer
-from runtime.device import CONTEXT, KERNELS, TABLE_WORDS
-from runtime.tensor_map import TensorMap
+from tilewright.runtime.cuda.arena import gpu, native_table
+from tilewright.runtime.cuda.cuda_device import CudaDevice, load_image
+from tilewright.runtime.cuda.cuda_table import ARENA_FIELDS, CONTEXT_FIELDS, RECORD_FIELDS, cuda_table_ir
+from tilewright.runtime.cuda.timer import KernelTimer
+from tilewright.runtime.device import CONTEXT, KERNELS, TABLE_WORDS
+from tilewright.runtime.program.tensor_map import TensorMap
 
 FILL = """.version 8.0
 .target sm_90
@@ -54,8 +54,8 @@ class Bare:
     """The native functions over a table of our own, with one kernel of two launches, the second in clusters."""
 
     def __init__(self, fake: FakeState) -> None:
-        from runtime.host_target import lowest_level
-        from runtime.object_code import emit_object
+        from tilewright.runtime.host.host_target import lowest_level
+        from tilewright.runtime.host.object_code import emit_object
 
         _, self.functions = native_table(emit_object(cuda_table_ir(), lowest_level("x86_64")))
         self.gpu = gpu(0)

@@ -11,10 +11,10 @@ from e2e.random_programs import Input, Program
 from kernel_harness import at_edge
 
 import tilewright as tw
-from compiler.reference import compare, evaluate
-from runtime.function import CompiledFunction
-from runtime.tensor import DType
-from search.protocols import Builder
+from tilewright.compiler.reference import compare, evaluate
+from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.tensor import DType
+from tilewright.search.protocols import Builder
 
 Array = np.ndarray
 NORM = {"bf16": 4e-2, "f16": 1e-2, "f32": 2e-5, "f64": 1e-9}

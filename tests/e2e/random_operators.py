@@ -9,9 +9,9 @@ from types import MappingProxyType
 from e2e.random_programs import Draft, Input, Operator, Operators, RefusedError, Value
 from e2e.raw_operators import RAW, SCALAR
 
-from compiler import ops
-from runtime.shape import Expr
-from runtime.tensor import DType
+from tilewright.compiler import ops
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 
 def chain_extent(d: Draft, dims: list[Expr] | tuple[Expr, ...]) -> int:

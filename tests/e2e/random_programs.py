@@ -1,4 +1,4 @@
-"""Random linalg programs with dynamic dims: drawn with a random.Random, built with compiler.ops.
+"""Random linalg programs with dynamic dims: drawn with a random.Random, built with tilewright.compiler.ops.
 
 `draw(rng)` gives a program that is legal at every shape of its ranges, with well-conditioned arithmetic: magnitudes stay
 far from overflow, and nothing that jumps (comparisons, casts to integers) is applied to rounded values.
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from compiler import ops
-from runtime.errors import TilewrightError
-from runtime.shape import Dim, Expr
-from runtime.tensor import DType
+from tilewright.compiler import ops
+from tilewright.runtime.errors import TilewrightError
+from tilewright.runtime.shape import Dim, Expr
+from tilewright.runtime.tensor import DType
 
 STATIC = (1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33)
 LARGE = (1, 31, 48, 64, 96, 127, 129, 257, 300)

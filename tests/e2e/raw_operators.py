@@ -1,4 +1,4 @@
-"""Operators of random programs that compiler.ops does not build: raw linalg and tensor operations."""
+"""Operators of random programs that tilewright.compiler.ops does not build: raw linalg and tensor operations."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from types import MappingProxyType
 
 from e2e.random_programs import Draft, Operator, Value
 
-from compiler import ops
-from compiler.ops.body import Body, Scalar
-from compiler.ops.emitter import tensor_type
-from runtime.shape import Expr
-from runtime.tensor import DType
+from tilewright.compiler import ops
+from tilewright.compiler.ops.body import Body, Scalar
+from tilewright.compiler.ops.emitter import tensor_type
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 
 def _loops(x: Value) -> list[str]:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler import ops
-from compiler.local_builder import LocalBuilder
-from compiler.reference import compare, evaluate
-from runtime.errors import DTypeError, OptionError, ShapeError
-from runtime.function import CompiledFunction
-from runtime.target import Target
+from tilewright.compiler import ops
+from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.compiler.reference import compare, evaluate
+from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
+from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.target import Target
 
 RNG = np.random.default_rng(5)
 

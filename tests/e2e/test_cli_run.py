@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.cli.main import main
+from tilewright.compiler.cli.main import main
 
 # relu(x @ w): one dim, one operator.
 MODEL = """
@@ -104,7 +104,7 @@ def test_lower_precision_is_checked_within_its_rounding(precision: str, model: P
 
 
 def test_a_wrong_result_exits_with_1(model: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    from compiler.cli import run
+    from tilewright.compiler.cli import run
 
     monkeypatch.setattr(run, "tolerance_of", lambda dtypes: run.Tolerance(0.0, 0.0))
     assert main(["run", str(model), "--dim", "T@arg0.0=1:64", "--dim", "T=64", "--check"]) == 1

@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler import ops
-from compiler.cache import Cache, CacheWarning
-from compiler.requests import FaultRequest, KernelRequest, WorkerRequest
-from compiler.worker_builder import WorkerBuilder
-from compiler.worker_process import WorkerProcess
-from passes.tile_config import TileConfig
-from passes.workload import Workload
-from runtime.errors import ArtifactError, BuildError
-from runtime.function import CompiledFunction
-from runtime.target import Target
+from tilewright.compiler import ops
+from tilewright.compiler.builder.cache import Cache, CacheWarning
+from tilewright.compiler.builder.requests import FaultRequest, KernelRequest, WorkerRequest
+from tilewright.compiler.builder.worker_builder import WorkerBuilder
+from tilewright.compiler.builder.worker_process import WorkerProcess
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.errors import ArtifactError, BuildError
+from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.target import Target
 
 HOME = Path(__file__).resolve().parents[2]
 X, W = np.arange(72, dtype=np.float32).reshape(9, 8) / 10, np.eye(8, 16, dtype=np.float32)

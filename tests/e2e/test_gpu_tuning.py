@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import compiler.choose_tables
+import tilewright.compiler.tuning.choose_tables
 import tilewright as tw
-from compiler.archive_kernels import archive_kernels
-from compiler.cli.main import main
-from compiler.compilation import Compilation
-from compiler.ptxas import find_tool
-from runtime.cuda.driver import unavailable
-from runtime.errors import ArtifactError, DeviceError, OptionError
-from runtime.target import Target
-from search.archive.kernel_archive import KernelArchive
-from search.database.records import TuningLog
+from tilewright.compiler.tuning.archive_kernels import archive_kernels
+from tilewright.compiler.cli.main import main
+from tilewright.compiler.compilation.compilation import Compilation
+from tilewright.compiler.builder.ptxas import find_tool
+from tilewright.runtime.cuda.driver import unavailable
+from tilewright.runtime.errors import ArtifactError, DeviceError, OptionError
+from tilewright.runtime.target import Target
+from tilewright.search.archive.kernel_archive import KernelArchive
+from tilewright.search.database.records import TuningLog
 
 ROOT = Path(tw.__file__).resolve().parent
 MODEL = """
@@ -88,7 +88,7 @@ def test_equal_seeds_give_equal_results(first: tuple[tw.CompiledFunction, Path])
 
 def test_a_log_answers_without_measuring(first: tuple[tw.CompiledFunction, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     _, log = first
-    monkeypatch.setattr(compiler.choose_tables, "gpu_runner", None)
+    monkeypatch.setattr(tilewright.compiler.tuning.choose_tables, "gpu_runner", None)
     size = log.stat().st_size
     fn = tw.compile(MODEL, DIMS, target=TARGET, options=tw.CompileOptions(log=log))
     known = {r.config for r in TuningLog(log).records if r.seconds}
@@ -102,7 +102,7 @@ def test_a_killed_search_resumes(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     command = ["tune", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"), "--dim", "T=1:64", "--target", TARGET,
                "--trials", "12", "--log", str(log), "--json"]
-    process = subprocess.Popen([sys.executable, "-m", "compiler.cli.main", *command], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    process = subprocess.Popen([sys.executable, "-m", "tilewright.compiler.cli.main", *command], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     next(line for line in process.stdout if json.loads(line).get("trials", 0) >= 2)
     os.kill(process.pid, signal.SIGKILL)
@@ -134,7 +134,7 @@ def test_built_here_measured_there_with_no_code_generator(split: Path, capsys: p
     assert len(operator.kernels) == 10 and archive.manifest.versions
     if find_tool("ptxas"):
         assert all(k.registers > 0 for k in operator.kernels)
-    script = BLOCKED + "from compiler.cli.main import main\nsys.exit(main(sys.argv[1:]))"
+    script = BLOCKED + "from tilewright.compiler.cli.main import main\nsys.exit(main(sys.argv[1:]))"
     arguments = ["measure", str(split / "kernels.tw"), "--log", str(log), "--target", TARGET, "--trials", "20", "--json"]
     site = split / "site"
     site.mkdir()

@@ -14,8 +14,8 @@ from e2e.random_programs import draw
 from hypothesis import HealthCheck, given, settings, target
 from hypothesis import strategies as st
 
-from compiler.local_builder import LocalBuilder
-from runtime.target import Target
+from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.runtime.target import Target
 
 BUILDER = LocalBuilder(Target.parse("host"))
 QUICK = settings(max_examples=12, deadline=None, derandomize=True, database=None,

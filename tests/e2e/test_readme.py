@@ -23,7 +23,7 @@ def test_python_example_runs(
 
 
 def test_commands_name_what_exists() -> None:
-    from compiler.cli.main import application
+    from tilewright.compiler.cli.main import application
 
     known = {c.name for c in application().registered_commands}
     assert set(re.findall(r"tilewright (\w+) \S+\.(?:mlir|tw)", README)) <= known

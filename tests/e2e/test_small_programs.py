@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler import ops
-from compiler.local_builder import LocalBuilder
-from compiler.reference import compare, evaluate
-from runtime.shape import Expr
-from runtime.target import Target
+from tilewright.compiler import ops
+from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.compiler.reference import compare, evaluate
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.target import Target
 
 RNG = np.random.default_rng(9)
 Dims = Mapping[str, tuple[int, int]]

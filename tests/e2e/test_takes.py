@@ -8,23 +8,23 @@ import pytest
 from e2e.random_operators import OPERATORS
 from e2e.random_programs import draw
 
-from compiler.codegen import limits
-from compiler.ingest import ingest
-from compiler.options import CompileOptions
-from compiler.outlined_model import passes_of
-from passes.base import PassPipeline
-from passes.emit_micro_kernel import EmitMicroKernel
-from passes.mlir import ir
-from passes.outline import workloads_of
-from passes.spaces.in_order import default_of
-from passes.spaces.numerics import Numerics
-from passes.spaces.registry import BUILT_IN, config_text
-from passes.tile import Tile
-from passes.tile_config import TileConfig
-from passes.workload import Workload
-from runtime.errors import PassError
-from runtime.limits import GpuLimits
-from runtime.target import Target
+from tilewright.compiler.builder.codegen import limits
+from tilewright.compiler.frontends.ingest import ingest
+from tilewright.compiler.compilation.options import CompileOptions
+from tilewright.compiler.compilation.outlined_model import passes_of
+from tilewright.passes.base import PassPipeline
+from tilewright.passes.codegen.emit_micro_kernel import EmitMicroKernel
+from tilewright.passes.mlir import ir
+from tilewright.passes.dispatch_creation.outline import workloads_of
+from tilewright.passes.spaces.in_order import default_of
+from tilewright.passes.spaces.numerics import Numerics
+from tilewright.passes.spaces.registry import BUILT_IN, config_text
+from tilewright.passes.codegen.tile import Tile
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.errors import PassError
+from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.target import Target
 
 ANY = Numerics(tf32=True)
 TARGETS = {"host": limits(Target.parse("host")), "sm_80": GpuLimits.of("sm_80"), "sm_90a": GpuLimits.of("sm_90a")}

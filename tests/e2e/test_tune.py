@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import compiler.choose_tables
+import tilewright.compiler.tuning.choose_tables
 import tilewright as tw
-from compiler.cli.main import main
-from search.database.records import TuningLog, cells
+from tilewright.compiler.cli.main import main
+from tilewright.search.database.records import TuningLog, cells
 
 MODEL = """
 func.func @main(%arg0: tensor<?x64xf32> {tw.dims = ["T", 64]}, %arg1: tensor<64x96xf32>) -> tensor<?x96xf32> {
@@ -64,7 +64,7 @@ def test_its_certificate_travels_with_it(tuned: tuple[tw.CompiledFunction, Path]
 def test_a_log_answers_a_later_compile_without_measuring(tuned: tuple[tw.CompiledFunction, Path],
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
     _, log = tuned
-    monkeypatch.setattr(compiler.choose_tables, "ProcessRunner", NoRunner)
+    monkeypatch.setattr(tilewright.compiler.tuning.choose_tables, "ProcessRunner", NoRunner)
     size = log.stat().st_size
     fn = tw.compile(MODEL, DIMS, options=tw.CompileOptions(threads=1, log=log))
     known = {r.config for r in TuningLog(log).records if r.seconds}
@@ -145,7 +145,7 @@ def test_the_largest_operator_is_searched_first(tmp_path: Path) -> None:
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     (tmp_path / "model.mlir").write_text(MODEL)
     log = tmp_path / "log.jsonl"
-    command = [sys.executable, "-m", "compiler.cli.main", "tune", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"),
+    command = [sys.executable, "-m", "tilewright.compiler.cli.main", "tune", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"),
                "--dim", "T=1:40", "--seconds", "120", "--threads", "1", "--log", str(log), "--json"]
     root = Path(tw.__file__).resolve().parent
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, process_group=0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.reference import compare, evaluate
+from tilewright.compiler.reference import compare, evaluate
 
 DATA = Path(__file__).parent.parent / "data"
 MODELS = {

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from runtime.emulator import ALL_CHECKS, EmulatorDevice, Finding
-from runtime.emulator.ptx_program import PtxProgram
+from tilewright.runtime.emulator import ALL_CHECKS, EmulatorDevice, Finding
+from tilewright.runtime.emulator.ptx_program import PtxProgram
 
 HEADER = ".version 8.0\n.target sm_90a\n.address_size 64\n"
 REGISTERS = """

@@ -15,10 +15,10 @@ from emulator.survivors import why_equivalent
 from gpu_harness import Placed, build, place, random, symbols
 from gpu_workloads import Case
 
-from compiler.ptxas import assemble_ptx, find_tool
-from runtime.emulator import EmulatorDevice, EmulatorError, KernelCheck
-from runtime.errors import BuildError
-from runtime.kernel import MicroKernel
+from tilewright.compiler.builder.ptxas import assemble_ptx, find_tool
+from tilewright.runtime.emulator import EmulatorDevice, EmulatorError, KernelCheck
+from tilewright.runtime.errors import BuildError
+from tilewright.runtime.program.kernel import MicroKernel
 
 Memory = list[tuple[np.ndarray, np.ndarray]]  # bytes of each result, and which of them were written
 SEEDS = (0, 1)

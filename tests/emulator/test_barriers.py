@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from emulator.harness import findings, kernel, run
 
-from runtime.emulator import EmulatorError, KernelCheck
+from tilewright.runtime.emulator import EmulatorError, KernelCheck
 
 SHARED = ".shared .align 16 .b8 buffer[1024];"
 REVERSE = """

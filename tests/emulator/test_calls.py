@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from emulator.harness import HEADER, kernel, run
 
-from runtime.emulator import EmulatorDevice, EmulatorError
+from tilewright.runtime.emulator import EmulatorDevice, EmulatorError
 
 FUNCTIONS = """
 .func (.param .b32 out) square(.param .b32 in)

@@ -7,12 +7,12 @@ import pytest
 from gpu_harness import build
 from gpu_workloads import contraction, rows
 
-from runtime.emulator.emulator_device import EmulatorDevice
-from runtime.emulator.machine.findings import EmulatorError
-from runtime.gpu_launch import enqueue, fetch, place
-from runtime.kernel import MicroKernel
-from runtime.limits import GpuLimits
-from search.runner.emulator_clock import EmulatorClock
+from tilewright.runtime.emulator.emulator_device import EmulatorDevice
+from tilewright.runtime.emulator.machine.findings import EmulatorError
+from tilewright.runtime.gpu.gpu_launch import enqueue, fetch, place
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.limits import GpuLimits
+from tilewright.search.runner.emulator_clock import EmulatorClock
 
 LIMITS = GpuLimits.of("sm_80")
 SQUARE = contraction("m k,k n,m n", sizes={"n": 64, "k": 64})

@@ -7,7 +7,7 @@ import pytest
 from emulator.harness import HEADER, REGISTERS
 from emulator.test_async_proxy import START, WAIT, tensor_map
 
-from runtime.emulator import EmulatorDevice, EmulatorError
+from tilewright.runtime.emulator import EmulatorDevice, EmulatorError
 
 MEET = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
 EXCHANGE = """

@@ -24,7 +24,7 @@ from gpu_workloads import (
 from kernel_harness import NUMPY
 from tensor_core_workloads import product
 
-from runtime.errors import BuildError
+from tilewright.runtime.errors import BuildError
 
 LAYOUTS = {"nn": "m k,k n,m n", "nt": "m k,n k,m n", "tn": "k m,k n,m n", "tt": "k m,n k,m n", "transposed_result": "m k,k n,n m"}
 FREE = "simt{bm=32 bn=32 bk=8 tm=2 tn=4 stages=2 vec=1 index=64}"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from emulator.harness import apply
 
-from runtime.emulator.alu import formats
+from tilewright.runtime.emulator.alu import formats
 
 Array = np.ndarray[Any, Any]
 SPECIAL = [0.0, -0.0, 1.0, -1.5, np.inf, -np.inf, np.nan, 1e-45, -1e-40, 3.4e38, 65504.0, 6e-8, 0.1]

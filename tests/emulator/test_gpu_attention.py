@@ -10,13 +10,13 @@ from attention_workloads import LAYOUTS, attention, dims_of
 from gpu_harness import Placed, build, check, launch, place, random, run
 from gpu_workloads import Case
 
-from passes.attention import Attention
-from passes.attention_mask import AttentionMask
-from passes.mlir import functions, ir, operations
-from passes.symbolic import SymbolicShapes
-from runtime.emulator import EmulatorDevice
-from runtime.errors import BuildError
-from runtime.shape import Expr
+from tilewright.passes.analysis.attention import Attention
+from tilewright.passes.analysis.attention_mask import AttentionMask
+from tilewright.passes.mlir import functions, ir, operations
+from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.runtime.emulator import EmulatorDevice
+from tilewright.runtime.errors import BuildError
+from tilewright.runtime.shape import Expr
 
 SMALL = "gpu_attention{bm=32 bn=32}"
 FREE = "gpu_attention{bm=64 bn=16 stages=3 vec=1 index=64 queries-in-registers=false}"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from emulator.harness import findings, kernel, run
 
-from runtime.emulator import KernelCheck
+from tilewright.runtime.emulator import KernelCheck
 
 SHARED = ".shared .align 16 .b8 buffer[4096];"
 FILL = """

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from emulator.harness import findings, kernel, run
 
-from runtime.emulator import EmulatorDevice, EmulatorError, KernelCheck
+from tilewright.runtime.emulator import EmulatorDevice, EmulatorError, KernelCheck
 
 INDEX = "mul.wide.u32 %rd10, %r0, {size}; add.s64 %rd11, %rd0, %rd10; add.s64 %rd12, %rd1, %rd10;\n"
 

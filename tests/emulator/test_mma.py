@@ -10,8 +10,8 @@ from gpu_harness import build, check
 from gpu_workloads import Case
 from tensor_core_workloads import convolution, product
 
-from runtime.emulator import EmulatorDevice
-from runtime.errors import BuildError
+from tilewright.runtime.emulator import EmulatorDevice
+from tilewright.runtime.errors import BuildError
 
 LAYOUTS = {"nn": "m k,k n,m n", "nt": "m k,n k,m n", "tn": "k m,k n,m n", "tt": "k m,n k,m n", "transposed_result": "m k,k n,n m"}
 SMALL = "mma{bm=32 bn=32 bk=32 wm=16 wn=32 stages=2}"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.ptxas import assemble_ptx, find_tool
-from compiler.reference import compare, evaluate
-from runtime.cuda.driver import unavailable
+from tilewright.compiler.builder.ptxas import assemble_ptx, find_tool
+from tilewright.compiler.reference import compare, evaluate
+from tilewright.runtime.cuda.driver import unavailable
 
 DATA = Path(__file__).parent.parent / "data"
 SMALL = """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.emulator import EmulatorError
-from runtime.emulator.ptx.ptx_parser import parse_ptx
-from runtime.emulator.ptx.ptx_syntax import Address, Immediate, Instruction, Negated, Pair, Register, Symbol, Vector
+from tilewright.runtime.emulator import EmulatorError
+from tilewright.runtime.emulator.ptx.ptx_parser import parse_ptx
+from tilewright.runtime.emulator.ptx.ptx_syntax import Address, Immediate, Instruction, Negated, Pair, Register, Symbol, Vector
 
 TEXT = """
 // comment

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.reference import evaluate
+from tilewright.compiler.reference import evaluate
 
 DATA = Path(__file__).parent.parent / "data"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtime.emulator import EmulatorDevice, EmulatorError, KernelCheck
+from tilewright.runtime.emulator import EmulatorDevice, EmulatorError, KernelCheck
 
 DATA = Path(__file__).parent / "data"
 KERNELS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tilewright as tw
-from runtime.artifact import Artifact, Bundle, write_artifact
+from tilewright.runtime.program.artifact import Artifact, Bundle, write_artifact
 from tools.sanitize import main
 
 MODEL = """

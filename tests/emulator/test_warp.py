@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from emulator.harness import findings, kernel, run
 
-from runtime.emulator import EmulatorError, KernelCheck
+from tilewright.runtime.emulator import EmulatorError, KernelCheck
 
 STORE = """
     mul.wide.u32 %rd10, %r0, 4;

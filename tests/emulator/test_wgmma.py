@@ -12,8 +12,8 @@ from gpu_harness import Placed, build, check, launch, place, random
 from gpu_workloads import Case
 from tensor_core_workloads import convolution, product
 
-from runtime.emulator import EmulatorDevice, EmulatorError
-from runtime.errors import BuildError
+from tilewright.runtime.emulator import EmulatorDevice, EmulatorError
+from tilewright.runtime.errors import BuildError
 
 ARCH = "sm_90a"
 LAYOUTS = {"nn": "m k,k n,m n", "nt": "m k,n k,m n", "tn": "k m,k n,m n", "tt": "k m,n k,m n", "transposed_result": "m k,k n,n m"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.cuda.cuda_device import CudaDevice
-from runtime.cuda.driver import checked, start, unavailable
+from tilewright.runtime.cuda.cuda_device import CudaDevice
+from tilewright.runtime.cuda.driver import checked, start, unavailable
 
 
 def missing_reason() -> str:

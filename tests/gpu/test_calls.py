@@ -15,7 +15,7 @@ from cuda_fake.models import CHAIN, DONATED, chain, inputs, product
 from gpu.cuda_device import missing_reason
 
 import tilewright as tw
-from runtime.limits import GpuLimits
+from tilewright.runtime.limits import GpuLimits
 
 REASON = missing_reason()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(REASON), reason=REASON)]
@@ -25,7 +25,7 @@ import sys
 sys.path[:0] = ["tests"]
 import numpy as np
 from cuda_fake.models import chain, inputs, product
-from runtime.cuda.driver import CudaError
+from tilewright.runtime.cuda.driver import CudaError
 fn, given = chain("cuda"), inputs(37)
 np.testing.assert_array_equal(fn(*given), product(*given))
 """
@@ -204,7 +204,7 @@ def test_tensor_cores_and_tensor_maps(torch: Any) -> None:
 
 
 def test_limits_are_those_of_the_table() -> None:
-    from runtime.cuda.cuda_device import arch_of, limits_of
+    from tilewright.runtime.cuda.cuda_device import arch_of, limits_of
 
     found, listed = limits_of(0), GpuLimits.of(arch_of(0))
     assert (found.shared_bytes, found.threads, found.registers) == (listed.shared_bytes, listed.threads, listed.registers)
@@ -214,8 +214,8 @@ def test_kernels_are_timed() -> None:
     import gpu_harness
     from gpu_workloads import contraction
 
-    from runtime.cuda.cuda_device import CudaDevice
-    from runtime.cuda.timer import KernelTimer
+    from tilewright.runtime.cuda.cuda_device import CudaDevice
+    from tilewright.runtime.cuda.timer import KernelTimer
 
     case, dims = contraction("m k,k n,m n"), {"M": 512, "N": 512, "K": 512}
     device = CudaDevice()
@@ -233,7 +233,7 @@ def test_kernels_are_timed() -> None:
 
 def test_a_kernel_that_fails_says_so() -> None:
     done = run(PROGRAM + """
-from runtime.cuda.arena import gpu
+from tilewright.runtime.cuda.arena import gpu
 loaded, device = fn._caller.loaded(gpu(0)), gpu(0).device
 with gpu(0).current():
     room = device.alloc(1 << 20)

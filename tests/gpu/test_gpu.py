@@ -27,7 +27,7 @@ from gpu_workloads import (
 from tensor_core_workloads import product
 
 import tilewright as tw
-from compiler.reference import compare, evaluate
+from tilewright.compiler.reference import compare, evaluate
 
 REASON = missing_reason()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(REASON), reason=REASON)]

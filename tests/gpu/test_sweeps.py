@@ -40,7 +40,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         """Takes the emulator's place."""
 
         def __new__(cls, arch: str, **_: object) -> Any:
-            from runtime.cuda.cuda_device import cannot_run
+            from tilewright.runtime.cuda.cuda_device import cannot_run
 
             reason = cannot_run(arch, made.ordinal)
             if reason:

@@ -8,11 +8,11 @@ import pytest
 from gpu_workloads import RELU, TANH, Case, contraction, convolution, gather, pointwise, rows, transpose
 from tensor_core_workloads import product
 
-from compiler.build import build_kernel
-from compiler.ptx import check_arch, to_ptx
-from compiler.ptxas import assemble_ptx, find_tool
-from runtime.errors import BuildError, OptionError
-from runtime.target import Target
+from tilewright.compiler.builder.build import build_kernel
+from tilewright.compiler.builder.ptx import check_arch, to_ptx
+from tilewright.compiler.builder.ptxas import assemble_ptx, find_tool
+from tilewright.runtime.errors import BuildError, OptionError
+from tilewright.runtime.target import Target
 from tools.bench.gpu.kernels import longest_loop, opcode_class, sass_lines
 
 needs_ptxas = pytest.mark.skipif(find_tool("ptxas") is None, reason="ptxas is not installed: pip install nvidia-cuda-nvcc")

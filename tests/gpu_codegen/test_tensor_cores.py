@@ -10,16 +10,16 @@ from gpu_workloads import Case
 from hand_workloads import with_loops
 from tensor_core_workloads import convolution, product
 
-from compiler.build import build_kernel
-from compiler.ptxas import EntryReport, PtxasReport, assemble_ptx, find_tool, instructions
-from passes.spaces import mma_heuristics
-from passes.spaces.registry import config_text, parse_config
-from passes.spaces.wgmma import REGISTERS
-from passes.workload import Kind, Loop, Operand, Workload
-from runtime.limits import GpuLimits
-from runtime.shape import Expr
-from runtime.target import Target
-from runtime.tensor import DType
+from tilewright.compiler.builder.build import build_kernel
+from tilewright.compiler.builder.ptxas import EntryReport, PtxasReport, assemble_ptx, find_tool, instructions
+from tilewright.passes.spaces.gpu import mma_heuristics
+from tilewright.passes.spaces.registry import config_text, parse_config
+from tilewright.passes.spaces.gpu.wgmma import REGISTERS
+from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
+from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.target import Target
+from tilewright.runtime.tensor import DType
 
 needs_ptxas = pytest.mark.skipif(find_tool("ptxas") is None, reason="ptxas is not installed: pip install nvidia-cuda-nvcc")
 NN, NT, TN, TT = "m k,k n,m n", "m k,n k,m n", "k m,k n,m n", "k m,n k,m n"

@@ -4,10 +4,10 @@ import numpy as np
 from gpu_surfaces import square
 from search_surfaces import dense
 
-from runtime.dispatch import Leaf, Split, select
-from runtime.shape import Expr
-from search.search_strategy.aligned_tree import aligned_tree
-from search.search_strategy.decision_tree import Choices
+from tilewright.runtime.program.dispatch import Leaf, Split, select
+from tilewright.runtime.shape import Expr
+from tilewright.search.search_strategy.aligned_tree import aligned_tree
+from tilewright.search.search_strategy.decision_tree import Choices
 
 SHAPES = tuple((("d0", m), ("d1", n)) for m in (8, 64) for n in (61, 62, 63, 64, 128))
 LEAVES = (Leaf(0), Leaf(1))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tuning_tables import CurveArm
 
-from search.task_scheduler.bandit import Bandit
-from search.task_scheduler.belief import EmceeSampler
-from search.task_scheduler.belief_pool import BeliefOptions, BeliefPool
-from search.task_scheduler.policies import (
+from tilewright.search.task_scheduler.bandit import Bandit
+from tilewright.search.task_scheduler.belief import EmceeSampler
+from tilewright.search.task_scheduler.belief_pool import BeliefOptions, BeliefPool
+from tilewright.search.task_scheduler.policies import (
     AnsorGradient,
     ArmView,
     Boltzmann,
@@ -22,7 +22,7 @@ from search.task_scheduler.policies import (
     Ucb,
     policies,
 )
-from search.task_scheduler.simulation import SimulatedClock
+from tilewright.search.task_scheduler.simulation import SimulatedClock
 
 SHORT = EmceeSampler(40, 20, 4)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from search.task_scheduler.belief import (
+from tilewright.search.task_scheduler.belief import (
     Belief,
     Chain,
     Data,
@@ -14,8 +14,8 @@ from search.task_scheduler.belief import (
     fit,
     posterior,
 )
-from search.task_scheduler.belief_pool import BeliefOptions, BeliefPool, FitCache, fresh, pooled
-from search.task_scheduler.tuning_curve import HIGH, LOW, least_squares, log_power, segment_start, thinned
+from tilewright.search.task_scheduler.belief_pool import BeliefOptions, BeliefPool, FitCache, fresh, pooled
+from tilewright.search.task_scheduler.tuning_curve import HIGH, LOW, least_squares, log_power, segment_start, thinned
 
 TRUE = np.array([[0.6, 2.0, -0.8]])
 FLOOR = 0.1

@@ -4,9 +4,9 @@ import numpy as np
 from gpu_surfaces import H100, simt_task
 from search_surfaces import dense, rows_up_to
 
-from passes.spaces.registry import config_text
-from search.search_strategy.candidates import candidates, ranked
-from search.space.task import Task
+from tilewright.passes.spaces.registry import config_text
+from tilewright.search.search_strategy.candidates import candidates, ranked
+from tilewright.search.space.task import Task
 
 TASK = Task.of(dense(256, 256), H100, ("simt",), rows_up_to(2048))
 

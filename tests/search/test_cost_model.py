@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from search_surfaces import LIMITS, dense, matmul_seconds
 
-from runtime.errors import ArtifactError
-from search.cost_model.feature_space import FeatureSpace
-from search.cost_model.forms import feature_space
-from search.cost_model.model import CostModel, Samples
-from search.cost_model.pairs import Pairs
-from search.cost_model.time_fit import fit_kernels
-from search.space.lattice import Lattice
+from tilewright.runtime.errors import ArtifactError
+from tilewright.search.cost_model.feature_space import FeatureSpace
+from tilewright.search.cost_model.forms import feature_space
+from tilewright.search.cost_model.model import CostModel, Samples
+from tilewright.search.cost_model.pairs import Pairs
+from tilewright.search.cost_model.time_fit import fit_kernels
+from tilewright.search.space.lattice import Lattice
 
 SHAPES = tuple((("d0", m),) for m in (1, 3, 8, 17, 40, 64, 100, 128))
 

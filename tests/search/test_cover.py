@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.errors import OptionError
-from search.search_strategy.cover import cover
+from tilewright.runtime.errors import OptionError
+from tilewright.search.search_strategy.cover import cover
 
 
 def matrix(seed: int, kernels: int, points: int) -> np.ndarray:

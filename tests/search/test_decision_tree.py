@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.dispatch import Leaf, Node, Split, leaves, select
-from runtime.kernel import MicroKernel
-from runtime.shape import Expr
-from search.search_strategy.decision_tree import Choices, dispatch_tree, guarded
+from tilewright.runtime.program.dispatch import Leaf, Node, Split, leaves, select
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.shape import Expr
+from tilewright.search.search_strategy.decision_tree import Choices, dispatch_tree, guarded
 
 A, B = Expr.dim("a"), Expr.dim("b")
 

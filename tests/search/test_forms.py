@@ -9,15 +9,15 @@ import pytest
 from gpu_surfaces import simt_task
 from search_surfaces import LIMITS, dense_task
 
-from runtime.limits import HostLimits
-from search.cost_model.forms import feature_space, form_of
-from search.cost_model.gpu_form import GpuForm
-from search.cost_model.gpu_grid import Occupancy
-from search.cost_model.host_form import HostForm
-from search.cost_model.pairs import Pairs
-from search.space.kernel_facts import KernelFacts
-from search.space.lattice import Lattice
-from search.space.task import Task
+from tilewright.runtime.limits import HostLimits
+from tilewright.search.cost_model.forms import feature_space, form_of
+from tilewright.search.cost_model.gpu_form import GpuForm
+from tilewright.search.cost_model.gpu_grid import Occupancy
+from tilewright.search.cost_model.host_form import HostForm
+from tilewright.search.cost_model.pairs import Pairs
+from tilewright.search.space.kernel_facts import KernelFacts
+from tilewright.search.space.lattice import Lattice
+from tilewright.search.space.task import Task
 
 SHAPES = tuple((("d0", m),) for m in (1, 17, 128))
 

@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_surfaces import dense
 
-from passes.spaces.registry import anatomy_of, family_names, space_of
-from passes.workload import Workload
-from search.cost_model.forms import feature_space, form_of
-from search.cost_model.gpu_form import GpuForm
-from search.cost_model.gpu_grid import Occupancy
-from search.cost_model.gpu_rates import resident
-from search.cost_model.pairs import Pairs
-from search.space.kernel_facts import KernelFacts
-from search.space.lattice import Lattice
+from tilewright.passes.spaces.registry import anatomy_of, family_names, space_of
+from tilewright.passes.spaces.workload import Workload
+from tilewright.search.cost_model.forms import feature_space, form_of
+from tilewright.search.cost_model.gpu_form import GpuForm
+from tilewright.search.cost_model.gpu_grid import Occupancy
+from tilewright.search.cost_model.gpu_rates import resident
+from tilewright.search.cost_model.pairs import Pairs
+from tilewright.search.space.kernel_facts import KernelFacts
+from tilewright.search.space.lattice import Lattice
 
 WORKLOADS = {"simt": dense(512, 256), "mma": narrow(), "wgmma": narrow(), "gpu_rows": rows(), "gpu_pointwise": pointwise(),
              "gpu_attention": attention()}
@@ -72,7 +72,7 @@ def test_more_rows_take_no_less_time(m: int, tail: float, launch: float) -> None
 
 
 def test_a_wave_more_costs_a_wave() -> None:
-    from passes.spaces.simt import SimtConfig
+    from tilewright.passes.spaces.gpu.simt import SimtConfig
 
     found = Lattice(dense(64, 8192), H100, [SimtConfig(64, 64, 16, 4, 4, 3, 4)])
     units = H100.multiprocessors
@@ -88,7 +88,7 @@ def test_a_wave_more_costs_a_wave() -> None:
 
 
 def test_split_fills_the_machine_and_pays_for_a_second_launch() -> None:
-    from passes.spaces.simt import SimtConfig
+    from tilewright.passes.spaces.gpu.simt import SimtConfig
 
     found = Lattice(dense(64, 4096), H100, [SimtConfig(64, 64, 16, 4, 4, 3, 4, split_k=s) for s in (1, 8)])
     space = feature_space(found, [(("d0", 64),), (("d0", 64 * 132 * 30),)])
@@ -121,7 +121,7 @@ def test_what_a_built_kernel_tells_takes_the_place_of_what_was_expected() -> Non
 
 
 def test_guards_of_built_kernels_bound_where_they_are_proposed() -> None:
-    from passes.spaces.simt import SimtConfig
+    from tilewright.passes.spaces.gpu.simt import SimtConfig
 
     w = square()
     configs = [SimtConfig(64, 64, 16, 4, 4, 3, 4), SimtConfig(128, 64, 16, 4, 4, 3, 4), SimtConfig(64, 64, 16, 4, 4, 3, 1)]

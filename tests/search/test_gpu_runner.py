@@ -8,15 +8,15 @@ import pytest
 from gpu_surfaces import H100, square
 from search_surfaces import Clock, dense, rows_up_to
 
-from passes.workload import Workload
-from runtime.kernel import MicroKernel
-from search.database.records import TuningLog
-from search.protocols import BuildResult
-from search.runner.measurer import Measurer
-from search.runner.replay import ReplayBuilder
-from search.runner.runner_process import ProcessRunner
-from search.runner.verification import Case, seeded
-from search.space.task import Task
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.search.database.records import TuningLog
+from tilewright.search.protocols import BuildResult
+from tilewright.search.runner.measurer import Measurer
+from tilewright.search.runner.replay import ReplayBuilder
+from tilewright.search.runner.runner_process import ProcessRunner
+from tilewright.search.runner.verification import Case, seeded
+from tilewright.search.space.task import Task
 
 W = dense(32, 16)
 SHAPE = (("d0", 3),)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from search_surfaces import dense
 
-from search.runner.host_runner import operands
+from tilewright.search.runner.host_runner import operands
 
 
 def test_operands_lie_on_cache_lines_at_different_places_of_a_page() -> None:

@@ -9,13 +9,13 @@ from gpu_surfaces import simt_task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from passes.spaces.registry import config_text
-from runtime.errors import ArtifactError
-from runtime.kernel import MicroKernel
-from search.archive.archive_tuning import ArchiveBuilder, task_of
-from search.archive.kernel_archive import ArchiveOperator, Contents, KernelArchive, write_archive
-from search.database.workload_form import WorkloadForm
-from search.runner.verification import Case
+from tilewright.passes.spaces.registry import config_text
+from tilewright.runtime.errors import ArtifactError
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.search.archive.archive_tuning import ArchiveBuilder, task_of
+from tilewright.search.archive.kernel_archive import ArchiveOperator, Contents, KernelArchive, write_archive
+from tilewright.search.database.workload_form import WorkloadForm
+from tilewright.search.runner.verification import Case
 
 TASK = simt_task()
 CODES = [b"// PTX\n.visible .entry one" * 50, b"// PTX\n.visible .entry two" * 50]

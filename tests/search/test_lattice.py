@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from search_surfaces import LIMITS, dense
 
-from passes.spaces.registry import heuristics_of, space_of
-from runtime.errors import OptionError
-from search.cost_model.forms import feature_space
-from search.cost_model.pairs import Pairs
-from search.space.lattice import Lattice
+from tilewright.passes.spaces.registry import heuristics_of, space_of
+from tilewright.runtime.errors import OptionError
+from tilewright.search.cost_model.forms import feature_space
+from tilewright.search.cost_model.pairs import Pairs
+from tilewright.search.space.lattice import Lattice
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_features_have_names_and_numbers(lattice: Lattice) -> None:
 
 
 def test_padding_and_occupancy_are_those_of_the_paper() -> None:
-    from search.cost_model import analytic
+    from tilewright.search.cost_model import analytic
 
     extents, tiles = np.array([[60, 96]]), np.array([[8, 48]])
     assert analytic.pad(extents, tiles, tiles, np.ones((1, 2)))[0] == pytest.approx(60 / 64)

@@ -7,18 +7,24 @@ import pytest
 from search_surfaces import LIMITS, Clock, dense, matmul_seconds, rows_up_to
 from tuning_tables import CurveArm
 
-from search.database.records import TuningLog
-from search.runner.replay import SurfaceRunner
-from search.search_strategy.tune_options import Budget, TuneOptions
-from search.search_strategy.tuner import Tuner
-from search.space.task import Task
-from search.task_scheduler.belief import EmceeSampler
-from search.task_scheduler.belief_pool import BeliefPool, cost_of_fit
-from search.task_scheduler.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner, recorded_policy
-from search.task_scheduler.operator_arms import OperatorUse, best_of, finish, operator_arms
-from search.task_scheduler.peak import Peak, measure_peak
-from search.task_scheduler.policies import RoundRobin, Sequential, Ucb
-from search.task_scheduler.simulation import SimulatedClock
+from tilewright.search.database.records import TuningLog
+from tilewright.search.runner.replay import SurfaceRunner
+from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
+from tilewright.search.search_strategy.tuner import Tuner
+from tilewright.search.space.task import Task
+from tilewright.search.task_scheduler.belief import EmceeSampler
+from tilewright.search.task_scheduler.belief_pool import BeliefPool, cost_of_fit
+from tilewright.search.task_scheduler.model_tuner import (
+    ModelBudget,
+    ModelProgress,
+    ModelTuneOptions,
+    ModelTuner,
+    recorded_policy,
+)
+from tilewright.search.task_scheduler.operator_arms import OperatorUse, best_of, finish, operator_arms
+from tilewright.search.task_scheduler.peak import Peak, measure_peak
+from tilewright.search.task_scheduler.policies import RoundRobin, Sequential, Ucb
+from tilewright.search.task_scheduler.simulation import SimulatedClock
 
 SHORT = EmceeSampler(40, 20, 4)
 OPTIONS = ModelTuneOptions(slot_seconds=4.0)

@@ -5,21 +5,21 @@ import pytest
 from gpu_surfaces import GpuSurface, simt_task
 from search_surfaces import Clock
 
-from passes.spaces.registry import config_text
-from runtime.dispatch import select
-from search.cost_model.forms import feature_space
-from search.cost_model.gpu_form import GpuForm
-from search.cost_model.gpu_grid import Occupancy
-from search.cost_model.measured import refit_device
-from search.cost_model.model import CostModel
-from search.cost_model.pairs import Pairs
-from search.database.records import TuningLog
-from search.prior.transfer import prior_from_log
-from search.runner.gpu_environment import limits_of_name
-from search.runner.measurer import Environment, MeasureContext, Measurer
-from search.runner.replay import ReplayBuilder, SurfaceRunner
-from search.search_strategy.tune_options import Budget, TuneOptions
-from search.search_strategy.tuner import Tuner
+from tilewright.passes.spaces.registry import config_text
+from tilewright.runtime.program.dispatch import select
+from tilewright.search.cost_model.forms import feature_space
+from tilewright.search.cost_model.gpu_form import GpuForm
+from tilewright.search.cost_model.gpu_grid import Occupancy
+from tilewright.search.cost_model.measured import refit_device
+from tilewright.search.cost_model.model import CostModel
+from tilewright.search.cost_model.pairs import Pairs
+from tilewright.search.database.records import TuningLog
+from tilewright.search.prior.transfer import prior_from_log
+from tilewright.search.runner.gpu_environment import limits_of_name
+from tilewright.search.runner.measurer import Environment, MeasureContext, Measurer
+from tilewright.search.runner.replay import ReplayBuilder, SurfaceRunner
+from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
+from tilewright.search.search_strategy.tuner import Tuner
 
 FIRST, SECOND = "cuda:sm_90a First, 132 multiprocessors", "cuda:sm_90a Second, 66 multiprocessors"
 

@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 from search_surfaces import LIMITS, Clock, dense, dense_task, matmul_seconds
 
-import search.prior
-from search.cost_model.forms import feature_space
-from search.cost_model.model import CostModel
-from search.cost_model.pairs import Pairs
-from search.prior.shipped import SUFFIX, shipped
-from search.runner.replay import SurfaceRunner
-from search.search_strategy.tune_options import Budget
-from search.search_strategy.tuner import tune
-from search.space.lattice import Lattice
+import tilewright.search.prior
+from tilewright.search.cost_model.forms import feature_space
+from tilewright.search.cost_model.model import CostModel
+from tilewright.search.cost_model.pairs import Pairs
+from tilewright.search.prior.shipped import SUFFIX, shipped
+from tilewright.search.runner.replay import SurfaceRunner
+from tilewright.search.search_strategy.tune_options import Budget
+from tilewright.search.search_strategy.tuner import tune
+from tilewright.search.space.lattice import Lattice
 
-FAMILIES = sorted(f.name.removesuffix(SUFFIX) for f in files(search.prior).iterdir() if f.name.endswith(SUFFIX))
+FAMILIES = sorted(f.name.removesuffix(SUFFIX) for f in files(tilewright.search.prior).iterdir() if f.name.endswith(SUFFIX))
 
 
 def test_they_are_small_and_there_is_one_for_products() -> None:
     assert "host_matmul" in FAMILIES
-    assert sum(len(files(search.prior).joinpath(f + SUFFIX).read_bytes()) for f in FAMILIES) < 300_000
+    assert sum(len(files(tilewright.search.prior).joinpath(f + SUFFIX).read_bytes()) for f in FAMILIES) < 300_000
     assert shipped("generic") is None or "generic" in FAMILIES
 
 

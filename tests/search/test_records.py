@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from search_surfaces import dense
 
-from search.database.records import TuningLog, TuningRecord, cells
-from search.database.workload_form import WorkloadForm
+from tilewright.search.database.records import TuningLog, TuningRecord, cells
+from tilewright.search.database.workload_form import WorkloadForm
 
 
 def record(number: int, **changes: object) -> TuningRecord:

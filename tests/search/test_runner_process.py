@@ -7,15 +7,15 @@ import msgspec
 import pytest
 from search_surfaces import dense
 
-from runtime.cpu import HostDevice
-from runtime.host_cpu import machine
-from runtime.host_target import lowest_level
-from runtime.kernel import MicroKernel, Param
-from runtime.object_code import emit_object
-from search.runner.host_runner import HostRunner
-from search.runner.line_process import LineProcess
-from search.runner.runner_process import HOST_WORKER, ProcessRunner
-from search.runner.runner_requests import Prepare, RunnerReply
+from tilewright.runtime.host.cpu import HostDevice
+from tilewright.runtime.host.host_cpu import machine
+from tilewright.runtime.host.host_target import lowest_level
+from tilewright.runtime.program.kernel import MicroKernel, Param
+from tilewright.runtime.host.object_code import emit_object
+from tilewright.search.runner.host_runner import HostRunner
+from tilewright.search.runner.line_process import LineProcess
+from tilewright.search.runner.runner_process import HOST_WORKER, ProcessRunner
+from tilewright.search.runner.runner_requests import Prepare, RunnerReply
 
 KERNEL = "define void @{name}(ptr %slots, i64 %begin, i64 %end, ptr %room) {{\n{body}\n}}\n"
 PARAMS = (Param("pointer", 0), Param("pointer", 1), Param("pointer", 2), Param("dim", name="d0"))
@@ -81,8 +81,8 @@ def test_launches_are_timed_beside_the_first_one_of_their_shape(monkeypatch: pyt
         [1.0, 3.0, 9.0], [1.0, 3.0, 9.0], [1.0, 4.0, 4.1],
         [2.0, 2.0, 2.0],
     ])  # fmt: skip
-    monkeypatch.setattr("search.runner.host_runner.time_call", lambda call, timing: [5e-6, 4e-6, 6e-6])
-    monkeypatch.setattr("search.runner.host_runner.time_beside", lambda call, other, timing: next(rounds))
+    monkeypatch.setattr("tilewright.search.runner.host_runner.time_call", lambda call, timing: [5e-6, 4e-6, 6e-6])
+    monkeypatch.setattr("tilewright.search.runner.host_runner.time_beside", lambda call, other, timing: next(rounds))
     runner, first, second = HostRunner(HostDevice()), code("first", "  ret void"), code("second", "  ret void")
 
     def run(name: str, rows: int, threads: int = 1) -> tuple[float, ...]:

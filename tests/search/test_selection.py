@@ -5,19 +5,19 @@ from collections.abc import Mapping
 import pytest
 from search_surfaces import Clock, dense_task, matmul_seconds
 
-from passes.spaces.registry import config_text, heuristics_of
-from passes.tile_config import TileConfig
-from runtime.dispatch import Node, select
-from search.cost_model.forms import feature_space
-from search.cost_model.measured import training_samples
-from search.cost_model.model import CostModel
-from search.database.records import TuningRecord
-from search.runner.replay import SurfaceRunner
-from search.search_strategy.evidence import Evidence
-from search.search_strategy.selection import Selection, select_kernels
-from search.search_strategy.tune_options import Budget, TuneOptions
-from search.search_strategy.tuner import tune
-from search.space.task import Task
+from tilewright.passes.spaces.registry import config_text, heuristics_of
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.runtime.program.dispatch import Node, select
+from tilewright.search.cost_model.forms import feature_space
+from tilewright.search.cost_model.measured import training_samples
+from tilewright.search.cost_model.model import CostModel
+from tilewright.search.database.records import TuningRecord
+from tilewright.search.runner.replay import SurfaceRunner
+from tilewright.search.search_strategy.evidence import Evidence
+from tilewright.search.search_strategy.selection import Selection, select_kernels
+from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
+from tilewright.search.search_strategy.tuner import tune
+from tilewright.search.space.task import Task
 
 
 def chosen(share: float, at: range, hopeful: bool = False, turns: int = 2, slow: int = 97) -> tuple[Task, Selection, str]:

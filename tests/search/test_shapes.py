@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.errors import OptionError
-from runtime.shape import Dim, Expr, ShapeRange
-from search.space.shapes import Points, evaluation_points, held_out
+from tilewright.runtime.errors import OptionError
+from tilewright.runtime.shape import Dim, Expr, ShapeRange
+from tilewright.search.space.shapes import Points, evaluation_points, held_out
 
 T = Expr.dim("T")
 

@@ -7,20 +7,20 @@ import pytest
 from search_surfaces import LIMITS, Clock
 from tuning_tables import planted_table
 
-from passes.spaces.registry import parse_config
-from runtime.errors import ArtifactError
-from search.database.measurement_table import read_tables, write_tables
-from search.protocols import Runner
-from search.search_strategy.tune_options import Budget
-from search.search_strategy.tuner import tune
-from search.space.shapes import Points
-from search.space.task import Task
-from search.task_scheduler.belief import EmceeSampler
-from search.task_scheduler.belief_pool import BeliefPool
-from search.task_scheduler.model_tuner import ModelBudget, ModelTuneOptions, ModelTuner
-from search.task_scheduler.peak import Peak
-from search.task_scheduler.policies import policies
-from search.task_scheduler.simulation import SimulatedClock, TableRunner, TableSearch, table_arms, table_builder
+from tilewright.passes.spaces.registry import parse_config
+from tilewright.runtime.errors import ArtifactError
+from tilewright.search.database.measurement_table import read_tables, write_tables
+from tilewright.search.protocols import Runner
+from tilewright.search.search_strategy.tune_options import Budget
+from tilewright.search.search_strategy.tuner import tune
+from tilewright.search.space.shapes import Points
+from tilewright.search.space.task import Task
+from tilewright.search.task_scheduler.belief import EmceeSampler
+from tilewright.search.task_scheduler.belief_pool import BeliefPool
+from tilewright.search.task_scheduler.model_tuner import ModelBudget, ModelTuneOptions, ModelTuner
+from tilewright.search.task_scheduler.peak import Peak
+from tilewright.search.task_scheduler.policies import policies
+from tilewright.search.task_scheduler.simulation import SimulatedClock, TableRunner, TableSearch, table_arms, table_builder
 
 PEAK = Peak(1e13, 1e13)
 COMMITTED = Path(__file__).resolve().parents[2] / "tools" / "bench" / "policies" / "tables"

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 import pytest
 from search_surfaces import Clock, dense, dense_task, matmul_seconds
 
-from passes.spaces.threads import SMALL, effort
-from passes.tile_config import TileConfig
-from runtime.dispatch import select
-from search.database.records import TuningLog, TuningRecord
-from search.runner.replay import Surface, SurfaceRunner
-from search.search_strategy.outcome import Tuned
-from search.search_strategy.thread_bound import compared, next_compared, thread_bound
-from search.search_strategy.tune_options import Budget, TuneOptions
-from search.search_strategy.tuner import Tuner
-from search.space.task import Task
+from tilewright.passes.spaces.threads import SMALL, effort
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.runtime.program.dispatch import select
+from tilewright.search.database.records import TuningLog, TuningRecord
+from tilewright.search.runner.replay import Surface, SurfaceRunner
+from tilewright.search.search_strategy.outcome import Tuned
+from tilewright.search.search_strategy.thread_bound import compared, next_compared, thread_bound
+from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
+from tilewright.search.search_strategy.tuner import Tuner
+from tilewright.search.space.task import Task
 
 
 def alone(config: TileConfig, dims: Mapping[str, int]) -> float:

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from search_surfaces import LIMITS, dense, matmul_seconds
 
-from search.cost_model.feature_space import FeatureSpace
-from search.cost_model.forms import feature_space
-from search.cost_model.model import CostModel, Samples
-from search.cost_model.pairs import Pairs
-from search.cost_model.time_fit import Scatter, fit_kernels
-from search.space.lattice import Lattice
+from tilewright.search.cost_model.feature_space import FeatureSpace
+from tilewright.search.cost_model.forms import feature_space
+from tilewright.search.cost_model.model import CostModel, Samples
+from tilewright.search.cost_model.pairs import Pairs
+from tilewright.search.cost_model.time_fit import Scatter, fit_kernels
+from tilewright.search.space.lattice import Lattice
 
 SHAPES = tuple((("d0", m),) for m in range(1, 97))
 

@@ -8,22 +8,22 @@ import pytest
 from hand_workloads import with_loops
 from search_surfaces import LIMITS, Clock, dense_task, matmul_seconds, regret, rows_up_to, square_pair
 
-from passes.spaces.registry import config_text, heuristics_of
-from passes.workload import Kind, Loop, Operand, Workload
-from runtime.dispatch import Leaf, select
-from runtime.kernel import MicroKernel
-from runtime.shape import Expr, ShapeRange
-from runtime.tensor import DType
-from search.database.records import TuningLog
-from search.protocols import Measurement
-from search.runner.measurer import Measurer
-from search.runner.replay import ReplayBuilder, ReplayRunner, SurfaceRunner
-from search.search_strategy.certify import Entry, certify, measure_entry
-from search.search_strategy.outcome import Progress, Tuned
-from search.search_strategy.tune_options import Budget, TuneOptions
-from search.search_strategy.tuner import Tuner, tune
-from search.space.shapes import ShapeDemand
-from search.space.task import Task
+from tilewright.passes.spaces.registry import config_text, heuristics_of
+from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
+from tilewright.runtime.program.dispatch import Leaf, select
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.shape import Expr, ShapeRange
+from tilewright.runtime.tensor import DType
+from tilewright.search.database.records import TuningLog
+from tilewright.search.protocols import Measurement
+from tilewright.search.runner.measurer import Measurer
+from tilewright.search.runner.replay import ReplayBuilder, ReplayRunner, SurfaceRunner
+from tilewright.search.search_strategy.certify import Entry, certify, measure_entry
+from tilewright.search.search_strategy.outcome import Progress, Tuned
+from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
+from tilewright.search.search_strategy.tuner import Tuner, tune
+from tilewright.search.space.shapes import ShapeDemand
+from tilewright.search.space.task import Task
 
 
 def run(task: Task, trials: int, options: TuneOptions | None = None, log: TuningLog | None = None,
@@ -135,7 +135,7 @@ def test_failed_candidates_are_records_and_are_not_built_again() -> None:
 
 
 def test_equal_machine_code_is_measured_once() -> None:
-    from search.runner.measurer import Measurer
+    from tilewright.search.runner.measurer import Measurer
 
     class OneCode(ReplayBuilder):
         def _build(self, workload: Workload, text: str, family: str):  # type: ignore[no-untyped-def]

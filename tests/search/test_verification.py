@@ -6,13 +6,13 @@ import pytest
 from gpu_surfaces import narrow, square
 from search_surfaces import dense
 
-from passes.workload import Workload
-from runtime.errors import ArtifactError
-from runtime.kernel import MicroKernel
-from runtime.shape import Expr, ShapeRange
-from search.runner.case_form import CaseForm
-from search.runner.verification import Case, edge_shapes, legal_cases, seeded, why_wrong
-from search.space.shapes import evaluation_points
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.errors import ArtifactError
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.shape import Expr, ShapeRange
+from tilewright.search.runner.case_form import CaseForm
+from tilewright.search.runner.verification import Case, edge_shapes, legal_cases, seeded, why_wrong
+from tilewright.search.space.shapes import evaluation_points
 
 KERNEL = MicroKernel("k", "w", "simt", "simt", (), ("1", "1", "1"))
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from compiler.reference import compare, evaluate
-from passes.base import Pass, PassPipeline
-from passes.mlir import functions, ir
-from passes.outlined import workloads_of
-from passes.symbolic import DIMS, argument_attributes, read_dims
-from passes.workload import Workload
+from tilewright.compiler.reference import compare, evaluate
+from tilewright.passes.base import Pass, PassPipeline
+from tilewright.passes.mlir import functions, ir
+from tilewright.passes.dispatch_creation.outlined import workloads_of
+from tilewright.passes.linalg.symbolic import DIMS, argument_attributes, read_dims
+from tilewright.passes.spaces.workload import Workload
 
 ADD = "%r = arith.addf %a0, %a1 : f32\n    linalg.yield %r : f32"
 EXP = "%r = math.exp %a0 : f32\n    linalg.yield %r : f32"

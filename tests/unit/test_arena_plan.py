@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.arena_plan import Temporary, plan
-from runtime.errors import OptionError
-from runtime.shape import Expr
+from tilewright.runtime.program.arena_plan import Temporary, plan
+from tilewright.runtime.errors import OptionError
+from tilewright.runtime.shape import Expr
 
 B, S = Expr.dim("B"), Expr.dim("S")
 SIZES = [Expr.of(0), Expr.of(100), 4 * B, 3072 * B * S, 4 * B * S, 48 * B * S * S, 4 * S.maximum(B), 4 * (S // 2) + 8]

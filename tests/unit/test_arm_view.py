@@ -9,10 +9,10 @@ import re
 import pytest
 from rich.console import Console
 
-from compiler.cli.arm_view import arm_table, best_so_far, curve
-from compiler.cli.output import Output
-from compiler.cli.tune_view import TuneView
-from search.task_scheduler.model_tuner import ArmProgress, ModelProgress
+from tilewright.compiler.cli.arm_view import arm_table, best_so_far, curve
+from tilewright.compiler.cli.output import Output
+from tilewright.compiler.cli.tune_view import TuneView
+from tilewright.search.task_scheduler.model_tuner import ArmProgress, ModelProgress
 
 
 def test_it_shows_arms_gains_and_latency_over_time() -> None:

@@ -15,18 +15,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from runtime import function, required_features
-from runtime.artifact import Artifact, Bundle, write_artifact
-from runtime.cpu import HostDevice
-from runtime.dispatch import DispatchTable, Leaf
-from runtime.errors import ArtifactError, OptionError
-from runtime.function import CompiledFunction, load
-from runtime.host_cpu import machine
-from runtime.kernel import MicroKernel
-from runtime.program import Argument, Call, Constant, DimInfo, Program
-from runtime.recompile import recompile
-from runtime.tensor import DType
-from runtime.thread_pool import runtime_object_ir
+from tilewright.runtime.load import function
+from tilewright.runtime.host import required_features
+from tilewright.runtime.program.artifact import Artifact, Bundle, write_artifact
+from tilewright.runtime.host.cpu import HostDevice
+from tilewright.runtime.program.dispatch import DispatchTable, Leaf
+from tilewright.runtime.errors import ArtifactError, OptionError
+from tilewright.runtime.load.function import CompiledFunction, load
+from tilewright.runtime.host.host_cpu import machine
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.program.program import Argument, Call, Constant, DimInfo, Program
+from tilewright.runtime.host.recompile import recompile
+from tilewright.runtime.tensor import DType
+from tilewright.runtime.host.thread_pool import runtime_object_ir
 
 pytest.importorskip("llvmlite", reason="the test makes its own object code")
 

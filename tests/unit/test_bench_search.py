@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from search.database.records import TuningRecord
+from tilewright.search.database.records import TuningRecord
 from tools.bench.search.oracle import FEWEST, GROUPS, RETIMED, confirmed, paired, rounds
 from tools.bench.search.per_shape import least, times, usual
 from tools.bench.search.replay import Reached, lasting, levelled

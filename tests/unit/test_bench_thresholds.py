@@ -12,16 +12,16 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from passes.spaces import registry
-from passes.spaces.host_rows import HostRowsConfig
-from passes.spaces.threshold import threshold
-from passes.tile_config import TileConfig
-from passes.workload import Workload
-from runtime.dispatch import Leaf, Node, Split
-from runtime.errors import BuildError, OptionError
-from runtime.limits import GpuLimits, HostLimits
-from runtime.target import Target
-from search.space.shapes import Dims
+from tilewright.passes.spaces import registry
+from tilewright.passes.spaces.host.host_rows import HostRowsConfig
+from tilewright.passes.spaces.threshold import threshold
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.dispatch import Leaf, Node, Split
+from tilewright.runtime.errors import BuildError, OptionError
+from tilewright.runtime.limits import GpuLimits, HostLimits
+from tilewright.runtime.target import Target
+from tilewright.search.space.shapes import Dims
 from tools.bench.__main__ import COMMANDS
 from tools.bench.__main__ import main as bench
 from tools.bench.thresholds import command

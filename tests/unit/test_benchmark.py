@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from runtime.benchmark import Timing, time_beside, time_call
+from tilewright.runtime.host.benchmark import Timing, time_beside, time_call
 
 
 class Machine:
@@ -15,7 +15,7 @@ class Machine:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr("runtime.benchmark.time.perf_counter", lambda: self.now)
+        monkeypatch.setattr("tilewright.runtime.host.benchmark.time.perf_counter", lambda: self.now)
 
     def call(self, seconds: float) -> Callable[[], None]:
         def run() -> None:

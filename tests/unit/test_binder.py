@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.device import TABLE_WORDS
-from runtime.dispatch import DispatchTable, Leaf, Split
-from runtime.errors import DeviceError, DTypeError, OptionError, ShapeError
-from runtime.function import CompiledFunction
-from runtime.kernel import MicroKernel
-from runtime.program import Argument, Call, Check, Constant, DimInfo, Program
-from runtime.tensor import DType
+from tilewright.runtime.device import TABLE_WORDS
+from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Split
+from tilewright.runtime.errors import DeviceError, DTypeError, OptionError, ShapeError
+from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.program.program import Argument, Call, Check, Constant, DimInfo, Program
+from tilewright.runtime.tensor import DType
 
 WORDS, DIMS = ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_int64)
 CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, WORDS, WORDS, DIMS, ctypes.c_int64)

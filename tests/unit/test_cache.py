@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from compiler.cache import Cache, CacheWarning, cache_key
-from runtime.errors import TilewrightError
+from tilewright.compiler.builder.cache import Cache, CacheWarning, cache_key
+from tilewright.runtime.errors import TilewrightError
 
 KEYS = [cache_key("entry", str(i)) for i in range(40)]
 
@@ -116,7 +116,7 @@ def test_a_read_only_cache_still_serves(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from compiler.cache import Cache, cache_key
+from tilewright.compiler.builder.cache import Cache, cache_key
 cache = Cache(Path(sys.argv[1]), 300_000)
 for i in range(200):
     key = cache_key("entry", str(i % 20))

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from call_harness import Body, F, T, a, compiled, f32, vector
 
-from compiler.call_path import call_path_ir, model_work
-from runtime import python_abi
-from runtime.elf import load_object
-from runtime.errors import DeviceError, OptionError, ShapeError
-from runtime.function import CompiledFunction
-from runtime.host_caller import HostCaller
-from runtime.host_cpu import machine
-from runtime.host_target import lowest_level
-from runtime.object_code import emit_object
-from runtime.program import Argument, Check, Constant, DimInfo, Program
-from runtime.shape import Expr
-from runtime.tensor import DType
+from tilewright.compiler.host.call_path import call_path_ir, model_work
+from tilewright.runtime.call import python_abi
+from tilewright.runtime.host.elf import load_object
+from tilewright.runtime.errors import DeviceError, OptionError, ShapeError
+from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.host.host_caller import HostCaller
+from tilewright.runtime.host.host_cpu import machine
+from tilewright.runtime.host.host_target import lowest_level
+from tilewright.runtime.host.object_code import emit_object
+from tilewright.runtime.program.program import Argument, Check, Constant, DimInfo, Program
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 F64, I64, BF16 = DType.F64, DType.I64, DType.BF16
 
@@ -244,7 +244,7 @@ def test_no_memory_for_a_result_is_a_memory_error(forwarded: list[Any]) -> None:
 
 
 def test_threads_are_the_least_of_option_and_knob(monkeypatch: pytest.MonkeyPatch, forwarded: list[Any]) -> None:
-    monkeypatch.setattr("runtime.host_caller.affinity", lambda: 12)
+    monkeypatch.setattr("tilewright.runtime.host.host_caller.affinity", lambda: 12)
     seen: list[int] = []
     body: Body = lambda t, s, d, n: seen.append(n) or 0  # type: ignore[func-returns-value]  # noqa: E731
     free, four = vector(body), vector(body, threads=4)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from runtime.certificate import Expected
-from search.search_strategy.certify import certify
+from tilewright.runtime.program.certificate import Expected
+from tilewright.search.search_strategy.certify import certify
 
 
 def test_the_nearest_shape_answers_for_one_that_was_not_looked_at() -> None:

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 import typer
 
-from compiler.cli.arguments import load_constants, load_inputs, parse_dims
-from compiler.cli.main import main
-from compiler.cli.output import Output
-from compiler.cli.sampling import check_dims, dims_of, random_inputs, shapes_of
-from compiler.cli.tune_view import TuneView
-from runtime.errors import ShapeError
-from runtime.program import Argument, DimInfo, Program
-from runtime.shape import Dim, ShapeRange
-from runtime.tensor import DType
-from search.search_strategy.outcome import Progress
+from tilewright.compiler.cli.arguments import load_constants, load_inputs, parse_dims
+from tilewright.compiler.cli.main import main
+from tilewright.compiler.cli.output import Output
+from tilewright.compiler.cli.sampling import check_dims, dims_of, random_inputs, shapes_of
+from tilewright.compiler.cli.tune_view import TuneView
+from tilewright.runtime.errors import ShapeError
+from tilewright.runtime.program.program import Argument, DimInfo, Program
+from tilewright.runtime.shape import Dim, ShapeRange
+from tilewright.runtime.tensor import DType
+from tilewright.search.search_strategy.outcome import Progress
 
 MODULE = "func.func @f(%a: index) -> index { %c = arith.constant 1 : index  return %a : index }\n"
 Capture = pytest.CaptureFixture[str]

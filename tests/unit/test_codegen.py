@@ -10,14 +10,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from compiler.codegen import compile_assembly, compile_object, host_target, limits, optimise, runtime_object
-from compiler.lowering import to_llvm_text
-from passes.mlir import ir
-from runtime.cpu import HostDevice, OrcCode
-from runtime.errors import BuildError, DeviceError, OptionError
-from runtime.host_cpu import machine
-from runtime.object_symbols import undefined_symbols
-from runtime.target import Target
+from tilewright.compiler.builder.codegen import compile_assembly, compile_object, host_target, limits, optimise, runtime_object
+from tilewright.compiler.builder.lowering import to_llvm_text
+from tilewright.passes.mlir import ir
+from tilewright.runtime.host.cpu import HostDevice, OrcCode
+from tilewright.runtime.errors import BuildError, DeviceError, OptionError
+from tilewright.runtime.host.host_cpu import machine
+from tilewright.runtime.host.object_symbols import undefined_symbols
+from tilewright.runtime.target import Target
 
 HOST = Target.parse("host")
 X86 = pytest.mark.skipif(machine() != "x86_64", reason="runs x86-64 code")

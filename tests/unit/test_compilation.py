@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler import host_plan, ops
-from compiler.compilation import Compilation, full_target
-from compiler.local_builder import LocalBuilder
-from compiler.outlined_model import outline
-from passes.mlir import ir
-from runtime.errors import OptionError
-from runtime.shape import Expr
-from runtime.target import Target
+from tilewright.compiler.host import host_plan
+from tilewright.compiler import ops
+from tilewright.compiler.compilation.compilation import Compilation, full_target
+from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.compiler.compilation.outlined_model import outline
+from tilewright.passes.mlir import ir
+from tilewright.runtime.errors import OptionError
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.target import Target
 
 HOST = Target.parse("host")
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.bind_constants import packed
-from compiler.local_builder import LocalBuilder
-from runtime.target import Target
+from tilewright.compiler.constants.bind_constants import packed
+from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.runtime.target import Target
 
 rng = np.random.default_rng(0)
 DENSE = """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler.options import CompileOptions
+from tilewright.compiler.compilation.options import CompileOptions
 from tools import docs_passes
 from tools.bench.__main__ import COMMANDS
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from scipy import special
 
-from compiler.codegen import compile_assembly, compile_object, host_target
-from compiler.lowering import to_llvm_text
-from passes.base import Pass
-from passes.expand_math import ExpandMath
-from passes.mlir import ir
-from passes.promote_bf16 import PromoteBf16
-from runtime.target import Target
+from tilewright.compiler.builder.codegen import compile_assembly, compile_object, host_target
+from tilewright.compiler.builder.lowering import to_llvm_text
+from tilewright.passes.base import Pass
+from tilewright.passes.lowering.expand_math import ExpandMath
+from tilewright.passes.mlir import ir
+from tilewright.passes.lowering.promote_bf16 import PromoteBf16
+from tilewright.runtime.target import Target
 
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
           "i32": np.int32, "i64": np.int64, "i1": np.bool_}

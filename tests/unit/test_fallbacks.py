@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.local_builder import LocalBuilder
-from runtime.function import CompiledFunction
-from runtime.target import Target
+from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.target import Target
 
 BOOLEAN = """
 func.func @main(%a: tensor<?x24xi1>, %b: tensor<24x16xi1>) -> tensor<?x16xi1> {

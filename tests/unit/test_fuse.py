@@ -21,10 +21,10 @@ from unit.graph_models import (
     workloads,
 )
 
-from passes.fuse import Fuse
-from passes.graph_pipeline import graph_passes
-from passes.mlir import functions, ir
-from passes.regions import Partition
+from tilewright.passes.dispatch_creation.fuse import Fuse
+from tilewright.passes.pipeline.graph_pipeline import graph_passes
+from tilewright.passes.mlir import functions, ir
+from tilewright.passes.dispatch_creation.regions import Partition
 
 
 def regions(text: str) -> list[int]:

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from kernel_harness import T, empty, filled, workload
 from matmul_workloads import generic
 
-from passes.canonical_spec import KEY, KIND
-from passes.families.host_matmul_plan import Plan
-from passes.families.host_matmul_taps import Taps
-from passes.families.simt_plan import SimtPlan
-from passes.gpu_kernel import GpuKernel
-from passes.host_kernel import Grid, HostKernel
-from passes.index import Index
-from passes.mlir import functions, ir
-from passes.outlined import workload_of
-from passes.spaces.gemm_operands import (
+from tilewright.passes.analysis.canonical_spec import KEY, KIND
+from tilewright.passes.families.host.host_matmul_plan import Plan
+from tilewright.passes.families.host.host_matmul_taps import Taps
+from tilewright.passes.families.gpu.simt_plan import SimtPlan
+from tilewright.passes.codegen.gpu_kernel import GpuKernel
+from tilewright.passes.codegen.host_kernel import Grid, HostKernel
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.mlir import functions, ir
+from tilewright.passes.dispatch_creation.outlined import workload_of
+from tilewright.passes.spaces.gemm_operands import (
     Gemm,
     bytes_run_along_k,
     column_loop,
@@ -30,13 +30,13 @@ from passes.spaces.gemm_operands import (
     row_and_column_extents,
     tensor_core_bytes,
 )
-from passes.spaces.host_matmul import Extents
-from passes.spaces.padding import padded_windows
-from passes.workload import Kind, Workload
-from runtime.limits import GpuLimits
-from runtime.shape import Expr
-from runtime.tensor import DType
-from search.database.workload_form import WorkloadForm
+from tilewright.passes.spaces.host.host_matmul import Extents
+from tilewright.passes.spaces.padding import padded_windows
+from tilewright.passes.spaces.workload import Kind, Workload
+from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
+from tilewright.search.database.workload_form import WorkloadForm
 
 MANY = settings(max_examples=80, deadline=None, derandomize=True, database=None)
 

@@ -7,21 +7,21 @@ import itertools
 import pytest
 from hand_workloads import with_loops
 
-import compiler.ops as ops
-from compiler.ingest import ingest
-from compiler.options import CompileOptions, Precision
-from compiler.outlined_model import passes_of
-from passes.base import PassPipeline
-from passes.mlir import ir
-from passes.outline import workloads_of
-from passes.spaces import gpu_attention, gpu_attention_heuristics
-from passes.spaces.gpu_attention import GpuAttentionConfig, padded
-from passes.spaces.registry import config_text, families_of, parse_config
-from passes.workload import Kind, Loop, Operand, Workload
-from runtime.dispatch import Node, Split, leaves
-from runtime.limits import GpuLimits
-from runtime.shape import Expr
-from runtime.tensor import DType
+import tilewright.compiler.ops as ops
+from tilewright.compiler.frontends.ingest import ingest
+from tilewright.compiler.compilation.options import CompileOptions, Precision
+from tilewright.compiler.compilation.outlined_model import passes_of
+from tilewright.passes.base import PassPipeline
+from tilewright.passes.mlir import ir
+from tilewright.passes.dispatch_creation.outline import workloads_of
+from tilewright.passes.spaces.gpu import gpu_attention, gpu_attention_heuristics
+from tilewright.passes.spaces.gpu.gpu_attention import GpuAttentionConfig, padded
+from tilewright.passes.spaces.registry import config_text, families_of, parse_config
+from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
+from tilewright.runtime.program.dispatch import Node, Split, leaves
+from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 A100, ADA, H100 = GpuLimits.of("sm_80"), GpuLimits.of("sm_89"), GpuLimits.of("sm_90a")
 

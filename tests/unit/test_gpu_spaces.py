@@ -9,21 +9,21 @@ import pytest
 from gpu_workloads import contraction, rows
 from hand_workloads import with_loops
 
-from compiler.dispatch_tables import default_tables
-from compiler.local_builder import LocalBuilder
-from compiler.ptx import gpu_limits
-from passes.spaces import gpu_pointwise, gpu_rows, gpu_rows_heuristics, simt, simt_heuristics
-from passes.spaces.gpu_pointwise import GpuPointwiseConfig
-from passes.spaces.gpu_rows import GpuRowsConfig
-from passes.spaces.registry import config_text, current_text, parse_config
-from passes.spaces.simt import SimtConfig
-from passes.workload import Kind, Loop, Operand, Workload
-from runtime.dispatch import leaves
-from runtime.kernel import layout
-from runtime.limits import GpuLimits
-from runtime.shape import Expr
-from runtime.target import Target
-from runtime.tensor import DType
+from tilewright.compiler.tuning.dispatch_tables import default_tables
+from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.compiler.builder.ptx import gpu_limits
+from tilewright.passes.spaces.gpu import gpu_pointwise, gpu_rows, gpu_rows_heuristics, simt, simt_heuristics
+from tilewright.passes.spaces.gpu.gpu_pointwise import GpuPointwiseConfig
+from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig
+from tilewright.passes.spaces.registry import config_text, current_text, parse_config
+from tilewright.passes.spaces.gpu.simt import SimtConfig
+from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
+from tilewright.runtime.program.dispatch import leaves
+from tilewright.runtime.program.kernel import layout
+from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.target import Target
+from tilewright.runtime.tensor import DType
 
 A100 = GpuLimits.of("sm_80")
 Size = int | str

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 from kernel_harness import NUMPY, at_edge, guarded, load
 
-import compiler.ops as ops
-from compiler.ingest import ingest
-from passes.base import PassPipeline
-from passes.fuse import Fuse
-from passes.fuse_attention import fuse_attentions
-from passes.graph_pipeline import graph_passes
-from passes.mlir import functions, ir
-from passes.outline import workloads_of
-from passes.pipelines import recover_passes
-from passes.spaces.host_attention import HostAttentionConfig, space, why_invalid
-from passes.spaces.host_attention_heuristics import default
-from passes.workload import Kind, Workload
-from runtime.limits import HostLimits
-from runtime.shape import Expr
+import tilewright.compiler.ops as ops
+from tilewright.compiler.frontends.ingest import ingest
+from tilewright.passes.base import PassPipeline
+from tilewright.passes.dispatch_creation.fuse import Fuse
+from tilewright.passes.dispatch_creation.fuse_attention import fuse_attentions
+from tilewright.passes.pipeline.graph_pipeline import graph_passes
+from tilewright.passes.mlir import functions, ir
+from tilewright.passes.dispatch_creation.outline import workloads_of
+from tilewright.passes.pipeline.pipelines import recover_passes
+from tilewright.passes.spaces.host.host_attention import HostAttentionConfig, space, why_invalid
+from tilewright.passes.spaces.host.host_attention_heuristics import default
+from tilewright.passes.spaces.workload import Kind, Workload
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.shape import Expr
 
 WHOLE = "host_attention{keys=144 online=false}"
 SHARED = "host_attention{keys=144 online=false mc=8}"

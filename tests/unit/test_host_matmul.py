@@ -10,16 +10,16 @@ import pytest
 from kernel_harness import Dim, T, empty, filled, load, workload
 from matmul_workloads import AVX2, AVX512, LAYOUTS, check, described, generic, matmul, multiply_add, windows
 
-from passes.spaces.host_matmul import HostMatmulConfig, Pack, space, why_invalid
-from passes.spaces.host_matmul_heuristics import default
-from passes.spaces.registry import config_text
-from passes.workload import Operand
-from runtime.dispatch import Node, leaves, select
-from runtime.errors import BuildError
-from runtime.host_cpu import cpu_features
-from runtime.limits import HostLimits
-from runtime.shape import Expr
-from runtime.tensor import DType
+from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack, space, why_invalid
+from tilewright.passes.spaces.host.host_matmul_heuristics import default
+from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.workload import Operand
+from tilewright.runtime.program.dispatch import Node, leaves, select
+from tilewright.runtime.errors import BuildError
+from tilewright.runtime.host.host_cpu import cpu_features
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 CONFIGS = ("host_matmul{mr=4 nv=2 lanes=8 prefetch=8 exact-tails=true}", "host_matmul{mr=8 nv=3 pack=panel mc=8}",
            "host_matmul{mr=1 nv=3 lanes=8 prefetch=4 stream=4}",

@@ -11,15 +11,15 @@ from kernel_harness import Dim, T, empty, filled, load, workload
 from matmul_workloads import AVX512, LAYOUTS, check, described, generic, matmul, windows
 
 import tilewright as tw
-from compiler import ops
-from passes.spaces.host_matmul import HostMatmulConfig, prepacked, space, why_invalid
-from passes.spaces.host_matmul_heuristics import default
-from passes.workload import Operand, Workload
-from runtime.errors import BuildError
-from runtime.host_cpu import cpu_features
-from runtime.limits import HostLimits
-from runtime.shape import Expr
-from runtime.tensor import DType
+from tilewright.compiler import ops
+from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, prepacked, space, why_invalid
+from tilewright.passes.spaces.host.host_matmul_heuristics import default
+from tilewright.passes.spaces.workload import Operand, Workload
+from tilewright.runtime.errors import BuildError
+from tilewright.runtime.host.host_cpu import cpu_features
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 needs_pairs = pytest.mark.skipif("avx512bf16" not in cpu_features(), reason="the CPU has no AVX-512 BF16")
 PAIRS = dataclasses.replace(AVX512, bf16_pairs=True)

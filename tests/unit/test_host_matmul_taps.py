@@ -10,12 +10,12 @@ from convolution_workloads import WHOLE, Zeros, convolution, image, layer, padde
 from kernel_harness import T, at_edge, guarded, load
 from matmul_workloads import AVX512, TOLERANCE, windows
 
-from passes.spaces.host_matmul import HostMatmulConfig, space, why_invalid
-from passes.spaces.host_matmul_heuristics import default
-from runtime.errors import BuildError
-from runtime.host_cpu import cpu_features
-from runtime.limits import HostLimits
-from search.space.dense import clear_zeros
+from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, space, why_invalid
+from tilewright.passes.spaces.host.host_matmul_heuristics import default
+from tilewright.runtime.errors import BuildError
+from tilewright.runtime.host.host_cpu import cpu_features
+from tilewright.runtime.limits import HostLimits
+from tilewright.search.space.dense import clear_zeros
 
 TAPS = ("host_matmul{mr=4 nv=2 lanes=8 mc=8 taps=true}",
         "host_matmul{mr=3 nv=1 lanes=8 pack=panel prefetch=4 mc=6 exact-tails=true panels=2 taps=true}",

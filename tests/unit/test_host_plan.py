@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from unit.graph_models import ADD, T, W, X, generic, matmul, model, run
 
-from compiler.host_plan import Copy, HostPlan, Planner, Temp, Tensor
-from passes.graph_pipeline import graph_passes
-from passes.mlir import functions, ir
-from passes.outlined import workloads_of
+from tilewright.compiler.host.host_plan import Copy, HostPlan, Planner, Temp, Tensor
+from tilewright.passes.pipeline.graph_pipeline import graph_passes
+from tilewright.passes.mlir import functions, ir
+from tilewright.passes.dispatch_creation.outlined import workloads_of
 
 
 def planned(body: str, result: str) -> HostPlan:

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from kernel_harness import NUMPY, T, at_edge, empty, filled, guarded, load, workload
 
-from passes.families.host_row_exponents import mark_exponents, mark_maxima, mark_shares
-from passes.mlir import functions, ir, operations
-from passes.spaces.host_rows import HostRowsConfig, space, why_invalid
-from passes.spaces.host_rows_heuristics import default
-from passes.workload import Axis, Kind, Loop, Operand, Workload
-from runtime.dispatch import DispatchTable
-from runtime.errors import BuildError
-from runtime.limits import HostLimits
-from runtime.shape import Expr
-from runtime.tensor import DType
+from tilewright.passes.families.host.host_row_exponents import mark_exponents, mark_maxima, mark_shares
+from tilewright.passes.mlir import functions, ir, operations
+from tilewright.passes.spaces.host.host_rows import HostRowsConfig, space, why_invalid
+from tilewright.passes.spaces.host.host_rows_heuristics import default
+from tilewright.passes.spaces.workload import Axis, Kind, Loop, Operand, Workload
+from tilewright.runtime.program.dispatch import DispatchTable
+from tilewright.runtime.errors import BuildError
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 COLUMN = ("host_rows", "host_rows{vectors=8 rows=4}", "host_rows{vectors=8 unroll=2 held=true lanes=32}",
           "host_rows{rows=4 unroll=1 lanes=8 block=8}", "host_rows{lanes=8 unroll=1 vectors=16 rows=4 block=16}")

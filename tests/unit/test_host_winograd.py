@@ -12,15 +12,15 @@ from convolution_workloads import WHOLE, Zeros, convolution, image, layer, padde
 from kernel_harness import Dim, T, at_edge, filled, guarded, load, workload
 from matmul_workloads import AVX2, AVX512, described, generic, multiply_add, windows
 
-from passes.families.winograd_matrices import matrices
-from passes.spaces import host_matmul_heuristics
-from passes.spaces.host_winograd import HostWinogradConfig, space, why_invalid
-from passes.spaces.host_winograd_anatomy import anatomy
-from passes.spaces.host_winograd_heuristics import default
-from passes.workload import Workload
-from runtime.dispatch import Leaf, select
-from runtime.errors import BuildError
-from runtime.limits import HostLimits
+from tilewright.passes.families.host.winograd_matrices import matrices
+from tilewright.passes.spaces.host import host_matmul_heuristics
+from tilewright.passes.spaces.host.host_winograd import HostWinogradConfig, space, why_invalid
+from tilewright.passes.spaces.host.host_winograd_cost import anatomy
+from tilewright.passes.spaces.host.host_winograd_heuristics import default
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.dispatch import Leaf, select
+from tilewright.runtime.errors import BuildError
+from tilewright.runtime.limits import HostLimits
 
 CONFIGS = ("host_winograd{mr=4 nv=2 lanes=8 mc=8}",
            "host_winograd{m=4 mr=3 nv=1 lanes=8 mc=6 chunks=1 panels=2}",

@@ -100,7 +100,7 @@ def test_only_one_module_names_the_bindings() -> None:
 
 
 def test_readme_lists_every_knob() -> None:
-    from runtime import knobs
+    from tilewright.runtime import knobs
 
     row = re.compile(r"^\| `(TILEWRIGHT_\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", re.MULTILINE)
     rows = row.findall((ROOT / "README.md").read_text())

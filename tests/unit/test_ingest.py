@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from compiler.ingest import Ingested, ingest
-from passes.mlir import ir
-from runtime.errors import IngestError
-from runtime.shape import Dim
+from tilewright.compiler.frontends.ingest import Ingested, ingest
+from tilewright.passes.mlir import ir
+from tilewright.runtime.errors import IngestError
+from tilewright.runtime.shape import Dim
 
 ADD = """
 func.func @main(%a: tensor<?x?xf32> {A}, %b: tensor<?x?xf32> {B}) -> tensor<?x?xf32> {
@@ -135,7 +135,7 @@ def test_asserts_become_facts_and_checks() -> None:
 
 @pytest.mark.parametrize("predicate", ["slt", "sle", "sgt", "sge", "eq", "ne", "ult", "uge"])
 def test_a_check_is_zero_where_the_assert_holds(predicate: str) -> None:
-    from runtime.shape import Expr
+    from tilewright.runtime.shape import Expr
 
     holds = {"lt": int.__lt__, "le": int.__le__, "gt": int.__gt__, "ge": int.__ge__, "eq": int.__eq__, "ne": int.__ne__}
     kind = predicate[1:] if predicate not in ("eq", "ne") else predicate

@@ -11,11 +11,11 @@ from typing import ClassVar
 
 import pytest
 
-from compiler.cli.main import main
-from passes.base import Mlir, Pass, PassPipeline
-from passes.instruments import Dump, PassTiming, PrintAfterAll, Reproducer, chain, standard
-from passes.mlir import ir, operations
-from runtime.errors import PassError
+from tilewright.compiler.cli.main import main
+from tilewright.passes.base import Mlir, Pass, PassPipeline
+from tilewright.passes.pipeline.instruments import Dump, PassTiming, PrintAfterAll, Reproducer, chain, standard
+from tilewright.passes.mlir import ir, operations
+from tilewright.runtime.errors import PassError
 
 MODULE = "func.func @f(%a: index) -> index { %c = arith.constant 1 : index  return %a : index }"
 

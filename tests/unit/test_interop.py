@@ -11,9 +11,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runtime.dlpack import from_dlpack
-from runtime.errors import DeviceError, DTypeError
-from runtime.interop import view
+from tilewright.runtime.call.dlpack import from_dlpack
+from tilewright.runtime.errors import DeviceError, DTypeError
+from tilewright.runtime.call.interop import view
 
 
 class Exporter:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime import knobs
-from runtime.errors import OptionError
-from runtime.host_cpu import affinity, thread_count
+from tilewright.runtime import knobs
+from tilewright.runtime.errors import OptionError
+from tilewright.runtime.host.host_cpu import affinity, thread_count
 
 
 def test_unset_and_empty_give_the_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from compiler.codegen import compile_object
-from compiler.llvm_bridge import bits_literal, decimal_literal, special_literal, to_llvm22
-from compiler.lowering import to_llvm_text
-from passes.mlir import ir
-from runtime.cpu import HostDevice
-from runtime.errors import BuildError
-from runtime.target import Target
+from tilewright.compiler.builder.codegen import compile_object
+from tilewright.compiler.builder.llvm_bridge import bits_literal, decimal_literal, special_literal, to_llvm22
+from tilewright.compiler.builder.lowering import to_llvm_text
+from tilewright.passes.mlir import ir
+from tilewright.runtime.host.cpu import HostDevice
+from tilewright.runtime.errors import BuildError
+from tilewright.runtime.target import Target
 
 KINDS = {
     "half": ("f16", np.float16),

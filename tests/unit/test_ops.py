@@ -1,4 +1,4 @@
-"""compiler.ops: every builder, evaluated by the reference at several shapes, against NumPy in float64."""
+"""tilewright.compiler.ops: every builder, evaluated by the reference at several shapes, against NumPy in float64."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import scipy.special
 
-from compiler import ops
-from compiler.reference import compare, evaluate
-from passes.mlir import functions, ir
-from passes.symbolic import SymbolicShapes
-from runtime.errors import DTypeError, OptionError, ShapeError
-from runtime.shape import Expr
-from runtime.tensor import DType
+from tilewright.compiler import ops
+from tilewright.compiler.reference import compare, evaluate
+from tilewright.passes.mlir import functions, ir
+from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 Build = Callable[..., ops.Tensor]
 RNG = np.random.default_rng(11)

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from compiler.codegen import limits
-from compiler.compilation import Compilation
-from compiler.options import CompileOptions, Deterministic, OutOfRange, Precision
-from runtime import host_cpu
-from runtime.errors import OptionError
-from runtime.limits import HostLimits
-from runtime.shape import ShapeRange
-from runtime.target import Target
+from tilewright.compiler.builder.codegen import limits
+from tilewright.compiler.compilation.compilation import Compilation
+from tilewright.compiler.compilation.options import CompileOptions, Deterministic, OutOfRange, Precision
+from tilewright.runtime.host import host_cpu
+from tilewright.runtime.errors import OptionError
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.shape import ShapeRange
+from tilewright.runtime.target import Target
 
 
 def test_texts_become_enums() -> None:

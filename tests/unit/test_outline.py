@@ -21,14 +21,14 @@ from unit.graph_models import (
     workloads,
 )
 
-from passes.canonical_spec import canonical_spec, key_of
-from passes.fuse import Fuse
-from passes.graph_pipeline import graph_passes
-from passes.mlir import functions, ir
-from passes.outline import Outline
-from passes.pipelines import recover_passes
-from passes.workload import Kind
-from runtime.shape import Expr
+from tilewright.passes.analysis.canonical_spec import canonical_spec, key_of
+from tilewright.passes.dispatch_creation.fuse import Fuse
+from tilewright.passes.pipeline.graph_pipeline import graph_passes
+from tilewright.passes.mlir import functions, ir
+from tilewright.passes.dispatch_creation.outline import Outline
+from tilewright.passes.pipeline.pipelines import recover_passes
+from tilewright.passes.spaces.workload import Kind
+from tilewright.runtime.shape import Expr
 
 
 def keys(text: str) -> list[str]:

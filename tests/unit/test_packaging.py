@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-import passes
+from tilewright import passes
 import tilewright
-from passes.base import Pass
-from passes.registry import PASSES
+from tilewright.passes.base import Pass
+from tilewright.passes.pipeline.registry import PASSES
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("compiler", "passes", "runtime", "search")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from compiler.cli.main import main
-from passes.base import Pass
-from passes.registry import PASSES, passes_from_text
-from passes.spaces.registry import GPU_FAMILIES, HOST_FAMILIES, parse_config
-from runtime.errors import OptionError
+from tilewright.compiler.cli.main import main
+from tilewright.passes.base import Pass
+from tilewright.passes.pipeline.registry import PASSES, passes_from_text
+from tilewright.passes.spaces.registry import GPU_FAMILIES, HOST_FAMILIES, parse_config
+from tilewright.runtime.errors import OptionError
 
 MODULE = "func.func @f(%a: index) -> index { return %a : index }"
 

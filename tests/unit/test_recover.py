@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler.ingest import Ingested, ingest
-from compiler.reference import evaluate
-from passes.base import PassPipeline
-from passes.mlir import ir
-from passes.pipelines import recover_passes
-from runtime.shape import Dim, Expr
+from tilewright.compiler.frontends.ingest import Ingested, ingest
+from tilewright.compiler.reference import evaluate
+from tilewright.passes.base import PassPipeline
+from tilewright.passes.mlir import ir
+from tilewright.passes.pipeline.pipelines import recover_passes
+from tilewright.runtime.shape import Dim, Expr
 
 DATA = Path(__file__).parents[1] / "data"
 BERT = {"B": Dim(1, 8, at=("arg0.0",)), "S": Dim(1, 128, at=("arg0.1",))}

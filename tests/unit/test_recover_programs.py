@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.ingest import ingest
-from compiler.reference import evaluate
-from passes.base import PassPipeline
-from passes.mlir import ir
-from passes.pipelines import recover_passes
-from runtime.shape import Dim, Expr
+from tilewright.compiler.frontends.ingest import ingest
+from tilewright.compiler.reference import evaluate
+from tilewright.passes.base import PassPipeline
+from tilewright.passes.mlir import ir
+from tilewright.passes.pipeline.pipelines import recover_passes
+from tilewright.runtime.shape import Dim, Expr
 
 HEAD = """
 #id3 = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
@@ -220,7 +220,7 @@ def every_dim(text: str) -> dict[str, Dim | tuple[int, int]]:
     """A range for each dim class that ingest lists as missing."""
     import re
 
-    from runtime.errors import IngestError
+    from tilewright.runtime.errors import IngestError
 
     with pytest.raises(IngestError) as error:
         ingest(text, {"_unknown": (1, 2), "_other": (1, 2)})

@@ -1,4 +1,4 @@
-"""compiler.reference against NumPy written by hand."""
+"""tilewright.compiler.reference against NumPy written by hand."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from compiler.reference import compare, evaluate
-from runtime.errors import DTypeError, IngestError, OptionError, ShapeError
+from tilewright.compiler.reference import compare, evaluate
+from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
 
 DATA = Path(__file__).parents[1] / "data"
 RNG = np.random.default_rng(7)

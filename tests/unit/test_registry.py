@@ -10,13 +10,13 @@ import pytest
 from search_surfaces import dense
 
 import tilewright as tw
-from compiler.local_builder import LocalBuilder
-from passes.spaces.registry import BUILT_IN, Family, anatomy_of, heuristics_of, parse_config, space_of, using
-from passes.workload import Kind
-from runtime.errors import OptionError
-from runtime.function import CompiledFunction
-from runtime.limits import GpuLimits, HostLimits
-from runtime.target import Target
+from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.passes.spaces.registry import BUILT_IN, Family, anatomy_of, heuristics_of, parse_config, space_of, using
+from tilewright.passes.spaces.workload import Kind
+from tilewright.runtime.errors import OptionError
+from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.limits import GpuLimits, HostLimits
+from tilewright.runtime.target import Target
 
 TOY = Family("toy_pointwise", False, frozenset([Kind.POINTWISE]), True, "toy_family.spaces", "toy_family.code")
 MODEL = """

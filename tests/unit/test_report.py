@@ -12,8 +12,8 @@ import pytest
 from search_surfaces import dense
 from tuning_tables import CurveArm
 
-from compiler.cli.main import main
-from compiler.report_sources import (
+from tilewright.compiler.cli.main import main
+from tilewright.compiler.report.report_sources import (
     chosen_kernels,
     from_log,
     latency_over_time,
@@ -21,15 +21,15 @@ from compiler.report_sources import (
     roofline,
     time_per_arm,
 )
-from runtime.certificate import Certificate
-from runtime.dispatch import DispatchTable, Leaf, Split
-from runtime.kernel import MicroKernel
-from search.database.records import TuningLog, TuningRecord
-from search.database.slot_records import SlotRecord
-from search.task_scheduler.belief import EmceeSampler
-from search.task_scheduler.belief_pool import BeliefPool
-from search.task_scheduler.model_tuner import ModelBudget, ModelTuneOptions, ModelTuner
-from search.task_scheduler.simulation import SimulatedClock
+from tilewright.runtime.program.certificate import Certificate
+from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Split
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.search.database.records import TuningLog, TuningRecord
+from tilewright.search.database.slot_records import SlotRecord
+from tilewright.search.task_scheduler.belief import EmceeSampler
+from tilewright.search.task_scheduler.belief_pool import BeliefPool
+from tilewright.search.task_scheduler.model_tuner import ModelBudget, ModelTuneOptions, ModelTuner
+from tilewright.search.task_scheduler.simulation import SimulatedClock
 
 pytest.importorskip("plotly", reason="the extra `report` is not installed")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell", "chrome-headless-shell")

@@ -8,13 +8,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from compiler.build import kernel_passes
-from compiler.codegen import compile_object
-from compiler.lowering import to_llvm_text
-from passes.mlir import ir
-from passes.split_masked_stores import SplitMaskedStores
-from runtime.cpu import HostDevice
-from runtime.target import Target
+from tilewright.compiler.builder.build import kernel_passes
+from tilewright.compiler.builder.codegen import compile_object
+from tilewright.compiler.builder.lowering import to_llvm_text
+from tilewright.passes.mlir import ir
+from tilewright.passes.lowering.split_masked_stores import SplitMaskedStores
+from tilewright.runtime.host.cpu import HostDevice
+from tilewright.runtime.target import Target
 
 NUMPY = {"f64": np.float64, "f32": np.float32, "bf16": ml_dtypes.bfloat16, "i8": np.int8}
 

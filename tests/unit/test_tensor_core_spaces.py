@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 from hand_workloads import with_loops
 
-from passes.spaces import mma, mma_heuristics, wgmma, wgmma_heuristics
-from passes.spaces.mma import MmaConfig
-from passes.spaces.registry import config_text, families_of, heuristics_of, parse_config
-from passes.spaces.wgmma import WgmmaConfig
-from passes.workload import Kind, Loop, Operand, Workload
-from runtime.dispatch import Node, Split, leaves
-from runtime.limits import GpuLimits, HostLimits
-from runtime.shape import Expr
-from runtime.tensor import DType
+from tilewright.passes.spaces.gpu import mma, mma_heuristics, wgmma, wgmma_heuristics
+from tilewright.passes.spaces.gpu.mma import MmaConfig
+from tilewright.passes.spaces.registry import config_text, families_of, heuristics_of, parse_config
+from tilewright.passes.spaces.gpu.wgmma import WgmmaConfig
+from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
+from tilewright.runtime.program.dispatch import Node, Split, leaves
+from tilewright.runtime.limits import GpuLimits, HostLimits
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 A100, H100 = GpuLimits.of("sm_80"), GpuLimits.of("sm_90a")
 

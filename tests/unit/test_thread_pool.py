@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from compiler.codegen import compile_object, runtime_object
-from runtime.cpu import HostDevice
-from runtime.device import ALLOC, CONTEXT, LAUNCH, PARALLEL_FOR, RELEASE, LoadedCode
-from runtime.host_cpu import machine
-from runtime.target import Target
+from tilewright.compiler.builder.codegen import compile_object, runtime_object
+from tilewright.runtime.host.cpu import HostDevice
+from tilewright.runtime.device import ALLOC, CONTEXT, LAUNCH, PARALLEL_FOR, RELEASE, LoadedCode
+from tilewright.runtime.host.host_cpu import machine
+from tilewright.runtime.target import Target
 
 HOST = Target.parse("host")
 

@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 from matmul_workloads import described
 
-from passes.spaces.threads import effort, one_thread_when_small
-from passes.workload import Kind, Loop, Operand, Workload
-from runtime.dispatch import Leaf, Split, select
-from runtime.shape import Expr
-from runtime.tensor import DType
+from tilewright.passes.spaces.threads import effort, one_thread_when_small
+from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
+from tilewright.runtime.program.dispatch import Leaf, Split, select
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 T = Expr.dim("T")
 

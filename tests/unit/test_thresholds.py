@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from matmul_workloads import AVX512, described
 
-from passes.spaces import host_matmul_heuristics, threads_heuristics
-from passes.spaces.registry import HOST_FAMILIES, heuristics_of
-from passes.spaces.threads import effort
-from passes.spaces.threshold import origins
-from passes.workload import Kind
-from runtime.dispatch import select
+from tilewright.passes.spaces.host import host_matmul_heuristics
+from tilewright.passes.spaces import threads_heuristics
+from tilewright.passes.spaces.registry import HOST_FAMILIES, heuristics_of
+from tilewright.passes.spaces.threads import effort
+from tilewright.passes.spaces.threshold import origins
+from tilewright.passes.spaces.workload import Kind
+from tilewright.runtime.program.dispatch import select
 from tools.bench.operators import operators
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("module", sorted(p.stem for p in (ROOT / "passes" / "spaces").glob("*_heuristics.py")))
 def test_thresholds_name_their_origin(module: str) -> None:
     known = {operator.name for operator in operators()}
-    found = origins(importlib.import_module(f"passes.spaces.{module}").Thresholds())
+    found = origins(importlib.import_module(f"tilewright.passes.spaces.{module}").Thresholds())
     assert found
     for name, (value, origin) in found.items():
         assert value > 0 and origin.unit, name

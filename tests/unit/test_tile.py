@@ -10,13 +10,13 @@ from attention_workloads import attention
 from gpu_workloads import RELU, Case, contraction, convolution, diagonals, padded, pointwise, rows, transpose
 from kernel_harness import NUMPY
 
-from compiler.reference.interpreter import evaluate
-from passes.base import PassPipeline
-from passes.emit_micro_kernel import EmitMicroKernel
-from passes.mlir import functions, ir, walk
-from passes.symbolic import argument_attributes, read_dims
-from passes.tile import Tile
-from runtime.errors import PassError
+from tilewright.compiler.reference.interpreter import evaluate
+from tilewright.passes.base import PassPipeline
+from tilewright.passes.codegen.emit_micro_kernel import EmitMicroKernel
+from tilewright.passes.mlir import functions, ir, walk
+from tilewright.passes.linalg.symbolic import argument_attributes, read_dims
+from tilewright.passes.codegen.tile import Tile
+from tilewright.runtime.errors import PassError
 
 CONTRACTIONS = ("host_matmul{mr=3 nv=1 lanes=4}", "host_matmul{mr=2 nv=1 lanes=4 mc=5 panels=2}",
                 "host_matmul{mr=1 nv=2 lanes=4 mc=3 stream=2}", "simt{bm=32 bn=32 bk=8 group=2}",

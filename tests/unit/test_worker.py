@@ -15,10 +15,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from compiler.requests import FaultRequest, KernelReply, KernelRequest, PingRequest, WorkerRequest
-from compiler.worker_pool import WorkerPool
-from runtime.errors import TilewrightError
-from runtime.kernel import MicroKernel
+from tilewright.compiler.builder.requests import FaultRequest, KernelReply, KernelRequest, PingRequest, WorkerRequest
+from tilewright.compiler.builder.worker_pool import WorkerPool
+from tilewright.runtime.errors import TilewrightError
+from tilewright.runtime.program.kernel import MicroKernel
 
 HOME = Path(__file__).parents[2]
 
@@ -114,8 +114,8 @@ def test_close_frees_those_who_wait() -> None:
 
 SCRIPT = """
 import os
-from compiler.worker_pool import WorkerPool
-from compiler.requests import FaultRequest, PingRequest
+from tilewright.compiler.builder.worker_pool import WorkerPool
+from tilewright.compiler.builder.requests import FaultRequest, PingRequest
 pool = WorkerPool(workers=2, time_limit=20.0)
 print([r.ok for r in pool.map([PingRequest(), FaultRequest("segfault"), PingRequest()])])
 """

@@ -10,7 +10,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from runtime.errors import TilewrightError
+from tilewright.runtime.errors import TilewrightError
 
 # name -> (module:function of the arguments, what it does); a module is imported when its command is run.
 COMMANDS: dict[str, tuple[str, str]] = {

@@ -16,15 +16,15 @@ from pathlib import Path
 import numpy as np
 
 import tilewright as tw
-from compiler import ops
-from compiler.local_builder import LocalBuilder
-from passes.tile_config import TileConfig
-from passes.workload import Workload
-from runtime.benchmark import Timing, time_call
-from runtime.shape import Expr
-from runtime.target import Target
-from runtime.tensor import DType
-from search.protocols import BuildResult
+from tilewright.compiler import ops
+from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.host.benchmark import Timing, time_call
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.target import Target
+from tilewright.runtime.tensor import DType
+from tilewright.search.protocols import BuildResult
 from tools.bench import command
 
 Build = Callable[..., ops.Tensor]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import tilewright as tw
-from compiler import ops
+from tilewright.compiler import ops
 from tools.bench.operator_spec import Array, Operator, Shape
 from tools.bench.peers import Bound, UnsupportedError
 

@@ -25,12 +25,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compiler.local_builder import LocalBuilder
-from passes.tile_config import TileConfig
-from passes.workload import Kind, Workload
-from runtime.errors import TilewrightError
-from runtime.target import Target
-from search.protocols import BuildResult
+from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Kind, Workload
+from tilewright.runtime.errors import TilewrightError
+from tilewright.runtime.target import Target
+from tilewright.search.protocols import BuildResult
 from tools.bench import command
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from toy_family.spaces.toy_pointwise import ToyConfig
 
-from passes.emit import loop
-from passes.host_kernel import Grid, HostKernel
-from passes.index import Index
-from passes.kernel_frame import KernelFrame
-from passes.mlir import ir
-from passes.tiler import Part, Tiler
-from passes.units import Unit
+from tilewright.passes.codegen.emit import loop
+from tilewright.passes.codegen.host_kernel import Grid, HostKernel
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.mlir import ir
+from tilewright.passes.codegen.tiler import Part, Tiler
+from tilewright.passes.codegen.units import Unit
 
 
 def tile(frame: KernelFrame, config: ToyConfig, tiler: Tiler) -> None:

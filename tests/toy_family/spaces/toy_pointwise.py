@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from passes.spaces.numerics import Numerics
-from passes.tile_config import TileConfig
-from passes.workload import Workload
-from runtime.limits import HostLimits
+from tilewright.passes.spaces.numerics import Numerics
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.limits import HostLimits
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from toy_family.spaces.toy_pointwise import ToyConfig
 
-from passes.spaces.anatomy import Anatomy, fields_of
-from passes.workload import Workload
-from runtime.limits import HostLimits
-from runtime.shape import Expr
+from tilewright.passes.spaces.kernel_cost import Anatomy, fields_of
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.shape import Expr
 
 
 def extents(workload: Workload) -> dict[str, Expr]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from toy_family.spaces.toy_pointwise import ToyConfig
 
-from passes.workload import Workload
-from runtime.dispatch import Leaf, Node
-from runtime.limits import HostLimits
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.dispatch import Leaf, Node
+from tilewright.runtime.limits import HostLimits
 
 
 def default(workload: Workload, limits: HostLimits) -> tuple[tuple[ToyConfig, ...], Node]:

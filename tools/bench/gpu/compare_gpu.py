@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runtime.errors import TilewrightError
+from tilewright.runtime.errors import TilewrightError
 from tools.bench import command
 from tools.bench.gpu.cases import TOLERANCE, Case, build, cases
 from tools.bench.gpu.device_peers import PEERS, peers, reference
@@ -191,7 +191,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     import torch
 
     import tilewright as tw
-    from runtime.cuda.cuda_device import properties_of
+    from tilewright.runtime.cuda.cuda_device import properties_of
 
     records: list[dict[str, Any]] = []
 

@@ -23,10 +23,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from compiler.build import build_kernel
-from compiler.cli.output import Output
-from compiler.ptxas import assemble_ptx, find_tool
-from runtime.target import Target
+from tilewright.compiler.builder.build import build_kernel
+from tilewright.compiler.cli.output import Output
+from tilewright.compiler.builder.ptxas import assemble_ptx, find_tool
+from tilewright.runtime.target import Target
 from tools.bench import command
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -18,25 +18,25 @@ from pathlib import Path
 
 import numpy as np
 
-from compiler import ops
-from compiler.cli.output import Output
-from compiler.compilation import Compilation
-from compiler.inspect_kernel import inspected
-from compiler.local_builder import LocalBuilder
-from compiler.outlined_model import outline
-from passes.spaces.registry import config_text, families_of
-from passes.tile_config import TileConfig
-from passes.workload import Workload
-from runtime.errors import BuildError
-from runtime.limits import GpuLimits
-from runtime.shape import Dim, Expr, ShapeRange
-from runtime.target import Target
-from search.runner.gpu_runner import EmulatedGpu
-from search.runner.verification import blank, seeded
-from search.search_strategy.candidates import ranked
-from search.space.dense import dense_symbols
-from search.space.shapes import Dims, ShapeDemand
-from search.space.task import Task
+from tilewright.compiler import ops
+from tilewright.compiler.cli.output import Output
+from tilewright.compiler.compilation.compilation import Compilation
+from tilewright.compiler.builder.inspect_kernel import inspected
+from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.compiler.compilation.outlined_model import outline
+from tilewright.passes.spaces.registry import config_text, families_of
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.errors import BuildError
+from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.shape import Dim, Expr, ShapeRange
+from tilewright.runtime.target import Target
+from tilewright.search.runner.gpu_runner import EmulatedGpu
+from tilewright.search.runner.verification import blank, seeded
+from tilewright.search.search_strategy.candidates import ranked
+from tilewright.search.space.dense import dense_symbols
+from tilewright.search.space.shapes import Dims, ShapeDemand
+from tilewright.search.space.task import Task
 from tools.bench import command
 
 RANGE = (1, 4096)

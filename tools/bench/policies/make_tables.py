@@ -18,26 +18,26 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from compiler import ops
-from compiler.build import build_kernel, kernel_symbol
-from compiler.codegen import limits
-from compiler.compilation import Compilation
-from compiler.ingest import ingest
-from compiler.outlined_model import outline
-from passes.spaces.in_order import default_of
-from passes.spaces.registry import config_text, parse_config
-from passes.workload import Kind, Workload
-from runtime.benchmark import Timing
-from runtime.cpu import HostDevice
-from runtime.errors import TilewrightError
-from runtime.kernel import MicroKernel
-from runtime.limits import HostLimits
-from runtime.target import Target
-from search.database.measurement_table import OperatorTable, read_tables
-from search.database.workload_form import WorkloadForm
-from search.protocols import BuildResult
-from search.runner.host_runner import HostRunner
-from search.space.lattice import Lattice
+from tilewright.compiler import ops
+from tilewright.compiler.builder.build import build_kernel, kernel_symbol
+from tilewright.compiler.builder.codegen import limits
+from tilewright.compiler.compilation.compilation import Compilation
+from tilewright.compiler.frontends.ingest import ingest
+from tilewright.compiler.compilation.outlined_model import outline
+from tilewright.passes.spaces.in_order import default_of
+from tilewright.passes.spaces.registry import config_text, parse_config
+from tilewright.passes.spaces.workload import Kind, Workload
+from tilewright.runtime.host.benchmark import Timing
+from tilewright.runtime.host.cpu import HostDevice
+from tilewright.runtime.errors import TilewrightError
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.target import Target
+from tilewright.search.database.measurement_table import OperatorTable, read_tables
+from tilewright.search.database.workload_form import WorkloadForm
+from tilewright.search.protocols import BuildResult
+from tilewright.search.runner.host_runner import HostRunner
+from tilewright.search.space.lattice import Lattice
 from tools.bench import command
 from tools.bench.policies.tuning_models import ModelOperator, models
 

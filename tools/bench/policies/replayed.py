@@ -18,17 +18,17 @@ from pathlib import Path
 
 import numpy as np
 
-from passes.workload import Kind
-from search.database.measurement_table import OperatorTable, read_tables
-from search.database.records import TuningLog
-from search.database.slot_records import SlotRecord
-from search.task_scheduler.bandit import Arm
-from search.task_scheduler.belief import EmceeSampler
-from search.task_scheduler.belief_pool import BeliefOptions, BeliefPool, FitCache
-from search.task_scheduler.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner
-from search.task_scheduler.peak import Peak
-from search.task_scheduler.policies import Policy, Ucb, policies
-from search.task_scheduler.simulation import SimulatedClock, TableArm, table_arms
+from tilewright.passes.spaces.workload import Kind
+from tilewright.search.database.measurement_table import OperatorTable, read_tables
+from tilewright.search.database.records import TuningLog
+from tilewright.search.database.slot_records import SlotRecord
+from tilewright.search.task_scheduler.bandit import Arm
+from tilewright.search.task_scheduler.belief import EmceeSampler
+from tilewright.search.task_scheduler.belief_pool import BeliefOptions, BeliefPool, FitCache
+from tilewright.search.task_scheduler.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner
+from tilewright.search.task_scheduler.peak import Peak
+from tilewright.search.task_scheduler.policies import Policy, Ucb, policies
+from tilewright.search.task_scheduler.simulation import SimulatedClock, TableArm, table_arms
 from tools.bench import command
 
 TABLES = Path(__file__).resolve().parent / "tables"

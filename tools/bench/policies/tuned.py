@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 import tilewright as tw
-from search.task_scheduler.model_tuner import ModelProgress
+from tilewright.search.task_scheduler.model_tuner import ModelProgress
 from tools.bench import command
 from tools.bench.models import models
 from tools.bench.operator_spec import Operator

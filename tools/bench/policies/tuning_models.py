@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from compiler import ops
+from tilewright.compiler import ops
 
 Make = Callable[[ops.Graph], ops.Tensor]
 

@@ -13,30 +13,30 @@ import msgspec
 import numpy as np
 
 import tilewright as tw
-from compiler.codegen import limits
-from compiler.worker_builder import WorkerBuilder
-from passes.spaces.registry import config_text, parse_config
-from passes.workload import Workload
-from runtime.benchmark import Timing, time_call
-from runtime.cpu import HostDevice
-from runtime.dispatch import DispatchTable
-from runtime.kernel import MicroKernel
-from runtime.limits import HostLimits
-from runtime.program import Program
-from runtime.shape import Expr
-from runtime.target import Target
-from search.cost_model.feature_space import FeatureSpace
-from search.cost_model.forms import form_of
-from search.cost_model.measured import training_samples
-from search.cost_model.model import CostModel
-from search.database.records import TuningLog, TuningRecord
-from search.runner.host_runner import HostRunner
-from search.runner.measurer import code_digest
-from search.search_strategy.evidence import Evidence
-from search.space.array_types import Floats
-from search.space.lattice import Lattice
-from search.space.shapes import Dims, ShapeDemand
-from search.space.task import Task
+from tilewright.compiler.builder.codegen import limits
+from tilewright.compiler.builder.worker_builder import WorkerBuilder
+from tilewright.passes.spaces.registry import config_text, parse_config
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.host.benchmark import Timing, time_call
+from tilewright.runtime.host.cpu import HostDevice
+from tilewright.runtime.program.dispatch import DispatchTable
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.program import Program
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.target import Target
+from tilewright.search.cost_model.feature_space import FeatureSpace
+from tilewright.search.cost_model.forms import form_of
+from tilewright.search.cost_model.measured import training_samples
+from tilewright.search.cost_model.model import CostModel
+from tilewright.search.database.records import TuningLog, TuningRecord
+from tilewright.search.runner.host_runner import HostRunner
+from tilewright.search.runner.measurer import code_digest
+from tilewright.search.search_strategy.evidence import Evidence
+from tilewright.search.space.array_types import Floats
+from tilewright.search.space.lattice import Lattice
+from tilewright.search.space.shapes import Dims, ShapeDemand
+from tilewright.search.space.task import Task
 
 RANDOM, LEADERS, LEADING, NEAR = 64, 3, 48, 64
 RETIMED, GROUPS = 5, 4  # kernels timed in turns at once, and how often at most

@@ -28,7 +28,7 @@ import msgspec
 import numpy as np
 
 import tilewright as tw
-from search.database.records import TuningLog, TuningRecord
+from tilewright.search.database.records import TuningLog, TuningRecord
 from tools.bench import command
 from tools.bench.operator_spec import Operator, Shape
 from tools.bench.operators import operators

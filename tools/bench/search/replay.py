@@ -14,21 +14,21 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from compiler.tuning import best_known
-from passes.spaces.registry import config_text
-from runtime.dispatch import DispatchTable, select
-from search.cost_model.feature_space import FeatureSpace
-from search.cost_model.forms import form_of
-from search.cost_model.measured import training_samples
-from search.cost_model.model import CostModel
-from search.database.records import TuningLog, TuningRecord, cells
-from search.runner.measurer import Environment
-from search.runner.replay import ReplayBuilder
-from search.search_strategy.evidence import Evidence
-from search.search_strategy.outcome import Tuned
-from search.search_strategy.tune_options import TuneOptions
-from search.space.array_types import Floats
-from search.space.shapes import Dims
+from tilewright.compiler.tuning.operator_tuning import best_known
+from tilewright.passes.spaces.registry import config_text
+from tilewright.runtime.program.dispatch import DispatchTable, select
+from tilewright.search.cost_model.feature_space import FeatureSpace
+from tilewright.search.cost_model.forms import form_of
+from tilewright.search.cost_model.measured import training_samples
+from tilewright.search.cost_model.model import CostModel
+from tilewright.search.database.records import TuningLog, TuningRecord, cells
+from tilewright.search.runner.measurer import Environment
+from tilewright.search.runner.replay import ReplayBuilder
+from tilewright.search.search_strategy.evidence import Evidence
+from tilewright.search.search_strategy.outcome import Tuned
+from tilewright.search.search_strategy.tune_options import TuneOptions
+from tilewright.search.space.array_types import Floats
+from tilewright.search.space.shapes import Dims
 from tools.bench.search.oracle import FEWEST, Oracle, Problem, Timed, Variant
 from tools.bench.search.tuning import Tuning
 

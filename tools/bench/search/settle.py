@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from runtime.cpu import HostDevice
-from search.database.records import TuningLog, TuningRecord
-from search.runner.host_runner import HostRunner
-from search.space.array_types import Floats
-from search.space.shapes import Dims
+from tilewright.runtime.host.cpu import HostDevice
+from tilewright.search.database.records import TuningLog, TuningRecord
+from tilewright.search.runner.host_runner import HostRunner
+from tilewright.search.space.array_types import Floats
+from tilewright.search.space.shapes import Dims
 from tools.bench.search.oracle import RETIMED, Problem, Sweep, Variant, built_kernels, write_records
 from tools.bench.search.replay import Choices, Replay, choices
 from tools.bench.search.tuning import Tuning

@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 import tilewright as tw
-from runtime.host_cpu import affinity
+from tilewright.runtime.host.host_cpu import affinity
 from tools.bench import command
 from tools.bench.harness.interleave import environment
 from tools.bench.operators import operators
@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
 
 def import_compiler() -> None:
     """Which `tw.compile` else does when it is first called; no part of a search."""
-    importlib.import_module("compiler.api")
+    importlib.import_module("tilewright.compiler.api")
 
 
 def tune(name: str, options: tw.CompileOptions, folder: Path) -> None:

@@ -18,21 +18,21 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from passes.spaces.registry import config_text, parse_config
-from runtime.dispatch import select
-from search.cost_model.forms import feature_space, form_of
-from search.cost_model.measured import training_samples
-from search.cost_model.model import CostModel, Samples, Training
-from search.cost_model.pairs import Pairs
-from search.database.records import TuningLog, TuningRecord
-from search.prior.shipped import SUFFIX
-from search.runner.measurer import Environment, MeasureContext
-from search.runner.replay import ReplayBuilder, ReplayRunner
-from search.search_strategy.outcome import Tuned
-from search.search_strategy.tune_options import Budget, TuneOptions
-from search.search_strategy.tuner import Tuner
-from search.space.lattice import Lattice
-from search.space.shapes import Dims, Points
+from tilewright.passes.spaces.registry import config_text, parse_config
+from tilewright.runtime.program.dispatch import select
+from tilewright.search.cost_model.forms import feature_space, form_of
+from tilewright.search.cost_model.measured import training_samples
+from tilewright.search.cost_model.model import CostModel, Samples, Training
+from tilewright.search.cost_model.pairs import Pairs
+from tilewright.search.database.records import TuningLog, TuningRecord
+from tilewright.search.prior.shipped import SUFFIX
+from tilewright.search.runner.measurer import Environment, MeasureContext
+from tilewright.search.runner.replay import ReplayBuilder, ReplayRunner
+from tilewright.search.search_strategy.outcome import Tuned
+from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
+from tilewright.search.search_strategy.tuner import Tuner
+from tilewright.search.space.lattice import Lattice
+from tilewright.search.space.shapes import Dims, Points
 from tools.bench import command
 from tools.bench.search.oracle import Problem
 from tools.bench.search.replay import CLOSE

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from passes.spaces.registry import config_text
-from passes.spaces.threads import one_thread_when_small
-from passes.spaces.threshold import Origin, origins
-from passes.tile_config import TileConfig
-from passes.workload import Workload
-from runtime.dispatch import Leaf, Node, select
-from runtime.kernel import MicroKernel
-from runtime.limits import GpuLimits, Limits
-from search.search_strategy.decision_tree import guarded
-from search.space.dense import dense_symbols
-from search.space.shapes import Dims
+from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.threads import one_thread_when_small
+from tilewright.passes.spaces.threshold import Origin, origins
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.dispatch import Leaf, Node, select
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.limits import GpuLimits, Limits
+from tilewright.search.search_strategy.decision_tree import guarded
+from tilewright.search.space.dense import dense_symbols
+from tilewright.search.space.shapes import Dims
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 Choice = tuple[str, int]  # configuration and threads; 0 threads are all that the call has

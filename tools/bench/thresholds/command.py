@@ -18,19 +18,19 @@ from typing import cast
 
 import msgspec
 
-from compiler.codegen import limits as limits_of
-from compiler.compilation import Compilation
-from compiler.local_builder import LocalBuilder
-from compiler.outlined_model import OutlinedModel, outline
-from passes.spaces import registry
-from passes.tile_config import TileConfig
-from passes.workload import Workload
-from runtime.errors import BuildError, OptionError
-from runtime.kernel import MicroKernel
-from runtime.limits import GpuLimits
-from runtime.shape import Expr
-from runtime.target import Target, TargetKind
-from search.space.shapes import Dims
+from tilewright.compiler.builder.codegen import limits as limits_of
+from tilewright.compiler.compilation.compilation import Compilation
+from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.compiler.compilation.outlined_model import OutlinedModel, outline
+from tilewright.passes.spaces import registry
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.errors import BuildError, OptionError
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.target import Target, TargetKind
+from tilewright.search.space.shapes import Dims
 from tools.bench import command
 from tools.bench.harness.worker import catalog
 from tools.bench.operator_spec import Operator

@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from passes.spaces.registry import parse_config
-from passes.workload import Workload
-from runtime.cpu import HostDevice
-from runtime.errors import BuildError
-from runtime.kernel import MicroKernel
-from runtime.limits import GpuLimits
-from search.protocols import Builder, BuildResult
-from search.runner.gpu_runner import EmulatedGpu
-from search.runner.host_runner import HostRunner
-from search.runner.verification import blank, seeded
-from search.space.dense import dense_symbols
-from search.space.shapes import Dims
+from tilewright.passes.spaces.registry import parse_config
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.host.cpu import HostDevice
+from tilewright.runtime.errors import BuildError
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.limits import GpuLimits
+from tilewright.search.protocols import Builder, BuildResult
+from tilewright.search.runner.gpu_runner import EmulatedGpu
+from tilewright.search.runner.host_runner import HostRunner
+from tilewright.search.runner.verification import blank, seeded
+from tilewright.search.space.dense import dense_symbols
+from tilewright.search.space.shapes import Dims
 from tools.bench.search.oracle import paired, rounds
 from tools.bench.thresholds.choices import Choice, Threshold, differing
 

@@ -1,0 +1,121 @@
+"""Assemble: an outlined model and the dispatch tables of its operators become a Program with all its code."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec.structs import replace
+
+from tilewright.compiler.constants.bind_constants import packed
+from tilewright.compiler.host.call_path import call_path_ir, model_work
+from tilewright.compiler.builder.codegen import compile_object, host_target, runtime_object
+from tilewright.compiler.tuning.dispatch_tables import Tables
+from tilewright.compiler.host.host_plan import HostPlan, PlannedCall
+from tilewright.compiler.host.host_program import HostProgram, layout_of
+from tilewright.compiler.builder.llvm_bridge import to_llvm22
+from tilewright.compiler.builder.lowering import to_llvm_text
+from tilewright.compiler.compilation.options import OutOfRange, Precision
+from tilewright.compiler.compilation.outlined_model import OutlinedModel
+from tilewright.passes.mlir import ir
+from tilewright.runtime.program.artifact import Bundle
+from tilewright.runtime.cuda.cuda_table import cuda_table_ir
+from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node
+from tilewright.runtime.program.program import Call, Constant, Program
+from tilewright.runtime.target import TargetKind
+from tilewright.runtime.tensor import DType
+from tilewright.runtime.host.thread_pool import runtime_object_ir
+
+
+def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
+    """Emit and compile the host program. tables: of the model's workloads."""
+    compilation, ingested, plan, options = model.compilation, model.ingested, model.plan, model.compilation.options
+    near, gpu = compilation.host, compilation.on_gpu
+    number = {t.workload: i for i, t in enumerate(tables.tables)}
+    table_of = [number[c.workload.key] for c in plan.calls]
+    with ir.Context(), ir.Location.unknown():
+        emitter = HostProgram(plan, [d.name for d in ingested.dims], tables.tables, table_of, ingested.checks, gpu)
+        text = to_llvm_text(emitter.emit())
+        arena = str(emitter.arena())
+    code = dict(tables.code)
+    llvm_ir = dict(tables.llvm_ir)
+    host = _add(compile_object(text, near), text, code, llvm_ir)
+    runtime = ""
+    if compilation.target.kind is TargetKind.CUDA:
+        table = cuda_table_ir()
+        runtime = _add(compile_object(table, near), table, code, llvm_ir)
+    elif not gpu:
+        runtime = _add(runtime_object(near), runtime_object_ir(host_target(near).arch), code, llvm_ir)
+    constants, memory = _constants(plan, model.bound)
+    program = Program(
+        target=str(compilation.target),
+        features=host_target(near).features,
+        dims=ingested.dims,
+        inputs=tuple(a for i, a in enumerate(ingested.inputs) if i not in model.bound),
+        outputs=tuple(plan.outputs),
+        constants=constants,
+        tables=tuple(tables.tables),
+        calls=tuple(_call(c, t, tables.tables[t]) for t, c in zip(table_of, plan.calls, strict=True)),
+        checks=ingested.checks,
+        arena=arena,
+        host_object=host,
+        runtime_object=runtime,
+        source=ingested.text,
+        dispatch_source="\n".join(dispatch_text(t) for t in tables.tables),
+        donated=model.donated,
+        out_of_range=OutOfRange(options.out_of_range).value,
+        certificates=tuple(tables.certificates),
+        refused=dict(tables.refused),
+        precision=Precision(options.precision).value,
+    )
+    if gpu:
+        return Bundle(program, code, memory, llvm_ir)
+    work = model_work([(c.workload.flops, c.workload.bytes, dict(zip(c.workload.dims, c.dims, strict=True))) for c in plan.calls])
+    binder = call_path_ir(program, work)
+    if binder:
+        program = replace(program, binder_object=_add(compile_object(binder, near), binder, code, llvm_ir))
+    return Bundle(program, code, memory, llvm_ir)
+
+
+def _call(planned: PlannedCall, number: int, table: DispatchTable) -> Call:
+    layout = {name: str(e) for name, e in layout_of(planned, table).items()}
+    return Call(number, tuple(map(str, planned.dims)), layout)
+
+
+def _add(code: bytes, text: str, codes: dict[str, bytes], texts: dict[str, str]) -> str:
+    digest = hashlib.sha256(code).hexdigest()
+    codes[digest], texts[digest] = code, to_llvm22(text)
+    return digest
+
+
+def _constants(plan: HostPlan, bound: Mapping[int, np.ndarray]) -> tuple[tuple[Constant, ...], dict[str, np.ndarray]]:
+    arrays = [(f"arg{b.argument}", packed(bound[b.argument], b.layout) if b.layout else bound[b.argument]) for b in plan.bound]
+    infos, memory = [], {}
+    for name, array in arrays:
+        data = np.ascontiguousarray(array).reshape(array.shape)
+        digest = hashlib.sha256(data.tobytes()).hexdigest()
+        infos.append(Constant(name, DType.of(data.dtype), tuple(data.shape), digest))
+        memory[digest] = data
+    return tuple(infos), memory
+
+
+def dispatch_text(table: DispatchTable) -> str:
+    """The decision tree of a table as readable pseudo-code."""
+    lines = [f"{table.name}({', '.join(table.dims)}):"]
+
+    def show(node: Node, depth: int) -> None:
+        pad = "  " * depth
+        if isinstance(node, Leaf):
+            kernel = table.kernels[node.kernel]
+            units = kernel.grid[0] if kernel.grid[1:] == ("1", "1") else " x ".join(kernel.grid)
+            threads = f" on at most {node.threads} threads" if node.threads else ""
+            lines.append(f"{pad}{kernel.config}: {units} units{threads}")
+            return
+        lines.append(f"{pad}if {node.expr} <= {node.bound}:")
+        show(node.below, depth + 1)
+        lines.append(f"{pad}else:")
+        show(node.above, depth + 1)
+
+    show(table.root, 1)
+    return "\n".join(lines)

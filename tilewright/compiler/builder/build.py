@@ -1,0 +1,75 @@
+"""From a workload and a tile configuration to a micro-kernel and its object code."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+
+from tilewright.compiler.builder.codegen import compile_object, host_target
+from tilewright.compiler.builder.llvm_bridge import to_llvm22
+from tilewright.compiler.builder.lowering import lowering_passes, translate
+from tilewright.compiler.builder.ptx import to_ptx
+from tilewright.passes.base import Pass, PassPipeline
+from tilewright.passes.codegen.emit_micro_kernel import KERNEL, EmitMicroKernel
+from tilewright.passes.lowering.expand_math import ExpandMath
+from tilewright.passes.pipeline.instruments import standard
+from tilewright.passes.mlir import ir
+from tilewright.passes.lowering.promote_bf16 import PromoteBf16
+from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.lowering.split_masked_stores import SplitMaskedStores
+from tilewright.passes.codegen.tile import Tile
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime import knobs
+from tilewright.runtime.errors import BuildError, PassError
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.target import Target, TargetKind
+
+
+@dataclass(frozen=True)
+class BuiltKernel:
+    """A kernel with its code (a relocatable object on the host, else the text of PTX) and the LLVM IR before optimisation."""
+
+    kernel: MicroKernel
+    code: bytes
+    llvm_ir: str
+
+
+def kernel_passes(config: str, symbol: str, workload_key: str, target: Target) -> list[Pass]:
+    """The kernel pipeline of a target, into the LLVM dialect."""
+    gpu = target.kind is not TargetKind.HOST
+    masks = gpu or {"avx512f", "avx512vl"} <= host_target(target).required()
+    expand = ExpandMath(keep_maximum=gpu, scale=masks and not gpu)
+    own = [expand, PromoteBf16(keep_conversion=gpu), *([] if masks else [SplitMaskedStores()])]
+    return [Tile(config), EmitMicroKernel(symbol, workload_key), *own, *lowering_passes(gpu)]
+
+
+def kernel_symbol(workload: Workload, config: TileConfig) -> str:
+    """Unique over all kernels: operator, workload key, configuration."""
+    digest = hashlib.sha256(config_text(config).encode()).hexdigest()
+    return f"{workload.name}_{workload.key[:12]}_{digest[:8]}"
+
+
+def build_kernel(workload_ir: str, workload_key: str, symbol: str, config: str, target: Target) -> BuiltKernel:
+    """Build one kernel in this process.
+
+    Raises:
+        BuildError: the family refuses the workload or configuration, or a pass or the code generator failed.
+    """
+    gpu = target.kind is not TargetKind.HOST
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(workload_ir)
+        try:
+            dump = knobs.DUMP.get()
+            instruments = standard(dump=dump / symbol if dump else None)
+            PassPipeline(kernel_passes(config, symbol, workload_key, target), instruments).run(module)
+        except PassError as error:
+            raise BuildError(f"{symbol}: {error}", error.log) from error
+        kernel = msgspec.json.decode(ir.StringAttr(module.operation.attributes[KERNEL]).value, type=MicroKernel)
+        del module.operation.attributes[KERNEL]
+        text = translate(module)
+    code = to_ptx(text, target.arch).encode() if gpu else compile_object(text, target)
+    digest = hashlib.sha256(code).hexdigest()
+    return BuiltKernel(msgspec.structs.replace(kernel, object=digest), code, to_llvm22(text))

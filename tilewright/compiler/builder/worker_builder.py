@@ -1,0 +1,102 @@
+"""WorkerBuilder: builds kernels in worker processes, each kernel once per machine thanks to the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from types import TracebackType
+
+import msgspec
+
+from tilewright.compiler.builder.build import kernel_symbol
+from tilewright.compiler.builder.cache import Cache, cache_key
+from tilewright.compiler.builder.codegen import host_target
+from tilewright.compiler.builder.fingerprint import fingerprint
+from tilewright.compiler.builder.requests import KernelReply, KernelRequest
+from tilewright.compiler.builder.worker_pool import WorkerPool
+from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime import knobs
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.target import Target, TargetKind
+from tilewright.search.protocols import BuildResult
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """What the cache stores of a kernel."""
+
+    kernel: MicroKernel
+    code: bytes
+    llvm_ir: str
+
+
+def _machine(target: Target) -> tuple[str, ...]:
+    """What the code of a kernel depends on besides the kernel. PTX is the same for a device and the emulator."""
+    if target.kind is not TargetKind.HOST:
+        return ("ptx", target.arch)
+    host = host_target(target)
+    return (host.cpu, host.features, host.triple)
+
+
+class WorkerBuilder:
+    """A Builder. Workers start at the first kernel that is not in the cache and stop at `close`.
+
+    inspect: GPU kernels are told with the registers and spills that ptxas gives them, where it is installed.
+    """
+
+    def __init__(self, target: Target, cache: Cache | None = None, workers: int | None = None,
+                 time_limit: float | None = None, inspect: bool = False) -> None:
+        self.target, self.inspect = target, inspect
+        self.cache = cache or Cache()
+        self.pool = WorkerPool(workers, time_limit)
+        self._machine = _machine(target)
+
+    def warm(self) -> None:
+        """Start the workers, without waiting for them."""
+        self.pool.warm()
+
+    def build(self, candidates: Sequence[tuple[Workload, TileConfig]]) -> list[BuildResult]:
+        """Results in the order of the candidates; a failed build is a result with its error and is not cached."""
+        keys = [self._key(w, c) for w, c in candidates]
+        found = [self._cached(key) for key in keys]
+        pending: dict[str, Future[KernelReply]] = {}
+        for (w, c), key, result in zip(candidates, keys, found, strict=True):
+            if result is None and key not in pending:
+                pending[key] = self.pool.submit(self._request(w, c))
+        built = {key: self._result(key, future.result()) for key, future in pending.items()}
+        return [result or built[key] for key, result in zip(keys, found, strict=True)]
+
+    def _request(self, workload: Workload, config: TileConfig) -> KernelRequest:
+        return KernelRequest(workload.ir, workload.key, kernel_symbol(workload, config), config.family, config_text(config),
+                             str(self.target), self.inspect)
+
+    def _key(self, workload: Workload, config: TileConfig) -> str:
+        return cache_key(fingerprint(), workload.ir, kernel_symbol(workload, config), config_text(config), *self._machine,
+                         *(["inspected"] if self.inspect else []))
+
+    def _cached(self, key: str) -> BuildResult | None:
+        data = None if knobs.DUMP.get() else self.cache.get(key)  # a kernel out of the cache leaves no dump
+        if data is None:
+            return None
+        try:
+            entry = msgspec.msgpack.decode(data, type=_Entry)
+        except msgspec.DecodeError:
+            self.cache.remove(key)
+            return None
+        return BuildResult(entry.kernel, entry.code, entry.llvm_ir)
+
+    def _result(self, key: str, reply: KernelReply) -> BuildResult:
+        if reply.kernel is None:
+            return BuildResult(None, error=reply.error, seconds=reply.seconds)
+        self.cache.put(key, msgspec.msgpack.encode(_Entry(reply.kernel, reply.code, reply.llvm_ir)))
+        return BuildResult(reply.kernel, reply.code, reply.llvm_ir, seconds=reply.seconds)
+
+    def close(self) -> None:
+        self.pool.close()
+
+    def __enter__(self) -> WorkerBuilder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

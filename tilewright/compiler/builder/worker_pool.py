@@ -1,0 +1,158 @@
+"""WorkerPool: worker processes that build kernels, one request at a time each. A crash or a hang costs one candidate.
+
+Needs no main guard, no multiprocessing and no pickle: works from a script, from stdin, from a thread, after a fork.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Iterable
+from concurrent.futures import Future
+from types import TracebackType
+
+from tilewright.compiler.builder.requests import KernelReply, PingRequest, WorkerRequest
+from tilewright.compiler.builder.worker_process import WorkerLostError, WorkerProcess
+from tilewright.runtime import knobs
+from tilewright.runtime.errors import TilewrightError
+from tilewright.runtime.host.host_cpu import affinity
+
+_MOST_WORKERS = 8
+
+
+class WorkerPool:
+    """Processes that start on first use and end with the pool or the interpreter.
+
+    Args:
+        workers: default the knob TILEWRIGHT_WORKERS, else one per core, at most 8.
+        time_limit: seconds a request may take; default the knob TILEWRIGHT_BUILD_SECONDS.
+    """
+
+    def __init__(self, workers: int | None = None, time_limit: float | None = None) -> None:
+        self.workers = workers or knobs.WORKERS.get() or min(affinity(), _MOST_WORKERS)
+        self.time_limit = time_limit or knobs.BUILD_SECONDS.get()
+        self._start()
+
+    def submit(self, request: WorkerRequest) -> Future[KernelReply]:
+        """The reply to come. A crash or a hang of the worker is a reply with `ok` false; it does not raise.
+
+        Raises:
+            TilewrightError: the pool is closed.
+        """
+        if self._team.process != os.getpid():  # a fork took neither the threads nor the workers along
+            self._finalizer.detach()
+            self._start()
+        return self._team.submit(request)
+
+    def warm(self) -> None:
+        """Start all workers; returns at once."""
+        for _ in range(self.workers):
+            self.submit(PingRequest())
+
+    def map(self, requests: Iterable[WorkerRequest]) -> list[KernelReply]:
+        """All replies, in the order of the requests."""
+        return [future.result() for future in [self.submit(r) for r in requests]]
+
+    def close(self) -> None:
+        """End the workers. Requests that wait are cancelled; those being served get a failure reply."""
+        self._finalizer()
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        self._team = _Team(self.workers, self.time_limit)
+        self._finalizer = weakref.finalize(self, self._team.close)  # also at interpreter exit
+
+
+class _Team:
+    """The threads of a pool, each with its worker process. They hold no reference to the pool: it can be freed."""
+
+    def __init__(self, size: int, time_limit: float) -> None:
+        self.process = os.getpid()
+        self._size = size
+        self._time_limit = time_limit
+        self._jobs: queue.SimpleQueue[tuple[WorkerRequest, Future[KernelReply]] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._running: set[WorkerProcess] = set()
+        self._waiting = 0
+        self._closed = False
+
+    def submit(self, request: WorkerRequest) -> Future[KernelReply]:
+        future: Future[KernelReply] = Future()
+        with self._lock:
+            if self._closed:
+                raise TilewrightError("the worker pool is closed; make a new one")
+            self._waiting += 1
+            self._jobs.put((request, future))
+            if len(self._threads) < min(self._size, self._waiting):
+                thread = threading.Thread(target=self._serve, name="tilewright-worker", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        return future
+
+    def close(self) -> None:
+        if self.process != os.getpid():
+            return  # the workers are those of the parent
+        with self._lock:
+            self._closed = True
+            running = list(self._running)
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            if job is not None:
+                job[1].cancel()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for worker in running:
+            worker.kill()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(5)
+
+    def _serve(self) -> None:
+        """One thread: take jobs until the pool closes; a worker that is lost is replaced when the next job comes."""
+        worker: WorkerProcess | None = None
+        while (job := self._jobs.get()) is not None:
+            request, future = job
+            if future.set_running_or_notify_cancel():
+                try:
+                    if worker is None or not worker.alive:
+                        self._forget(worker)
+                        worker = self._employ()
+                    reply = worker.ask(request)
+                except WorkerLostError as error:
+                    self._forget(worker)
+                    worker = None
+                    reply = KernelReply(False, error=f"{request}: {error}", log=error.log)
+                except BaseException as error:
+                    future.set_exception(error)
+                    raise
+                future.set_result(reply)
+            with self._lock:
+                self._waiting -= 1
+        self._forget(worker)
+
+    def _employ(self) -> WorkerProcess:
+        worker = WorkerProcess(self._time_limit)
+        with self._lock:
+            self._running.add(worker)
+            if self._closed:
+                worker.kill()
+        return worker
+
+    def _forget(self, worker: WorkerProcess | None) -> None:
+        if worker is not None:
+            with self._lock:
+                self._running.discard(worker)
+            worker.end()

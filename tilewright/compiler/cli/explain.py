@@ -1,0 +1,49 @@
+"""`tilewright explain`: what a compiled model does at a shape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from tilewright.compiler.cli.arguments import parse_dims
+from tilewright.compiler.cli.compile import describe
+from tilewright.compiler.cli.output import JSON_HELP, Output, dims_text
+from tilewright.compiler.cli.sampling import check_dims
+
+
+def explain_command(
+    file: Annotated[Path, typer.Argument(help="A saved model (.tw).", exists=True, dir_okay=False)],
+    dim: Annotated[list[str] | None, typer.Option(help="Value of a dim: T=57. Repeatable.")] = None,
+    dispatch: Annotated[bool, typer.Option("--dispatch", help="Print the source of the dispatch function.")] = False,
+    source: Annotated[bool, typer.Option("--source", help="Print the MLIR that was compiled.")] = False,
+    json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
+) -> None:
+    """Show the operators of a saved model and, with --dim, the kernels and memory of one shape."""
+    import tilewright as tw
+
+    out = Output(json)
+    fn = tw.load(file)
+    program = fn.program
+    if dispatch:
+        out.event("dispatch", source=fn.dispatch_source())
+        out.text(fn.dispatch_source())
+    if source:
+        out.event("source", mlir=program.source)
+        out.text(program.source)
+    if dispatch or source:
+        return
+    describe(out, program)
+    values = parse_dims(dim).values
+    if not values and program.dims:
+        return
+    dims = check_dims(program, values)
+    explanation, memory = fn.explain(**dims), fn.memory(**dims)
+    for call in explanation.calls:
+        out.event("call", **msgspec.structs.asdict(call))
+    out.event("memory", **msgspec.structs.asdict(memory))
+    rows = [(c.call, c.workload, c.config, c.units, c.threads or "all", dims_text(c.dims), c.why) for c in explanation.calls]
+    out.table(f"Calls at {dims_text(dims)}", ("call", "operator", "kernel", "units", "threads", "dims", "why"), rows)
+    out.text(f"arena {memory.arena} bytes, constants {memory.constants} bytes, results {memory.outputs} bytes")

@@ -1,0 +1,83 @@
+"""The command line: `tilewright compile|tune|build-kernels|measure|run|explain|report|opt|targets`.
+
+Exit codes: 0 done, 1 an error or a failed check, 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+import tilewright
+from tilewright.compiler.cli.build_kernels import build_kernels_command
+from tilewright.compiler.cli.compile import compile_command
+from tilewright.compiler.cli.explain import explain_command
+from tilewright.compiler.cli.measure import measure_command
+from tilewright.compiler.cli.opt import opt_command
+from tilewright.compiler.cli.report import report_command
+from tilewright.compiler.cli.run import run_command
+from tilewright.compiler.cli.targets import targets_command
+from tilewright.compiler.cli.tune import tune_command
+from tilewright.runtime import knobs
+from tilewright.runtime.errors import TilewrightError
+
+DEBUG = "--debug"
+
+
+def application() -> typer.Typer:
+    """The commands, with their help."""
+    app = typer.Typer(
+        name="tilewright",
+        help="Compile tensor programs with dynamic shapes, run them and look inside.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(invoke_without_command=True)(_globals)
+    app.command("compile")(compile_command)
+    app.command("tune")(tune_command)
+    app.command("build-kernels")(build_kernels_command)
+    app.command("measure")(measure_command)
+    app.command("run")(run_command)
+    app.command("explain")(explain_command)
+    app.command("report")(report_command)
+    app.command("opt")(opt_command)
+    app.command("targets")(targets_command)
+    return app
+
+
+def _globals(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Print the traceback of an error; legal anywhere.")] = False,
+) -> None:
+    if version:
+        print(tilewright.__version__)
+        raise typer.Exit
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; returns the exit code. Standard streams are looked up when they are written to."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    debug = DEBUG in args
+    try:
+        debug = debug or knobs.DEBUG.get() > 0
+        application()(args=[a for a in args if a != DEBUG], prog_name="tilewright")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except KeyboardInterrupt:
+        return 130
+    except (TilewrightError, OSError) as error:
+        if debug:
+            traceback.print_exc()
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""`tilewright run`: run a model on given or random inputs and compare it with the reference."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from tilewright.compiler.cli.arguments import DIM_HELP, DimArguments, load_constants, load_inputs, parse_dims
+from tilewright.compiler.cli.output import JSON_HELP, Output, dims_text
+from tilewright.compiler.cli.sampling import check_dims, dims_of, random_inputs, shapes_of
+from tilewright.runtime.errors import OptionError, ShapeError
+from tilewright.runtime.tensor import DType
+
+if TYPE_CHECKING:
+    from tilewright.compiler.reference import Comparison
+    from tilewright.runtime.load.function import CompiledFunction
+    from tilewright.runtime.program.program import Program
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Largest ||y - ref||2 / ||ref||2 and max|y - ref| / max|ref| that count as correct."""
+
+    norm: float
+    peak: float
+
+
+def tolerance_of(dtypes: Sequence[DType]) -> Tolerance:
+    """What rounding to the coarsest of the element types allows: a few ulp of 16-bit types, 2e-5 of f32."""
+    bounds = {DType.F8E5M2: (2e-1, 5e-1), DType.F8E4M3: (1e-1, 2.5e-1), DType.BF16: (1e-2, 4e-2),
+              DType.F16: (2e-3, 8e-3), DType.F32: (2e-5, 1e-4), DType.F64: (1e-12, 1e-11)}
+    for dtype, (norm, peak) in bounds.items():
+        if dtype in dtypes:
+            return Tolerance(norm, peak)
+    return Tolerance(0.0, 0.0)
+
+
+_ROUNDING = {"f32": DType.F32, "tf32": DType.F16, "f16": DType.F16, "bf16": DType.BF16}
+
+
+def run_command(
+    file: Annotated[Path, typer.Argument(help="A saved model (.tw) or MLIR.", exists=True, dir_okay=False)],
+    dim: Annotated[list[str] | None, typer.Option(help=f"{DIM_HELP} T=64 picks the value to run at.")] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", help="arg0=x.npy or arg3=0.5; the rest is random. Repeatable.")
+    ] = None,
+    constants: Annotated[
+        Path | None, typer.Option(help="Arguments bound at compile time: .npz or .safetensors.", exists=True)
+    ] = None,
+    target: Annotated[str, typer.Option(help="What to compile MLIR for.")] = "host",
+    function: Annotated[str | None, typer.Option(help="The function to compile, where there are several.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of random inputs and shapes.")] = 0,
+    shapes: Annotated[
+        int, typer.Option(min=0, help="Run at this many shapes of the range: its ends, primes, random ones.")
+    ] = 0,
+    check: Annotated[bool, typer.Option("--check", help="Compare with a float64 evaluation of the model.")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the results: a .npz file.")] = None,
+    json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
+) -> None:
+    """Run a model; with --check, exit with 1 if a result is wrong."""
+    out = Output(json)
+    if shapes and output:
+        raise typer.BadParameter("results are written for one shape: leave out --shapes", param_hint="--output")
+    arguments = parse_dims(dim)
+    fixed = load_constants(constants)
+    fn = _load(out, file, arguments, fixed, target, function)
+    given = load_inputs(inputs)
+    program: Program = fn.program
+    if shapes:
+        _refuse_values(arguments.values)
+        chosen = shapes_of(program.ranges(), shapes, seed)
+    else:
+        chosen = [check_dims(program, {**dims_of(program, given), **arguments.values})]
+    rows, wrong = [], 0
+    for number, dims in enumerate(chosen):
+        arrays = random_inputs(program, dims, seed + number, given)
+        results, seconds = _call(fn, arrays)
+        errors: Sequence[Comparison | None] = _compare(program, fixed, arrays, results) if check else [None] * len(results)
+        row, bad = _report(out, program, dims, seconds, list(zip(results, errors, strict=True)))
+        rows += row
+        wrong += bad
+    if output:
+        arrays_by_name: dict[str, Any] = {f"out{i}": r for i, r in enumerate(results)}
+        np.savez(output, **arrays_by_name)
+        out.event("written", output=str(output))
+    columns = ("dims", "result", "shape", "ms", *(("norm error", "max error", "verdict") if check else ()))
+    out.table(str(file), columns, rows)
+    if check:
+        out.event("checked", shapes=len(chosen), wrong=wrong)
+        out.text(f"{len(chosen)} shape{'s' * (len(chosen) != 1)} checked, {wrong} wrong")
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _load(
+    out: Output, file: Path, dims: DimArguments, constants: Mapping[str, Array], target: str, function: str | None
+) -> CompiledFunction:
+    import tilewright as tw
+
+    if file.suffix == ".tw":
+        if dims.ranges or function or target != "host":
+            raise typer.BadParameter(f"{file} is compiled: --dim takes NAME=VALUE, and nothing is left to choose")
+        return tw.load(file)
+    start = time.perf_counter()
+    with out.progress(f"compiling {file}"):
+        fn = tw.compile(file, dims.as_ranges(), target=target, constants=constants or None, function=function)
+    seconds = time.perf_counter() - start
+    out.event("compiled", seconds=round(seconds, 3), operators=len(fn.program.tables))
+    out.text(f"compiled {file} in {seconds:.1f} s: {len(fn.program.tables)} operators")
+    return fn
+
+
+def _refuse_values(values: Mapping[str, int]) -> None:
+    if values:
+        raise typer.BadParameter(f"--shapes picks the values of {', '.join(values)}", param_hint="--dim")
+
+
+def _call(fn: CompiledFunction, arrays: Sequence[Array]) -> tuple[list[Array], float]:
+    """The results as a list, and the seconds that the call took."""
+    start = time.perf_counter()
+    results = fn(*arrays)
+    seconds = time.perf_counter() - start
+    return list(results) if isinstance(results, tuple) else [results], seconds
+
+
+def _report(
+    out: Output, program: Program, dims: Mapping[str, int], seconds: float, results: Sequence[tuple[Array, Comparison | None]]
+) -> tuple[list[tuple[object, ...]], int]:
+    """A table row per result, and whether one of them is wrong. results: each with its comparison, if it was compared."""
+    rows: list[tuple[object, ...]] = []
+    wrong = 0
+    for i, (result, error) in enumerate(results):
+        row = (dims_text(dims), f"out{i}", "x".join(map(str, result.shape)) or "scalar", seconds * 1e3)
+        facts: dict[str, Any] = {"dims": dict(dims), "result": i, "shape": list(result.shape), "seconds": seconds}
+        if error is None:
+            rows.append(row)
+        else:
+            dtypes = [a.dtype for a in (*program.inputs, *program.outputs) if a.dims is not None]
+            bound = tolerance_of([*dtypes, *([_ROUNDING[program.precision]] if DType.F32 in dtypes else [])])
+            good = error.ok(bound.norm, bound.peak)
+            wrong |= not good
+            rows.append((*row, f"{error.norm_error:.2e}", f"{error.max_error:.2e}", "ok" if good else "WRONG"))
+            facts |= {"norm_error": error.norm_error, "max_error": error.max_error, "ok": good,
+                      "nonfinite_match": error.nonfinite_match}
+        out.event("run", **facts)
+    return rows, wrong
+
+
+def _compare(
+    program: Program, constants: Mapping[str, Array], arrays: Sequence[Array], results: Sequence[Array]
+) -> Sequence[Comparison]:
+    from tilewright.compiler.reference import compare, evaluate
+
+    reference = evaluate(program.source, source_inputs(program, constants, arrays))
+    return [compare(got, want) for got, want in zip(results, reference, strict=True)]
+
+
+def source_inputs(program: Program, constants: Mapping[str, Array], arrays: Sequence[Array]) -> list[Array]:
+    """The arguments of the source in order: inputs of the call and constants bound at compile time, by their names."""
+    by_name = {**constants, **{a.name: v for a, v in zip(program.inputs, arrays, strict=True)}}
+    missing = [c.name for c in program.constants if c.name not in by_name]
+    if missing:
+        raise OptionError(f"--check needs the constants {', '.join(missing)} that the model was compiled with: "
+                          "give --constants")
+    return [by_name[name] for name in sorted(by_name, key=_position)]
+
+
+def _position(name: str) -> int:
+    if not name.startswith("arg") or not name[3:].isdigit():
+        raise ShapeError(f"{name!r} is not the name of an argument: wanted argN")
+    return int(name[3:])

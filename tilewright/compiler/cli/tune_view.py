@@ -1,0 +1,92 @@
+"""TuneView: the live view of a search: a line per operator, or per arm of a model, with its best so far, budget and time left."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from tilewright.compiler.cli.arm_view import arm_event, arm_table
+from tilewright.compiler.cli.output import Output
+from tilewright.search.task_scheduler.model_tuner import ModelProgress
+
+if TYPE_CHECKING:
+    from tilewright.search.search_strategy.outcome import Progress
+
+_EVERY = 0.5  # seconds between two events with --json
+
+
+class TuneView:
+    """A context: `update` is told every step. With --json a line at most twice a second and operator.
+
+    An interrupt that the interpreter drops, as it does in finalizers and callbacks from C, is raised again at the next step.
+    """
+
+    def __init__(self, out: Output) -> None:
+        self.out = out
+        self._states: dict[str, Progress] = {}
+        self._model: ModelProgress | None = None
+        self._first: dict[str, float] = {}
+        self._told: dict[str, float] = {}
+        self._live: Any = None
+        self._interrupted = False
+        self._handler: Any = None
+
+    def __enter__(self) -> TuneView:
+        if threading.current_thread() is threading.main_thread():
+            self._handler = signal.signal(signal.SIGINT, self._interrupt)
+        if not self.out.as_json:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), refresh_per_second=4, get_renderable=self._table)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+        if self._live is not None:
+            self._live.__exit__(kind, error, trace)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._interrupted = True
+        raise KeyboardInterrupt
+
+    def update(self, state: Progress | ModelProgress) -> None:
+        """Take the state of an operator's search, or after a slot of a model's."""
+        if self._interrupted:
+            raise KeyboardInterrupt
+        if isinstance(state, ModelProgress):
+            self._model = state
+            self.out.event("slot", **arm_event(state))
+            return
+        self._states[state.workload] = state
+        if math.isfinite(state.latency):
+            self._first.setdefault(state.workload, state.latency)
+        now = time.monotonic()
+        if self.out.as_json and now - self._told.get(state.workload, -_EVERY) >= _EVERY:
+            self._told[state.workload] = now
+            self.out.event("progress", workload=state.workload, phase=state.phase, trials=state.trials, kernels=state.kernels,
+                           failed=state.failed, latency=state.latency, share=round(state.share, 4), eta=state.eta)
+
+    def _table(self) -> Any:
+        if self._model is not None:
+            return arm_table(self._model)
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        table = Table(box=None)
+        for name in ("operator", "phase", "measured", "kernels", "failed", "weighted latency", "speed-up", "budget", "", "left"):
+            table.add_column(name, justify="left" if name in ("operator", "phase", "budget") else "right")
+        for s in self._states.values():
+            first = self._first.get(s.workload)
+            faster = f"{first / s.latency:.2f}x" if first and math.isfinite(s.latency) else ""
+            latency = f"{s.latency * 1e6:.1f} us" if math.isfinite(s.latency) else ""
+            left = "" if s.eta is None else f"{s.eta:.0f} s"
+            table.add_row(s.workload, s.phase, str(s.trials), str(s.kernels), str(s.failed), latency, faster,
+                          ProgressBar(total=1.0, completed=s.share, width=20), f"{s.share:.0%}", left)
+        return table

@@ -1,0 +1,183 @@
+"""CompileOptions: what a user may ask of `compile`, checked when it is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tilewright.runtime.errors import OptionError
+from tilewright.runtime.shape import ShapeRange
+from tilewright.search.task_scheduler.policies import policies
+
+if TYPE_CHECKING:
+    from tilewright.passes.base import Callback
+    from tilewright.search.protocols import Builder
+    from tilewright.search.search_strategy.outcome import Progress
+    from tilewright.search.task_scheduler.model_tuner import ModelProgress
+
+E = TypeVar("E", bound=Enum)
+
+
+class Precision(Enum):
+    """What f32 contractions of the model may be computed in."""
+
+    F32 = "f32"
+    TF32 = "tf32"
+    BF16 = "bf16"
+    F16 = "f16"
+
+
+class Deterministic(Enum):
+    """What gives the same bits: one shape, or (BATCH) also a row of a batch whatever the batch."""
+
+    SHAPE = "shape"
+    BATCH = "batch"
+
+
+class OutOfRange(Enum):
+    """What a call outside the declared range does: raise ShapeError, or run the fallback kernels."""
+
+    ERROR = "error"
+    FALLBACK = "fallback"
+
+
+Traffic = Sequence[tuple[Mapping[str, int] | tuple[tuple[str, int], ...], float]]
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """Options of `compile`, as values: enums, paths and traffic are converted when it is made.
+
+    callback, builder and progress watch or serve one compile: they are no part of equality, hashes and cache keys.
+
+    Args:
+        threads: most threads a call uses, which work is divided for; None: all that the process may run on.
+        seconds: time the search may take; None: no search, configurations come from the rules of each family.
+        trials: measurements the search may take; None: as many as fit in `seconds`.
+        max_regret: how much slower than the best kernel of a shape the dispatched one may be, as a fraction.
+        max_kernels: most kernels per operator; None: as many as `max_regret` needs.
+        precision: "f32", or "tf32", "bf16", "f16" for the contractions of f32 models.
+        deterministic: "shape", or "batch" to keep the order of every sum equal over all kernels of an operator.
+        winograd: whether 3x3 convolutions on the host may go through Winograd's transforms, of up to 4 x 4 pixels: a half to a
+            quarter of the multiplications, rounded differently, and NaN and inf reach all pixels of their tile.
+        traffic: pairs (dims, weight): how often each shape is expected, e.g. [({"B": 1, "S": 57}, 0.2)].
+        seed: seed of everything random in the search.
+        log: tuning log (JSON Lines), read to resume and appended to.
+        prior: whether a search starts from the cost model that ships with the package.
+        policy: who gets the next slot of time of a search on the host (search/task_scheduler/policies.py), e.g. "ucb": what
+            pays most for the whole model; None, and on other targets: operators one after the other.
+        until_regret: with a policy, stop when so small a share of the model's latency is expected to be left to gain.
+        out_of_range: "error", or "fallback" to run shapes outside the declared range too.
+        callback: called before and after every graph pass (passes/base.py).
+        builder: builds kernels; None: worker processes.
+        progress: told how a search goes.
+    Raises:
+        OptionError: a bad value; names the option and what is legal.
+    """
+
+    threads: int | None = None
+    seconds: float | None = None
+    trials: int | None = None
+    max_regret: float = 0.05
+    max_kernels: int | None = None
+    precision: Precision | str = Precision.F32
+    deterministic: Deterministic | str = Deterministic.SHAPE
+    winograd: bool = True
+    traffic: Traffic = ()
+    seed: int = 0
+    log: Path | str | None = None
+    prior: bool = True
+    policy: str | None = None
+    until_regret: float | None = None
+    out_of_range: OutOfRange | str = OutOfRange.ERROR
+    callback: Callback | None = field(default=None, compare=False, repr=False)
+    builder: Builder | None = field(default=None, compare=False, repr=False)
+    progress: Callable[[Progress | ModelProgress], None] | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "trials", "max_kernels"):
+            _check_count(name, getattr(self, name), 1)
+        _check_count("seed", self.seed, 0)
+        if self.seconds is not None:
+            _check_real("seconds", self.seconds, "a number of seconds >= 0")
+        _check_real("max_regret", self.max_regret, "a fraction >= 0, e.g. 0.05")
+        for name in ("prior", "winograd"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name}={getattr(self, name)!r}: wanted True or False")
+        if self.policy is not None and self.policy not in policies():
+            raise OptionError(f"policy={self.policy!r}: wanted one of {', '.join(map(repr, policies()))}")
+        if self.until_regret is not None:
+            _check_real("until_regret", self.until_regret, "a fraction >= 0, e.g. 0.02")
+            if self.policy is None or not policies()[self.policy].believes:
+                raise OptionError(f"until_regret={self.until_regret} needs a policy that expects gains; wanted one of "
+                                  + ", ".join(repr(n) for n, p in policies().items() if p.believes))
+        object.__setattr__(self, "log", _path("log", self.log))
+        object.__setattr__(self, "precision", _member("precision", Precision, self.precision))
+        object.__setattr__(self, "deterministic", _member("deterministic", Deterministic, self.deterministic))
+        object.__setattr__(self, "out_of_range", _member("out_of_range", OutOfRange, self.out_of_range))
+        object.__setattr__(self, "traffic", _traffic(self.traffic))
+
+    @property
+    def searches(self) -> bool:
+        """Is a search asked for?"""
+        return bool(self.seconds or self.trials)
+
+    def check_traffic(self, ranges: ShapeRange) -> None:
+        """OptionError when a traffic entry does not name each dim once, or lies outside the range."""
+        for dims, weight in self.traffic:
+            shape = dict(dims)
+            if set(shape) != set(ranges):
+                raise OptionError(f"traffic entry {shape} (weight {weight}) names dims {sorted(shape)}; "
+                                  f"wanted each of {sorted(ranges)}")
+            for name, value in shape.items():
+                if not ranges[name].contains(value):
+                    raise OptionError(f"traffic entry {shape}: {name} = {value} is outside its range {ranges[name]}")
+
+
+def _check_count(name: str, value: object, least: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise OptionError(f"{name}={value!r}: wanted an integer >= {least}")
+
+
+def _check_real(name: str, value: object, wanted: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise OptionError(f"{name}={value!r}: wanted {wanted}")
+
+
+def _path(name: str, value: object) -> Path | None:
+    if value is None or isinstance(value, Path):
+        return value
+    if not isinstance(value, str) or not value:
+        raise OptionError(f"{name}={value!r}: wanted a path")
+    return Path(value)
+
+
+def _member(name: str, kind: type[E], value: E | str) -> E:
+    try:
+        return kind(value)
+    except ValueError:
+        legal = ", ".join(repr(m.value) for m in kind)
+        raise OptionError(f"{name}={value!r}: wanted one of {legal}") from None
+
+
+def _traffic(entries: Any) -> Traffic:
+    wanted = 'wanted pairs (dims, weight) such as ({"B": 1, "S": 57}, 0.2) with weight > 0'
+    if not isinstance(entries, Iterable) or isinstance(entries, str | Mapping):
+        raise OptionError(f"traffic={entries!r}: {wanted}")
+    found = []
+    for entry in entries:
+        try:
+            dims, weight = entry
+            shape = tuple((str(n), int(v)) for n, v in dict(dims).items())
+        except (TypeError, ValueError):
+            raise OptionError(f"traffic entry {entry!r}: {wanted}") from None
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
+            raise OptionError(f"traffic entry {entry!r}: {wanted}")
+        found.append((shape, float(weight)))
+    return tuple(found)

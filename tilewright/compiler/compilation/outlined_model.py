@@ -1,0 +1,133 @@
+"""OutlinedModel: a model after the graph passes, as its operators and the plan of its host program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tilewright.compiler.constants.bind_constants import bind_constants
+from tilewright.compiler.compilation.compilation import Compilation
+from tilewright.compiler.constants.fold_constants import fold_constants
+from tilewright.compiler.host.host_plan import HostPlan, plan_of
+from tilewright.compiler.frontends.ingest import Ingested, ingest
+from tilewright.compiler.compilation.options import CompileOptions, Precision
+from tilewright.passes.base import Pass, PassPipeline
+from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
+from tilewright.passes.pipeline.graph_pipeline import graph_passes
+from tilewright.passes.pipeline.instruments import standard
+from tilewright.passes.transforms.lower_precision import LowerPrecision
+from tilewright.passes.mlir import ir
+from tilewright.passes.dispatch_creation.outline import workloads_of
+from tilewright.passes.dispatch_creation.pack_constants import PackConstants
+from tilewright.passes.pipeline.pipelines import recover_passes
+from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime import knobs
+from tilewright.runtime.errors import OptionError
+from tilewright.runtime.limits import GpuLimits, HostLimits, Limits
+from tilewright.runtime.shape import Expr, ShapeRange
+
+
+@dataclass(frozen=True)
+class OutlinedModel:
+    """What the graph passes made of a compilation's model.
+
+    bound: argument number -> value bound at compile time: what the user bound, the model's own constants, what they fold to.
+    donated: (input, output) numbers whose buffers are shared. workloads: the operators, equal ones once.
+    """
+
+    compilation: Compilation
+    ingested: Ingested
+    bound: Mapping[int, np.ndarray]
+    donated: tuple[tuple[int, int], ...]
+    workloads: tuple[Workload, ...]
+    plan: HostPlan
+
+    @property
+    def ranges(self) -> ShapeRange:
+        """The ranges of all dims of the model."""
+        return self.ingested.ranges()
+
+    @cached_property
+    def uses(self) -> Mapping[str, Sequence[Mapping[str, Expr]]]:
+        """Workload key -> each call's local dims over the model's dims."""
+        found: dict[str, list[Mapping[str, Expr]]] = {}
+        for call in self.plan.calls:
+            found.setdefault(call.workload.key, []).append(dict(zip(call.workload.dims, call.dims, strict=True)))
+        return found
+
+
+def outline(compilation: Compilation) -> OutlinedModel:
+    """Read the model, bind its constants, run the graph passes and plan the host program.
+
+    Raises:
+        IngestError, OptionError: the model, or what is asked of it, does not fit.
+    """
+    options = compilation.options
+    ingested = ingest(compilation.model_ir, compilation.dynamic_dims, compilation.function)
+    options.check_traffic(ingested.ranges())
+    ingested, bound = bind_constants(ingested, compilation.constants)
+    donated = donated_pairs(ingested, bound, compilation.donate)
+    limits = compilation.limits
+    callback = standard(options.callback, knobs.DUMP.get())
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(ingested.text)
+        PassPipeline(passes_of(options, limits), callback).run(module)
+        fold_constants(module, bound)
+        if isinstance(limits, HostLimits):
+            PassPipeline([PackConstants(limits.vector_bytes, limits.vector_registers, limits.bf16_pairs)], callback).run(module)
+        workloads = workloads_of(module)
+        plan = plan_of(module, workloads, donated)
+    return OutlinedModel(compilation, ingested, bound, donated, distinct(workloads), plan)
+
+
+def distinct(workloads: Mapping[str, Workload]) -> tuple[Workload, ...]:
+    """One workload per key, in order of appearance."""
+    seen: dict[str, Workload] = {}
+    for w in workloads.values():
+        seen.setdefault(w.key, w)
+    return tuple(seen.values())
+
+
+def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """(input, output) numbers whose buffers are shared: the first free output of equal type and extents for each name."""
+    inputs = [a for i, a in enumerate(ingested.inputs) if i not in bound]
+    names = [a.name for a in inputs]
+    taken: set[int] = set()
+    pairs = []
+    for name in donate:
+        if name not in names:
+            raise OptionError(f"donate names {name!r}, which is no input; inputs: {', '.join(names)}")
+        given = inputs[names.index(name)]
+        fits = [i for i, o in enumerate(ingested.outputs)
+                if i not in taken and o.dtype == given.dtype and o.dims == given.dims and o.dims is not None]
+        if not fits:
+            raise OptionError(f"donate names {name!r}, but no result has its type {given.dtype.value} and extents {given.dims}")
+        taken.add(fits[0])
+        pairs.append((names.index(name), fits[0]))
+    return tuple(pairs)
+
+
+def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
+    """What every model goes through before its constants are folded: recover, narrow, fuse, outline."""
+    return [*recover_passes(), *_precision(options, limits), *graph_passes(_attention(options, limits))]
+
+
+def _precision(options: CompileOptions, limits: Limits) -> list[Pass]:
+    """What makes the contractions of an f32 model read narrower operands. tf32 is a matter of the kernels alone."""
+    gpu = isinstance(limits, GpuLimits)
+    if options.precision is Precision.TF32 and not gpu:
+        raise OptionError('precision="tf32": host targets have no tf32; wanted "f32", "bf16" or "f16"')
+    narrow = options.precision not in (Precision.F32, Precision.TF32)
+    return [LowerPrecision(Precision(options.precision).value, gpu)] if narrow else []
+
+
+def _attention(options: CompileOptions, limits: Limits) -> FuseAttention:
+    """Which attentions become one kernel: on a GPU those that tensor cores multiply."""
+    if isinstance(limits, HostLimits):
+        return FuseAttention()
+    operands = "f16,bf16,f32" if options.precision is Precision.TF32 else "f16,bf16"
+    return FuseAttention(operands, LONGEST_QUERY, LONGEST_VALUE)

@@ -1,0 +1,99 @@
+"""Bind arguments of a model at compile time: they leave its signature and travel with the compiled function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.compiler.frontends.ingest import Ingested
+from tilewright.passes.mlir import functions, ir, operations, replace_all_uses
+from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, argument_attributes, write_dims
+from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
+from tilewright.runtime.tensor import DType
+
+
+def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[Ingested, dict[int, np.ndarray]]:
+    """Mark the named arguments as constants, and turn the model's own dense constants into such arguments.
+
+    Args:
+        constants: argument name, "arg1" -> array of the argument's dtype and (static) shape.
+    Returns:
+        The model with `tw.constant` on those arguments, and argument number -> contiguous array. The numbers of the model's own
+        constants follow those of its arguments.
+    Raises:
+        OptionError: no such argument, or one with dynamic extents. DTypeError, ShapeError: the array does not fit.
+    """
+    names = [a.name for a in ingested.inputs]
+    bound: dict[int, np.ndarray] = {}
+    for name, value in constants.items():
+        if name not in names:
+            raise OptionError(f"constants name {name!r}, which is no argument; arguments: {', '.join(names)}")
+        number = names.index(name)
+        spec = ingested.inputs[number].spec()
+        shape = [d.constant for d in spec.dims]
+        if ingested.inputs[number].dims is None or None in shape:
+            raise OptionError(f"constant {name}: only tensors of static shape can be bound, and {name} is {spec}")
+        array = np.asarray(value)
+        if array.dtype != spec.dtype.numpy:
+            raise DTypeError(f"constant {name}: wanted {spec.dtype.numpy}, got {array.dtype}; convert it with .astype()")
+        if list(array.shape) != shape:
+            raise ShapeError(f"constant {name}: wanted shape {tuple(shape)}, got {array.shape}")
+        bound[number] = np.array(array, order="C", copy=True)  # the caller may change its own
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(ingested.text)
+        main = next(functions(module))
+        named = argument_attributes(main)
+        for number in bound:
+            named[number][CONSTANT] = ir.UnitAttr.get()
+        block = main.regions[0].blocks[0]
+        for op in operations(block):
+            if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType) and not _splat(op):
+                bound[len(block.arguments)] = constant_array(op)
+                named.append({DIMS: write_dims(list(op.results[0].type.shape)), CONSTANT: ir.UnitAttr.get()})
+                replace_all_uses(op.results[0], block.add_argument(op.results[0].type, op.location))
+                op.erase()
+        if not bound:
+            return ingested, {}
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(n) for n in named])
+        results = [v.type for v in operations(block)[-1].operands]
+        main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], results))
+        return replace(ingested, text=str(module)), bound
+
+
+def _splat(op: ir.Operation) -> bool:
+    attribute = op.attributes["value"]
+    return isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat
+
+
+def constant_array(op: ir.Operation) -> np.ndarray:
+    """The bytes of a dense tensor constant as a contiguous array."""
+    attribute = op.attributes["value"]
+    t = ir.RankedTensorType(op.results[0].type)
+    dtype = DType(str(t.element_type))
+    shape = tuple(t.shape)
+    if isinstance(attribute, ir.DenseResourceElementsAttr):
+        return np.frombuffer(memoryview(attribute), dtype=dtype.numpy).reshape(shape).copy()
+    dense = ir.DenseElementsAttr(attribute)
+    if dtype in (DType.BF16, DType.F8E4M3, DType.F8E5M2):
+        values = [ir.FloatAttr(a).value for a in dense]
+        return np.array(values, dtype=np.float64).astype(dtype.numpy).reshape(shape)
+    return np.ascontiguousarray(np.broadcast_to(np.array(dense), shape).astype(dtype.numpy))
+
+
+def packed(array: np.ndarray, layout: tuple[int, ...]) -> np.ndarray:
+    """[ceil(n / tile)][other axes][tile], columns beyond n are 0; where several values of the last other axis lie side by side,
+    [...][tile][side], with 0 beyond the last (passes/dispatch_creation/pack_constants.py)."""
+    tile, side, axis, *order = layout
+    moved = np.transpose(array, [*order, axis])
+    panels = -(-moved.shape[-1] // tile)
+    padded = np.zeros((*moved.shape[:-1], panels * tile), dtype=array.dtype)
+    padded[..., : moved.shape[-1]] = moved
+    split = np.moveaxis(padded.reshape(*moved.shape[:-1], panels, tile), -2, 0)
+    if side > 1:
+        over = -split.shape[-2] % side
+        split = np.pad(split, [*[(0, 0)] * (split.ndim - 2), (0, over), (0, 0)])
+        split = np.moveaxis(split.reshape(*split.shape[:-2], -1, side, tile), -2, -1)
+    return np.ascontiguousarray(split)

@@ -1,0 +1,78 @@
+"""Ingest: a model as it comes, verified, with its dims bound to names and what it asserts turned into facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.compiler.dims.bind_dims import DynamicDims, bind_dims
+from tilewright.compiler.dims.dim_checks import model_checks
+from tilewright.compiler.frontends.refuse import refuse_data_dependent, refuse_unsupported
+from tilewright.compiler.frontends.source import ModelIR, new_context, read_model, select_function
+from tilewright.passes.mlir import ir, operations
+from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.runtime.errors import IngestError
+from tilewright.runtime.program.program import Argument, Check, DimInfo
+from tilewright.runtime.shape import ShapeRange
+from tilewright.runtime.tensor import DType
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """A model ready for the passes.
+
+    text: the module, one public @main with `tw.dims` on its arguments and `tw.ranges` on the function.
+    inputs, outputs: in the order of @main; a dimension passed as a scalar is an input with dims None.
+    checks: conditions on the dims that the model asserts and that do not hold for every shape of the range.
+    """
+
+    text: str
+    dims: tuple[DimInfo, ...]
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    checks: tuple[Check, ...]
+
+    def ranges(self) -> ShapeRange:
+        """The ranges of all dims."""
+        return ShapeRange(tuple((d.name, d.dim()) for d in self.dims))
+
+
+def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = None) -> Ingested:
+    """Read, verify and bind a model.
+
+    Args:
+        model_ir: MLIR text, a path to an .mlir file, an `ir.Module`, or an object with `module_text()`.
+        dynamic_dims: dimension name (or place, "arg0.1") -> Dim or (lo, hi).
+        function: which function to compile when the model has several public ones.
+
+    Raises:
+        IngestError: the model cannot be read or compiled; names the operation, its location and the remedy.
+    """
+    with new_context() as context, ir.Location.unknown():
+        module = read_model(model_ir, context)
+        fn = select_function(module, function)
+        refuse_unsupported(fn)
+        bound = bind_dims(fn, dynamic_dims)
+        shapes = SymbolicShapes(fn)
+        refuse_data_dependent(fn, shapes)
+        checks = model_checks(fn, bound.open)
+        inputs = tuple(
+            _argument(f"arg{i}", v, SymbolicShapes(fn)) for i, v in enumerate(fn.regions[0].blocks[0].arguments)
+        )
+        outputs = tuple(
+            _output(i, v, SymbolicShapes(fn)) for i, v in enumerate(operations(fn.regions[0].blocks[0])[-1].operands)
+        )
+        module.operation.verify()
+        return Ingested(str(module), bound.dims, inputs, outputs, checks)
+
+
+def _argument(name: str, value: ir.Value, shapes: SymbolicShapes) -> Argument:
+    if isinstance(value.type, ir.RankedTensorType):
+        element = DType(str(ir.RankedTensorType(value.type).element_type))
+        return Argument(name, element, tuple(map(str, shapes.dims(value))))
+    return Argument(name, DType.I64 if str(value.type) == "index" else DType(str(value.type)), None)
+
+
+def _output(index: int, value: ir.Value, shapes: SymbolicShapes) -> Argument:
+    if not isinstance(value.type, ir.RankedTensorType):
+        raise IngestError(f"result {index} of @main is a scalar {value.type}; return a tensor of rank 0 instead")
+    return _argument(f"out{index}", value, shapes)

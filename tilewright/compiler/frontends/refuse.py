@@ -1,0 +1,99 @@
+"""What cannot be compiled, found before any pass runs: each refusal names the operation, its location, the remedy."""
+
+from __future__ import annotations
+
+from tilewright.compiler.dims.op_location import where
+from tilewright.passes.mlir import ir, walk
+from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.runtime.errors import IngestError
+from tilewright.runtime.tensor import DType
+
+_ELEMENTS = {d.value for d in DType} | {"index"}
+_DIALECTS = ("arith", "math", "linalg", "tensor")
+_SINGLE_OPS = ("func.return", "cf.assert", "affine.apply", "affine.min", "affine.max", "ub.poison")
+_TENSOR_OPS = {
+    "cast",
+    "dim",
+    "rank",
+    "empty",
+    "extract",
+    "extract_slice",
+    "expand_shape",
+    "collapse_shape",
+    "reshape",
+    "from_elements",
+    "pad",
+    "yield",
+    "concat",
+    "insert",
+    "insert_slice",
+    "generate",
+    "splat",
+    "gather",
+}
+_REMEDIES = {
+    "scf": "control flow on tensors is not compiled: unroll it, or export branches and loop bodies as their own models",
+    "cf": "control flow is not compiled: export a model of one block",
+    "memref": "the model must be on tensors: export it before bufferization",
+    "bufferization": "the model must be on tensors: export it before bufferization",
+    "complex": "complex numbers are not supported: split the model into real and imaginary parts",
+    "ml_program": "global state (a seed, a counter) is not supported: pass it as an argument and return its new value",
+    "torch": "lower it first, to linalg on tensors (torch-backend-to-linalg-on-tensors-backend-pipeline)",
+    "stablehlo": "lower it first, to linalg on tensors (stablehlo-legalize-to-linalg)",
+    "tosa": "lower it first, to linalg on tensors (tosa-to-linalg-pipeline)",
+    "func": "only calls of functions in the same module are compiled, and recursion is not",
+}
+
+
+def refuse_unsupported(fn: ir.Operation) -> None:
+    """Raise IngestError for the first operation or type of the function that cannot be compiled."""
+    if len(fn.regions[0].blocks) != 1:
+        raise IngestError(f"func.func @main at {where(fn)} has {len(fn.regions[0].blocks)} blocks: {_REMEDIES['cf']}")
+    for index, argument in enumerate(fn.regions[0].blocks[0].arguments):
+        _refuse_type(argument.type, f"argument {index} of @main at {where(fn)}")
+    for op in walk(fn):
+        _refuse_op(op)
+        for value in op.results:
+            _refuse_type(value.type, f"{op.name} at {where(op)}")
+
+
+def refuse_data_dependent(fn: ir.Operation, shapes: SymbolicShapes) -> None:
+    """Raise IngestError for the first tensor whose extents are not expressions of the arguments' shapes."""
+    for op in walk(fn):
+        for value in op.results:
+            if isinstance(value.type, ir.RankedTensorType) and op.name != "tensor.from_elements":
+                try:
+                    shapes.dims(value)
+                except ValueError as error:
+                    raise IngestError(
+                        f"{op.name} at {where(op)} makes a tensor whose shape does not follow from the arguments: "
+                        f"{error}. Such extents are not compiled: return the padded result and its length, or pass the "
+                        "length as an index argument that is a dimension"
+                    ) from error
+
+
+def _refuse_op(op: ir.Operation) -> None:
+    dialect, _, name = op.name.partition(".")
+    if "rng" in name or "random" in name:
+        raise IngestError(
+            f"{op.name} at {where(op)} makes random numbers, which are not compiled: make them outside and pass "
+            "them as an argument"
+        )
+    known = op.name in _SINGLE_OPS or (dialect in _DIALECTS and (dialect != "tensor" or name in _TENSOR_OPS))
+    if not known:
+        remedy = _REMEDIES.get(dialect, "the model must use the dialects linalg, tensor, arith and math only")
+        raise IngestError(f"{op.name} at {where(op)} is not supported: {remedy}")
+
+
+def _refuse_type(kind: ir.Type, at: str) -> None:
+    if isinstance(kind, ir.UnrankedTensorType):
+        raise IngestError(f"{at}: unranked type {kind}; export the model with ranked types such as tensor<?x?xf32>")
+    if isinstance(kind, ir.RankedTensorType):
+        kind = kind.element_type
+    elif isinstance(kind, ir.ShapedType):
+        raise IngestError(f"{at}: type {kind}; the model must be on tensors")
+    if str(kind) not in _ELEMENTS:
+        raise IngestError(
+            f"{at}: element type {kind} is not supported; use one of {', '.join(d.value for d in DType)}, and "
+            "cast the model's inputs and weights to it"
+        )

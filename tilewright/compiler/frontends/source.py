@@ -1,0 +1,120 @@
+"""Reading a model: MLIR text, an .mlir path, an `ir.Module` or an object that prints itself, into a fresh context."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Protocol, Union, runtime_checkable
+
+from tilewright.passes.base import Mlir
+from tilewright.passes.mlir import functions, ir, walk
+from tilewright.runtime.errors import IngestError
+
+_LOOKS_LIKE_TEXT = re.compile(r"\n|func\.func|\bmodule\b\s*(?:@\w+\s*)?(?:attributes\s*)?\{")
+_INLINE = Mlir("inline,symbol-dce")
+
+
+@runtime_checkable
+class HasModuleText(Protocol):
+    """Anything that can print itself as MLIR, such as what `tilewright.ops` builds."""
+
+    def module_text(self) -> str: ...
+
+
+ModelIR = Union[str, "os.PathLike[str]", HasModuleText, ir.Module]
+
+
+def new_context() -> ir.Context:
+    """A context of its own for one model; operations of unknown dialects parse, so that they can be refused by name."""
+    context = ir.Context()
+    context.allow_unregistered_dialects = True
+    return context
+
+
+def read_model(model: ModelIR, context: ir.Context) -> ir.Module:
+    """The model's module in `context`.
+
+    Raises:
+        IngestError: the file is missing, the text does not parse (names file and line), or `model` is none of these.
+    """
+    if isinstance(model, str) and _LOOKS_LIKE_TEXT.search(model):
+        return _parse(model, context)
+    if isinstance(model, (str, os.PathLike)):
+        return _parse_file(Path(model), context)
+    if isinstance(model, ir.Module):
+        return _parse(model.operation.get_asm(enable_debug_info=True), context)
+    if isinstance(model, HasModuleText):
+        return _parse(model.module_text(), context)
+    raise IngestError(
+        f"cannot read a model from {type(model).__name__}: wanted MLIR text, a path to an .mlir file, an "
+        "ir.Module, or an object with module_text()"
+    )
+
+
+def _parse(text: str, context: ir.Context) -> ir.Module:
+    try:
+        return ir.Module.parse(text, context)
+    except ir.MLIRError as error:
+        raise IngestError(f"the model is not valid MLIR. {error}") from error
+
+
+def _parse_file(path: Path, context: ir.Context) -> ir.Module:
+    if not path.is_file():
+        raise IngestError(f"no model at {str(path)!r}: pass the path of an .mlir file, or MLIR text")
+    try:
+        return ir.Module.parseFile(str(path), context)
+    except ir.MLIRError as error:
+        raise IngestError(f"{path} is not valid MLIR. {error}") from error
+
+
+def select_function(module: ir.Module, wanted: str | None) -> ir.Operation:
+    """Keep one function as the public @main, with the functions that it calls inlined.
+
+    Raises:
+        IngestError: there is no function, several public ones without a choice, or none of the name wanted.
+    """
+    defined = [f for f in functions(module) if any(r.blocks for r in f.regions)]
+    public = [f for f in defined if _visible(f)]
+    names = ", ".join("@" + _name(f) for f in public) or "none"
+    chosen = [f for f in defined if _name(f) == wanted] if wanted is not None else public
+    if len(chosen) != 1:
+        what = (
+            f"no function @{wanted}"
+            if wanted is not None
+            else "no public function"
+            if not chosen
+            else f"{len(chosen)} public functions"
+        )
+        raise IngestError(f'the model has {what} (public: {names}); choose one with function="name"')
+    target = chosen[0]
+    for other in functions(module):
+        if other != target:
+            if _name(other) == "main":
+                _rename(module, other, "main_")
+            other.attributes["sym_visibility"] = ir.StringAttr.get("private", module.context)
+    _rename(module, target, "main")
+    if "sym_visibility" in target.attributes:
+        del target.attributes["sym_visibility"]
+    if len(list(functions(module))) > 1:
+        _INLINE.run(module)
+    return next(f for f in functions(module) if _name(f) == "main")
+
+
+def _visible(fn: ir.Operation) -> bool:
+    return "sym_visibility" not in fn.attributes or ir.StringAttr(fn.attributes["sym_visibility"]).value == "public"
+
+
+def _name(fn: ir.Operation) -> str:
+    return str(ir.StringAttr(fn.attributes["sym_name"]).value)
+
+
+def _rename(module: ir.Module, fn: ir.Operation, name: str) -> None:
+    old = _name(fn)
+    if old == name:
+        return
+    fn.attributes["sym_name"] = ir.StringAttr.get(name, module.context)
+    symbol = ir.FlatSymbolRefAttr.get(name, module.context)
+    for op in walk(module.operation):
+        if op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value == old:
+            op.attributes["callee"] = symbol

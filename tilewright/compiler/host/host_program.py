@@ -1,0 +1,284 @@
+"""Emits the native host program of a plan: tw_run, tw_call, tw_arena_bytes and tw_dispatch (runtime/program/program.py).
+
+The decision tree of every table is emitted as compares; each leaf computes its grid and launches through the C table. Nothing
+is allocated and nothing synchronises between launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.compiler.host.host_plan import CallerMemory, HostPlan, PlacedOperand, PlannedCall, Temp
+from tilewright.compiler.host.host_tensor_maps import TensorMaps, call_pointer
+from tilewright.passes.codegen.emit import gep, integer_type, when
+from tilewright.passes.codegen.index import Index, emit_expr
+from tilewright.passes.mlir import arith, ir, llvm, operations
+from tilewright.runtime.program.arena_plan import ALIGNMENT, workspace_stride
+from tilewright.runtime.device import ALLOC, COPY, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE
+from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node, symbols
+from tilewright.runtime.program.kernel import offset_symbol, stride_symbol
+from tilewright.runtime.program.program import Check
+from tilewright.runtime.shape import Expr
+
+THREADS = "threads"
+
+_SKELETON = """
+llvm.func @tw_arena_bytes(%dims: !llvm.ptr, %threads: i64) -> i64 {
+  %0 = llvm.mlir.constant(0 : i64) : i64
+  llvm.return %0 : i64
+}
+llvm.func internal @tw_check(%dims: !llvm.ptr) -> i64 {
+  %0 = llvm.mlir.constant(0 : i64) : i64
+  llvm.return %0 : i64
+}
+llvm.func @tw_run(%table: !llvm.ptr, %tensors: !llvm.ptr, %scalars: !llvm.ptr, %dims: !llvm.ptr,
+    %arena: !llvm.ptr, %threads: i64) -> i64 {
+  %0 = llvm.call @tw_check(%dims) : (!llvm.ptr) -> i64
+  llvm.return %0 : i64
+}
+llvm.func @tw_call(%table: !llvm.ptr, %tensors: !llvm.ptr, %scalars: !llvm.ptr, %dims: !llvm.ptr, %threads: i64) -> i64 {
+  %bytes = llvm.call @tw_arena_bytes(%dims, %threads) : (!llvm.ptr, i64) -> i64
+  %pa = llvm.getelementptr %table[ALLOC] : (!llvm.ptr) -> !llvm.ptr, i64
+  %alloc = llvm.load %pa : !llvm.ptr -> !llvm.ptr
+  %arena = llvm.call %alloc(%table, %bytes) : !llvm.ptr, (!llvm.ptr, i64) -> !llvm.ptr
+  %null = llvm.mlir.zero : !llvm.ptr
+  %none = llvm.icmp "eq" %arena, %null : !llvm.ptr
+  llvm.cond_br %none, ^empty, ^run
+^empty:
+  %minus = llvm.mlir.constant(-1 : i64) : i64
+  llvm.return %minus : i64
+^run:
+  %rc = llvm.call @tw_run(%table, %tensors, %scalars, %dims, %arena, %threads)
+      : (!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64) -> i64
+  %pr = llvm.getelementptr %table[RELEASE] : (!llvm.ptr) -> !llvm.ptr, i64
+  %release = llvm.load %pr : !llvm.ptr -> !llvm.ptr
+  llvm.call %release(%table, %arena) : !llvm.ptr, (!llvm.ptr, !llvm.ptr) -> ()
+  llvm.return %rc : i64
+}
+llvm.func @tw_dispatch(%call: i64, %dims: !llvm.ptr) -> i64 {
+  %0 = llvm.mlir.constant(-1 : i64) : i64
+  llvm.return %0 : i64
+}
+""".replace("ALLOC", str(ALLOC)).replace("RELEASE", str(RELEASE))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Values that all launches of one `tw_run` share. slots: room for a launch's arguments. work: the first thread's workspace,
+    stride: bytes to the next one's. dims: the model's."""
+
+    table: ir.Value
+    scalars: ir.Value
+    slots: ir.Value
+    threads: ir.Value
+    work: ir.Value
+    stride: Index
+    dims: Mapping[str, Index]
+
+
+class HostProgram:
+    """Emits one module. `dims`: model dims in order; `tables`: one per call's workload, `table_of[i]` for call i.
+
+    gpu: pointers are a device's, and a kernel may be several launches.
+    """
+
+    def __init__(self, plan: HostPlan, dims: Sequence[str], tables: Sequence[DispatchTable], table_of: Sequence[int],
+                 checks: Sequence[Check], gpu: bool = False) -> None:
+        self.gpu = gpu
+        self.plan, self.dims, self.tables, self.table_of, self.checks = plan, dims, tables, table_of, checks
+        self.i64 = integer_type(64)
+
+    def emit(self) -> ir.Module:
+        """The module, in the current context."""
+        module = ir.Module.parse(_SKELETON)
+        found = {ir.StringAttr(op.attributes["sym_name"]).value: op for op in operations(module.body)}
+        self._fill(found["tw_arena_bytes"], self._arena_bytes)
+        self._fill(found["tw_check"], self._check)
+        self._fill(found["tw_run"], self._run)
+        self._fill(found["tw_dispatch"], self._dispatch)
+        return module
+
+    def _fill(self, fn: ir.Operation, body: Callable[..., ir.Value]) -> None:
+        """`body(*arguments, previous)` is emitted before the return and replaces the returned value."""
+        block = fn.regions[0].blocks[0]
+        end = operations(block)[-1]
+        with ir.InsertionPoint(end):
+            end.operands[0] = body(*block.arguments, end.operands[0])
+
+    def _environment(self, dims: ir.Value, threads: ir.Value | None = None) -> Mapping[str, Index]:
+        env = {name: Index(self._word(dims, number)) for number, name in enumerate(self.dims)}
+        if threads is not None:
+            env[THREADS] = Index(threads)
+        return env
+
+    def _word(self, base: ir.Value, number: int, type_: ir.Type | None = None) -> ir.Value:
+        return llvm.LoadOp(type_ or self.i64, self._element(base, number)).result
+
+    def _element(self, base: ir.Value, number: int) -> ir.Value:
+        return llvm.GEPOp(base.type, base, [], ir.DenseI32ArrayAttr.get([number]), ir.TypeAttr.get(self.i64), None).result
+
+    def _number(self, value: int) -> ir.Value:
+        return Index(value).value(self.i64)
+
+    # -- arena
+
+    def workspace(self) -> Expr:
+        """Bytes from one thread's workspace to the next one's, enough for any call; over the model dims."""
+        most = Expr.of(0)
+        for call, number in zip(self.plan.calls, self.table_of, strict=True):
+            local = dict(zip(call.workload.dims, call.dims, strict=True))
+            for kernel in self.tables[number].kernels:
+                need = workspace_stride(Expr.parse(kernel.workspace).substitute(local))
+                if need != Expr.of(0):
+                    most = most.maximum(need) if most != Expr.of(0) else need
+        return most
+
+    def arena(self) -> Expr:
+        """Bytes of the arena, over the model dims and `threads`; never 0, so that an allocation is never empty."""
+        return self.plan.arena.total + self.workspace() * Expr.dim(THREADS) + ALIGNMENT
+
+    def _arena_bytes(self, dims: ir.Value, threads: ir.Value, _: ir.Value) -> ir.Value:
+        return emit_expr(self.arena(), self._environment(dims, threads)).value(self.i64)
+
+    # -- checks
+
+    def _check(self, dims: ir.Value, zero: ir.Value) -> ir.Value:
+        env = self._environment(dims)
+        result = zero
+        for number, check in reversed(list(enumerate(self.checks))):
+            holds = emit_expr(Expr.parse(check.expr), env).eq(0)
+            if isinstance(holds, bool):
+                result = result if holds else self._number(number + 1)
+            else:
+                result = arith.select(holds, result, self._number(number + 1))
+        return result
+
+    # -- run
+
+    def _run(self, table: ir.Value, tensors: ir.Value, scalars: ir.Value, dims: ir.Value, arena: ir.Value, threads: ir.Value,
+             failed: ir.Value) -> ir.Value:
+        env = self._environment(dims, threads)
+        most = max([self._slots(c) for c in self.plan.calls], default=1)
+        slots = llvm.AllocaOp(llvm.PointerType.get(), self._number(most), ir.TypeAttr.get(self.i64)).result
+        self.maps = TensorMaps(table, self.plan, self.tables)
+
+        def body() -> None:
+            self.pointers = {CallerMemory(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()}
+            start = emit_expr(self.plan.arena.total, env)
+            work = gep(arena, start.value(self.i64), integer_type(8))
+            stride = emit_expr(self.workspace(), env)
+            self.temporaries = {name: gep(arena, emit_expr(at, env).value(self.i64), integer_type(8))
+                                for name, at in self.plan.arena.offsets.items()}
+            run = _Run(table, scalars, slots, threads, work, stride, env)
+            for number, call in enumerate(self.plan.calls):
+                self._launch(number, call, run)
+            for copy in self.plan.copies:
+                size = emit_expr(copy.bytes, env).value(self.i64)
+                self._copy(table, self.pointers[copy.target], self.temporaries[copy.source.name], size)
+
+        when(Index(failed).eq(0), body)
+        return failed
+
+    def _copy(self, table: ir.Value, target: ir.Value, source: ir.Value, size: ir.Value) -> None:
+        if self.gpu:
+            call_pointer([self._word(table, COPY, llvm.PointerType.get()), table, target, source, size])
+        else:
+            llvm.MemcpyOp(target, source, size, False)
+
+    def _positions(self) -> list[int]:
+        used = {o.place.position for c in self.plan.calls for o in c.operands if isinstance(o.place, CallerMemory)}
+        return sorted(used | {c.target.position for c in self.plan.copies})
+
+    def _slots(self, call: PlannedCall) -> int:
+        kernels = self.tables[self.table_of[self.plan.calls.index(call)]].kernels
+        return max(len(k.params) for k in kernels)
+
+    def _pointer(self, operand: PlacedOperand, env: Mapping[str, Index]) -> ir.Value:
+        base = self.temporaries[operand.place.name] if isinstance(operand.place, Temp) else self.pointers[operand.place]
+        if operand.offset == Expr.of(0):
+            return base
+        return gep(base, emit_expr(operand.offset * operand.dtype.bytes, env).value(self.i64), integer_type(8))
+
+    def _launch(self, number: int, call: PlannedCall, run: _Run) -> None:
+        tab, env = self.tables[self.table_of[number]], run.dims
+        local = {name: emit_expr(e, env) for name, e in zip(call.workload.dims, call.dims, strict=True)}
+
+        def fill(kernel_number: int) -> None:
+            for at, p in enumerate(tab.kernels[kernel_number].params):
+                if p.kind == "pointer":
+                    word = self._pointer(call.operands[p.index], env)
+                elif p.kind == "stride":
+                    word = emit_expr(call.operands[p.index].strides[p.axis], env).value(self.i64)
+                elif p.kind == "dim":
+                    word = local[p.name].value(self.i64)
+                elif p.kind == "workspace":
+                    word = run.work
+                elif p.kind == "tensor_map":
+                    word = self.maps.emit(at, p, call, self._pointer(call.operands[p.index], env), env, local)
+                else:
+                    word = self._word(run.scalars, call.scalars[p.index])
+                llvm.StoreOp(word, self._element(run.slots, at))
+
+        shared = len({k.params for k in tab.kernels}) == 1
+        if shared:
+            fill(0)
+
+        def leaf(chosen: Leaf) -> None:
+            kernel = tab.kernels[chosen.kernel]
+            if not shared:
+                fill(chosen.kernel)
+            count = run.threads
+            if chosen.threads:
+                count = Index(run.threads).min(chosen.threads).value(self.i64)
+            fn = self._word(run.table, LAUNCH, llvm.PointerType.get())
+            for step, part in enumerate(kernel.launches()):
+                grid = [emit_expr(Expr.parse(g), local).value(self.i64) for g in part.grid]
+                launch = self._number(number * KERNELS_PER_CALL + chosen.kernel + step * NEXT_LAUNCH)
+                passed = self._number(len(kernel.params))
+                call_pointer([fn, run.table, launch, *grid, run.slots, passed, count, run.work, run.stride.value(self.i64)])
+
+        emit_tree(tab.root, {**local, **self._layout(number, call, env)}, leaf)
+
+    def _layout(self, number: int, call: PlannedCall, env: Mapping[str, Index]) -> dict[str, Index]:
+        """The layout symbols that the call's decision tree asks for."""
+        return {name: emit_expr(e, env) for name, e in layout_of(call, self.tables[self.table_of[number]]).items()}
+
+    # -- dispatch
+
+    def _dispatch(self, call: ir.Value, dims: ir.Value, none: ir.Value) -> ir.Value:
+        env = self._environment(dims)
+        slot = llvm.AllocaOp(llvm.PointerType.get(), self._number(1), ir.TypeAttr.get(self.i64)).result
+        llvm.StoreOp(none, slot)
+        for number, planned in enumerate(self.plan.calls):
+
+            def choose(planned: PlannedCall = planned, number: int = number) -> None:
+                local = {n: emit_expr(e, env) for n, e in zip(planned.workload.dims, planned.dims, strict=True)}
+                emit_tree(self.tables[self.table_of[number]].root, {**local, **self._layout(number, planned, env)},
+                          lambda chosen: store_leaf(self._number(chosen.kernel | chosen.threads << 32), slot))
+
+            when(Index(call).eq(number), choose)
+        return llvm.LoadOp(self.i64, slot).result
+
+
+def layout_of(call: PlannedCall, table: DispatchTable) -> dict[str, Expr]:
+    """The layout symbols of a table's tree for one call, over the model dims."""
+    wanted = symbols(table.root)
+    found: dict[str, Expr] = {}
+    for i, operand in enumerate(call.operands):
+        found[offset_symbol(i)] = operand.offset
+        found.update({stride_symbol(i, axis): s for axis, s in enumerate(operand.strides)})
+    return {name: e for name, e in found.items() if name in wanted}
+
+
+def store_leaf(value: ir.Value, slot: ir.Value) -> None:
+    llvm.StoreOp(value, slot)
+
+
+def emit_tree(node: Node, env: Mapping[str, Index], leaf: Callable[[Leaf], None]) -> None:
+    """Nested conditions of a decision tree; `leaf` emits the code of each leaf."""
+    if isinstance(node, Leaf):
+        leaf(node)
+        return
+    below = emit_expr(Expr.parse(node.expr), env).le(node.bound)
+    when(below, lambda: emit_tree(node.below, env, leaf), lambda: emit_tree(node.above, env, leaf))

@@ -1,0 +1,120 @@
+"""Convolutions over one and two spatial axes, grouped and depthwise too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+from tilewright.compiler.ops.body import Body, Scalar
+from tilewright.compiler.ops.data_movement import collapse, expand
+from tilewright.compiler.ops.graph import Tensor, same_dtype, want_equal, want_rank
+from tilewright.compiler.ops.reductions import accumulator_of, narrowed
+from tilewright.compiler.ops.sliding_windows import Layout, SlidingWindow, WindowOptions, layout_of, static
+from tilewright.runtime.errors import ShapeError
+from tilewright.runtime.shape import Expr
+
+_DENSE = {"ncw": "conv_1d_ncw_fcw", "nwc": "conv_1d_nwc_wcf", "nchw": "conv_2d_nchw_fchw", "nhwc": "conv_2d_nhwc_hwcf"}
+_DEPTHWISE = {"ncw": "depthwise_conv_1d_ncw_cw", "nwc": "depthwise_conv_1d_nwc_wc",
+              "nchw": "depthwise_conv_2d_nchw_chw", "nhwc": "depthwise_conv_2d_nhwc_hwc"}  # fmt: skip
+
+
+def conv1d(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    *,
+    groups: int = 1,
+    layout: str = "ncw",
+    **window: Unpack[WindowOptions],
+) -> Tensor:
+    """Cross-correlation. `ncw`: x [N, C, W], w [F, C/groups, KW]; `nwc`: x [N, W, C], w [KW, C/groups, F]; bias [F].
+
+    stride=1, dilation=1; padding=0: a width for both ends, or a (low, high) pair. 16-bit floats accumulate in f32.
+    """
+    return _convolution(layout_of("conv1d", layout, 1), x, w, bias, groups, window)
+
+
+def conv2d(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    *,
+    groups: int = 1,
+    layout: str = "nchw",
+    **window: Unpack[WindowOptions],
+) -> Tensor:
+    """Cross-correlation.
+
+    `nchw`: x [N, C, H, W], w [F, C/groups, KH, KW]; `nhwc`: x [N, H, W, C], w [KH, KW, C/groups, F]; bias [F].
+    stride=1, dilation=1: for both axes, or one each. padding=0: a width for all sides, or per axis a width or a (low, high) pair.
+    16-bit floats accumulate in f32.
+    """
+    return _convolution(layout_of("conv2d", layout, 2), x, w, bias, groups, window)
+
+
+def _convolution(form: Layout, x: Tensor, w: Tensor, bias: Tensor | None, groups: int, options: WindowOptions) -> Tensor:
+    rank = len(form.spatial)
+    name = f"conv{rank}d"
+    dtype = accumulator_of(name, same_dtype(name, [x, w] if bias is None else [x, w, bias]))
+    want_rank(name, "the input", x, rank + 2)
+    want_rank(name, "the weight", w, rank + 2)
+    first = form.channel == 1
+    filters, depth, kernel = (w.dims[0], w.dims[1], w.dims[2:]) if first else (w.dims[-1], w.dims[-2], w.dims[:-2])
+    channels = x.dims[form.channel]
+    if groups < 1 or (filters % groups).constant != 0 or depth * groups != channels:
+        raise ShapeError(f"{name}: {channels} input channels in {groups} groups do not fit a weight of {depth} input "
+                         f"and {filters} output channels")
+    window = SlidingWindow.of(name, [static(name, "a kernel extent", k) for k in kernel], **options)
+    padded = window.pad(x, form, 0)
+    dims = window.result_dims(padded, form, filters)
+    if groups == 1:
+        op = f"linalg.{_DENSE[form.text]} {window.attributes}"
+        total = x.graph.named(op, [padded, w], x.graph.filled(0, dtype, dims))
+    elif depth == Expr.of(1) and filters == channels:
+        # depthwise: [C, 1, K...] -> [C, K...] or [K..., 1, C] -> [K..., C]
+        at = 0 if first else rank
+        flat = collapse(w, _joined(w.rank, at))
+        op = f"linalg.{_DEPTHWISE[form.text]} {window.attributes}"
+        total = x.graph.named(op, [padded, flat], x.graph.filled(0, dtype, dims))
+    else:
+        total = _grouped(padded, w, window, form, groups, x.graph.filled(0, dtype, dims))
+    if bias is None:
+        return narrowed(name, total, x.dtype)
+    want_rank(name, "the bias", bias, 1)
+    want_equal(name, "the output channels and the bias", filters, bias.dims[0])
+    return x.graph.map_elements(name, lambda v, b: v + b.cast(v.kind), [total, bias.on(form.channel)],
+                                x.dtype if x.dtype.is_float else total.dtype, total.dtype)
+
+
+def _joined(rank: int, at: int) -> list[list[int]]:
+    """Reassociation that merges axes `at` and `at + 1`."""
+    return [[a, a + 1] if a == at else [a] for a in range(rank) if a != at + 1]
+
+
+def _split(x: Tensor, axis: int, groups: int) -> Tensor:
+    """Axis `axis` split into (groups, rest)."""
+    parts: Sequence[Sequence[Expr]] = [
+        [Expr.of(groups), d // groups] if a == axis else [d] for a, d in enumerate(x.dims)]
+    return expand(x, parts)
+
+
+def _grouped(x: Tensor, w: Tensor, window: SlidingWindow, form: Layout, groups: int, into: Tensor) -> Tensor:
+    """Channels and filters split into groups; loops n, g, f, spatial..., c, kernel..."""
+    first, rank = form.channel == 1, len(window.extents)
+    spatial = [f"d{3 + i}" for i in range(rank)]
+    c, kernel = f"d{3 + rank}", [f"d{4 + rank + i}" for i in range(rank)]
+    steps = zip(spatial, window.strides, kernel, window.dilations, strict=True)
+    places = [f"{o} * {s} + {k} * {d}" for o, s, k, d in steps]
+    split_x, split_w = _split(x, form.channel, groups), _split(w, 0 if first else rank + 1, groups)
+    split_out = _split(into, form.channel, groups)
+    if first:
+        maps = ["d0", "d1", c, *places], ["d1", "d2", c, *kernel], ["d0", "d1", "d2", *spatial]
+    else:
+        maps = ["d0", *places, "d1", c], [*kernel, c, "d1", "d2"], ["d0", *spatial, "d1", "d2"]
+
+    def body(_: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
+        return out + scalars[0].cast(out.kind) * scalars[1].cast(out.kind)
+
+    iterators = ["parallel"] * (3 + rank) + ["reduction"] * (1 + rank)
+    found = x.graph.generic([(split_x, maps[0]), (split_w, maps[1])], (split_out, maps[2]), iterators, body)
+    return collapse(found, _joined(found.rank, form.channel))

@@ -1,0 +1,304 @@
+"""Graph: a model under construction; Tensor: one of its values."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Union
+
+from tilewright.compiler.ops.body import Body, Scalar, computed_in
+from tilewright.compiler.ops.emitter import Emitter, tensor_type
+from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
+
+Size = Union[int, str, Expr]
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor value of a graph. Arithmetic operators work per element and broadcast like NumPy's."""
+
+    graph: Graph = field(repr=False)
+    ssa: str
+    dtype: DType
+    dims: tuple[Expr, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    @property
+    def type(self) -> str:
+        """The MLIR type."""
+        return tensor_type(self.dtype, self.dims)
+
+    def on(self, *axes: int) -> Aligned:
+        """This tensor as an operand whose axis i runs along axis `axes[i]` of the result."""
+        return Aligned(self, axes)
+
+    def __add__(self, other: Operand) -> Tensor:
+        return self.graph.pointwise("add", operator.add, self, other)
+
+    def __radd__(self, other: Operand) -> Tensor:
+        return self.graph.pointwise("add", operator.add, other, self)
+
+    def __sub__(self, other: Operand) -> Tensor:
+        return self.graph.pointwise("subtract", operator.sub, self, other)
+
+    def __rsub__(self, other: Operand) -> Tensor:
+        return self.graph.pointwise("subtract", operator.sub, other, self)
+
+    def __mul__(self, other: Operand) -> Tensor:
+        return self.graph.pointwise("multiply", operator.mul, self, other)
+
+    def __rmul__(self, other: Operand) -> Tensor:
+        return self.graph.pointwise("multiply", operator.mul, other, self)
+
+    def __truediv__(self, other: Operand) -> Tensor:
+        return self.graph.pointwise("divide", operator.truediv, self, other)
+
+    def __rtruediv__(self, other: Operand) -> Tensor:
+        return self.graph.pointwise("divide", operator.truediv, other, self)
+
+    def __neg__(self) -> Tensor:
+        return self.graph.pointwise("negate", operator.neg, self)
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A tensor with the result axis of each of its axes."""
+
+    tensor: Tensor
+    axes: tuple[int, ...]
+
+
+Operand = Union[Tensor, Aligned, int, float]
+
+
+@dataclass
+class Graph:
+    """Builds one function `main` on tensors with symbolic sizes; operators append to it.
+
+    `module_text()` is what tw.compile takes: linalg on tensors, arguments with `tw.dims` and `tw.name`.
+    """
+
+    emitter: Emitter = field(default_factory=Emitter, repr=False)
+    _arguments: list[str] = field(default_factory=list, repr=False)
+    _names: list[str] = field(default_factory=list)
+    _dims: list[str] = field(default_factory=list)
+    _outputs: list[Tensor] = field(default_factory=list, repr=False)
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of all dims, in the order in which they first occur."""
+        return tuple(self._dims)
+
+    def input(self, name: str, dims: Sequence[Size], dtype: str | DType = "f32") -> Tensor:
+        """A tensor argument. Each extent is an integer, a dim's name or an expression of dims such as "2*T + 1"."""
+        kind = element_type(f"input {name}", dtype)
+        sizes = tuple(size(f"input {name}", d) for d in dims)
+        shown = ", ".join(f'"{d}"' if (c := d.constant) is None else str(c) for d in sizes)
+        argument = self._argument(name, tensor_type(kind, sizes), shown)
+        for axis, d in enumerate(sizes):
+            if d.constant is None and d not in self.emitter.sources:
+                at = self.emitter.constant(axis, "index")
+                self.emitter.sources[d] = f"tensor.dim {argument}, {at} : {tensor_type(kind, sizes)}"
+            self._dims += sorted(d.symbols - set(self._dims))
+        return Tensor(self, argument, kind, sizes)
+
+    def dim(self, name: str) -> Expr:
+        """A dim that is passed as a scalar index argument."""
+        expr = size(f"dim {name}", name)
+        if expr.symbol is None:
+            raise OptionError(f"dim {name!r}: wanted a name, not an expression")
+        self.emitter.sources[expr] = self._argument(name, "index", f'"{name}"')
+        self._dims += [name] if name not in self._dims else []
+        return expr
+
+    def output(self, *tensors: Tensor) -> None:
+        """Append results."""
+        for t in tensors:
+            if t.graph is not self:
+                raise OptionError("output: the tensor belongs to another graph")
+            self._outputs.append(t)
+
+    def module_text(self) -> str:
+        """The model as MLIR text; OptionError when it has no output."""
+        if not self._outputs:
+            raise OptionError("the graph has no output: call output(tensor) first")
+        types = ", ".join(t.type for t in self._outputs)
+        head = [f"{name} = arith.constant {text}" for text, name in self.emitter.constants.items()]
+        last = f"return {', '.join(t.ssa for t in self._outputs)} : {types}"
+        body = "\n".join(f"    {line}" for line in (*head, *self.emitter.lines, last))
+        return f"module {{\n  func.func @main({', '.join(self._arguments)}) -> ({types}) {{\n{body}\n  }}\n}}\n"
+
+    def _argument(self, name: str, kind: str, dims: str) -> str:
+        if name in self._names:
+            raise OptionError(f"input {name}: the name is taken")
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise OptionError(f"input {name!r}: wanted a name of letters, digits, '_', '.' and '-'")
+        argument = f"%arg{len(self._names)}"
+        self._names.append(name)
+        self._arguments.append(f'{argument}: {kind} {{tw.dims = [{dims}], tw.name = "{name}"}}')
+        return argument
+
+    def result(self, text: str, dtype: DType, dims: Sequence[Expr]) -> Tensor:
+        """The value of an operation given as text without its result type, which is appended."""
+        return Tensor(self, self.emitter.emit(f"{text}{tensor_type(dtype, dims)}"), dtype, tuple(dims))
+
+    def empty(self, dtype: DType, dims: Sequence[Expr]) -> Tensor:
+        """An uninitialised tensor."""
+        return self.result(f"tensor.empty({self.emitter.dynamic(dims)}) : ", dtype, dims)
+
+    def filled(self, value: float, dtype: DType, dims: Sequence[Expr]) -> Tensor:
+        """A tensor that holds one number."""
+        into = self.empty(dtype, dims)
+        constant = self.emitter.constant(value, dtype.value)
+        text = f"linalg.fill ins({constant} : {dtype.value}) outs({into.ssa} : {into.type}) -> "
+        return self.result(text, dtype, dims)
+
+    def named(self, op: str, inputs: Sequence[Tensor], into: Tensor) -> Tensor:
+        """A named linalg operation; `op` with its attributes."""
+        operands = f"{', '.join(t.ssa for t in inputs)} : {', '.join(t.type for t in inputs)}"
+        return self.result(f"{op} ins({operands}) outs({into.ssa} : {into.type}) -> ", into.dtype, into.dims)
+
+    def generic(
+        self,
+        inputs: Sequence[tuple[Tensor, Sequence[str]]],
+        into: tuple[Tensor, Sequence[str]],
+        iterators: Sequence[str],
+        body: Callable[[Body, Sequence[Scalar], Scalar], Scalar],
+    ) -> Tensor:
+        """linalg.generic with one result. Maps are the expressions of `d0`, `d1`, ... per axis.
+
+        `body` gets the region, the inputs widened to the type they compute in, and the accumulator.
+        """
+        operands = [*inputs, into]
+        loops = ", ".join(f"d{i}" for i in range(len(iterators)))
+        maps = ", ".join(f"affine_map<({loops}) -> ({', '.join(m)})>" for _, m in operands)
+        kinds = ", ".join(f'"{i}"' for i in iterators)
+        region = Body(self.emitter.fresh, self.emitter.constant)
+        arguments = [Scalar(region, self.emitter.fresh(), t.dtype.value) for t, _ in operands]
+        widened = [s.cast(computed_in(t.dtype).value) for s, (t, _) in zip(arguments, inputs, strict=False)]
+        result, out = body(region, widened, arguments[-1]), into[0]
+        yielded = result.cast(out.dtype.value)
+        head = ", ".join(f"{a.ssa}: {a.kind}" for a in arguments)
+        last = f"  linalg.yield {yielded.ssa} : {yielded.kind}"
+        lines = [f"^bb0({head}):", *(f"  {line}" for line in region.lines), last]
+        ins = f"ins({', '.join(t.ssa for t, _ in inputs)} : {', '.join(t.type for t, _ in inputs)}) " if inputs else ""
+        op = f"linalg.generic {{indexing_maps = [{maps}], iterator_types = [{kinds}]}}"
+        text = "\n    ".join([f"{op} {ins}outs({out.ssa} : {out.type}) {{", *lines, "} -> "])
+        return self.result(text, out.dtype, out.dims)
+
+    def pointwise(
+        self, name: str, function: Callable[..., Scalar], *operands: Operand, dtype: DType | None = None
+    ) -> Tensor:
+        """`function` of the operands' elements, broadcast; numbers are constants of the type that is computed in.
+
+        All tensors have one element type, which the result has unless `dtype` says otherwise.
+        """
+        tensors = [t.tensor if isinstance(t, Aligned) else t for t in operands if isinstance(t, (Tensor, Aligned))]
+        common = same_dtype(name, tensors)
+        return self.map_elements(name, function, operands, common if dtype is None else dtype, computed_in(common))
+
+    def map_elements(
+        self, name: str, function: Callable[..., Scalar], operands: Sequence[Operand], dtype: DType, numbers: DType
+    ) -> Tensor:
+        """`pointwise` for operands of different element types; `numbers` is the type of Python numbers."""
+        dims, axes = broadcast(name, self, operands)
+        inputs = [(t.tensor if isinstance(t, Aligned) else t, a) for t, a in zip(
+            [o for o in operands if isinstance(o, (Tensor, Aligned))], axes, strict=True)]
+
+        def body(region: Body, scalars: Sequence[Scalar], _: Scalar) -> Scalar:
+            values = iter(scalars)
+            return function(*(next(values) if isinstance(o, (Tensor, Aligned)) else region.value(o, numbers.value)
+                              for o in operands))
+
+        loops = [f"d{i}" for i in range(len(dims))]
+        return self.generic(inputs, (self.empty(dtype, dims), loops), ["parallel"] * len(dims), body)
+
+
+def broadcast(
+    name: str, graph: Graph, operands: Sequence[Operand]
+) -> tuple[tuple[Expr, ...], list[list[str]]]:
+    """Extents of the result, and the indexing map of every tensor operand; ShapeError when extents do not fit."""
+    tensors = [o for o in operands if isinstance(o, (Tensor, Aligned))]
+    plain = [o for o in tensors if isinstance(o, Tensor)]
+    rank = max([t.rank for t in plain] + [max(a.axes, default=-1) + 1 for a in tensors if isinstance(a, Aligned)])
+    aligned = [o if isinstance(o, Aligned) else o.on(*range(rank - o.rank, rank)) for o in tensors]
+    one, dims = Expr.of(1), [Expr.of(1)] * rank
+    for operand in aligned:
+        if operand.tensor.graph is not graph:
+            raise OptionError(f"{name}: the operands belong to different graphs")
+        for extent, axis in zip(operand.tensor.dims, operand.axes, strict=True):
+            if one not in (extent, dims[axis]) and extent != dims[axis]:
+                shapes = " and ".join(shown(t.tensor.dims) for t in aligned)
+                raise ShapeError(f"{name}: shapes {shapes} do not broadcast: "
+                                 f"{dims[axis]} against {extent} on axis {axis}")
+            dims[axis] = extent if dims[axis] == one else dims[axis]
+    maps = [["0" if extent == one and dims[axis] != one else f"d{axis}"
+             for extent, axis in zip(o.tensor.dims, o.axes, strict=True)] for o in aligned]
+    return tuple(dims), maps
+
+
+def shown(dims: Sequence[Expr]) -> str:
+    return f"[{', '.join(map(str, dims))}]"
+
+
+def size(what: str, value: Size) -> Expr:
+    """An extent as an Expr; OptionError for what is not an integer, a name or an expression, or is negative."""
+    if isinstance(value, str):
+        expr = Expr.parse(value)
+    elif isinstance(value, Expr) or (isinstance(value, int) and not isinstance(value, bool)):
+        expr = Expr.of(value)
+    else:
+        raise OptionError(f"{what}: wanted an integer, a dim's name or an expression as extent, came {value!r}")
+    if expr.constant is not None and expr.constant < 0:
+        raise ShapeError(f"{what}: an extent of {expr.constant}")
+    return expr
+
+
+def element_type(what: str, dtype: str | DType) -> DType:
+    try:
+        return DType(dtype)
+    except ValueError:
+        known = ", ".join(d.value for d in DType)
+        raise OptionError(f"{what}: unknown element type {dtype!r}; use one of {known}") from None
+
+
+def same_dtype(name: str, tensors: Sequence[Tensor]) -> DType:
+    """The one element type of all tensors; DTypeError when they differ, OptionError when there is none."""
+    found = list(dict.fromkeys(t.dtype for t in tensors))
+    if not found:
+        raise OptionError(f"{name}: wanted at least one tensor")
+    if len(found) > 1:
+        raise DTypeError(f"{name}: operands of {' and '.join(d.value for d in found)}; cast() them to one type first")
+    return found[0]
+
+
+def axis_of(name: str, x: Tensor, axis: int) -> int:
+    """A possibly negative axis as a position; ShapeError when it does not exist."""
+    if not -x.rank <= axis < x.rank:
+        raise ShapeError(f"{name}: axis {axis} of a tensor of rank {x.rank}")
+    return axis % x.rank
+
+
+def want_rank(name: str, what: str, x: Tensor, *ranks: int) -> None:
+    if x.rank not in ranks:
+        wanted = " or ".join(map(str, ranks))
+        raise ShapeError(f"{name}: {what} has rank {x.rank}, shape {shown(x.dims)}; wanted rank {wanted}")
+
+
+def want_float(name: str, *tensors: Tensor) -> None:
+    for t in tensors:
+        if not t.dtype.is_float:
+            raise DTypeError(f"{name}: wanted a float tensor, came {t.dtype.value}; cast() it first")
+
+
+def want_equal(name: str, what: str, a: Expr, b: Expr) -> None:
+    """ShapeError unless two extents are the same for every shape."""
+    if a != b:
+        raise ShapeError(f"{name}: {what} are {a} and {b}, and must be equal")

@@ -1,0 +1,108 @@
+"""What convolutions and pooling share: layouts, strides, padding, output extents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+from tilewright.compiler.ops.data_movement import pad
+from tilewright.compiler.ops.graph import Tensor, shown
+from tilewright.runtime.errors import OptionError, ShapeError
+from tilewright.runtime.shape import Expr
+
+Spatial = int | Sequence[int]
+Padding = int | Sequence[int | Sequence[int]]
+
+
+class WindowOptions(TypedDict, total=False):
+    """Keywords of a convolution: steps of its window, zeros around its input, steps between the elements of its kernel."""
+
+    stride: Spatial
+    padding: Padding
+    dilation: Spatial
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the axes of an input stand: channel axis, spatial axes."""
+
+    text: str
+    channel: int
+    spatial: tuple[int, ...]
+
+
+def layout_of(name: str, layout: str, rank: int) -> Layout:
+    """From `nchw`/`nhwc` (`ncw`/`nwc` for one spatial axis); OptionError for anything else."""
+    letters = "hw"[2 - rank:]
+    known = {f"nc{letters}": Layout(f"nc{letters}", 1, tuple(range(2, 2 + rank))),
+             f"n{letters}c": Layout(f"n{letters}c", 1 + rank, tuple(range(1, 1 + rank)))}
+    if layout not in known:
+        raise OptionError(f"{name}: unknown layout {layout!r}; use {' or '.join(known)}")
+    return known[layout]
+
+
+@dataclass(frozen=True)
+class SlidingWindow:
+    """One sliding window: extents, strides, dilations, and (low, high) padding, per spatial axis."""
+
+    name: str
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    def of(name: str, extents: Sequence[int], stride: Spatial = 1, padding: Padding = 0,
+           dilation: Spatial = 1) -> SlidingWindow:
+        rank = len(extents)
+        sides = (padding,) * rank if isinstance(padding, int) else tuple(padding)
+        if len(sides) != rank:
+            raise OptionError(f"{name}: padding {padding!r}; wanted one entry for each of the {rank} spatial axes")
+        pairs = [(p, p) if isinstance(p, int) else tuple(p) for p in sides]
+        if any(len(p) != 2 or min(p) < 0 for p in pairs):
+            raise OptionError(f"{name}: padding {padding!r}; wanted widths of 0 or more, or (low, high) pairs of them")
+        return SlidingWindow(name, tuple(extents), per_axis(name, "stride", stride, rank),
+                             per_axis(name, "dilation", dilation, rank), tuple((p[0], p[1]) for p in pairs))
+
+    @property
+    def attributes(self) -> str:
+        """The attributes of the named operation."""
+        values = [f"{k} = dense<{list(v)}> : tensor<{len(v)}xi64>"
+                  for k, v in (("dilations", self.dilations), ("strides", self.strides))]
+        return f"{{{', '.join(values)}}}"
+
+    def pad(self, x: Tensor, layout: Layout, value: float) -> Tensor:
+        widths = dict(zip(layout.spatial, self.padding, strict=True))
+        low, high = ([widths.get(a, (0, 0))[side] for a in range(x.rank)] for side in (0, 1))
+        return pad(x, low, high, value)
+
+    def output(self, padded: Tensor, layout: Layout) -> list[Expr]:
+        """Extents of the spatial axes of the result; ShapeError when a window is known not to fit."""
+        found = []
+        steps = zip(layout.spatial, self.extents, self.strides, self.dilations, strict=True)
+        for axis, size, stride, dilation in steps:
+            reach = padded.dims[axis] - (dilation * (size - 1) + 1)
+            if reach.constant is not None and reach.constant < 0:
+                raise ShapeError(f"{self.name}: a window of {size} (dilation {dilation}) does not fit the padded input "
+                                 f"{shown(padded.dims)} on axis {axis}")
+            found.append(reach // stride + 1)
+        return found
+
+    def result_dims(self, padded: Tensor, layout: Layout, channels: Expr) -> list[Expr]:
+        spatial = self.output(padded, layout)
+        batch = padded.dims[0]
+        return [batch, channels, *spatial] if layout.channel == 1 else [batch, *spatial, channels]
+
+
+def per_axis(name: str, what: str, value: Spatial, rank: int) -> tuple[int, ...]:
+    values = (value,) * rank if isinstance(value, int) else tuple(value)
+    if len(values) != rank or any(v < 1 for v in values):
+        raise OptionError(f"{name}: {what} {value!r}; wanted a positive integer, or one for each of the {rank} axes")
+    return values
+
+
+def static(name: str, what: str, extent: Expr) -> int:
+    if extent.constant is None:
+        raise ShapeError(f"{name}: {what} is {extent}; wanted an integer")
+    return extent.constant

@@ -1,0 +1,42 @@
+"""The dispatch tables of a model: defaults of the families; over them what a log knows, or what a search finds."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from tilewright.compiler.tuning.dispatch_tables import Tables, default_tables, numerics_of
+from tilewright.compiler.tuning.gpu_tuning import gpu_runner
+from tilewright.compiler.tuning.model_tuning import tune_model
+from tilewright.compiler.compilation.outlined_model import OutlinedModel
+from tilewright.compiler.tuning.operator_tuning import tables_from_log, tune_tables
+from tilewright.search.database.records import TuningLog
+from tilewright.search.protocols import Builder
+from tilewright.search.runner.runner_process import ProcessRunner
+
+
+def choose_tables(model: OutlinedModel, builder: Builder) -> Tables:
+    """Tables of all operators, with their code.
+
+    Raises:
+        BuildError: no family could build an operator. DeviceError: a search for a GPU that is not here.
+    """
+    compilation, options = model.compilation, model.compilation.options
+    log = TuningLog(None if options.log is None else Path(options.log))
+    numerics = numerics_of(options)
+    if not options.searches:
+        tables = default_tables(model.workloads, compilation.limits, builder, numerics)
+        if len(log):
+            tables_from_log(model, tables, builder, log)
+        return tables
+    with ExitStack() as stack:
+        native = stack.enter_context(ProcessRunner())
+        if not compilation.on_gpu:
+            native.start()  # while kernels are built
+        tables = default_tables(model.workloads, compilation.limits, builder, numerics)
+        runner = stack.enter_context(gpu_runner(model, tables)) if compilation.on_gpu else native
+        if options.policy is not None and not compilation.on_gpu:
+            tune_model(model, tables, builder, runner, log)
+        else:
+            tune_tables(model, tables, builder, runner, log)
+    return tables

@@ -1,0 +1,115 @@
+"""Dispatch tables: from the rules of each family, which measure nothing, or from what a search found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright.compiler.compilation.options import CompileOptions, Deterministic, Precision
+from tilewright.passes.spaces.in_order import default_of
+from tilewright.passes.spaces.numerics import PLAIN, Numerics
+from tilewright.passes.spaces.registry import families_of
+from tilewright.passes.spaces.threads import one_thread_when_small
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.certificate import Certificate
+from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node, renumbered
+from tilewright.runtime.errors import BuildError
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.limits import GpuLimits, HostLimits
+from tilewright.search.protocols import Builder, BuildResult
+from tilewright.search.search_strategy.decision_tree import guarded
+from tilewright.search.search_strategy.outcome import Tuned
+
+
+def numerics_of(options: CompileOptions) -> Numerics:
+    """What the options let kernels do to results."""
+    return Numerics(options.precision is Precision.TF32, options.winograd, options.deterministic is Deterministic.BATCH)
+
+
+@dataclass
+class Tables:
+    """Tables in the order of the workloads, with the object code and LLVM IR of their kernels by digest.
+
+    refused: workload name -> why its preferred family did not take it. certificates: of the tables that a search made.
+    """
+
+    tables: list[DispatchTable] = field(default_factory=list)
+    code: dict[str, bytes] = field(default_factory=dict)
+    llvm_ir: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    certificates: list[Certificate] = field(default_factory=list)
+
+
+def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits, builder: Builder,
+                   numerics: Numerics = PLAIN) -> Tables:
+    """Build the default configurations of every workload; a workload that its family refuses falls to the next one.
+
+    On a GPU a kernel is reached only where its guards hold; the last configuration has none. On the host little work stays on one
+    thread.
+
+    Raises:
+        BuildError: no family, not even the generic one, could build a workload.
+    """
+    made = Tables()
+    done: dict[str, DispatchTable] = {}
+    on_gpu = isinstance(limits, GpuLimits)
+    pending = [(w, list(families_of(w, limits, numerics))) for w in workloads]
+    while pending:
+        choices = [default_of(families[0], w, limits, numerics.ordered) for w, families in pending]
+        candidates = [(w, c) for (w, _), (configs, _) in zip(pending, choices, strict=True) for c in configs]
+        results = iter(builder.build(candidates))
+        again = []
+        for (w, families), (configs, root) in zip(pending, choices, strict=True):
+            built = [next(results) for _ in configs]
+            failed = [r for r in built if r.kernel is None]
+            if not failed:
+                kernels = [r.kernel for r in built if r.kernel is not None]
+                tree = guarded(root, kernels, Leaf(len(kernels) - 1)) if on_gpu else one_thread_when_small(root, w)
+                done[w.key] = _table(w, built, tree, made)
+            elif len(families) > 1:
+                made.refused[w.name] = f"{families[0]}: {failed[0].error}"
+                again.append((w, families[1:]))
+            else:
+                raise BuildError(f"no kernel family can build {w.name}: {failed[0].error}", w.ir)
+        pending = again
+    made.tables = [done[w.key] for w in workloads]
+    return made
+
+
+def tuned_table(workload: Workload, tuned: Tuned, builder: Builder, made: Tables) -> bool:
+    """Put what a search found in place of the workload's table; False, and the table stays, where a kernel cannot be built.
+
+    Kernels with guards are reached only where these hold; one without serves the rest, that of the table where the search chose
+    none.
+    """
+    built = builder.build([(workload, c) for c in tuned.configs])
+    if not any(r.kernel is not None and not r.kernel.guards for r in built):
+        built = [*built, *_unguarded(workload, made)]
+    kernels = [r.kernel for r in built if r.kernel is not None]
+    free = [k for k, kernel in enumerate(kernels) if not kernel.guards]
+    if len(kernels) < len(built) or not free:
+        return False
+    table = _table(workload, built, guarded(tuned.root, kernels, Leaf(free[0])), made)
+    made.tables = [table if t.workload == workload.key else t for t in made.tables]
+    made.certificates = [c for c in made.certificates if c.workload != workload.key] + [tuned.certificate]
+    return True
+
+
+def _unguarded(workload: Workload, made: Tables) -> list[BuildResult]:
+    """The kernel of the workload's table that serves every shape."""
+    table = next(t for t in made.tables if t.workload == workload.key)
+    return [BuildResult(k, made.code[k.object], made.llvm_ir[k.object]) for k in table.kernels if not k.guards][:1]
+
+
+def _table(workload: Workload, built: Sequence[BuildResult], root: Node, made: Tables) -> DispatchTable:
+    """Equal code is kept once."""
+    kernels: list[MicroKernel] = []
+    number: dict[int, int] = {}
+    for i, result in enumerate(built):
+        assert result.kernel is not None
+        if result.kernel not in kernels:
+            kernels.append(result.kernel)
+        number[i] = kernels.index(result.kernel)
+        made.code[result.kernel.object] = result.code
+        made.llvm_ir[result.kernel.object] = result.llvm_ir
+    return DispatchTable(workload.key, workload.name, workload.dims, tuple(kernels), renumbered(root, number))

@@ -1,0 +1,140 @@
+"""Tuning of a model: its operators one after the other, each with its share of the budget, into dispatch tables."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+from tilewright.compiler.builder.codegen import host_target, limits
+from tilewright.compiler.tuning.dispatch_tables import Tables, tuned_table
+from tilewright.compiler.builder.fingerprint import fingerprint
+from tilewright.compiler.compilation.options import CompileOptions, Deterministic
+from tilewright.compiler.compilation.outlined_model import OutlinedModel
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.host.host_cpu import affinity, thread_count
+from tilewright.runtime.limits import HostLimits, Limits
+from tilewright.runtime.target import Target, TargetKind
+from tilewright.search.cost_model.model import CostModel
+from tilewright.search.database.records import TuningLog
+from tilewright.search.prior.shipped import shipped
+from tilewright.search.prior.transfer import prior_from_log
+from tilewright.search.protocols import Builder, Runner
+from tilewright.search.runner.gpu_environment import device_name, limits_of_name, logged_device, measured_limits
+from tilewright.search.runner.measurer import Environment, MeasureContext
+from tilewright.search.runner.replay import ReplayRunner
+from tilewright.search.search_strategy.outcome import Progress, Tuned
+from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
+from tilewright.search.search_strategy.tuner import Tuner, tune
+from tilewright.search.space.shapes import ShapeDemand
+from tilewright.search.space.task import Task
+
+
+def environment(target: Target) -> Environment:
+    """This machine, or its GPU, as records name it; DeviceError for a GPU that is not here."""
+    if target.kind is not TargetKind.HOST:
+        return Environment(device_name(target), time.time, {"compiler": fingerprint()[:12]})
+    found, host = limits(target), host_target(target)
+    assert isinstance(found, HostLimits)
+    device = f"host {host.cpu} {found.vector_bytes * 8} bits l2={found.l2 >> 10}K l3={found.l3 >> 20}M cores={affinity()}"
+    return Environment(device, time.time, {"compiler": fingerprint()[:12]})
+
+
+def tune_tables(model: OutlinedModel, tables: Tables, builder: Builder, runner: Runner, log: TuningLog) -> None:
+    """Search each operator, the largest first, and put the result in its table. The time one leaves goes to those after it.
+
+    An operator's share of the budget grows with the root of its arithmetic times its calls: the large ones decide the latency,
+    yet small ones have as many kernels to try.
+    """
+    started = time.monotonic()
+    compilation, wanted = model.compilation, model.compilation.options
+    here_limits = measured_limits(compilation.target) if compilation.on_gpu else compilation.limits
+    left = {w.key: weight_of(w, model) for w in model.workloads}
+    trials = 0
+    for workload in sorted(model.workloads, key=lambda w: -left[w.key]):
+        weight = left.pop(workload.key)
+        share = weight / (weight + sum(left.values()))
+        seconds, most = wanted.seconds, wanted.trials
+        budget = Budget(None if seconds is None else max(0.0, seconds - (time.monotonic() - started)) * share,
+                        None if most is None else round((most - trials) * share))
+        states: list[Progress] = []
+
+        def follow(state: Progress, states: list[Progress] = states) -> None:
+            states[:] = [state]
+            if wanted.progress:
+                wanted.progress(state)
+
+        task = task_of(workload, model, tables, here_limits)
+        here, options = environment(compilation.target), tune_options(wanted, compilation.target)
+        prior = prior_of(task, log, here.device) if wanted.prior else None
+        found = tune(task, MeasureContext(builder, runner, here, log), budget, options, prior, follow)
+        trials += states[-1].trials if states else 0
+        tuned_table(workload, found, builder, tables)
+
+
+def tables_from_log(model: OutlinedModel, tables: Tables, builder: Builder, log: TuningLog) -> None:
+    """Put what a log says of this machine, or of a GPU of the target's kind, in the tables; nothing is measured.
+
+    Operators that it does not know keep theirs.
+    """
+    compilation, here = model.compilation, logged_environment(model, log)
+    if here is None:
+        return
+    options = tune_options(compilation.options, compilation.target)
+    known = limits_of_name(here.device) if compilation.on_gpu else compilation.limits
+    for workload in model.workloads:
+        if any(r.seconds for r in log.of(workload.key, here.device)):
+            found = best_known(task_of(workload, model, tables, known), builder, log, here, options)
+            tuned_table(workload, found, builder, tables)
+
+
+def logged_environment(model: OutlinedModel, log: TuningLog) -> Environment | None:
+    """The device whose records of a log count: this machine; of a GPU target the one that the log knows most of, since it may be
+    elsewhere. None where the log knows none."""
+    target = model.compilation.target
+    if target.kind is TargetKind.HOST:
+        return environment(target)
+    device = logged_device(log, target, {w.key for w in model.workloads})
+    return None if device is None else Environment(device, time.time, {"compiler": fingerprint()[:12]})
+
+
+def prior_of(task: Task, log: TuningLog, device: str) -> CostModel | None:
+    """What ships with the package; for a GPU what the log knows of others."""
+    return shipped(task.families[0]) or prior_from_log(log, task.families, device)
+
+
+def best_known(task: Task, builder: Builder, log: TuningLog, here: Environment, options: TuneOptions) -> Tuned:
+    """The dispatch that the records of a log support."""
+    tuner = Tuner(task, MeasureContext(builder, ReplayRunner(()), here, log), Budget(trials=0), options)
+    tuner.ledger.learn()
+    return tuner.best()
+
+
+def task_of(workload: Workload, model: OutlinedModel, tables: Tables, found: Limits | None = None) -> Task:
+    """The families are those that built the default table, its preferred one first. found: limits, where they are not the
+    target's."""
+    table = next(t for t in tables.tables if t.workload == workload.key)
+    families = dict.fromkeys(k.family for k in table.kernels)
+    options = model.compilation.options
+    traffic = [(dict(dims), weight) for dims, weight in options.traffic]
+    demand = ShapeDemand(model.ranges, model.uses[workload.key], traffic)
+    task = Task.of(workload, found or model.compilation.limits, tuple(families), demand, options.seed)
+    return replace(task, ordered=options.deterministic is Deterministic.BATCH)
+
+
+def tune_options(options: CompileOptions, target: Target) -> TuneOptions:
+    """A GPU takes a launch as a whole: threads are a matter of its kernels."""
+    threads = thread_count(options.threads) if target.kind is TargetKind.HOST else 1
+    most = 1 if options.deterministic is Deterministic.BATCH else options.max_kernels
+    return TuneOptions(max_regret=options.max_regret, max_kernels=most, threads=threads, seed=options.seed)
+
+
+def weight_of(workload: Workload, model: OutlinedModel) -> float:
+    """Root of the arithmetic and bytes of all calls at a middling shape."""
+    middle = {name: dim.values(3)[len(dim.values(3)) // 2] for name, dim in model.ranges.dims}
+    total = 0.0
+    for use in model.uses[workload.key]:
+        local = {name: expr.evaluate(middle) for name, expr in use.items()}
+        total += workload.flops.evaluate(local) + 8 * workload.bytes.evaluate(local)
+    return math.sqrt(max(total, 1.0))
+

@@ -1,0 +1,72 @@
+"""What the asserts of a function say about its dims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.passes.mlir import ir, owner, walk
+from tilewright.passes.linalg.symbolic import SymbolicShapes, integer
+from tilewright.runtime.shape import Expr
+
+_COMPARISONS: Mapping[int, str] = {
+    0: "eq",
+    1: "ne",
+    2: "lt",
+    3: "le",
+    4: "gt",
+    5: "ge",
+    6: "lt",
+    7: "le",
+    8: "gt",
+    9: "ge",
+}
+
+
+@dataclass(frozen=True)
+class AssertFact:
+    """One cf.assert: `violation` is 0 where it holds and positive elsewhere; None when it depends on data."""
+
+    op: ir.Operation
+    message: str
+    violation: Expr | None
+
+
+def assert_facts(fn: ir.Operation, shapes: SymbolicShapes) -> list[AssertFact]:
+    """Every cf.assert of the function in program order; one known to hold has violation 0, one known to fail 1."""
+    return [
+        AssertFact(op, ir.StringAttr(op.attributes["msg"]).value, _violation(op.operands[0], shapes))
+        for op in walk(fn)
+        if op.name == "cf.assert"
+    ]
+
+
+def _violation(condition: ir.Value, shapes: SymbolicShapes) -> Expr | None:
+    known = shapes.truth(condition)
+    if known is not None:
+        return Expr.of(int(not known))
+    op = owner(condition)
+    if op is None:
+        return None
+    if op.name in ("arith.andi", "arith.ori"):
+        a, b = (_violation(v, shapes) for v in op.operands)
+        if a is None or b is None:
+            return None
+        return a + b if op.name == "arith.andi" else a * b
+    if op.name == "arith.cmpi":
+        a, b = (shapes.expr(v) for v in op.operands)
+        return None if a is None or b is None else _comparison(_COMPARISONS[integer(op.attributes["predicate"])], a, b)
+    return None
+
+
+def _comparison(predicate: str, a: Expr, b: Expr) -> Expr:
+    """0 where `a predicate b` holds, positive elsewhere. Sizes are never negative, so unsigned compares as signed."""
+    apart = (a - b).maximum(b - a)
+    return {
+        "eq": apart,
+        "ne": 1 - apart.minimum(1),
+        "lt": (a - b + 1).maximum(0),
+        "le": (a - b).maximum(0),
+        "gt": (b - a + 1).maximum(0),
+        "ge": (b - a).maximum(0),
+    }[predicate]

@@ -1,0 +1,196 @@
+"""AttentionMask: which keys a query does not see because its logits are -inf there, and the logits without that mask.
+
+Recognised is a comparison of coordinates along the way from the scores to the logits, in a select with -inf or in one that is
+added: keys up to the query's own place plus a reach are seen (causal attention). A family skips keys that no query of a block
+sees, and compares only where some query sees some of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+
+from tilewright.passes.analysis.attention import Attention
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position
+from tilewright.passes.linalg.structured import FLOAT_CASTS
+from tilewright.passes.linalg.symbolic import SymbolicShapes, integer
+from tilewright.runtime.shape import Expr
+
+_PREDICATES = {2: (1, 1), 3: (1, 0), 4: (-1, 1), 5: (-1, 0)}  # slt, sle, sgt, sge: sign, and what is added to compare by <= 0
+_MOST_OPS = 8
+
+
+@dataclass(frozen=True)
+class AttentionMask:
+    """plain: the logits of keys that are seen. scale: plain is scale times the scores, both f32; None where it is more.
+
+    row: the loop of the scores whose place p sees keys up to p + reach; None where all keys are seen.
+    """
+
+    plain: ir.Value
+    scale: float | None
+    row: int | None = None
+    reach: Expr | None = None
+
+    @staticmethod
+    def of(view: Attention, shapes: SymbolicShapes) -> AttentionMask:
+        """Adds to the region, before its second contraction, the operations that compute `plain`."""
+        chain = _chain(view)
+        places = _places(view, chain)
+        for number, op in enumerate(chain):
+            found = _mask(view, shapes, op, places[number])
+            if found is not None:
+                row, reach, hidden = found
+                plain = _without(view, chain[number:], hidden)
+                return AttentionMask(plain, _scale(plain, view), row, reach)
+        return AttentionMask(view.logits, _scale(view.logits, view))
+
+
+def _chain(view: Attention) -> list[ir.Operation]:
+    """The elementwise operations from the scores to the logits, each of which reads the one before; empty where they branch."""
+    source, found, value = view.scores.op.results[0], list[ir.Operation](), view.logits
+    while value != source:
+        op = owner(value)
+        if op is None or op.name != "linalg.generic" or len(op.results) != 1 or len(found) == _MOST_OPS:
+            return []
+        found.insert(0, op)
+        before = [v for v in op.operands if v == source or _follows(v, source)]
+        if len(before) != 1:
+            return []
+        value = before[0]
+    return found
+
+
+def _follows(value: ir.Value, source: ir.Value) -> bool:
+    op = owner(value)
+    if op is None or not op.name.startswith("linalg."):
+        return False
+    return any(v == source or _follows(v, source) for v in list(op.operands)[: len(op.operands) - len(op.results)])
+
+
+def _places(view: Attention, chain: Sequence[ir.Operation]) -> list[dict[int, int]]:
+    """The loop of the scores that each loop of the operations runs with."""
+    value = view.scores.op.results[0]
+    place = [position(e) for e in view.scores.maps[-1].results]
+    found = []
+    for op in chain:
+        maps = maps_of(op)
+        number = list(op.operands).index(value)
+        bound = {position(e): d for e, d in zip(maps[number].results, place, strict=True)}
+        found.append({loop: d for loop, d in bound.items() if loop is not None and d is not None})
+        place = [bound.get(position(e)) for e in maps[-1].results]
+        value = op.results[0]
+    return found
+
+
+def _mask(view: Attention, shapes: SymbolicShapes, op: ir.Operation,
+          loops: dict[int, int]) -> tuple[int, Expr, tuple[int, int]] | None:
+    """Row, reach, and which operation of the body stands for which operand of it where the key is seen."""
+    body = operations(op.regions[0].blocks[0])
+    made = _uncast(body[-1].operands[0])
+    if made is None:
+        return None
+    number = body.index(made)
+    if made.name == "arith.select":
+        bound = _seen(view, shapes, made, loops)
+        return None if bound is None else (*bound, (number, 1))
+    if made.name == "arith.addf":
+        for which, added in enumerate(made.operands):
+            select = owner(added)
+            if select is not None and select.name == "arith.select" and _number(select.operands[1]) == 0.0:
+                bound = _seen(view, shapes, select, loops)
+                if bound is not None:
+                    return (*bound, (number, 1 - which))
+    return None
+
+
+def _uncast(value: ir.Value) -> ir.Operation | None:
+    op = owner(value)
+    while op is not None and op.name in FLOAT_CASTS:
+        op = owner(op.operands[0])
+    return op
+
+
+def _seen(view: Attention, shapes: SymbolicShapes, select: ir.Operation, loops: dict[int, int]) -> tuple[int, Expr] | None:
+    """Row and reach of a select that is -inf where key > row + reach."""
+    compare = owner(select.operands[0])
+    if _number(select.operands[2]) != -inf or compare is None or compare.name != "arith.cmpi":
+        return None
+    kind = integer(compare.attributes["predicate"])
+    sides = [_linear(shapes, v, loops) for v in compare.operands]
+    if kind not in _PREDICATES or sides[0] is None or sides[1] is None:
+        return None
+    sign, more = _PREDICATES[kind]
+    slopes = {d: sign * (sides[0][0].get(d, 0) - sides[1][0].get(d, 0)) for d in {*sides[0][0], *sides[1][0]}}
+    slopes = {d: s for d, s in slopes.items() if s}
+    rows = [d for d, s in slopes.items() if s == -1 and d in view.rows]
+    if slopes.get(view.key) != 1 or len(rows) != 1 or len(slopes) != 2:
+        return None
+    return rows[0], (sides[0][1] - sides[1][1]) * -sign - more
+
+
+def _linear(shapes: SymbolicShapes, value: ir.Value, loops: dict[int, int]) -> tuple[dict[int, int], Expr] | None:
+    """An integer as a sum of loops of the scores and an Expr."""
+    op = owner(value)
+    if op is not None and op.name == "linalg.index":
+        loop = loops.get(integer(op.attributes["dim"]))
+        return None if loop is None else ({loop: 1}, Expr.of(0))
+    if op is not None and op.name in ("arith.index_cast", "arith.extsi", "arith.trunci"):
+        return _linear(shapes, op.operands[0], loops)
+    if op is not None and op.name in ("arith.addi", "arith.subi"):
+        a, b = (_linear(shapes, v, loops) for v in op.operands)
+        if a is None or b is None:
+            return None
+        sign = 1 if op.name == "arith.addi" else -1
+        return {d: a[0].get(d, 0) + sign * b[0].get(d, 0) for d in {*a[0], *b[0]}}, a[1] + b[1] * sign
+    known = shapes.expr(value)
+    return None if known is None else ({}, known)
+
+
+def _without(view: Attention, chain: Sequence[ir.Operation], hidden: tuple[int, int]) -> ir.Value:
+    """The end of the chain, computed again without the mask of its first operation."""
+    again: dict[ir.Value, ir.Value] = {}
+    for op in chain:
+        made = op.clone(ip=ir.InsertionPoint(view.mixed.op)).operation
+        for i, v in enumerate(op.operands):
+            if v in again:
+                made.operands[i] = again[v]
+        if not again:
+            number, kept = hidden
+            masked = operations(made.regions[0].blocks[0])[number]
+            masked.results[0].replace_all_uses_with(masked.operands[kept])
+        again[op.results[0]] = made.results[0]
+    return again[chain[-1].results[0]]
+
+
+def _scale(value: ir.Value, view: Attention) -> float | None:
+    """The positive number that the scores are multiplied by."""
+    if value == view.scores.op.results[0]:
+        return 1.0 if str(ir.RankedTensorType(value.type).element_type) == "f32" else None
+    op = owner(value)
+    if op is None or op.name != "linalg.generic" or len(op.results) != 1 or str(view.scores.product.element) != "f32":
+        return None
+    block = op.regions[0].blocks[0]
+    factor, scalar = 1.0, operations(block)[-1].operands[0]
+    made = owner(scalar)
+    if made is not None and made.name == "arith.mulf":
+        numbers = [_number(v) for v in made.operands]
+        which = next((i for i, n in enumerate(numbers) if n is not None), None)
+        if which is None:
+            return None
+        factor, scalar = numbers[which] or 0.0, made.operands[1 - which]
+    elif made is not None:
+        return None
+    arguments = list(block.arguments)
+    if scalar not in arguments or str(scalar.type) != "f32" or not isfinite(factor) or factor <= 0:
+        return None
+    before = _scale(op.operands[arguments.index(scalar)], view)
+    return None if before is None else before * factor
+
+
+def _number(value: ir.Value) -> float | None:
+    op = owner(value)
+    if op is None or op.name != "arith.constant" or not isinstance(op.attributes["value"], ir.FloatAttr):
+        return None
+    return float(ir.FloatAttr(op.attributes["value"]).value)

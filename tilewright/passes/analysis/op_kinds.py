@@ -1,0 +1,121 @@
+"""What an operation on tensors is to the graph passes: root, reduction, elementwise, data movement, view or cheap."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from tilewright.passes.analysis.contraction import is_contraction
+from tilewright.passes.linalg.data_movement import MOVEMENT_OPS
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position
+from tilewright.passes.linalg.strides import VIEW_OPS, Views
+from tilewright.passes.linalg.structured import CASTS, CHEAP_OPS, iterator_kinds
+from tilewright.passes.linalg.symbolic import mixed
+
+
+class OpKind(Enum):
+    """CONTRACTION: sums of products, convolutions too. REDUCTION: projected maps and one combiner, as in softmax.
+
+    WINDOW: any other linalg op with reduction loops, such as pooling, or that scatters. MOVEMENT: places elements and
+    computes none. VIEW: a strided window. CHEAP: made again by every reader. SCALAR: no tensor. OPAQUE: nothing that can
+    be compiled.
+    """
+
+    CONTRACTION = "contraction"
+    REDUCTION = "reduction"
+    WINDOW = "window"
+    ELEMENTWISE = "elementwise"
+    MOVEMENT = "movement"
+    VIEW = "view"
+    CHEAP = "cheap"
+    SCALAR = "scalar"
+    OPAQUE = "opaque"
+
+
+def op_kind(op: ir.Operation, views: Views) -> OpKind:
+    """The kind of `op`, one of the list above."""
+    if op.name in CHEAP_OPS:
+        return OpKind.CHEAP
+    if not any(isinstance(r.type, ir.RankedTensorType) for r in op.results):
+        return OpKind.SCALAR
+    if op.name in VIEW_OPS:
+        return OpKind.VIEW if views.is_view(op) else OpKind.MOVEMENT
+    if op.name in MOVEMENT_OPS:
+        return OpKind.MOVEMENT
+    if not op.name.startswith("linalg.") or op.name == "linalg.softmax":
+        return OpKind.OPAQUE
+    if is_contraction(op):
+        return OpKind.CONTRACTION
+    if scatters(op):
+        return OpKind.WINDOW
+    if "reduction" not in iterator_kinds(op):
+        return OpKind.ELEMENTWISE
+    return OpKind.REDUCTION if is_row_reduction(op) else OpKind.WINDOW
+
+
+def scatters(op: ir.Operation) -> bool:
+    """Is a result of a linalg op written through a map that is no permutation of its parallel loops?
+
+    So in out[i + j] += x[i, j], out[i, i] = x[i] and out[i, 2] = x[i]: an element cannot be computed alone.
+    """
+    if not op.name.startswith("linalg."):
+        return False
+    maps = maps_of(op)
+    parallel = {d for d, kind in enumerate(iterator_kinds(op)) if kind == "parallel"}
+    for result, m in zip(op.results, maps[len(maps) - len(op.results) :], strict=True):
+        sizes = ir.RankedTensorType(result.type).shape
+        loops = [position(e) for e, n in zip(m.results, sizes, strict=True)
+                 if n != 1 or not isinstance(e, ir.AffineConstantExpr)]
+        if None in loops or len(set(loops)) != len(loops) or not parallel <= set(loops):
+            return True
+    return False
+
+
+def combiner(op: ir.Operation) -> ir.Operation | None:
+    """The operation that joins the accumulator of a one-result reduction with a new value; None without one."""
+    block = op.regions[0].blocks[0]
+    if len(op.results) != 1:
+        return None
+    accumulator = block.arguments[len(block.arguments) - 1]
+    last = owner(operations(block)[-1].operands[0])
+    if last is None or len(list(accumulator.uses)) != 1 or accumulator not in list(last.operands):
+        return None
+    return last
+
+
+ROW_COMBINERS = ("arith.addf", "arith.mulf", "arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf")
+
+
+def is_row_reduction(op: ir.Operation) -> bool:
+    """A generic whose maps are projected permutations, with one float result and one associative combiner."""
+    if op.name != "linalg.generic" or not all(m.is_projected_permutation for m in maps_of(op)):
+        return False
+    last = combiner(op)
+    return last is not None and last.name in ROW_COMBINERS and "linalg.index" not in body_names(op)
+
+
+def body_names(op: ir.Operation) -> list[str]:
+    return [o.name for o in operations(op.regions[0].blocks[0])] if len(op.regions) else []
+
+
+_FREE = ("linalg.yield", "arith.constant", "linalg.index", "arith.index_cast", "arith.index_castui", *CASTS)
+_EXPENSIVE = ("arith.divf", "arith.divsi", "arith.divui", "arith.remf", "arith.remsi", "arith.remui", "tensor.extract")
+
+
+def arithmetic(op: ir.Operation) -> int:
+    """Scalar operations per element, casts and constants not counted."""
+    return sum(n not in _FREE for n in body_names(op)) if op.name.startswith("linalg.") else 0
+
+
+def expensive(op: ir.Operation) -> bool:
+    """Dearer than a load: a function of math, a division or a lookup in each element."""
+    return any(n.startswith("math.") or n in _EXPENSIVE for n in body_names(op))
+
+
+def constant_pad(op: ir.Operation) -> bool:
+    """A tensor.pad with one value for all padded places."""
+    if op.name != "tensor.pad":
+        return False
+    yielded = operations(op.regions[0].blocks[0])[-1].operands[0]
+    return not isinstance(yielded.owner, ir.Block) and all(
+        not isinstance(x, int) or x >= 0 for s, n in (("static_low", 1), ("static_high", 2)) for x in mixed(op, s, n)
+    )

@@ -1,0 +1,247 @@
+"""RowProgram: a region of row reductions cut into sweeps along the columns.
+
+The frame of a region is the loop nest of its reductions: rows (parallel) and columns (reduced). The depth of a value is the
+number of reductions one after another that it needs. Sweep s walks the columns once: it accumulates all reductions of depth s
+and computes the results of depth s; reductions of depth s and the row scalars made of them are known afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tilewright.passes.linalg.clone import captured
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position
+from tilewright.passes.analysis.op_kinds import ROW_COMBINERS
+from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
+from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.runtime.shape import Expr
+
+Place = tuple[int | None, ...]  # frame axis of each axis of a value; None: the one coordinate is 0
+
+_STORE_FROM = 8  # a value that costs this much is stored by the first sweep that computes it and read back later
+_COST = {"arith.divf": 8, "arith.remf": 16, "math.absf": 1, "math.copysign": 1, "math.fma": 1, "math.floor": 1,
+         "math.ceil": 1, "math.roundeven": 1, "math.trunc": 1}
+_INTEGER_JOINS = ("arith.addi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.maxsi", "arith.minsi",
+                  "arith.maxui", "arith.minui")
+
+
+@dataclass(frozen=True)
+class RowJoin:
+    """How one result of a reduction joins values: by the associative operation `op`, whose operand `side` is the new value and
+    whose other one is the accumulator, operand `number` of the reduction."""
+
+    op: ir.Operation
+    number: int
+    side: int
+
+
+@dataclass
+class Sweep:
+    """One walk along the columns, and the row scalars that follow from it."""
+
+    reductions: list[ir.Operation] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+    kept: list[ir.Value] = field(default_factory=list)
+    scalars: list[ir.Value] = field(default_factory=list)
+    row_results: list[int] = field(default_factory=list)
+
+    @property
+    def walks(self) -> bool:
+        return bool(self.reductions or self.results)
+
+
+class RowProgram:
+    """Analysis of one region; ValueError says why it is no row program."""
+
+    def __init__(self, ops: Sequence[ir.Operation], results: Sequence[ir.Value], shapes: SymbolicShapes) -> None:
+        self.ops, self.results, self.shapes = list(ops), list(results), shapes
+        found = [op for op in self.ops if is_reduction(op)]
+        if not found:
+            raise ValueError("a region without a reduction has no rows")
+        self.joins = {op: row_joins(op) for op in found}
+        kinds = iterator_kinds(found[0])
+        self.frame = self.extents(found[0])
+        self.rows = [a for a, k in enumerate(kinds) if k == "parallel"]
+        self.columns = [a for a, k in enumerate(kinds) if k == "reduction"]
+        self.loops: dict[ir.Operation, list[int]] = {}
+        self.places: dict[ir.Value, Place] = {}
+        self._depth: dict[ir.Value, int] = {}
+        for op in self.ops:
+            self._place(op)
+        self.result_places = [self._result_place(v) for v in self.results]
+        depths = [self.depth(v) for v in self.results]
+        self.sweeps = [Sweep() for _ in range(1 + max([*depths, *(self.op_depth(op) for op in found)]))]
+        self._schedule(depths)
+        self._keep()
+
+    def cut(self, axes: Mapping[str, Sequence[int]]) -> dict[ir.Value, dict[str, tuple[int, ...]]]:
+        """The results, with their axes that run along axes of the frame, by name of these."""
+        return {value: {name: tuple(place.index(a) for a in found) for name, found in axes.items()}
+                for value, place in zip(self.results, self.result_places, strict=True)}
+
+    def extents(self, op: ir.Operation) -> list[Expr]:
+        return loop_extents(op, self.shapes)
+
+    def is_row_place(self, place: Place) -> bool:
+        return not set(place) & set(self.columns)
+
+    # -- where values are in the frame
+
+    def _place(self, op: ir.Operation) -> None:
+        """Frame axis of each loop of a linalg op from those of its operands; free loops by extent, in order."""
+        if op.name == "tensor.cast" and op.operands[0] in self.places:
+            self.places[op.results[0]] = self.places[op.operands[0]]
+        if not op.name.startswith("linalg.") or op.name == "linalg.fill":
+            return
+        maps, extents = maps_of(op), self.extents(op)
+        bound: dict[int, int] = {}
+        for value, m in zip(op.operands, maps, strict=True):
+            for axis, e in zip(self.places.get(value, ()), m.results, strict=False):
+                loop = position(e)
+                if loop is not None and axis is not None:
+                    bound.setdefault(loop, axis)
+        reduced = is_reduction(op)
+        kinds = iterator_kinds(op)
+        free = [d for d in range(len(extents)) if d not in bound]
+        left = [a for a in range(len(self.frame)) if a not in bound.values()]
+        if reduced:
+            order = [(d, a) for kind, axes in (("parallel", self.rows), ("reduction", self.columns))
+                     for d, a in zip([d for d in free if kinds[d] == kind], [a for a in left if a in axes], strict=False)]
+        else:
+            rows = [a for a in left if a in self.rows]
+            order = list(zip(free, left if len(free) == len(left) else rows, strict=False))
+        bound.update(order)
+        axes = [bound.get(d) for d in range(len(extents))]
+        fits = None not in axes and len(set(axes)) == len(axes) and all(
+            a is not None and self.frame[a] == e and (not reduced or (a in self.columns) == (kinds[d] == "reduction"))
+            for d, (a, e) in enumerate(zip(axes, extents, strict=True)))
+        if not fits or (reduced and len(axes) != len(self.frame)):
+            if reduced:
+                raise ValueError(f"{op.name} at {op.location}: its loops are not the rows and columns of the region")
+            return
+        self.loops[op] = [a for a in axes if a is not None]
+        for result, m in zip(op.results, maps[len(op.operands) - len(op.results) :], strict=True):
+            at = [position(e) for e in m.results]
+            if all(p is not None or isinstance(e, ir.AffineConstantExpr) for p, e in zip(at, m.results, strict=True)):
+                self.places[result] = tuple(None if p is None else axes[p] for p in at)
+
+    def _result_place(self, value: ir.Value) -> Place:
+        """The place of a result; its axes cover the rows, and either all columns or none."""
+        place = self.places.get(value)
+        dims = self.shapes.dims(value)
+        if place is None:
+            for candidates in (list(range(len(self.frame))), self.rows):
+                place = _match(dims, candidates, self.frame)
+                if place is not None:
+                    break
+        if place is None:
+            raise ValueError(f"a result of extents {[*map(str, dims)]} is not over the rows of the region")
+        axes = [a for a in place if a is not None]
+        covers = sorted(axes) == list(range(len(self.frame))) or sorted(axes) == self.rows
+        ones = all(d == Expr.of(1) for d, a in zip(dims, place, strict=True) if a is None)
+        if not covers or not ones:
+            raise ValueError(f"a result of extents {[*map(str, dims)]} does not have one element per row or per element")
+        return place
+
+    # -- when values are known
+
+    def depth(self, value: ir.Value) -> int:
+        """Reductions one after another that `value` needs."""
+        if value not in self._depth:
+            op = owner(value)
+            self._depth[value] = 0 if op is None else self.op_depth(op) + is_reduction(op)
+        return self._depth[value]
+
+    def op_depth(self, op: ir.Operation) -> int:
+        """Depth of what `op` reads."""
+        return max((self.depth(v) for v in captured(op) if isinstance(v.type, ir.RankedTensorType) or owner(v) is not None),
+                   default=0)
+
+    def _schedule(self, depths: Sequence[int]) -> None:
+        for op in self.joins:
+            self.sweeps[self.op_depth(op)].reductions.append(op)
+        for op in self.ops:
+            for value in op.results:
+                place, depth = self.places.get(value), self.depth(value)
+                if op in self.loops and op not in self.joins and depth and place is not None and self.is_row_place(place):
+                    self.sweeps[depth - 1].scalars.append(value)
+        for number, (place, depth) in enumerate(zip(self.result_places, depths, strict=True)):
+            if set(place) >= set(self.columns):
+                self.sweeps[depth].results.append(number)
+            else:
+                self.sweeps[max(depth - 1, 0)].row_results.append(number)
+
+    # -- what is stored between sweeps
+
+    def roots(self, sweep: Sweep) -> list[ir.Value]:
+        """Tensor values that a sweep computes at each column."""
+        values = [v for op in sweep.reductions for v in op.operands[: len(op.operands) - len(op.results)]]
+        return [*values, *(self.results[n] for n in sweep.results)]
+
+    def _keep(self) -> None:
+        """Marks the costly values of full rank that a later sweep needs again."""
+        computed: dict[ir.Value, Sweep] = {}
+        kept: set[ir.Value] = set()
+        for sweep in self.sweeps:
+            todo, seen = self.roots(sweep), list[ir.Value]()
+            while todo:
+                value = todo.pop()
+                op = owner(value)
+                if op is None or value in seen or op in self.joins or value in kept:
+                    continue
+                first = computed.get(value)
+                if first is not None and self._full(value) and self._cost(value, kept) >= _STORE_FROM:
+                    first.kept.append(value)
+                    kept.add(value)
+                    continue
+                seen.append(value)
+                todo += [v for v in captured(op) if isinstance(v.type, ir.RankedTensorType)]
+            for value in seen:
+                computed.setdefault(value, sweep)
+
+    def _full(self, value: ir.Value) -> bool:
+        return len(self.places.get(value, ())) >= len(self.frame) \
+            and set(self.places.get(value, ())) >= set(range(len(self.frame)))
+
+    def _cost(self, value: ir.Value, kept: set[ir.Value]) -> int:
+        """Scalar operations to compute one element again."""
+        op = owner(value)
+        if op is None or op in self.joins or value in kept or not op.name.startswith("linalg.") or not self._full(value):
+            return 0
+        own = sum(_COST.get(o.name, 16 if o.name.startswith("math.") else 1) for o in operations(op.regions[0].blocks[0])[:-1])
+        return own + sum(self._cost(v, kept) for v in op.operands if isinstance(v.type, ir.RankedTensorType))
+
+
+def row_joins(op: ir.Operation) -> list[RowJoin]:
+    """One per result. ValueError when a body is not one associative operation on its own accumulator."""
+    block = op.regions[0].blocks[0]
+    first = len(op.operands) - len(op.results)
+    found = []
+    for number, value in enumerate(operations(block)[-1].operands, first):
+        accumulator, last = block.arguments[number], owner(value)
+        if last is None or last.name not in (*ROW_COMBINERS, *_INTEGER_JOINS) or len(list(accumulator.uses)) != 1 \
+                or accumulator not in list(last.operands) or len(list(last.results[0].uses)) != 1:
+            name = last.name if last is not None else "a block argument"
+            raise ValueError(f"{op.name} at {op.location}: result {number - first} is no associative reduction ({name})")
+        found.append(RowJoin(last, number, 1 - list(last.operands).index(accumulator)))
+    return found
+
+
+def is_reduction(op: ir.Operation) -> bool:
+    """A linalg op with a body and reduction loops."""
+    return op.name.startswith("linalg.") and op.name != "linalg.fill" and len(op.regions) == 1 \
+        and len(op.regions[0].blocks) == 1 and "reduction" in iterator_kinds(op)
+
+
+def _match(dims: Sequence[Expr], axes: Sequence[int], frame: Sequence[Expr]) -> Place | None:
+    """`axes` in order over `dims`, axes of extent 1 skipped where they must be."""
+    left, place = list(axes), list[int | None]()
+    for extent in dims:
+        if left and frame[left[0]] == extent:
+            place.append(left.pop(0))
+        elif extent == Expr.of(1):
+            place.append(None)
+        else:
+            return None
+    return None if left else tuple(place)

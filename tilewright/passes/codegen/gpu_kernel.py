@@ -1,0 +1,216 @@
+"""GpuKernel: the frame of a GPU kernel that a family fills: one entry per launch, a parameter per slot.
+
+Coordinates and offsets are `index_bits` wide. With 32 bits, guards keep every operand within 2^31 elements. Accesses of several
+elements are guarded too: by the offset and the strides of the operands that they touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.passes.codegen.emit import Memory, byte_width, integer_type, resized
+from tilewright.passes.codegen.gpu_memory import WIDEST, GpuMemory
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.kernel_frame import KernelFrame, TensorSlot
+from tilewright.passes.mlir import ir, llvm, nvvm, operations
+from tilewright.runtime.program.kernel import Launch, MicroKernel, Param, offset_symbol, stride_symbol
+from tilewright.runtime.limits import WARP as WARP
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.program.tensor_map import ALIGNMENT, MAP_ALIGNMENT, MAP_BYTES
+
+SHARED = "shared_memory"
+_SLACK = 1 << 16  # coordinates run past an extent by less than a tile
+
+Grid = tuple[Expr, Expr, Expr]
+
+
+class GpuKernel(KernelFrame):
+    """`launch` emits one entry each; `finish` erases the region; `describe` gives the metadata of all entries."""
+
+    def __init__(self, module: ir.Module, symbol: str, index_bits: int = 32) -> None:
+        super().__init__(module, symbol, integer_type(index_bits))
+        self.index_bits = index_bits
+        self.guards: dict[Expr, None] = {}
+        self.launches: list[Launch] = []
+        self.workspace = Expr.of(0)
+        self.shared_bytes = 0
+        self.threads = 0
+        self._workspace_at: ir.Value | None = None
+        self._maps: list[ir.Value] = []
+        if index_bits == 32:
+            for slot in self.operands:
+                self.bound(self._last(slot))
+
+    # -- guards
+
+    def require(self, expr: Expr, why: str) -> None:
+        """The kernel is legal only where expr is 0. ValueError when it never is."""
+        number = expr.constant
+        if number is None:
+            self.guards[expr] = None
+        elif number:
+            raise ValueError(f"{why}: {expr} is not 0")
+
+    def bound(self, size: Expr) -> None:
+        """A number of elements, or a coordinate, that must fit the index type."""
+        if self.index_bits == 32:
+            self.require((size.maximum(0) + _SLACK) // (1 << 31), "32-bit coordinates")
+
+    def multiple(self, extent: Expr, n: int) -> Index:
+        """An extent as an Index that is a multiple of n: proven, or a guard."""
+        if not extent.divisible_by(n):
+            self.require(extent % n, f"extent {extent} is a multiple of {n}")
+        if extent.symbol is not None:
+            self.evaluator.dims[extent.symbol] = self.evaluator.dims[extent.symbol].known_multiple(n)
+        return self.evaluator.emit(extent).known_multiple(n)
+
+    def _last(self, slot: TensorSlot) -> Expr:
+        """Offset of the last element from the first."""
+        total = Expr.of(0)
+        for axis, extent in enumerate(self.shapes.dims(slot.value)):
+            stride = Expr.of(1) if axis == slot.unit else Expr.dim(stride_symbol(slot.number, axis))
+            total = total + (extent - 1) * stride
+        return total
+
+    def _align(self, slot: TensorSlot, elements: int) -> None:
+        why = f"operand {slot.number} is aligned to {elements} elements"
+        self.require(Expr.dim(offset_symbol(slot.number)) % elements, why)
+        for axis in range(slot.rank):
+            if axis != slot.unit:
+                self.require(Expr.dim(stride_symbol(slot.number, axis)) % elements, why)
+
+    # -- slots
+
+    def pointer_type(self) -> ir.Type:
+        return ir.Type.parse("!llvm.ptr<1>")
+
+    def memory(self, slot: TensorSlot, pointer: ir.Value, sizes: tuple[Index, ...], strides: tuple[Index, ...]) -> Memory:
+        widest = max(1, WIDEST // byte_width(slot.element))
+        aligned = tuple(s if s.const is not None else s.known_multiple(widest) for s in strides)
+        return GpuMemory(pointer, slot.element, sizes, aligned, self.index, lambda n: self._align(slot, n))
+
+    def use_workspace(self, size: Expr) -> None:
+        """Ask for `size` bytes of global memory; before the first launch."""
+        if not any(p.kind == "workspace" for p in self.params):
+            self._slot(self.pointer_type(), Param("workspace"))
+        self.workspace = size
+
+    def use_tensor_map(self, slot: TensorSlot, axes: Sequence[int], box: Sequence[int], swizzle: int) -> int:
+        """Ask for a tensor map of an operand; before the first launch. Gives its number. What copies want is guarded."""
+        self._align(slot, max(1, ALIGNMENT // byte_width(slot.element)))
+        number = sum(p.kind == "tensor_map" for p in self.params)
+        made = Param("tensor_map", slot.number, axes=tuple(axes), box=tuple(box), swizzle=swizzle)
+        self._slot(ir.Type.parse("!llvm.ptr"), made)
+        return number
+
+    def tensor_map(self, number: int) -> ir.Value:
+        """The address of a tensor map, inside a launch."""
+        return self._maps[number]
+
+    def workspace_tensor(self, element: ir.Type, sizes: Sequence[Index]) -> GpuMemory:
+        """A dense tensor at the start of the workspace."""
+        assert self._workspace_at is not None
+        return self._dense(self._workspace_at, element, sizes, self.index)
+
+    def _dense(self, pointer: ir.Value, element: ir.Type, sizes: Sequence[Index], index: ir.Type) -> GpuMemory:
+        strides = [Index(1)]
+        for size in reversed(sizes[1:]):
+            strides.insert(0, strides[0] * size)
+        return GpuMemory(pointer, element, tuple(sizes), tuple(strides[: len(sizes)]), index)
+
+    # -- one launch
+
+    def launch(self, threads: int, emit: Callable[[], Grid], suffix: str = "", min_blocks_per_sm: int = 0,
+               cluster: int = 1) -> None:
+        """Emits the entry `<symbol><suffix>` of blocks of `threads`; `emit` emits its body and gives the number of blocks.
+
+        min_blocks_per_sm: blocks that must fit a multiprocessor at once, which bounds the registers; 0 for no bound. cluster:
+        neighbouring blocks along x that may use each other's shared memory.
+        """
+        self.threads, self.shared_bytes = threads, 0
+        block = self._create(self.symbol + suffix, min_blocks_per_sm, cluster)
+        arguments = list(block.arguments)
+        of_kind = {kind: [a for a, p in zip(arguments, self.params, strict=True) if p.kind == kind]
+                   for kind in ("workspace", "tensor_map")}
+        with ir.InsertionPoint(block):
+            self.bind(arguments)
+            self._workspace_at = next(iter(of_kind["workspace"]), None)
+            self._maps = of_kind["tensor_map"]
+            grid = emit()
+            llvm.ReturnOp()
+        x, y, z = map(str, grid)
+        self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes, (cluster, 1, 1)))
+
+    def _create(self, symbol: str, min_blocks_per_sm: int, cluster: int) -> ir.Block:
+        inputs = sum(not slot.result for slot in self.operands)
+        arguments = []
+        for number, (t, param) in enumerate(zip(self.slot_types, self.params, strict=True)):
+            readonly = ", llvm.readonly" if param.kind == "pointer" and param.index < inputs else ""
+            attributes = f" {{llvm.noalias{readonly}}}" if param.kind in ("pointer", "workspace") else ""
+            if param.kind == "tensor_map":
+                by_value = f"llvm.byval = !llvm.array<{MAP_BYTES} x i8>, llvm.align = {MAP_ALIGNMENT} : i64"
+                attributes = f" {{{by_value}, nvvm.grid_constant}}"
+            arguments.append(f"%w{number}: {t}{attributes}")
+        bound = f", nvvm.minctasm = {min_blocks_per_sm} : i32" if min_blocks_per_sm else ""
+        bound += f", nvvm.cluster_dim = array<i32: {cluster}, 1, 1>" if cluster > 1 else ""
+        attributes = f"nvvm.kernel, nvvm.reqntid = array<i32: {self.threads}>{bound}"
+        text = f"""
+        llvm.mlir.global external @{SHARED}() {{addr_space = 3 : i32, alignment = 1024 : i64}} : !llvm.array<0 x i8>
+        llvm.func @{symbol}({", ".join(arguments)}) attributes {{{attributes}}} {{
+          llvm.return
+        }}"""
+        parsed = ir.Module.parse(text)
+        memory, function = [op.clone() for op in operations(parsed.body)]
+        if not self.launches:
+            self.module.body.append(memory)
+        else:
+            memory.erase()
+        self.module.body.append(function)
+        block = function.regions[0].blocks[0]
+        operations(block)[0].erase()
+        return block
+
+    def thread(self) -> Index:
+        """Number of this thread in its block."""
+        return self._special(nvvm.read_ptx_sreg_tid_x)
+
+    def block_id(self, axis: str = "x") -> Index:
+        return self._special({"x": nvvm.read_ptx_sreg_ctaid_x, "y": nvvm.read_ptx_sreg_ctaid_y,
+                              "z": nvvm.read_ptx_sreg_ctaid_z}[axis])
+
+    def _special(self, read: Callable[..., ir.Value]) -> Index:
+        return Index(resized(read(results=[integer_type(32)]), self.index))
+
+    def barrier(self) -> None:
+        """All threads of the block wait for each other; shared memory is visible."""
+        nvvm.barrier()
+
+    # -- shared memory
+
+    def shared(self, element: ir.Type, shape: Sequence[int], at: int | None = None) -> GpuMemory:
+        """A dense tensor in dynamic shared memory, behind what is there already or `at` a byte (over what lies there)."""
+        i32 = integer_type(32)
+        offset = self.shared_bytes if at is None else at
+        stored = 1 if str(element) == "i1" else byte_width(element)
+        size = stored
+        for extent in shape:
+            size *= extent
+        self.shared_bytes = max(self.shared_bytes, offset + -(-size // WIDEST) * WIDEST)
+        base = llvm.AddressOfOp(ir.Type.parse("!llvm.ptr<3>"), ir.FlatSymbolRefAttr.get(SHARED)).result
+        if offset:
+            at = ir.DenseI32ArrayAttr.get([offset])
+            base = llvm.GEPOp(base.type, base, [], at, ir.TypeAttr.get(integer_type(8)), None).result
+        return self._dense(base, element, [Index(extent) for extent in shape], i32 if self.index_bits == 32 else self.index)
+
+    # -- metadata
+
+    def finish(self) -> None:
+        """Erases the region once every launch is emitted."""
+        self.fn.erase()
+
+    def describe(self, workload_key: str, family: str, config: str) -> MicroKernel:
+        first, *rest = self.launches
+        return MicroKernel(symbol=first.symbol, workload=workload_key, family=family, config=config, params=tuple(self.params),
+                           grid=first.grid, workspace=str(self.workspace), threads=first.threads,
+                           shared_bytes=first.shared_bytes, guards=tuple(map(str, self.guards)), then=tuple(rest),
+                           cluster=first.cluster)

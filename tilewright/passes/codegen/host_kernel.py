@@ -1,0 +1,90 @@
+"""HostKernel: the frame of a host kernel that a family fills: slots in, evaluator ready, metadata out.
+
+The entry `@<symbol>(slots, begin, end, workspace)` unpacks its slots and calls a private body whose pointers are noalias
+where no two operands may share memory, so that LLVM keeps loads across stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.passes.codegen.emit import gep, integer_type
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.kernel_frame import UNIT, KernelFrame
+from tilewright.passes.mlir import ir, llvm, operations
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.shape import Expr
+
+__all__ = ["UNIT", "Grid", "HostKernel"]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a family says of its launch: bytes of workspace a thread, guards (expressions that must be 0)."""
+
+    workspace: Expr = Expr(())  # noqa: RUF009 - frozen
+    guards: tuple[Expr, ...] = ()
+
+
+class HostKernel(KernelFrame):
+    """A host kernel with 64-bit coordinates. `describe` gives the metadata of what `build` emitted."""
+
+    def __init__(self, module: ir.Module, symbol: str) -> None:
+        super().__init__(module, symbol, integer_type(64))
+
+    def build(self, emit: Callable[[Index, Index, ir.Value], Grid]) -> Grid:
+        """`emit(begin, end, workspace)` emits the work units [begin, end). Erases the region."""
+        body = self._create(self.slot_types)
+        arguments = list(body.arguments)
+        with ir.InsertionPoint(body):
+            self.bind(arguments[:-3])
+            grid = emit(Index(arguments[-3]), Index(arguments[-2]), arguments[-1])
+            llvm.ReturnOp()
+        self.fn.erase()
+        return grid
+
+    def _create(self, words: list[ir.Type]) -> ir.Block:
+        """Entry and body functions; returns the body's block, whose arguments are the words, begin, end and workspace."""
+        inputs = sum(isinstance(v.type, ir.RankedTensorType) for v in self.block.arguments)
+        types, pointers = [], 0
+        for t in words:
+            attribute = ""
+            if isinstance(t, llvm.PointerType):
+                attribute = " {llvm.noalias, llvm.readonly}" if pointers < inputs else " {llvm.noalias}"
+                pointers += 1
+            types.append((str(t), attribute))
+        body_args = ", ".join(f"%w{i}: {t}{a}" for i, (t, a) in enumerate(types))
+        tail = "%begin: i64, %end: i64, %workspace: !llvm.ptr"
+        lines = []
+        for i, (t, _) in enumerate(types):
+            lines.append(f"%p{i} = llvm.getelementptr %slots[{i}] : (!llvm.ptr) -> !llvm.ptr, i64")
+            lines.append(f"%w{i} = llvm.load %p{i} : !llvm.ptr -> {t}")
+        passed = ", ".join([f"%w{i}" for i in range(len(types))] + ["%begin", "%end", "%workspace"])
+        signature = ", ".join([t for t, _ in types] + ["i64", "i64", "!llvm.ptr"])
+        text = f"""
+        llvm.func internal @{self.symbol}_body({body_args}{", " if types else ""}{tail}) {{ llvm.return }}
+        llvm.func @{self.symbol}(%slots: !llvm.ptr, {tail}) {{
+          {chr(10).join(lines)}
+          llvm.call @{self.symbol}_body({passed}) : ({signature}) -> ()
+          llvm.return
+        }}"""
+        parsed = ir.Module.parse(text)
+        made = [op.clone() for op in operations(parsed.body)]
+        for op in made:
+            self.module.body.append(op)
+        block = made[0].regions[0].blocks[0]
+        operations(block)[0].erase()
+        return block
+
+    def offset_pointer(self, base: ir.Value, offset: Index, bytes_each: int) -> ir.Value:
+        """base + offset * bytes_each, for carving the workspace."""
+        return gep(base, (offset * bytes_each).value(self.index), integer_type(8))
+
+    def describe(self, grid: Grid, workload_key: str, family: str, config: str) -> MicroKernel:
+        return MicroKernel(symbol=self.symbol, workload=workload_key, family=family, config=config, params=tuple(self.params),
+                           grid=(str(self.units), "1", "1"), workspace=str(grid.workspace),
+                           guards=tuple(str(g) for g in grid.guards))
+
+
+

@@ -1,0 +1,180 @@
+"""Reading an outlined module back into Workloads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilewright.passes.analysis.attention import Attention
+from tilewright.passes.analysis.canonical_spec import KEY, KIND
+from tilewright.passes.analysis.contraction import Contraction, is_contraction, product_of
+from tilewright.passes.analysis.loop_axes import LoopAxes, attention_symbols, factors_of, has_loops, loop_symbols
+from tilewright.passes.mlir import functions, ir, operations, owner, walk
+from tilewright.passes.analysis.op_kinds import arithmetic, body_names, is_row_reduction, scatters
+from tilewright.passes.dispatch_creation.region_function import PANEL, UNIT
+from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
+from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, integer, read_dims
+from tilewright.passes.analysis.windows import argument_windows, argument_zeros
+from tilewright.passes.spaces.workload import Axes, Factor, Kind, Loop, Operand, Window, Workload
+from tilewright.runtime.errors import PassError
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
+
+_ALGEBRAIC = frozenset(f"math.{n}" for n in (
+    "absf", "absi", "ceil", "clampf", "copysign", "ctlz", "ctpop", "cttz", "floor", "fma", "isfinite", "isinf", "isnan",
+    "isnormal", "round", "roundeven", "rsqrt", "sqrt", "trunc"))
+
+
+def workloads_of(module: ir.Module) -> dict[str, Workload]:
+    """The Workload of each outlined function, by the function's name."""
+    return {
+        (name := ir.StringAttr(fn.attributes["sym_name"]).value): workload_of(fn, name)
+        for fn in functions(module)
+        if KEY in fn.attributes
+    }
+
+
+def workload_of(fn: ir.Operation, name: str) -> Workload:
+    shapes = SymbolicShapes(fn)
+    kind = Kind(ir.StringAttr(fn.attributes[KIND]).value)
+    attention = Attention.of(operations(fn.regions[0].blocks[0])[:-1], shapes) if kind is Kind.ATTENTION else None
+    reached = _axes(fn, kind, shapes, attention)
+    units: dict[ir.Value, int | None] = {}
+    inputs, dims, scalars = [], [], []
+    for value, named in zip(fn.regions[0].blocks[0].arguments, argument_attributes(fn), strict=True):
+        if isinstance(value.type, ir.RankedTensorType):
+            inputs.append(_operand(value.type, named, reached.axes(value)))
+            units[value] = inputs[-1].unit_axis
+        elif DIMS in named:
+            dims.append(str(read_dims(named[DIMS])[0]))
+        else:
+            scalars.append(DType(str(value.type)))
+    body = operations(fn.regions[0].blocks[0])
+    results = [{n.name: n.attr for n in ir.DictAttr(a)} for a in fn.attributes["res_attrs"]]
+    outputs = [_operand(v.type, named, reached.axes(v)) for v, named in zip(body[-1].operands, results, strict=True)]
+    inner = [op.name for op in walk(fn)]
+    return Workload(
+        key=ir.StringAttr(fn.attributes[KEY]).value,
+        name=name,
+        kind=kind,
+        ir=_standalone(fn, name),
+        dims=tuple(dims),
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        loops=loops_of(fn, kind, shapes, attention),
+        flops=_flops(body, shapes),
+        bytes=_bytes([*inputs, *outputs]),
+        scalars=tuple(scalars),
+        windows=_windows(fn, shapes) if kind is Kind.CONTRACTION else (),
+        factors=_factors(fn, kind, attention, units),
+        transcendentals=sum(n.startswith("math.") and n not in _ALGEBRAIC for n in inner),
+        accumulator=_accumulator(fn, kind),
+        reductions=sum(iterator_kinds(op).count("reduction") for op in body if has_loops(op)),
+    )
+
+
+def root_of(fn: ir.Operation, kind: Kind) -> ir.Operation:
+    """The operation that drives the loop nest of a region; for POINTWISE the producer of the first result."""
+    body = operations(fn.regions[0].blocks[0])
+    linalg_ops = [op for op in body if op.name.startswith("linalg.") and op.name != "linalg.fill"]
+    if kind in (Kind.CONTRACTION, Kind.ATTENTION):
+        return next(op for op in linalg_ops if is_contraction(op))
+    if kind is Kind.ROWS:
+        return next(op for op in linalg_ops if is_row_reduction(op) and "reduction" in iterator_kinds(op))
+    if kind is Kind.GENERIC:
+        return next(op for op in linalg_ops if "reduction" in iterator_kinds(op) or scatters(op))
+    made = owner(body[-1].operands[0])
+    if made is None:
+        raise PassError("a region returns one of its arguments")
+    return made
+
+
+def loops_of(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes, attention: Attention | None) -> tuple[Loop, ...]:
+    """Loops of the root with their roles, in the root's order; of attention those of the scores, then the value columns."""
+    if attention is not None:
+        return tuple(Loop(role, extent) for role, extent in attention.roles())
+    root = root_of(fn, kind)
+    if kind is Kind.POINTWISE:
+        return tuple(Loop("p", e) for e in shapes.dims(root.results[0]))
+    extents = loop_extents(root, shapes)
+    if kind is Kind.CONTRACTION:
+        roles = Contraction.of(root, shapes).roles()
+    else:
+        names = {"parallel": "row", "reduction": "col"} if kind is Kind.ROWS else {"parallel": "p", "reduction": "r"}
+        roles = [names[k] for k in iterator_kinds(root)]
+    return tuple(Loop(role, extent) for role, extent in zip(roles, extents, strict=True))
+
+
+def _operand(type_: ir.Type, named: dict[str, ir.Attribute], axes: Axes) -> Operand:
+    unit = integer(named[UNIT]) if UNIT in named else None
+    return Operand(DType(str(ir.RankedTensorType(type_).element_type)), read_dims(named[DIMS]), unit, CONSTANT in named,
+                   integer(named[PANEL]) if PANEL in named else 0, argument_zeros(named), axes)
+
+
+def _axes(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes, attention: Attention | None) -> LoopAxes:
+    """Of every tensor that the loops of the root reach."""
+    found = LoopAxes(operations(fn.regions[0].blocks[0])[:-1], shapes)
+    if attention is not None:
+        found.seed_attention(attention)
+    elif kind is Kind.POINTWISE:
+        found.seed_result(root_of(fn, kind).results[0])
+    else:
+        found.seed_root(root_of(fn, kind))
+    found.spread()
+    return found
+
+
+def _factors(fn: ir.Operation, kind: Kind, attention: Attention | None,
+             units: Mapping[ir.Value, int | None]) -> tuple[Factor, ...]:
+    if kind is Kind.CONTRACTION:
+        root = root_of(fn, kind)
+        return factors_of(root, loop_symbols(root), units)
+    if attention is not None:
+        scores, mixed = attention_symbols(attention)
+        return (*factors_of(attention.scores.op, scores, units), *factors_of(attention.mixed.op, mixed, units))
+    return ()
+
+
+def _accumulator(fn: ir.Operation, kind: Kind) -> DType | None:
+    product = product_of(root_of(fn, kind)) if kind is Kind.CONTRACTION else None
+    return None if product is None else DType(str(product.accumulator))
+
+
+def _windows(fn: ir.Operation, shapes: SymbolicShapes) -> tuple[Window, ...]:
+    """Of the first operand of the root that has some."""
+    root = root_of(fn, Kind.CONTRACTION)
+    every = (argument_windows(fn, root, which, shapes) for which in range(len(root.operands) - 1))
+    return next((found for found in every if found), ())
+
+
+def _flops(body: Sequence[ir.Operation], shapes: SymbolicShapes) -> Expr:
+    """Scalar operations of each linalg op, its body once per point of its loop nest."""
+    total = Expr.of(0)
+    for op in body:
+        if op.name.startswith("linalg.") and op.name != "linalg.fill" and len(body_names(op)):
+            points = Expr.of(arithmetic(op))
+            for extent in loop_extents(op, shapes):
+                points = points * extent
+            total = total + points
+    return total
+
+
+def _bytes(operands: Sequence[Operand]) -> Expr:
+    total = Expr.of(0)
+    for operand in operands:
+        size = Expr.of(operand.dtype.bytes)
+        for extent in operand.dims:
+            size = size * extent
+        total = total + size
+    return total
+
+
+def _standalone(fn: ir.Operation, name: str) -> str:
+    """A module of its own whose one function is called `workload`."""
+    module = ir.Module.create(loc=ir.Location.unknown(fn.context))
+    with ir.InsertionPoint(module.body):
+        copy = fn.clone().operation
+    copy.attributes["sym_name"] = ir.StringAttr.get("workload", fn.context)
+    for attribute in (KEY, "sym_visibility"):
+        if attribute in copy.attributes:
+            del copy.attributes[attribute]
+    return str(module)

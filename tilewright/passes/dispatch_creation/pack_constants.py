@@ -1,0 +1,189 @@
+"""pack-constants: weights bound at compile time are laid out once, in panels that a matmul reads front to back.
+
+The columns of a [k, n] constant become [ceil(n / tile)][k][tile]; the contraction reads it through the map
+(n floordiv tile, k, n mod tile), so every kernel of an operator shares the one copy. A convolution's filter keeps its window
+and channel axes between panel and column. Where the target multiplies bf16 in pairs, two values of the last of k lie side by
+side, [ceil(n / tile)][ceil(k / 2)][tile][2], read through (n floordiv tile, k floordiv 2, n mod tile, k mod 2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilewright.passes.base import Pass
+from tilewright.passes.analysis.canonical_spec import KEY, KIND, key_of
+from tilewright.passes.analysis.contraction import OUT, PAIR, Contraction, used_loops
+from tilewright.passes.mlir import functions, ir, maps_of, operations, owner, position, replace_all_uses
+from tilewright.passes.dispatch_creation.outlined import root_of
+from tilewright.passes.dispatch_creation.region_function import PANEL, UNIT
+from tilewright.passes.spaces.host.host_block import register_block
+from tilewright.passes.linalg.structured import inits, inputs, iterator_kinds, rebuild, use_count
+from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, integer, write_dims
+from tilewright.passes.spaces.workload import Kind
+from tilewright.runtime.limits import HostLimits
+
+PACK = "tw.pack"  # of an argument of @main: [source argument, tile, values of k side by side, axis of the columns, other axes]
+
+
+@dataclass(frozen=True)
+class PackConstants(Pass):
+    """vector_bytes, vector_registers: of the target; a panel is as wide as the main register block of the family host_matmul.
+
+    bf16_pairs: does the target multiply bf16 in pairs?
+    """
+
+    name: ClassVar[str] = "pack-constants"
+    vector_bytes: int = 64
+    vector_registers: int = 32
+    bf16_pairs: bool = False
+
+    def run(self, module: ir.Module) -> None:
+        named = {ir.StringAttr(fn.attributes["sym_name"]).value: fn for fn in functions(module)}
+        mains = [fn for fn in named.values() if KEY not in fn.attributes]
+        if len(mains) != 1:
+            return
+        calls = [op for op in operations(mains[0].regions[0].blocks[0]) if op.name == "func.call"]
+        for name, fn in named.items():
+            if KEY in fn.attributes and Kind(ir.StringAttr(fn.attributes[KIND]).value) is Kind.CONTRACTION:
+                sites = [c for c in calls if ir.FlatSymbolRefAttr(c.attributes["callee"]).value == name]
+                limits = HostLimits(self.vector_bytes, self.vector_registers, bf16_pairs=self.bf16_pairs)
+                _pack(fn, mains[0], sites, limits)
+
+
+def _pack(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limits: HostLimits) -> None:
+    root = root_of(fn, Kind.CONTRACTION)
+    found = _packable(fn, root)
+    if found is None or not sites:
+        return
+    which, axis, order, side = found
+    side = side if limits.bf16_pairs else 1
+    argument = root.operands[which]
+    number = list(fn.regions[0].blocks[0].arguments).index(argument)
+    sources = [c.operands[number] for c in sites]
+    outer = list(main.regions[0].blocks[0].arguments)
+    if any(s not in outer or s.type != argument.type for s in sources):
+        return  # a view of a constant
+    extents = list(ir.RankedTensorType(argument.type).shape)
+    tile = panel_columns(extents[axis], argument.type.element_type, limits)
+    if extents[axis] < tile:
+        return
+    within = [extents[a] for a in order]
+    shape = [-(-extents[axis] // tile), *within, tile]
+    if side > 1:
+        shape = [shape[0], *within[:-1], -(-within[-1] // side), tile, side]
+    packed = ir.RankedTensorType.get(shape, ir.RankedTensorType(argument.type).element_type)
+    _rewrite(root, which, axis, order, tile, side, packed, argument)
+    argument.set_type(packed)
+    unit = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), packed.rank - 1)
+    _annotate(fn, number, {DIMS: write_dims(list(packed.shape)), UNIT: unit, CONSTANT: ir.UnitAttr.get(),
+                            PANEL: ir.IntegerAttr.get(unit.type, tile)})
+    _retype(fn)
+    fn.attributes[KEY] = ir.StringAttr.get(key_of(fn))
+    copies: dict[int, ir.Value] = {}
+    for call, source in zip(sites, sources, strict=True):
+        given = outer.index(source)
+        if given not in copies:
+            copies[given] = main.regions[0].blocks[0].add_argument(packed, main.location)
+            layout = [given, tile, side, axis, *order]
+            _annotate(main, len(outer) + len(copies) - 1, {
+                DIMS: write_dims(list(packed.shape)), CONSTANT: ir.UnitAttr.get(), PACK: write_dims(layout)})
+        call.operands[number] = copies[given]
+    _retype(main)
+
+
+def panel_columns(columns: int, element: ir.Type, limits: HostLimits) -> int:
+    """Columns of a panel: the vectors of the main register block, of the accumulator's type."""
+    lanes = limits.lanes(max(4, element.width // 8))
+    return lanes * register_block(columns, lanes, limits)[1]
+
+
+def _packable(fn: ir.Operation, root: ir.Operation) -> tuple[int, int, list[int], int] | None:
+    """Of a constant argument that only the root reads: the operand, the axis of its columns, its other axes in loop order, and
+    how many values of the last of them may lie side by side."""
+    shapes = SymbolicShapes(fn)
+    try:
+        view = Contraction.of(root, shapes)
+    except ValueError:  # no contraction to the family host_matmul
+        return None
+    named = argument_attributes(fn)
+    arguments = list(fn.regions[0].blocks[0].arguments)
+    results = operations(fn.regions[0].blocks[0])[-1].operands
+    column = _column(fn, root, view)
+    for which in (0, 1):
+        value = root.operands[which]
+        m = maps_of(root)[which]
+        if value not in arguments or CONSTANT not in named[arguments.index(value)] or use_count(value) != 1:
+            continue
+        loops = [position(e) for e in m.results]
+        if None in loops or column not in loops or len(results) == 0:
+            continue
+        others = sorted(d for d in used_loops(m) if d != column)
+        if any(d not in view.k for d in others) or any(e.constant is None for e in shapes.dims(value)):
+            continue
+        axis = loops.index(column)
+        paired = others and others[-1] == view.k[-1] and column not in view.loops_of(1 - which) and view.multiplies_bf16()
+        return which, axis, [loops.index(d) for d in others], PAIR if paired else 1
+    return None
+
+
+def _column(fn: ir.Operation, root: ir.Operation, view: Contraction) -> int | None:
+    """The loop along the unit-stride axis of the root's result; None when the function's result is stored another way."""
+    result = operations(fn.regions[0].blocks[0])[-1].operands[0]
+    attribute = {n.name: n.attr for n in ir.DictAttr(ir.ArrayAttr(fn.attributes["res_attrs"])[0])}
+    rank = ir.RankedTensorType(result.type).rank
+    unit = integer(attribute[UNIT]) if UNIT in attribute else rank - 1
+    out = view.maps[OUT]
+    if rank != len(out.results) or not _same_frame(result, root):
+        return None
+    return position(out.results[unit])
+
+
+def _same_frame(value: ir.Value, root: ir.Operation) -> bool:
+    """Are the elementwise ops between the root and `value` all identity maps of the root's result?"""
+    op = owner(value)
+    if op is None or op == root:
+        return op is not None
+    if not op.name.startswith("linalg."):
+        return False
+    maps = maps_of(op)
+    if maps[-1] != ir.AffineMap.get_identity(maps[-1].n_dims):
+        return False
+    through = [v for v, m in zip(inputs(op), maps, strict=False)
+               if m == ir.AffineMap.get_identity(m.n_dims) and owner(v) is not None]
+    return any(_same_frame(v, root) for v in through)
+
+
+def _rewrite(root: ir.Operation, which: int, axis: int, order: list[int], tile: int, side: int, packed: ir.RankedTensorType,
+             argument: ir.Value) -> None:
+    """The root as a generic whose operand `which` is read through the packed layout."""
+    maps = maps_of(root)
+    old = maps[which]
+    column = old.results[axis]
+    inner = [old.results[a] for a in order]
+    last = []
+    if side > 1:
+        last = [ir.AffineExpr.get_mod(inner[-1], side)]
+        inner[-1] = ir.AffineExpr.get_floor_div(inner[-1], side)
+    new = [ir.AffineExpr.get_floor_div(column, tile), *inner, ir.AffineExpr.get_mod(column, tile), *last]
+    maps[which] = ir.AffineMap.get(old.n_dims, 0, new)
+    holder = ir.Operation.create("builtin.unrealized_conversion_cast", [packed], [argument], ip=ir.InsertionPoint(root))
+    operands = [holder.results[0] if i == which else v for i, v in enumerate(inputs(root))]
+    made = rebuild(root, operands, inits(root), maps, iterator_kinds(root))
+    replace_all_uses(root.results[0], made.results[0])
+    root.erase()
+    made.operands[which] = argument
+    holder.erase()
+
+
+def _annotate(fn: ir.Operation, number: int, attributes: dict[str, ir.Attribute]) -> None:
+    every = [ir.DictAttr(a) for a in ir.ArrayAttr(fn.attributes["arg_attrs"])]
+    every[number:number + 1] = [ir.DictAttr.get(attributes)]
+    fn.attributes["arg_attrs"] = ir.ArrayAttr.get(every)
+
+
+def _retype(fn: ir.Operation) -> None:
+    """The function's type from its block arguments."""
+    block = fn.regions[0].blocks[0]
+    results = [v.type for v in operations(block)[-1].operands]
+    fn.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], results))

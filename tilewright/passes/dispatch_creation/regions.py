@@ -1,0 +1,300 @@
+"""Partition of a function into dispatch regions, by named rules.
+
+A region has a frame: for a contraction or a window op the axes of its result, for row reductions the loops of the
+reduction (rows and columns), else the loops of the elementwise operations. Every value of a region has a place in it,
+the frame axis of each of its axes, and an operation joins a region only when it reads all values of the region at their
+places: then a kernel that walks the frame can compute each value where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tilewright.passes.transforms.channels_last import COPY
+from tilewright.passes.linalg.clone import captured, users
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position
+from tilewright.passes.analysis.op_kinds import OpKind, arithmetic, body_names, constant_pad, expensive, op_kind, scatters
+from tilewright.passes.linalg.strides import Views
+from tilewright.passes.linalg.structured import inputs, iterator_kinds, loop_extents
+from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes
+from tilewright.runtime.shape import Expr
+
+LOAD_ARITHMETIC = 2
+_ROOTED = (OpKind.CONTRACTION, OpKind.WINDOW)
+_COMPUTE = (OpKind.CONTRACTION, OpKind.REDUCTION, OpKind.WINDOW, OpKind.ELEMENTWISE, OpKind.MOVEMENT)
+Place = tuple[int, ...]
+
+
+@dataclass
+class Region:
+    """Operations of one kernel. `loops` gives the frame axis of each loop of an op, `places` of each value axis."""
+
+    kind: OpKind
+    root: ir.Operation
+    frame: list[Expr]
+    columns: set[int] = field(default_factory=set)
+    ops: list[ir.Operation] = field(default_factory=list)
+    loops: dict[ir.Operation, Place] = field(default_factory=dict)
+    places: dict[ir.Value, Place] = field(default_factory=dict)
+
+    def renamed(self, axes: Sequence[int]) -> tuple[dict[ir.Operation, Place], dict[ir.Value, Place]]:
+        """Loops and places with frame axis a called axes[a]."""
+        return (
+            {o: tuple(axes[a] for a in p) for o, p in self.loops.items()},
+            {v: tuple(axes[a] for a in p) for v, p in self.places.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why `op` does not join the region of `other`: rule names the condition that fails."""
+
+    op: str
+    other: str
+    rule: str
+    reason: str
+
+
+class Partition:
+    """Regions of `fn`; `region_of` maps an operation to its region. join=False leaves each operation alone."""
+
+    def __init__(self, fn: ir.Operation, join: bool = True) -> None:
+        self.join = join
+        self.block = fn.regions[0].blocks[0]
+        self.shapes = SymbolicShapes(fn)
+        self.views = Views(self.shapes)
+        self.order = {op: i for i, op in enumerate(operations(self.block))}
+        self.kinds = {op: op_kind(op, self.views) for op in self.order}
+        self.region_of: dict[ir.Operation, Region] = {}
+        self.refusals: list[Refusal] = []
+        named = zip(self.block.arguments, argument_attributes(fn), strict=True)
+        self.bound = {v for v, attributes in named if CONSTANT in attributes}  # known at compile time
+        for op in self.order:
+            if self._constant(op):
+                self.bound.update(op.results)
+        for op, kind in self.kinds.items():
+            if kind in _COMPUTE:
+                self._place(op, kind)
+            elif op.name == "linalg.fill" and any(self.kinds[u] not in _COMPUTE for u in users(op.results[0])):
+                self._place(op, OpKind.ELEMENTWISE)
+
+    def regions(self) -> list[Region]:
+        """Each region once, ordered by its first operation."""
+        return list({id(r): r for r in self.region_of.values()}.values())
+
+    def _place(self, op: ir.Operation, kind: OpKind) -> None:
+        region = self._alone(op, kind)
+        self.region_of[op] = region
+        if not self.join or kind in _ROOTED or kind is OpKind.MOVEMENT or op.name == "linalg.fill" or COPY in op.attributes:
+            return
+        sources = {
+            id(r): r for v in op.operands if (p := owner(v)) is not None and (r := self.region_of.get(p)) is not None
+        }
+        for source in sorted(sources.values(), key=lambda r: -self.order[r.root]):
+            if self.region_of[op] is not source:
+                self._join(op, source)
+
+    def _alone(self, op: ir.Operation, kind: OpKind) -> Region:
+        """The region of one operation by itself."""
+        if kind in _ROOTED or kind is OpKind.MOVEMENT or op.name == "linalg.fill":
+            frame = list(self.shapes.dims(op.results[0]))
+            whole = tuple(range(len(frame)))
+            shown = OpKind.ELEMENTWISE if kind is OpKind.MOVEMENT else kind
+            fits = not scatters(op)
+            places = {r: whole for r in op.results if fits and ir.RankedTensorType(r.type).rank == len(frame)}
+            return Region(shown, op, frame, ops=[op], places=places)
+        maps = maps_of(op)
+        frame = loop_extents(op, self.shapes)
+        columns = {d for d, k in enumerate(iterator_kinds(op)) if k == "reduction"}
+        places = {}
+        for result, m in zip(op.results, maps[len(maps) - len(op.results) :], strict=True):
+            if (place := _positions(m)) is not None:
+                places[result] = place
+        return Region(kind, op, frame, columns, [op], {op: tuple(range(len(frame)))}, places)
+
+    def _join(self, op: ir.Operation, source: Region) -> None:
+        region = self.region_of[op]
+        merged = self._merge(op, region, source)
+        if isinstance(merged, Refusal):
+            self.refusals.append(merged)
+            return
+        for member in merged.ops:
+            self.region_of[member] = merged
+
+    def _merge(self, op: ir.Operation, region: Region, source: Region) -> Region | Refusal:
+        """`region` (that of the reader `op`) and `source` as one, or the rule that forbids it."""
+
+        def no(rule: str, reason: str) -> Refusal:
+            return Refusal(op.name, source.root.name, rule, reason)
+
+        rooted = [r for r in (region, source) if r.kind in _ROOTED]
+        if len(rooted) == 2 or (rooted and OpKind.REDUCTION in (region.kind, source.kind)):
+            return no("one-root", f"a region has one {rooted[0].kind.value} or row reductions, not both")
+        pairs = self._pairs(op, region, source)
+        if isinstance(pairs, str):
+            return no("one-map", pairs)
+        problem = _extend(pairs, region, source)
+        if problem:
+            return no("same-frame", problem)
+        into, other = (
+            (source, region)
+            if (len(source.frame) >= len(region.frame)
+            and source.kind is not OpKind.ELEMENTWISE)
+            or region.kind is OpKind.ELEMENTWISE
+            else (region, source)
+        )
+        axes = pairs if other is source else {m: h for h, m in pairs.items()}
+        loops, places = other.renamed([axes[a] for a in range(len(other.frame))])
+        merged = Region(
+            into.kind,
+            into.root,
+            into.frame,
+            into.columns,
+            sorted(into.ops + other.ops, key=self.order.__getitem__),
+            into.loops | loops,
+            into.places | places,
+        )
+        problem = _two_places(merged)
+        if problem:
+            return no("one-map", problem)
+        if self._cycle(set(merged.ops)):
+            return no("no-cycle", "a value of the region comes back through an operation outside it")
+        return merged
+
+    def _pairs(self, op: ir.Operation, region: Region, source: Region) -> dict[int, int] | str:
+        """Axis of the source's frame -> axis of the region's frame, from how `op` reads the source's values."""
+        pairs: dict[int, int] = {}
+        for value, m in zip(op.operands, maps_of(op), strict=False):
+            if owner(value) is None or self.region_of.get(owner(value)) is not source:
+                continue
+            if value not in source.places:
+                return "the value has no place in its region"
+            for axis, e in zip(source.places[value], m.results, strict=True):
+                loop = position(e)
+                if loop is None:
+                    return "the value is read at computed coordinates"
+                if pairs.setdefault(axis, region.loops[op][loop]) != region.loops[op][loop]:
+                    return "the value is read under two index maps"
+        if len(set(pairs.values())) != len(pairs):
+            return "two axes of the value are read along one loop"
+        return pairs
+
+    def _cycle(self, members: set[ir.Operation]) -> bool:
+        """Does a path leave `members` and come back? Regions count as a whole."""
+        seen: set[ir.Operation] = set()
+        todo = [p for m in members for p in self._before(m) if p not in members]
+        while todo:
+            op = todo.pop()
+            if op in seen:
+                continue
+            seen.add(op)
+            whole = self.region_of[op].ops if op in self.region_of else [op]
+            if any(o in members for o in whole):
+                return True
+            seen.update(whole)
+            for o in whole:
+                for p in self._before(o):
+                    if p in members:
+                        return True
+                    todo.append(p)
+        return False
+
+    def _before(self, op: ir.Operation) -> Iterable[ir.Operation]:
+        return [p for v in captured(op) if (p := owner(v)) is not None]
+
+    def adopt(self, copy: ir.Operation, original: ir.Operation, region: Region) -> None:
+        """`copy` of `original` becomes a member of `region`."""
+        self.kinds[copy] = self.kinds[original]
+        self.region_of[copy] = region
+        region.ops.append(copy)
+
+    def _constant(self, op: ir.Operation) -> bool:
+        """Does `op` compute something from tensors that are all bound at compile time?"""
+        tensors = [v for v in inputs(op) if isinstance(v.type, ir.RankedTensorType)]
+        return op.name == "linalg.generic" and bool(tensors) and len(body_names(op)) > 1 and all(v in self.bound for v in tensors)
+
+    def loads(self, op: ir.Operation) -> list[ir.Operation] | None:
+        """The chain of cheap producers up to `op` that a reader may compute at each load; None when it must be a value.
+
+        Rule "cheap-load": casts, permutations, broadcasts and constant pads always; up to LOAD_ARITHMETIC scalar
+        operations when nothing else reads the value; never a function of math, a division or a lookup, nor arithmetic on
+        constants alone, which runs once at compile time.
+        """
+        region = self.region_of.get(op)
+        if region is None or region.kind is not OpKind.ELEMENTWISE or op.name == "linalg.fill" or self._constant(op):
+            return None
+        if COPY in op.attributes:
+            return None
+        kind = self.kinds[op]
+        if kind is OpKind.MOVEMENT:
+            return [op] if op.name in ("tensor.collapse_shape", "tensor.extract_slice") or constant_pad(op) else None
+        if expensive(op) or len(op.results) != 1:
+            return None
+        chain = [op]
+        for value in op.operands:
+            producer = owner(value)
+            inner = self.loads(producer) if producer is not None else None
+            if inner is not None:
+                chain = [o for o in inner if o not in chain] + chain
+        count = sum(arithmetic(o) for o in chain)
+        if count > LOAD_ARITHMETIC or (count and len(users(op.results[0])) > 1):
+            return None
+        return chain
+
+
+def _positions(m: ir.AffineMap) -> Place | None:
+    found = [position(e) for e in m.results]
+    return None if None in found else tuple(p for p in found if p is not None)
+
+
+def _extend(pairs: dict[int, int], region: Region, source: Region) -> str | None:
+    """Complete `pairs` (source axis -> region axis) to an embedding of one frame in the other; else what fails."""
+    free_source = [a for a in range(len(source.frame)) if a not in pairs]
+    free_region = [a for a in range(len(region.frame)) if a not in pairs.values()]
+    if not source.columns and not region.columns:
+        return "the reader does not walk each element of the region once" if free_source or free_region else None
+    if source.columns and region.columns:
+        if any((a in source.columns) != (b in region.columns) for a, b in pairs.items()):
+            return "the reductions run along different axes"
+        if any(a not in source.columns for a in free_source) or any(a not in region.columns for a in free_region):
+            return "the reductions have different rows"
+        return _match(pairs, free_source, free_region, region, source)
+    if source.columns:
+        if not free_source:
+            return "the reader has a loop that the region does not" if free_region else None
+        if any(a not in source.columns for a in free_source):
+            return "the reader does not walk all rows"
+        return (
+            _match(pairs, free_source, free_region, region, source)
+            if free_region
+            else (None if len(free_source) == len(source.columns) else "the reader walks some of the columns only")
+        )
+    if free_source:
+        return "the value has an axis that the reduction does not walk"
+    rows_only = set(free_region) == region.columns
+    return None if not free_region or rows_only else "the value is not one per row or per element"
+
+
+def _match(
+    pairs: dict[int, int], sources: Sequence[int], regions: Sequence[int], region: Region, source: Region
+) -> str | None:
+    if [source.frame[a] for a in sources] != [region.frame[a] for a in regions]:
+        return "the columns have different extents"
+    pairs.update(zip(sources, regions, strict=True))
+    return None
+
+
+def _two_places(region: Region) -> str | None:
+    for op in region.ops:
+        loops = region.loops.get(op)
+        maps = maps_of(op) if op.name.startswith("linalg.") else []
+        for i, value in enumerate(op.operands):
+            if value not in region.places:
+                continue
+            if loops is None or i >= len(maps):
+                return f"{op.name} reads a value of the region at other places"
+            at = _positions(maps[i])
+            if at is None or tuple(loops[d] for d in at) != region.places[value]:
+                return f"{op.name} reads a value of the region under another index map"
+    return None

@@ -1,0 +1,184 @@
+"""Family `mma`: contractions by mma.sync, tiles in a ring of stages in shared memory.
+
+Blocks of bm rows by bn columns, warps of wm by wn; a step is bk deep. While a step is computed the next ones are copied. What is
+contiguous along k is stored row by row, ldmatrix transposes anything else, so that every layout of the operands is the same code.
+Convolutions are contractions whose points the evaluator addresses; operands that are computed go through registers. Where there
+are few rows, columns take the 16-wide side of the instructions (`swapped`), so that 8 rows are enough to fill them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tilewright.passes.codegen.emit import lanes_of, loop, vector_type
+from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
+from tilewright.passes.families.gpu.gpu_tile import Side, Stages
+from tilewright.passes.families.gpu.mma_product import TensorProduct
+from tilewright.passes.families.gpu.mma_tile import MmaLoader
+from tilewright.passes.families.gpu.simt_plan import SimtPlan
+from tilewright.passes.families.gpu.simt_store import Result, SplitSum
+from tilewright.passes.families.gpu.stage_ring import StageRing, Store
+from tilewright.passes.families.gpu.tile_grid import TileGrid, part_of, tile_contraction
+from tilewright.passes.codegen.gpu_kernel import WARP, GpuKernel, Grid
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.mlir import ir, vector
+from tilewright.passes.codegen.product_code import ProductCode
+from tilewright.passes.spaces.gpu.mma import STAGED_PAD, MmaConfig
+from tilewright.passes.codegen.tiler import Tiler
+
+_ROWS, _COLUMNS = 16, 8  # of an instruction
+Place = tuple[Index, Index, ir.Value]
+
+
+def emit(kernel: GpuKernel, config: MmaConfig) -> None:
+    """The whole kernel. ValueError when the region is no contraction that this family computes."""
+    plan = SimtPlan.of(kernel)
+    product = TensorProduct.of(plan.view, config.tf32)
+    split = SplitSum(kernel, plan, config.split_k) if config.split_k > 1 else None
+    if split is not None:
+        kernel.use_workspace(split.bytes())
+    kernel.launch(config.threads, lambda: _MmaBlock(kernel, plan, product, config, split).emit(),
+                  min_blocks_per_sm=config.min_blocks_per_sm)
+    if split is not None:
+        kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
+
+
+@dataclass(frozen=True)
+class _WarpTile:
+    """A warp's rows or columns. start: the first of the block in the result; at: the first of the warp in the block's tile."""
+
+    loader: MmaLoader
+    start: Index
+    at: Index
+
+
+def tile(frame: KernelFrame, config: MmaConfig, tiler: Tiler) -> None:
+    """Units of bm rows by bn columns."""
+    tile_contraction(SimtPlan.of(frame), config.bm, config.bn, tiler)
+    if config.split_k > 1:
+        tile_elements(frame, tiler, min(config.vec, 4), 256)
+
+
+class _MmaBlock:
+    """What one block of threads does."""
+
+    def __init__(self, kernel: GpuKernel, plan: SimtPlan, product: TensorProduct, config: MmaConfig,
+                 split: SplitSum | None) -> None:
+        self.kernel, self.plan, self.product, self.config, self.split = kernel, plan, product, config, split
+        self.rows, self.columns, self.depth, self.batch = plan.groups(kernel)
+        tall, wide = (config.wn, config.wm) if config.swapped else (config.wm, config.wn)
+        self.down, self.across = tall // _ROWS, wide // _COLUMNS
+
+    def emit(self) -> Grid:
+        c, kernel = self.config, self.kernel
+        grid = TileGrid(kernel, c.group_m)
+        kernel.bound(self.depth.size)
+        tile = grid.place(kernel.block_id())
+        batch = self.batch.point(tile.batch)
+        view, plan, stages = self.plan.view, self.plan, Stages(c.bk, c.stages, c.vec)
+        left = MmaLoader(kernel, Side(view, plan.row_side, self.rows, self.depth, c.bm, batch), stages)
+        right = MmaLoader(kernel, Side(view, plan.column_side, self.columns, self.depth, c.bn, batch), stages)
+        thread = kernel.thread()
+        warp, lane = thread // WARP, thread % WARP
+        y, x = warp // (c.bn // c.wn) * c.wm, warp % (c.bn // c.wn) * c.wn
+        sums = self._steps(_WarpTile(left, tile.row, y), _WarpTile(right, tile.column, x), lane, thread)
+        places = list(self._singles(y + lane % 4 * 2, x + lane // 4, sums) if c.swapped else
+                      self._pairs(y + lane // 4, x + lane % 4 * 2, sums))
+        if self.split is not None:
+            for row, column, value in places:
+                self.split.keep(tile.batch, tile.row + row, tile.column + column, value)
+        else:
+            result = Result(kernel, plan, batch, self.rows, self.columns)
+            store = self._staged if c.staged else self._direct
+            store(result, tile.row, tile.column, places)
+        return grid.blocks(c.split_k)
+
+    def _steps(self, left: _WarpTile, right: _WarpTile, lane: Index, thread: Index) -> list[ir.Value]:
+        """The sums of a warp, four for each of its instructions."""
+        c, kernel = self.config, self.kernel
+        steps, end = part_of(kernel, self.depth, c.bk, c.split_k)
+
+        def copy(stage: Index, k: Index) -> list[Store]:
+            return [x for side in (left, right) for x in side.loader.begin(stage, side.start, k, end, thread)]
+
+        ring = StageRing(kernel, c.stages, steps, copy)
+
+        def body(step: Index, *sums: ir.Value) -> list[ir.Value]:
+            return ring.step(step, lambda stage: self._multiply(left, right, stage, lane, sums))
+
+        ring.fill()
+        zeros = [ProductCode(self.plan.view.product).zero(1)] * (4 * self.down * self.across)
+        found = loop(0, steps.end, 1, body, zeros, kernel.index)
+        ring.drain()
+        return found
+
+    def _multiply(self, left: _WarpTile, right: _WarpTile, stage: Index, lane: Index, sums: Sequence[ir.Value]) -> list[ir.Value]:
+        """Adds the products of one step."""
+        found = list(sums)
+        sides, tall, wide = (self.plan.row_side, self.plan.column_side), left, right
+        if self.config.swapped:
+            sides, tall, wide = (sides[1], sides[0]), wide, tall
+        for k in range(0, self.config.bk, self.product.depth):
+            a = [tall.loader.fragment(stage, tall.at, i * _ROWS, k, lane, True) for i in range(self.down)]
+            b = self._wide_factors(wide, stage, k, lane)
+            for i in range(self.down):
+                for j in range(self.across):
+                    at = 4 * (i * self.across + j)
+                    found[at : at + 4] = self.product.mma(sides, a[i], b[j], found[at : at + 4])
+        return found
+
+    def _wide_factors(self, wide: _WarpTile, stage: Index, k: int, lane: Index) -> list[list[ir.Value]]:
+        """Two registers for each instruction across."""
+        if self.across == 1:
+            deep = self.product.depth
+            both = wide.loader.narrow_fragment(stage, wide.at, k // (2 * deep) * 2 * deep, lane)
+            return [both[2 * (k // deep % 2) : 2 * (k // deep % 2) + 2]]
+        found = []
+        for j in range(0, self.across, 2):
+            two = wide.loader.fragment(stage, wide.at, j * _COLUMNS, k, lane, False)
+            found += [two[:2], two[2:]]
+        return found
+
+    # -- results
+
+    def _pairs(self, y: Index, x: Index, sums: list[ir.Value]) -> Iterator[Place]:
+        """Row, first column and two neighbouring sums, in the block; y and x are those of the thread."""
+        pair = vector_type(self.product.sum, 2)
+        for i in range(self.down):
+            for h in range(2):
+                for j in range(self.across):
+                    at = 4 * (i * self.across + j) + 2 * h
+                    yield y + (_ROWS * i + 8 * h), x + _COLUMNS * j, vector.from_elements(pair, sums[at : at + 2])
+
+    def _singles(self, y: Index, x: Index, sums: list[ir.Value]) -> Iterator[Place]:
+        """Row, column and one sum, where columns take the 16-wide side."""
+        for i in range(self.down):
+            for j in range(self.across):
+                for q in range(4):
+                    yield y + (_COLUMNS * j + q % 2), x + (_ROWS * i + 8 * (q // 2)), sums[4 * (i * self.across + j) + q]
+
+    def _direct(self, result: Result, row: Index, column: Index, places: list[Place]) -> None:
+        width = result.width(1 if self.config.swapped else min(2, self.config.vec))
+        for y, x, value in places:
+            parts = [value] if lanes_of(value) == width else [vector.extract(value, [], [i]) for i in range(2)]
+            for i, part in enumerate(parts):
+                result.store(row + y, column + x + i, part)
+
+    def _staged(self, result: Result, row: Index, column: Index, places: list[Place]) -> None:
+        """Through shared memory, over the tiles."""
+        c, kernel = self.config, self.kernel
+        tile = kernel.shared(self.product.sum, [c.bm, c.bn + STAGED_PAD], at=0)
+        kernel.barrier()
+        for y, x, value in places:
+            tile.store(value, [y, x if lanes_of(value) == 1 else Index.ramp(x.known_multiple(2), 2)])
+        kernel.barrier()
+        width = result.width(min(c.vec, 8))
+        per_row = c.bn // width
+
+        def chunk(number: Index) -> None:
+            y, x = number // per_row, (number % per_row) * width
+            result.store(row + y, column + x, tile.load([y, Index.ramp(x, width)]))
+
+        loop(kernel.thread(), c.bm * per_row, kernel.threads, chunk, index=kernel.index)

@@ -1,0 +1,272 @@
+"""Family `wgmma`: contractions by warpgroups on sm_90a.
+
+One warpgroup copies tiles by tensor copies into a ring of stages, the others multiply them. A stage has two mbarriers: `full`,
+which the bytes of its copies complete, and `empty`, at which every warp that has read it arrives. Blocks take tiles of the result
+one after the other; the ring goes on across tiles, so that copies run ahead while results are stored. A step past an edge is
+filled with zeros by the copies. Blocks of a cluster take tiles below or beside each other: each fetches its part of the operand
+that they have in common for all of them, and a stage is empty when the warps of all of them have read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tilewright.passes.codegen.emit import all_of, integer_type, loop, vector_type, when
+from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
+from tilewright.passes.families.gpu.mbarrier_ring import MbarrierRing
+from tilewright.passes.families.gpu.mma_product import TensorProduct
+from tilewright.passes.families.gpu.mma_tile import extract
+from tilewright.passes.families.gpu.simt_plan import SimtPlan
+from tilewright.passes.families.gpu.simt_store import Result, SplitSum
+from tilewright.passes.families.gpu.tile_grid import Tile, TileGrid, part_of, tile_contraction
+from tilewright.passes.families.gpu.wgmma_operand import TmaOperand
+from tilewright.passes.families.gpu.wgmma_result import CopiedResult
+from tilewright.passes.codegen.gpu_kernel import WARP, GpuKernel, Grid
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.mlir import ir, llvm, nvvm, scf, vector
+from tilewright.passes.spaces.gpu.wgmma import GROUP, PAD, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
+from tilewright.passes.codegen.tiler import Tiler
+
+_WARPS = GROUP // WARP
+_PAIRS = 8  # columns between a thread's sums
+
+
+def emit(kernel: GpuKernel, config: WgmmaConfig) -> None:
+    """The whole kernel. ValueError when the region is no contraction that this family computes."""
+    plan = SimtPlan.of(kernel)
+    product = TensorProduct.of(plan.view, config.tf32)
+    left = TmaOperand(kernel, plan, plan.row_side, config.bm, 0, config.cluster_n)
+    right = TmaOperand(kernel, plan, plan.column_side, config.bn, left.bytes, config.cluster_m)
+    split = SplitSum(kernel, plan, config.split_k) if config.split_k > 1 else None
+    if split is not None:
+        kernel.use_workspace(split.bytes())
+    copied = CopiedResult(kernel, plan, config.slab) if config.copied else None
+    planned = _Planned(plan, product, left, right, split, copied)
+    kernel.launch(config.threads, lambda: _WgmmaBlock(kernel, config, planned).emit(), min_blocks_per_sm=1,
+                  cluster=config.cluster)
+    if split is not None:
+        kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
+
+
+def tile(frame: KernelFrame, config: WgmmaConfig, tiler: Tiler) -> None:
+    """Units of bm rows by bn columns, the tiles of a cluster together."""
+    tile_contraction(SimtPlan.of(frame), config.bm * config.cluster_m, config.bn * config.cluster_n, tiler)
+    if config.split_k > 1:
+        tile_elements(frame, tiler, min(config.vec, 4), 256)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """What is known before the launch. left, right: the operands of rows and columns. split: where sums of parts of k go; copied:
+    how results leave by tensor copies."""
+
+    plan: SimtPlan
+    product: TensorProduct
+    left: TmaOperand
+    right: TmaOperand
+    split: SplitSum | None
+    copied: CopiedResult | None
+
+
+def _i32(number: int) -> ir.Value:
+    return Index(number).value(integer_type(32))
+
+
+class _WgmmaBlock:
+    """What one block of threads does."""
+
+    def __init__(self, kernel: GpuKernel, config: WgmmaConfig, planned: _Planned) -> None:
+        self.kernel, self.config, self.plan, self.product = kernel, config, planned.plan, planned.product
+        self.left, self.right, self.split, self.copied = planned.left, planned.right, planned.split, planned.copied
+        self.rows, self.columns, self.depth, self.batch = self.plan.groups(kernel)
+        self.blocks = config.bm // (ROWS * config.consumers)  # instructions of a warpgroup, one below the other
+        self.i32 = integer_type(32)
+
+    def emit(self) -> Grid:
+        c, kernel = self.config, self.kernel
+        self.grid = TileGrid(kernel, c.group_m)
+        self.rank = kernel.block_id() % c.cluster
+        kernel.bound(self.depth.size)
+        grid = self.grid.blocks(c.split_k)
+        if self.copied is not None:
+            self.boxes = self.copied.tile(_WARPS * c.consumers)
+        self.ring = MbarrierRing.of(kernel, c.stages, c.stage_bytes)
+        self.results = kernel.shared(self.product.sum, [_WARPS * c.consumers, 16, c.slab + PAD])
+        self.steps, _ = part_of(kernel, self.depth, ROW // self.left.size, c.split_k)
+        thread = kernel.thread()
+        when(thread.eq(0), lambda: self.ring.start(_WARPS * c.consumers * c.cluster))
+        self._meet()
+        group, member = thread // GROUP, thread % GROUP
+        role = scf.IfOp(_value(group.eq(c.consumers)), has_else=True)
+        with ir.InsertionPoint(role.then_block):
+            self._registers(0, nvvm.SetMaxRegisterAction.decrease)
+            when(member.eq(0), lambda: self._tiles(self._copy))
+            scf.YieldOp([])
+        with ir.InsertionPoint(role.else_block):
+            self._registers(1, nvvm.SetMaxRegisterAction.increase)
+            self._tiles(lambda tile, done: self._multiply(tile, done, group, member))
+            if self.copied is not None:
+                self.copied.reuse((member % WARP).eq(0))
+            scf.YieldOp([])
+        if c.cluster > 1:
+            self._meet()  # no block leaves while others may still copy into it or arrive at its mbarriers
+        tiles, parts, one = grid
+        tiles = tiles * c.cluster
+        return tiles.minimum(c.blocks) if c.blocks else tiles, parts, one
+
+    def _meet(self) -> None:
+        """All threads of the cluster wait for each other."""
+        if self.config.cluster == 1:
+            self.kernel.barrier()
+            return
+        nvvm.cluster_arrive()
+        nvvm.cluster_wait()
+
+    def _registers(self, which: int, action: nvvm.SetMaxRegisterAction) -> None:
+        """Hands registers from the warpgroup that copies to those that multiply."""
+        if self.config.consumers in REGISTERS:
+            nvvm.setmaxregister(REGISTERS[self.config.consumers][which], action)
+
+    def _tiles(self, body: Callable[[Tile, Index], None]) -> None:
+        """`body(tile, steps done before)` for each tile of this block."""
+        c = self.config
+        first, total = self.kernel.block_id() // c.cluster, self.kernel.evaluator.emit(self.grid.tiles)
+        if not c.blocks:
+            body(self._mine(first), Index(0))
+            return
+
+        def one(number: Index, done: ir.Value) -> list[ir.Value]:
+            body(self._mine(number), Index(done))
+            return [(Index(done) + self.steps.end).value(self.i32)]
+
+        loop(first, total, c.blocks // c.cluster, one, [_i32(0)], self.kernel.index)
+
+    def _mine(self, number: Index) -> Tile:
+        """This block's tile of those that its cluster takes at once."""
+        c, tile = self.config, self.grid.place(number)
+        if c.cluster == 1:
+            return tile
+        return replace(tile, row=tile.row + self.rank * c.bm) if c.cluster_m > 1 else replace(
+            tile, column=tile.column + self.rank * c.bn)
+
+    # -- the warpgroup that copies, one thread of it
+
+    def _copy(self, tile: Tile, done: Index) -> None:
+        batch = self.batch.point(tile.batch)
+
+        def one(step: Index) -> None:
+            number = done + step
+            self.ring.wait(self.ring.empty(number), 1 - self.ring.parity(number))
+            full, stage = self.ring.full(number), self.ring.stage(number)
+            nvvm.mbarrier_arrive_expect_tx(full, _i32(self.config.stage_bytes), results=[])
+            k = self.steps.origin + step * self.steps.depth
+            for operand, outer in ((self.left, tile.row), (self.right, tile.column)):
+                operand.fetch(stage, batch, outer, k, full, self.rank)
+
+        loop(0, self.steps.end, 1, one, index=self.i32)
+
+    # -- the warpgroups that multiply
+
+    def _multiply(self, tile: Tile, done: Index, group: Index, member: Index) -> None:
+        c = self.config
+        sums = ir.Type.parse(f"!llvm.struct<({', '.join([str(self.product.sum)] * (c.bn // 2))})>")
+        address = Index(llvm.PtrToIntOp(self.i32, self.ring.base).result)
+        leader = (member % WARP).lt(c.cluster)
+
+        def one(step: Index, *before: ir.Value) -> list[ir.Value]:
+            number = done + step
+            self.ring.wait(self.ring.full(number), self.ring.parity(number))
+            nvvm.wgmma_fence_aligned()
+            stage = address + number % c.stages * c.stage_bytes
+            a = self.left.descriptor(stage, group * (self.blocks * ROWS))
+            b = self.right.descriptor(stage, Index(0))
+            found = list(before)
+            for k in range(0, ROW // self.left.size, STEP // self.left.size):
+                for q in range(self.blocks):
+                    found[q] = self._product(sums, found[q], self.left.advance(a, q * ROWS, k), self.right.advance(b, 0, k))
+            nvvm.wgmma_commit_group_sync_aligned()
+            nvvm.wgmma_wait_group_sync_aligned(1)
+            when(all_of([leader, Index(0).lt(step)]), lambda: self._release(number - 1, member % WARP))
+            return found
+
+        found = loop(0, self.steps.end, 1, one, [llvm.ZeroOp(sums).result] * self.blocks, self.i32)
+        nvvm.wgmma_wait_group_sync_aligned(0)
+        when(all_of([leader, Index(0).lt(self.steps.end)]), lambda: self._release(done + self.steps.end - 1, member % WARP))
+        self._store(tile, group, member, found)
+
+    def _release(self, number: Index, rank: Index) -> None:
+        """The warp has read the stage: told to the block of that rank, whose copies fill it too."""
+        empty = self.ring.empty(number)
+        if self.config.cluster == 1:
+            nvvm.mbarrier_arrive(empty, results=[integer_type(64)])
+            return
+        there = nvvm.mapa(ir.Type.parse("!llvm.ptr<7>"), empty, rank.value(self.i32))
+        nvvm.mbarrier_arrive(there, scope=ir.Attribute.parse("#nvvm.mem_scope<cluster>"), results=[])
+
+    def _product(self, sums: ir.Type, held: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+        def text(name: str) -> ir.Attribute:
+            return ir.Attribute.parse(f"#nvvm.{name}")
+
+        kinds = [text(f"wgmma_type<{self.product.kinds[side]}>") for side in (self.plan.row_side, self.plan.column_side)]
+        total = text(f"wgmma_type<{'s32' if str(self.product.sum) == 'i32' else 'f32'}>")
+        one = text("wgmma_scale_in<one>")
+        layouts = [text(f"mma_layout<{'row' if self.left.along_k else 'col'}>"),
+                   text(f"mma_layout<{'col' if self.right.along_k else 'row'}>")]
+        shape = text(f"shape<m = {ROWS}, n = {self.config.bn}, k = {self.product.depth}>")
+        again = text("wgmma_scale_out<one>")
+        found: ir.Value = nvvm.wgmma_mma_async(sums, held, a, b, shape, *kinds, total, again, one, one, *layouts)
+        return found
+
+    # -- results
+
+    def _store(self, tile: Tile, group: Index, member: Index, found: list[ir.Value]) -> None:
+        """16 rows of a warp after the other go through shared memory of the warp's own, a slab of columns at a time."""
+        c, kernel = self.config, self.kernel
+        result = Result(kernel, self.plan, self.batch.point(tile.batch), self.rows, self.columns)
+        width = 1 if self.split is not None else result.width(c.vec)
+        lane, warp = member % WARP, member // WARP
+        mine = group * _WARPS + warp
+        pair, per_row = vector_type(self.product.sum, 2), c.slab // width
+        for q, sums in enumerate(found):
+            row = tile.row + group * (self.blocks * ROWS) + warp * 16 + q * ROWS
+            for first in range(0, c.bn, c.slab):
+                if self.copied is not None:
+                    self.copied.reuse(lane.eq(0))  # of what was there before all have read: they met in front of the copy
+                else:
+                    nvvm.bar_warp_sync(_i32(-1))
+                for j in range(0, c.slab, _PAIRS):
+                    for h in range(2):
+                        at = (first + j) // 2 + 2 * h
+                        two = vector.from_elements(pair, [extract(sums, at), extract(sums, at + 1)])
+                        column = (lane % 4 * 2 + j).known_multiple(2)
+                        self.results.store(two, [mine, lane // 4 + 8 * h, Index.ramp(column, 2)])
+                nvvm.bar_warp_sync(_i32(-1))
+
+                def chunk(number: Index, row: Index = row, first: int = first) -> None:
+                    y, x = number // per_row, number % per_row * width
+                    value = self.results.load([mine, y, Index.ramp(x, width)])
+                    if self.split is not None:
+                        self.split.keep(tile.batch, row + y, tile.column + (x + first), value)
+                    elif self.copied is not None:
+                        self.copied.write(result, self.boxes, (mine, y, x), row + y, tile.column + (x + first), value)
+                    else:
+                        result.store(row + y, tile.column + (x + first), value)
+
+                loop(lane, 16 * per_row, WARP, chunk, index=kernel.index)
+                if self.copied is not None:
+                    self._copy_out(self.copied, result, mine, lane, row, tile.column + first)
+
+    def _copy_out(self, copied: CopiedResult, result: Result, warp: Index, lane: Index, row: Index, column: Index) -> None:
+        """The warp's slab of results, unless it lies wholly outside."""
+        shared = ir.Attribute.parse("#nvvm.shared_space<cta>")
+        nvvm.fence_proxy(ir.Attribute.parse("#nvvm.proxy_kind<async.shared>"), space=shared)
+        nvvm.bar_warp_sync(_i32(-1))
+        inside = [lane.eq(0), row.lt(self.rows.extent), column.lt(self.columns.extent)]
+        when(all_of(inside), lambda: copied.copy(result, self.boxes, warp, row, column))
+
+
+def _value(condition: ir.Value | bool) -> ir.Value:
+    assert not isinstance(condition, bool)
+    return condition

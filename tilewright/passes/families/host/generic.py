@@ -1,0 +1,133 @@
+"""Family `generic`: each result element is evaluated on demand, vectorised along the result's unit-stride axis.
+
+A work unit is a chunk along that axis, of all results of equal extents; where a transposition is read, a row of square tiles. A
+result whose map is no permutation of parallel loops (a scatter) runs its loops in order in one work unit instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.passes.codegen.emit import all_of, lane_mask, loop, when
+from tilewright.passes.families.scatter import scatters, serial
+from tilewright.passes.families.host.transpose_tiles import TileEmitter, TransposeTiles
+from tilewright.passes.codegen.host_kernel import Grid, HostKernel
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.mlir import ir
+from tilewright.passes.spaces.host.generic import GenericConfig
+from tilewright.passes.codegen.tiler import Part, Tiler
+from tilewright.passes.codegen.units import Unit
+from tilewright.runtime.shape import Expr
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Results of equal extents, one loop over units; axis: along the vectors, None of a scatter, which is alone."""
+
+    members: tuple[int, ...]
+    dims: tuple[Expr, ...]
+    axis: int | None
+    tiles: TransposeTiles | None
+
+    @property
+    def outer(self) -> list[int]:
+        return [a for a in range(len(self.dims)) if a != self.axis]
+
+    @property
+    def length(self) -> Expr:
+        return self.dims[self.axis] if self.dims and self.axis is not None else Expr.of(1)
+
+
+def _groups(frame: KernelFrame, config: GenericConfig) -> list[_Group]:
+    found: dict[tuple[Expr, ...], list[int]] = {}
+    scattered = []
+    for number, value in enumerate(frame.results):
+        if scatters(value):
+            scattered.append(_Group((number,), frame.shapes.dims(value), None, None))
+        else:
+            found.setdefault(frame.shapes.dims(value), []).append(number)
+    groups = []
+    for dims, members in found.items():
+        unit = frame.result_slot(members[0]).unit
+        axis = len(dims) - 1 if unit is None else unit
+        tiles = TransposeTiles.of(frame, members[0], axis) if len(members) == 1 and config.lanes > 1 else None
+        groups.append(_Group(tuple(members), dims, axis, tiles))
+    return [*groups, *scattered]
+
+
+def tile(frame: KernelFrame, config: GenericConfig, tiler: Tiler) -> None:
+    """A loop over units for each group of results."""
+    for group in _groups(frame, config):
+        _tile(frame, config, tiler, group)
+
+
+def _tile(frame: KernelFrame, config: GenericConfig, tiler: Tiler, group: _Group) -> None:
+    cut = group.axis if group.tiles is None else group.tiles.across
+    step = config.chunk if group.tiles is None else config.lanes
+    outer = group.outer if group.tiles is None else group.tiles.outer()
+    along = [cut] if group.dims and cut is not None else []
+    if group.axis is None:
+        outer = []
+
+    def parts(place: list[Index]) -> dict[str, Part]:
+        found = {f"d{a}": Part(x) for a, x in zip(outer, place, strict=False)}
+        return found | {f"d{a}": tiler.span(place[-1], step, group.dims[a]) for a in along}
+
+    counts = [*(group.dims[a] for a in outer), group.dims[along[0]].ceildiv(step) if along else Expr.of(1)]
+    axes = {f"d{a}": (a,) for a in (*outer, *along)}
+    tiler.loop(counts, parts, {frame.results[n]: axes for n in group.members})
+
+
+def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
+    """The whole kernel; results of equal extents share one loop nest."""
+    groups = _groups(kernel, config)
+
+    def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
+        ev, start = kernel.evaluator, Expr.of(0)
+        for group, units in zip(groups, kernel.loops, strict=True):
+            low, high = ev.emit(start), ev.emit(start + units.total)
+            start = start + units.total
+            if group.axis is None:
+                when(all_of([begin.le(low), low.lt(end)]), lambda group=group: serial(kernel, group.members[0]))  # type: ignore[misc]
+                continue
+            at = units.numbers(ev)
+            run = TileEmitter(kernel, group.tiles, config.lanes).emit if group.tiles else _Rows(kernel, config, group).emit
+            loop(begin.max(low), end.min(high), 1, lambda u, at=at, low=low, run=run: run(at(u - low)),
+                 index=kernel.index)
+        return Grid()
+
+    return kernel.build(body)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Emits the chunks of a group along its axis."""
+
+    kernel: HostKernel
+    config: GenericConfig
+    group: _Group
+
+    def emit(self, unit: Unit) -> None:
+        """All elements of a work unit."""
+        group, length, lanes = self.group, self.group.length.constant, self.config.lanes
+        if length is not None and length < lanes:
+            lanes = 1
+        where = [unit.first(f"d{a}") if a in group.outer else Index(0) for a in range(len(group.dims))]
+        lo, hi = unit.span(f"d{group.axis}")
+        if lanes == 1:
+            loop(lo, hi, 1, lambda c: self._at(where, c, None), index=self.kernel.index)
+            return
+        whole = hi - (hi - lo) % lanes
+        loop(lo, whole, lanes, lambda c: self._at(where, Index.ramp(c, lanes), None), index=self.kernel.index)
+        left = hi - whole
+        when(Index(0).lt(left), lambda: self._at(where, Index.ramp(whole, lanes), lane_mask(left, lanes, self.kernel.index)))
+
+    def _at(self, where: Sequence[Index], c: Index, mask: ir.Value | None) -> None:
+        """Elements of all results of the group."""
+        ev = self.kernel.evaluator
+        coords = [c if a == self.group.axis else x for a, x in enumerate(where)]
+        with ev.kept():
+            for number in self.group.members:
+                self.kernel.outputs[number].store(ev.element(self.kernel.results[number], coords, mask), coords, mask)

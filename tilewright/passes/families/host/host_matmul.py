@@ -1,0 +1,450 @@
+"""Family `host_matmul`: contractions of any layout on vectors, with what is fused before and after them.
+
+A work unit is one point of the shared loops, a chunk of rows and a group of panels of columns, groups fastest, so that a chunk
+of the rows stays in the second-level cache while panels pass; chunks fastest where rows stream, for the columns to stay. In it,
+blocks of mr rows (smaller ones for what is left) by nv vectors keep their sums in registers over k; the last panel is masked,
+and done one or two vectors at a time where its width is not known. Few rows stream instead, or take dot products along k. bf16
+is multiplied two values of k at a time where the target can.
+Long sums are done in pieces of kc values: each piece passes over the rows and panels of the unit, and the sums lie in the
+workspace in between. The rows, too, may be copied to the workspace, piece by piece. Or a piece is one tap of a window, for the
+rows that it does not read zero padding for.
+Every element is summed in an order that depends on the shape and the configuration, never on how units are split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tilewright.passes.analysis.contraction import PAIR
+from tilewright.passes.codegen.emit import Memory, byte_width, integer_type, lane_mask, loop, when
+from tilewright.passes.families.host.host_matmul_block import Block, Columns, Loops
+from tilewright.passes.families.host.host_matmul_dot import Dot
+from tilewright.passes.families.host.host_matmul_pairs import takes_pairs
+from tilewright.passes.families.host.host_matmul_panel import PanelCopy
+from tilewright.passes.families.host.host_matmul_plan import Plan
+from tilewright.passes.families.host.host_matmul_row_copy import RowCopy
+from tilewright.passes.families.host.host_matmul_rows import row_blocks
+from tilewright.passes.families.host.host_matmul_store import Results
+from tilewright.passes.families.host.host_matmul_stream import Stream
+from tilewright.passes.families.host.host_matmul_taps import Box, Taps
+from tilewright.passes.codegen.host_kernel import Grid, HostKernel
+from tilewright.passes.codegen.index import Index, select
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.mlir import ir
+from tilewright.passes.codegen.product_code import ProductCode
+from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack
+from tilewright.passes.codegen.tiler import Part, Tiler
+from tilewright.runtime.shape import Expr
+
+_APART = 16  # elements between copied rows, so that they do not share cache sets
+Mask = Callable[["Index | int"], "ir.Value | None"]
+
+
+def emit(kernel: HostKernel, config: HostMatmulConfig) -> Grid:
+    """The whole kernel. ValueError when the region is no contraction that this family computes."""
+
+    def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
+        plan, taps, possible = _planned(kernel, config)
+        return _Emitter(kernel, possible, plan, workspace, taps).units(begin, end)
+
+    return kernel.build(body)
+
+
+def tile(frame: KernelFrame, config: HostMatmulConfig, tiler: Tiler) -> None:
+    """Units of one point of the shared loops, a chunk of rows and a group of panels of columns."""
+    plan, _, c = _planned(frame, config)
+    columns, rows = plan.view.extents[plan.column], plan.row_count
+    chunks = rows.ceildiv(c.mc) if c.mc else rows.minimum(1)
+    groups = columns.ceildiv(c.columns * c.panels)
+
+    def parts(place: list[Index]) -> dict[str, Part]:
+        *shared, chunk, group = place
+        if c.stream:
+            chunk, group = group, chunk
+        height, low = tiler.size(rows), Index(0)
+        high = height
+        if c.mc:
+            size = height.ceildiv(tiler.size(chunks).max(1)).ceildiv(c.mr) * c.mr  # chunks of about equal heights
+            low = (chunk * size).min(height)
+            high = (low + size).min(height)
+        return {**{f"d{d}": Part(x) for d, x in zip(plan.shared, shared, strict=True)}, "rows": Part(low, high),
+                "columns": tiler.span(group, c.columns * c.panels, columns)}
+
+    counts = [*(plan.view.extents[d] for d in plan.shared), *((groups, chunks) if c.stream else (chunks, groups))]
+    tiler.loop(counts, parts, plan.view.cut({**{f"d{d}": (d,) for d in plan.shared}, "rows": plan.rows,
+                                             "columns": (plan.column,)}))
+
+
+def _planned(frame: KernelFrame, config: HostMatmulConfig) -> tuple[Plan, Taps | None, HostMatmulConfig]:
+    """The plan, the taps that are taken one by one, the configuration that is emitted. ValueError where panels do not fit what is
+    prepacked."""
+    plan = Plan.of(frame)
+    taps = Taps.of(frame, plan) if config.taps else None
+    plan = taps.plan if taps is not None else plan
+    possible = _possible(config, plan)
+    if plan.tile % possible.columns:
+        raise ValueError(f"panels of {plan.tile} columns cannot be read in blocks of {possible.columns}")
+    return plan, taps, possible
+
+
+def _possible(config: HostMatmulConfig, plan: Plan) -> HostMatmulConfig:
+    """Without streaming where the columns are computed, prepacked or no unit stride, or meet a factor that varies with them;
+    in pairs where and only where the factors allow it, always where they are prepacked in pairs."""
+    pairs = takes_pairs(plan, config.lanes)
+    if plan.paired and not pairs:
+        raise ValueError(f"a factor is prepacked in pairs, which {config.lanes} lanes of this contraction do not take")
+    config = replace(config, pairs=plan.paired or (config.pairs and pairs and not plan.tile))
+    if config.pairs:
+        config = replace(config, kc=config.kc + config.kc % PAIR, stream=config.stream + config.stream % PAIR)
+    if len(plan.view.k) != 1:
+        config = replace(config, kc=0)
+    if plan.column in plan.view.loops_of(plan.narrow):
+        config = replace(config, copy_rows=False)
+    once = (plan.in_place or plan.transposed) and not plan.tile and plan.column not in plan.view.loops_of(plan.narrow)
+    if not config.stream or once:
+        return config
+    fitting = [nv for nv in (4, 3, 2, 1) if nv <= config.nv and plan.tile % (nv * config.lanes) == 0]
+    return replace(config, stream=0, nv=fitting[0] if fitting else config.nv)
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """Rows [low, high) of the columns from `first` on, of `extent` columns in all; loops: coordinates of the shared loops."""
+
+    loops: Loops
+    first: Index
+    extent: Index
+    low: Index
+    high: Index
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """Rows [low, high) of a box."""
+
+    box: Box
+    low: Index
+    high: Index
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A piece of k of a unit, with its copied rows; sums: where they lie between pieces, and whether this is the last.
+
+    taken: rows of a space of their own, where the piece does not take all of the unit's. multiplies: else it is the last, and
+    gives what the sums are.
+    """
+
+    unit: _Unit
+    span: tuple[Index, Index] | None
+    rows: RowCopy | None
+    sums: tuple[Memory, bool] | None
+    taken: _Taken | None = None
+    multiplies: bool = True
+
+    @property
+    def low(self) -> Index:
+        return self.unit.low if self.taken is None else self.taken.low
+
+    @property
+    def high(self) -> Index:
+        return self.unit.high if self.taken is None else self.taken.high
+
+
+@dataclass(frozen=True)
+class _Emitter:
+    kernel: HostKernel
+    config: HostMatmulConfig
+    plan: Plan
+    workspace: ir.Value
+    taps: Taps | None = None
+
+    @property
+    def _element(self) -> ir.Type:
+        return self.plan.view.product.accumulator
+
+    @property
+    def _copies(self) -> bool:
+        """Are the columns copied to the workspace?"""
+        return not self.plan.tile and not self.config.stream and (self.config.pack is Pack.PANEL or not self.plan.in_place)
+
+    @property
+    def _fills(self) -> bool:
+        """Does the first block of rows copy the columns while it reads them?"""
+        return self._copies and self.plan.in_place
+
+    @property
+    def _depth(self) -> Expr:
+        """Steps of k in a piece: values, or pairs of the last loop."""
+        each = PAIR if self.config.pairs else 1
+        if self.config.kc:
+            return Expr.of(self.config.kc).ceildiv(each)
+        k = self.plan.view.k
+        return self.plan.view.size(k[:-1]) * self.plan.view.extents[k[-1]].ceildiv(each) if k else Expr.of(1)
+
+    @property
+    def _copied(self) -> ir.Type:
+        """Element of copied factors."""
+        return integer_type(32) if self.config.pairs else self._element
+
+    def _areas(self) -> dict[str, Expr]:
+        """Elements of what the workspace holds, in order. A transposing copy writes up to `lanes` rows beyond the last."""
+        config, plan = self.config, self.plan
+        return {
+            "panel": (self._depth + config.lanes) * config.columns if self._copies else Expr.of(0),
+            "rows": (self._depth + _APART) * config.mc if config.copy_rows else Expr.of(0),
+            "sums": Expr.of(config.mc * config.panels * config.columns if config.kc or self.taps else 0),
+            "block": Expr.of(config.columns * (max(1, config.mc) if config.stream else config.mr if plan.heavy else 0)),
+        }
+
+    def _memory(self, area: str, row: Expr | int) -> Memory:
+        """An area of the workspace with rows of so many elements."""
+        start = Expr.of(0)
+        for name, elements in self._areas().items():
+            if name == area:
+                break
+            start = start + elements
+        at = self.kernel.offset_pointer(self.workspace, self.kernel.evaluator.emit(start), byte_width(self._element))
+        strides = (self.kernel.evaluator.emit(Expr.of(row)), Index(1))
+        element = self._copied if area in ("panel", "rows") else self._element
+        return Memory(at, element, strides, strides, self.kernel.index)
+
+    def units(self, begin: Index, end: Index) -> Grid:
+        ev, plan, config = self.kernel.evaluator, self.plan, self.config
+        space = Expr.of(0)
+        for elements in self._areas().values():
+            space = space + elements
+        count, at = ev.emit(plan.view.extents[plan.column]), self.kernel.loops[0].numbers(ev)
+
+        def unit(u: Index) -> None:
+            here = at(u)
+            loops: Loops = [here.first(f"d{d}") if d in plan.shared else None for d in range(len(plan.view.extents))]
+            (low, high), first = here.span("rows"), here.first("columns")
+            if config.stream:
+                self._stream(loops, first, count - first, low, high)
+            elif self.taps is not None:
+                self._each_tap(self.taps, _Unit(loops, first, count, low, high))
+            else:
+                self._pieces(_Unit(loops, first, count, low, high))
+
+        loop(begin, end, 1, unit, index=self.kernel.index)
+        return Grid(workspace=space * byte_width(self._element))
+
+    def _pieces(self, unit: _Unit) -> None:
+        """All of k, or one piece of it after the other with the sums in the workspace in between."""
+        kc = self.config.kc
+        if not kc:
+            self._piece(unit, None, None)
+            return
+        sums = self._zero_sums(unit)
+        depth = self.kernel.evaluator.emit(self.plan.depth)
+        last = (depth.max(1) - 1) // kc * kc
+        loop(0, last, kc, lambda k: self._piece(unit, (k, k + kc), (sums, False)), index=self.kernel.index)
+        self._piece(unit, (last, depth), (sums, True))
+
+    def _zero_sums(self, unit: _Unit) -> Memory:
+        width, lanes = self.config.panels * self.config.columns, self.config.lanes
+        sums = self._memory("sums", width)
+        zero = ProductCode(self.plan.view.product).zero(lanes)
+        loop(0, (unit.high - unit.low) * width, lanes,
+             lambda i: sums.store(zero, [Index(0), Index.ramp(i, lanes)]), index=self.kernel.index)
+        return sums
+
+    def _each_tap(self, taps: Taps, unit: _Unit) -> None:
+        """The products of one tap after the other with the rows that it reads no padding for, then the results."""
+        sums = self._zero_sums(unit)
+
+        def tap(loops: Loops, box: Box) -> None:
+            taken = _Taken(box, box.before(unit.low), box.before(unit.high))
+            self._panels(_Piece(replace(unit, loops=loops), None, None, (sums, False), taken))
+
+        taps.each(self.kernel.evaluator, unit.loops, tap)
+        self._panels(_Piece(unit, None, None, (sums, True), multiplies=False))
+
+    def _piece(self, unit: _Unit, span: tuple[Index, Index] | None, sums: tuple[Memory, bool] | None) -> None:
+        """span: of k; sums: where they lie between pieces, and whether this piece is the last."""
+        rows = None
+        if self.config.copy_rows:
+            memory = self._memory("rows", self._depth + _APART)
+            rows = RowCopy(self.kernel.evaluator, self.plan, self.config.lanes, memory, span, self.config.pairs)
+            rows.copy(unit.loops, unit.low, unit.high)
+        self._panels(_Piece(unit, span, rows, sums))
+
+    def _panels(self, piece: _Piece) -> None:
+        unit = piece.unit
+        if self.config.panels == 1:
+            self._panel(piece, unit.first)
+            return
+        width = self.config.columns
+        panels = ((unit.extent - unit.first + (width - 1)) // width).min(self.config.panels)
+        loop(0, panels, 1, lambda j: self._panel(piece, unit.first + j * width), index=self.kernel.index)
+
+    def _panel(self, piece: _Piece, first: Index) -> None:
+        """The rows of a unit times the columns of the panel from `first` on."""
+        config, lanes = self.config, self.config.lanes
+        panel = self._memory("panel", config.columns) if self._copies else None
+        left = piece.unit.extent - first
+        if panel is not None and piece.multiplies:
+            copy = PanelCopy(self.kernel.evaluator, self.plan, config, panel, piece.span)
+            few = (piece.high - piece.low).lt(config.mr) if self._fills else True
+            when(few, lambda: copy.copy(piece.unit.loops, first, left, piece.unit.extent))
+        block = Block(self.kernel.evaluator, self.plan, config, panel, span=piece.span)
+
+        def whole() -> None:
+            self._rows(piece, block, first, Index(0), config.nv, None)
+
+        def part() -> None:
+            known = self.plan.view.extents[self.plan.column].constant
+            if known is not None:
+                count = known % config.columns
+                self._rows(piece, block, first, Index(0), -(-count // lanes), Index(count))
+                return
+
+            def some(vectors: int) -> Callable[[Index], None]:
+                return lambda j: self._rows(piece, block, first, j * lanes, vectors, left - j * lanes)
+
+            every = (left + (lanes - 1)) // lanes
+            even = every - every % 2 if config.nv > 2 else Index(0)
+            if config.nv > 2:
+                loop(0, even, 2, some(2), index=self.kernel.index)
+            loop(even, every, 1, some(1), index=self.kernel.index)
+
+        full = self._full()
+        if full is None and self._tells_last:
+            when(left.ge(config.columns - lanes + 1), lambda: self._rows(piece, block, first, Index(0), config.nv, left), part)
+        else:
+            when(left.ge(config.columns) if full is None else full, whole, part)
+
+    def _stream(self, loops: Loops, first: Index, left: Index, low: Index, high: Index) -> None:
+        """A chunk of rows, or one row after the other, with sums in the workspace; dot products where columns are transposed."""
+        block = Block(self.kernel.evaluator, self.plan, self.config, None)
+
+        def dot(i: Index) -> None:
+            point = self._points(loops, i, 1)[0]
+            Dot(block).row(point, first, left, lambda column, value, mask: self._store(point, column, value, mask))
+
+        def rows(low: Index, high: Index, alone: bool) -> None:
+            sums, count = self._memory("block", self.config.columns), left.min(self.config.columns)
+            Stream(block, sums, self._points, low, high, first, count, alone).run(loops, self._store)
+
+        if self.config.mc and not self.plan.transposed:
+            rows(low, high, alone=False)
+        else:
+            loop(low, high, 1, dot if self.plan.transposed else lambda i: rows(i, i + 1, alone=True), index=self.kernel.index)
+
+    def _full(self) -> bool | None:
+        """Are all panels full, or none? None: it depends on the panel."""
+        columns = self.plan.view.extents[self.plan.column]
+        if columns.divisible_by(self.config.columns):
+            return True
+        return False if columns.constant is not None and columns.constant < self.config.columns else None
+
+    @property
+    def _tells_last(self) -> bool:
+        """Does a block whose last vector is not full share its code with full ones? Only its stores then have a mask, which
+        some CPUs are slow with; where more has one, or the columns are known, it has code of its own."""
+        known = self.plan.view.extents[self.plan.column].constant is not None
+        varies = self.plan.column in self.plan.view.loops_of(self.plan.narrow)
+        return self._copies and not (known or varies or self._fills or self.plan.heavy)
+
+    def _rows(self, piece: _Piece, block: Block, first: Index, at: Index, vectors: int, left: Index | None) -> None:
+        """Blocks of mr rows, then what is left: one block of its height, or one of each power of two in it.
+
+        The columns are some vectors, `at` columns into the panel; left: how many columns there are, at least one of the last
+        vector, None when all.
+        """
+        lanes = self.config.lanes
+        places = tuple(at + j * lanes for j in range(vectors))
+
+        def mask(j: Index | int) -> ir.Value | None:
+            return None if left is None else lane_mask(left - Index(j) * lanes, lanes, self.kernel.index)
+
+        masks = tuple(mask(j) if j == vectors - 1 else None for j in range(vectors))
+        whole = left.ge(vectors * lanes) if left is not None and self._tells_last else None
+        columns = Columns(tuple(first + x for x in places), masks, places, whole)
+        low, high, mr = piece.low, piece.high, self.config.mr if piece.multiplies else 1
+
+        def run(row: Index, height: int) -> None:
+            self._block(piece, block, columns, mask, row, height)
+
+        def rest(low: Index) -> None:
+            row_blocks(low, high, mr, self.config.exact_tails, self.kernel.index, run)
+
+        if not self._fills or not piece.multiplies:
+            rest(low)
+            return
+        several = (high - low).ge(mr)
+        when(several, lambda: self._block(piece, replace(block, fills=True), columns, mask, low, mr))
+        rest(select(several, low + mr, low))
+
+    def _block(self, piece: _Piece, block: Block, columns: Columns, mask: Mask, row: Index, height: int) -> None:
+        """Sums of a block, then what follows them: unrolled when it is light, else in a loop over sums in the workspace."""
+        unit = piece.unit
+        box = piece.taken.box if piece.taken is not None else Box.whole(self.kernel.evaluator, self.plan)
+        points = box.points(unit.loops, row, height)
+        if piece.rows is not None:
+            block = replace(block, rows=piece.rows.block(row - unit.low))
+        sums = block.accumulate(points, columns) if piece.multiplies else None
+        if piece.sums is not None:
+            numbers = [row + i if piece.taken is None else box.number(point) for i, point in enumerate(points)]
+            sums = self._carried(piece, columns, [n - unit.low for n in numbers], sums)
+            if not piece.sums[1]:
+                return
+        assert sums is not None
+        if not self.plan.heavy or height * len(columns.first) < 4:
+            with self.kernel.evaluator.kept():
+                for point, vectors in zip(points, sums, strict=True):
+                    for j, value in enumerate(vectors):
+                        self._store_of(columns, point, j, value)
+            return
+        scratch = self._memory("block", self.config.columns)
+        for i, vectors in enumerate(sums):
+            for j, value in enumerate(vectors):
+                scratch.store(value, [Index(i), Index.ramp(j * self.config.lanes, self.config.lanes)])
+
+        def each(i: Index) -> None:
+            point = self._points(unit.loops, row + i, 1)[0]
+
+            def vector(j: Index) -> None:
+                at = j * self.config.lanes
+                value = scratch.load([i, Index.ramp(at, self.config.lanes)])
+                self._store(point, columns.first[0] + at, value, mask(j))
+
+            loop(0, len(columns.first), 1, vector, index=self.kernel.index)
+
+        loop(0, height, 1, each, index=self.kernel.index)
+
+    def _store_of(self, columns: Columns, point: Loops, j: int, value: ir.Value) -> None:
+        """Vector j of a block's sums at a point; a mask that covers all lanes at run time is not used."""
+
+        def store(mask: ir.Value | None) -> None:
+            with self.kernel.evaluator.kept():
+                self._store(point, columns.first[j], value, mask)
+
+        if columns.whole is None or columns.masks[j] is None:
+            self._store(point, columns.first[j], value, columns.masks[j])
+        else:
+            when(columns.whole, lambda: store(None), lambda: store(columns.masks[j]))
+
+    def _carried(self, piece: _Piece, columns: Columns, rows: list[Index],
+                 sums: list[list[ir.Value]] | None) -> list[list[ir.Value]]:
+        """The sums of all pieces so far; kept in the workspace unless the piece is the last. rows: of the unit."""
+        assert piece.sums is not None
+        memory, last = piece.sums
+        totals = []
+        for i, row in enumerate(rows):
+            places = [[row, Index.ramp(c - piece.unit.first, self.config.lanes)] for c in columns.first]
+            before = [memory.load(at) for at in places]
+            add = ProductCode(self.plan.view.product).add
+            totals.append(before if sums is None else [add(a, b) for a, b in zip(before, sums[i], strict=True)])
+            if not last:
+                for at, total in zip(places, totals[-1], strict=True):
+                    memory.store(total, at)
+        return totals
+
+    def _points(self, loops: Loops, row: Index, height: int) -> list[Loops]:
+        return Box.whole(self.kernel.evaluator, self.plan).points(loops, row, height)
+
+    def _store(self, point: Loops, column: Index, value: ir.Value, mask: ir.Value | None) -> None:
+        Results(self.kernel, self.plan, self.config.lanes).store(point, column, value, mask)

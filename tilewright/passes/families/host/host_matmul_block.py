@@ -1,0 +1,210 @@
+"""The register block of a host matmul: h rows by v vectors of accumulators, carried through the loops over k."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.passes.analysis.contraction import PAIR
+from tilewright.passes.codegen.emit import Memory, byte_width, integer_type, loop, vector_type
+from tilewright.passes.codegen.evaluator import Evaluator, evaluate
+from tilewright.passes.families.host.host_matmul_pairs import Words, multiply_add
+from tilewright.passes.families.host.host_matmul_plan import Plan
+from tilewright.passes.codegen.index import Index, splat_to
+from tilewright.passes.mlir import ir, llvm, position
+from tilewright.passes.codegen.product_code import ProductCode, coords_of
+from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig
+from tilewright.runtime.limits import LINE
+
+Loops = list[Index | None]
+_IN_FLIGHT = 8  # multiply-adds that hide the latency of one
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Vectors of columns: the first column of each, its lane mask, and its place in the copied panel. whole: says at run time
+    whether the last mask covers all lanes; None where it does not, or there is none."""
+
+    first: tuple[Index, ...]
+    masks: tuple[ir.Value | None, ...]
+    panel: tuple[Index, ...]
+    whole: ir.Value | bool | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """panel: the copied columns as [k][column], or None when they are read in place. rows: the factors that rows differ in
+    as [row of the block][k], or None when they are read from their operand. span: first value of the one k loop and the one
+    beyond the last, where k is done in pieces; the copies hold the piece. fills: the columns are read in place and written to
+    the panel on the way, for the blocks that follow. With pairs, a step takes two values of k, and copies hold words.
+    unroll: steps of every set of accumulators in one turn of the innermost loop, where they divide a constant k.
+    """
+
+    evaluator: Evaluator
+    plan: Plan
+    config: HostMatmulConfig
+    panel: Memory | None
+    rows: Memory | None = None
+    span: tuple[Index, Index] | None = None
+    fills: bool = False
+    unroll: int = 1
+
+    @property
+    def step(self) -> int:
+        """Values of the last k loop that are multiplied at once."""
+        return PAIR if self.config.pairs else 1
+
+    @property
+    def words(self) -> Words:
+        return Words(self.evaluator, self.plan, self.config.lanes)
+
+    def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        return multiply_add(a, b, c) if self.config.pairs else ProductCode(self.plan.view.product).multiply_add(a, b, c)
+
+    def accumulate(self, rows: Sequence[Loops], columns: Columns) -> list[list[ir.Value]]:
+        """[row][vector] sums over k, in the accumulator's type. Small blocks carry several sets of accumulators,
+        unless they sum in order."""
+        view = self.plan.view
+        size = len(rows) * len(columns.first)
+        sets = 1 if size >= _IN_FLIGHT or self.config.ordered else min(_IN_FLIGHT, -(-_IN_FLIGHT // size))
+        zero = ProductCode(view.product).zero(self.config.lanes)
+        sums = self._nest(rows, columns, 0, Index(0), [zero] * (size * sets), sets)
+        total = sums[:size]
+        for s in range(1, sets):
+            total = [ProductCode(view.product).add(a, b) for a, b in zip(total, sums[s * size : (s + 1) * size], strict=True)]
+        width = len(columns.first)
+        return [total[i * width : (i + 1) * width] for i in range(len(rows))]
+
+    def _nest(self, rows: Sequence[Loops], columns: Columns, depth: int, linear: Index, sums: list[ir.Value],
+              sets: int) -> list[ir.Value]:
+        """The loops over k from number `depth` on; the innermost is unrolled by `sets` and more."""
+        k = self.plan.view.k
+        if not k:
+            return [*self._step(rows, columns, linear, sums[: len(sums) // sets]), *sums[len(sums) // sets :]]
+        extent = self.evaluator.emit(self.plan.view.extents[k[depth]])
+        low = Index(0)
+        if self.span is not None:
+            low, extent = self.span[0], self.span[1] - self.span[0]
+        index = self.evaluator.index_type
+
+        def at(i: Index, each: int = 1) -> list[Loops]:
+            return [[low + i * each if d == k[depth] else x for d, x in enumerate(row)] for row in rows]
+
+        if depth < len(k) - 1:
+            return loop(0, extent, 1, lambda i, *c: self._nest(at(i), columns, depth + 1, linear * extent + i, list(c), sets),
+                        sums, index)
+        size, each = len(sums) // sets, self.step
+        steps, base = extent // each, linear * extent.ceildiv(each)
+
+        def several(i: Index, *carried: ir.Value) -> list[ir.Value]:
+            done = list(carried)
+            for s in range(turn):
+                here, first = i + s, s % sets * size
+                done[first : first + size] = self._step(at(here, each), columns, base + here, done[first : first + size])
+            return done
+
+        turn = sets * self.unroll if (steps % (sets * self.unroll)).const == 0 else sets
+        whole = steps - steps % turn
+        sums = loop(0, whole, turn, several, sums, index)
+        rest = sums[:size]
+        if sets > 1 and (steps - whole).const != 0:
+            rest = loop(whole, steps, 1, lambda i, *c: self._step(at(i, each), columns, base + i, list(c)), rest, index)
+        if (extent % each).const != 0:
+            rest = loop(steps, extent.ceildiv(each), 1,
+                        lambda i, *c: self._step(at(i, each), columns, base + i, list(c), alone=True), rest, index)
+        return [*rest, *sums[size:]]
+
+    def _step(self, rows: Sequence[Loops], columns: Columns, linear: Index, sums: list[ir.Value],
+              alone: bool = False) -> list[ir.Value]:
+        """One k, or one pair of them, for the whole block; alone: the pair has one value only."""
+        plan, lanes = self.plan, self.config.lanes
+        self.prefetch(rows[0], columns)
+        wide = [self.wide(rows[0], columns, j, linear, alone) for j in range(len(columns.first))]
+        varies = plan.column in plan.view.loops_of(plan.narrow)
+        done = []
+        for i, row in enumerate(rows):
+            shared = None if varies else self._shared(i, row, linear, alone)
+            for j, b in enumerate(wide):
+                point = list(row)
+                point[plan.column] = Index.ramp(columns.first[j], lanes)
+                a = shared if shared is not None else self.narrow(point, columns.masks[j])
+                done.append(self.multiply_add(a, b, sums[i * len(wide) + j]))
+        return done
+
+    def _shared(self, i: int, row: Loops, linear: Index, alone: bool) -> ir.Value:
+        if self.rows is None:
+            return self.narrow(row, alone=alone)
+        return splat_to(self.rows.load([Index(i), linear]), self.config.lanes)
+
+    def narrow(self, loops: Loops, mask: ir.Value | None = None, alone: bool = False) -> ir.Value:
+        """The factor that rows differ in, one value or pair in all lanes unless it varies along the columns too."""
+        if self.config.pairs:
+            return self.words.shared(loops, alone)
+        view, which = self.plan.view, self.plan.narrow
+        value = self.evaluator.element(view.operand(which), coords_of(view, which, loops), mask)
+        return splat_to(ProductCode(view.product).factor(which, value), self.config.lanes)
+
+    def wide(self, loops: Loops, columns: Columns, j: int, linear: Index, alone: bool = False) -> ir.Value:
+        """Vector `j` of the columns of the other factor; `linear` numbers the steps of k in the copied panel."""
+        view, which, lanes = self.plan.view, self.plan.wide, self.config.lanes
+        if self.panel is not None and not self.fills:
+            return self.panel.load([linear, Index.ramp(columns.panel[j], lanes)])
+        if self.plan.paired:
+            return self._packed_words(loops, columns.first[j])
+        mask = None if self.plan.tile else columns.masks[j]
+        if self.config.pairs:
+            point = list(loops)
+            point[self.plan.column] = Index.ramp(columns.first[j], lanes)
+            value = self.words.wide(point, mask, alone)
+        else:
+            value = self.evaluator.element(view.operand(which), self._coords(loops, columns.first[j]), mask)
+            value = splat_to(ProductCode(view.product).factor(which, value), lanes)
+        if self.panel is not None:
+            self.panel.store(value, [linear, Index.ramp(columns.panel[j], lanes)])
+        return value
+
+    def _packed_words(self, loops: Loops, column: Index) -> ir.Value:
+        memory = self.evaluator.memories[self.plan.view.operand(self.plan.wide)]
+        at = memory.address([c.base for c in self._coords(loops, column)])
+        return llvm.LoadOp(vector_type(integer_type(32), self.config.lanes), at, alignment=byte_width(memory.stored)).result
+
+    def _coords(self, loops: Loops, column: Index) -> list[Index]:
+        """Coordinates of the vector operand; of a prepacked one without dividing lanes: a block lies in one panel."""
+        plan = self.plan
+        point = list(loops)
+        point[plan.column] = Index.ramp(column, self.config.lanes)
+        if not plan.tile:
+            return coords_of(plan.view, plan.wide, point)
+        within = Index.ramp(column % plan.tile, self.config.lanes)
+        found = []
+        for e in plan.view.maps[plan.wide].results:
+            if isinstance(e, ir.AffineModExpr) and position(ir.AffineModExpr(e).lhs) == plan.column:
+                found.append(within)
+            elif isinstance(e, ir.AffineFloorDivExpr) and position(ir.AffineFloorDivExpr(e).lhs) == plan.column:
+                found.append(column // plan.tile)
+            elif plan.paired and isinstance(e, ir.AffineModExpr):
+                found.append(Index(0))
+            elif plan.paired and isinstance(e, ir.AffineFloorDivExpr):
+                found.append(evaluate(ir.AffineFloorDivExpr(e).lhs, point) // PAIR)
+            else:
+                found.append(evaluate(e, point))
+        return found
+
+    def prefetch(self, loops: Loops, columns: Columns) -> None:
+        """The lines of the row of columns that is `prefetch` values of the last k ahead."""
+        plan = self.plan
+        memory = self.evaluator.memories.get(plan.view.operand(plan.wide))
+        copied = self.panel is not None and not self.fills
+        if not self.config.prefetch or copied or memory is None or not plan.view.k:
+            return
+        k = plan.view.k[-1]
+        here = loops[k]
+        assert here is not None
+        bytes_each = self.config.lanes * byte_width(memory.stored) * (PAIR if plan.paired else 1)
+        for row in range(1 if plan.paired else self.step):
+            ahead = [here + (self.config.prefetch + row) if d == k else x for d, x in enumerate(loops)]
+            for j, column in enumerate(columns.first):
+                if j * bytes_each % LINE == 0:
+                    at = memory.address([c.base for c in self._coords(ahead, column)])
+                    llvm.intr_prefetch(at, 0, 3, 1)
+

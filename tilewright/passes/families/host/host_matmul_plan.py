@@ -1,0 +1,108 @@
+"""Plan of a host matmul: which loop runs along the vectors, which are rows, which are work units; where results land."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.passes.analysis.contraction import Contraction
+from tilewright.passes.analysis.fused_contraction import FusedContraction
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.analysis.loop_axes import unit_axis
+from tilewright.passes.mlir import ir, position
+from tilewright.passes.analysis.placement import Place
+from tilewright.runtime.shape import Expr
+
+
+@dataclass(frozen=True)
+class Plan:
+    """column: the loop along the vectors; wide: the operand that varies with it and is reused by all rows.
+
+    rows: parallel loops that `wide` does not depend on, as one linear space; shared: the other parallel loops, one work unit
+    each. tile: columns per panel of an operand that is prepacked [column / tile][k][column mod tile], else 0. paired: it is
+    prepacked [column / tile][k / 2][column mod tile][k mod 2]. in_place: `wide` is contiguous along the columns; transposed:
+    contiguous along the last k loop instead. runs_along: the other operand is contiguous along the last k loop.
+    """
+
+    view: Contraction
+    column: int
+    wide: int
+    rows: tuple[int, ...]
+    shared: tuple[int, ...]
+    tile: int
+    paired: bool
+    in_place: bool
+    transposed: bool
+    runs_along: bool
+    places: tuple[Place, ...]
+    heavy: bool
+
+    @staticmethod
+    def of(kernel: KernelFrame) -> Plan:
+        """ValueError when the region is no contraction with elementwise ops around it."""
+        fused = FusedContraction.of(kernel.ops(), kernel.results, kernel.shapes)
+        unit = kernel.result_slot(0).unit
+        column = fused.fast_loop(lambda axis: axis == unit)
+        if column is None:
+            raise ValueError(f"{fused.view.op.name} at {fused.view.op.location}: no loop runs along an axis of the result")
+        return Plan.along(kernel, fused.view, column, fused.places, fused.heavy)
+
+    @staticmethod
+    def along(kernel: KernelFrame, view: Contraction, column: int, places: tuple[Place, ...] = (), heavy: bool = False) -> Plan:
+        """The plan with a given loop along the vectors."""
+        wide = _wide(view, column)
+        used = view.loops_of(wide)
+        rows = tuple(d for d in view.parallel if d not in used and d != column)
+        shared = tuple(d for d in view.parallel if d in used and d != column)
+        paired = _paired(view, wide)
+        tile = _tile(list(view.maps[wide].results)[: -1 if paired else None], column)
+        units = kernel.input_units()
+        unit = unit_axis(view.operand(wide), units)
+        along = view.linear_axis(wide, column) if not tile else None
+        in_place = bool(tile) or (unit is not None and along == unit)
+        last = view.linear_axis(wide, view.k[-1]) if view.k else None
+        transposed = not in_place and unit is not None and last == unit
+        other = view.linear_axis(1 - wide, view.k[-1]) if view.k else None
+        runs_along = other is not None and other == unit_axis(view.operand(1 - wide), units)
+        return Plan(view, column, wide, rows, shared, tile, paired and tile > 0, in_place, transposed, runs_along, places, heavy)
+
+    @property
+    def narrow(self) -> int:
+        return 1 - self.wide
+
+    @property
+    def row_count(self) -> Expr:
+        return self.view.size(self.rows)
+
+    @property
+    def depth(self) -> Expr:
+        return self.view.size(self.view.k)
+
+
+def _wide(view: Contraction, column: int) -> int:
+    """The operand that varies along the columns; of two, the one with fewer other parallel loops."""
+    varying = [which for which in (0, 1) if column in view.loops_of(which)]
+    return min(varying, key=lambda which: len(view.loops_of(which) & set(view.parallel)))
+
+
+def _paired(view: Contraction, wide: int) -> bool:
+    """Is the last result of the operand's map `k mod 2` of the last k loop?"""
+    last = next(reversed(list(view.maps[wide].results)), None)
+    if not view.k or not isinstance(last, ir.AffineModExpr):
+        return False
+    pair = ir.AffineModExpr(last)
+    return position(pair.lhs) == view.k[-1] and isinstance(pair.rhs, ir.AffineConstantExpr) and \
+        int(ir.AffineConstantExpr(pair.rhs).value) == 2
+
+
+def _tile(results: list[ir.AffineExpr], column: int) -> int:
+    """t when the results of an operand's map hold `column floordiv t` and, last, `column mod t`, and no other use of it."""
+    if not results or not isinstance(results[-1], ir.AffineModExpr):
+        return 0
+    sizes = set()
+    for kind in (ir.AffineModExpr, ir.AffineFloorDivExpr):
+        matching = [kind(e) for e in results if isinstance(e, kind) and position(kind(e).lhs) == column]
+        if len(matching) != 1 or not isinstance(matching[0].rhs, ir.AffineConstantExpr):
+            return 0
+        sizes.add(int(ir.AffineConstantExpr(matching[0].rhs).value))
+    uses = sum(f"d{column}" in str(e).replace("(", " ").split() for e in results)
+    return sizes.pop() if len(sizes) == 1 and uses == 2 else 0

@@ -1,0 +1,40 @@
+"""What follows the sums of a host matmul: the initial value, the elementwise operations after it, the stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.passes.analysis.contraction import OUT
+from tilewright.passes.families.host.host_matmul_plan import Plan
+from tilewright.passes.families.host.host_matmul_rows import Loops
+from tilewright.passes.codegen.host_kernel import HostKernel
+from tilewright.passes.codegen.index import Index, splat_to
+from tilewright.passes.mlir import ir
+from tilewright.passes.analysis.placement import axis_name
+from tilewright.passes.codegen.product_code import ProductCode, coords_of
+from tilewright.passes.linalg.structured import is_zero_tensor
+
+
+@dataclass(frozen=True)
+class Results:
+    """Stores every result of the kernel from the sums of the plan's contraction."""
+
+    kernel: HostKernel
+    plan: Plan
+    lanes: int
+
+    def store(self, point: Loops, column: Index, value: ir.Value, mask: ir.Value | None) -> None:
+        """`value`: the sums of a vector of columns at a point of the other loops."""
+        ev, view = self.kernel.evaluator, self.plan.view
+        at = list(point)
+        at[self.plan.column] = Index.ramp(column, self.lanes)
+        root = coords_of(view, OUT, at)
+        if not is_zero_tensor(view.operand(OUT)):
+            start = ProductCode(view.product).widen(ev.element(view.operand(OUT), root, mask))
+            value = ProductCode(view.product).add(value, splat_to(start, self.lanes))
+        fragment = ProductCode(view.product).round(value)
+        ev.known[view.op.results[0]] = lambda _: fragment
+        ev.dims.update({axis_name(axis): c for axis, c in enumerate(root)})
+        for memory, place, result in zip(self.kernel.outputs, self.plan.places, self.kernel.results, strict=True):
+            coords = [ev.emit(e) for e in place]
+            memory.store(ev.element(result, coords, mask), coords, mask)

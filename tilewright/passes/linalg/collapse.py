@@ -1,0 +1,213 @@
+"""Which neighbouring axes of a region can be walked as one: the same pair, in order, in every value and loop nest.
+
+So [B, S, 768] and [S, 768] share kernels: both become [rows, 768].
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.passes.linalg.clone import captured
+from tilewright.passes.mlir import ir, maps_of, owner, position, walk
+from tilewright.passes.linalg.strides import Views, collapsed_stride
+from tilewright.passes.linalg.structured import CHEAP_OPS, iterator_kinds
+from tilewright.passes.linalg.symbolic import integer
+from tilewright.runtime.shape import Expr
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """Groups of axes of each value and of loops of each linalg.generic; what is not listed stays as it is."""
+
+    axes: dict[ir.Value, Groups]
+    loops: dict[ir.Operation, Groups]
+
+    def of(self, value: ir.Value) -> Groups:
+        return self.axes.get(value) or tuple((a,) for a in range(ir.RankedTensorType(value.type).rank))
+
+
+class _Classes:
+    """Axes and loops that are walked together (union-find), and those that have to stay alone."""
+
+    def __init__(self) -> None:
+        self.parent: dict[object, object] = {}
+        self.pinned: set[object] = set()
+
+    def find(self, node: object) -> object:
+        while (up := self.parent.setdefault(node, node)) != node:
+            node = up
+        return node
+
+    def join(self, a: object, b: object) -> None:
+        self.parent[self.find(a)] = self.find(b)
+
+
+def collapse(ops: Sequence[ir.Operation], views: Views) -> Collapse:
+    """Groups for a region made of `ops`; operands from outside are collapsed where their strides nest."""
+    inside = {r for op in ops for r in op.results}
+    classes = _Classes()
+    values: dict[ir.Value, list[object]] = {}
+    nests: dict[ir.Operation, list[object]] = {}
+
+    def nodes(value: ir.Value) -> list[object]:
+        rank = ir.RankedTensorType(value.type).rank
+        values[value] = [("value", value, a) for a in range(rank)]
+        return values[value]
+
+    for op in ops:
+        tensors = [
+            v for v in [*captured(op), *op.results] if isinstance(v.type, ir.RankedTensorType) and not is_cheap(v)
+        ]
+        for value in captured(op):
+            source = owner(value)
+            if source is not None and source.name == "tensor.extract":
+                classes.pinned.update(nodes(source.operands[0]))
+        if op.name != "linalg.generic":
+            classes.pinned.update(n for v in tensors for n in nodes(v))
+            continue
+        nests[op] = [("loop", op, d) for d in range(len(iterator_kinds(op)))]
+        maps = maps_of(op)
+        operands = list(op.operands)
+        classes.pinned.update(n for v in tensors if v not in operands and v not in list(op.results) for n in nodes(v))
+        for inner in walk(op):
+            if inner.name == "linalg.index":
+                classes.pinned.add(nests[op][integer(inner.attributes["dim"])])
+        outs = maps[len(maps) - len(op.results) :]
+        for value, m in [*zip(operands, maps, strict=True), *zip(op.results, outs, strict=True)]:
+            axes: list[object] = list(nodes(value)) if not is_cheap(value) else [None] * len(m.results)
+            for axis, e in zip(axes, m.results, strict=True):
+                loop = position(e)
+                if loop is None:
+                    classes.pinned.update(n for d, n in enumerate(nests[op]) if e_uses(e, d))
+                    classes.pinned.update([axis] if axis else [])
+                elif axis is not None:
+                    classes.join(axis, nests[op][loop])
+            if is_cheap(value):
+                _pin_partial(classes, nests[op], m)
+    return _groups(classes, values, nests, inside, views)
+
+
+def is_cheap(value: ir.Value) -> bool:
+    """A fill, an empty tensor or a splat constant: made again, in any shape, where it is used."""
+    op = owner(value)
+    return op is not None and op.name in CHEAP_OPS and not is_dense_constant(op)
+
+
+def is_dense_constant(op: ir.Operation) -> bool:
+    if op.name != "arith.constant":
+        return False
+    value = op.attributes["value"]
+    return (
+        isinstance(value, ir.DenseResourceElementsAttr)
+        or (isinstance(value, ir.DenseElementsAttr)
+        and not value.is_splat)
+    )
+
+
+def e_uses(e: ir.AffineExpr, loop: int) -> bool:
+    """Does loop `loop` occur in `e`?"""
+    at = position(e)
+    if at is not None:
+        return at == loop
+    if isinstance(e, ir.AffineBinaryExpr):
+        binary = ir.AffineBinaryExpr(e)
+        return e_uses(binary.lhs, loop) or e_uses(binary.rhs, loop)
+    return False
+
+
+def _pin_partial(classes: _Classes, nest: Sequence[object], m: ir.AffineMap) -> None:
+    """A cheap operand follows any grouping of its loops; only computed coordinates pin them."""
+    for e in m.results:
+        if position(e) is None:
+            classes.pinned.update(n for d, n in enumerate(nest) if e_uses(e, d))
+
+
+def _groups(
+    classes: _Classes,
+    values: dict[ir.Value, list[object]],
+    nests: dict[ir.Operation, list[object]],
+    inside: set[ir.Value],
+    views: Views,
+) -> Collapse:
+    pinned = {classes.find(n) for n in classes.pinned}
+    rows: dict[object, list[object]] = {v: [classes.find(n) for n in nodes] for v, nodes in values.items()}
+    loops = {op: [classes.find(n) for n in nodes] for op, nodes in nests.items()}
+    kinds = {op: iterator_kinds(op) for op in nests}
+    merged: dict[object, object] = {}
+
+    def allowed(a: object, b: object) -> bool:
+        if a == b or a in pinned or b in pinned:
+            return False
+        for value, row in rows.items():
+            if (a in row or b in row) and not _adjacent(row, a, b):
+                return False
+            if a in row and _is_empty(views.shapes.dims(value)[row.index(a) : row.index(a) + 2]):
+                return False
+            if a in row and value not in inside and not _nests(value, _run(row, row.index(a), merged), views):
+                return False
+        for op, nest in loops.items():
+            if (a in nest or b in nest) and not (
+                nest.count(a) == nest.count(b) == 1 and kinds[op][nest.index(a)] == kinds[op][nest.index(b)]
+            ):
+                return False
+        return True
+
+    for row in list(rows.values()):
+        for a, b in itertools.pairwise(row):
+            if (b not in merged or merged[b] != a) and allowed(a, b):
+                merged[b] = a
+    return Collapse(
+        {v: _runs(row, merged) for v, row in rows.items()},
+        {op: _loop_groups(nest, merged, kinds[op]) for op, nest in loops.items()},
+    )
+
+
+def _is_empty(dims: Sequence[Expr]) -> bool:
+    """An extent is 0 for every shape: a static 0 has no collapse of a dynamic type."""
+    return any(d.constant == 0 for d in dims)
+
+
+def _adjacent(row: list[object], a: object, b: object) -> bool:
+    return row.count(a) == 1 and row.count(b) == 1 and row.index(b) == row.index(a) + 1
+
+
+def _run(row: list[object], axis: int, merged: dict[object, object]) -> slice:
+    """The axes around `axis` and `axis + 1` that are one group once these two are merged."""
+    first, last = axis, axis + 1
+    while first and merged.get(row[first]) == row[first - 1]:
+        first -= 1
+    while last + 1 < len(row) and merged.get(row[last + 1]) == row[last]:
+        last += 1
+    return slice(first, last + 1)
+
+
+def _nests(value: ir.Value, axes: slice, views: Views) -> bool:
+    """Can these axes of an operand be walked with one stride?"""
+    return collapsed_stride(views.shapes.dims(value)[axes], views.view(value).strides[axes]) is not None
+
+
+def _runs(row: list[object], merged: dict[object, object]) -> Groups:
+    groups: list[list[int]] = []
+    for axis, node in enumerate(row):
+        if axis and merged.get(node) == row[axis - 1]:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return tuple(map(tuple, groups))
+
+
+def _loop_groups(nest: list[object], merged: dict[object, object], kinds: Sequence[str]) -> Groups:
+    """Groups of loops, outermost first inside a group; parallel ones come before reductions."""
+    groups: list[list[int]] = []
+    for loop, node in enumerate(nest):
+        if merged.get(node) in nest:
+            continue
+        chain = [loop]
+        while (after := next((d for d, n in enumerate(nest) if merged.get(n) == nest[chain[-1]]), None)) is not None:
+            chain.append(after)
+        groups.append(chain)
+    return tuple(map(tuple, sorted(groups, key=lambda g: (kinds[g[0]] == "reduction", min(g)))))

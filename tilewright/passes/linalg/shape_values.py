@@ -1,0 +1,102 @@
+"""Index values from Exprs: reads dims from the arguments of a function and computes sizes at its entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.passes.mlir import arith, ir, tensor
+from tilewright.passes.linalg.symbolic import DIMS, argument_attributes, read_dims
+from tilewright.runtime.shape import Atom, Expr
+
+
+class ShapeValues:
+    """Computes each Expr once, at the start of the function, so that the value dominates every use."""
+
+    def __init__(self, fn: ir.Operation) -> None:
+        self._block = fn.regions[0].blocks[0]
+        self._last: ir.Operation | None = None
+        self._values: dict[Expr, ir.Value] = {}
+        self._places: dict[str, tuple[int, int]] = {}
+        for i, named in enumerate(argument_attributes(fn)):
+            if DIMS in named:
+                for axis, dim in enumerate(read_dims(named[DIMS])):
+                    if dim.symbol is not None:
+                        self._places.setdefault(dim.symbol, (i, axis))
+
+    def value(self, expr: Expr) -> ir.Value:
+        """The index value of an Expr; ValueError when one of its symbols is no dim of the function."""
+        if expr not in self._values:
+            self._values[expr] = self._compute(expr)
+        return self._values[expr]
+
+    def dynamic(self, dims: Sequence[Expr]) -> list[ir.Value]:
+        """Values of the extents that are not constant, in order."""
+        return [self.value(d) for d in dims if d.constant is None]
+
+    def mixed(self, dims: Sequence[Expr]) -> list[int | ir.Value]:
+        return [self.value(d) if d.constant is None else d.constant for d in dims]
+
+    def _compute(self, expr: Expr) -> ir.Value:
+        if expr.constant is not None:
+            return self._insert(lambda: arith.constant(ir.IndexType.get(), expr.constant))
+        if expr.symbol is not None:
+            return self._read(expr.symbol)
+        total: ir.Value | None = None
+        for factors, coefficient in expr.terms:
+            term = self._term(factors, abs(coefficient) if total is not None else coefficient)
+            if total is None:
+                total = term
+            else:
+                kind, left = (arith.SubIOp if coefficient < 0 else arith.AddIOp), total
+                total = self._binary(kind, left, term)
+        return total
+
+    def _term(self, factors: Sequence[Atom], coefficient: int) -> ir.Value:
+        product: ir.Value | None = None
+        for atom in factors:
+            value = self._atom(atom)
+            product = value if product is None else self._binary(arith.MulIOp, product, value)
+        if product is None or coefficient != 1:
+            scale = self.value(Expr.of(coefficient))
+            return scale if product is None else self._binary(arith.MulIOp, product, scale)
+        return product
+
+    def _atom(self, atom: Atom) -> ir.Value:
+        if atom.op == "dim":
+            return self.value(Expr.dim(atom.name))
+        a, b = (self.value(x) for x in atom.args)
+        if atom.op == "mod":
+            quotient = self._binary(arith.FloorDivSIOp, a, b)
+            return self._binary(arith.SubIOp, a, self._binary(arith.MulIOp, quotient, b))
+        kinds = {"floordiv": arith.FloorDivSIOp, "min": arith.MinSIOp, "max": arith.MaxSIOp}
+        return self._binary(kinds[atom.op], a, b)
+
+    def _read(self, symbol: str) -> ir.Value:
+        if symbol not in self._places:
+            raise ValueError(f"dimension {symbol} is no axis and no scalar argument of the function")
+        index, axis = self._places[symbol]
+        argument = self._block.arguments[index]
+        if isinstance(argument.type, ir.RankedTensorType):
+            at = self.value(Expr.of(axis))
+            return self._insert(lambda: tensor.DimOp(argument, at).result)
+        if str(argument.type) == "index":
+            return argument
+        return self._insert(lambda: arith.IndexCastOp(ir.IndexType.get(), argument).result)
+
+    def _binary(self, kind: type, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self._insert(lambda: kind(a, b).result)
+
+    def _insert(self, build: Callable[[], ir.Value]) -> ir.Value:
+        at = (
+            ir.InsertionPoint.at_block_begin(self._block) if self._last is None else ir.InsertionPoint.after(self._last)
+        )
+        with at, ir.Location.unknown():
+            value = build()
+        self._last = value.owner.operation if not isinstance(value.owner, ir.Block) else self._last
+        return value
+
+
+def tensor_type(dims: Sequence[Expr], element: ir.Type) -> ir.RankedTensorType:
+    """A tensor type, static where the extent is constant."""
+    absent = ir.ShapedType.get_dynamic_size()
+    return ir.RankedTensorType.get([absent if d.constant is None else d.constant for d in dims], element)

@@ -1,0 +1,319 @@
+"""Symbolic shapes: every index value as an Expr, every tensor axis as an Expr, over the named dims of a function.
+
+Dims come from the argument attribute `tw.dims = ["B", "S", 768]` (one entry per axis; a scalar index or integer argument
+has one entry) and their ranges from the function attribute `tw.ranges = {B = [lo, hi, multiple_of], ...}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tilewright.passes.mlir import ir, owner, position
+from tilewright.runtime.shape import Dim, Expr, ShapeRange
+
+DIMS, RANGES = "tw.dims", "tw.ranges"
+CONSTANT = "tw.constant"  # unit attribute of an argument that is bound at compile time
+_IDENTITY = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci")
+_BINARY = {
+    "arith.addi": Expr.__add__,
+    "arith.subi": Expr.__sub__,
+    "arith.muli": Expr.__mul__,
+    "arith.divsi": Expr.__floordiv__,
+    "arith.divui": Expr.__floordiv__,
+    "arith.floordivsi": Expr.__floordiv__,
+    "arith.ceildivsi": Expr.ceildiv,
+    "arith.ceildivui": Expr.ceildiv,
+    "arith.remsi": Expr.__mod__,
+    "arith.remui": Expr.__mod__,
+    "arith.maxsi": Expr.maximum,
+    "arith.maxui": Expr.maximum,
+    "arith.minsi": Expr.minimum,
+    "arith.minui": Expr.minimum,
+}
+_SIGNED_DIVISION = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui")
+_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+
+
+def integer(attribute: ir.Attribute) -> int:
+    return int(ir.IntegerAttr(attribute).value)
+
+
+def read_dims(attribute: ir.Attribute) -> tuple[Expr, ...]:
+    """`["B", 768, "B*S"]` as Exprs."""
+    return tuple(Expr.parse(ir.StringAttr(a).value) if isinstance(a, ir.StringAttr) else Expr.of(integer(a))
+                 for a in ir.ArrayAttr(attribute))
+
+
+def write_dims(dims: Sequence[Expr | int]) -> ir.ArrayAttr:
+    i64 = ir.IntegerType.get_signless(64)
+    return ir.ArrayAttr.get([ir.IntegerAttr.get(i64, c) if (c := Expr.of(d).constant) is not None
+                             else ir.StringAttr.get(str(d)) for d in dims])
+
+
+def read_ranges(fn: ir.Operation) -> ShapeRange:
+    """The function's `tw.ranges`; empty when it has none."""
+    if RANGES not in fn.attributes:
+        return ShapeRange(())
+    found = []
+    for named in ir.DictAttr(fn.attributes[RANGES]):
+        lo, hi, multiple = (integer(a) for a in ir.ArrayAttr(named.attr))
+        found.append((named.name, Dim(lo, hi, multiple)))
+    return ShapeRange(tuple(found))
+
+
+def write_ranges(ranges: ShapeRange) -> ir.DictAttr:
+    return ir.DictAttr.get({n: write_dims([d.lo, d.hi, d.multiple_of]) for n, d in ranges.dims})
+
+
+def argument_attributes(fn: ir.Operation) -> list[dict[str, ir.Attribute]]:
+    count = len(fn.regions[0].blocks[0].arguments)
+    if "arg_attrs" not in fn.attributes:
+        return [{} for _ in range(count)]
+    return [{n.name: n.attr for n in ir.DictAttr(a)} for a in ir.ArrayAttr(fn.attributes["arg_attrs"])]
+
+
+class SymbolicShapes:
+    """Lazy analysis of one function; build a new one after the IR changed."""
+
+    def __init__(self, fn: ir.Operation) -> None:
+        self.fn = fn
+        self.ranges = read_ranges(fn)
+        self._dims: dict[ir.Value, tuple[Expr, ...]] = {}
+        self._exprs: dict[ir.Value, Expr | None] = {}
+        for value, named in zip(fn.regions[0].blocks[0].arguments, argument_attributes(fn), strict=True):
+            if DIMS in named:
+                dims = read_dims(named[DIMS])
+                if isinstance(value.type, ir.RankedTensorType):
+                    self._dims[value] = dims
+                else:
+                    self._exprs[value] = dims[0]
+
+    def expr(self, value: ir.Value) -> Expr | None:
+        """An index or integer value over the dims; None when it is not an expression of them."""
+        if value not in self._exprs:
+            self._exprs[value] = self._expr(value)
+        return self._exprs[value]
+
+    def _expr(self, value: ir.Value) -> Expr | None:
+        op = owner(value)
+        if op is None:
+            return None
+        name = op.name
+        if name == "arith.constant":
+            attribute = op.attributes["value"]
+            return Expr.of(integer(attribute)) if isinstance(attribute, ir.IntegerAttr) else None
+        if name == "tensor.dim":
+            axis = self.expr(op.operands[1])
+            return None if axis is None or axis.constant is None else self.dims(op.operands[0])[axis.constant]
+        if name in _IDENTITY:
+            if str(op.operands[0].type) == "i1":
+                known = self.truth(op.operands[0])
+                return None if known is None else Expr.of(int(known))
+            return self.expr(op.operands[0])
+        if name == "arith.select":
+            known = self.truth(op.operands[0])
+            if known is not None:
+                return self.expr(op.operands[1 if known else 2])
+            a, b = self.expr(op.operands[1]), self.expr(op.operands[2])
+            return a if a is not None and a == b else None
+        if name in _BINARY:
+            a, b = self.expr(op.operands[0]), self.expr(op.operands[1])
+            if a is None or b is None or (b == Expr.of(0) and "div" in name + "rem"):
+                return a + 0 if a is not None and b is not None and name not in _SIGNED_DIVISION else None
+            if name in _SIGNED_DIVISION and (self.bounds(a)[0] < 0 or self.bounds(b)[0] < 0):
+                return None  # truncating division rounds unlike Expr's floor
+            return _BINARY[name](a, b)
+        if name in ("affine.apply", "affine.min", "affine.max"):
+            return self._affine(op)
+        return None
+
+    def _affine(self, op: ir.Operation) -> Expr | None:
+        m = ir.AffineMapAttr(op.attributes["map"]).value
+        operands = [self.expr(v) for v in op.operands]
+        if any(e is None for e in operands):
+            return None
+        known = [e for e in operands if e is not None]
+        results = [evaluate_affine(e, known[: m.n_dims], known[m.n_dims :]) for e in m.results]
+        total = results[0]
+        for r in results[1:]:
+            total = total.minimum(r) if op.name == "affine.min" else total.maximum(r)
+        return total
+
+    def bounds(self, expr: Expr) -> tuple[float, float]:
+        return expr.bounds(self.ranges.bounds())
+
+    def truth(self, value: ir.Value) -> bool | None:
+        """A boolean value that is the same for every shape of the range; None when it is not known to be."""
+        op = owner(value)
+        if op is None:
+            return None
+        if op.name == "arith.constant":
+            return bool(integer(op.attributes["value"]))
+        if op.name == "arith.cmpi":
+            a, b = self.expr(op.operands[0]), self.expr(op.operands[1])
+            if a is None or b is None:
+                return None
+            return self.compare(_PREDICATES[integer(op.attributes["predicate"])], a, b)
+        if op.name in ("arith.andi", "arith.ori"):
+            known = [self.truth(v) for v in op.operands]
+            decisive: bool = op.name == "arith.ori"
+            if decisive in known:
+                return decisive
+            return None if None in known else not decisive
+        return None
+
+    def compare(self, predicate: str, a: Expr, b: Expr) -> bool | None:
+        """`a predicate b` over the whole range, by interval bounds of the difference."""
+        lo, hi = self.bounds(a - b)
+        kind = predicate.lstrip("su") if predicate not in ("eq", "ne") else predicate
+        if predicate[0] == "u" and (self.bounds(a)[0] < 0 or self.bounds(b)[0] < 0):
+            return None
+        if kind in ("eq", "ne"):
+            same = True if lo == hi == 0 else False if lo > 0 or hi < 0 else None
+            return same if kind == "eq" or same is None else not same
+        always = {"lt": hi < 0, "le": hi <= 0, "gt": lo > 0, "ge": lo >= 0}[kind]
+        never = {"lt": lo >= 0, "le": lo > 0, "gt": hi <= 0, "ge": hi < 0}[kind]
+        return True if always else False if never else None
+
+    def dims(self, value: ir.Value) -> tuple[Expr, ...]:
+        """Extents of a ranked tensor value; ValueError when one is not an expression of the dims."""
+        if value not in self._dims:
+            self._dims[value] = self._tensor(value)
+        return self._dims[value]
+
+    def _tensor(self, value: ir.Value) -> tuple[Expr, ...]:
+        t = ir.RankedTensorType(value.type)
+        static = [None if t.is_dynamic_dim(i) else Expr.of(t.get_dim_size(i)) for i in range(t.rank)]
+        if all(s is not None for s in static):
+            return tuple(s for s in static if s is not None)
+        op = owner(value)
+        if op is None:
+            raise ValueError(f"argument of type {t} carries no {DIMS}")
+        found = self._dynamic(op, value, t)
+        return tuple(s if s is not None else f for s, f in zip(static, found, strict=True))
+
+    def _dynamic(self, op: ir.Operation, value: ir.Value, t: ir.RankedTensorType) -> Sequence[Expr]:
+        name = op.name
+        if name.startswith("linalg."):
+            results = list(op.results)
+            return self.dims(op.operands[len(op.operands) - len(results) + results.index(value)])
+        if name == "func.call":
+            return self._call(op, list(op.results).index(value))
+        if name == "tensor.cast" or name == "tensor.insert_slice" or name == "tensor.insert":
+            return self.dims(op.operands[1 if name != "tensor.cast" else 0]) if name != "tensor.cast" \
+                else self.dims(op.operands[0])
+        if name == "scf.forall":
+            return self.dims(list(op.operands)[len(op.operands) - len(op.results) + list(op.results).index(value)])
+        if name in ("tensor.empty", "tensor.generate"):
+            return self._fill(t, op.operands)
+        if name == "tensor.splat":
+            return self._fill(t, list(op.operands)[1:])
+        if name == "tensor.extract_slice":
+            sizes = mixed(op, "static_sizes", 2)
+            full = [s if isinstance(s, int) else self.required(s, op) for s in sizes]
+            return [Expr.of(full[i]) for i in kept_axes(op)]
+        if name == "tensor.expand_shape":
+            return self._fill(t, list(op.operands)[1:])
+        if name == "tensor.collapse_shape":
+            source = self.dims(op.operands[0])
+            out = []
+            for group in reassociation(op):
+                product = Expr.of(1)
+                for axis in group:
+                    product = product * source[axis]
+                out.append(product)
+            return out
+        if name == "tensor.pad":
+            low, high = mixed(op, "static_low", 1), mixed(op, "static_high", 2)
+            sides = [[Expr.of(x) if isinstance(x, int) else self.required(x, op) for x in side] for side in (low, high)]
+            return [a + s + b for s, a, b in zip(self.dims(op.operands[0]), *sides, strict=True)]
+        if name == "tensor.concat":
+            axis = integer(op.attributes["dim"])
+            parts = [self.dims(v) for v in op.operands]
+            total = list(parts[0])
+            for p in parts[1:]:
+                total[axis] = total[axis] + p[axis]
+            return total
+        if name == "tensor.reshape":
+            shape = owner(op.operands[1])
+            if shape is not None and shape.name == "tensor.from_elements":
+                return [self.required(v, op) for v in shape.operands]
+        raise ValueError(f"{name} at {op.location}: the extents of its result are not expressions of the dims")
+
+    def _call(self, op: ir.Operation, result: int) -> list[Expr]:
+        """Extents that the callee's `tw.dims` give a result, with the call's dims in place of the callee's."""
+        callee = ir.SymbolTable(self.fn.parent)[ir.FlatSymbolRefAttr(op.attributes["callee"]).value].operation
+        local: dict[str, Expr] = {}
+        for operand, named in zip(op.operands, argument_attributes(callee), strict=True):
+            if DIMS in named and not isinstance(operand.type, ir.RankedTensorType) \
+                    and (name := read_dims(named[DIMS])[0].symbol) is not None:
+                local[name] = self.required(operand, op)
+        attributes = ir.DictAttr(ir.ArrayAttr(callee.attributes["res_attrs"])[result])
+        return [dim.substitute(local) for dim in read_dims(attributes[DIMS])]
+
+    def _fill(self, t: ir.RankedTensorType, dynamic: Sequence[ir.Value]) -> list[Expr]:
+        sizes = iter(dynamic)
+        out = []
+        for i in range(t.rank):
+            out.append(self.required(next(sizes)) if t.is_dynamic_dim(i) else Expr.of(t.get_dim_size(i)))
+        return out
+
+    def required(self, value: ir.Value, op: ir.Operation | None = None) -> Expr:
+        """An index value over the dims; ValueError when it depends on data. op: what wants it."""
+        found = self.expr(value)
+        if found is None:
+            at = owner(value) if op is None else op
+            where = f"{at.name} at {at.location}" if at is not None else str(value)
+            raise ValueError(f"{where}: a size depends on data, not on the shapes of the arguments")
+        return found
+
+
+def evaluate_affine(e: ir.AffineExpr, dims: Sequence[Expr], symbols: Sequence[Expr] = ()) -> Expr:
+    """An affine expression over Exprs."""
+    at: int | None = position(e)
+    if at is not None:
+        return dims[at]
+    if isinstance(e, ir.AffineSymbolExpr):
+        return symbols[int(ir.AffineSymbolExpr(e).position)]
+    if isinstance(e, ir.AffineConstantExpr):
+        return Expr.of(ir.AffineConstantExpr(e).value)
+    binary = ir.AffineBinaryExpr(e)
+    a, b = evaluate_affine(binary.lhs, dims, symbols), evaluate_affine(binary.rhs, dims, symbols)
+    apply: Mapping[type, Callable[[Expr, Expr], Expr]] = {ir.AffineAddExpr: Expr.__add__, ir.AffineMulExpr: Expr.__mul__,
+                                    ir.AffineModExpr: Expr.__mod__, ir.AffineFloorDivExpr: Expr.__floordiv__,
+                                    ir.AffineCeilDivExpr: Expr.ceildiv}
+    for kind, function in apply.items():
+        if isinstance(e, kind):
+            return function(a, b)
+    raise ValueError(f"affine expression {e}")
+
+
+def mixed(op: ir.Operation, name: str, segment: int) -> list[int | ir.Value]:
+    """Mixed static and dynamic sizes of a tensor op: ints and SSA values; `segment` counts operandSegmentSizes."""
+    segments = list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
+    start = sum(segments[:segment])
+    dynamic = iter(list(op.operands)[start : start + segments[segment]])
+    absent = ir.ShapedType.get_dynamic_size()
+    return [next(dynamic) if s == absent else s for s in ir.DenseI64ArrayAttr(op.attributes[name])]
+
+
+def kept_axes(op: ir.Operation) -> list[int]:
+    """Source axes that survive in the result of a (possibly rank-reducing) tensor.extract_slice."""
+    sizes = mixed(op, "static_sizes", 2)
+    result = ir.RankedTensorType(op.results[0].type)
+    drop = len(sizes) - result.rank
+    kept: list[int] = []
+    for axis, size in enumerate(sizes):
+        later = len(kept)
+        fits = later < result.rank and (result.is_dynamic_dim(later) if not isinstance(size, int)
+                                        else not result.is_dynamic_dim(later) and result.get_dim_size(later) == size)
+        if drop and size == 1 and not (fits and len(sizes) - axis <= result.rank - later):
+            drop -= 1
+            continue
+        kept.append(axis)
+    return kept
+
+
+def reassociation(op: ir.Operation) -> list[list[int]]:
+    """Groups of axes of tensor.expand_shape or tensor.collapse_shape."""
+    return [[integer(i) for i in ir.ArrayAttr(g)] for g in ir.ArrayAttr(op.attributes["reassociation"])]

@@ -1,0 +1,209 @@
+"""expand-math: math ops as arith and fma, in any function and region; the rest stays for LLVM or the C library.
+
+f16 and bf16 are computed in f32 and rounded once. Of f64 only rsqrt, constant powers and classes expand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf, nan
+from typing import ClassVar
+
+from tilewright.passes.lowering import expansions
+from tilewright.passes.lowering.arithmetic import Bits, Real, element_of, power, splat, with_element
+from tilewright.passes.base import Pass
+from tilewright.passes.mlir import arith, attributes, ir, math, owner, walk
+
+_F32: dict[str, Callable[[Real], Real]] = {
+    "math.expm1": expansions.expm1,
+    "math.erf": expansions.erf,
+    "math.erfc": expansions.erfc,
+    "math.tanh": expansions.tanh,
+    "math.log": expansions.log,
+    "math.log1p": expansions.log1p,
+    "math.log2": expansions.log2,
+}
+_POWERS = {"math.exp": expansions.exp, "math.exp2": expansions.exp2}
+SHARE = "tw.share"  # unit attribute of an arith.divf of a dividend within [0, 1] by a divisor from 1 on, or NaN
+NONPOSITIVE = "tw.nonpositive"  # unit attribute of a math.exp or math.exp2 whose argument is never above 0
+# unit attribute of an arith.maximumf or minimumf: where an operand is NaN, all that is made of the result is NaN without it
+NAN_ELSEWHERE = "tw.nan_elsewhere"
+_LEAST_NORMAL = {"f16": 2.0**-14, "bf16": 2.0**-126, "f32": 2.0**-126, "f64": 2.0**-1022}
+_LONGEST_POWER = 4  # math.powf with a larger constant exponent stays for the C library, which rounds better
+
+
+@dataclass(frozen=True)
+class ExpandMath(Pass):
+    """approximate: the cheaper exp (6 ulp for |x| <= 20) and exp2 everywhere; else only for ops with fastmath<afn>.
+    keep_maximum: leave arith.maximumf and minimumf to a target that has them as one instruction. Their expansion keeps
+    NaN, except with `tw.nan_elsewhere`, and does not order -0 below +0. scale: the target has AVX-512's vscalefps. An op with
+    `tw.nonpositive` has no argument above 0; a division with `tw.share` is by a reciprocal, 1.5 ulp."""
+
+    name: ClassVar[str] = "expand-math"
+    approximate: bool = False
+    keep_maximum: bool = False
+    scale: bool = False
+
+    def run(self, module: ir.Module) -> None:
+        for op in walk(module.operation):
+            known = op.name.startswith(("math.", "arith.m")) or SHARE in op.attributes
+            if known and all(map(_is_static, (v.type for v in op.results))):
+                with ir.InsertionPoint(op), op.location:
+                    results = self._expand(op)
+                if results is not None:
+                    for old, new in zip(op.results, results, strict=True):
+                        old.replace_all_uses_with(new)
+                    op.erase()
+
+    def _expand(self, op: ir.Operation) -> list[ir.Value] | None:
+        """The values of the op's results, or None when the op stays."""
+        if op.name == "arith.divf":
+            part, whole = map(Real, op.operands)
+            return [expansions.share(part, whole).value] if isinstance(element_of(part.value.type), ir.F32Type) else None
+        if op.name in ("arith.maximumf", "arith.minimumf"):
+            if self.keep_maximum:
+                return None
+            a, b = op.operands
+            return [_extremum(op.name.removeprefix("arith."), a, b, NAN_ELSEWHERE not in op.attributes)]
+        if not op.name.startswith("math.") or not isinstance(element_of(op.operands[0].type), ir.FloatType):
+            return [_ipowi(op)] if op.name == "math.ipowi" else None
+        if op.name in _CLASSES:
+            return [_CLASSES[op.name](Real(op.operands[0]))]
+        if op.name in ("math.absf", "math.copysign"):
+            return None
+        if element_of(op.operands[0].type).width < 32:
+            return self._widened(op)
+        found = self._float(op)
+        return None if found is None else [found]
+
+    def _widened(self, op: ir.Operation) -> list[ir.Value]:
+        """An f16 or bf16 op computed in f32; what stays a math op stays one on f32."""
+        f32 = ir.F32Type.get()
+        wide = [arith.extf(with_element(v.type, f32), v) if isinstance(element_of(v.type), ir.FloatType) else v
+                for v in op.operands]
+        types = [with_element(r.type, f32) for r in op.results]
+        inner = ir.Operation.create(op.name, results=types, operands=wide, attributes=attributes(op))
+        values = list(inner.results)
+        with ir.InsertionPoint(inner):
+            expanded = self._float(inner)
+        if expanded is not None:
+            inner.erase()
+            values = [expanded]
+        return [arith.truncf(r.type, v) for r, v in zip(op.results, values, strict=True)]
+
+    def _float(self, op: ir.Operation) -> ir.Value | None:
+        """An op on f32 or f64."""
+        x = Real(op.operands[0])
+        if op.name == "math.rsqrt":
+            return (1.0 / Real(math.sqrt(x.value))).value
+        if op.name == "math.clampf":
+            lower = _extremum("maximumf", x.value, op.operands[1])
+            return _extremum("minimumf", lower, op.operands[2])
+        if op.name == "math.fpowi":
+            return _fpowi(x, Bits(op.operands[1]))
+        if op.name == "math.powf":
+            return _powf(x, op.operands[1])
+        if element_of(x.value.type).width == 64:
+            return None
+        if op.name in _POWERS:
+            approximate = self.approximate or "afn" in _fastmath(op)
+            return _POWERS[op.name](x, approximate, self.scale, NONPOSITIVE in op.attributes).value
+        return _F32[op.name](x).value if op.name in _F32 else None
+
+
+def _is_static(t: ir.Type) -> bool:
+    return not isinstance(t, ir.RankedTensorType) or t.has_static_shape
+
+
+def _fastmath(op: ir.Operation) -> tuple[str, ...]:
+    if "fastmath" not in op.attributes:
+        return ()
+    return tuple(str(op.attributes["fastmath"]).split("<")[-1].rstrip(">").split(","))
+
+
+def _extremum(name: str, a: ir.Value, b: ir.Value, keep_nan: bool = True) -> ir.Value:
+    """The larger (maximumf) or smaller of two values; NaN when either is, where that is kept. One instruction when it is not, or
+    `b` is a constant."""
+    first, second = Real(b), Real(a)
+    best = second.where(first.compare("ogt" if name == "maximumf" else "olt", second), first)
+    number = _constant_of(b)
+    if not keep_nan or (number is not None and number == number):
+        return best.value
+    return best.where(first.is_nan(), nan).value
+
+
+def _constant_of(value: ir.Value) -> float | int | None:
+    """The number of a constant, a splat constant, or a widened or broadcast one."""
+    op = owner(value)
+    while op is not None and op.name in ("arith.extf", "vector.broadcast"):
+        op = owner(op.operands[0])
+    if op is None or op.name != "arith.constant":
+        return None
+    attribute = op.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr):
+        if not attribute.is_splat:
+            return None
+        attribute = attribute.get_splat_value()
+    number: float | int = attribute.value
+    return number
+
+
+def _powf(x: Real, exponent: ir.Value) -> ir.Value | None:
+    """x^n for a small constant whole n; else None."""
+    n = _constant_of(exponent)
+    if n is None or not 1 <= abs(n) <= _LONGEST_POWER or n != int(n):
+        return None
+    return _power(x, int(n)).value
+
+
+def _power(x: Real, n: int) -> Real:
+    if n == 0:
+        return Real(splat(x.value.type, 1.0))
+    product: Real = power(x, abs(n))
+    return product if n > 0 else 1.0 / product
+
+
+def _fpowi(x: Real, exponent: Bits) -> ir.Value:
+    """x^n; a run-time or large n goes through math.powf in f64."""
+    n = _constant_of(exponent.value)
+    if n is not None and abs(n) <= _LONGEST_POWER:
+        return _power(x, int(n)).value
+    f64 = ir.F64Type.get()
+    narrow = element_of(x.value.type).width < 64
+    base = arith.extf(with_element(x.value.type, f64), x.value) if narrow else x.value
+    result = math.powf(base, exponent.to_real(f64).value)
+    return arith.truncf(x.value.type, result) if narrow else result
+
+
+def _ipowi(op: ir.Operation) -> ir.Value:
+    """Wraps around; a negative exponent gives 1, +-1 or 0 as the base is 1, -1 or another, and 0 for base 0."""
+    x, exponent = Bits(op.operands[0]), Bits(op.operands[1])
+    one = Bits(splat(x.value.type, 1))
+    n = _constant_of(exponent.value)
+    if n is not None and n >= 0:
+        return (power(x, int(n)) if n else one).value
+    width = element_of(x.value.type).width
+    product, square = one, x
+    for bit in range(width - 1):
+        used = (exponent & (1 << bit)).compare("ne", 0)
+        product = product.where(used, product * square)
+        square = square * square
+    odd = (exponent & 1).compare("ne", 0)
+    minus_one = one.where(odd, x)
+    inverse = Bits(splat(x.value.type, 0)).where(x.compare("eq", 1), one).where(x.compare("eq", -1), minus_one)
+    return product.where(exponent.compare("slt", 0), inverse).value
+
+
+def _is_normal(x: Real) -> ir.Value:
+    size = abs(x)
+    least = _LEAST_NORMAL[str(element_of(x.value.type))]
+    return arith.andi(size.compare("oge", least), size.compare("olt", inf))
+
+
+_CLASSES: dict[str, Callable[[Real], ir.Value]] = {
+    "math.isnan": Real.is_nan,
+    "math.isinf": lambda x: abs(x).compare("oeq", inf),
+    "math.isfinite": lambda x: abs(x).compare("olt", inf),
+    "math.isnormal": _is_normal,
+}

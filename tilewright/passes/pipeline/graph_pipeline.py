@@ -1,0 +1,34 @@
+"""The passes between the recovered form and the outlined form."""
+
+from __future__ import annotations
+
+from tilewright.passes.base import Mlir, Pass
+from tilewright.passes.transforms.channels_last import ChannelsLast
+from tilewright.passes.dispatch_creation.copy_results import CopyResults
+from tilewright.passes.transforms.decompose import Decompose
+from tilewright.passes.dispatch_creation.fuse import Fuse
+from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
+from tilewright.passes.transforms.normalize import Normalize
+from tilewright.passes.dispatch_creation.outline import Outline
+from tilewright.passes.transforms.split_init import SplitInit
+from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
+
+
+def graph_passes(attention: FuseAttention | None = None) -> list[Pass]:
+    """Recovered form -> outlined form: operations in one form, dispatch regions, functions.
+
+    attention: what the target's family for fused attention takes; None for all that there is.
+    """
+    return [
+        Decompose(),
+        WidenAccumulator(),
+        SplitInit(),
+        Normalize(),
+        Mlir("canonicalize,cse"),
+        ChannelsLast(),
+        CopyResults(),
+        Fuse(),
+        attention or FuseAttention(),
+        Outline(),
+        Mlir("cse"),
+    ]

@@ -1,0 +1,86 @@
+"""Every pass by name: what `tilewright opt --pass` accepts."""
+
+from __future__ import annotations
+
+from tilewright.passes.transforms.assert_to_facts import AssertToFacts
+from tilewright.passes.base import Mlir, Pass
+from tilewright.passes.transforms.channels_last import ChannelsLast
+from tilewright.passes.dispatch_creation.copy_results import CopyResults
+from tilewright.passes.transforms.decompose import Decompose
+from tilewright.passes.transforms.drop_dead_results import DropDeadResults
+from tilewright.passes.codegen.emit_micro_kernel import EmitMicroKernel
+from tilewright.passes.lowering.expand_math import ExpandMath
+from tilewright.passes.transforms.extract_to_operand import ExtractToOperand
+from tilewright.passes.transforms.flatten_contraction import FlattenContraction
+from tilewright.passes.transforms.fold_broadcast import FoldBroadcast
+from tilewright.passes.transforms.fold_reshapes import FoldReshapes
+from tilewright.passes.transforms.fold_transpose import FoldTranspose
+from tilewright.passes.transforms.fold_unit_dims import FoldUnitDims
+from tilewright.passes.dispatch_creation.fuse import Fuse
+from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
+from tilewright.passes.transforms.generalize import Generalize
+from tilewright.passes.transforms.lower_precision import LowerPrecision
+from tilewright.passes.lowering.lower_to_llvm import LowerToLlvm
+from tilewright.passes.lowering.math_to_instructions import MathToInstructions
+from tilewright.passes.lowering.math_to_libdevice import MathToLibdevice
+from tilewright.passes.transforms.normalize import Normalize
+from tilewright.passes.spaces.option_text import parse_specs
+from tilewright.passes.dispatch_creation.outline import Outline
+from tilewright.passes.dispatch_creation.pack_constants import PackConstants
+from tilewright.passes.lowering.promote_bf16 import PromoteBf16
+from tilewright.passes.transforms.resolve_reshape import ResolveReshape
+from tilewright.passes.transforms.simplify_shapes import SimplifyShapes
+from tilewright.passes.transforms.split_init import SplitInit
+from tilewright.passes.lowering.split_masked_stores import SplitMaskedStores
+from tilewright.passes.codegen.tile import Tile
+from tilewright.passes.transforms.uncollapse_contraction import UncollapseContraction
+from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
+from tilewright.runtime.errors import OptionError
+
+PASSES: tuple[type[Pass], ...] = (
+    Mlir,
+    AssertToFacts,
+    SimplifyShapes,
+    ResolveReshape,
+    DropDeadResults,
+    ExtractToOperand,
+    Generalize,
+    SplitInit,
+    FoldBroadcast,
+    UncollapseContraction,
+    FoldTranspose,
+    FlattenContraction,
+    FoldUnitDims,
+    FoldReshapes,
+    LowerPrecision,
+    Decompose,
+    WidenAccumulator,
+    Normalize,
+    ChannelsLast,
+    CopyResults,
+    Fuse,
+    FuseAttention,
+    Outline,
+    PackConstants,
+    ExpandMath,
+    PromoteBf16,
+    SplitMaskedStores,
+    Tile,
+    EmitMicroKernel,
+    MathToInstructions,
+    MathToLibdevice,
+    LowerToLlvm,
+)
+
+
+def pass_named(name: str) -> type[Pass]:
+    """The pass class of a spec name; OptionError lists the known names."""
+    for candidate in PASSES:
+        if candidate.name == name:
+            return candidate
+    raise OptionError(f"no pass {name!r}; the passes are {', '.join(sorted(p.name for p in PASSES))}")
+
+
+def passes_from_text(text: str) -> list[Pass]:
+    """`simplify-shapes,fold-transpose{results=false}` as passes; OptionError names what does not parse."""
+    return [pass_named(name).parse(options) for name, options in parse_specs(text)]

@@ -1,0 +1,75 @@
+"""Default configurations of `gpu_rows`. MLIR-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.passes.spaces.gpu.gpu_config import WARP
+from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig, columns_of
+from tilewright.passes.spaces.threshold import threshold
+from tilewright.passes.spaces.workload import Kind, Workload
+from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
+from tilewright.runtime.limits import GpuLimits
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """None is measured: there was no GPU."""
+
+    short_elements: int = threshold(8, unit="elements of a row that a thread of a warp holds", operator="softmax_768",
+                                    results="not measured: rows of 256 columns in one or two accesses of a thread")
+    most_elements: int = threshold(32, unit="elements of a row that a thread holds", operator="softmax_4096",
+                                   results="not measured: by occupancy arithmetic, 32 registers beside some 40 of addresses")
+    spread_columns: int = threshold(1 << 16, unit="columns of a row from which several blocks share it", operator="softmax_4096",
+                                    results="not measured: 128 elements for each of 512 threads, against a launch for each sweep")
+    spread_rows: int = threshold(4, unit="multiprocessors for each row up to which several blocks share one",
+                                 operator="softmax_4096",
+                                 results="not measured: with more rows, a block for each keeps a quarter of the machine busy")
+    spread_blocks: int = threshold(16, unit="blocks of a row", operator="softmax_4096",
+                                   results="not measured: every block joins the sums of all before the next sweep")
+
+
+def default(workload: Workload, limits: GpuLimits,
+            thresholds: Thresholds = Thresholds()) -> tuple[tuple[GpuRowsConfig, ...], Node]:
+    """A warp holds a short row, a block a long one; longer ones are read again, by several blocks where there are too few rows to
+    fill the machine. Single elements where rows are no whole vectors. The last has no guards."""
+    if not _along_columns(workload):
+        return (GpuRowsConfig(128, 1, 1, 0, 4), GpuRowsConfig(128, 1, 1, 0, 1, index=64)), Leaf(0)
+    widest = max((o.dtype.bytes for o in workload.inputs), default=4)
+    vec = 4 if widest <= 4 else 2
+    columns = columns_of(workload)
+    safe = GpuRowsConfig(256, WARP, 1, 0, 2, index=64)
+    wide, single = _by_length(vec, thresholds), _by_length(1, thresholds)
+    if columns.constant is not None and columns.constant < thresholds.spread_columns:
+        return (next((c for c in wide if columns.constant <= c.columns_in_registers), wide[-1]), safe), Leaf(0)
+    spread = GpuRowsConfig(512, 512, 1, 0, 4, blocks=thresholds.spread_blocks)
+    shorter = [] if columns.constant is not None else [*wide[:-1], *single]
+    configs = tuple(dict.fromkeys((*shorter, wide[-1], spread, safe)))
+
+    def long(last: GpuRowsConfig) -> Node:
+        few = limits.multiprocessors // thresholds.spread_rows
+        return switch(str(workload.size("row")), [(few, Leaf(configs.index(spread)))], Leaf(configs.index(last)))
+
+    def tree(steps: list[GpuRowsConfig]) -> Node:
+        bounds = [*(c.columns_in_registers for c in steps[:-1]), thresholds.spread_columns - 1]
+        cases: list[tuple[int, Node]] = [(b, Leaf(configs.index(c))) for b, c in zip(bounds, steps, strict=True)]
+        return switch(str(columns), cases, long(steps[-1]))
+
+    if columns.constant is not None:
+        return configs, long(wide[-1])
+    return configs, Split(str(columns % vec), 0, tree(wide), tree(single))
+
+
+def _by_length(vec: int, thresholds: Thresholds) -> list[GpuRowsConfig]:
+    """By length of row; the last takes any."""
+    short, most = thresholds.short_elements // vec, thresholds.most_elements // vec
+    return [GpuRowsConfig(128, WARP, 1, 1, 1), GpuRowsConfig(128, WARP, vec, short, 1), GpuRowsConfig(128, WARP, vec, most, 1),
+            GpuRowsConfig(256, 256, vec, most, 1), GpuRowsConfig(512, 512, vec, 0, 2)]
+
+
+def _along_columns(workload: Workload) -> bool:
+    """Does memory run along the last column in the operands of full rank? Where nothing is known of them, it is taken to."""
+    columns = [d for d, loop in enumerate(workload.loops) if loop.role == ("col" if workload.kind is Kind.ROWS else "k")]
+    full = max((len(o.axes) for o in workload.inputs), default=0)
+    along = [o.along for o in workload.inputs if o.along is not None and len(o.axes) == full]
+    return not along or not columns or columns[-1] in along

@@ -1,0 +1,59 @@
+"""Anatomy of `mma` configurations. MLIR-free."""
+
+from __future__ import annotations
+
+from tilewright.passes.spaces.kernel_cost import Anatomy, Block, Load
+from tilewright.passes.spaces.gpu.gpu_config import WARP
+from tilewright.passes.spaces.gpu.gpu_contraction import (
+    contraction,
+    extents,
+    once_issue,
+    result_bytes,
+    step_issue,
+    stored_bytes,
+)
+from tilewright.passes.spaces.gpu.mma import STEP, MmaConfig, element_bytes
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.limits import GpuLimits
+
+__all__ = ["anatomy", "extents"]
+
+_A_COPY, _A_STORE = 15.0, 12.0  # instructions
+_SCATTERED = 8  # bytes of a store
+_WAIT = 600.0 / 16  # cycles that a thread waits for each element that it copies by way of registers
+_CHAIN = 120.0  # cycles: a barrier, the first fragments, the first product
+_SHARE = 0.62  # of the rate of wgmma, where there is such
+
+
+def anatomy(config: MmaConfig, workload: Workload, limits: GpuLimits) -> Anatomy:
+    c = config
+    size = element_bytes(workload, c.tf32) or 4
+    warps = c.threads / WARP
+    side = (c.bm + c.bn) * c.bk
+    copies = side / c.vec / c.threads
+    deep = c.bk * size / STEP  # instructions along k
+    fragments = (c.wm + c.wn) / 16 * deep  # loads of a warp
+    product = c.wm / 16 * c.wn / 8 * deep + fragments
+    matrix = c.bm * c.bn * c.bk * size / 2 / (_SHARE if limits.arch == "sm_90a" else 1.0)
+    store = c.vec if c.staged else min(c.vec, 2)
+    stores = c.bm * c.bn / c.threads / store
+    block = Block(
+        threads=c.threads,
+        registers=min(c.registers(), limits.registers // (c.threads * max(1, c.min_blocks_per_sm)), limits.thread_registers),
+        shared_bytes=c.shared_bytes(size),
+        step=Load(step_issue(warps, product, copies, _A_COPY), warps * fragments * 4 + side * size / 128, side * size, matrix),
+        once=Load(once_issue(warps, stores, _A_STORE), c.bm * c.bn / 16 if c.staged else 0.0,
+                  stored_bytes(c.bm * c.bn, result_bytes(workload), store, c.split_k, _SCATTERED)),
+        along="depth",
+        depth=c.bk,
+        chain=_CHAIN if c.vec * size >= 4 else _CHAIN + copies * _WAIT,
+        ahead=c.stages - 1,
+        parts=c.split_k,
+        launches=1 + (c.split_k > 1),
+        partial=c.bm * c.bn * 4 if c.split_k > 1 else 0,
+    )
+    return contraction(c, limits, c.bm, c.bn, c.bk, block, {
+        "warp_flops_a_byte": 2.0 * c.wm * c.wn / ((c.wm + c.wn) * size),
+        "products_a_fragment": c.wm * c.wn / 128 / ((c.wm + c.wn) / 16),
+        "copies_a_step": copies,
+    })

@@ -1,0 +1,71 @@
+"""Default configurations of `mma`. MLIR-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilewright.passes.spaces.gemm_operands import bytes_run_along_k, row_and_column_extents, tensor_core_bytes, unaligned
+from tilewright.passes.spaces.gpu.mma import WIDEST, MmaConfig, why_illegal
+from tilewright.passes.spaces.threshold import threshold
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
+from tilewright.runtime.limits import GpuLimits
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """None is measured: there was no GPU."""
+
+    swapped_rows: int = threshold(8, unit="rows up to which columns take the side of 16", operator="decode_4096x4096",
+                                  results="not measured: the other side of an instruction is 8 long, more rows need another")
+    few_rows: int = threshold(16, unit="rows up to which a block has 16", operator="decode_4096x4096",
+                              results="not measured: the rows of one instruction")
+    split_depth: int = threshold(2048, unit="positions of k from above which few rows may be split", operator="decode_4096x4096",
+                                 results="not measured: 32 steps of 64, against a second launch")
+    split_columns: int = threshold(32, unit="columns for each multiprocessor up to which k is split", operator="decode_4096x4096",
+                                   results="not measured: blocks of 64 columns then cover half of the multiprocessors")
+    split_parts: int = threshold(4, unit="parts of k", operator="decode_4096x4096",
+                                 results="not measured: by occupancy arithmetic, two blocks for each multiprocessor")
+    large_waves: int = threshold(1, unit="waves of large blocks, one a multiprocessor", operator="square_4096",
+                                 results="not measured: by occupancy arithmetic, fewer leave multiprocessors idle")
+
+
+def default(workload: Workload, limits: GpuLimits,
+            thresholds: Thresholds = Thresholds()) -> tuple[tuple[MmaConfig, ...], Node]:
+    """By rows and results: few rows (up to 8 of them swapped, a long k in parts), blocks that fill the machine, large blocks;
+    copies of single elements where extents are no whole vectors. The last has no guards."""
+    t = thresholds
+    size = tensor_core_bytes(workload) or 4
+    vec, depth, tf32 = WIDEST // size, 128 // size, size == 4
+    rows, columns = row_and_column_extents(workload)
+
+    def bounded(config: MmaConfig) -> MmaConfig:
+        """Registers for two blocks of a multiprocessor where two have room; ptxas by itself spills for more of them."""
+        two = replace(config, min_blocks_per_sm=2)
+        return two if why_illegal(two, size, limits) is None else replace(config, min_blocks_per_sm=1)
+
+    few = MmaConfig(16, 64, depth, 16, 16, 4, vec, tf32=tf32)
+    fewest = MmaConfig(8, 64, depth, 8, 16, 4, vec, tf32=tf32, swapped=True)
+    gathered = size == 1 and not bytes_run_along_k(workload)  # fragments come byte by byte, which takes registers
+    fewest = bounded(fewest) if gathered else fewest
+    parts = replace(fewest, split_k=t.split_parts)
+    middle = bounded(MmaConfig(64, 64, depth, 32, 32, 3, vec, tf32=tf32))
+    large = bounded(MmaConfig(128, 128, depth // 2, 64, 32, 4, vec, tf32=tf32))
+    if gathered:
+        middle = bounded(replace(middle, bk=64))
+        large = MmaConfig(128, 64, 64, 32, 32, 4, vec, min_blocks_per_sm=1)
+    single = bounded(MmaConfig(64, 64, min(depth // 2, 32), 32, 32, 2, 1, tf32=tf32))
+    safe = replace(single, index=64)
+    left = unaligned(workload, vec)
+    configs = tuple(dict.fromkeys((few, fewest, parts, middle, large, *([single] if left.symbols else []), safe)))
+
+    def leaf(config: MmaConfig) -> Leaf:
+        return Leaf(configs.index(config))
+
+    batch = workload.size("b")
+    wave = limits.multiprocessors * large.bm * large.bn
+    long = switch(str(columns * batch), [(t.split_columns * limits.multiprocessors, leaf(parts))], leaf(fewest))
+    thin = switch(str(workload.size("k")), [(t.split_depth, leaf(fewest))], long)
+    many = switch(str(rows * columns * batch), [(t.large_waves * wave, leaf(middle))], leaf(large))
+    node = switch(str(rows), [(t.swapped_rows, thin), (t.few_rows, leaf(few))], many)
+    return configs, Split(str(left), 0, node, leaf(single)) if left.symbols else node

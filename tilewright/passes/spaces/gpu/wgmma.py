@@ -1,0 +1,186 @@
+"""Choices of `wgmma`: contractions of f16, bf16, fp8, tf32 and 8-bit integers by warpgroups, on sm_90a. MLIR-free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import gcd
+from types import MappingProxyType
+from typing import ClassVar
+
+from tilewright.passes.spaces.gpu import mma
+from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
+from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, why_invalid_block
+from tilewright.passes.spaces.numerics import Numerics
+from tilewright.passes.spaces.workload import Factor, Kind, Workload
+from tilewright.runtime.limits import GpuLimits
+
+GROUP = 128  # threads of a warpgroup
+ROW = 128  # bytes of a row of a tile, within which copies permute chunks
+ROWS = 64  # of an instruction
+STEP = 32  # bytes along k of an instruction
+BARRIER = 8  # bytes of an mbarrier
+PAD = 8  # sums behind each row of a warp's results in shared memory
+_SLAB = 32  # columns of a warp's results that are in shared memory at once
+_LONGEST_BOX = 256
+_COPIED_AXES = 5
+REGISTERS = {2: (40, 232), 3: (32, 160)}
+"""Warpgroups that multiply -> registers of a thread that copies, and of one that multiplies. A single one has enough as it is."""
+
+
+@dataclass(frozen=True)
+class WgmmaConfig(GpuConfig):
+    """bm x bn: rows and columns of a tile of the result; a step is 128 bytes deep; stages: steps in shared memory.
+
+    consumers: warpgroups that multiply, each its share of the rows; one more copies. vec: elements of one store. group_m: rows
+    of tiles that are walked together. blocks: blocks that take one tile after the other; 0 for a block per tile. split_k: parts
+    that k is cut in, each of its own blocks, summed by a second launch in a fixed order. copied: results leave by tensor copies.
+    tf32: f32 operands are read as tf32. cluster_m, cluster_n: blocks of a cluster that take tiles below or beside each other and
+    bring the operand that they have in common only once.
+    """
+
+    family: ClassVar[str] = "wgmma"
+    former: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"group": "group_m", "split": "split_k", "down": "cluster_m", "across": "cluster_n"})
+    bm: int = 128
+    bn: int = 128
+    stages: int = 4
+    consumers: int = 2
+    vec: int = 8
+    group_m: int = 8
+    blocks: int = 132
+    split_k: int = 1
+    copied: bool = False
+    tf32: bool = False
+    cluster_m: int = 1
+    cluster_n: int = 1
+
+    @property
+    def cluster(self) -> int:
+        """Blocks of a cluster."""
+        return self.cluster_m * self.cluster_n
+
+    @property
+    def threads(self) -> int:
+        return GROUP * (self.consumers + 1)
+
+    @property
+    def slab(self) -> int:
+        """Columns of a warp's results that are in shared memory at once."""
+        return gcd(self.bn, _SLAB)
+
+    @property
+    def stage_bytes(self) -> int:
+        return (self.bm + self.bn) * ROW
+
+    @property
+    def barriers(self) -> int:
+        """mbarriers of a block: of every stage one that its copies complete and one that those who have read it do."""
+        return 2 * self.stages
+
+    def tile_bytes(self) -> int:
+        """Shared memory without mbarriers: the ring of tiles, room for sums of every warp that multiplies and for its results."""
+        results = (self.slab + PAD + (self.slab if self.copied else 0)) * 4
+        return self.stages * self.stage_bytes + 4 * self.consumers * 16 * results
+
+    def shared_bytes(self) -> int:
+        """Tiles, sums, results and mbarriers."""
+        return self.tile_bytes() + self.barriers * BARRIER
+
+    def registers(self) -> int:
+        """About what a thread that multiplies needs: sums and addresses."""
+        return self.bm // (ROWS * self.consumers) * self.bn // 2 + 40
+
+
+def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | None:
+    """The rule by which the family does not take a contraction, or None."""
+    if limits.arch != "sm_90a":
+        return f"architecture: {limits.arch} has no wgmma"
+    groups = {role: [d for d, loop in enumerate(workload.loops) if loop.role == role] for role in ("m", "n", "k")}
+    many = [role for role, loops in groups.items() if len(loops) != 1]
+    if many:
+        return f"matrices: {len(groups[many[0]])} loops of {many[0]}, wanted one"
+    for factor, role in zip(workload.factors, ("m", "n"), strict=False):
+        problem = _why_not_copied(workload, factor, groups[role][0], groups["k"][0])
+        if problem is not None:
+            return problem
+    return mma.takes(workload, limits, numerics)
+
+
+def _why_not_copied(workload: Workload, factor: Factor, outer: int, k: int) -> str | None:
+    """The rule by which tensor copies cannot bring tiles of a factor along these two loops, or None."""
+    if factor.source is None:
+        return "as-it-lies: a factor is computed; tensor copies move what lies in memory"
+    along, depth = factor.linear_axis(outer), factor.linear_axis(k)
+    if along is None or depth is None or factor.axes[depth].loops != (k,):
+        return "matrices: a factor is no matrix along one axis and k"
+    if factor.unit_axis not in (along, depth):
+        return "contiguous: a factor is contiguous along neither axis of its tiles"
+    if len(factor.axes) > _COPIED_AXES:
+        return f"axes: a factor has {len(factor.axes)} axes; a tensor copy has at most {_COPIED_AXES}"
+    if factor.unit_axis != depth and workload.inputs[factor.source].dtype.bytes != 2:
+        return "contiguous: a factor of elements of other than 2 bytes is not contiguous along k"
+    return None
+
+
+def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
+    """All legal configurations."""
+    blocks = product((64, 128, 192, 256), (16, 32, 64, 96, 128, 192, 256), (2, 3, 4, 5, 6, 8), (1, 2, 3))
+    one = limits.multiprocessors
+    grids = ((one, 1, False), (one, 1, True), (0, 1, False), (0, 2, False), (0, 4, False), (0, 8, False))
+    clusters = ((1, 1), (2, 1), (1, 2), (4, 1), (1, 4))
+    for (bm, bn, stages, consumers), vec, (count, split, copied), (m, n) in product(blocks, (8, 1), grids, clusters):
+        config = WgmmaConfig(bm, bn, stages, consumers, vec, 8, count, split, copied, cluster_m=m, cluster_n=n)
+        if why_invalid(config, workload, limits) is None:
+            yield config
+
+
+def why_invalid(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> str | None:
+    """The rule that the configuration breaks, or None."""
+    if workload.kind is not Kind.CONTRACTION:
+        return f"contraction: the workload is {workload.kind.value}"
+    if tensor_core_bytes(workload) is None and not config.tf32:
+        return "element-type: operands are neither f16, bf16, fp8 nor 8-bit integers, nor f32 read as tf32"
+    if limits.arch != "sm_90a":
+        return f"architecture: {limits.arch} has no wgmma"
+    return why_illegal(config, limits)
+
+
+def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
+    """The rule that the configuration breaks for any workload, or None."""
+    c = config
+    if not 1 <= c.consumers <= 3:
+        return f"consumers: {c.consumers} is not from 1 to 3"
+    if c.bm % (ROWS * c.consumers) or c.bm < 1:
+        return f"rows: {c.bm} is no multiple of {ROWS} for each of {c.consumers} warpgroups"
+    if c.bn % 16 or not 16 <= c.bn <= 256:
+        return f"columns: {c.bn} is no multiple of 16 up to 256"
+    if max(c.bm, c.bn) > _LONGEST_BOX:
+        return f"box: {max(c.bm, c.bn)} is above {_LONGEST_BOX}, the longest box of a copy"
+    if c.stages < 2:
+        return f"stages: {c.stages}; a step is loaded while another is computed"
+    if c.vec not in (1, 2, 4, 8) or c.slab % c.vec:
+        return f"vector-fits: {c.vec} of {c.slab} columns"
+    given = min(limits.registers // c.threads // 8 * 8, limits.thread_registers)
+    copies, multiplies = REGISTERS.get(c.consumers, (given, given))
+    if copies + multiplies * c.consumers > given * (c.consumers + 1):
+        return f"setmaxnreg-budget: {copies} + {c.consumers} x {multiplies} of {given * (c.consumers + 1)} registers"
+    if c.registers() > multiplies:
+        return f"register-budget: about {c.registers()} of {multiplies} registers in each thread"
+    left = limits.shared_bytes - c.tile_bytes()
+    if left < 0:
+        return f"shared-budget: {c.shared_bytes()} of {limits.shared_bytes} bytes"
+    if c.barriers * BARRIER > left:
+        return f"barriers: {c.barriers} of {BARRIER} bytes; {left // BARRIER} fit beside {c.tile_bytes()} bytes of tiles"
+    if c.group_m < 1 or c.blocks < 0 or c.split_k < 1 or (c.split_k > 1 and c.blocks):
+        return f"grid: group_m {c.group_m}, blocks {c.blocks}, split_k {c.split_k}; a part of k has blocks of its own"
+    if c.cluster not in (1, 2, 4) or min(c.cluster_m, c.cluster_n) != 1 or c.blocks % c.cluster:
+        return f"cluster: {c.cluster_m} x {c.cluster_n}; wanted 1, 2 or 4 blocks in one direction, a multiple of them in the grid"
+    if c.cluster > 1 and (c.bm if c.cluster_n > 1 else c.bn) % (8 * c.cluster):
+        return f"cluster-parts: tiles of {c.bm} x {c.bn} have no {c.cluster} parts of whole groups of 8 rows"
+    if c.copied and (c.split_k > 1 or c.vec == 1):
+        return f"copied-results: parts of sums and single elements are stored by threads; split_k {c.split_k}, vec {c.vec}"
+    if c.index != 32:
+        return f"index-bits: {c.index}; tensor copies take coordinates of 32 bits"
+    return why_invalid_block(c.threads, c.index, limits.threads)

@@ -1,0 +1,55 @@
+"""Anatomy of `wgmma` configurations. MLIR-free."""
+
+from __future__ import annotations
+
+from tilewright.passes.spaces.kernel_cost import Anatomy, Block, Load
+from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
+from tilewright.passes.spaces.gpu.gpu_config import WARP
+from tilewright.passes.spaces.gpu.gpu_contraction import contraction, extents, once_issue, result_bytes, stored_bytes
+from tilewright.passes.spaces.gpu.wgmma import GROUP, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.limits import GpuLimits
+
+__all__ = ["anatomy", "extents"]
+
+_A_PRODUCT, _AROUND, _A_STORE = 9.0, 60.0, 12.0  # instructions of a warp
+_SCATTERED = 8  # bytes of a store
+_CHAIN = 160.0  # cycles: an mbarrier, a fence, the wait for the products of the step
+_ALONE = 96  # registers of a thread where a single warpgroup multiplies
+
+
+def anatomy(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> Anatomy:
+    c = config
+    size = tensor_core_bytes(workload) or 4
+    depth = ROW // size
+    warps = c.consumers * GROUP / WARP
+    products = c.bm // (ROWS * c.consumers) * (ROW // STEP)  # instructions of a warpgroup in a step
+    stores = c.bm * c.bn / (c.consumers * GROUP) / (c.vec if not c.copied else 8)
+    reads = c.bm / ROWS * (ROWS + c.bn)  # rows of 128 bytes that the products read
+    brought = (c.bm / c.cluster_n + c.bn / c.cluster_m) * ROW  # blocks of a cluster share what they have in common
+    registers = max(c.registers(), _ALONE)
+    given = limits.registers // c.threads // 8 * 8 if c.consumers in REGISTERS else registers
+    block = Block(
+        threads=c.threads,
+        registers=min(given, limits.thread_registers),
+        shared_bytes=c.shared_bytes(),
+        step=Load(warps * (products * _A_PRODUCT + _AROUND), reads + c.stage_bytes / 128, brought,
+                  c.bm * c.bn * depth * size / 2),
+        once=Load(once_issue(warps, stores, _A_STORE), c.bm * c.bn / 16,
+                  stored_bytes(c.bm * c.bn, result_bytes(workload), 8 if c.copied else c.vec, c.split_k, _SCATTERED)),
+        along="depth",
+        depth=depth,
+        chain=_CHAIN,
+        ahead=c.stages - 1,
+        parts=c.split_k,
+        launches=1 + (c.split_k > 1),
+        partial=c.bm * c.bn * 4 if c.split_k > 1 else 0,
+        most=c.blocks,
+    )
+    return contraction(c, limits, c.bm, c.bn, depth, block, {
+        "consumers": c.consumers,
+        "rows_a_consumer": c.bm / c.consumers,
+        "matrix_over_shared": c.bm * c.bn * depth * size / 2 / 2048 / reads,
+        "persistent": float(bool(c.blocks)),
+        "cluster": c.cluster_m * c.cluster_n,
+    })

@@ -1,0 +1,32 @@
+"""What `generic` runs untuned. MLIR-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.passes.spaces.host.generic import GenericConfig
+from tilewright.passes.spaces.threshold import threshold
+from tilewright.passes.spaces.workload import Kind, Workload
+from tilewright.runtime.program.dispatch import Leaf, Node
+from tilewright.runtime.limits import HostLimits
+
+_NONE = "not measured: no operator of the bench is elementwise alone; that one pads and transposes beside its product"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Sizes of pieces of rows."""
+
+    lanes: int = threshold(16, unit="elements of a vector at most", operator="conv3x3_64x56_64_nchw", results=_NONE)
+    chunk: int = threshold(4096, unit="elements of a row in one work unit", operator="conv3x3_64x56_64_nchw", results=_NONE)
+    loop_chunk: int = threshold(256, unit="the same where each element takes a loop", operator="conv3x3_64x56_64_nchw",
+                                results=_NONE)
+
+
+def default(workload: Workload, limits: HostLimits,
+            thresholds: Thresholds = Thresholds()) -> tuple[tuple[GenericConfig, ...], Node]:
+    """One configuration: vectors of the result's element type; whole small rows, long rows in pieces."""
+    widest = max((o.dtype.bytes for o in workload.outputs), default=4)
+    lanes = max(1, min(thresholds.lanes, limits.lanes(max(widest, 4))))
+    chunk = thresholds.chunk if workload.kind is Kind.POINTWISE else thresholds.loop_chunk
+    return (GenericConfig(lanes, chunk),), Leaf(0)

@@ -1,0 +1,85 @@
+"""Fused attention on the host: scores of a few queries, their softmax and the mixing of values in one work unit. MLIR-free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import ClassVar
+
+from tilewright.passes.spaces.host.host_block import over_budget
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Kind, Workload
+from tilewright.runtime.limits import HostLimits, Limits
+
+ELEMENT = 4  # bytes: scores and sums are f32 whatever the operands are
+_LONGEST = 4096  # keys of one block of scores, at most
+
+
+@dataclass(frozen=True)
+class HostAttentionConfig(TileConfig):
+    """mr x nv: queries and vectors of the register block; lanes: f32 elements of a vector.
+
+    keys: how many keys the block of scores has room for. online: keys come in blocks of so many and the sums are rescaled
+    between them, for any number of keys; else one block holds all keys, and more than `keys` are refused by a guard.
+    mc: queries in one work unit, 0 for all; without blocks of keys, units that follow each other share the laid out keys.
+    exact_tails: queries left over are one block of their own height instead of blocks of 4, 2 and 1. ordered: every sum is one
+    chain, so that its order does not depend on the height of its block.
+    """
+
+    family: ClassVar[str] = "host_attention"
+    mr: int = 8
+    nv: int = 3
+    lanes: int = 16
+    keys: int = 384
+    online: bool = True
+    mc: int = 256
+    exact_tails: bool = False
+    ordered: bool = False
+
+    @property
+    def panel(self) -> int:
+        """Keys of a panel."""
+        return self.nv * self.lanes
+
+    def in_order(self, workload: Workload, limits: Limits) -> HostAttentionConfig:
+        """With sums in one chain."""
+        return replace(self, ordered=True)
+
+
+def space(workload: Workload, limits: HostLimits) -> Iterator[HostAttentionConfig]:
+    """All legal configurations."""
+    widest = limits.lanes(ELEMENT)
+    for mr, nv, lanes, blocks, online, chunks, exact in product(
+        range(1, 13), range(1, 7), (widest, widest // 2), (1, 2, 4, 8, 16), (False, True), (0, 8, 32), (False, True)
+    ):
+        config = HostAttentionConfig(mr, nv, lanes, blocks * nv * lanes, online, chunks * mr, exact)
+        if why_invalid(config, workload, limits) is None:
+            yield config
+
+
+def why_invalid(config: HostAttentionConfig, workload: Workload, limits: HostLimits) -> str | None:
+    """The rule that the configuration breaks, or None."""
+    if workload.kind is not Kind.ATTENTION:
+        return f"attention: the workload is {workload.kind.value}"
+    if config.mr < 1 or config.nv < 1:
+        return f"block-positive: {config.mr} x {config.nv}"
+    if config.lanes < 2 or config.lanes & (config.lanes - 1):
+        return f"lanes-power-of-two: {config.lanes} lanes"
+    if config.lanes * ELEMENT > limits.vector_bytes:
+        return f"lanes-fit: {config.lanes} lanes of {ELEMENT} bytes are wider than a {limits.vector_bytes}-byte register"
+    budget = over_budget(config.mr, config.nv, limits)
+    if budget is not None:
+        return budget
+    if config.keys < 1 or config.keys % config.panel:
+        return f"keys-whole-panels: {config.keys} keys are no multiple of {config.panel}"
+    if config.keys > _LONGEST or config.mr * config.keys * ELEMENT > limits.l2 // 4:
+        return f"scores-fit: {config.mr} x {config.keys} scores exceed {_LONGEST} keys or a quarter of {limits.l2} bytes"
+    if config.mc < 0 or config.mc % config.mr:
+        return f"chunk-whole-blocks: {config.mc} queries are no multiple of {config.mr}"
+    if config.online and not config.mc:
+        return "chunk-bounded: the sums of a work unit stay in the workspace between blocks of keys"
+    known = workload.size("n").constant
+    if not config.online and known is not None and known > config.keys:
+        return f"keys-in-one-block: {known} keys, room for {config.keys}"
+    return None

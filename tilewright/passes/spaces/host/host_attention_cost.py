@@ -1,0 +1,36 @@
+"""Anatomy of `host_attention` configurations. MLIR-free."""
+
+from __future__ import annotations
+
+from tilewright.passes.spaces.kernel_cost import Anatomy, Footprint, fields_of
+from tilewright.passes.spaces.host.host_attention import ELEMENT, HostAttentionConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.shape import Expr
+
+
+def extents(workload: Workload) -> dict[str, Expr]:
+    """Queries are rows, keys columns, the head's elements depth; each batch point is work of its own."""
+    return {"batch": workload.size("b"), "rows": workload.size("m"), "columns": workload.size("n"),
+            "depth": workload.size("k"), "values": workload.size("e")}
+
+
+def anatomy(config: HostAttentionConfig, workload: Workload, limits: HostLimits) -> Anatomy:
+    sums = config.mr * config.nv
+    return Anatomy(
+        coordinates={**fields_of(config), "mc": float(config.mc // config.mr), "keys": float(config.keys // config.panel)},
+        tiles={"rows": config.mr, "columns": config.lanes},
+        units={"batch": 1, "rows": config.mc, "columns": 0},
+        most={} if config.online else {"columns": config.keys},
+        footprints={
+            "keys": Footprint(config.keys * ELEMENT, "depth"),
+            "values": Footprint(config.keys * ELEMENT, "values"),
+            "scores": Footprint(config.mr * config.keys * ELEMENT, "batch"),
+        },
+        features={
+            "sums": sums,
+            "fmas_per_load": sums / (config.mr + config.nv),
+            "register_share": (sums + config.nv + 1) / limits.vector_registers,
+            "vector_share": config.lanes * ELEMENT / limits.vector_bytes,
+        },
+    )

@@ -1,0 +1,37 @@
+"""What `host_attention` runs untuned, by the number of keys. MLIR-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.passes.spaces.host.host_attention import ELEMENT, HostAttentionConfig
+from tilewright.passes.spaces.threshold import threshold
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.dispatch import Leaf, Node, switch
+from tilewright.runtime.limits import HostLimits
+
+_WITH = "host-2026-11-20.jsonl: T up to 512 measured with this value alone"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Break-even numbers of keys."""
+
+    keys_at_once: int = threshold(512, unit="keys, up to which one block of scores holds all", operator="attention",
+                                  results=_WITH)
+    block_keys: int = threshold(384, unit="keys of a block where they are more", operator="attention",
+                                results="not measured: no operator of the bench has more than 512 keys")
+
+
+def default(workload: Workload, limits: HostLimits,
+            thresholds: Thresholds = Thresholds()) -> tuple[tuple[HostAttentionConfig, ...], Node]:
+    """One block of scores while it and the keys stay close, else blocks of keys."""
+    lanes = max(2, limits.lanes(ELEMENT))
+    mr, nv = (6, 2) if limits.vector_registers < 32 else (8, 2) if limits.vector_bytes == 16 else (8, 3)
+    panel = nv * lanes
+    short = HostAttentionConfig(mr, nv, lanes, -(-thresholds.keys_at_once // panel) * panel, False, 16 * mr)
+    long = HostAttentionConfig(mr, nv, lanes, -(-thresholds.block_keys // panel) * panel, True, 32 * mr)
+    keys = workload.size("n")
+    if keys.constant is not None:
+        return (short if keys.constant <= short.keys else long,), Leaf(0)
+    return (short, long), switch(str(keys), [(short.keys, Leaf(0))], Leaf(1))

@@ -1,0 +1,203 @@
+"""Choices of the family `host_matmul`: register block, where columns are read from, work units. MLIR-free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import chain, product
+from typing import ClassVar
+
+from tilewright.passes.spaces.gemm_operands import Gemm, column_loop
+from tilewright.passes.spaces.host.host_block import over_budget, register_block
+from tilewright.passes.spaces.padding import padded_windows, tap_depth
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Kind, Workload
+from tilewright.runtime.limits import HostLimits, Limits
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
+
+TAP_COST = 8  # values of k whose products take as long as loading and storing the sums of a block
+
+
+class Pack(StrEnum):
+    """NONE: the vector operand is read in place where it is contiguous along the columns. PANEL: its columns are copied to
+    [k][column] in the thread's workspace first; a transposed or computed operand always is."""
+
+    NONE = "none"
+    PANEL = "panel"
+
+
+@dataclass(frozen=True)
+class HostMatmulConfig(TileConfig):
+    """mr x nv: rows and vectors of the register block; lanes: elements of a vector of the accumulator's type.
+
+    prefetch: values of k that columns read in place are fetched ahead. mc: rows in one work unit, 0 for all. exact_tails: rows
+    left over are one block of their own height, which reads the columns once, instead of blocks of 8, 4, 2 and 1. stream: the
+    sums of nv vectors, of one row or of a chunk of them, stay in the workspace while so many values of k at a time pass (dot
+    products of one row along k where the columns are transposed); 0 keeps them in registers. kc: values of k in a piece, 0 for
+    all; it applies to one k loop. panels: panels of columns in one work unit. copy_rows: a chunk of rows is copied to the
+    workspace, as [row][k]. pairs: bf16 is multiplied as it is, two values of k at once. taps: the places of a window are taken
+    one after the other, each for the rows that it reads no zero padding for; what a filter's infinities and NaN would make of
+    padding is not computed. ordered: every sum is one chain over k, so that its order does not depend on the height of its block.
+    """
+
+    family: ClassVar[str] = "host_matmul"
+    mr: int = 8
+    nv: int = 3
+    lanes: int = 16
+    pack: Pack = Pack.NONE
+    prefetch: int = 0
+    mc: int = 0
+    exact_tails: bool = False
+    stream: int = 0
+    kc: int = 0
+    panels: int = 1
+    copy_rows: bool = False
+    pairs: bool = False
+    taps: bool = False
+    ordered: bool = False
+
+    @property
+    def columns(self) -> int:
+        """Columns of a block."""
+        return self.nv * self.lanes
+
+    def in_order(self, workload: Workload, limits: Limits) -> HostMatmulConfig:
+        """With sums in one chain; of one that streams, a register block of columns in place."""
+        if not self.stream or not isinstance(limits, HostLimits):
+            return replace(self, ordered=True)
+        mr, nv = register_block(Extents.of(workload).columns.constant, self.lanes, limits)
+        return HostMatmulConfig(mr, nv, self.lanes, pairs=self.pairs, ordered=True)
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Of a workload as this family sees it: rows stream, columns lie along the vectors; Exprs over the local dims.
+
+    transposed: is the operand of the columns contiguous along k?
+    """
+
+    rows: Expr
+    columns: Expr
+    depth: Expr
+    element_bytes: int
+    transposed: bool
+
+    @staticmethod
+    def of(workload: Workload) -> Extents:
+        gemm, column = Gemm.of(workload), column_loop(workload)
+        rows = workload.size("m")
+        if gemm is not None:
+            rows = Expr.of(1)
+            for d in gemm.rows:
+                rows = rows * workload.loops[d].extent
+        columns = Expr.of(1) if column is None else workload.loops[column].extent
+        widest = max(4, *(o.dtype.bytes for o in (*workload.inputs, *workload.outputs)))
+        return Extents(rows, columns, workload.size("k"), widest, gemm is not None and gemm.b_transposed)
+
+
+def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
+    """All legal configurations."""
+    widest = limits.lanes(Extents.of(workload).element_bytes)
+    shapes = [(mr, nv) for mr in range(1, 13) for nv in range(1, 7)] + [(1, nv) for nv in (8, 12, 16)]
+    lanes = (widest, widest // 2)
+    blocks = product(shapes, lanes, Pack, (0, 8, 16), (0, 8, 32), (False, True))
+    streams = product((12, 24, 48), lanes, (0, 2, 4, 8), (2, 4, 8))
+    chunks = product((3, 4, 6), (8, 16, 24), (0, 4), (2, 3, 4), (2, 4, 6, 8, 10)) if not Extents.of(workload).transposed else ()
+    filled = [(mr, nv) for mr, nv in shapes if mr * nv >= 8] if is_long(workload, 2048) else []
+    pieces = product(filled, Pack, (0, 16), (16, 32, 64), (512, 1024), (4, 8, 16), (False, True))
+    padded = shapes if padded_windows(workload) else []
+    taps = product(padded, lanes, Pack, (0, 16), (8, 16, 32, 64), (False, True))
+    pairs = takes_pairs(workload, limits)
+    every = chain(
+        (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact) for (mr, nv), w, pack, ahead, chunk, exact in blocks),
+        (HostMatmulConfig(1, nv, w, prefetch=ahead, stream=stream) for nv, w, ahead, stream in streams),
+        (HostMatmulConfig(mr, nv, widest, prefetch=ahead, stream=stream, mc=chunk * mr, exact_tails=True)
+         for mr, nv, ahead, stream, chunk in chunks),
+        (HostMatmulConfig(mr, nv, widest, pack, ahead, chunk * mr, kc=kc, panels=panels, copy_rows=rows)
+         for (mr, nv), pack, ahead, chunk, kc, panels, rows in pieces),
+        (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact, taps=True)
+         for (mr, nv), w, pack, ahead, chunk, exact in taps),
+    )
+    for config in (replace(c, pairs=True) for c in every) if pairs else every:
+        if why_invalid(config, workload, limits) is None:
+            yield config
+
+
+def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> str | None:
+    """The rule that the configuration breaks, or None."""
+    extents = Extents.of(workload)
+    size = extents.element_bytes
+    if workload.kind is not Kind.CONTRACTION:
+        return f"contraction: the workload is {workload.kind.value}"
+    if config.mr < 1 or config.nv < 1:
+        return f"block-positive: {config.mr} x {config.nv}"
+    if config.lanes < 2 or config.lanes & (config.lanes - 1):
+        return f"lanes-power-of-two: {config.lanes} lanes"
+    if config.lanes * size > limits.vector_bytes:
+        return f"lanes-fit: {config.lanes} lanes of {size} bytes are wider than a {limits.vector_bytes}-byte register"
+    tile = prepacked(workload)
+    if tile % config.columns or (tile and (config.stream or config.pack is Pack.PANEL)):
+        return f"prepacked-panels: panels of {tile} columns are read in place, in equal blocks, not of {config.columns}"
+    if config.pairs and not takes_pairs(workload, limits):
+        return "pairs-of-bf16: the target or the element types have no products in pairs"
+    if paired(workload) and not config.pairs:
+        return "prepacked-pairs: an operand holds two values of k side by side"
+    if config.pairs and (config.kc % 2 or config.stream % 2):
+        return f"pairs-whole: {config.kc or config.stream} values of k are no pairs"
+    if config.stream and ((config.mr > 1 and not config.mc) or config.pack is Pack.PANEL):
+        return "stream-in-place: streaming takes one row at a time or a chunk of them, mc, of columns in place"
+    if config.stream and (config.kc or config.copy_rows or config.panels > 1):
+        return "stream-whole-k: streaming takes all of k, of rows and columns in place"
+    if config.stream and config.ordered:
+        return "stream-in-chains: streaming sums a single row in two chains"
+    sums = max(1, config.mc) * config.columns * size
+    if config.stream and sums > limits.l1 // (2 if config.mc else 4):
+        return f"stream-fits-l1: sums of {sums} bytes leave too little of {limits.l1} bytes to the columns"
+    budget = over_budget(config.mr, config.nv, limits, config.stream)
+    if budget is not None:
+        return budget
+    if config.mc % config.mr:
+        return f"chunk-whole-blocks: {config.mc} rows are no multiple of {config.mr}"
+    if (config.kc or config.copy_rows or config.panels > 1) and not config.mc:
+        return "pieces-need-chunk: copied rows, sums between pieces of k and several panels are of a chunk of rows, mc"
+    if config.taps and not padded_windows(workload):
+        return "taps-of-windows: no window passes over zero padding along the rows"
+    if config.taps and (config.stream or config.kc or config.copy_rows or not config.mc):
+        return "taps-one-by-one: taps take the rows of a chunk, mc, from their operand, with all other values of k"
+    if config.kc and not is_long(workload, config.kc):
+        return f"pieces-of-k: k is no single loop of more than {config.kc}"
+    if min(config.kc, config.panels - 1, config.mc, config.prefetch, config.stream) < 0:
+        return "counts-positive: a count is negative"
+    factor = 2 if config.pairs else size
+    copied = config.kc * factor if config.copy_rows else 0
+    chunk = config.mc * (copied + (config.columns * config.panels * size if config.kc or config.taps else 0))
+    if chunk > limits.l2:
+        return f"chunk-fits-l2: rows and sums of a chunk take {chunk} of {limits.l2} bytes"
+    depth = config.kc or (tap_depth(workload) if config.taps else extents.depth).constant
+    if config.pack is Pack.PANEL and config.nv > 1 and depth is not None and depth * config.columns * factor > limits.l2:
+        return f"panel-fits-l2: {depth} x {config.columns} elements of {factor} bytes exceed {limits.l2} bytes"
+    return None
+
+
+def prepacked(workload: Workload) -> int:
+    """Columns of the panels of an operand that was laid out at compile time; 0 when there is none."""
+    return max((o.panel for o in workload.inputs), default=0)
+
+
+def paired(workload: Workload) -> bool:
+    """Does an operand that was laid out at compile time hold two values of k side by side?"""
+    return any(o.panel and o.dims[-1] != Expr.of(o.panel) for o in workload.inputs)
+
+
+def takes_pairs(workload: Workload, limits: HostLimits) -> bool:
+    """Does the target multiply the operands, both bf16, in pairs?"""
+    return paired(workload) or (limits.bf16_pairs and not prepacked(workload)
+                                and sum(o.dtype is DType.BF16 for o in workload.inputs) > 1)
+
+
+def is_long(workload: Workload, kc: int) -> bool:
+    """Is k one loop of more than kc values for certain?"""
+    sums = [loop.extent.constant for loop in workload.loops if loop.role == "k"]
+    return len(sums) == 1 and sums[0] is not None and sums[0] > kc

@@ -1,0 +1,278 @@
+"""What `host_matmul` runs untuned: configurations by the rows of a shape, and how its columns lie in memory. MLIR-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.passes.spaces.host.host_block import register_block
+from tilewright.passes.spaces.host.host_matmul import (
+    TAP_COST,
+    Extents,
+    HostMatmulConfig,
+    Pack,
+    is_long,
+    prepacked,
+    takes_pairs,
+    why_invalid,
+)
+from tilewright.passes.spaces.padding import padded_windows, padding_share, tap_depth
+from tilewright.passes.spaces.threshold import threshold
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.dispatch import Leaf, Node, switch
+from tilewright.runtime.limits import LINE, HostLimits
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
+
+_PAGE = 4096  # bytes
+_DEPTH = 1024  # stands for a k that is not known
+_LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
+_WITH = "host-2026-11-20.jsonl: measured with this value alone"
+_AVX2 = "host-2026-11-22.jsonl: measured with this value, and before it with none; other values were not kept"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Break-even sizes of the untuned choices."""
+
+    panel_rows: int = threshold(127, unit="rows, up to which prepacked panels are read for all rows at once",
+                                operator="dense_768x768", results=_WITH)
+    rounded_panels: int = threshold(8, unit="panels that rows rounded to bf16 serve", operator="dense_768x768_bf16",
+                                    results=_WITH)
+    streamed_vectors: int = threshold(8, unit="vectors of a row of columns, from which it is streamed in two pieces at least",
+                                      operator="dense_768x768_argument", results=_WITH)
+    far_rows: int = threshold(31, unit="rows, up to which columns beyond the second cache are streamed",
+                              operator="dense_768x2304_argument", results=_WITH)
+    few_far_rows: int = threshold(12, unit="rows, up to which they are streamed in long pieces",
+                                  operator="dense_768x2304_argument", results=_WITH)
+    far_rows_of_lines: int = threshold(255, unit="rows, up to which they are streamed where a panel's row is hardly a line",
+                                       operator="dense_768x3072_argument_avx2", results=_WITH)
+    deep_rows: int = threshold(31, unit="rows, up to which columns are read in place where they share sets or exceed the cache",
+                               operator="bmm_nn", results=_WITH)
+    near_rows: int = threshold(255, unit="rows, up to which all other columns are read in place", operator="bmm_nn",
+                               results=_WITH)
+    pair_rows: int = threshold(15, unit="rows, up to which bf16 is read in place where pairs are made of it",
+                               operator="dense_768x768_bf16_argument", results=_WITH)
+    lone_rows: int = threshold(3, unit="rows that columns of single lines a page apart are streamed for one by one",
+                               operator="matmul_1024x1024_argument_avx2", results=_WITH)
+    narrow_bytes: int = threshold(4 * LINE, unit="bytes of a row of columns that is fetched ahead as one stream",
+                                  operator="bmm_nn", results=_AVX2)
+    narrow_rows: int = threshold(31, unit="rows, up to which such columns are read in place by 4 x 3", operator="bmm_nn",
+                                 results=_AVX2)
+    narrow_block_rows: int = threshold(7, unit="rows, up to which such columns are read in place by 2 x 4", operator="bmm_nn",
+                                       results=_AVX2)
+    transposed_rows: int = threshold(3, unit="rows, up to which dot products with transposed columns are taken one by one",
+                                     operator="dense_768x768_nk_argument",
+                                     results="not kept: three and four rows beside copied panels at 768, 1024 and 2048 on a CPU "
+                                             "with AVX-512, and by its AVX2 alone")
+    piece_bytes: int = threshold(2048, unit="bytes of k in a piece", operator="matmul_8192x768", results=_WITH)
+    few_cores: int = threshold(4, unit="cores that large units keep busy", operator="matmul_8192x768",
+                               results="not measured: both machines of the results have two cores")
+    chunk_rows: int = threshold(512, unit="rows of a work unit at most", operator="matmul_1024x1024_avx2",
+                                results="not measured: larger units leave cores idle")
+
+
+Choice = tuple[tuple[HostMatmulConfig, ...], Node]
+Cases = tuple[list[tuple[int, HostMatmulConfig]], HostMatmulConfig]  # (most rows, configuration) in order; that of more rows
+
+
+def default(workload: Workload, limits: HostLimits, thresholds: Thresholds = Thresholds()) -> Choice:
+    """Of prepacked panels, one block shape. Else streaming for one row, columns in place for few rows, copied panels for many.
+
+    Taps one by one where padding is a large part of a window's image.
+    """
+    return _Defaults(workload, limits, thresholds).choice()
+
+
+@dataclass(frozen=True)
+class _Defaults:
+    workload: Workload
+    limits: HostLimits
+    at: Thresholds
+
+    @property
+    def extents(self) -> Extents:
+        return Extents.of(self.workload)
+
+    @property
+    def lanes(self) -> int:
+        return max(2, self.limits.lanes(self.extents.element_bytes))
+
+    @property
+    def factor(self) -> int:
+        """Bytes of a factor where it is copied."""
+        return 2 if takes_pairs(self.workload, self.limits) else self.extents.element_bytes
+
+    def choice(self) -> Choice:
+        extents = self.extents
+        block = register_block(extents.columns.constant, self.lanes, self.limits)
+        cases, otherwise = (self._of_panels if prepacked(self.workload) else self._of_columns)(block)
+        found = padded_windows(self.workload)
+        if not found or otherwise.copy_rows or otherwise.stream:
+            return self._few_columns(*self._of_any_columns(*_tree(extents.rows, cases, otherwise)))
+        many = self._tapped(otherwise)
+        if self._taps_pay(0):
+            few = [(most, self._tapped(c)) for most, c in cases if not c.stream]
+            return _tree(extents.rows, [(most, c) for most, c in few if c != many], many)
+        usual, root = _tree(extents.rows, cases, otherwise)
+        along = next((e for w in found if (e := self.workload.loops[w.row].extent).constant is None), None)
+        if along is None:
+            return usual, root
+        most = max((n for n in range(1, _LARGEST_IMAGE) if self._taps_pay(n)), default=0)
+        return (*usual, many), switch(str(along), [(most, Leaf(len(usual)))], root)
+
+    def _of_any_columns(self, configs: tuple[HostMatmulConfig, ...], root: Node) -> Choice:
+        """Copies of three vectors of transposed columns where these are three, five or six: two at a time would leave one vector
+        alone, which has too few sums to keep the units busy, or take one copy more."""
+        extents, panel = self.extents, configs[-1]
+        if extents.columns.constant is not None or not extents.transposed or panel.pack is not Pack.PANEL or \
+                (panel.mr, panel.nv) != (6, 2) or self.limits.vector_bytes != 32:
+            return configs, root
+        lanes, mr, nv = panel.lanes, 4, 3
+        wide = replace(panel, mr=mr, nv=nv, **({"kc": 0, "panels": 1} | self._chunking(mr, nv * lanes)))
+        if why_invalid(wide, self.workload, self.limits) is not None:
+            return configs, root
+        node = switch(str(extents.rows), [(mr - 1, root)], Leaf(len(configs)))
+        bounds = [(2 * lanes, root), (3 * lanes, node), (4 * lanes, root), (6 * lanes, node)]
+        return (*configs, wide), switch(str(extents.columns), bounds, root)
+
+    def _few_columns(self, configs: tuple[HostMatmulConfig, ...], root: Node) -> Choice:
+        """Dot products by half vectors where transposed columns fill one at most; copied, they would leave half of a vector
+        empty."""
+        extents, half, one = self.extents, self.lanes // 2, configs[0]
+        columns, known = extents.columns, extents.columns.constant
+        if not one.stream or not extents.transposed or half < 4 or (known is not None and known > half):
+            return configs, root
+        one = replace(one, lanes=half, nv=2 * one.nv)
+        if known is not None:
+            return (one,), Leaf(0)
+        return (*configs, one), switch(str(columns), [(half, Leaf(len(configs)))], root)
+
+    def _taps_pay(self, rows: int) -> bool:
+        """Are there more products with padding than those that take as long as loading and storing sums for every tap?
+
+        rows: extent of the axes of the image whose extents are not known.
+        """
+        depth = tap_depth(self.workload).constant or 0
+        return padding_share(self.workload, padded_windows(self.workload), rows) * depth > TAP_COST
+
+    def _tapped(self, config: HostMatmulConfig) -> HostMatmulConfig:
+        """With taps one by one, in chunks of as many rows as the second-level cache holds beside a tap's panel, or as keep the
+        cores busy at one image."""
+        extents, limits = self.extents, self.limits
+        depth, columns = tap_depth(self.workload).constant or _DEPTH, config.columns
+        rows = (limits.l2 - depth * columns * self.factor) // (depth * self.factor + columns * extents.element_bytes)
+        parts = -(-2 * limits.cores * columns // max(columns, extents.columns.constant or 0))
+        image = extents.rows.evaluate(dict.fromkeys(self.workload.dims, 1))
+        if parts > 1 and image > 1:
+            rows = min(rows, max(image // parts, config.mr) + config.mr)
+        chunk = max(1, min(self.at.chunk_rows, rows) // config.mr) * config.mr
+        return replace(config, taps=True, mc=chunk, exact_tails=True, prefetch=0, kc=0, panels=1)
+
+    def _of_panels(self, block: tuple[int, int]) -> Cases:
+        """Where rows are rounded to bf16 on the way, copies of them serve several panels."""
+        extents, lanes, limits = self.extents, self.lanes, self.limits
+        pairs, tile = takes_pairs(self.workload, limits), prepacked(self.workload)
+        nv = next(n for n in (block[1], 4, 3, 2, 1) if tile % (n * lanes) == 0)
+        mr = min(block[0], (limits.vector_registers - 1) // nv - 1)
+        many = HostMatmulConfig(mr, nv, lanes, prefetch=16, pairs=pairs, **self._chunking(mr, nv * lanes))
+        if pairs and not any(o.dtype is DType.BF16 for o in self.workload.inputs if not o.panel):
+            groups = (extents.columns.constant or 0) // (nv * lanes) // (2 * limits.cores)
+            panels = max(1, min(self.at.rounded_panels, groups))
+            return [], replace(many, exact_tails=True, panels=panels, copy_rows=True)
+        return [(self.at.panel_rows, HostMatmulConfig(mr, nv, lanes, prefetch=16, exact_tails=True, pairs=pairs))], many
+
+    def _of_columns(self, block: tuple[int, int]) -> Cases:
+        """Columns from beyond the second-level cache are streamed past chunks of rows, up to 31 where a panel's row is two cache
+        lines or more, else up to 255, since the hardware does not fetch single lines ahead; not bf16 in pairs, which would be
+        made again for each block of rows.
+
+        Else in place. A row of columns that is a multiple of a page apart shares cache sets, and a panel beyond a quarter of the
+        second-level cache is fetched again for each block of rows, so copying pays from 32 rows on; from 16 on where pairs are
+        made of two rows; from the first whole block on where a row of the panel is hardly more than a line. Such lines a multiple
+        of a page apart are copied after three single rows. Copies of transposed columns beyond the first cache pay from four rows
+        on, which are dot products until then. With 16 registers of 32 bytes, blocks of 4 x 3 read their rows once
+        for more columns than those of 6 x 2, which prepacked panels keep, since few rows would read a panel twice, and transposed
+        columns of any number, which leave single vectors less often; where rows of columns are a few lines, which are fetched
+        ahead in one stream, copying pays from 32 rows on, or, in whole blocks of 2 x 4 whose panel fits the first cache, from 8.
+        Rows a multiple of a page apart are not worth fetching ahead: each needs a translation of its own.
+        """
+        extents, limits, lanes, factor, at = self.extents, self.limits, self.lanes, self.factor, self.at
+        (mr, nv), columns, size = block, extents.columns.constant, extents.element_bytes
+        pairs, transposed = takes_pairs(self.workload, limits), extents.transposed
+        aligned = columns is not None and columns * factor % _PAGE == 0
+        depth = extents.depth.constant or 0
+        deep = depth * nv * lanes * factor > limits.l2 // 4
+        line = nv * lanes * size < 2 * LINE
+        wide = columns is not None and columns >= at.streamed_vectors * lanes and not transposed
+        far = wide and depth * (columns or 0) * factor > limits.l2 and not pairs
+        narrow = columns is not None and columns * size <= at.narrow_bytes and not transposed
+        if (mr, nv) == (6, 2) and limits.vector_bytes == 32 and not (columns is None and transposed):
+            vectors = -(-(columns or 0) // lanes)
+            mr, nv = (2, 4) if narrow and vectors % 4 == 0 and 4 * lanes * depth * size <= limits.l1 else (4, 3)
+        piece = (48 if columns is not None and columns >= 96 * lanes else 24) * lanes * size
+        one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4, pairs=pairs)
+        in_place = HostMatmulConfig(mr, nv, lanes, prefetch=0 if aligned else 8, exact_tails=True, pairs=pairs)
+        ahead = 0 if aligned or line else 16
+        panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=ahead, exact_tails=True, pairs=pairs,
+                                 **self._chunking(mr, nv * lanes))
+        while why_invalid(panel, self.workload, limits) is not None and panel.nv > 1:
+            panel = replace(panel, nv=panel.nv - 1)
+        most = mr - 1 if line else at.pair_rows if pairs else at.deep_rows if aligned or deep else at.near_rows
+        if (mr, nv) in ((4, 3), (2, 4)) and narrow:
+            most, in_place = at.narrow_rows if nv == 3 else at.narrow_block_rows, replace(in_place, prefetch=0)
+        if far and line:
+            return [(1, one), (at.far_rows_of_lines, self._streamed(30, 16))], panel
+        if far:
+            return [(1, one), (at.few_far_rows, self._streamed(12, 24)), (at.far_rows, self._streamed(36, 8))], panel
+        dots = 1
+        if transposed and depth * (columns or 0) * size > limits.l1 and not pairs:
+            dots, one = at.transposed_rows, replace(one, nv=_even(-(-(columns or 0) // lanes), one.nv))
+        if line and aligned:
+            return [(max(dots, at.lone_rows), one)], panel
+        return [(dots, one), *([(most, in_place)] if most > dots else [])], panel
+
+    def _streamed(self, mc: int, nv: int) -> HostMatmulConfig:
+        """Streaming for chunks of rows, in equal pieces of nv vectors, fewer where they would leave cores idle or exceed half of
+        the first cache."""
+        extents, limits, lanes = self.extents, self.limits, self.lanes
+        mr, stream = (6, 4) if limits.vector_registers >= 32 else (3, 3)
+        vectors = -(-(extents.columns.constant or 0) // lanes)
+        fitting = max(1, limits.l1 // 2 // (mc * lanes * extents.element_bytes))
+        most = min(nv, max(self.at.streamed_vectors // 2, vectors // limits.cores), fitting)
+        return HostMatmulConfig(mr, _even(vectors, most), lanes, prefetch=stream, stream=stream, mc=mc, exact_tails=True)
+
+    def _chunking(self, mr: int, columns: int) -> dict[str, Any]:
+        """Rows of a work unit: as many as leave half of the second-level cache to the panel, a quarter where panels are narrow,
+        the panel's bytes where it is made of pairs, which takes longer; at most 512.
+
+        Where a panel takes most of that cache, or all of them half of the last, k in pieces, and panels in groups that the rows
+        of a piece stay in cache for; more rows where the columns come from memory again for each unit.
+        """
+        extents, limits, size = self.extents, self.limits, self.factor
+        depth = extents.depth.constant or _DEPTH
+        whole = depth * (extents.columns.constant or 0) * size
+        kc = self.at.piece_bytes // size
+        if (depth * columns * size * 4 >= limits.l2 * 3 or whole * 2 >= limits.l3) and is_long(self.workload, kc):
+            far = whole >= limits.l3 and limits.cores <= self.at.few_cores
+            rows = limits.l2 // (kc * size) // (1 if far else 2)
+            return {"mc": max(1, rows // mr) * mr, "kc": kc, "panels": 4 if far else 8}
+        rows = (limits.l2 // 2 if limits.vector_registers >= 32 else limits.l2 // 4 * 3) // (depth * size)
+        if takes_pairs(self.workload, limits) and not prepacked(self.workload):
+            rows = max(rows, (limits.l2 - depth * columns * size) // (depth * size))
+        return {"mc": max(8, min(self.at.chunk_rows // mr, rows // mr)) * mr}
+
+
+def _even(vectors: int, most: int) -> int:
+    """Vectors of equal pieces, more than half of `most`, where there are such; else of pieces but for the last."""
+    return next((n for n in range(most, most // 2, -1) if vectors % n == 0), most)
+
+
+def _tree(rows: Expr, cases: list[tuple[int, HostMatmulConfig]], otherwise: HostMatmulConfig) -> Choice:
+    """A switch on the number of rows; only the branch that is taken when it is constant."""
+    if rows.constant is not None:
+        chosen = next((config for bound, config in cases if rows.constant <= bound), otherwise)
+        return (chosen,), Leaf(0)
+    leaves: list[tuple[int, Node]] = [(bound, Leaf(number)) for number, (bound, _) in enumerate(cases)]
+    root = switch(str(rows), leaves, Leaf(len(cases)))
+    return (*(config for _, config in cases), otherwise), root

@@ -1,0 +1,72 @@
+"""What `host_rows` runs untuned, by the length of rows. MLIR-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilewright.passes.spaces.host.host_rows import MAX_VECTORS, HostRowsConfig, widest_bytes
+from tilewright.passes.spaces.threshold import threshold
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.dispatch import Leaf, Node, switch
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.shape import Expr
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Break-even lengths of rows."""
+
+    short_vectors: int = threshold(8, unit="vectors of a row, up to which it is unrolled", operator="softmax",
+                                   results="host-2026-11-20.jsonl: measured with this value alone")
+    medium_columns: int = threshold(1024, unit="columns, of which four rows stay in the first cache", operator="layernorm",
+                                    results="host-2026-11-20.jsonl: measured with this value alone, at 768 columns")
+    transcendental_vectors: int = threshold(MAX_VECTORS, unit="vectors of a row with exponentials, up to which it is unrolled "
+                                            "with 16 registers", operator="softmax",
+                                            results="host-2026-11-22.jsonl: softmax up to 128 columns; 8 was slower")
+
+
+def default(workload: Workload, limits: HostLimits,
+            thresholds: Thresholds = Thresholds()) -> tuple[tuple[HostRowsConfig, ...], Node]:
+    """Short rows unrolled, four rows a sweep; middling ones too, with a loop over vectors of two registers; long rows one at a
+    time with a loop; a row per lane when columns are strided."""
+    at, lanes = thresholds, limits.lanes(widest_bytes(workload))
+    columns = [loop.extent for loop in workload.loops if loop.role == "col"]
+    if _across_rows(workload):
+        return (HostRowsConfig("lane", lanes, unroll=4, block=1),), Leaf(0)
+    long = HostRowsConfig(lanes=lanes)
+    if len(columns) != 1:
+        return (long,), Leaf(0)
+    if workload.transcendentals and limits.vector_registers < 32:
+        return _by_length(columns[0], _transcendental(lanes, thresholds, any(loop.role == "row" for loop in workload.loops)))
+    short = HostRowsConfig(lanes=lanes, vectors=at.short_vectors, rows=4, block=32)
+    medium = HostRowsConfig(lanes=2 * lanes, unroll=2, rows=4)
+    middling = [(at.medium_columns, medium)] if columns[0].constant is not None else []
+    return _by_length(columns[0], [(at.short_vectors * lanes, short), *middling, (None, long)])
+
+
+_Lengths = list[tuple[int | None, HostRowsConfig]]  # most columns and what takes them, in order
+
+
+def _transcendental(lanes: int, thresholds: Thresholds, rows: bool) -> _Lengths:
+    """Where exponentials take most of few registers: one accumulator, four rows a sweep, unrolled as far as that goes; a row a
+    lane where nearly half of a vector would be empty."""
+    long, most = HostRowsConfig(lanes=lanes, unroll=1, rows=4), thresholds.transcendental_vectors
+    few = [(lanes // 2 + 1, HostRowsConfig("lane", lanes, unroll=1))] if rows else []
+    return [*few, (most * lanes, replace(long, vectors=most)), (None, long)]
+
+
+def _by_length(columns: Expr, lengths: _Lengths) -> tuple[tuple[HostRowsConfig, ...], Node]:
+    """What takes as many columns, where they are known; else a switch."""
+    known = columns.constant
+    if known is not None:
+        return (next(c for most, c in lengths if most is None or known <= most),), Leaf(0)
+    bounds: list[tuple[int, Node]] = [(most, Leaf(n)) for n, (most, _) in enumerate(lengths) if most is not None]
+    return tuple(c for _, c in lengths), switch(str(columns), bounds, Leaf(len(lengths) - 1))
+
+
+def _across_rows(workload: Workload) -> bool:
+    """Does memory run along a row axis in the largest inputs?"""
+    every = set(range(len(workload.loops)))
+    full = [o for o in workload.inputs if {d for axis in o.axes for d in axis.loops} == every]
+    roles = [workload.loops[o.along].role for o in full if o.along is not None]
+    return roles.count("row") > roles.count("col") and workload.size("row") != Expr.of(1)

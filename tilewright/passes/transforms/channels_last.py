@@ -1,0 +1,225 @@
+"""channels-last: 2-D convolutions whose images keep their channels first are computed with channels last.
+
+So the filters lie along the vectors and a block of pixels reads runs of channels. Images are transposed by copies of their
+own (`tw.copy`); between convolutions elementwise operations follow in the same layout, and the copies that meet cancel.
+A 1x1 convolution of enough pixels is a product with pixels along the vectors instead, and moves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilewright.passes.base import Pass
+from tilewright.passes.linalg.builders import elementwise
+from tilewright.passes.linalg.clone import clone
+from tilewright.passes.mlir import ir, maps_of, operations, owner, replace_all_uses, walk
+from tilewright.passes.analysis.op_kinds import constant_pad
+from tilewright.passes.linalg.reshape import Reshaper, collapses_free, product
+from tilewright.passes.linalg.structured import (
+    compose,
+    erase_unused,
+    inits,
+    inputs,
+    iterator_kinds,
+    main_of,
+    rebuild,
+    users,
+    uses_index,
+)
+from tilewright.passes.linalg.symbolic import mixed
+
+COPY = "tw.copy"  # of an elementwise op: a kernel of its own, which no producer or reader computes at its loads and stores
+_CONVOLUTION = "linalg.conv_2d_nchw_fchw"
+_LAST = (0, 2, 3, 1)  # the axis of a channels-first image at each axis of the channels-last one
+_FIRST = (0, 3, 1, 2)
+
+
+@dataclass(frozen=True)
+class ChannelsLast(Pass):
+    """lanes: of the vectors that pixels would lie along; waste: percent of them that may be off in a 1x1 convolution."""
+
+    name: ClassVar[str] = "channels-last"
+    lanes: int = 16
+    waste: int = 15
+
+    def run(self, module: ir.Module) -> None:
+        for fn in main_of(module):
+            rewriter = _Rewriter(self, Reshaper(fn), {})
+            for op in walk(fn):
+                rewriter.visit(op)
+            erase_unused(fn)
+
+
+@dataclass(frozen=True)
+class _Rewriter:
+    """last: the channels-last form of images that have one."""
+
+    options: ChannelsLast
+    views: Reshaper
+    last: dict[ir.Value, ir.Value]
+
+    def visit(self, op: ir.Operation) -> None:
+        with ir.InsertionPoint(op), op.location:
+            if op.name == _CONVOLUTION:
+                if self._stays_first(op):
+                    self._product(op)
+                else:
+                    self._convolve(op)
+            elif self._follows(op):
+                self._elementwise(op)
+
+    def _stays_first(self, op: ir.Operation) -> bool:
+        """A 1x1 window with steps of one, whose pixels fill their vectors, of an image that is not channels-last already."""
+        if not _pointwise(op) or self._known(op.operands[0]) is not None:
+            return False
+        if not collapses_free(op.operands[0], (2, 3), self.views.shapes):
+            return False
+        pixels = product(self.views.shapes.dims(op.operands[0])[2:]).constant
+        lanes = self.options.lanes
+        return pixels is None or -(-pixels // lanes) * lanes * 100 <= pixels * (100 + self.options.waste)
+
+    def _product(self, op: ir.Operation) -> None:
+        """out[n, f, p] = sum over c of image[n, c, p] * filter[f, c]."""
+        image, filters = inputs(op)
+        n, c, h, w = self.views.shapes.dims(image)
+        f = self.views.shapes.dims(filters)[0]
+        ins = [self.views.reshape(image, [n, c, h * w]), self.views.reshape(filters, [f, c])]
+        start = self.views.init(inits(op)[0], [n, f, h * w])
+        maps = [_map(4, 0, 3, 2), _map(4, 1, 3), _map(4, 0, 1, 2)]
+        made = rebuild(op, ins, [start], maps, ["parallel", "parallel", "parallel", "reduction"])
+        self._replace(op, self.views.reshape(made.results[0], [n, f, h, w]))
+
+    def _convolve(self, op: ir.Operation) -> None:
+        """Loops image, row, column, filter, then window row, window column, channel."""
+        image, filters = inputs(op)
+        strides, dilations = (_pair(op, name) for name in ("strides", "dilations"))
+        d = [ir.AffineExpr.get_dim(i) for i in range(7)]
+        window = [d[1 + i] * strides[i] + d[4 + i] * dilations[i] for i in range(2)]
+        maps = [ir.AffineMap.get(7, 0, [d[0], *window, d[6]]), _map(7, 3, 6, 4, 5), _map(7, 0, 1, 2, 3)]
+        old = self.views.shapes.dims(op.results[0])
+        start = inits(op)[0]
+        made_by = owner(start)
+        dims = [old[a] for a in _LAST]
+        if made_by is not None and made_by.name in ("tensor.empty", "linalg.fill"):
+            start = self.views.init(start, dims)
+        else:
+            start = self._image(start)
+        made = rebuild(op, [self._image(image), filters], [start], maps, ["parallel"] * 4 + ["reduction"] * 3)
+        self._back(op, made.results[0])
+
+    def _follows(self, op: ir.Operation) -> bool:
+        """Elementwise on images, at least one of them channels-last, on the way to another convolution."""
+        if op.name != "linalg.generic" or len(op.results) != 1 or "reduction" in iterator_kinds(op) or uses_index(op):
+            return False
+        maps = maps_of(op)
+        if maps[-1] != ir.AffineMap.get_identity(4) or not all(m.is_projected_permutation for m in maps):
+            return False
+        images = [v for v, m in zip(inputs(op), maps, strict=False) if m == maps[-1]]
+        return any(self._known(v) is not None for v in images) and _wanted(op.results[0])
+
+    def _elementwise(self, op: ir.Operation) -> None:
+        maps = maps_of(op)
+        loops = _map(4, *_FIRST)  # loop of the channels-last op at each loop of the old one
+        ins, accesses = [], []
+        for value, m in zip(inputs(op), maps, strict=False):
+            same = m == maps[-1]
+            ins.append(self._image(value) if same else value)
+            accesses.append(ir.AffineMap.get_identity(4) if same else compose(m, loops))
+        start = inits(op)[0]
+        empty = self.views.empty([self.views.shapes.dims(start)[a] for a in _LAST], ir.RankedTensorType(start.type).element_type)
+        if len(list(op.regions[0].blocks[0].arguments[len(ins)].uses)):
+            empty = self._image(start)
+        made = rebuild(op, ins, [empty], [*accesses, ir.AffineMap.get_identity(4)], ["parallel"] * 4)
+        self._back(op, made.results[0])
+
+    def _image(self, value: ir.Value) -> ir.Value:
+        """A channels-first image with its channels last: what is known, else a copy."""
+        known = self._known(value)
+        if known is None:
+            known = self.last[value] = self._transposed(value, _LAST)
+        return known
+
+    def _known(self, value: ir.Value) -> ir.Value | None:
+        """The channels-last form of an image, or of what it pads."""
+        if value in self.last:
+            return self.last[value]
+        op = owner(value)
+        if op is None:
+            return None
+        if op.name == "tensor.cast":
+            return self._known(op.operands[0])
+        if not constant_pad(op) or len(op.operands) != 1:
+            return None
+        source = self._known(op.operands[0])
+        if source is None:
+            return None
+        self.last[value] = _padded(op, source)
+        return self.last[value]
+
+    def _transposed(self, value: ir.Value, order: Sequence[int]) -> ir.Value:
+        """A copy with axis order[i] of the value at axis i."""
+        dims = self.views.shapes.dims(value)
+        empty = self.views.empty([dims[a] for a in order], ir.RankedTensorType(value.type).element_type)
+        access = _map(4, *(list(order).index(a) for a in range(4)))
+        made = elementwise([value], empty, lambda x: x[0], [access])
+        made.owner.attributes[COPY] = ir.UnitAttr.get()
+        return made
+
+    def _back(self, op: ir.Operation, made: ir.Value) -> None:
+        """The channels-last result of `op` in place of its channels-first one."""
+        self.last[self._replace(op, self._transposed(made, _FIRST))] = made
+
+    def _replace(self, op: ir.Operation, value: ir.Value) -> ir.Value:
+        value = self.views.as_type(value, op.results[0].type)
+        replace_all_uses(op.results[0], value)
+        return value
+
+
+def _wanted(value: ir.Value) -> bool:
+    """Does the value reach a convolution through pads and elementwise operations on images?"""
+    for user in users(value):
+        if user.name == _CONVOLUTION and user.operands[0] == value:
+            return True
+        passes = constant_pad(user) or user.name == "tensor.cast" or (
+            user.name == "linalg.generic" and len(user.results) == 1 and "reduction" not in iterator_kinds(user))
+        if passes and user.results[0].type.rank == 4 and _wanted(user.results[0]):
+            return True
+    return False
+
+
+def _pointwise(op: ir.Operation) -> bool:
+    return list(ir.RankedTensorType(op.operands[1].type).shape)[2:] == [1, 1] and _pair(op, "strides") == [1, 1]
+
+
+def _pair(op: ir.Operation, name: str) -> list[int]:
+    if name not in op.attributes:
+        return [1, 1]
+    found = [int(x) for x in ir.DenseIntElementsAttr(op.attributes[name])]
+    return found * 2 if len(found) == 1 else found
+
+
+def _padded(op: ir.Operation, source: ir.Value) -> ir.Value:
+    """The constant pad `op` of the channels-last image `source`."""
+    low, high = (mixed(op, name, 1 + i) for i, name in enumerate(("static_low", "static_high")))
+    old = list(ir.RankedTensorType(op.results[0].type).shape)
+    element = ir.RankedTensorType(source.type).element_type
+    numbers = {name: ir.DenseI64ArrayAttr.get([found[a] for a in _LAST])
+               for name, found in (("static_low", low), ("static_high", high))}
+    made = ir.Operation.create(
+        "tensor.pad", [ir.RankedTensorType.get([old[a] for a in _LAST], element)], [source],
+        {**numbers, "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0])}, regions=1,
+    )  # fmt: skip
+    block = ir.Block.create_at_start(made.regions[0], [ir.IndexType.get()] * 4)
+    inner = op.regions[0].blocks[0]
+    value = operations(inner)[-1].operands[0]
+    with ir.InsertionPoint(block):
+        if value.owner.operation in operations(inner):
+            value = clone(value.owner.operation, lambda v: v).results[0]
+        ir.Operation.create("tensor.yield", operands=[value])
+    return made.results[0]
+
+
+def _map(loops: int, *results: int) -> ir.AffineMap:
+    return ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(d) for d in results])

@@ -1,0 +1,140 @@
+"""normalize: one form of everything that is left after recovery, so that fusion sees few kinds of operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilewright.passes.base import Pass
+from tilewright.passes.linalg.builders import fill, generic
+from tilewright.passes.linalg.clone import clone, users
+from tilewright.passes.linalg.collapse import is_dense_constant
+from tilewright.passes.mlir import arith, ir, linalg, maps_of, operations, owner, replace_all_uses
+from tilewright.passes.analysis.op_kinds import scatters
+from tilewright.passes.linalg.reshape import Reshaper
+from tilewright.passes.linalg.structured import (
+    body,
+    covers_loops,
+    erase_unused,
+    inits,
+    inputs,
+    iterator_kinds,
+    main_of,
+    rebuild,
+    replace,
+)
+
+_MOVES = ("linalg.transpose", "linalg.broadcast")
+
+
+@dataclass(frozen=True)
+class Normalize(Pass):
+    """transpose, broadcast and tensor.generate become generics; splat constants and tensor.splat become fills.
+
+    Generics read fills as scalars, drop operands that their body does not use, and start from an empty tensor where
+    they do not accumulate.
+    """
+
+    name: ClassVar[str] = "normalize"
+
+    def run(self, module: ir.Module) -> None:
+        for fn in main_of(module):
+            tensors = Reshaper(fn)
+            for op in operations(fn.regions[0].blocks[0]):
+                with ir.InsertionPoint(op), op.location:
+                    _normalize(op, tensors)
+            erase_unused(fn)
+            tensors = Reshaper(fn)
+            for op in operations(fn.regions[0].blocks[0]):
+                if op.name == "linalg.generic":
+                    with ir.InsertionPoint(op), op.location:
+                        _simplify(op, tensors)
+            erase_unused(fn)
+
+
+def _normalize(op: ir.Operation, tensors: Reshaper) -> None:
+    if op.name in _MOVES and op.results:
+        new = rebuild(op, inputs(op), inits(op), maps_of(op), iterator_kinds(op))
+        replace(op, list(new.results))
+    elif op.name == "tensor.generate":
+        replace_all_uses(op.results[0], _generate(op, tensors))
+    elif op.name in ("tensor.splat", "tensor.from_elements") or op.name == "arith.constant":
+        _splat(op, tensors)
+
+
+def _splat(op: ir.Operation, tensors: Reshaper) -> None:
+    """A tensor with one value becomes a fill."""
+    result = op.results[0]
+    if not isinstance(result.type, ir.RankedTensorType) or is_dense_constant(op):
+        return
+    element = ir.RankedTensorType(result.type).element_type
+    if op.name == "arith.constant":
+        scalar = arith.ConstantOp(element, ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()).result
+    elif op.name == "tensor.splat" or all(v == op.operands[0] for v in op.operands):
+        scalar = op.operands[0]
+    else:
+        return
+    replace_all_uses(
+        result, tensors.as_type(fill(scalar, tensors.empty(tensors.shapes.dims(result), element)), result.type)
+    )
+
+
+def _generate(op: ir.Operation, tensors: Reshaper) -> ir.Value:
+    """tensor.generate as a generic without inputs that computes from its loop numbers."""
+    kind = ir.RankedTensorType(op.results[0].type)
+    empty = tensors.empty(tensors.shapes.dims(op.results[0]), kind.element_type)
+    made = generic([], [empty], [ir.AffineMap.get_identity(kind.rank)], ["parallel"] * kind.rank, [empty.type])
+    block = ir.Block.create_at_start(made.regions[0], [kind.element_type])
+    old = body(op)
+    values: dict[ir.Value, ir.Value] = {}
+    with ir.InsertionPoint(block):
+        for axis, argument in enumerate(old.arguments):
+            values[argument] = linalg.IndexOp(axis).result
+        for inner in operations(old):
+            if inner.name == "tensor.yield":
+                ir.Operation.create("linalg.yield", operands=[values.get(inner.operands[0], inner.operands[0])])
+                continue
+            copy = clone(inner, lambda v: values.get(v, v))
+            values.update(zip(inner.results, copy.results, strict=True))
+    return tensors.as_type(made.results[0], op.results[0].type)
+
+
+def _simplify(op: ir.Operation, tensors: Reshaper) -> None:
+    block, maps, kinds = body(op), maps_of(op), iterator_kinds(op)
+    count = len(inputs(op))
+    for i, value in enumerate(inputs(op)):
+        source = owner(value)
+        if source is not None and source.name == "linalg.fill" and source.operands[0].type == block.arguments[i].type:
+            block.arguments[i].replace_all_uses_with(source.operands[0])
+    starts = [
+        tensors.as_type(tensors.empty(tensors.shapes.dims(v), ir.RankedTensorType(v.type).element_type), v.type)
+        if not list(block.arguments[count + n].uses) and not _is_empty(v) and not scatters(op)
+        else v
+        for n, v in enumerate(inits(op))
+    ]
+    kept = list(range(count))
+    for i in reversed(range(count)):
+        left = [k for k in kept if k != i]
+        if not list(block.arguments[i].uses) and covers_loops([maps[k] for k in [*left, *range(count, len(maps))]]):
+            kept = left
+    if len(kept) == count and starts == inits(op):
+        return
+    sources = inputs(op)
+
+    def drop(inner: ir.Block) -> None:
+        for i in reversed(range(count)):
+            if i not in kept:
+                inner.erase_argument(i)
+
+    new = rebuild(op, [sources[k] for k in kept], starts, [*(maps[k] for k in kept), *maps[count:]], kinds, drop)
+    replace(op, list(new.results))
+
+
+def _is_empty(value: ir.Value) -> bool:
+    made = owner(value)
+    return (
+        made is not None
+        and made.name in ("tensor.empty", "tensor.cast")
+        and (made.name == "tensor.empty" or _is_empty(made.operands[0]))
+        and bool(users(value))
+    )

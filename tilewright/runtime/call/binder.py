@@ -1,0 +1,283 @@
+"""Binder: checks the arguments of a call and turns them into memory, dim values and scalar bits.
+
+What can be known is worked out once per program; a call then compares all shapes in one step, and only one that fails
+looks for the reason.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
+from tilewright.runtime.call.extents import Shapes, compile_shapes
+from tilewright.runtime.call.interop import Array, Wrap, view
+from tilewright.runtime.program.program import Argument, Program
+from tilewright.runtime.shape import Expr, ShapeRange
+from tilewright.runtime.tensor import DType
+
+
+class Bound(NamedTuple):
+    """A call's arguments. `arrays`: tensor inputs, C-contiguous; `is_shared[i]`: arrays[i] is the caller's own memory.
+
+    `dims` and `scalars` are in the order of the native convention; `outputs` are the shapes of the results; `wrap`
+    turns a result into the caller's kind of array, or is None for numpy.
+    """
+
+    arrays: list[Array]
+    is_shared: list[bool]
+    dims: list[int]
+    scalars: list[int]
+    outputs: Shapes
+    wrap: Wrap | None
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a dim is read: an axis of a tensor that holds factor * dim + offset, or a scalar input (`tensor` -1)."""
+
+    place: str
+    argument: int
+    tensor: int = -1
+    axis: int = -1
+    factor: int = 1
+    offset: int = 0
+
+    def value(self, shapes: Sequence[tuple[int, ...]], scalars: Mapping[int, int]) -> int:
+        if self.tensor < 0:
+            return scalars[self.argument]
+        return (shapes[self.tensor][self.axis] - self.offset) // self.factor
+
+
+class Binder:
+    """Binds the arguments of one program's calls. Holds no state of a call.
+
+    Args:
+        viewed: an array and its kind from an argument that is no numpy array, and the argument's name.
+    Attributes:
+        names: the dims. sources: where each is read; repeats: (dim number, place) of all other places it stands at.
+        tensors: (position, dtype, rank, argument) of the tensor inputs; scalars: of the scalars that are not dims.
+    Raises:
+        OptionError: a dim of the program can be read from no input.
+    """
+
+    def __init__(self, program: Program, viewed: Callable[[Any, str], tuple[Any, Wrap | None]] = view) -> None:
+        self._viewed = viewed
+        self._inputs = program.inputs
+        self._donates = bool(program.donated)
+        self._ranges: ShapeRange | None = program.ranges() if program.out_of_range == "error" else None
+        self.names = [d.name for d in program.dims]
+        self.tensors = [(i, a.dtype.numpy, len(a.dims), a) for i, a in enumerate(program.inputs) if a.dims is not None]
+        self._shapes = [argument.spec().dims for _, _, _, argument in self.tensors]
+        sites = self._all_sites(program)
+        self.sources = [sites[name][0] for name in self.names]
+        self.repeats = [(i, site) for i, name in enumerate(self.names) for site in sites[name][1:]]
+        self._dim_scalars = [site.argument for name in self.names for site in sites[name] if site.tensor < 0]
+        self.scalars = [(i, a) for i, a in enumerate(program.inputs) if a.dims is None and i not in self._dim_scalars]
+        outputs = [a.spec().dims for a in program.outputs]
+        self._extents = compile_shapes([*self._shapes, *outputs], self.names)
+
+    def view(self, args: Sequence[Any]) -> tuple[Sequence[Any], Wrap | None]:
+        """The arguments with numpy views of other libraries' arrays, and how results become such a library's.
+
+        Without a way back, or where an input may become a result, the arguments stay as they are.
+        """
+        if len(args) != len(self._inputs) or self._donates:
+            return args, None
+        viewed: list[Any] | None = None
+        wrap: Wrap | None = None
+        for position, _, _, argument in self.tensors:
+            value = args[position]
+            if type(value) is not np.ndarray:
+                array, kind = view(value, argument.name)
+                if kind is not None:
+                    wrap = wrap or kind
+                    viewed = viewed or list(args)
+                    viewed[position] = array
+        return viewed or args, wrap
+
+    def bind(self, args: Sequence[Any]) -> Bound:
+        """Check and bind the arguments of a call.
+
+        Raises:
+            DTypeError: wrong count or element type. ShapeError: wrong rank or extent, or a dim outside its range.
+        """
+        if len(args) != len(self._inputs):
+            raise DTypeError(
+                f"wanted {len(self._inputs)} arguments ({', '.join(map(describe, self._inputs))}), got {len(args)}"
+            )
+        arrays: list[Array] = []
+        is_shared: list[bool] = []
+        wrap: Wrap | None = None
+        for position, dtype, rank, argument in self.tensors:
+            array = args[position]
+            if type(array) is not np.ndarray:
+                array, kind = self._viewed(array, argument.name)
+                wrap = wrap or kind
+            if array.ndim != rank:
+                raise ShapeError(
+                    f"argument {argument.name}: wanted rank {rank} as in {describe(argument)}, got rank {array.ndim} "
+                    f"with shape {array.shape}"
+                )
+            flags = array.flags
+            if array.dtype != dtype or not flags.c_contiguous or not flags.aligned:
+                array = _converted(array, dtype, argument)
+                is_shared.append(False)
+            else:
+                is_shared.append(True)
+            arrays.append(array)
+        shapes = tuple([a.shape for a in arrays])
+        given = {i: _integer(args[i], self._inputs[i]) for i in self._dim_scalars}
+        dims = [site.value(shapes, given) for site in self.sources]
+        scalars = [encode(args[i], argument) for i, argument in self.scalars]
+        return Bound(arrays, is_shared, dims, scalars, self._checked(dims, shapes, given), wrap)
+
+    def _checked(self, dims: list[int], shapes: Shapes, given: Mapping[int, int]) -> Shapes:
+        """Shapes of the results, after every shape and dim is found legal."""
+        if self.repeats:
+            self._check_repeats(dims, shapes, given)
+        if self._ranges is not None:
+            for value, (_, dim) in zip(dims, self._ranges.dims, strict=True):
+                if not dim.lo <= value <= dim.hi or value % dim.multiple_of:
+                    self._check_inputs(self._evaluate(dims, shapes), shapes)
+                    self._ranges.check(dict(zip(self.names, dims, strict=True)))
+        elif dims and not 0 <= min(dims) <= max(dims) < 1 << 63:
+            raise ShapeError(f"{self._point(dims)}: a dim is neither negative nor beyond 63 bits")
+        extents = self._evaluate(dims, shapes)
+        count = len(shapes)
+        if extents[:count] != shapes:
+            self._check_inputs(extents, shapes)
+        for shape in extents[count:]:
+            if shape and min(shape) < 0:
+                raise ShapeError(
+                    f"a result has the shape {shape} at {self._point(dims)}; the model is not defined there"
+                )
+        return extents[count:]
+
+    def _evaluate(self, dims: list[int], shapes: Shapes) -> Shapes:
+        try:
+            return self._extents(dims)
+        except ZeroDivisionError:
+            raise ShapeError(f"a size divides by zero at {self._point(dims)}; the model is not defined there") from None
+
+    def _check_repeats(self, dims: list[int], shapes: Shapes, given: Mapping[int, int]) -> None:
+        """A dim that is read at several places has one value."""
+        for index, site in self.repeats:
+            value = site.value(shapes, given)
+            if value != dims[index]:
+                raise ShapeError(
+                    f"{self.names[index]} = {dims[index]} from {self.sources[index].place} but {value} from "
+                    f"{site.place}; these extents must be equal"
+                )
+
+    def _check_inputs(self, extents: Shapes, shapes: Shapes) -> None:
+        for (_, _, _, argument), wanted, got, exprs in zip(self.tensors, extents, shapes, self._shapes, strict=False):
+            for axis, (w, g, expr) in enumerate(zip(wanted, got, exprs, strict=True)):
+                if w != g:
+                    meaning = f" ({expr})" if expr.constant is None else ""
+                    raise ShapeError(
+                        f"argument {argument.name}, axis {axis}: wanted extent {w}{meaning} as in "
+                        f"{describe(argument)}, got {g} in shape {got}"
+                    )
+
+    def _point(self, dims: Sequence[int]) -> str:
+        return ", ".join(f"{n} = {v}" for n, v in zip(self.names, dims, strict=True)) or "the only shape"
+
+    def _all_sites(self, program: Program) -> dict[str, list[Site]]:
+        """Per dim: the places it is read from, those that give it directly first."""
+        sites: dict[str, list[Site]] = {d.name: [] for d in program.dims}
+        scaled: list[tuple[str, Site]] = []
+        for tensor, ((position, _, _, argument), exprs) in enumerate(zip(self.tensors, self._shapes, strict=True)):
+            for axis, expr in enumerate(exprs):
+                place = f"{argument.name}.{axis}"
+                if expr.symbol in sites:
+                    sites[expr.symbol].append(Site(place, position, tensor, axis))
+                elif (linear := _linear(expr)) is not None and linear[0] in sites:
+                    scaled.append((linear[0], Site(place, position, tensor, axis, *linear[1:])))
+        for dim in program.dims:
+            for position, argument in enumerate(program.inputs):
+                if argument.dims is None and argument.name in dim.at:
+                    sites[dim.name].append(Site(argument.name, position))
+        for name, site in scaled:
+            if not sites[name]:
+                sites[name].append(site)
+        for name, found in sites.items():
+            if not found:
+                raise OptionError(
+                    f"dim {name} can be read from no input; inputs are {', '.join(map(describe, program.inputs))}"
+                )
+        return sites
+
+
+def describe(argument: Argument) -> str:
+    """For people: `arg0: f32[B, 768]`."""
+    dims = "" if argument.dims is None else f"[{', '.join(argument.dims)}]"
+    return f"{argument.name}: {argument.dtype.value}{dims}"
+
+
+def encode(value: Any, argument: Argument) -> int:
+    """The bit pattern of a scalar input, zero-extended; DTypeError when the value is not one of its type."""
+    if not argument.dtype.is_float:
+        bits = 8 * argument.dtype.bytes
+        number = _integer(value, argument)
+        lo, hi = (0, 1) if argument.dtype is DType.I1 else (-(1 << bits - 1), (1 << bits - 1) - 1)
+        if not lo <= number <= hi:
+            raise DTypeError(
+                f"argument {argument.name}: {number} is not a value of {argument.dtype.value} ({lo}..{hi})"
+            )
+        return number & ((1 << bits) - 1)
+    item = _item(value)
+    if not isinstance(item, int | float):
+        raise DTypeError(
+            f"argument {argument.name}: wanted a number for {describe(argument)}, got {type(value).__name__}"
+        )
+    with np.errstate(over="ignore"):
+        pattern = np.asarray(item, argument.dtype.numpy).view(f"u{argument.dtype.bytes}")
+    return int(pattern)
+
+
+def _integer(value: Any, argument: Argument) -> int:
+    try:
+        return operator.index(_item(value))
+    except TypeError:
+        raise DTypeError(
+            f"argument {argument.name}: wanted an integer for {describe(argument)}, got {value!r} of type "
+            f"{type(value).__name__}; convert it with int()"
+        ) from None
+
+
+def _item(value: Any) -> Any:
+    """The Python number in a NumPy scalar or a one-element array of any library."""
+    item: Callable[[], Any] | None = getattr(value, "item", None)
+    if item is None:
+        return value
+    try:
+        return item()
+    except (ValueError, RuntimeError):
+        return value
+
+
+def _linear(expr: Expr) -> tuple[str, int, int] | None:
+    """(dim, factor, offset) when the expression is factor * dim + offset with a positive factor."""
+    if len(expr.symbols) != 1:
+        return None
+    name = next(iter(expr.symbols))
+    offset = (expr - expr.substitute({name: 0})).terms
+    rest = expr.substitute({name: 0}).constant
+    if rest is None or len(offset) != 1 or len(offset[0][0]) != 1 or offset[0][0][0].op != "dim" or offset[0][1] < 1:
+        return None
+    return name, offset[0][1], rest
+
+
+def _converted(array: Array, dtype: np.dtype[Any], argument: Argument) -> Array:
+    """A C-contiguous copy in native byte order, or DTypeError when the element type differs."""
+    if array.dtype.newbyteorder("=") != dtype:
+        raise DTypeError(
+            f"argument {argument.name}: wanted {argument.dtype.value} ({dtype.name}) as in {describe(argument)}, got "
+            f"{array.dtype.name}; convert it with {argument.name}.astype({dtype.name!r})"
+        )
+    return np.require(array.astype(dtype, order="C", copy=True), requirements=("C", "A"))

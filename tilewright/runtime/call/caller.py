@@ -1,0 +1,69 @@
+"""Caller: one loaded program, called through Python; what the callers of all devices share."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.runtime.call.binder import Binder
+from tilewright.runtime.errors import DeviceError, OptionError, ShapeError
+from tilewright.runtime.call.interop import Wrap, view
+from tilewright.runtime.program.program import Program
+from tilewright.runtime.call.results import Results
+
+TW_CALL = ctypes.CFUNCTYPE(
+    ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
+)
+
+
+class Caller:
+    """A program in memory, ready to run. Holds no state of a call. Subclasses implement `__call__`.
+
+    Args:
+        viewed: as of Binder.
+    Attributes:
+        native: takes calls with numpy arrays without Python and passes those it does not like back to this object; None
+            where there is none.
+    """
+
+    native: Callable[..., Any] | None = None
+
+    def __init__(self, program: Program, viewed: Callable[[Any, str], tuple[Any, Wrap | None]] = view) -> None:
+        self.program = program
+        self.binder = Binder(program, viewed)
+        self.results = Results(program)
+
+    def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
+        """As CompiledFunction.__call__."""
+        raise AssertionError(f"{type(self).__name__} does not implement __call__")
+
+    def thread_count(self, threads: int | None = None) -> int:
+        """Threads of a call, which is how many workspaces its arena holds. The host program of a GPU needs one."""
+        return 1
+
+    def refuse_stream(self, stream: Any) -> None:
+        """OptionError where a stream is given to a device that has none."""
+        if stream is not None:
+            raise OptionError(f"stream={stream!r}: {self.program.target} has no streams")
+
+    def check(self, status: int, dims: Sequence[int], device: str) -> None:
+        """Raise what the status of `tw_call` stands for, if it is not 0 (runtime/program/program.py).
+
+        Raises:
+            DeviceError: no memory for the arena. ShapeError: a check of the program does not hold at these dims.
+        """
+        if not status:
+            return
+        point = ", ".join(f"{name} = {value}" for name, value in zip(self.binder.names, dims, strict=True))
+        if status < 0:
+            fewer = " or fewer threads" if self.thread_count() > 1 else ""
+            raise DeviceError(
+                f"out of memory for the temporaries of {point or 'a call'} on {device}; call with smaller shapes{fewer}"
+            )
+        raise ShapeError(f"{self.program.checks[status - 1].message}{f' (at {point})' if point else ''}")
+
+
+def single(returned: Sequence[Any]) -> Any:
+    """What a call gives: one result itself, several as a tuple."""
+    return returned[0] if len(returned) == 1 else tuple(returned)

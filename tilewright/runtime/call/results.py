@@ -1,0 +1,149 @@
+"""Results of a call: memory for each output, from `out=`, from a donated input, or fresh."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.call.binder import Bound, describe
+from tilewright.runtime.errors import DTypeError, ShapeError
+from tilewright.runtime.call.interop import Array, view
+from tilewright.runtime.program.program import Program
+from tilewright.runtime.call.python_abi import DATA, is_supported
+
+_pointer_at = ctypes.c_void_p.from_address
+
+
+def address(array: Array) -> int:
+    """Of the first element. Reading the array's field takes a tenth of the time of asking for its interface."""
+    if is_supported():
+        return _pointer_at(id(array) + DATA).value or 0
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+class Results:
+    """Prepares the outputs of one program's calls. Holds no state of a call."""
+
+    def __init__(self, program: Program) -> None:
+        self._outputs = program.outputs
+        self.dtypes = [a.dtype.numpy for a in program.outputs]
+        self._tensor_names = [a.name for a in program.inputs if a.dims is not None]
+        tensor_of = {i: t for t, i in enumerate(i for i, a in enumerate(program.inputs) if a.dims is not None)}
+        self._positions = list(tensor_of)
+        self._donors = {output: tensor_of[source] for source, output in program.donated}
+
+    def prepare(self, bound: Bound, args: Sequence[Any], out: Any) -> tuple[list[Array], list[Any]]:
+        """Output arrays, and the objects to return for them.
+
+        Raises:
+            DTypeError, ShapeError: `out` does not fit, or overlaps an input or another output.
+        """
+        if out is None:
+            return self._allocate(bound, args)
+        given = out if isinstance(out, tuple | list) else (out,)
+        if len(given) != len(self._outputs):
+            raise DTypeError(
+                f"out: wanted {len(self._outputs)} arrays ({', '.join(map(describe, self._outputs))}), got {len(given)}"
+            )
+        arrays = [
+            self._checked(i, value, shape) for i, (value, shape) in enumerate(zip(given, bound.outputs, strict=True))
+        ]
+        self._check_overlap(bound, arrays)
+        return arrays, list(given)
+
+    def _allocate(self, bound: Bound, args: Sequence[Any]) -> tuple[list[Array], list[Any]]:
+        arrays: list[Array] = []
+        returned: list[Any] = []
+        for index, (shape, dtype) in enumerate(zip(bound.outputs, self.dtypes, strict=True)):
+            donor = self._donors.get(index)
+            if donor is None or not self._may_donate(bound, donor, shape, dtype):
+                array, made = self._empty(bound, shape, dtype)
+            else:
+                array = bound.arrays[donor]
+                made = args[self._positions[donor]] if bound.is_shared[donor] else _wrapped(bound, array)
+            arrays.append(array)
+            returned.append(made)
+        return arrays, returned
+
+    def _empty(self, bound: Bound, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Array, Any]:
+        """Memory for a result, and the object to return for it."""
+        made = np.empty(shape, dtype)
+        return made, _wrapped(bound, made)
+
+    def _view(self, value: Any, name: str) -> Array:
+        return value if type(value) is np.ndarray else view(value, name)[0]
+
+    def _span(self, array: Array) -> tuple[int, int]:
+        return _span(array)
+
+    def _may_donate(self, bound: Bound, donor: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+        """The buffer fits, may be written, and is no other argument's."""
+        array = bound.arrays[donor]
+        return (
+            array.shape == shape
+            and array.dtype == dtype
+            and array.flags.writeable
+            and not any(_overlap(self._span(array), self._span(other)) for i, other in enumerate(bound.arrays) if i != donor)
+        )
+
+    def _checked(self, index: int, value: Any, shape: tuple[int, ...]) -> Array:
+        argument, dtype, name = self._outputs[index], self.dtypes[index], self._name(index)
+        array = self._view(value, name)
+        if array.dtype != dtype:
+            raise DTypeError(
+                f"{name}: wanted {argument.dtype.value} ({dtype.name}), got {array.dtype}; a result is never converted"
+            )
+        if array.shape != shape:
+            raise ShapeError(f"{name}: wanted shape {shape} as in {describe(argument)}, got {array.shape}")
+        flags = array.flags
+        for is_met, wanted in (
+            (flags.c_contiguous, "C-contiguous"),
+            (flags.writeable, "writeable"),
+            (flags.aligned, "aligned"),
+        ):
+            if not is_met:
+                raise ShapeError(f"{name}: wanted {wanted} memory; take a fresh numpy.empty({shape}, {dtype.name!r})")
+        return array
+
+    def _check_overlap(self, bound: Bound, arrays: list[Array]) -> None:
+        inputs = [self._span(array) for array in bound.arrays]
+        earlier: list[tuple[int, int]] = []
+        for index, array in enumerate(arrays):
+            begin, end = span = self._span(array)
+            for tensor, (first, last) in enumerate(inputs):
+                if begin < last and first < end and not (begin == first and self._donors.get(index) == tensor):
+                    raise ShapeError(
+                        f"{self._name(index)} overlaps the input {self._tensor_names[tensor]}; pass other memory, or "
+                        f"compile with donate=({self._tensor_names[tensor]!r},)"
+                    )
+            for other, (first, last) in enumerate(earlier):
+                if begin < last and first < end:
+                    raise ShapeError(
+                        f"{self._name(index)} overlaps {self._name(other)}; pass separate memory for each result"
+                    )
+            earlier.append(span)
+
+    def _name(self, index: int) -> str:
+        return "out" if len(self._outputs) == 1 else f"out[{index}]"
+
+
+def _wrapped(bound: Bound, array: Array) -> Any:
+    return array if bound.wrap is None else bound.wrap(array)
+
+
+def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    """Do two spans share bytes?"""
+    return a[0] < b[1] and b[0] < a[1]
+
+
+def _span(array: Array) -> tuple[int, int]:
+    """First byte and the end of a C-contiguous array; of an empty one a span that overlaps none."""
+    count = array.nbytes
+    if not count:
+        return 0, 0
+    begin = address(array)
+    return begin, begin + count

@@ -1,0 +1,423 @@
+"""The device table's functions over the CUDA driver, in LLVM IR, kept in every artifact for a CUDA target.
+
+They call the driver through the pointers of a context, so that a launch runs no Python and links to no library. An error of
+the driver is kept in the context, and what would follow it in the call is left out. Words of 8 bytes:
+
+context (word CONTEXT of the table): CONTEXT_FIELDS. `error` is a CUresult, `site` the launch number that met it, or one of SITES.
+    `load(context, number)` makes a kernel ready that is launched for the first time, and gives a CUresult. The rest are
+    functions of the driver by their names.
+arena (one per stream, shared by all programs): ARENA_FIELDS. `capture`: id of the capture that may use it, 0 outside of one.
+    tw_alloc gives null, the error being 0, when the arena is too small, of another stream or of another capture: `wanted`,
+    `wanted_stream` and `wanted_capture` of the context then say what is needed.
+kernels (word KERNELS): by the low 32 bits of a launch number the address of RECORD_FIELDS, one record per launch. `function`: a
+    CUfunction, or 0 before it is loaded. `maps`: how many slots are tensor maps; `places`: address of their numbers.
+"""
+
+from __future__ import annotations
+
+from tilewright.runtime.cuda import abi
+from tilewright.runtime.device import CONTEXT, KERNELS
+from tilewright.runtime.program.tensor_map import ALIGNMENT, DTYPES, MOST_AXES
+
+FUNCTIONS = ("cuLaunchKernelEx", "cuTensorMapEncodeTiled", "cuMemcpyDtoDAsync", "cuStreamGetCaptureInfo", "cuStreamGetId",
+             "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent")
+CONTEXT_FIELDS = ("stream", "cuda_context", "error", "site", "arena", "pushed", "load", "wanted", "wanted_stream",
+                  "wanted_capture", "wanted_graph", *FUNCTIONS)
+ARENA_FIELDS = ("address", "bytes", "stream", "capture")
+RECORD_FIELDS = ("function", "threads", "shared_bytes", "cluster_x", "cluster_y", "cluster_z", "maps", "places")
+SITES = {"tensor map": -1, "arena": -2, "copy": -3}
+SYMBOLS = ("tw_cuda_launch", "tw_cuda_alloc", "tw_cuda_release", "tw_cuda_tensor_map", "tw_cuda_copy", "tw_cuda_returned")
+_INVALID_VALUE = 1
+
+
+def cuda_table_ir() -> str:
+    """LLVM IR that defines SYMBOLS; the same for every machine. tw_cuda_returned(flag) sets a word: the graph that used an
+    arena is gone."""
+    text = _FUNCTIONS
+    for prefix, fields in (("C", CONTEXT_FIELDS), ("A", ARENA_FIELDS), ("R", RECORD_FIELDS)):
+        for number, field in enumerate(fields):
+            text = text.replace(f"${prefix}.{field}$", str(number))
+    numbers = {"RECORD": len(RECORD_FIELDS), "CONTEXT": CONTEXT, "KERNELS": KERNELS, "CLUSTER": abi.CLUSTER_DIMENSION,
+               "INVALID": _INVALID_VALUE, "AXES": MOST_AXES, "ALIGNMENT": ALIGNMENT, "PROMOTION": abi.PROMOTE_L2_128,
+               "ACTIVE": abi.CAPTURE_ACTIVE, "KINDS": len(DTYPES), "MAP_SITE": SITES["tensor map"], "ARENA_SITE": SITES["arena"],
+               "COPY_SITE": SITES["copy"], "TYPES": ", ".join(f"i32 {t}" for t in abi.MAP_TYPES),
+               "BYTES": ", ".join(f"i64 {d.bytes}" for d in DTYPES)}
+    for name, value in numbers.items():
+        text = text.replace(f"${name}$", str(value))
+    return text
+
+
+_FUNCTIONS = """
+%config = type { i32, i32, i32, i32, i32, i32, i32, ptr, ptr, i32 }
+%attribute = type { i32, [4 x i8], i32, i32, i32, [52 x i8] }
+@types = internal constant [$KINDS$ x i32] [$TYPES$]
+@sizes = internal constant [$KINDS$ x i64] [$BYTES$]
+declare i64 @llvm.cttz.i64(i64, i1)
+declare i64 @llvm.umax.i64(i64, i64)
+
+define internal i64 @word(ptr %base, i64 %field) alwaysinline nounwind {
+  %place = getelementptr i64, ptr %base, i64 %field
+  %value = load i64, ptr %place
+  ret i64 %value
+}
+
+define internal void @set(ptr %base, i64 %field, i64 %value) alwaysinline nounwind {
+  %place = getelementptr i64, ptr %base, i64 %field
+  store i64 %value, ptr %place
+  ret void
+}
+
+define internal ptr @function(ptr %context, i64 %field) alwaysinline nounwind {
+  %place = getelementptr i64, ptr %context, i64 %field
+  %value = load ptr, ptr %place
+  ret ptr %value
+}
+
+; Keeps an error of the driver.
+define internal void @note(ptr %context, i32 %code, i64 %site) nounwind {
+  %bad = icmp ne i32 %code, 0
+  br i1 %bad, label %keep, label %exit
+keep:
+  %wide = zext i32 %code to i64
+  call void @set(ptr %context, i64 $C.error$, i64 %wide)
+  call void @set(ptr %context, i64 $C.site$, i64 %site)
+  br label %exit
+exit:
+  ret void
+}
+
+define internal i1 @failed(ptr %context) alwaysinline nounwind {
+  %code = call i64 @word(ptr %context, i64 $C.error$)
+  %bad = icmp ne i64 %code, 0
+  ret i1 %bad
+}
+
+define void @tw_cuda_launch(ptr %table, i64 %number, i64 %gx, i64 %gy, i64 %gz, ptr %slots, i64 %count, i64 %threads,
+                            ptr %workspace, i64 %stride) nounwind {
+entry:
+  %config = alloca %config
+  %attribute = alloca %attribute
+  %context = call ptr @function(ptr %table, i64 $CONTEXT$)
+  %before = call i1 @failed(ptr %context)
+  br i1 %before, label %exit, label %size
+size:
+  %x0 = icmp eq i64 %gx, 0
+  %y0 = icmp eq i64 %gy, 0
+  %z0 = icmp eq i64 %gz, 0
+  %xy0 = or i1 %x0, %y0
+  %none = or i1 %xy0, %z0
+  br i1 %none, label %exit, label %bounds
+bounds:
+  %xy = or i64 %gx, %gy
+  %xyz = or i64 %xy, %gz
+  %huge = icmp ugt i64 %xyz, 2147483647
+  br i1 %huge, label %refuse, label %find
+refuse:
+  call void @note(ptr %context, i32 $INVALID$, i64 %number)
+  br label %exit
+find:
+  %kernels = call ptr @function(ptr %table, i64 $KERNELS$)
+  %low = and i64 %number, 4294967295
+  %step = lshr i64 %number, 32
+  %records = call ptr @function(ptr %kernels, i64 %low)
+  %skip = mul i64 %step, $RECORD$
+  %record = getelementptr i64, ptr %records, i64 %skip
+  %known = call i64 @word(ptr %record, i64 $R.function$)
+  %first = icmp eq i64 %known, 0
+  br i1 %first, label %load, label %ready
+load:
+  %loader = call ptr @function(ptr %context, i64 $C.load$)
+  %loaded = call i32 %loader(ptr %context, i64 %number)
+  call void @note(ptr %context, i32 %loaded, i64 %number)
+  %unloaded = icmp ne i32 %loaded, 0
+  br i1 %unloaded, label %exit, label %ready
+ready:
+  %parameters = alloca ptr, i64 %count
+  br label %fill
+fill:
+  %i = phi i64 [ 0, %ready ], [ %i1, %one ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %filled
+one:
+  %slot = getelementptr i64, ptr %slots, i64 %i
+  %parameter = getelementptr ptr, ptr %parameters, i64 %i
+  store ptr %slot, ptr %parameter
+  %i1 = add i64 %i, 1
+  br label %fill
+filled:
+  %maps = call i64 @word(ptr %record, i64 $R.maps$)
+  %places = call ptr @function(ptr %record, i64 $R.places$)
+  br label %map
+map:
+  %j = phi i64 [ 0, %filled ], [ %j1, %by_value ]
+  %another = icmp ult i64 %j, %maps
+  br i1 %another, label %by_value, label %configure
+by_value:
+  %at = call i64 @word(ptr %places, i64 %j)
+  %made = call ptr @function(ptr %slots, i64 %at)
+  %passed = getelementptr ptr, ptr %parameters, i64 %at
+  store ptr %made, ptr %passed
+  %j1 = add i64 %j, 1
+  br label %map
+configure:
+  store %config zeroinitializer, ptr %config
+  %x = trunc i64 %gx to i32
+  %y = trunc i64 %gy to i32
+  %z = trunc i64 %gz to i32
+  store i32 %x, ptr %config
+  %c1 = getelementptr %config, ptr %config, i32 0, i32 1
+  store i32 %y, ptr %c1
+  %c2 = getelementptr %config, ptr %config, i32 0, i32 2
+  store i32 %z, ptr %c2
+  %c3 = getelementptr %config, ptr %config, i32 0, i32 3
+  %block = call i64 @word(ptr %record, i64 $R.threads$)
+  %block32 = trunc i64 %block to i32
+  store i32 %block32, ptr %c3
+  %c4 = getelementptr %config, ptr %config, i32 0, i32 4
+  store i32 1, ptr %c4
+  %c5 = getelementptr %config, ptr %config, i32 0, i32 5
+  store i32 1, ptr %c5
+  %c6 = getelementptr %config, ptr %config, i32 0, i32 6
+  %shared = call i64 @word(ptr %record, i64 $R.shared_bytes$)
+  %shared32 = trunc i64 %shared to i32
+  store i32 %shared32, ptr %c6
+  %c7 = getelementptr %config, ptr %config, i32 0, i32 7
+  %stream = call ptr @function(ptr %context, i64 $C.stream$)
+  store ptr %stream, ptr %c7
+  %kx = call i64 @word(ptr %record, i64 $R.cluster_x$)
+  %ky = call i64 @word(ptr %record, i64 $R.cluster_y$)
+  %kz = call i64 @word(ptr %record, i64 $R.cluster_z$)
+  %kxy = mul i64 %kx, %ky
+  %kxyz = mul i64 %kxy, %kz
+  %clustered = icmp ugt i64 %kxyz, 1
+  br i1 %clustered, label %cluster, label %go
+cluster:
+  store %attribute zeroinitializer, ptr %attribute
+  store i32 $CLUSTER$, ptr %attribute
+  %a2 = getelementptr %attribute, ptr %attribute, i32 0, i32 2
+  %kx32 = trunc i64 %kx to i32
+  store i32 %kx32, ptr %a2
+  %a3 = getelementptr %attribute, ptr %attribute, i32 0, i32 3
+  %ky32 = trunc i64 %ky to i32
+  store i32 %ky32, ptr %a3
+  %a4 = getelementptr %attribute, ptr %attribute, i32 0, i32 4
+  %kz32 = trunc i64 %kz to i32
+  store i32 %kz32, ptr %a4
+  %c8 = getelementptr %config, ptr %config, i32 0, i32 8
+  store ptr %attribute, ptr %c8
+  %c9 = getelementptr %config, ptr %config, i32 0, i32 9
+  store i32 1, ptr %c9
+  br label %go
+go:
+  %kernel = call ptr @function(ptr %record, i64 $R.function$)
+  %launch = call ptr @function(ptr %context, i64 $C.cuLaunchKernelEx$)
+  %code = call i32 %launch(ptr %config, ptr %kernel, ptr %parameters, ptr null)
+  call void @note(ptr %context, i32 %code, i64 %number)
+  br label %exit
+exit:
+  ret void
+}
+
+; Makes the device's context current for the call, then gives the stream's arena, or null.
+define ptr @tw_cuda_alloc(ptr %table, i64 %bytes) nounwind {
+entry:
+  %current = alloca ptr
+  %status = alloca i32
+  %capture_id = alloca i64
+  %graph_at = alloca i64
+  %stream_id = alloca i64
+  %context = call ptr @function(ptr %table, i64 $CONTEXT$)
+  %wanted = call ptr @function(ptr %context, i64 $C.cuda_context$)
+  %get = call ptr @function(ptr %context, i64 $C.cuCtxGetCurrent$)
+  %got = call i32 %get(ptr %current)
+  call void @note(ptr %context, i32 %got, i64 $ARENA_SITE$)
+  call void @set(ptr %context, i64 $C.pushed$, i64 0)
+  %unknown = icmp ne i32 %got, 0
+  br i1 %unknown, label %nothing, label %compare
+compare:
+  %is = load ptr, ptr %current
+  %same = icmp eq ptr %is, %wanted
+  br i1 %same, label %ask, label %switch
+switch:
+  %push = call ptr @function(ptr %context, i64 $C.cuCtxPushCurrent$)
+  %pushed = call i32 %push(ptr %wanted)
+  call void @note(ptr %context, i32 %pushed, i64 $ARENA_SITE$)
+  %unpushed = icmp ne i32 %pushed, 0
+  br i1 %unpushed, label %nothing, label %note_push
+note_push:
+  call void @set(ptr %context, i64 $C.pushed$, i64 1)
+  br label %ask
+ask:
+  %stream = call ptr @function(ptr %context, i64 $C.stream$)
+  %identify = call ptr @function(ptr %context, i64 $C.cuStreamGetId$)
+  %identified = call i32 %identify(ptr %stream, ptr %stream_id)
+  call void @note(ptr %context, i32 %identified, i64 $ARENA_SITE$)
+  store i32 0, ptr %status
+  store i64 0, ptr %capture_id
+  store i64 0, ptr %graph_at
+  %info = call ptr @function(ptr %context, i64 $C.cuStreamGetCaptureInfo$)
+  %told = call i32 %info(ptr %stream, ptr %status, ptr %capture_id, ptr %graph_at, ptr null, ptr null, ptr null)
+  call void @note(ptr %context, i32 %told, i64 $ARENA_SITE$)
+  %untold = call i1 @failed(ptr %context)
+  br i1 %untold, label %leave, label %decide
+decide:
+  %state = load i32, ptr %status
+  %active = icmp eq i32 %state, $ACTIVE$
+  %id = load i64, ptr %capture_id
+  %owner = select i1 %active, i64 %id, i64 0
+  %arena = call ptr @function(ptr %context, i64 $C.arena$)
+  %have = call i64 @word(ptr %arena, i64 $A.bytes$)
+  %of = call i64 @word(ptr %arena, i64 $A.capture$)
+  %on = call i64 @word(ptr %arena, i64 $A.stream$)
+  %this = load i64, ptr %stream_id
+  %enough = icmp ule i64 %bytes, %have
+  %ours = icmp eq i64 %of, %owner
+  %here = icmp eq i64 %on, %this
+  %fits = and i1 %enough, %ours
+  %good = and i1 %fits, %here
+  br i1 %good, label %found, label %ask_for_more
+found:
+  %address = call ptr @function(ptr %arena, i64 $A.address$)
+  ret ptr %address
+ask_for_more:
+  call void @set(ptr %context, i64 $C.wanted$, i64 %bytes)
+  call void @set(ptr %context, i64 $C.wanted_stream$, i64 %this)
+  call void @set(ptr %context, i64 $C.wanted_capture$, i64 %owner)
+  %graph = load i64, ptr %graph_at
+  call void @set(ptr %context, i64 $C.wanted_graph$, i64 %graph)
+  br label %leave
+leave:
+  call void @tw_cuda_release(ptr %table, ptr null)
+  br label %nothing
+nothing:
+  ret ptr null
+}
+
+define void @tw_cuda_release(ptr %table, ptr %arena) nounwind {
+entry:
+  %popped = alloca ptr
+  %context = call ptr @function(ptr %table, i64 $CONTEXT$)
+  %pushed = call i64 @word(ptr %context, i64 $C.pushed$)
+  %other = icmp ne i64 %pushed, 0
+  br i1 %other, label %restore, label %exit
+restore:
+  call void @set(ptr %context, i64 $C.pushed$, i64 0)
+  %pop = call ptr @function(ptr %context, i64 $C.cuCtxPopCurrent$)
+  %code = call i32 %pop(ptr %popped)
+  %before = call i1 @failed(ptr %context)
+  br i1 %before, label %exit, label %keep
+keep:
+  call void @note(ptr %context, i32 %code, i64 $ARENA_SITE$)
+  br label %exit
+exit:
+  ret void
+}
+
+; Words: address, number of the element type, axes, swizzle; then size, stride in elements and box of each axis.
+define void @tw_cuda_tensor_map(ptr %table, ptr %target, ptr %words) nounwind {
+entry:
+  %sizes = alloca [$AXES$ x i64]
+  %strides = alloca [$AXES$ x i64]
+  %box = alloca [$AXES$ x i32]
+  %steps = alloca [$AXES$ x i32]
+  %context = call ptr @function(ptr %table, i64 $CONTEXT$)
+  %before = call i1 @failed(ptr %context)
+  br i1 %before, label %exit, label %read
+read:
+  %address = call i64 @word(ptr %words, i64 0)
+  %kind = call i64 @word(ptr %words, i64 1)
+  %rank = call i64 @word(ptr %words, i64 2)
+  %swizzle = call i64 @word(ptr %words, i64 3)
+  %type_at = getelementptr i32, ptr @types, i64 %kind
+  %type = load i32, ptr %type_at
+  %bytes = call i64 @word(ptr @sizes, i64 %kind)
+  br label %look
+look:
+  %i = phi i64 [ 0, %read ], [ %i1, %looked ]
+  %empty = phi i1 [ false, %read ], [ %empty1, %looked ]
+  %more = icmp ult i64 %i, %rank
+  br i1 %more, label %looked, label %axes
+looked:
+  %at = mul i64 %i, 3
+  %field = add i64 %at, 4
+  %extent = call i64 @word(ptr %words, i64 %field)
+  %nothing = icmp eq i64 %extent, 0
+  %empty1 = or i1 %empty, %nothing
+  %i1 = add i64 %i, 1
+  br label %look
+axes:
+  %j = phi i64 [ 0, %look ], [ %j1, %stored ]
+  %another = icmp ult i64 %j, %rank
+  br i1 %another, label %axis, label %describe
+axis:
+  %from = mul i64 %j, 3
+  %size_field = add i64 %from, 4
+  %stride_field = add i64 %from, 5
+  %box_field = add i64 %from, 6
+  %given = call i64 @word(ptr %words, i64 %size_field)
+  %size = call i64 @llvm.umax.i64(i64 %given, i64 1)
+  %size_at = getelementptr i64, ptr %sizes, i64 %j
+  store i64 %size, ptr %size_at
+  %tile = call i64 @word(ptr %words, i64 %box_field)
+  %tile32 = trunc i64 %tile to i32
+  %box_at = getelementptr i32, ptr %box, i64 %j
+  store i32 %tile32, ptr %box_at
+  %step_at = getelementptr i32, ptr %steps, i64 %j
+  store i32 1, ptr %step_at
+  %innermost = icmp eq i64 %j, 0
+  br i1 %innermost, label %stored, label %outer
+outer:
+  %elements = call i64 @word(ptr %words, i64 %stride_field)
+  %pitch = mul i64 %elements, %bytes
+  %single = icmp eq i64 %given, 1
+  %any = or i1 %single, %empty
+  %stride = select i1 %any, i64 $ALIGNMENT$, i64 %pitch
+  %before_j = sub i64 %j, 1
+  %stride_at = getelementptr i64, ptr %strides, i64 %before_j
+  store i64 %stride, ptr %stride_at
+  br label %stored
+stored:
+  %j1 = add i64 %j, 1
+  br label %axes
+describe:
+  %arena = call ptr @function(ptr %context, i64 $C.arena$)
+  %anywhere = call i64 @word(ptr %arena, i64 $A.address$)
+  %base = select i1 %empty, i64 %anywhere, i64 %address
+  %pointer = inttoptr i64 %base to ptr
+  %rank32 = trunc i64 %rank to i32
+  %plain = icmp eq i64 %swizzle, 0
+  %log = call i64 @llvm.cttz.i64(i64 %swizzle, i1 false)
+  %mode = sub i64 %log, 4
+  %swizzled = select i1 %plain, i64 0, i64 %mode
+  %swizzle32 = trunc i64 %swizzled to i32
+  %encode = call ptr @function(ptr %context, i64 $C.cuTensorMapEncodeTiled$)
+  %code = call i32 %encode(ptr %target, i32 %type, i32 %rank32, ptr %pointer, ptr %sizes, ptr %strides, ptr %box, ptr %steps,
+                           i32 0, i32 %swizzle32, i32 $PROMOTION$, i32 0)
+  call void @note(ptr %context, i32 %code, i64 $MAP_SITE$)
+  br label %exit
+exit:
+  ret void
+}
+
+define void @tw_cuda_copy(ptr %table, ptr %target, ptr %source, i64 %bytes) nounwind {
+entry:
+  %context = call ptr @function(ptr %table, i64 $CONTEXT$)
+  %before = call i1 @failed(ptr %context)
+  %none = icmp eq i64 %bytes, 0
+  %skip = or i1 %before, %none
+  br i1 %skip, label %exit, label %copy
+copy:
+  %stream = call ptr @function(ptr %context, i64 $C.stream$)
+  %move = call ptr @function(ptr %context, i64 $C.cuMemcpyDtoDAsync$)
+  %code = call i32 %move(ptr %target, ptr %source, i64 %bytes, ptr %stream)
+  call void @note(ptr %context, i32 %code, i64 $COPY_SITE$)
+  br label %exit
+exit:
+  ret void
+}
+
+define void @tw_cuda_returned(ptr %flag) nounwind {
+  store atomic i64 1, ptr %flag release, align 8
+  ret void
+}
+"""

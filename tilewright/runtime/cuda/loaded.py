@@ -1,0 +1,243 @@
+"""LoadedProgram: a program on one GPU: its constants there, its kernels as they are first launched, its native host program."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tilewright.runtime.program.artifact import Memory, raw_bytes
+from tilewright.runtime.host.cpu import load_native
+from tilewright.runtime.cuda.arena import Arena, Gpu, Wanted, native_table, relaxed
+from tilewright.runtime.cuda.cuda_device import Image, cannot_run, function_of, load_image
+from tilewright.runtime.cuda.cuda_table import CONTEXT_FIELDS, RECORD_FIELDS, SITES
+from tilewright.runtime.cuda.driver import CudaError, checked, fail, reported, start
+from tilewright.runtime.device import (
+    ALLOC,
+    CONTEXT,
+    COPY,
+    KERNELS,
+    KERNELS_PER_CALL,
+    LAUNCH,
+    NEXT_LAUNCH,
+    RELEASE,
+    TABLE_WORDS,
+    TENSOR_MAP,
+)
+from tilewright.runtime.errors import DeviceError, TilewrightError
+from tilewright.runtime.program.kernel import Launch, MicroKernel
+from tilewright.runtime.program.program import Program
+from tilewright.runtime.target import Target
+
+_FIELD = {name: number for number, name in enumerate(CONTEXT_FIELDS)}
+_ERROR = _FIELD["error"]
+_RECORD = {name: number for number, name in enumerate(RECORD_FIELDS)}
+_CALL = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 4, ctypes.c_int64)
+_LOAD = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64)
+_TABLE = {LAUNCH: "tw_cuda_launch", ALLOC: "tw_cuda_alloc", RELEASE: "tw_cuda_release", TENSOR_MAP: "tw_cuda_tensor_map",
+          COPY: "tw_cuda_copy"}
+_UNKNOWN = 999
+
+
+class LoadedProgram:
+    """Made once per device, shared by all streams and threads.
+
+    Raises:
+        DeviceError: the device cannot run the program's code, or has no room for its constants.
+    """
+
+    def __init__(self, program: Program, code: Mapping[str, Memory], constants: Mapping[str, Memory], gpu: Gpu) -> None:
+        reason = cannot_run(Target.parse(program.target).arch, gpu.ordinal)
+        if reason:
+            raise DeviceError(f"this model cannot run on CUDA device {gpu.ordinal}: {reason}; compile it for "
+                              f"{gpu.device.name}")
+        self.program, self.gpu = program, gpu
+        self._code = code
+        self._images: dict[str, Image] = {}
+        self._host = load_native([bytes(code[program.host_object])])
+        self.run = _CALL(self._host.address("tw_call"))
+        self._native, self._functions = native_table(bytes(code[program.runtime_object]))
+        self._launches = dict(_launches(program))
+        self._places: list[Any] = []
+        self._records, self._kernels = self._make_records()
+        self._loading = threading.Lock()
+        self._failures: dict[int, BaseException] = {}
+        self._load = _LOAD(_weak_loader(self))
+        self.contexts: dict[int, StreamContext] = {}
+        self.constants = self._place_constants(constants)
+
+    def call(self, inputs: list[int], outputs: list[int], scalars: Sequence[int], dims: Sequence[int], stream: int) -> int:
+        """Enqueue a call on the stream with this handle; gives what tw_call gives (runtime/program/program.py).
+
+        Raises:
+            CudaError: the driver refuses something; what came before it is enqueued.
+        """
+        found = self.context(stream)
+        bits = (ctypes.c_uint64 * len(scalars))(*scalars)
+        extents = (ctypes.c_int64 * len(dims))(*dims)
+        with found.arena.lock:
+            status = found.run(inputs, outputs, ctypes.addressof(bits), ctypes.addressof(extents))
+            if status < 0 and not found.error:
+                found.arena.provide(found.wanted, self._functions["tw_cuda_returned"])
+                status = found.run(inputs, outputs, ctypes.addressof(bits), ctypes.addressof(extents))
+            if found.error:
+                self.fail(found)
+            return status
+
+    def context(self, stream: int) -> StreamContext:
+        """Of the stream with this handle."""
+        return self.contexts.get(stream) or self.contexts.setdefault(stream, StreamContext(self, stream))
+
+    def kernels_loaded(self) -> int:
+        """How many launches have been made ready."""
+        width = len(RECORD_FIELDS)
+        return sum(bool(self._records[i]) for i in range(_RECORD["function"], len(self._records), width))
+
+    # loading
+
+    def load(self, number: int) -> int:
+        """Make a launch ready; a CUresult. The error itself is kept for the calling thread's `call`."""
+        kernel, launch = self._launches[number]
+        try:
+            with self._loading, relaxed():
+                if kernel.object not in self._images:
+                    self._images[kernel.object] = load_image(bytes(self._code[kernel.object]))
+                function = function_of(int(self._images[kernel.object].kernel(launch.symbol).handle), launch.shared_bytes)
+        except (TilewrightError, KeyError) as error:
+            self._failures[threading.get_ident()] = error
+            return getattr(error, "code", 0) or _UNKNOWN
+        at = self._kernels[number & 0xFFFFFFFF] + ctypes.sizeof(ctypes.c_uint64) * len(RECORD_FIELDS) * (number >> 32)
+        ctypes.c_uint64.from_address(at).value = function
+        return 0
+
+    def _make_records(self) -> tuple[Any, Any]:
+        """Records of all launches, and by launch number where those of a kernel begin."""
+        width, word = len(RECORD_FIELDS), ctypes.sizeof(ctypes.c_uint64)
+        records = (ctypes.c_uint64 * (width * max(1, len(self._launches))))()
+        kernels = (ctypes.c_uint64 * (KERNELS_PER_CALL * max(1, len(self.program.calls))))()
+        for position, (number, (kernel, launch)) in enumerate(self._launches.items()):
+            if number < NEXT_LAUNCH:
+                kernels[number] = ctypes.addressof(records) + word * width * position
+            maps = [slot for slot, p in enumerate(kernel.params) if p.kind == "tensor_map"]
+            places = (ctypes.c_uint64 * max(1, len(maps)))(*maps)
+            self._places.append(places)
+            values = {"threads": launch.threads, "shared_bytes": launch.shared_bytes, "maps": len(maps),
+                      "places": ctypes.addressof(places),
+                      **dict(zip(("cluster_x", "cluster_y", "cluster_z"), launch.cluster, strict=True))}
+            for name, value in values.items():
+                records[width * position + _RECORD[name]] = value
+        return records, kernels
+
+    def _place_constants(self, memories: Mapping[str, Memory]) -> tuple[int, ...]:
+        device, found, buffers = self.gpu.device, [], []
+        driver = start()
+        with self.gpu.current():
+            for constant in self.program.constants:
+                data = np.frombuffer(raw_bytes(memories[constant.digest]), np.uint8)
+                with reported(f"take {data.nbytes} bytes of GPU memory for the constant {constant.name}"):
+                    buffers.append(device.core.memory_resource.allocate(max(data.nbytes, 1), stream=device.stream))
+                found.append(int(buffers[-1].handle))
+                if data.nbytes:
+                    checked(driver.cuMemcpyHtoDAsync(found[-1], data.ctypes.data, data.nbytes, device.stream.handle),
+                            f"copy the constant {constant.name} to the GPU")
+            if buffers:
+                device.sync()
+        weakref.finalize(self, _discard, self.gpu, buffers, self._images).atexit = False
+        return tuple(found)
+
+    # errors
+
+    def fail(self, found: StreamContext) -> NoReturn:
+        """Raise the error that a call on a stream met."""
+        code, site = found.take_error()
+        failure = self._failures.pop(threading.get_ident(), None)
+        if failure is not None:
+            raise failure
+        fail(code, self._doing(site))
+
+    def _doing(self, site: int) -> str:
+        for name, number in SITES.items():
+            if site == number:
+                return {"tensor map": "describe an operand to the copy engine", "arena": "begin a call",
+                        "copy": "copy a result"}[name]
+        kernel, launch = self._launches[site]
+        size = f"{launch.threads} threads, {launch.shared_bytes} bytes of shared memory"
+        return f"launch {launch.symbol} ({kernel.config or kernel.family}, {size})"
+
+
+class StreamContext:
+    """A program's device table and pointers for one stream."""
+
+    def __init__(self, of: LoadedProgram, stream: int) -> None:
+        gpu = of.gpu
+        self.arena: Arena = gpu.arena(stream)
+        self._words = (ctypes.c_uint64 * len(CONTEXT_FIELDS))()
+        values = {"stream": stream, "cuda_context": gpu.device.context, "arena": ctypes.addressof(self.arena.words),
+                  "load": ctypes.cast(of._load, ctypes.c_void_p).value or 0, **gpu.functions}
+        for name, value in values.items():
+            self._words[_FIELD[name]] = value
+        self._table = (ctypes.c_uint64 * TABLE_WORDS)()
+        self._table[CONTEXT] = ctypes.addressof(self._words)
+        self._table[KERNELS] = ctypes.addressof(of._kernels)
+        for field, symbol in _TABLE.items():
+            self._table[field] = of._functions[symbol]
+        self._inputs = sum(a.dims is not None for a in of.program.inputs)
+        self._first_output = self._inputs + len(of.constants)
+        self._tensors = (ctypes.c_uint64 * max(1, self._first_output + len(of.program.outputs)))()
+        self._tensors[self._inputs : self._first_output] = list(of.constants)
+        self._call, self._arguments = of.run, (ctypes.addressof(self._table), ctypes.addressof(self._tensors))
+
+    def run(self, inputs: list[int], outputs: list[int], scalars: int, dims: int) -> int:
+        """tw_call. The caller holds the arena's lock. scalars, dims: addresses."""
+        tensors: Any = self._tensors
+        tensors[: self._inputs] = inputs
+        tensors[self._first_output :] = outputs
+        return int(self._call(*self._arguments, scalars, dims, 1))
+
+    @property
+    def error(self) -> int:
+        """A CUresult; 0 for none."""
+        return self._words[_ERROR]
+
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(*(self._words[_FIELD[name]] for name in ("wanted", "wanted_stream", "wanted_capture", "wanted_graph")))
+
+    def take_error(self) -> tuple[int, int]:
+        """The CUresult and where it was met; the context is good again."""
+        code, site = self.error, ctypes.c_int64(self._words[_FIELD["site"]]).value
+        self._words[_ERROR] = 0
+        return code, site
+
+
+def _launches(program: Program) -> Sequence[tuple[int, tuple[MicroKernel, Launch]]]:
+    """Launch number -> kernel and launch; the launches of a kernel follow each other."""
+    return [(number * KERNELS_PER_CALL + index + step * NEXT_LAUNCH, (kernel, launch))
+            for number, call in enumerate(program.calls)
+            for index, kernel in enumerate(program.tables[call.table].kernels)
+            for step, launch in enumerate(kernel.launches())]
+
+
+def _weak_loader(of: LoadedProgram) -> Any:
+    """`load` without a cycle through the callback."""
+    reference = weakref.ref(of)
+
+    def load(context: int, number: int) -> int:
+        found = reference()
+        return _UNKNOWN if found is None else found.load(number)
+
+    return load
+
+
+def _discard(gpu: Gpu, buffers: list[Any], images: dict[str, Image]) -> None:
+    """Free constants and kernels once nothing can be using them; a lost context or a capture keeps the constants."""
+    with contextlib.suppress(CudaError), gpu.current():
+        checked(start().cuCtxSynchronize(), "finish the work given to the GPU")
+        for buffer in buffers:
+            buffer.close(gpu.device.stream)
+    images.clear()

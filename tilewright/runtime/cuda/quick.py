@@ -1,0 +1,89 @@
+"""QuickCalls: calls with torch tensors of shapes that were seen before, in a few microseconds.
+
+What a call checks and works out depends on the shapes alone, so it is kept; what is left is to look at each tensor's type, device
+and address. A call that is unlike those learned goes the long way (runtime/cuda/cuda_caller.py), which has all the messages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tilewright.runtime.call.binder import Bound
+from tilewright.runtime.cuda.cuda_arrays import torch_dtypes
+from tilewright.runtime.cuda.loaded import LoadedProgram
+from tilewright.runtime.program.program import Program
+from tilewright.runtime.program.tensor_map import ALIGNMENT
+
+_MOST = 4096  # shapes kept
+
+
+class _Plan(NamedTuple):
+    """dims: values for the native program, at `address`. outputs: shape and torch dtype of each result."""
+
+    loaded: LoadedProgram
+    dims: Any
+    address: int
+    outputs: tuple[tuple[tuple[int, ...], Any], ...]
+    device: Any
+
+
+class QuickCalls:
+    """The calls that one program has learned. Programs with scalar or donated arguments learn none."""
+
+    def __init__(self, program: Program) -> None:
+        self._can_learn = not program.donated and all(a.dims is not None for a in program.inputs)
+        self._count = len(program.inputs)
+        self._wanted = tuple(a.dtype.numpy for a in program.inputs)
+        self._made = tuple(a.dtype.numpy for a in program.outputs)
+        self._dtypes: tuple[Any, ...] = ()
+        self._plans: dict[tuple[Any, ...], _Plan] = {}
+
+    def learn(self, torch: Any, args: Sequence[Any], bound: Bound, loaded: LoadedProgram) -> None:
+        """Keep what a good call found, if it is one that `call` takes."""
+        if not self._can_learn or not all(type(a) is torch.Tensor and a.is_cuda for a in args):
+            return
+        of = {numpy: torch_dtype for torch_dtype, numpy in torch_dtypes(torch).items()}
+        dims = (ctypes.c_int64 * max(1, len(bound.dims)))(*bound.dims)
+        outputs = tuple((shape, of[dtype]) for shape, dtype in zip(bound.outputs, self._made, strict=True))
+        if len(self._plans) >= _MOST:
+            self._plans.clear()
+        device = args[0].device
+        self._dtypes = tuple(of[d] for d in self._wanted)
+        self._plans[(device.index, *[a.shape for a in args])] = _Plan(loaded, dims, ctypes.addressof(dims), outputs, device)
+
+    def call(self, torch: Any, args: Sequence[Any]) -> Any:
+        """The results, or None where the long way has to be gone: nothing has run then."""
+        dtypes = self._dtypes
+        if len(args) != self._count or not dtypes:
+            return None
+        tensor, pointers, shapes, misaligned = torch.Tensor, [], [], 0
+        index = None
+        for value, dtype in zip(args, dtypes, strict=True):
+            if type(value) is not tensor or value.dtype is not dtype or not value.is_contiguous():
+                return None
+            number = value.get_device()
+            if index is None:
+                index = number
+            elif number != index:
+                return None
+            pointer = value.data_ptr()
+            misaligned |= pointer
+            pointers.append(pointer)
+            shapes.append(value.shape)
+        plan = self._plans.get((index, *shapes))
+        if plan is None or misaligned % ALIGNMENT:
+            return None
+        stream = torch._C._cuda_getCurrentRawStream(index)
+        context = plan.loaded.contexts.get(stream)
+        if context is None:
+            return None
+        results = [torch.empty(shape, dtype=dtype, device=plan.device) for shape, dtype in plan.outputs]
+        with context.arena.lock:
+            status = context.run(pointers, [r.data_ptr() for r in results], 0, plan.address)
+            if context.error:
+                plan.loaded.fail(context)
+        if status:
+            return None
+        return results[0] if len(results) == 1 else tuple(results)

@@ -1,0 +1,107 @@
+"""KernelTimer: runs one micro-kernel on a GPU, and times it by events."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.cuda.cuda_device import CudaDevice, Image, Resources
+from tilewright.runtime.cuda.driver import reported
+from tilewright.runtime.gpu.gpu_launch import Operands, enqueue, fetch, place, release, span
+from tilewright.runtime.program.kernel import MicroKernel
+
+WARM_UP = 3  # untimed repeats
+MOST_SETS = 16  # copies of the operands
+_MOST_ROUNDS = 10_000
+
+
+class KernelTimer:
+    """Launches micro-kernels on one device.
+
+    Operands are numpy arrays, inputs then outputs, as runtime/gpu/gpu_launch.py places them. Guards are not checked
+    (MicroKernel.legal), nor are results: compare what `run` gives before `time` is believed.
+
+    Args:
+        device: a kernel that fails loses it for the process (CudaError.sticky), so measure in a process of its own.
+    """
+
+    def __init__(self, device: CudaDevice) -> None:
+        self.device = device
+        self._cache_bytes = int(device.properties()["l2"])
+        self._image = functools.lru_cache(maxsize=64)(device.load)
+
+    def load(self, image: bytes) -> Image:
+        """PTX text or a cubin, kept for later calls with the same bytes."""
+        return self._image(image)
+
+    def resources(self, kernel: MicroKernel, image: bytes) -> tuple[Resources, ...]:
+        """What each launch of a kernel takes of the device."""
+        loaded = self.load(image)
+        return tuple(self.device.resources(loaded.kernel(step.symbol), step.threads, step.shared_bytes)
+                     for step in kernel.launches())
+
+    def run(self, kernel: MicroKernel, image: bytes, dims: Mapping[str, int], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Launch once and wait; all operands as they are then.
+
+        Raises:
+            CudaError: the kernel cannot be loaded or launched, or failed.
+        """
+        placed = place(self.device, kernel, dims, arrays)
+        try:
+            enqueue(self.device, kernel, self.load(image), dims, placed)
+            return [fetch(self.device, placed, i, a) for i, a in enumerate(arrays)]
+        finally:
+            release(self.device, placed)
+
+    def time(self, kernel: MicroKernel, image: bytes, dims: Mapping[str, int], arrays: Sequence[np.ndarray], repeats: int = 20,
+             seconds: float = 0.002) -> list[float]:
+        """Seconds of one launch of the kernel, `repeats` of them, in the order taken.
+
+        Operands rotate over so many copies that together they exceed twice the L2 cache (at most 16), so that a launch finds
+        its operands in memory, not in the cache. A round is one launch on each copy, captured as a CUDA graph; a repeat replays
+        it so often that it lasts about `seconds`, between two events. 3 repeats come before and are not counted. So what a
+        launch costs the host is not in the figure; what it costs the device is.
+        """
+        size = sum(max(1, span(a) * a.itemsize) for a in arrays)
+        count = max(1, min(MOST_SETS, 1 + 2 * self._cache_bytes // size))
+        loaded = self.load(image)
+        sets: list[Operands] = []
+        try:
+            for _ in range(count):
+                sets.append(place(self.device, kernel, dims, arrays))
+            with reported(f"time {kernel.symbol}"):
+                return self._timed(lambda n, stream: enqueue(self.device, kernel, loaded, dims, sets[n], stream=stream), count,
+                                   repeats, seconds)
+        finally:
+            for placed in sets:
+                release(self.device, placed)
+
+    def _timed(self, launch: Callable[[int, Any], None], count: int, repeats: int, seconds: float) -> list[float]:
+        for number in range(count):
+            launch(number, self.device.stream)  # loads what is not loaded yet, which a capture must not do
+        self.device.sync()
+        building = self.device.stream.create_graph_builder().begin_building()
+        for number in range(count):
+            launch(number, building.stream)
+        graph = building.end_building().complete()
+        rounds = 1
+        for _ in range(WARM_UP):
+            each = self._replay(graph, rounds) / rounds
+            rounds = max(1, min(_MOST_ROUNDS, int(seconds / max(each, 1e-7))))
+        found = [self._replay(graph, rounds) / (rounds * count) for _ in range(repeats)]
+        graph.close()
+        building.close()
+        return found
+
+    def _replay(self, graph: Any, rounds: int) -> float:
+        """Seconds that the device takes for so many rounds."""
+        stream, timed = self.device.stream, {"timing_enabled": True}
+        first = stream.record(options=timed)
+        for _ in range(rounds):
+            graph.launch(stream)
+        last = stream.record(options=timed)
+        last.sync()
+        return float(last - first) * 1e-3

@@ -1,0 +1,97 @@
+"""PTX text as words with line numbers."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+
+from tilewright.runtime.emulator.machine.findings import EmulatorError
+
+_TOKEN = re.compile(
+    r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/)
+    |(?P<number>0[fF][0-9a-fA-F]{8}\b|0[dD][0-9a-fA-F]{16}\b|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+\.\d+(?:[eE][-+]?\d+)?|\d+U?)
+    |(?P<word>[%$A-Za-z_.](?:[\w$.%]|::)*)
+    |(?P<string>"(?:[^"\\]|\\.)*")
+    |(?P<sign>[{}()\[\],;:@!|<>=+\-])
+    |(?P<bad>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Tokens:
+    """Words of a PTX text with their lines, and errors that name the line."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = text.split("\n")
+        starts = [0]
+        for line in self._lines:
+            starts.append(starts[-1] + len(line) + 1)
+        self._words: list[str] = []
+        self._at: list[int] = []
+        number, limit = 1, starts[1]
+        for match in _TOKEN.finditer(text):
+            if match.lastgroup == "skip":
+                continue
+            if match.start() >= limit:
+                number = bisect_right(starts, match.start())
+                limit = starts[number] if number < len(starts) else len(text) + 1
+            if match.lastgroup == "bad":
+                raise EmulatorError(f"PTX line {number}: unexpected character {match.group()!r}")
+            self._words.append(match.group())
+            self._at.append(number)
+        self._words.append("")
+        self._at.append(len(self._lines))
+        self._i = 0
+
+    def peek(self, ahead: int = 0) -> str:
+        return self._words[min(self._i + ahead, len(self._words) - 1)]
+
+    def next(self) -> str:
+        word = self._words[self._i]
+        if not word:
+            raise self.error("the text ends in the middle of a statement")
+        self._i += 1
+        return word
+
+    def accept(self, word: str) -> bool:
+        if self._words[self._i] == word:
+            self._i += 1
+            return True
+        return False
+
+    def expect(self, word: str) -> None:
+        if not self.accept(word):
+            raise self.error(f"expected {word!r}, found {self.peek()!r}")
+
+    def error(self, message: str) -> EmulatorError:
+        line = self._at[self._i]
+        return EmulatorError(f"PTX line {line}: {message}: `{self.text(line)}`")
+
+    def text(self, line: int) -> str:
+        return self._lines[line - 1].strip() if line <= len(self._lines) else ""
+
+    def skip_statement(self) -> None:
+        while self.next() != ";":
+            pass
+
+    def skip_braces(self) -> None:
+        self.expect("{")
+        depth = 1
+        while depth:
+            depth += {"{": 1, "}": -1}.get(self.next(), 0)
+
+    def integer(self) -> int:
+        sign = -1 if self.accept("-") else 1
+        word = self.next()
+        try:
+            return sign * int(word.rstrip("U"), 0)
+        except ValueError:
+            raise self.error(f"expected an integer, found {word!r}") from None
+
+    def line(self) -> int:
+        """The line of the next word."""
+        return self._at[self._i]
+
+    def back(self) -> None:
+        """Give the last word back."""
+        self._i -= 1

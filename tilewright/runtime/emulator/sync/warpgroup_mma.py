@@ -1,0 +1,285 @@
+"""wgmma: products of a warpgroup that read shared memory by descriptors and finish at a wait (PTX ISA, section 9.7.15).
+
+Each warp of the four computes 16 of the 64 rows, so a warp's share is modelled alone. Operands are read and registers written
+when the product finishes: at the wait for its group, with a seed at a random time before. Until then the registers hold NaN.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.runtime.emulator.alu.build_context import BuildContext, LaneSink, LaneSource
+from tilewright.runtime.emulator.alu.instruction_kinds import WarpBuilder, WarpStep
+from tilewright.runtime.emulator.alu.tensor_core import Decoder, decoder
+from tilewright.runtime.emulator.alu.warp_registers import LANE, read_warps, whole_warps
+from tilewright.runtime.emulator.machine.findings import KernelCheck
+from tilewright.runtime.emulator.machine.lanes import WARP, Array, Geometry
+from tilewright.runtime.emulator.machine.machine import Machine
+from tilewright.runtime.emulator.machine.storage import SHARED_BASE
+from tilewright.runtime.emulator.memory.access import Access
+from tilewright.runtime.emulator.memory.tensor_maps import swizzled
+from tilewright.runtime.emulator.ptx.ptx_syntax import Immediate, Instruction
+from tilewright.runtime.emulator.sync.async_proxy import AsyncProxy
+
+_POISON = 0x7FC0DEAD
+_SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
+_CHUNK = 16
+_FINISHES = 0.2
+
+
+@dataclass(frozen=True)
+class ProductShape:
+    """What the opcode says: columns, depth, element types, and whether operands are contiguous along the outer axis."""
+
+    n: int
+    k: int
+    decode: tuple[Decoder, Decoder]
+    turned: tuple[bool, bool]
+    whole: bool
+    element: int
+
+
+@dataclass
+class Pending:
+    """Products in flight of some warps. chained: the sums are those of a product before, in the same registers."""
+
+    shape: ProductShape
+    access: Access
+    warps: Array
+    left: Array
+    right: Array
+    start: Array
+    chained: Array
+    group: Array
+    sinks: list[LaneSink]
+    sources: list[LaneSource]
+    names: tuple[str, ...]
+    done: Array
+
+
+class WgmmaQueue:
+    """Products in flight of a batch, in order; groups committed and whether a fence precedes the next product, by warp."""
+
+    def __init__(self, blocks: int, geometry: Geometry) -> None:
+        self.warps = blocks * geometry.warps
+        self.pending: list[Pending] = []
+        self.committed = np.zeros(self.warps, dtype=np.int64)
+        self.fenced = np.zeros(self.warps, dtype=bool)
+
+    def chained(self, warps: Array, names: tuple[str, ...]) -> tuple[Array, Array]:
+        """For each warp: are the registers `names` those of a product in flight; do they only overlap with one?"""
+        same, overlap = np.zeros(len(warps), dtype=bool), np.zeros(len(warps), dtype=bool)
+        for p in self.pending:
+            busy = np.isin(warps, p.warps[~p.done])
+            if p.names == names:
+                same |= busy
+            elif set(p.names) & set(names):
+                overlap |= busy
+        return same, overlap
+
+    def finish_groups(self, machine: Machine, warps: Array, allowed: int) -> None:
+        """Finishes, for these warps, all groups but the latest `allowed` committed ones."""
+        limit = np.full(self.warps, -1, dtype=np.int64)
+        limit[warps] = self.committed[warps] - allowed
+        for p in self.pending:
+            due = ~p.done & (p.group < limit[p.warps])
+            if due.any():
+                _compute(machine, p, due)
+        self.pending = [p for p in self.pending if not p.done.all()]
+
+    def drift(self, machine: Machine, warps: Array) -> None:
+        """With a seed: finish what these warps have in flight, some of the time."""
+        if machine.rng is not None and machine.rng.random() < _FINISHES:
+            for p in self.pending:
+                due = ~p.done & np.isin(p.warps, warps)
+                if due.any():
+                    _compute(machine, p, due)
+            self.pending = [p for p in self.pending if not p.done.all()]
+
+    def finish(self, machine: Machine) -> None:
+        """The kernel has ended."""
+        for p in self.pending[:1]:
+            lane = int(p.warps[~p.done][0]) * WARP
+            machine.found(KernelCheck.UNFINISHED, p.access.site, "the kernel ends before the product is waited for", lane)
+
+
+def _addresses(descriptors: Array, outer: Array, along: Array, shape: ProductShape, turned: bool) -> Array:
+    """Addresses [warp, outer, chunk or element] in the shared space of positions of an operand.
+
+    Rows of 128 bytes (or the width of the swizzle) run along k, or along the outer axis when the operand is turned.
+    """
+    d = descriptors.astype(np.int64)
+    start, lead, stride = (d & 0x3FFF) << 4, (d >> 16 & 0x3FFF) << 4, (d >> 32 & 0x3FFF) << 4
+    mode = int(d[0] >> 62 & 3)
+    width = _SWIZZLES[mode] or _CHUNK
+    start, lead, stride = (x[:, None, None] for x in (start, lead, stride))
+    o, k = outer[None, :, None], along[None, None, :]
+    if turned:
+        per = width // shape.element
+        linear = start + o // per * lead + k // 8 * stride + k % 8 * width + o % per * shape.element
+    else:
+        linear = start + o // 8 * stride + o % 8 * width + k * shape.element
+        if not mode:
+            linear = start + o // 8 * stride + o % 8 * _CHUNK + k * shape.element // _CHUNK * lead + k * shape.element % _CHUNK
+    return swizzled(linear, _SWIZZLES[mode])
+
+
+def _operand(machine: Machine, p: Pending, due: Array, which: int, outer: Array) -> Array:
+    """[warp, outer, k] values of an operand."""
+    shape, descriptors = p.shape, (p.left, p.right)[which][due]
+    warps = p.warps[due]
+    turned = shape.turned[which]
+    element = shape.element
+    per = _CHUNK // element
+    if which == 0:
+        rows = (warps % machine.geometry.warps % 4 * 16)[:, None] + outer
+        parts = [_addresses(descriptors[i : i + 1], r, np.arange(shape.k), shape, turned) for i, r in enumerate(rows)]
+        at = np.concatenate(parts)
+    else:
+        at = _addresses(descriptors, outer, np.arange(shape.k), shape, turned)
+    base = machine.block_of[warps * WARP] * machine.shared.stride
+    offsets = at - SHARED_BASE + base[:, None, None]
+    inside = (at >= SHARED_BASE) & (at - SHARED_BASE + element <= machine.shared.size)
+    if not inside.all():
+        w = int(np.nonzero(~inside)[0][0])
+        byte = int(at[~inside][0]) - SHARED_BASE
+        message = f"a descriptor leads to byte {byte} of {machine.shared.size} bytes of shared memory"
+        machine.found(KernelCheck.BOUNDS, p.access.site, message, int(warps[w]) * WARP)
+        offsets = np.where(inside, offsets, 0)
+    first = offsets[:, ::per, :] if turned else offsets[:, :, ::per]
+    lanes = np.repeat(warps * WARP, first[0].size)
+    flat = first.reshape(-1)
+    machine.unit(AsyncProxy).read(machine, p.access, flat // _CHUNK * _CHUNK, lanes)
+    words = machine.shared.gather(offsets.reshape(-1), element, 1)
+    values = shape.decode[which](np.ascontiguousarray(words[:, 0].astype(np.uint32)))  # each in the low part of its word
+    return np.asarray(values.reshape(-1, 4 // element)[:, 0]).reshape(offsets.shape)
+
+
+def _compute(machine: Machine, p: Pending, due: Array) -> None:
+    """Finishes the products of the due warps: reads, multiplies, writes the registers."""
+    p.done |= due
+    warps = p.warps[due]
+    a, b = _operand(machine, p, due, 0, np.arange(16)), _operand(machine, p, due, 1, np.arange(p.shape.n))
+    product = np.matmul(a, b.transpose(0, 2, 1))
+    rows = LANE[:, None] // 4 + 8 * (np.arange(len(p.sinks)) // 2 % 2)
+    columns = np.arange(len(p.sinks)) // 4 * 8 + 2 * (LANE[:, None] % 4) + np.arange(len(p.sinks)) % 2
+    kind = np.int32 if p.shape.whole else np.float32
+    now = read_warps(machine, p.sources, warps).view(kind)
+    start = np.where(p.chained[due][:, None, None], now, p.start[due].view(kind))
+    total = product[:, rows, columns] + start.astype(np.float64)
+    _write(machine, p, warps, np.ascontiguousarray(total.astype(kind)).view(np.uint32))
+
+
+def _write(machine: Machine, p: Pending, warps: Array, values: Array) -> None:
+    chosen = np.zeros((machine.lanes // WARP, WARP), dtype=bool)
+    chosen[warps] = True
+    full = np.zeros((len(p.sinks), machine.lanes // WARP, WARP), dtype=np.uint32)
+    full[:, warps] = values.transpose(2, 0, 1)
+    with machine.only(chosen.reshape(-1)):
+        for i, put in enumerate(p.sinks):
+            put(machine, full[i].reshape(-1))
+
+
+def _build_product(inst: Instruction, cx: BuildContext) -> WarpStep:
+    found = next((m for part in inst.parts if (m := re.fullmatch(r"m64n(\d+)k(\d+)", part))), None)
+    result, a_kind, b_kind = inst.parts[-3:]
+    if found is None or result not in ("f32", "s32") or inst.has("sp"):
+        raise cx.refuse(inst, "only m64nNkK with sums in f32 or s32 is modelled")
+    try:
+        (decode_a, per), (decode_b, _) = decoder(a_kind), decoder(b_kind)
+    except KeyError as error:
+        raise cx.refuse(inst, f"operands of type {error} are not modelled") from None
+    n, k = int(found[1]), int(found[2])
+    elements = cx.elements(inst.operands[0])
+    flags = [o.value for o in inst.operands[4:] if isinstance(o, Immediate)]
+    if n % 8 or len(elements) != n // 2 or len(cx.elements(inst.operands[1])) != 1 or (result == "f32" and flags[:2] != [1, 1]):
+        raise cx.refuse(inst, "N / 2 sums, two descriptors and no negation wanted")
+    turned = (bool(flags[2]), bool(flags[3])) if len(flags) > 3 else (False, False)
+    shape = ProductShape(n, k, (decode_a, decode_b), turned, result == "s32", 4 // per)
+    sinks, sources = [cx.sink(inst, e, "b32") for e in elements], [cx.source(inst, e, "b32") for e in elements]
+    left, right = (cx.source(inst, inst.operands[i], "b64") for i in (1, 2))
+    keep = cx.source(inst, inst.operands[3], "pred")
+    names, site = tuple(map(str, elements)), cx.site(inst)
+    access = Access(site, "shared", 4, 4)
+
+    def run(machine: Machine) -> None:
+        warps = whole_warps(machine, site)
+        queue = machine.unit(WgmmaQueue)
+        queue.drift(machine, warps)
+        if not queue.fenced[warps].all():
+            lane = int(warps[int(np.argmin(queue.fenced[warps]))]) * WARP
+            machine.found(KernelCheck.PROXY, site, "no wgmma.fence orders the registers before this product", lane)
+        chained, overlap = queue.chained(warps, names)
+        if overlap.any():
+            lane = int(warps[int(np.argmax(overlap))]) * WARP
+            machine.found(KernelCheck.UNFINISHED, site, "sums of a product in flight are used by another one", lane)
+        ab = [np.broadcast_to(get(machine), (machine.lanes,)).reshape(-1, WARP)[warps] for get in (left, right)]
+        if any((d != d[:, :1]).any() for d in ab):
+            machine.found(KernelCheck.WARP, site, "descriptors differ within the warp", int(warps[0]) * WARP)
+        kept = np.broadcast_to(keep(machine), (machine.lanes,)).reshape(-1, WARP)[warps, 0]
+        start = np.where(kept[:, None, None], read_warps(machine, sources, warps), np.uint32(0)).astype(np.uint32)
+        p = Pending(
+            shape=shape,
+            access=access,
+            warps=warps,
+            left=ab[0][:, 0],
+            right=ab[1][:, 0],
+            start=start,
+            chained=chained & kept,
+            group=queue.committed[warps].copy(),
+            sinks=sinks,
+            sources=sources,
+            names=names,
+            done=np.zeros(len(warps), dtype=bool),
+        )
+        queue.pending.append(p)
+        fresh = warps[~chained]
+        if len(fresh):
+            _write(machine, p, fresh, np.full((len(fresh), WARP, len(sinks)), _POISON, dtype=np.uint32))
+
+    return WarpStep(None, run)
+
+
+def _build_fence(inst: Instruction, cx: BuildContext) -> WarpStep:
+    site = cx.site(inst)
+
+    def run(machine: Machine) -> None:
+        machine.unit(WgmmaQueue).fenced[whole_warps(machine, site)] = True
+
+    return WarpStep(None, run)
+
+
+def _build_commit(inst: Instruction, cx: BuildContext) -> WarpStep:
+    site = cx.site(inst)
+
+    def run(machine: Machine) -> None:
+        machine.unit(WgmmaQueue).committed[whole_warps(machine, site)] += 1
+
+    return WarpStep(None, run)
+
+
+def _build_wait(inst: Instruction, cx: BuildContext) -> WarpStep:
+    allowed = inst.operands[0]
+    if not isinstance(allowed, Immediate):
+        raise cx.refuse(inst, "the number of groups is a constant")
+    site = cx.site(inst)
+
+    def run(machine: Machine) -> None:
+        warps, queue = whole_warps(machine, site), machine.unit(WgmmaQueue)
+        queue.finish_groups(machine, warps, allowed.value)
+        if allowed.value == 0:
+            queue.fenced[warps] = False
+
+    return WarpStep(None, run)
+
+
+WGMMA: Mapping[str, WarpBuilder] = {
+    "wgmma.mma_async": _build_product,
+    "wgmma.fence": _build_fence,
+    "wgmma.commit_group": _build_commit,
+    "wgmma.wait_group": _build_wait,
+}

@@ -1,0 +1,140 @@
+"""GpuCaller: runs a program whose kernels are GPU images; arrays of the host are copied in and results copied out.
+
+The native host program is the same as on the CPU; its C table is filled with functions that hand launches to the device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.gpu.accelerator import Accelerator
+from tilewright.runtime.program.artifact import Memory, raw_bytes
+from tilewright.runtime.call.caller import TW_CALL, Caller, single
+from tilewright.runtime.host.cpu import load_native
+from tilewright.runtime.device import ALLOC, COPY, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE, TABLE_WORDS, TENSOR_MAP
+from tilewright.runtime.errors import DeviceError
+from tilewright.runtime.program.kernel import Launch, Param
+from tilewright.runtime.program.program import Program
+from tilewright.runtime.program.tensor_map import HEAD_WORDS, MAP_BYTES, TensorMap
+
+_I64, _P = ctypes.c_int64, ctypes.c_void_p
+_LAUNCH = ctypes.CFUNCTYPE(None, _P, _I64, _I64, _I64, _I64, _P, _I64, _I64, _P, _I64)
+_ALLOC = ctypes.CFUNCTYPE(_P, _P, _I64)
+_RELEASE = ctypes.CFUNCTYPE(None, _P, _P)
+_COPY = ctypes.CFUNCTYPE(None, _P, _P, _P, _I64)
+_TENSOR_MAP = ctypes.CFUNCTYPE(None, _P, _P, _P)
+
+
+class GpuCaller(Caller):
+    """A program on an accelerator. Constants are copied in once."""
+
+    def __init__(self, program: Program, code: Mapping[str, Memory], constants: Mapping[str, Memory],
+                 device: Accelerator) -> None:
+        super().__init__(program)
+        self.device = device
+        self._native = load_native([bytes(code[program.host_object])])
+        self._run = TW_CALL(self._native.address("tw_call"))
+        self._entries = self._load(code)
+        self._constants = [self._place(np.frombuffer(raw_bytes(constants[c.digest]), np.uint8)) for c in program.constants]
+        self._failure: BaseException | None = None
+        self._callbacks = (_LAUNCH(self._launch), _ALLOC(self._alloc), _RELEASE(self._release), _COPY(self._copy),
+                           _TENSOR_MAP(self._tensor_map))
+        self._table = (ctypes.c_uint64 * TABLE_WORDS)()
+        for word, callback in zip((LAUNCH, ALLOC, RELEASE, COPY, TENSOR_MAP), self._callbacks, strict=True):
+            self._table[word] = ctypes.cast(callback, _P).value or 0
+
+    def _load(self, code: Mapping[str, Memory]) -> dict[int, tuple[Any, Launch, tuple[Param, ...]]]:
+        """Launch number -> the loaded kernel, its launch and its slots."""
+        images: dict[str, Any] = {}
+        entries: dict[int, tuple[Any, Launch, tuple[Param, ...]]] = {}
+        for number, call in enumerate(self.program.calls):
+            for index, kernel in enumerate(self.program.tables[call.table].kernels):
+                if kernel.object not in images:
+                    images[kernel.object] = self.device.load(bytes(code[kernel.object]))
+                for step, launch in enumerate(kernel.launches()):
+                    entry = images[kernel.object].kernel(launch.symbol)
+                    entries[number * KERNELS_PER_CALL + index + step * NEXT_LAUNCH] = (entry, launch, kernel.params)
+        return entries
+
+    def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
+        self.refuse_stream(stream)
+        bound = self.binder.bind(args)
+        outputs, returned = self.results.prepare(bound, args, out)
+        inputs = [self._place(a) for a in bound.arrays]
+        donors = {o: inputs[i] for i, o in self.program.donated}
+        places = [donors[i] if i in donors else self._room(a.nbytes) for i, a in enumerate(outputs)]
+        pointers = (_P * (len(inputs) + len(self._constants) + len(places)))(*inputs, *self._constants, *places)
+        scalars = (ctypes.c_uint64 * len(bound.scalars))(*bound.scalars)
+        dims = (_I64 * len(bound.dims))(*bound.dims)
+        try:
+            status = self._run(ctypes.addressof(self._table), pointers, scalars, dims, 1)
+            self._reraise()
+            self.check(status, bound.dims, self.device.name)
+            for place, output in zip(places, outputs, strict=True):
+                if output.nbytes:
+                    output[...] = self.device.copy_out(place, output.shape, output.dtype)
+        finally:
+            for place in {*inputs, *places}:
+                self.device.free(place)
+        return single(returned)
+
+    def _room(self, size: int) -> int:
+        return self.device.alloc(max(size, 1))
+
+    def _place(self, array: np.ndarray[Any, Any]) -> int:
+        address = self._room(array.nbytes)
+        if array.nbytes:
+            self.device.copy_in(address, np.ascontiguousarray(array))
+        return address
+
+    def _reraise(self) -> None:
+        """What a callback of this call raised."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _guarded(self, action: Callable[[], int | None]) -> int:
+        """Errors cannot pass through native code: the first is kept and raised after it."""
+        if self._failure is not None:
+            return 0
+        try:
+            return action() or 0
+        except (DeviceError, MemoryError, ValueError, KeyError, IndexError) as error:
+            self._failure = error
+            return 0
+
+    def _launch(self, table: int, number: int, *words: int) -> None:
+        """The words are those of `launch` in runtime/device.py; a GPU has no use for the last three."""
+        x, y, z, slots, count, *_ = words
+
+        def run() -> None:
+            entry, launch, params = self._entries[number]
+            if math.prod((x, y, z)):
+                words = (ctypes.c_uint64 * count).from_address(slots)
+                args = [ctypes.string_at(word, MAP_BYTES) if param.kind == "tensor_map" else word
+                        for word, param in zip(words, params, strict=True)]
+                self.device.launch(entry, (x, y, z), (launch.threads, 1, 1), launch.shared_bytes, args, launch.cluster)
+
+        self._guarded(run)
+
+    def _tensor_map(self, table: int, target: int, words: int) -> None:
+        def run() -> None:
+            rank = ctypes.c_int64.from_address(words + 16).value
+            wanted = TensorMap.from_words(list((_I64 * (HEAD_WORDS + 3 * rank)).from_address(words)))
+            ctypes.memmove(target, self.device.tensor_map(wanted), MAP_BYTES)
+
+        self._guarded(run)
+
+    def _alloc(self, table: int, size: int) -> int:
+        return self._guarded(lambda: self._room(size))
+
+    def _release(self, table: int, address: int) -> None:
+        self._guarded(lambda: self.device.free(address))
+
+    def _copy(self, table: int, target: int, source: int, size: int) -> None:
+        self._guarded(lambda: self.device.copy_within(target, source, size))

@@ -1,0 +1,95 @@
+"""One micro-kernel on an accelerator, a GPU or its emulator: its operands placed, its launches in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.gpu.accelerator import Accelerator
+from tilewright.runtime.errors import DeviceError
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
+from tilewright.runtime.program.tensor_map import TensorMap
+
+
+@dataclass(frozen=True)
+class Operands:
+    """A kernel's operands in device memory, its workspace, and its launch arguments."""
+
+    pointers: tuple[int, ...]
+    workspace: int
+    args: tuple[int | bytes, ...]
+
+
+def place(device: Accelerator, kernel: MicroKernel, dims: Mapping[str, int], arrays: Sequence[np.ndarray]) -> Operands:
+    """Copy operands in, with the strides that they have here. Scalars are 0.
+
+    arrays: inputs, then outputs; of an output shape, strides and type count, its values are what its memory begins with.
+    """
+    pointers = []
+    for a in arrays:
+        pointers.append(device.alloc(max(1, span(a) * a.itemsize)))
+        if a.size:
+            device.copy_in(pointers[-1], _memory(a))
+    workspace = device.alloc(max(1, Expr.parse(kernel.workspace).evaluate(dims)))
+    strides = [tuple(s // a.itemsize for s in a.strides) for a in arrays]
+    args: list[int | bytes] = []
+    for p in kernel.params:
+        if p.kind == "pointer":
+            args.append(pointers[p.index])
+        elif p.kind == "stride":
+            args.append(strides[p.index][p.axis])
+        elif p.kind == "dim":
+            args.append(dims[p.name])
+        elif p.kind == "workspace":
+            args.append(workspace)
+        elif p.kind == "tensor_map":
+            a = arrays[p.index]
+            wanted = TensorMap.of_operand(p, DType.of(a.dtype), pointers[p.index], a.shape, strides[p.index])
+            args.append(device.tensor_map(wanted))
+        else:
+            args.append(0)
+    return Operands(tuple(pointers), workspace, tuple(args))
+
+
+def enqueue(device: Accelerator, kernel: MicroKernel, image: Any, dims: Mapping[str, int], operands: Operands,
+            **options: Any) -> None:
+    """Every launch of a kernel, in order. image: what `device.load` gave; options: for `device.launch`."""
+    for step in kernel.launches():
+        blocks = step.blocks(dims)
+        if 0 not in blocks:
+            device.launch(image.kernel(step.symbol), blocks, (step.threads, 1, 1), step.shared_bytes, operands.args, step.cluster,
+                          **options)
+
+
+def release(device: Accelerator, operands: Operands) -> None:
+    """Free what `place` took."""
+    for address in (*operands.pointers, operands.workspace):
+        device.free(address)
+
+
+def fetch(device: Accelerator, operands: Operands, index: int, like: np.ndarray) -> np.ndarray:
+    """Operand `index` as it is now, of the shape and strides of the array that was placed."""
+    return _viewed(device.copy_out(operands.pointers[index], (span(like),), like.dtype), like)
+
+
+def span(a: np.ndarray) -> int:
+    """Elements from the first of a view to its last."""
+    if min(a.strides, default=0) < 0:
+        raise DeviceError(f"an operand of strides {a.strides} goes backwards in memory; pass numpy.ascontiguousarray of it")
+    return 1 + sum((n - 1) * (s // a.itemsize) for n, s in zip(a.shape, a.strides, strict=True)) if a.size else 0
+
+
+def _memory(a: np.ndarray) -> np.ndarray:
+    """The elements that a view spans, gaps as zeros."""
+    room = np.zeros(span(a), a.dtype)
+    _viewed(room, a)[...] = a
+    return room
+
+
+def _viewed(memory: np.ndarray, like: np.ndarray) -> np.ndarray:
+    return np.lib.stride_tricks.as_strided(memory, like.shape, like.strides) if like.size else memory.reshape(like.shape)

@@ -1,0 +1,141 @@
+"""HostDevice: kernels in this process, run by the native thread pool of runtime/host/thread_pool.py."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tilewright.runtime.device import ALLOC, CONTEXT, KERNELS, LAUNCH, PARALLEL_FOR, RELEASE, TABLE_WORDS, LoadedCode
+from tilewright.runtime.host.elf import UnsupportedObjectError, load_object
+from tilewright.runtime.errors import DeviceError
+from tilewright.runtime.host.host_cpu import affinity, cpu_features, host_limits, machine
+from tilewright.runtime.host.host_target import lowest_level
+from tilewright.runtime.host.thread_pool import MOST_THREADS, SYMBOLS, runtime_object_ir
+
+_FIELDS = {LAUNCH: "tw_launch", PARALLEL_FOR: "tw_parallel_for", ALLOC: "tw_alloc", RELEASE: "tw_release"}
+
+
+class HostDevice:
+    """The CPU of this process.
+
+    Args:
+        runtime_object: object code of `runtime_object_ir`, which an artifact carries; equal ones are loaded once. None
+            makes it, which needs llvmlite and some 50 ms.
+    """
+
+    name = "host"
+
+    def __init__(self, runtime_object: bytes | None = None) -> None:
+        self._native = _load_native(bytes(runtime_object or _make_native())).symbols
+
+    def load(self, objects: Sequence[bytes]) -> LoadedCode:
+        """Load object code; it stays in memory as long as the result lives.
+
+        Raises:
+            DeviceError: a symbol is missing or defined twice, or the code is not for this machine.
+        """
+        return load_native(objects)
+
+    def table(self, kernels: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
+        """A C table, followed by the kernel addresses it points to. Its context is the most threads a loop may use."""
+        found = (ctypes.c_uint64 * (TABLE_WORDS + len(kernels)))()
+        found[CONTEXT] = min(affinity(), MOST_THREADS)
+        found[KERNELS] = ctypes.addressof(found) + TABLE_WORDS * ctypes.sizeof(ctypes.c_uint64)
+        for field, symbol in _FIELDS.items():
+            found[field] = self._native[symbol]
+        found[TABLE_WORDS:] = list(kernels)
+        return found
+
+    def properties(self) -> Mapping[str, int | str]:
+        """Cores, vector bytes, caches in bytes, features."""
+        features = cpu_features()
+        found = host_limits(features, machine())
+        return {
+            "arch": machine(),
+            "cores": found.cores,
+            "vector_bytes": found.vector_bytes,
+            "vector_registers": found.vector_registers,
+            "l1": found.l1,
+            "l2": found.l2,
+            "l3": found.l3,
+            "features": " ".join(sorted(features)),
+        }
+
+
+@functools.cache
+def _make_native() -> bytes:
+    from tilewright.runtime.host.object_code import emit_object
+
+    return emit_object(runtime_object_ir(machine()), lowest_level(machine()))
+
+
+class _Native(NamedTuple):
+    code: LoadedCode
+    symbols: Mapping[str, int]
+
+
+@functools.cache
+def _load_native(code: bytes) -> _Native:
+    """The runtime object and its addresses. Its threads run in it, so the cache keeps it until the process ends."""
+    loaded = load_native([code])
+    found = {symbol: loaded.address(symbol) for symbol in SYMBOLS}
+    _run_in_forked_child(found["tw_forked"])
+    return _Native(loaded, found)
+
+
+def _run_in_forked_child(address: int) -> None:
+    libc = ctypes.CDLL(None)
+    handler = ctypes.c_void_p(address)
+    for name, arguments in (
+        ("__register_atfork", (None, None, handler, None)),
+        ("pthread_atfork", (None, None, handler)),
+    ):
+        if hasattr(libc, name):
+            register = getattr(libc, name)
+            if register(*arguments):
+                raise DeviceError("no memory to register the thread pool's fork handler")
+            return
+    raise DeviceError("this C library has neither __register_atfork nor pthread_atfork")
+
+
+def load_native(objects: Sequence[bytes]) -> LoadedCode:
+    """Load object code of this machine; errors as `HostDevice.load`."""
+    try:
+        return load_object(objects)
+    except UnsupportedObjectError:
+        return OrcCode(objects)
+
+
+class OrcCode:
+    """Objects loaded by LLVM's own linker: for machines and objects that runtime/host/elf.py does not know."""
+
+    def __init__(self, objects: Sequence[bytes]) -> None:
+        import llvmlite.binding as llvm
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        machine_code = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+            reloc="pic", codemodel="small"
+        )
+        self._jit: Any = llvm.create_lljit_compiler(machine_code, suppress_errors=True)
+        library = llvm.JITLibraryBuilder().add_current_process()
+        for data in objects:
+            library.add_object_img(data)
+        self._trackers = []
+        try:
+            self._trackers.append(library.link(self._jit, "code"))
+        except RuntimeError as error:
+            raise DeviceError(f"the code cannot be loaded: {error}") from error
+
+    def address(self, symbol: str) -> int:
+        """Address of a function; KeyError when there is none, DeviceError when it refers to something missing."""
+        try:
+            tracker = self._jit.lookup("code", symbol)
+        except RuntimeError as error:
+            if "Symbols not found" in str(error):
+                raise KeyError(symbol) from error
+            raise DeviceError(f"{symbol} cannot be loaded: {error}") from error
+        self._trackers.append(tracker)
+        return int(tracker[symbol])

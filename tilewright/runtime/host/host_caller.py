@@ -1,0 +1,125 @@
+"""HostCaller: a program on the CPU of this process. It takes every kind of argument and has all the messages."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.program import artifact
+from tilewright.runtime import knobs
+from tilewright.runtime.program.artifact import ALIGNMENT, Memory
+from tilewright.runtime.call.caller import TW_CALL, Caller, single
+from tilewright.runtime.device import KERNELS_PER_CALL, Device
+from tilewright.runtime.errors import ArtifactError, OptionError
+from tilewright.runtime.host.host_cpu import affinity
+from tilewright.runtime.call.interop import Wrap, view
+from tilewright.runtime.program.program import Program
+from tilewright.runtime.call.results import address
+
+
+class HostCaller(Caller):
+    """A program in memory, ready to run on the host.
+
+    Args:
+        threads: most threads of a call; the affinity that limits them too is read once, here.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        code: Mapping[str, Memory],
+        constants: Mapping[str, Memory],
+        device: Device,
+        threads: int | None,
+    ) -> None:
+        super().__init__(program)
+        self.device = device
+        self.most_threads = max(1, min(threads or affinity(), affinity()))
+        self.constants = [_constant_memory(program, constants, i) for i in range(len(program.constants))]
+        self.constant_pointers = [address(a) for a in self.constants]
+        self.code = device.load([bytes(code[digest]) for digest in objects(program)])
+        self.table = device.table(self._kernel_addresses())
+        self.table_pointer = ctypes.addressof(self.table)
+        self.entry = self.code.address("tw_call")
+        self._run = TW_CALL(self.entry)
+        self._pointer_array = ctypes.c_void_p * (
+            len(self.binder.tensors) + len(self.constants) + len(program.outputs)
+        )
+        self._scalars_array = ctypes.c_uint64 * len(self.binder.scalars)
+        self._dims_array = ctypes.c_int64 * len(program.dims)
+
+    def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
+        self.refuse_stream(stream)
+        if self.native is not None and threads is None:
+            arrays, wrap = self.binder.view(args)
+            if wrap is not None:
+                return self._through_numpy(arrays, wrap, out)
+        bound = self.binder.bind(args)
+        outputs, returned = self.results.prepare(bound, args, out)
+        pointers = self._pointer_array(*map(address, bound.arrays), *self.constant_pointers, *map(address, outputs))
+        dims = self._dims_array(*bound.dims)
+        scalars = self._scalars_array(*bound.scalars)
+        status = self._run(self.table_pointer, pointers, scalars, dims, self.thread_count(threads))
+        if status:
+            self.check(status, bound.dims, self.device.name)
+        return single(returned)
+
+    def _through_numpy(self, arrays: Sequence[Any], wrap: Wrap, out: Any) -> Any:
+        """The call with arrays of another library, viewed as numpy's; results as theirs."""
+        assert self.native is not None
+        if out is None:
+            found = self.native(*arrays)
+            return tuple(map(wrap, found)) if isinstance(found, tuple) else wrap(found)
+        given = out if isinstance(out, tuple | list) else (out,)
+        viewed = [value if type(value) is np.ndarray else view(value, "out")[0] for value in given]
+        self.native(*arrays, out=viewed[0] if len(viewed) == 1 else tuple(viewed))
+        return given[0] if len(given) == 1 else tuple(given)
+
+    def thread_count(self, threads: int | None = None) -> int:
+        """Threads of a call: the least of what it asks for, the function's option, the knob as it is now, the affinity."""
+        knob = knobs.THREADS.get()
+        most = self.most_threads if knob is None else min(self.most_threads, knob)
+        if threads is None:
+            return most
+        if threads < 1:
+            raise OptionError(f"threads={threads}: wanted at least 1")
+        return min(threads, most)
+
+    def _kernel_addresses(self) -> list[int]:
+        addresses = [0] * (KERNELS_PER_CALL * len(self.program.calls))
+        for number, call in enumerate(self.program.calls):
+            for index, kernel in enumerate(self.program.tables[call.table].kernels):
+                addresses[number * KERNELS_PER_CALL + index] = self.code.address(kernel.symbol)
+        return addresses
+
+
+def objects(program: Program) -> Sequence[str]:
+    """Digests of the code of host program, binder and kernels; the device has loaded its own."""
+    digests = [program.host_object, program.binder_object, *(k.object for t in program.tables for k in t.kernels)]
+    return list(dict.fromkeys(d for d in digests if d))
+
+
+def _constant_memory(program: Program, memories: Mapping[str, Memory], index: int) -> np.ndarray[Any, Any]:
+    """Bytes of a constant, 64-byte aligned; copied only when they are not."""
+    constant = program.constants[index]
+    wanted = math.prod(constant.shape) * constant.dtype.bytes
+    if constant.digest not in memories:
+        raise ArtifactError(f"constant {constant.name} is missing; save the model again")
+    memory = artifact.raw_bytes(memories[constant.digest])
+    if memory.nbytes != wanted:
+        raise ArtifactError(
+            f"constant {constant.name}: wanted {wanted} bytes, found {memory.nbytes}; save the model again"
+        )
+    if not wanted:
+        return np.empty(0, np.uint8)
+    found = np.frombuffer(memory, np.uint8)
+    if address(found) % ALIGNMENT == 0:
+        return found
+    room = np.empty(wanted + ALIGNMENT, np.uint8)
+    start = -address(room) % ALIGNMENT
+    room[start : start + wanted] = found
+    return room[start : start + wanted]

@@ -1,0 +1,102 @@
+"""What the CPU at hand is: cores the process may use, features, caches. Needs no LLVM."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+
+from tilewright.runtime import knobs
+from tilewright.runtime.limits import HostLimits
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_CPUINFO = Path("/proc/cpuinfo")
+_LLVM_NAMES = {
+    "avx512_bf16": "avx512bf16",
+    "avx512_fp16": "avx512fp16",
+    "avx512_bitalg": "avx512bitalg",
+    "avx512_vbmi2": "avx512vbmi2",
+    "avx512_vnni": "avx512vnni",
+    "avx512_vpopcntdq": "avx512vpopcntdq",
+    "avx512_vp2intersect": "avx512vp2intersect",
+    "avx_vnni": "avxvnni",
+    "bmi1": "bmi",
+    "abm": "lzcnt",
+    "pni": "sse3",
+    "sse4_1": "sse4.1",
+    "sse4_2": "sse4.2",
+    "lahf_lm": "sahf",
+    "asimd": "neon",
+    "pclmulqdq": "pclmul",
+    "sha_ni": "sha",
+    "3dnowprefetch": "prfchw",
+    "rdrand": "rdrnd",
+}
+
+
+def machine() -> str:
+    """Architecture of this process in LLVM's words: x86_64, aarch64."""
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
+
+
+def affinity() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def thread_count(option: int | None = None) -> int:
+    """Threads of a call: the least of the option, the knob TILEWRIGHT_THREADS and the affinity, as they are now."""
+    return max(1, min(n for n in (option, knobs.THREADS.get(), affinity()) if n is not None))
+
+
+def cpu_features() -> frozenset[str]:
+    """Feature names as LLVM spells them, from /proc/cpuinfo; from LLVM where there is none."""
+    try:
+        for line in _CPUINFO.read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() in ("flags", "Features"):
+                return frozenset(_LLVM_NAMES.get(f, f) for f in value.split())
+    except OSError:
+        pass
+    import llvmlite.binding as llvm
+
+    return frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
+
+
+def host_limits(features: Iterable[str], arch: str, native: bool = True) -> HostLimits:
+    """Limits of a CPU with these features; caches and cores are this machine's, or typical ones when not `native`."""
+    have = frozenset(features)
+    if arch == "aarch64":
+        width, registers = 16, 32
+    elif "avx512f" in have:
+        width, registers = 64, 32
+    else:
+        width, registers = (32 if "avx" in have else 16), 16
+    pairs = "avx512bf16" in have
+    typical = HostLimits(width, registers, bf16_pairs=pairs)
+    if not native:
+        return typical
+    sizes = cache_sizes()
+    return HostLimits(
+        width, registers, sizes.get(1, typical.l1), sizes.get(2, typical.l2), sizes.get(3, typical.l3), affinity(), pairs
+    )
+
+
+def cache_sizes() -> dict[int, int]:
+    """Bytes of the data caches by level, as far as the system tells."""
+    sizes: dict[int, int] = {}
+    try:
+        for folder in _CACHES.glob("index*"):
+            if (folder / "type").read_text().strip() in ("Data", "Unified"):
+                sizes[int((folder / "level").read_text())] = _kib((folder / "size").read_text().strip())
+    except (OSError, ValueError):
+        return {}
+    return {level: size for level, size in sizes.items() if size > 0}
+
+
+def _kib(text: str) -> int:
+    scale = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
+    return int(text.rstrip("KM")) * scale

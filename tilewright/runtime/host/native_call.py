@@ -1,0 +1,46 @@
+"""Gives a loaded function its native entry: the code that takes a call without Python (compiler/host/call_path.py emits it).
+
+Two symbols of a program's binder object:
+  `PyObject *tw_enter(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)`, a `vectorcallfunc`
+  `uint64_t tw_words[]`, which `attach` fills: python_abi.WORDS, then the dtype object of each tensor input and of each
+      result, then the address of each constant
+`tw_enter` takes the calls that need no conversion, and passes all others with the same arguments to the word "fallback".
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tilewright.runtime.host.host_caller import HostCaller
+from tilewright.runtime.program.program import Program
+from tilewright.runtime.call.python_abi import builtin, callable_type, fill, is_supported, set_entry, shared_words
+
+ENTRY, TABLE = "tw_enter", "tw_words"
+
+__all__ = ["attach", "callable_type", "can_take"]
+
+
+def can_take(program: Program) -> bool:
+    """Has the program a binder, and does it fit this interpreter?"""
+    return bool(program.binder_object) and is_supported()
+
+
+def attach(instance: object, base: type, caller: HostCaller) -> tuple[object, ...]:
+    """Send calls of an instance of `callable_type(base)` to the program's native entry.
+
+    Returns:
+        What the entry refers to; it must live as long as the instance. None of it refers back to the instance.
+    """
+    dtypes = [dtype for _, dtype, _, _ in caller.binder.tensors] + list(caller.results.dtypes)
+    fallback = caller.__call__
+    words = {
+        **shared_words(),
+        "fallback": id(fallback),
+        "call": caller.entry,
+        "device": caller.table_pointer,
+        "threads": caller.most_threads,
+    }
+    fill(caller.code.address(TABLE), words, [*map(id, dtypes), *caller.constant_pointers])
+    caller.native = builtin(caller.code.address(ENTRY))
+    set_entry(instance, base, caller.code.address(ENTRY))
+    return (fallback, dtypes, sys.intern("out"))

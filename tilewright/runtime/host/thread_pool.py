@@ -1,0 +1,448 @@
+"""launch and parallel_for of the device table: a thread pool in LLVM IR over pthreads, kept in every artifact.
+
+A loop of `units` is cut into parts that the caller and the workers claim by compare-and-swap on one 64-bit word
+    generation << 32 | threads << 22 | next part << 11 | end of the parts
+so that a late worker cannot touch a loop that is over, and the caller does the parts of workers that do not run. The word lies in
+one cache line with all that a worker needs to know of the loop, and parts done are counted on from loop to loop, since lines
+that change cores take most of the time of a short loop. The caller takes parts from the front and the first worker from the
+back, so that what one loop leaves in a core's cache is there for the next. Parts become smaller towards the middle, where they
+meet, and there are six a thread, so that cores of unequal speed end together. A loop that was short when its kernel last ran has
+one for each thread, since every claim moves the line, and the caller's is larger by what the others wait for the word. Who runs a
+part has no influence on its result.
+A worker spins while others finish the loop that it had a part in and some microseconds more for the next one, then sleeps on a
+condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core moves to another, where
+it may: a scheduler can take many milliseconds to part two threads that never sleep. A nested loop, or one that starts while
+another is running, is run by its caller alone.
+
+Worker t uses workspace t; the caller uses workspace 0. Workers are detached and live as long as the process, so the
+code must never be unmapped. `tw_forked`, registered as the child handler of fork, forgets the workers, which are
+created again on need.
+"""
+
+from __future__ import annotations
+
+from tilewright.runtime.host.arena_pool import arena_pool_ir
+from tilewright.runtime.host.host_cpu import machine
+from tilewright.runtime.host.thread_places import places_ir
+
+SYMBOLS = ("tw_launch", "tw_parallel_for", "tw_alloc", "tw_release", "tw_forked")
+MOST_THREADS = 1023
+
+_PAUSE = {"x86_64": "llvm.x86.sse2.pause()", "aarch64": "llvm.aarch64.isb(i32 15)"}
+# Ticks of a clock that a thread reads in some nanoseconds; without one no loop is taken for short.
+_TICKS = {"x86_64": "%now = call i64 @llvm.readcyclecounter()\n  ret i64 %now"}
+_NO_TICKS = "ret i64 0"
+_SHORT = 16 * 60_000  # sixteenths of ticks of a loop, of all threads together: some 20 microseconds
+_LAG = 16 * 300  # sixteenths of ticks until a worker has the word and the caller knows that it is done
+_SPINS = {"x86_64": 1000, "aarch64": 1500}  # some 30 microseconds
+
+
+def runtime_object_ir(arch: str | None = None) -> str:
+    """The native parts of the host device for an architecture in LLVM's words (default this one's); defines SYMBOLS."""
+    arch = arch or machine()
+    pause = f"call void @{_PAUSE[arch]}" if arch in _PAUSE else ""
+    pool = _POOL.replace("$PAUSE", pause).replace("$SPINS", str(_SPINS.get(arch, 1000)))
+    pool = pool.replace("$LAG", str(_LAG))
+    pool = pool.replace("$TICKS", _TICKS.get(arch, _NO_TICKS)).replace("$SHORT", str(_SHORT if arch in _TICKS else 0))
+    return pool + places_ir() + arena_pool_ir()
+
+
+_POOL = """
+@loop = internal global [8 x i64] zeroinitializer, align 64
+@word = internal alias i64, ptr @loop
+@kernel = internal alias ptr, getelementptr (i64, ptr @loop, i64 1)
+@slots = internal alias ptr, getelementptr (i64, ptr @loop, i64 2)
+@units = internal alias i64, getelementptr (i64, ptr @loop, i64 3)
+@workspace = internal alias ptr, getelementptr (i64, ptr @loop, i64 4)
+@stride = internal alias i64, getelementptr (i64, ptr @loop, i64 5)
+@parts = internal alias i64, getelementptr (i64, ptr @loop, i64 6)
+@core = internal alias i32, getelementptr (i64, ptr @loop, i64 7)
+@first = internal alias i32, getelementptr (i32, ptr @loop, i64 15)
+@done = internal global i64 0, align 64
+@owner = internal global [2 x i64] zeroinitializer, align 64
+@busy = internal alias i64, ptr @owner
+@total = internal alias i64, getelementptr (i64, ptr @owner, i64 1)
+@sleepers = internal global i64 0, align 64
+@known = internal global [64 x [2 x i64]] zeroinitializer, align 64
+@workers = internal global i64 0, align 64
+@mutex = internal global [128 x i8] zeroinitializer, align 64
+@wake = internal global [128 x i8] zeroinitializer, align 64
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_detach(i64)
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @sched_yield()
+declare i64 @llvm.readcyclecounter()
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
+
+; First unit of a part. Even parts after the first one, which has so many units; or, those being negative,
+; units * (h^3 - (h - part)^3) / (2 h^3) up to the middle part h = parts / 2, and its mirror image from there on: parts are of
+; even number then, or one a unit. Units below 2^33.
+define internal i64 @bound(i64 %units, i64 %part, i64 %parts, i32 %first) nounwind {
+entry:
+  %even = icmp sge i32 %first, 0
+  br i1 %even, label %line, label %curve
+line:
+  %begin = icmp eq i64 %part, 0
+  br i1 %begin, label %start, label %after
+start:
+  ret i64 0
+after:
+  %own = zext i32 %first to i64
+  %others = sub i64 %units, %own
+  %before = sub i64 %part, 1
+  %workers = sub i64 %parts, 1
+  %product = mul i64 %others, %before
+  %mean = udiv i64 %product, %workers
+  %place = add i64 %own, %mean
+  ret i64 %place
+curve:
+  %half = lshr i64 %parts, 1
+  %left = icmp ule i64 %part, %half
+  %rest = sub i64 %parts, %part
+  %near = select i1 %left, i64 %part, i64 %rest
+  %far = sub i64 %half, %near
+  %half2 = mul i64 %half, %half
+  %half3 = mul i64 %half2, %half
+  %far2 = mul i64 %far, %far
+  %far3 = mul i64 %far2, %far
+  %share = sub i64 %half3, %far3
+  %high = mul i64 %units, %share
+  %whole = shl i64 %half3, 1
+  %ahead = udiv i64 %high, %whole
+  %mirrored = sub i64 %units, %ahead
+  %curved = select i1 %left, i64 %ahead, i64 %mirrored
+  %single = icmp eq i64 %units, %parts
+  %chosen = select i1 %single, i64 %part, i64 %curved
+  ret i64 %chosen
+}
+
+; What a unit of a kernel took, by the kernel's address: ticks of all threads in sixteenths. Only the owner of @busy looks.
+define internal ptr @entry_of(ptr %kernel) alwaysinline nounwind {
+  %address = ptrtoint ptr %kernel to i64
+  %line = lshr i64 %address, 4
+  %number = and i64 %line, 63
+  %found = getelementptr [64 x [2 x i64]], ptr @known, i64 0, i64 %number
+  ret ptr %found
+}
+
+; Units of the caller's part; negative where the loop was not short.
+define internal i32 @first_of(ptr %entry_of, ptr %kernel, i64 %units, i64 %threads) alwaysinline nounwind {
+  %address = ptrtoint ptr %kernel to i64
+  %key = load i64, ptr %entry_of
+  %same = icmp eq i64 %key, %address
+  %field = getelementptr i64, ptr %entry_of, i64 1
+  %each = load i64, ptr %field
+  %all = mul i64 %each, %units
+  %little = icmp ult i64 %all, $SHORT
+  %short = and i1 %same, %little
+  %unit = call i64 @llvm.smax.i64(i64 %each, i64 1)
+  %share = mul i64 %unit, %threads
+  %half = lshr i64 %share, 1
+  %late = add i64 %all, $LAG
+  %rounded = add i64 %late, %half
+  %wish = udiv i64 %rounded, %share
+  %others = sub i64 %units, %threads
+  %most = add i64 %others, 1
+  %some = call i64 @llvm.smin.i64(i64 %wish, i64 %most)
+  %least = call i64 @llvm.smax.i64(i64 %some, i64 1)
+  %first = trunc i64 %least to i32
+  %found = select i1 %short, i32 %first, i32 -1
+  ret i32 %found
+}
+
+define internal void @remember(ptr %entry_of, ptr %kernel, i64 %elapsed, i64 %threads, i64 %units) alwaysinline nounwind {
+  %address = ptrtoint ptr %kernel to i64
+  %spent = mul i64 %elapsed, %threads
+  %fine = shl i64 %spent, 4
+  %each = udiv i64 %fine, %units
+  %field = getelementptr i64, ptr %entry_of, i64 1
+  store i64 %address, ptr %entry_of
+  store i64 %each, ptr %field
+  ret void
+}
+
+define internal i64 @ticks() alwaysinline nounwind {
+  $TICKS
+}
+
+; Claims and runs parts of one generation until none is left, and returns how many; a worker tells them once, as the caller waits
+; for all that it did not run itself. Part 0 is thread 0's without a claim. Threads of even number claim from the front, the
+; others from the back.
+define internal i64 @help(i64 %generation, i64 %thread) nounwind {
+entry:
+  %odd = and i64 %thread, 1
+  %back = icmp ne i64 %odd, 0
+  %caller = icmp eq i64 %thread, 0
+  br i1 %caller, label %run, label %look
+look:
+  %count = phi i64 [ 0, %entry ], [ %count, %claim ], [ %more, %run ]
+  %now = load atomic i64, ptr @word acquire, align 8
+  %g = lshr i64 %now, 32
+  %same = icmp eq i64 %g, %generation
+  %shifted = lshr i64 %now, 11
+  %front = and i64 %shifted, 2047
+  %end = and i64 %now, 2047
+  %left = icmp ult i64 %front, %end
+  %go = and i1 %same, %left
+  br i1 %go, label %claim, label %tell
+claim:
+  %step = select i1 %back, i64 -1, i64 2048
+  %next = add i64 %now, %step
+  %last = sub i64 %end, 1
+  %part = select i1 %back, i64 %last, i64 %front
+  %swap = cmpxchg ptr @word, i64 %now, i64 %next acq_rel monotonic
+  %mine = extractvalue { i64, i1 } %swap, 1
+  br i1 %mine, label %run, label %look
+run:
+  %taken = phi i64 [ 0, %entry ], [ %part, %claim ]
+  %before = phi i64 [ 0, %entry ], [ %count, %claim ]
+  %kernel = load ptr, ptr @kernel
+  %slots = load ptr, ptr @slots
+  %units = load i64, ptr @units
+  %workspace = load ptr, ptr @workspace
+  %stride = load i64, ptr @stride
+  %of = load i64, ptr @parts
+  %after = add i64 %taken, 1
+  %first = load i32, ptr @first
+  %from = call i64 @bound(i64 %units, i64 %taken, i64 %of, i32 %first)
+  %to = call i64 @bound(i64 %units, i64 %after, i64 %of, i32 %first)
+  %offset = mul i64 %stride, %thread
+  %own = getelementptr i8, ptr %workspace, i64 %offset
+  call void %kernel(ptr %slots, i64 %from, i64 %to, ptr %own)
+  %more = add i64 %before, 1
+  br label %look
+tell:
+  %some = icmp ne i64 %count, 0
+  %others = xor i1 %caller, true
+  %tells = and i1 %some, %others
+  br i1 %tells, label %add, label %exit
+add:
+  %old = atomicrmw add ptr @done, i64 %count release
+  br label %exit
+exit:
+  ret i64 %count
+}
+
+; %self is generation << 10 | thread, the generation being the last one before the worker was created.
+define internal ptr @worker(ptr %self) nounwind {
+entry:
+  %packed = ptrtoint ptr %self to i64
+  %thread = and i64 %packed, 1023
+  %first = lshr i64 %packed, 10
+  br label %next
+next:
+  %seen = phi i64 [ %first, %entry ], [ %g, %work ], [ %g, %serve ]
+  %served = phi i1 [ false, %entry ], [ false, %work ], [ true, %serve ]
+  br label %spin
+spin:
+  %k = phi i64 [ 0, %next ], [ %k1, %again ], [ 0, %stay ]
+  %w1 = load atomic i64, ptr @word acquire, align 8
+  %g1 = lshr i64 %w1, 32
+  %new = icmp ne i64 %g1, %seen
+  br i1 %new, label %work, label %idle
+idle:
+  %tired = icmp ugt i64 %k, $SPINS
+  br i1 %tired, label %ask, label %again
+ask:
+  %running = load atomic i64, ptr @busy monotonic, align 8
+  %others = icmp ne i64 %running, 0
+  %patient = and i1 %others, %served
+  br i1 %patient, label %stay, label %sleep
+stay:
+  %given = call i32 @sched_yield()
+  br label %spin
+again:
+  $PAUSE
+  %k1 = add i64 %k, 1
+  br label %spin
+sleep:
+  %locked = call i32 @pthread_mutex_lock(ptr @mutex)
+  %in = atomicrmw add ptr @sleepers, i64 1 seq_cst
+  br label %check
+check:
+  %w2 = load atomic i64, ptr @word seq_cst, align 8
+  %g2 = lshr i64 %w2, 32
+  %changed = icmp ne i64 %g2, %seen
+  br i1 %changed, label %awake, label %wait
+wait:
+  %waited = call i32 @pthread_cond_wait(ptr @wake, ptr @mutex)
+  br label %check
+awake:
+  %out = atomicrmw sub ptr @sleepers, i64 1 seq_cst
+  %unlocked = call i32 @pthread_mutex_unlock(ptr @mutex)
+  br label %work
+work:
+  %w = phi i64 [ %w1, %spin ], [ %w2, %awake ]
+  %g = lshr i64 %w, 32
+  %shifted = lshr i64 %w, 22
+  %threads = and i64 %shifted, 1023
+  %invited = icmp ult i64 %thread, %threads
+  br i1 %invited, label %serve, label %next
+serve:
+  call void @spread()
+  %did = call i64 @help(i64 %g, i64 %thread)
+  br label %next
+}
+
+; Creates workers until there are %wanted, or the system refuses. The caller holds @busy.
+define internal void @grow(i64 %wanted) nounwind {
+entry:
+  %id = alloca i64
+  %start = load i64, ptr @workers
+  %none = icmp eq i64 %start, 0
+  br i1 %none, label %prepare, label %look
+prepare:
+  %m = call i32 @pthread_mutex_init(ptr @mutex, ptr null)
+  %c = call i32 @pthread_cond_init(ptr @wake, ptr null)
+  br label %look
+look:
+  %have = load i64, ptr @workers
+  %few = icmp ult i64 %have, %wanted
+  br i1 %few, label %create, label %exit
+create:
+  %thread = add i64 %have, 1
+  %now = load atomic i64, ptr @word monotonic, align 8
+  %generation = lshr i64 %now, 32
+  %high = shl i64 %generation, 10
+  %packed = or i64 %high, %thread
+  %self = inttoptr i64 %packed to ptr
+  %error = call i32 @pthread_create(ptr %id, ptr null, ptr @worker, ptr %self)
+  %refused = icmp ne i32 %error, 0
+  br i1 %refused, label %exit, label %created
+created:
+  store i64 %thread, ptr @workers
+  %pthread = load i64, ptr %id
+  %detached = call i32 @pthread_detach(i64 %pthread)
+  br label %look
+exit:
+  ret void
+}
+
+define void @tw_parallel_for(ptr %table, ptr %kernel, ptr %slots, i64 %units, i64 %threads, ptr %workspace,
+                             i64 %stride) nounwind {
+entry:
+  %any = icmp sgt i64 %units, 0
+  br i1 %any, label %size, label %exit
+size:
+  %most = load i64, ptr %table
+  %t1 = call i64 @llvm.smin.i64(i64 %threads, i64 %most)
+  %t2 = call i64 @llvm.smin.i64(i64 %t1, i64 %units)
+  %t = call i64 @llvm.smin.i64(i64 %t2, i64 1023)
+  %several = icmp sgt i64 %t, 1
+  br i1 %several, label %try, label %alone
+try:
+  %swap = cmpxchg ptr @busy, i64 0, i64 1 acquire monotonic
+  %got = extractvalue { i64, i1 } %swap, 1
+  br i1 %got, label %owner, label %alone
+alone:
+  call void %kernel(ptr %slots, i64 0, i64 %units, ptr %workspace)
+  br label %exit
+owner:
+  %wanted = sub i64 %t, 1
+  %have = load i64, ptr @workers
+  %few = icmp ult i64 %have, %wanted
+  br i1 %few, label %more, label %publish
+more:
+  call void @grow(i64 %wanted)
+  br label %publish
+publish:
+  store ptr %kernel, ptr @kernel
+  store ptr %slots, ptr @slots
+  store i64 %units, ptr @units
+  store ptr %workspace, ptr @workspace
+  store i64 %stride, ptr @stride
+  call void @settle()
+  %entry_of = call ptr @entry_of(ptr %kernel)
+  %first = call i32 @first_of(ptr %entry_of, ptr %kernel, i64 %units, i64 %t)
+  %short = icmp sge i32 %first, 0
+  store i32 %first, ptr @first
+  %begin = call i64 @ticks()
+  %sixfold = mul i64 %t, 6
+  %pairs = lshr i64 %units, 1
+  %p1 = call i64 @llvm.smin.i64(i64 %sixfold, i64 %pairs)
+  %even = and i64 %p1, -2
+  %twofold = mul i64 %t, 2
+  %p2 = call i64 @llvm.smin.i64(i64 %twofold, i64 %units)
+  %p3 = call i64 @llvm.smax.i64(i64 %even, i64 %p2)
+  %p4 = call i64 @llvm.smin.i64(i64 %p3, i64 2046)
+  %parts = select i1 %short, i64 %t, i64 %p4
+  store i64 %parts, ptr @parts
+  %last = load atomic i64, ptr @word monotonic, align 8
+  %g0 = lshr i64 %last, 32
+  %g1 = add i64 %g0, 1
+  %generation = and i64 %g1, 4294967295
+  %high = shl i64 %generation, 32
+  %middle = shl i64 %t, 22
+  %upper = or i64 %high, %middle
+  %second = or i64 %parts, 2048
+  %fresh = or i64 %upper, %second
+  store atomic i64 %fresh, ptr @word seq_cst, align 8
+  %asleep = load atomic i64, ptr @sleepers seq_cst, align 8
+  %rouse = icmp ne i64 %asleep, 0
+  br i1 %rouse, label %signal, label %join
+signal:
+  %locked = call i32 @pthread_mutex_lock(ptr @mutex)
+  %sent = call i32 @pthread_cond_broadcast(ptr @wake)
+  %unlocked = call i32 @pthread_mutex_unlock(ptr @mutex)
+  br label %join
+join:
+  %mine = call i64 @help(i64 %generation, i64 0)
+  %before = load i64, ptr @total
+  %theirs = sub i64 %parts, %mine
+  %target = add i64 %before, %theirs
+  store i64 %target, ptr @total
+  br label %wait
+wait:
+  %k = phi i64 [ 0, %join ], [ %k1, %pause ], [ 0, %yield ]
+  %finished = load atomic i64, ptr @done acquire, align 8
+  %all = icmp eq i64 %finished, %target
+  br i1 %all, label %over, label %hold
+hold:
+  %long = icmp ugt i64 %k, $SPINS
+  br i1 %long, label %yield, label %pause
+pause:
+  $PAUSE
+  %k1 = add i64 %k, 1
+  br label %wait
+yield:
+  %yielded = call i32 @sched_yield()
+  br label %wait
+over:
+  %end = call i64 @ticks()
+  %elapsed = sub i64 %end, %begin
+  call void @remember(ptr %entry_of, ptr %kernel, i64 %elapsed, i64 %t, i64 %units)
+  store atomic i64 0, ptr @busy release, align 8
+  br label %exit
+exit:
+  ret void
+}
+
+define void @tw_launch(ptr %table, i64 %number, i64 %gx, i64 %gy, i64 %gz, ptr %slots, i64 %count, i64 %threads,
+                       ptr %workspace, i64 %stride) nounwind {
+  %field = getelementptr i64, ptr %table, i64 1
+  %kernels = load ptr, ptr %field
+  %place = getelementptr ptr, ptr %kernels, i64 %number
+  %kernel = load ptr, ptr %place
+  call void @tw_parallel_for(ptr %table, ptr %kernel, ptr %slots, i64 %gx, i64 %threads, ptr %workspace, i64 %stride)
+  ret void
+}
+
+; In the child of a fork no worker runs, and whatever another thread was doing is gone.
+define void @tw_forked() nounwind {
+  store i64 0, ptr @workers
+  store i64 0, ptr @sleepers
+  %total = load i64, ptr @total
+  store i64 %total, ptr @done
+  store i64 0, ptr @busy
+  %now = load i64, ptr @word
+  %idle = and i64 %now, -4294967296
+  store i64 %idle, ptr @word
+  ret void
+}
+"""

@@ -1,0 +1,258 @@
+"""Artifact: compiled programs in one file that is mapped, not read.
+
+Layout: a 64-byte header, the manifest (JSON), then sections at 64-byte boundaries, uncompressed. Header, little-endian:
+magic, schema, bytes of the manifest, bytes of the file, 8 zero bytes, sha256 of the manifest. A section's offset counts
+from the first boundary after the manifest. Hashes detect damage, not malice: an artifact is native code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import secrets
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union
+
+import msgspec
+import numpy as np
+
+from tilewright.runtime.errors import ArtifactError
+from tilewright.runtime.program.program import SCHEMA, Program
+
+MAGIC = b"\x89TWMODL\n"
+ALIGNMENT = 64
+_HEADER = struct.Struct("<8sIIQ8x32s")  # magic, schema, manifest bytes, file bytes, manifest sha256
+Verify = Literal["code", "all"]
+Memory = Union[bytes, bytearray, memoryview, "np.ndarray[Any, Any]"]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A program and its memory: `code` and `llvm_ir` by digest of the object code, `constants` by their own digests."""
+
+    program: Program
+    code: Mapping[str, Memory]
+    constants: Mapping[str, Memory]
+    llvm_ir: Mapping[str, str] = field(default_factory=dict)
+
+
+class Section(msgspec.Struct, frozen=True):
+    """A run of bytes of the file."""
+
+    name: str
+    offset: int
+    size: int
+    sha256: str
+
+
+class Group(msgspec.Struct, frozen=True):
+    """One target's program: names of its sections."""
+
+    target: str
+    features: str
+    program: str
+    code: dict[str, str]
+    constants: dict[str, str]
+    llvm_ir: dict[str, str]
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What the file holds."""
+
+    schema: int
+    groups: tuple[Group, ...]
+    sections: tuple[Section, ...]
+
+
+def write_artifact(path: str | os.PathLike[str], bundles: Sequence[Bundle]) -> None:
+    """Write all bundles as one file, atomically: readers see the old file or the whole new one.
+
+    Raises:
+        ArtifactError: the folder does not exist, may not be written, or is full.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise ArtifactError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
+    if target.is_dir():
+        raise ArtifactError(f"cannot write {target}: it is a folder; give a file name such as {target / 'model.tw'}")
+    contents: dict[str, memoryview] = {}
+    groups = tuple(_group(index, bundle, contents) for index, bundle in enumerate(bundles))
+    sections, end = [], 0
+    for name, data in contents.items():
+        sections.append(Section(name, end, data.nbytes, hashlib.sha256(data).hexdigest()))
+        end = _align(end + data.nbytes)
+    manifest = msgspec.json.encode(Manifest(SCHEMA, groups, tuple(sections)))
+    start = _align(_HEADER.size + len(manifest))
+    size = start + max((s.offset + s.size for s in sections), default=0)
+    header = _HEADER.pack(MAGIC, SCHEMA, len(manifest), size, hashlib.sha256(manifest).digest())
+    temporary = target.parent / f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    try:
+        try:
+            with temporary.open("xb") as file:
+                file.write(header + manifest)
+                for section, data in zip(sections, contents.values(), strict=True):
+                    file.write(bytes(start + section.offset - file.tell()))
+                    file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise ArtifactError(
+            f"cannot write {target}: {error.strerror}; choose a folder with room that may be written"
+        ) from error
+
+
+def _group(index: int, bundle: Bundle, contents: dict[str, memoryview]) -> Group:
+    """Add the bundle's sections; equal ones are stored once."""
+
+    def add(name: str, data: Memory) -> str:
+        contents.setdefault(name, raw_bytes(data))
+        return name
+
+    program = bundle.program
+    return Group(
+        program.target,
+        program.features,
+        add(f"program/{index}", msgspec.json.encode(program)),
+        {d: add(f"code/{index}/{d}", data) for d, data in bundle.code.items()},
+        {d: add(f"constant/{d}", data) for d, data in bundle.constants.items()},
+        {d: add(f"llvm/{index}/{d}", text.encode()) for d, text in bundle.llvm_ir.items()},
+    )
+
+
+class Artifact:
+    """An open artifact; the file stays mapped as long as this or any section's memory lives.
+
+    Raises:
+        ArtifactError: not an artifact, of another version, truncated or damaged.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            with self.path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if file.read(len(MAGIC)) != MAGIC:
+                    raise ArtifactError(f"{self.path} is not a Tilewright model; wanted a file that save() wrote")
+                if size < _HEADER.size:
+                    raise ArtifactError(
+                        f"{self.path} is truncated: {size} bytes are less than a header; copy or save it again"
+                    )
+                self._memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except OSError as error:
+            raise ArtifactError(f"cannot read {self.path}: {error.strerror}") from error
+        _, schema, length, whole, digest = _HEADER.unpack(self._memory[: _HEADER.size])
+        if schema != SCHEMA:
+            raise ArtifactError(
+                f"{self.path} has format {schema} and this Tilewright reads {SCHEMA}; compile the model again with "
+                "this version"
+            )
+        if size != whole:
+            raise ArtifactError(
+                f"{self.path} is {'truncated' if size < whole else 'damaged'}: wanted {whole} bytes, found {size}; "
+                "copy or save it again"
+            )
+        text = self._memory[_HEADER.size : _HEADER.size + length]
+        if hashlib.sha256(text).digest() != digest:
+            raise ArtifactError(f"{self.path} is damaged: its manifest does not match its hash; copy or save it again")
+        self.manifest = _decode(text, Manifest, self.path)
+        self._start = _align(_HEADER.size + length)
+        self._sections = {s.name: s for s in self.manifest.sections}
+        for section in self.manifest.sections:
+            if section.offset < 0 or section.size < 0 or self._start + section.offset + section.size > size:
+                raise ArtifactError(
+                    f"{self.path} is damaged: section {section.name} lies outside the file; save it again"
+                )
+
+    def section(self, name: str, verify: bool = True) -> memoryview:
+        """Mapped bytes of a section, read-only; ArtifactError when they do not match their hash."""
+        if name not in self._sections:
+            raise ArtifactError(f"{self.path} is damaged: it has no section {name}; save it again")
+        section = self._sections[name]
+        data = self._memory[self._start + section.offset :][: section.size]
+        if verify and hashlib.sha256(data).hexdigest() != section.sha256:
+            raise ArtifactError(
+                f"{self.path} is damaged: section {name} does not match its hash; copy or save it again"
+            )
+        return data
+
+    def verify_all(self) -> None:
+        """Check every section's hash, constants and LLVM IR too."""
+        for name in self._sections:
+            self.section(name)
+
+    def bundles(self, kind: str) -> Iterator[LazyBundle]:
+        """The stored programs for a kind of target ("host", "cuda"), best first."""
+        for group in self.manifest.groups:
+            if group.target.partition(":")[0] == kind:
+                yield LazyBundle(self, group)
+
+
+@dataclass(frozen=True)
+class LazyBundle:
+    """A stored program whose sections are looked at on demand."""
+
+    artifact: Artifact
+    group: Group
+
+    def program(self) -> Program:
+        return _decode(self.artifact.section(self.group.program), Program, self.artifact.path)
+
+    def code(self) -> dict[str, memoryview]:
+        return {digest: self.artifact.section(name) for digest, name in self.group.code.items()}
+
+    def headers(self) -> Iterator[bytes]:
+        """The first bytes of each object, unverified: enough to tell its architecture."""
+        for name in self.group.code.values():
+            yield bytes(self.artifact.section(name, verify=False)[:64])
+
+    def constants(self) -> dict[str, memoryview]:
+        return {digest: self.artifact.section(name, verify=False) for digest, name in self.group.constants.items()}
+
+    def llvm_ir(self) -> Mapping[str, str]:
+        return StoredTexts(self.artifact, self.group.llvm_ir)
+
+
+@dataclass(frozen=True)
+class StoredTexts(Mapping[str, str]):
+    """Texts that are read and checked when asked for."""
+
+    artifact: Artifact
+    names: Mapping[str, str]
+
+    def __getitem__(self, key: str) -> str:
+        return bytes(self.artifact.section(self.names[key])).decode()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def _decode(data: memoryview, kind: type[_T], path: Path) -> _T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise ArtifactError(
+            f"{path} is damaged: its {kind.__name__.lower()} cannot be read ({error}); save it again"
+        ) from error
+
+
+def raw_bytes(memory: Memory) -> memoryview:
+    """The bytes of a buffer or array, not copied where it is C-contiguous."""
+    if isinstance(memory, np.ndarray):
+        memory = np.ascontiguousarray(memory).reshape(-1).view(np.uint8).data
+    found = memoryview(memory)
+    return found.cast("B") if found.nbytes else memoryview(b"")
+
+
+def _align(value: int) -> int:
+    return -(-value // ALIGNMENT) * ALIGNMENT

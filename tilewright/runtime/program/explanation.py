@@ -1,0 +1,175 @@
+"""What a compiled program does at one shape: the kernel of each call, and the memory it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from tilewright.runtime.program.certificate import Expected
+from tilewright.runtime.program.dispatch import DispatchTable
+from tilewright.runtime.errors import OptionError
+from tilewright.runtime.program.program import Program
+from tilewright.runtime.shape import Expr
+
+_UNTUNED = "by the rules of its family, not tuned"
+
+
+class CallChoice(msgspec.Struct, frozen=True):
+    """One kernel launch. `units`: independent pieces of work; `threads`: the most on them (0: all).
+
+    predicted, measured: seconds that the search expects and that it measured at this shape; 0 where it did not. why: what
+    the choice rests on.
+    """
+
+    call: int
+    workload: str
+    kernel: str
+    family: str
+    config: str
+    units: int
+    threads: int
+    dims: dict[str, int]
+    predicted: float = 0.0
+    measured: float = 0.0
+    why: str = ""
+
+
+class MemoryUse(msgspec.Struct, frozen=True):
+    """Bytes that a call takes beside its inputs; `constants` are shared by all calls."""
+
+    arena: int
+    constants: int
+    outputs: int
+
+    @property
+    def total(self) -> int:
+        return self.arena + self.constants + self.outputs
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """The choices of the dispatch at one shape. `str()` is a table."""
+
+    target: str
+    dims: dict[str, int]
+    calls: tuple[CallChoice, ...]
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    def __str__(self) -> str:
+        head = f"{self.target}  {_point(self.dims)}".rstrip()
+        rows = [("call", "workload", "kernel", "family", "config", "units", "threads", "dims", "predicted", "measured")]
+        rows += [
+            (
+                str(c.call),
+                c.workload,
+                c.kernel,
+                c.family,
+                c.config,
+                str(c.units),
+                str(c.threads or "all"),
+                _point(c.dims),
+                duration(c.predicted),
+                duration(c.measured),
+            )
+            for c in self.calls
+        ]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        numbers = {0, 5, 6}
+        lines = [
+            "  ".join(
+                cell.rjust(w) if i in numbers else cell.ljust(w)
+                for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([head, *lines, *(f"call {c.call}: {c.why}" for c in self.calls if c.why != _UNTUNED)])
+
+
+def explain(program: Program, dims: Mapping[str, int]) -> Explanation:
+    """Which kernel serves each call at these dims.
+
+    Raises:
+        OptionError: a dim is missing or unknown. ShapeError: one is outside its range.
+    """
+    point = resolve(program, dims)
+    choices = []
+    for number, call in enumerate(program.calls):
+        table = program.tables[call.table]
+        local = {name: Expr.parse(text).evaluate(point) for name, text in zip(table.dims, call.dims, strict=True)}
+        layout = {name: Expr.parse(text).evaluate(point) for name, text in call.layout.items()}
+        leaf = table.select({**local, **layout})
+        kernel = table.kernels[leaf.kernel]
+        known = _expected(program, table, local)
+        exact = known is not None and known.dims == tuple(local.values())
+        choices.append(
+            CallChoice(
+                number,
+                table.name,
+                kernel.symbol,
+                kernel.family,
+                kernel.config,
+                math.prod(kernel.units(local)),
+                leaf.threads,
+                local,
+                known.predicted if known and exact else 0.0,
+                known.measured if known and exact else 0.0,
+                _why(program, table, known, local),
+            )
+        )
+    return Explanation(program.target, point, tuple(choices))
+
+
+def memory(program: Program, dims: Mapping[str, int], threads: int) -> MemoryUse:
+    """Bytes of arena, constants and results at these dims; errors as `explain`."""
+    point = resolve(program, dims)
+    arena = Expr.parse(program.arena).evaluate({**point, "threads": threads})
+    constants = {c.digest: math.prod(c.shape) * c.dtype.bytes for c in program.constants}
+    outputs = sum(math.prod(e.evaluate(point) for e in a.spec().dims) * a.dtype.bytes for a in program.outputs)
+    return MemoryUse(arena, sum(constants.values()), outputs)
+
+
+def duration(seconds: float) -> str:
+    """In microseconds; nothing where it is not known."""
+    return f"{seconds * 1e6:.3g} us" if seconds else ""
+
+
+def _expected(program: Program, table: DispatchTable, local: Mapping[str, int]) -> Expected | None:
+    """What the search knew at the shape or, where it did not look at that, at the nearest."""
+    found = next((c for c in program.certificates if c.workload == table.workload), None)
+    return found.near(local) if found is not None else None
+
+
+def _why(program: Program, table: DispatchTable, known: Expected | None, local: Mapping[str, int]) -> str:
+    if known is None:
+        refused = program.refused.get(table.name)
+        return _UNTUNED + (f"; {refused}" if refused else "")
+    place = "" if known.dims == tuple(local.values()) else f"at {_point(dict(zip(table.dims, known.dims, strict=True)))}: "
+    parts = [f"{place}{'measured ' + duration(known.measured) if known.measured else 'predicted ' + duration(known.predicted)}"]
+    if known.best:
+        over = known.predicted / known.best - 1
+        parts.append("the fastest known" if over < 0.0005 else f"{over:.1%} over the fastest known, {duration(known.best)}")
+    if known.default:
+        parts.append(f"untuned {duration(known.default)}")
+    return ", ".join(parts)
+
+
+def resolve(program: Program, dims: Mapping[str, int]) -> dict[str, int]:
+    """The dims in the program's order, checked."""
+    names = [d.name for d in program.dims]
+    wrong = sorted(set(dims) ^ set(names))
+    if wrong:
+        raise OptionError(
+            f"wanted a value for each of the dims {', '.join(names) or '(none)'}, got "
+            f"{', '.join(dims) or 'none'}; see {', '.join(wrong)}"
+        )
+    point = {name: int(dims[name]) for name in names}
+    if program.out_of_range == "error":
+        program.ranges().check(point)
+    return point
+
+
+def _point(dims: Mapping[str, int]) -> str:
+    return " ".join(f"{name}={value}" for name, value in dims.items())

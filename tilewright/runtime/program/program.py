@@ -1,0 +1,110 @@
+"""Program: a compiled model as plain data, everything an artifact stores and a CompiledFunction runs.
+
+Native convention of the host program (one object, symbols below):
+  `int64_t tw_arena_bytes(const int64_t *dims, int64_t threads)`         bytes of temporaries and workspaces
+  `int64_t tw_run(Table *table, void **tensors, const uint64_t *scalars, const int64_t *dims, void *arena, int64_t threads)`
+  `int64_t tw_call(Table *table, void **tensors, const uint64_t *scalars, const int64_t *dims, int64_t threads)`
+      takes an arena through the table, calls tw_run, gives the arena back
+  `int64_t tw_dispatch(int64_t call, const int64_t *dims)`               leaf of call number `call`: kernel | threads << 32
+`tensors`: pointers of the tensor inputs, then constants, then outputs, C-contiguous. `scalars`: bit patterns of the scalar
+inputs that are not dims. `dims`: model dims in the order of `Program.dims`. Result 0, or 1 + the index of the failed check.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tilewright.runtime.program.certificate import Certificate
+from tilewright.runtime.program.dispatch import DispatchTable
+from tilewright.runtime.shape import Dim, Expr, ShapeRange
+from tilewright.runtime.tensor import DType, TensorSpec
+
+SCHEMA = 1
+
+
+class DimInfo(msgspec.Struct, frozen=True):
+    """A model dim: its range and the places it is read from ("arg0.1": axis 1 of input 0; "arg2": a scalar input)."""
+
+    name: str
+    lo: int
+    hi: int
+    multiple_of: int = 1
+    samples: tuple[int, ...] | None = None
+    at: tuple[str, ...] = ()
+
+    def dim(self) -> Dim:
+        return Dim(self.lo, self.hi, self.multiple_of, self.samples, self.at)
+
+
+class Argument(msgspec.Struct, frozen=True):
+    """An input or output. `dims` are texts of Expr over model dims; None marks a scalar input."""
+
+    name: str
+    dtype: DType
+    dims: tuple[str, ...] | None
+
+    def spec(self) -> TensorSpec:
+        return TensorSpec(self.dtype, tuple(Expr.parse(d) for d in self.dims or ()))
+
+
+class Constant(msgspec.Struct, frozen=True):
+    """A tensor bound at compile time; its bytes live in the artifact's section `constant/<digest>`."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    digest: str
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One kernel launch of the host program: its table, and each local dim as text of an Expr over the model dims.
+
+    layout: the layout symbols (runtime/program/kernel.py) that the table's tree asks for, likewise.
+    """
+
+    table: int
+    dims: tuple[str, ...]
+    layout: dict[str, str] = {}
+
+
+class Check(msgspec.Struct, frozen=True):
+    """A run-time condition that the model asserts and the compiler could not prove: expr must be 0."""
+
+    expr: str
+    message: str
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A compiled model for one target.
+
+    certificates: of the tables that were tuned, by workload key. refused: operator -> why its preferred family did not take
+    it. donated: (input index, output index) pairs whose buffers may be shared. arena: text of an Expr over the model dims and the
+    reserved symbol "threads". host_object, runtime_object: digests of the host program and of launch, thread pool and arena pool;
+    binder_object: of the native call path. precision: of the contractions of f32 models. `source`: the ingested MLIR, kept for
+    --check and for recompiling.
+    """
+
+    target: str
+    features: str
+    dims: tuple[DimInfo, ...]
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    constants: tuple[Constant, ...]
+    tables: tuple[DispatchTable, ...]
+    calls: tuple[Call, ...]
+    checks: tuple[Check, ...]
+    arena: str
+    host_object: str
+    runtime_object: str
+    source: str
+    dispatch_source: str
+    donated: tuple[tuple[int, int], ...] = ()
+    out_of_range: str = "error"
+    certificates: tuple[Certificate, ...] = ()
+    refused: dict[str, str] = {}
+    binder_object: str = ""
+    precision: str = "f32"
+    schema: int = SCHEMA
+
+    def ranges(self) -> ShapeRange:
+        return ShapeRange(tuple((d.name, d.dim()) for d in self.dims))

@@ -1,0 +1,402 @@
+"""Symbolic sizes: Expr over named dimensions, Dim with its range, ShapeRange over several dims.
+
+An Expr is kept in one canonical form, a polynomial with integer coefficients over atoms, so that two sizes are equal when
+their canonical forms are. Atoms are dimension names and the opaque results of floordiv, mod, min and max.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Union
+
+from tilewright.runtime.errors import OptionError, ShapeError
+
+Operand = Union["Expr", int]
+_CALLS = ("floordiv", "mod", "min", "max")
+
+
+@dataclass(frozen=True, order=True)
+class Atom:
+    """A factor that the polynomial does not look into: a dimension (`op` "dim"), or floordiv, mod, min, max of two Exprs."""
+
+    op: str
+    name: str = ""
+    args: tuple[Expr, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name if self.op == "dim" else f"{self.op}({', '.join(map(str, self.args))})"
+
+
+Monomial = tuple[Atom, ...]
+
+
+@dataclass(frozen=True, order=True)
+class Expr:
+    """An integer expression over dimension names; all arithmetic is exact and floors like Python's.
+
+    `terms` are (factors, coefficient) pairs, sorted, with no zero coefficient. Build with `Expr.of`, `Expr.dim`,
+    `Expr.parse` and the operators + - * // %, `ceildiv`, `minimum`, `maximum`.
+    """
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    @staticmethod
+    def of(value: Operand) -> Expr:
+        if isinstance(value, Expr):
+            return value
+        return Expr((((), int(value)),)) if value else Expr(())
+
+    @staticmethod
+    def dim(name: str) -> Expr:
+        return Expr((((Atom("dim", name),), 1),))
+
+    @staticmethod
+    def parse(text: str) -> Expr:
+        """The inverse of `str`: integers, names, + - * // %, and calls of floordiv, ceildiv, mod, min, max."""
+        try:
+            return _from_ast(ast.parse(text.strip(), mode="eval").body)
+        except SyntaxError as error:
+            raise OptionError(f"cannot read the size expression {text!r}: {error.msg}") from error
+
+    @staticmethod
+    def _collect(pairs: Iterable[tuple[Monomial, int]]) -> Expr:
+        total: dict[Monomial, int] = {}
+        for factors, coefficient in pairs:
+            key = tuple(sorted(factors))
+            total[key] = total.get(key, 0) + coefficient
+        return Expr(tuple(sorted((k, c) for k, c in total.items() if c)))
+
+    def __add__(self, other: Operand) -> Expr:
+        return Expr._collect((*self.terms, *Expr.of(other).terms))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Expr:
+        return Expr(tuple((f, -c) for f, c in self.terms))
+
+    def __sub__(self, other: Operand) -> Expr:
+        return self + -Expr.of(other)
+
+    def __rsub__(self, other: Operand) -> Expr:
+        return Expr.of(other) - self
+
+    def __mul__(self, other: Operand) -> Expr:
+        return Expr._collect((f + g, c * d) for f, c in self.terms for g, d in Expr.of(other).terms)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Operand) -> Expr:
+        """Floor division; exact quotients (12*B // 12, B*S*768 // (B*768)) stay polynomials."""
+        divisor = Expr.of(other)
+        if divisor == Expr.of(0):
+            raise ShapeError(f"division of {self} by zero")
+        a, b = self.constant, divisor.constant
+        if a is not None and b is not None:
+            return Expr.of(a // b)
+        if len(divisor.terms) == 1:
+            factors, coefficient = divisor.terms[0]
+            whole = [(_without(f, factors), c) for f, c in self.terms]
+            exact = [(f, c // coefficient) for f, c in whole if f is not None and c % coefficient == 0]
+            if len(exact) == len(self.terms):
+                return Expr._collect(exact)
+            if b is not None and b > 0 and exact:
+                divisible = Expr._collect((f, c) for f, c in self.terms if c % b == 0)
+                rest = self - divisible
+                return Expr._collect(exact) + Expr._atom("floordiv", rest, divisor) if rest.constant is None \
+                    else Expr._collect(exact) + (rest.constant // b)
+        if self == divisor:
+            return Expr.of(1)
+        return Expr._atom("floordiv", self, divisor)
+
+    def __mod__(self, other: Operand) -> Expr:
+        divisor = Expr.of(other)
+        a, b = self.constant, divisor.constant
+        if a is not None and b:
+            return Expr.of(a % b)
+        quotient = self // divisor
+        if not any(atom.op == "floordiv" for f, _ in quotient.terms for atom in f) or quotient.constant is not None:
+            return self - quotient * divisor
+        return Expr._atom("mod", self, divisor)
+
+    def ceildiv(self, other: Operand) -> Expr:
+        """Smallest integer not below self / other."""
+        return -((-self) // other) if self.constant is not None else (self + other - 1) // other
+
+    def minimum(self, other: Operand) -> Expr:
+        return self._extreme("min", Expr.of(other))
+
+    def maximum(self, other: Operand) -> Expr:
+        return self._extreme("max", Expr.of(other))
+
+    def _extreme(self, op: str, other: Expr) -> Expr:
+        difference = (self - other).constant
+        if difference is not None:
+            return self if (difference <= 0) == (op == "min") else other
+        return Expr._atom(op, *sorted((self, other)))
+
+    @staticmethod
+    def _atom(op: str, *args: Expr) -> Expr:
+        return Expr((((Atom(op, "", tuple(args)),), 1),))
+
+    @property
+    def constant(self) -> int | None:
+        """The value when it is the same for every shape, else None."""
+        if not self.terms:
+            return 0
+        return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
+
+    @property
+    def symbol(self) -> str | None:
+        """The dimension's name when the expression is just that dimension, else None."""
+        if len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1:
+            atom = self.terms[0][0][0]
+            return atom.name if atom.op == "dim" else None
+        return None
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        found: set[str] = set()
+        for factors, _ in self.terms:
+            for atom in factors:
+                found |= {atom.name} if atom.op == "dim" else frozenset().union(*(a.symbols for a in atom.args))
+        return frozenset(found)
+
+    def evaluate(self, dims: Mapping[str, int]) -> int:
+        """The value for concrete dims; a missing dim is a KeyError that names it."""
+        total = 0
+        for factors, coefficient in self.terms:
+            for atom in factors:
+                coefficient *= _evaluate_atom(atom, dims)
+            total += coefficient
+        return total
+
+    def substitute(self, dims: Mapping[str, Operand]) -> Expr:
+        """Dimensions replaced by expressions (or integers); the rest stays."""
+        total = Expr.of(0)
+        for factors, coefficient in self.terms:
+            product = Expr.of(coefficient)
+            for atom in factors:
+                product = product * _substitute_atom(atom, dims)
+            total = total + product
+        return total
+
+    def bounds(self, ranges: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+        """An interval that contains every value over the given (inclusive) ranges; math.inf where there is no bound."""
+        lo, hi = 0.0, 0.0
+        for factors, coefficient in self.terms:
+            span = (float(coefficient), float(coefficient))
+            for atom in factors:
+                span = _product(span, _atom_bounds(atom, ranges))
+            lo, hi = lo + span[0], hi + span[1]
+        return lo, hi
+
+    def divisible_by(self, n: int, multiples: Mapping[str, int] | None = None) -> bool:
+        """Is every value a multiple of n? `multiples` states what single dims are known to be multiples of."""
+        for factors, coefficient in self.terms:
+            known = abs(coefficient)
+            for atom in factors:
+                known *= (multiples or {}).get(atom.name, 1) if atom.op == "dim" else 1
+            if known % n:
+                return False
+        return True
+
+    def __str__(self) -> str:
+        if not self.terms:
+            return "0"
+        text = ""
+        for factors, c in sorted(self.terms, key=lambda t: (-len(t[0]), t)):
+            names = [str(a) for a in factors]
+            body = "*".join(names if abs(c) == 1 and names else [str(abs(c)), *names])
+            text += (" - " if c < 0 else " + ") + body if text else ("-" if c < 0 else "") + body
+        return text
+
+    def __repr__(self) -> str:
+        return f"Expr({str(self)!r})"
+
+
+def _without(factors: Monomial, divisor: Monomial) -> Monomial | None:
+    left = list(factors)
+    for atom in divisor:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
+
+
+def _apply(op: str, a: int, b: int) -> int:
+    if op in ("floordiv", "mod") and b == 0:
+        raise ShapeError(f"{op} of {a} by a dimension that is zero")
+    return {"floordiv": lambda: a // b, "mod": lambda: a % b, "min": lambda: min(a, b), "max": lambda: max(a, b)}[op]()
+
+
+def _evaluate_atom(atom: Atom, dims: Mapping[str, int]) -> int:
+    if atom.op == "dim":
+        return dims[atom.name]
+    a, b = (x.evaluate(dims) for x in atom.args)
+    return _apply(atom.op, a, b)
+
+
+def _substitute_atom(atom: Atom, dims: Mapping[str, Operand]) -> Expr:
+    if atom.op == "dim":
+        return Expr.of(dims[atom.name]) if atom.name in dims else Expr.dim(atom.name)
+    a, b = (x.substitute(dims) for x in atom.args)
+    return combine(atom.op, a, b)
+
+
+def combine(op: str, a: Expr, b: Expr) -> Expr:
+    """Apply floordiv, ceildiv, mod, min or max by name."""
+    return {"floordiv": Expr.__floordiv__, "ceildiv": Expr.ceildiv, "mod": Expr.__mod__,
+            "min": Expr.minimum, "max": Expr.maximum}[op](a, b)
+
+
+def _product(x: tuple[float, float], y: tuple[float, float]) -> tuple[float, float]:
+    corners = [0.0 if 0 in (a, b) else a * b for a in x for b in y]
+    return min(corners), max(corners)
+
+
+def _atom_bounds(atom: Atom, ranges: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+    if atom.op == "dim":
+        lo, hi = ranges.get(atom.name, (0.0, math.inf))
+        return float(lo), float(hi)
+    (a, b), (c, d) = (x.bounds(ranges) for x in atom.args)
+    if atom.op == "min":
+        return min(a, c), min(b, d)
+    if atom.op == "max":
+        return max(a, c), max(b, d)
+    if atom.op == "mod":
+        return (0.0, min(d - 1, b) if a >= 0 else d - 1) if c > 0 else (-math.inf, math.inf)
+    if c <= 0:
+        return -math.inf, math.inf
+    corners = [_floor_ratio(x, y) for x in (a, b) for y in (c, d)]
+    return min(corners), max(corners)
+
+
+def _floor_ratio(x: float, y: float) -> float:
+    if math.isinf(x):
+        return x
+    if math.isinf(y):
+        return 0.0 if x >= 0 else -1.0
+    return float(math.floor(x / y))
+
+
+def _from_ast(node: ast.expr) -> Expr:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return Expr.of(node.value)
+    if isinstance(node, ast.Name):
+        return Expr.dim(node.id)
+    if isinstance(node, ast.Attribute):  # default names such as arg0.1 do not parse as names; they are written arg0.d1
+        return Expr.dim(ast.unparse(node))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_from_ast(node.operand)
+    if isinstance(node, ast.BinOp):
+        a, b = _from_ast(node.left), _from_ast(node.right)
+        for kind, apply in ((ast.Add, Expr.__add__), (ast.Sub, Expr.__sub__), (ast.Mult, Expr.__mul__),
+                            (ast.FloorDiv, Expr.__floordiv__), (ast.Mod, Expr.__mod__)):
+            if isinstance(node.op, kind):
+                return apply(a, b)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in (*_CALLS, "ceildiv"):
+        return reduce(lambda a, b: combine(node.func.id, a, b), map(_from_ast, node.args))  # type: ignore[attr-defined]
+    raise OptionError(f"cannot read the size expression {ast.unparse(node)!r}: use integers, dimension names, "
+                      "+ - * // %, ceildiv(), min() and max()")
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A dimension whose value is known only at run time.
+
+    Args:
+        lo, hi: inclusive range of legal values; lo may be 0.
+        multiple_of: every legal value is a multiple of this.
+        samples: values worth measuring; never the only legal ones.
+        at: places that the dimension is read from, such as "arg0.1" (axis 1 of argument 0) or "arg2" (a scalar).
+    """
+
+    lo: int
+    hi: int
+    multiple_of: int = 1
+    samples: tuple[int, ...] | None = None
+    at: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("samples", "at"):
+            value = getattr(self, field)
+            object.__setattr__(self, field, None if value is None else tuple(value))
+        if not 0 <= self.lo <= self.hi:
+            raise OptionError(f"Dim({self.lo}, {self.hi}): wanted 0 <= lo <= hi")
+        if self.multiple_of < 1:
+            raise OptionError(f"Dim(multiple_of={self.multiple_of}): wanted a positive integer")
+        if not self.values(1):
+            raise OptionError(f"Dim({self.lo}, {self.hi}, multiple_of={self.multiple_of}): no value in the range is legal")
+        for s in self.samples or ():
+            if not self.contains(s):
+                raise OptionError(f"Dim sample {s} is not a legal value of {self}")
+
+    def contains(self, value: int) -> bool:
+        return self.lo <= value <= self.hi and value % self.multiple_of == 0
+
+    def values(self, count: int) -> list[int]:
+        """Up to `count` legal values spread over the range, both ends included, log-spaced."""
+        first = -(-self.lo // self.multiple_of)
+        last = self.hi // self.multiple_of
+        if first > last:
+            return []
+        if count == 1 or first == last:
+            return [last * self.multiple_of]
+        base = max(first, 1)
+        points = {first, last} | {round(base * (last / base) ** (i / (count - 1))) for i in range(count)}
+        chosen = sorted(points)
+        if len(chosen) > count:
+            chosen = [chosen[0], *chosen[-(count - 1):]]
+        return [p * self.multiple_of for p in chosen]
+
+    def __str__(self) -> str:
+        step = f", multiple of {self.multiple_of}" if self.multiple_of > 1 else ""
+        return f"{self.lo}..{self.hi}{step}"
+
+
+@dataclass(frozen=True)
+class ShapeRange(Mapping[str, Dim]):
+    """Named dims with their ranges, in a fixed order."""
+
+    dims: tuple[tuple[str, Dim], ...]
+
+    @staticmethod
+    def of(dims: Mapping[str, Dim | tuple[int, int]]) -> ShapeRange:
+        return ShapeRange(tuple((n, d if isinstance(d, Dim) else Dim(*d)) for n, d in dims.items()))
+
+    def __getitem__(self, name: str) -> Dim:
+        for n, d in self.dims:
+            if n == name:
+                return d
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(n for n, _ in self.dims)
+
+    def __len__(self) -> int:
+        return len(self.dims)
+
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        return {n: (float(d.lo), float(d.hi)) for n, d in self.dims}
+
+    def multiples(self) -> dict[str, int]:
+        return {n: d.multiple_of for n, d in self.dims}
+
+    def check(self, values: Mapping[str, int]) -> None:
+        """Raise ShapeError naming the dim, its range and the value that lies outside."""
+        for name, dim in self.dims:
+            if not dim.contains(values[name]):
+                raise ShapeError(f"dim {name} = {values[name]} is outside its range {dim}; compile with a wider range, "
+                                 'or with out_of_range="fallback"')
+
+    def points(self, per_dim: int) -> list[dict[str, int]]:
+        """A grid of representative shapes: each dim's samples, else `per_dim` values spread over its range."""
+        grid: list[dict[str, int]] = [{}]
+        for name, dim in self.dims:
+            values = list(dim.samples) if dim.samples else dim.values(per_dim)
+            grid = [{**point, name: v} for point in grid for v in values]
+        return grid

@@ -1,0 +1,105 @@
+"""WorkloadForm: a Workload as plain data, sizes as text: what tuning logs and runner processes carry."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tilewright.passes.spaces.workload import Axes, Axis, Factor, Kind, Loop, Operand, Window, Workload
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
+
+AxisForms = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # loops and steps of each axis
+
+
+class OperandForm(msgspec.Struct, frozen=True):
+    """Operand of passes/spaces/workload.py."""
+
+    dtype: DType
+    dims: tuple[str, ...]
+    unit_axis: int | None
+    constant: bool = False
+    panel: int = 0
+    zeros: tuple[int, ...] = ()
+    axes: AxisForms = ()
+
+
+class FactorForm(msgspec.Struct, frozen=True):
+    """Factor of passes/spaces/workload.py."""
+
+    dtype: DType
+    axes: AxisForms
+    unit_axis: int | None
+    source: int | None
+
+
+class WindowForm(msgspec.Struct, frozen=True):
+    """Window of passes/spaces/workload.py."""
+
+    row: int
+    tap: int
+    stride: int
+    dilation: int
+    low: int
+    high: int
+    extent: str
+
+
+class WorkloadForm(msgspec.Struct, frozen=True, tag="workload", tag_field="record"):
+    """All fields of a Workload; `loops` are (role, extent). Logs from before there were axes, factors and counts lack them."""
+
+    key: str
+    name: str
+    kind: Kind
+    ir: str
+    dims: tuple[str, ...]
+    inputs: tuple[OperandForm, ...]
+    outputs: tuple[OperandForm, ...]
+    loops: tuple[tuple[str, str], ...]
+    flops: str
+    bytes: str
+    scalars: tuple[DType, ...] = ()
+    windows: tuple[WindowForm, ...] = ()
+    factors: tuple[FactorForm, ...] = ()
+    transcendentals: int = 0
+    reductions: int = 0
+    accumulator: DType | None = None
+
+    @staticmethod
+    def of(w: Workload) -> WorkloadForm:
+        return WorkloadForm(w.key, w.name, w.kind, w.ir, w.dims, tuple(map(_form, w.inputs)), tuple(map(_form, w.outputs)),
+                            tuple((loop.role, str(loop.extent)) for loop in w.loops), str(w.flops), str(w.bytes), w.scalars,
+                            tuple(map(_window, w.windows)), tuple(map(_factor, w.factors)), w.transcendentals, w.reductions,
+                            w.accumulator)
+
+    def workload(self) -> Workload:
+        """The inverse of `of`."""
+        loops = tuple(Loop(role, Expr.parse(extent)) for role, extent in self.loops)
+        windows = (Window(x.row, x.tap, x.stride, x.dilation, x.low, x.high, Expr.parse(x.extent)) for x in self.windows)
+        return Workload(self.key, self.name, self.kind, self.ir, self.dims, tuple(map(_operand, self.inputs)),
+                        tuple(map(_operand, self.outputs)), loops, Expr.parse(self.flops), Expr.parse(self.bytes), self.scalars,
+                        tuple(windows), tuple(Factor(f.dtype, _axes(f.axes), f.unit_axis, f.source) for f in self.factors),
+                        self.transcendentals, self.reductions, self.accumulator)
+
+
+def _window(w: Window) -> WindowForm:
+    return WindowForm(w.row, w.tap, w.stride, w.dilation, w.low, w.high, str(w.extent))
+
+
+def _factor(f: Factor) -> FactorForm:
+    return FactorForm(f.dtype, _axis_forms(f.axes), f.unit_axis, f.source)
+
+
+def _axis_forms(axes: Axes) -> AxisForms:
+    return tuple((a.loops, a.steps) for a in axes)
+
+
+def _axes(forms: AxisForms) -> Axes:
+    return tuple(Axis(loops, steps) for loops, steps in forms)
+
+
+def _form(o: Operand) -> OperandForm:
+    return OperandForm(o.dtype, tuple(map(str, o.dims)), o.unit_axis, o.constant, o.panel, o.zeros, _axis_forms(o.axes))
+
+
+def _operand(o: OperandForm) -> Operand:
+    return Operand(o.dtype, tuple(map(Expr.parse, o.dims)), o.unit_axis, o.constant, o.panel, o.zeros, _axes(o.axes))

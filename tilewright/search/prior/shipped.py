@@ -1,0 +1,18 @@
+"""The cost models that ship with the package, one a kernel family: a search starts from what they know of other operators.
+
+They are trained by `python -m tools.bench.prior` from logs of one machine and corrected by what a search measures on its own.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from tilewright.search.cost_model.model import CostModel
+
+SUFFIX = ".model"
+
+
+def shipped(family: str) -> CostModel | None:
+    """The model of a family; None where none ships."""
+    file = files(__package__).joinpath(family + SUFFIX)
+    return CostModel.decode(file.read_bytes(), f"the shipped model of {family}") if file.is_file() else None

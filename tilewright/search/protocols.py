@@ -1,0 +1,50 @@
+"""Builder and Runner: what the search needs of a compiler and of a device. Implementations are injected.
+
+A candidate that cannot be built or run is data (an error text in the result), never an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.kernel import MicroKernel
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """A built kernel with its object code, or the reason why there is none. seconds: time the build took."""
+
+    kernel: MicroKernel | None
+    code: bytes = b""
+    llvm_ir: str = ""
+    error: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Times of one kernel at one shape, in seconds a launch, best first; `error` says why there are none.
+
+    cache: the state of the operands before each launch, "warm": as the launch before left them.
+    """
+
+    seconds: tuple[float, ...] = ()
+    error: str = ""
+    cache: str = "warm"
+
+
+class Builder(Protocol):
+    """Builds kernels, in parallel if it can; results come in the order of the candidates."""
+
+    def build(self, candidates: Sequence[tuple[Workload, TileConfig]]) -> list[BuildResult]: ...
+
+
+class Runner(Protocol):
+    """Runs built kernels at local dims on some threads and times them."""
+
+    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int],
+            threads: int = 1) -> Measurement: ...

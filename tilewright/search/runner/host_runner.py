@@ -1,0 +1,144 @@
+"""HostRunner: runs a kernel on seeded random data on the host CPU and times it."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.passes.spaces.workload import Operand, Workload
+from tilewright.runtime.program.arena_plan import workspace_stride
+from tilewright.runtime.host.benchmark import Timing, dispersion, time_beside, time_call
+from tilewright.runtime.host.cpu import HostDevice
+from tilewright.runtime.device import LAUNCH, LoadedCode
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.shape import Expr
+from tilewright.search.protocols import Measurement
+from tilewright.search.space.dense import clear_zeros, dense_symbols, memory_order
+
+_PAGE = 4096
+_APART = 17 * 64
+_TRIES, _STEADY = 3, 0.1  # of turns whose ratios are so far apart that something else ran between
+_PATIENCE = 0.1  # seconds of all tries but the first, about
+_LAUNCH = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] + [ctypes.c_int64] * 4 + [ctypes.c_void_p] + [ctypes.c_int64] * 2
+                                   + [ctypes.c_void_p, ctypes.c_int64]))
+
+
+_Place = tuple[str, tuple[tuple[str, int], ...]]  # workload and dims
+
+
+class _First(NamedTuple):
+    """The first launch of a shape and what it took."""
+
+    kernel: MicroKernel
+    code: bytes
+    threads: int
+    seconds: float
+
+
+class HostRunner:
+    """A Runner in this process. Operands are dense and warm in cache: the state that a layer finds its inputs in.
+
+    The first launch of a shape is timed by itself, those after it in turns with it: three figures about the median, at the speed
+    that the machine had then, since neighbours on its cores change that more than kernels differ. Operands of the shapes used
+    last are kept, up to `keep` bytes.
+    """
+
+    def __init__(self, device: HostDevice, timing: Timing | None = None, seed: int = 0, keep: int = 256 << 20) -> None:
+        self.device, self.timing, self.seed, self.keep = device, timing or Timing(), seed, keep
+        self._operands: dict[_Place, list[np.ndarray]] = {}
+        self._first: dict[_Place, _First] = {}
+        self._loaded: dict[bytes, LoadedCode] = {}
+
+    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1) -> Measurement:
+        """Times of one launch; a kernel whose guards do not hold at `dims` is an error text."""
+        if not kernel.legal(dense_symbols(workload, dims)):
+            return Measurement(error=f"{kernel.config} is not legal at {dict(dims)}")
+        place = (workload.key, tuple(dims.items()))
+        call, first = self.launcher(workload, kernel, code, dims, threads), self._first.get(place)
+        if first is None:
+            seconds = sorted(time_call(call, self.timing))
+            self._first[place] = _First(kernel, code, threads, statistics.median(seconds))
+            return Measurement(tuple(seconds))
+        other = self.launcher(workload, first.kernel, first.code, dims, first.threads)
+        tries, begin = [time_beside(call, other, self.timing)], time.perf_counter()
+        while len(tries) < _TRIES and dispersion(tries[-1]) > _STEADY and time.perf_counter() - begin < _PATIENCE:
+            tries.append(time_beside(call, other, self.timing))
+        steadiest = min(tries, key=dispersion)
+        return Measurement(tuple(first.seconds * ratio for ratio in statistics.quantiles(steadiest, n=8)[2:5]))
+
+    def launcher(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int],
+                 threads: int = 1) -> Callable[[], None]:
+        """Launches a kernel that is legal at `dims` on operands of its own, once a call."""
+        digest = hashlib.sha256(code).digest()
+        if digest not in self._loaded:
+            self._loaded[digest] = self.device.load([code])
+        table = self.device.table([self._loaded[digest].address(kernel.symbol)])
+        arrays = self._arrays(workload, dims)
+        slots = (ctypes.c_uint64 * max(1, len(kernel.params)))(*launch_slots(kernel, arrays, dims))
+        size = workspace_stride(Expr.parse(kernel.workspace)).evaluate(dims)
+        room = np.zeros(size * threads + 64, np.uint8)
+        start = (room.ctypes.data + 63) // 64 * 64
+        launch = _LAUNCH(table[LAUNCH])
+        arguments = (ctypes.addressof(table), 0, *kernel.units(dims), ctypes.addressof(slots), len(kernel.params), threads,
+                     start, size)
+        held = (table, arrays, slots, room)  # what the addresses point to
+
+        def call() -> None:
+            launch(*arguments)
+
+        call.__dict__["held"] = held
+        return call
+
+    def _arrays(self, workload: Workload, dims: Mapping[str, int]) -> list[np.ndarray]:
+        key = (workload.key, tuple(dims.items()))
+        found = self._operands.pop(key, None)
+        if found is None:
+            found = operands(workload, dims, np.random.default_rng(self.seed))
+            size = sum(a.nbytes for a in found)
+            while self._operands and size + sum(a.nbytes for kept in self._operands.values() for a in kept) > self.keep:
+                del self._operands[next(iter(self._operands))]
+        self._operands[key] = found
+        return found
+
+
+def operands(workload: Workload, dims: Mapping[str, int], rng: np.random.Generator) -> list[np.ndarray]:
+    """Dense random arrays of inputs and outputs, in order, laid out so that the axis of unit stride is innermost."""
+    return [_array(number, o, dims, rng) for number, o in enumerate((*workload.inputs, *workload.outputs))]
+
+
+def _array(number: int, operand: Operand, dims: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
+    shape = [d.evaluate(dims) for d in operand.dims]
+    order = memory_order(operand)
+    values = rng.random([shape[a] for a in order], np.float32) - np.float32(0.5) if operand.dtype.is_float \
+        else rng.integers(0, 2, [shape[a] for a in order])
+    array = _placed(values.astype(operand.dtype.numpy), number)
+    return clear_zeros(operand, array.transpose([order.index(a) for a in range(len(shape))]))
+
+
+def _placed(values: np.ndarray, number: int) -> np.ndarray:
+    """A copy on whole cache lines, each operand at another offset within a page, whatever the allocator gives: else kernels
+    that are compared at different shapes differ by where their operands lie."""
+    room = np.empty(values.nbytes + 2 * _PAGE, np.uint8)
+    start = -room.ctypes.data % _PAGE + number * _APART % _PAGE
+    placed = room[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    placed[...] = values
+    return placed
+
+
+def launch_slots(kernel: MicroKernel, arrays: list[np.ndarray], dims: Mapping[str, int]) -> list[int]:
+    """Words of the native convention (runtime/program/kernel.py); scalars are 0."""
+    words = []
+    for p in kernel.params:
+        if p.kind == "pointer":
+            words.append(arrays[p.index].ctypes.data)
+        elif p.kind == "stride":
+            words.append(arrays[p.index].strides[p.axis] // arrays[p.index].itemsize)
+        else:
+            words.append(dims[p.name] if p.kind == "dim" else 0)
+    return words

@@ -1,0 +1,137 @@
+"""Measurer: builds configurations and measures them; every outcome, good or bad, is a record in the log."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tilewright.passes.spaces.registry import config_text, family_of
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.search.database.records import TuningLog, TuningRecord, latest
+from tilewright.search.protocols import Builder, BuildResult, Measurement, Runner
+from tilewright.search.space.dense import dense_symbols
+from tilewright.search.space.kernel_facts import KernelFacts
+from tilewright.search.space.shapes import Dims
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where measurements are taken. device: names the machine and its features. clock: seconds since 1970."""
+
+    device: str
+    clock: Callable[[], float]
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MeasureContext:
+    """How kernels are built and measured, where, and the log that takes every outcome."""
+
+    builder: Builder
+    runner: Runner
+    environment: Environment
+    log: TuningLog = field(default_factory=TuningLog)
+
+
+class Measurer:
+    """Measurements of one workload. What the log knows of this device is not measured again.
+
+    note: is told what the code of each built GPU kernel says, of this run and of the log.
+
+    trials: measurements taken; failed: candidates that could not be built or run.
+    """
+
+    def __init__(self, workload: Workload, context: MeasureContext,
+                 note: Callable[[str, KernelFacts], None] = lambda config, facts: None) -> None:
+        self.workload, self.context, self.note = workload, context, note
+        log = context.log
+        self.trials = 0
+        self.built: dict[str, BuildResult] = {}
+        self.refused: dict[str, str] = {}
+        self._same_code: dict[str, str] = {}
+        self._all = list(log.of(workload.key, context.environment.device))
+        self._known = dict(latest(self._all))
+        self._turns = Counter((r.config, r.shape, r.threads) for r in self._all if r.seconds)
+        self.refused.update({r.config: r.error for r in self._known.values() if r.error and not r.dims})
+        for record in self._known.values():
+            if record.object and record.seconds:
+                self._same_code.setdefault(record.object, record.config)
+        for record in self._all:
+            if record.built is not None:
+                note(record.config, record.built)
+        log.describe(workload)
+
+    @property
+    def records(self) -> list[TuningRecord]:
+        """All of this workload on this device, in the order they were taken."""
+        return self._all
+
+    def turns(self, config: TileConfig, shape: Dims, threads: int) -> int:
+        """How often a kernel was measured at a shape."""
+        return self._turns[config_text(config), shape, threads]
+
+    @property
+    def failed(self) -> int:
+        return sum(1 for r in self._known.values() if r.error)
+
+    def build(self, configs: Sequence[TileConfig]) -> None:
+        """Build those that are not built yet; a failure is recorded once."""
+        missing = [c for c in dict.fromkeys(configs) if config_text(c) not in self.built and config_text(c) not in self.refused]
+        for config, result in zip(missing, self.context.builder.build([(self.workload, c) for c in missing]), strict=True):
+            text = config_text(config)
+            if result.kernel is None:
+                self.refused[text] = result.error
+                self._record(config, (), 0, Measurement(error=result.error), build_seconds=result.seconds)
+            else:
+                self.built[text] = result
+                if family_of(config.family).gpu:
+                    self.note(text, KernelFacts.of(result.kernel))
+
+    def measure(self, config: TileConfig, shape: Dims, threads: int, again: bool = False) -> TuningRecord | None:
+        """The record of a kernel at a shape, taken now unless it is known; None where it cannot be built.
+
+        Equal machine code is measured once: the record of its twin is copied.
+        """
+        text = config_text(config)
+        known = self._known.get((text, shape, threads))
+        if known is not None and not again:
+            return known
+        self.build([config])
+        result = self.built.get(text)
+        if result is None or result.kernel is None:
+            return None
+        digest = code_digest(result.kernel, result.code)
+        twin = self._same_code.setdefault(digest, text)
+        copied = self._known.get((twin, shape, threads)) if twin != text else None
+        if copied is not None and not copied.error and not again:
+            return self._record(config, shape, threads, Measurement(copied.seconds, "", copied.cache), digest)
+        if not result.kernel.legal(dense_symbols(self.workload, dict(shape))):
+            if known is not None and known.error:
+                return known
+            return self._record(config, shape, threads, Measurement(error=f"not legal at {dict(shape)}"), digest)
+        found = self.context.runner.run(self.workload, result.kernel, result.code, dict(shape), threads)
+        self.trials += 1
+        return self._record(config, shape, threads, found, digest, result.seconds)
+
+    def _record(self, config: TileConfig, shape: Dims, threads: int, found: Measurement, digest: str = "",
+                build_seconds: float = 0.0) -> TuningRecord:
+        w, at = self.workload, self.context.environment
+        made = self.built.get(config_text(config))
+        told = KernelFacts.of(made.kernel) if made and made.kernel and family_of(config.family).gpu else None
+        record = TuningRecord(w.key, w.name, config.family, config_text(config), dict(shape), threads, found.seconds, found.error,
+                              found.cache, digest, at.device, dict(at.versions), at.clock(), build_seconds, told)
+        self.context.log.add(record)
+        self._all.append(record)
+        self._known[record.config, shape, threads] = record
+        self._turns[record.config, shape, threads] += bool(found.seconds)
+        return record
+
+
+def code_digest(kernel: MicroKernel, code: bytes) -> str:
+    """sha256 of the object code with the kernel's symbol blanked, so that two names for one code are seen."""
+    symbol = kernel.symbol.encode()
+    return hashlib.sha256(code.replace(symbol, b"k" * len(symbol))).hexdigest()

@@ -1,0 +1,90 @@
+"""ProcessRunner: measures in a process of its own, so that a kernel that crashes or hangs costs one candidate."""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+import msgspec
+
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.search.database.workload_form import WorkloadForm
+from tilewright.search.protocols import Measurement
+from tilewright.search.runner.case_form import CaseForm
+from tilewright.search.runner.line_process import LineProcess, WorkerLostError
+from tilewright.search.runner.runner_requests import Prepare, Run, RunnerReply, RunnerRequest
+from tilewright.search.runner.verification import Case
+
+HOST_WORKER = f"{__package__}.host_worker"
+_START_SECONDS = 60.0
+
+
+class ProcessRunner:
+    """A Runner. The process starts at the first run, is replaced when it was lost, and ends at `close` or with the interpreter.
+
+    Args:
+        time_limit: seconds that one measurement may take.
+        module, arguments: what the process runs, search/runner/host_worker.py for the host.
+        cases: workload key -> what its kernels must give before they are timed, for runners that verify.
+    """
+
+    def __init__(self, time_limit: float = 20.0, module: str = HOST_WORKER, arguments: Sequence[str] = (),
+                 cases: Mapping[str, Sequence[Case]] | None = None) -> None:
+        self.time_limit, self.module, self.arguments = time_limit, module, tuple(arguments)
+        self._cases = cases or {}
+        self._process: LineProcess | None = None
+        self._sent: set[str] = set()
+
+    def start(self) -> None:
+        """Start the process, without waiting for it."""
+        self._alive()
+
+    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1) -> Measurement:
+        """A crash, a hang or an error of the process is a Measurement with an error."""
+        digest = hashlib.sha256(code).hexdigest()
+        try:
+            process = self._alive()
+            if workload.key not in self._sent:
+                cases = tuple(map(CaseForm.of, self._cases.get(workload.key, ())))
+                self._ask(process, Prepare(WorkloadForm.of(workload), cases=cases), _START_SECONDS)
+                self._sent.add(workload.key)
+            if digest not in self._sent:
+                self._ask(process, Prepare(None, digest, code), _START_SECONDS)
+                self._sent.add(digest)
+            reply = self._ask(process, Run(workload.key, kernel, digest, dict(dims), threads), self.time_limit)
+        except WorkerLostError as error:
+            self.close()
+            return Measurement(error=f"{kernel.config} at {dict(dims)}: {error}")
+        if reply.lost:
+            self.close()
+        return Measurement(reply.seconds, reply.error, reply.cache)
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+        self._sent.clear()
+
+    def __enter__(self) -> ProcessRunner:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _alive(self) -> LineProcess:
+        if self._process is None or not self._process.alive:
+            self.close()
+            self._process = LineProcess(self.module, *self.arguments)
+            weakref.finalize(self, self._process.end)
+        return self._process
+
+    def _ask(self, process: LineProcess, request: RunnerRequest, seconds: float) -> RunnerReply:
+        line = process.exchange(msgspec.json.encode(request) + b"\n", seconds)
+        try:
+            return msgspec.json.decode(line, type=RunnerReply)
+        except msgspec.DecodeError as error:
+            raise WorkerLostError(f"the runner's reply cannot be read: {error}", process.log) from error

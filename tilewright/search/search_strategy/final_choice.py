@@ -1,0 +1,126 @@
+"""The end of a search: the chosen kernels are measured where they are chosen, and the regret of the choice where nothing was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.runtime.program.certificate import Certificate, Expected
+from tilewright.runtime.program.dispatch import Leaf, select
+from tilewright.search.cost_model.feature_space import FeatureSpace
+from tilewright.search.database.records import cells
+from tilewright.search.search_strategy.certify import Entry, certify, measure_entry
+from tilewright.search.search_strategy.evidence import Evidence
+from tilewright.search.search_strategy.ledger import SearchLedger
+from tilewright.search.search_strategy.outcome import Tuned
+from tilewright.search.search_strategy.selection import Selection, verified
+from tilewright.search.space.shapes import Dims
+from tilewright.search.space.task import Untuned
+
+TURNS = 3  # measurements of a chosen kernel and of the untuned one in its place
+
+
+def best_known(ledger: SearchLedger) -> Tuned:
+    """The dispatch that the measurements so far support; with none, the defaults of the family."""
+    chosen = ledger.selection()
+    if chosen is None:
+        configs, root = ledger.untuned()
+        return Tuned(tuple(configs), root, _named(ledger, certify((), np.zeros(1), np.ones(1), 0), len(configs)))
+    certificate = certify((), chosen.regrets, np.array(ledger.task.points.weights), 0)
+    configs = tuple(ledger.lattice.configs[c] for c in chosen.configs)
+    predicted = tuple(float(s) for s in chosen.seconds)
+    named = _named(ledger, certificate, len(configs), _expected(ledger, chosen))
+    return Tuned(configs, chosen.root, named, ledger.task.points.shapes, predicted)
+
+
+def certified(ledger: SearchLedger) -> Tuned:
+    """`best_known` after its kernels were measured where it chooses them, and its regret at held-out shapes, as many of them as
+    the rest of the budget allows."""
+    verify(ledger)
+    found = best_known(ledger)
+    chosen = ledger.selection()
+    if chosen is None or not ledger.task.held_out:
+        return found
+    entries = _hold_out(ledger, chosen)
+    certificate = certify(entries, chosen.regrets, np.array(ledger.task.points.weights), ledger.options.rivals)
+    return replace(found, certificate=_named(ledger, certificate, len(found.configs), found.certificate.expected))
+
+
+def verify(ledger: SearchLedger) -> None:
+    """Measure each chosen kernel in turns with what would run untuned, at the shapes it is chosen for, until the choice
+    stands: all once, then again; those first where most is to gain."""
+    shapes, measurer = verified(ledger.task), ledger.measurer
+    order = [shapes[i] for i in np.random.default_rng(ledger.options.seed).permutation(len(shapes))]
+    while ledger.verifying:
+        chosen = ledger.selection(hopeful=True)
+        if chosen is None:
+            return
+        before = ledger.trials
+        usual = ledger.untuned()
+        rivals = {shape: _rivals(ledger, chosen, usual, shape) for shape in order}
+        taken = [measurer.turns(c, s, t) for s, both in rivals.items() for c, t in both if len(both) > 1]
+        wanted = min(TURNS, 1 + min(taken, default=0))
+        gain = dict(zip(ledger.task.points.shapes, chosen.untuned / chosen.seconds, strict=True))
+        for shape in sorted(order, key=lambda s: -gain[s]):
+            for config, threads in rivals[shape]:
+                turns = wanted if len(rivals[shape]) > 1 else 1
+                if ledger.verifying and measurer.turns(config, shape, threads) < turns:
+                    ledger.take("verifying", config, shape, threads, again=True)
+        ledger.outdate()
+        if ledger.trials == before:
+            return
+
+
+def _rivals(ledger: SearchLedger, chosen: Selection, usual: Untuned, shape: Dims) -> list[tuple[TileConfig, int]]:
+    """What is dispatched at a shape and what would run untuned, with their threads; one where they are the same."""
+    configs, root = usual
+    leaf, plain = chosen.leaf(dict(shape)), select(root, dict(shape))
+    both = ((ledger.lattice.configs[chosen.configs[leaf.kernel]], leaf.threads), (configs[plain.kernel], plain.threads))
+    return list(dict.fromkeys((config, threads or ledger.options.threads) for config, threads in both))
+
+
+def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
+    held_out, options = ledger.task.held_out, ledger.options
+    space = FeatureSpace(ledger.form, held_out)
+    evidence = Evidence.of(space, None, ledger.model, ledger.records, options.thread_choices)
+
+    def seconds(leaf: Leaf, shape: Dims) -> float:
+        """Of a lattice number (as `kernel`) at a shape, measured now."""
+        record = ledger.measurer.measure(ledger.lattice.configs[leaf.kernel], shape, leaf.threads, again=True)
+        return float("inf") if record is None else record.time
+
+    found = []
+    for number, shape in enumerate(held_out):
+        if ledger.spent >= 1 and ledger.budget.seconds is not None:
+            break
+        leaf = chosen.leaf(dict(shape))
+        rivals = [Leaf(c, t) for c, t in evidence.fastest(number, options.rivals)]
+        dispatched = Leaf(chosen.configs[leaf.kernel], leaf.threads or options.threads)
+        entry = measure_entry(shape, dispatched, rivals, seconds)
+        if entry is not None:
+            found.append(entry)
+        ledger.report("certifying")
+    return found
+
+
+def _named(ledger: SearchLedger, certificate: Certificate, kernels: int, expected: tuple[Expected, ...] = ()) -> Certificate:
+    environment = ledger.measurer.context.environment
+    return msgspec.structs.replace(certificate, workload=ledger.task.workload.key, device=environment.device, kernels=kernels,
+                                   trials=ledger.trials, configurations=len(ledger.lattice), when=environment.clock(),
+                                   expected=expected)
+
+
+def _expected(ledger: SearchLedger, chosen: Selection) -> tuple[Expected, ...]:
+    """What `explain` tells of the choice at each point of the task."""
+    measured = {(c.config, c.shape, c.threads): c.seconds for c in cells(ledger.records)}
+    found = []
+    for s, shape in enumerate(ledger.task.points.shapes):
+        leaf = chosen.leaf(dict(shape))
+        here = (ledger.lattice.texts[chosen.configs[leaf.kernel]], shape, leaf.threads or ledger.options.threads)
+        seconds = float(chosen.seconds[s])
+        found.append(Expected(tuple(v for _, v in shape), seconds, measured.get(here, 0.0),
+                              seconds / (1 + float(chosen.regrets[s])), float(chosen.untuned[s])))
+    return tuple(found)

@@ -1,0 +1,172 @@
+"""SearchLedger: the books of a search: what was measured and what follows from it, what was spent, what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.runtime.program.dispatch import select
+from tilewright.search.cost_model.feature_space import FeatureSpace
+from tilewright.search.cost_model.forms import form_of
+from tilewright.search.cost_model.measured import refit_device, training_samples
+from tilewright.search.cost_model.model import CostModel
+from tilewright.search.database.records import TuningRecord
+from tilewright.search.runner.measurer import MeasureContext, Measurer
+from tilewright.search.search_strategy.evidence import Evidence
+from tilewright.search.search_strategy.outcome import Progress
+from tilewright.search.search_strategy.selection import Selection, select_kernels, serves_all
+from tilewright.search.search_strategy.thread_bound import thread_bound
+from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
+from tilewright.search.space.array_types import Floats
+from tilewright.search.space.shapes import Dims
+from tilewright.search.space.task import Task, Untuned
+
+_FINALISTS = 48
+_GROWTH = 1.15  # of the samples, before the model is trained again
+
+Place = tuple[int, int, int]  # numbers of the shape, threads, number of the configuration
+
+
+class SearchLedger:
+    """Of one task.
+
+    focus: factors of the importance of each point, while only a part of the range is looked at. gain: what the last proposals
+    promised, as a share of the weighted time.
+    """
+
+    def __init__(self, task: Task, context: MeasureContext, budget: Budget, options: TuneOptions, prior: CostModel | None,
+                 progress: Callable[[Progress], None]) -> None:
+        self.task, self.budget, self.options, self.progress = task, budget, options, progress
+        self.clock = context.environment.clock
+        self.lattice = task.lattice()
+        self.form = form_of(self.lattice)
+        self.measurer = Measurer(task.workload, context, self.form.note)
+        self.model = CostModel(prior=prior)
+        self.points = task.points.without(task.held_out).thin(options.points)
+        self.space = FeatureSpace(self.form, self.points.shapes)
+        self.focus: Floats | None = None
+        self.gain = 1.0
+        self._started = self.clock()
+        self._evidence: Evidence | None = None
+
+    @property
+    def records(self) -> Sequence[TuningRecord]:
+        """All measurements of the task on this device."""
+        return self.measurer.records
+
+    @property
+    def trials(self) -> int:
+        """Measurements taken in this search."""
+        return self.measurer.trials
+
+    @property
+    def spent(self) -> float:
+        """Share of the budget."""
+        return self.budget.share(self.clock() - self._started, self.trials)
+
+    @property
+    def searching(self) -> bool:
+        """Is there budget left beside what is kept for the choice and its certificate?"""
+        return self.spent < self._search_until
+
+    @property
+    def verifying(self) -> bool:
+        """Is there budget left beside what is kept for the certificate?"""
+        return self.spent < self._certify_from
+
+    @property
+    def _search_until(self) -> float:
+        return self._certify_from - self.options.verify
+
+    @property
+    def _certify_from(self) -> float:
+        return 1 - self.options.certify * bool(self.task.held_out)
+
+    def keep_for_the_end(self, seconds: float | None) -> None:
+        """Set the budget so that the search is over now: so many seconds are left, or, None, its share of the trials."""
+        if seconds is None:
+            self.budget = Budget(trials=round(self.trials / self._search_until))
+        else:
+            whole = seconds / max(1 - self._search_until, 1e-9)
+            self.budget = Budget(seconds=whole)
+            self._started = self.clock() - whole * self._search_until
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the measurements say, since `outdate` was last called."""
+        if self._evidence is None:
+            self._evidence = Evidence.of(self.space, self.points, self.model, self.records, self.options.thread_choices)
+        if self.focus is not None:
+            focused = self._evidence.importance * self.focus
+            return replace(self._evidence, importance=focused / focused.sum())
+        return self._evidence
+
+    def outdate(self) -> None:
+        """There are measurements that the evidence does not know."""
+        self._evidence = None
+
+    def learn(self) -> None:
+        """Train the model on what is known, when that has grown."""
+        self.outdate()
+        if self.model.prior is not None:
+            refit_device(self.form, self.records, self.model.prior)
+        samples = training_samples(self.form, self.records)
+        if samples is not None and len(samples) >= _GROWTH * self.model.samples:
+            self.model.fit([samples])
+
+    def taken(self) -> set[int]:
+        """Configurations that were measured or cannot be built."""
+        texts = {r.config for r in self.records} | set(self.measurer.refused)
+        return {n for n in map(self.lattice.number, texts) if n is not None}
+
+    def kernels(self) -> set[str]:
+        """Texts of the configurations that were measured."""
+        return {r.config for r in self.records if r.seconds}
+
+    def take(self, phase: str, config: TileConfig, shape: Dims, threads: int, again: bool = False) -> None:
+        """Measure, unless it is known, and tell of it."""
+        self.measurer.measure(config, shape, threads, again)
+        self.report(phase)
+
+    def untuned(self) -> Untuned:
+        """What runs untuned, on several threads from where they were seen to pay."""
+        return self.task.untuned(thread_bound(self.task, self.options.threads, self.records))
+
+    def untuned_at(self, shapes: Iterable[int]) -> list[Place]:
+        """What runs untuned at shapes, where the space has it."""
+        configs, root = self.untuned()
+        found = []
+        for shape in shapes:
+            leaf = select(root, dict(self.points.shapes[shape]))
+            number = self.lattice.number(config_text(configs[leaf.kernel]))
+            if number is not None:
+                found.append((shape, leaf.threads or self.options.threads, number))
+        return found
+
+    def selection(self, hopeful: bool = False) -> Selection | None:
+        """The kernels to keep over the whole range; None while no kernel is known that others may fall back to.
+
+        hopeful: what is expected counts, whether it was measured or not.
+        """
+        if not self.evidence.curves:
+            return None
+        leading = {self.lattice.texts[c] for c in self.evidence.leading(_FINALISTS)}
+        defaults = [c for c in map(self.lattice.number, map(config_text, self.task.defaults())) if c is not None]
+        leading |= {self.lattice.texts[c] for c in defaults}
+        full = FeatureSpace(self.form, self.task.points.shapes)
+        records = [r for r in self.records if r.config in leading]
+        if not any(serves_all(full, c) for c in self.evidence.curves):
+            return None
+        evidence = Evidence.of(full, self.task.points, self.model, records, self.options.thread_choices, defaults)
+        return select_kernels(self.task, self.untuned(), full, evidence, self.options, hopeful)
+
+    def report(self, phase: str) -> None:
+        """Tell of the state."""
+        evidence = self._evidence
+        elapsed = self.clock() - self._started
+        eta = None if self.budget.seconds is None else max(0.0, self.budget.seconds - elapsed)
+        latency = evidence.latency if evidence is not None and evidence.curves else float("nan")
+        self.progress(Progress(self.task.workload.name, phase, self.trials, len(self.kernels()), self.measurer.failed, latency,
+                               self.gain, min(1.0, self.spent), eta))

@@ -1,0 +1,181 @@
+"""Tuner: the joint search of one operator over its whole range (DietCode, MLSys'22, and beyond it).
+
+`tune` is the recipe. A step builds the kernels that promise most, measures each at a few shapes, settles who wins where, and
+teaches the model. `best` gives a dispatch at any moment; every measurement is in the log as soon as it is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+
+from tilewright.search.cost_model.model import CostModel
+from tilewright.search.database.records import cells
+from tilewright.search.runner.measurer import MeasureContext
+from tilewright.search.search_strategy import final_choice
+from tilewright.search.search_strategy.final_choice import TURNS
+from tilewright.search.search_strategy.ledger import Place, SearchLedger
+from tilewright.search.search_strategy.outcome import Progress, Tuned
+from tilewright.search.search_strategy.propose import Proposal, Proposer
+from tilewright.search.search_strategy.thread_bound import near_bound, next_compared
+from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
+from tilewright.search.space.task import Task
+
+_STRIKING = 0.95  # share of the least time of others at a shape
+
+
+def tune(task: Task, context: MeasureContext, budget: Budget, options: TuneOptions | None = None,
+         prior: CostModel | None = None, progress: Callable[[Progress], None] = lambda state: None) -> Tuned:
+    """Search until the budget is spent or nothing is left to gain, then certify.
+
+    What the log knows counts as measured and costs nothing. An interrupt leaves the log whole: the next call resumes.
+    """
+    tuner = Tuner(task, context, budget, options, prior, progress)
+    while not tuner.done:
+        tuner.step()
+    return tuner.certified()
+
+
+class Tuner:
+    """A search that can be stepped, by `tune` or by a scheduler over many operators: it decides what is measured next.
+
+    ledger: what it knows and has spent. begun: was the first round, of what runs untuned, taken?
+    """
+
+    def __init__(self, task: Task, context: MeasureContext, budget: Budget, options: TuneOptions | None = None,
+                 prior: CostModel | None = None, progress: Callable[[Progress], None] = lambda state: None) -> None:
+        self.options = options or TuneOptions()
+        self.ledger = SearchLedger(task, context, budget, self.options, prior, progress)
+        self.proposer = Proposer(self.ledger.space, self.options.thread_choices, np.random.default_rng(self.options.seed),
+                                 self.options.shapes_each)
+        self.begun = False
+        self._idle = 0
+
+    @property
+    def done(self) -> bool:
+        """Is the part of the budget spent that is not kept for the choice and its certificate, or is nothing left to gain?"""
+        return not self.ledger.searching or self._idle >= 2
+
+    def step(self) -> None:
+        """One round: new kernels, then the shapes where it is open which kernel wins."""
+        ledger = self.ledger
+        before = ledger.trials
+        if not self.begun:
+            self.begun = True
+            self._begin()
+            return
+        self._compare_threads()
+        proposals = self._propose()
+        ledger.gain = sum(p.gain for p in proposals)
+        if ledger.gain >= self.options.enough:
+            self._measure("searching", proposals)
+            ledger.learn()
+        self._settle()
+        worth = ledger.trials > before and ledger.gain >= self.options.enough
+        self._idle = 0 if worth else self._idle + 1
+        ledger.report("searching")
+
+    def best(self) -> Tuned:
+        """The dispatch that the measurements so far support; with none, the defaults of the family."""
+        return final_choice.best_known(self.ledger)
+
+    def certified(self) -> Tuned:
+        """`best` after its kernels were measured where it chooses them, with its regret at held-out shapes."""
+        return final_choice.certified(self.ledger)
+
+    def finish(self, seconds: float | None) -> Tuned:
+        """`certified`, of a search that others stop: it has so many seconds from now on, or, None, its share of the trials."""
+        self.ledger.keep_for_the_end(seconds)
+        return self.certified()
+
+    def _begin(self) -> None:
+        """What runs untuned, which is built: there is a choice before anything else is. Then random kernels."""
+        ledger = self.ledger
+        few = self.options.first if ledger.model.prior is None else self.options.first // 2
+        known = ledger.kernels()
+        self._measure("first kernels", self._untuned())
+        self._compare_threads()
+        self._measure("first kernels", self.proposer.random(ledger.taken(), max(0, few - len(known))))
+        ledger.learn()
+
+    def _compare_threads(self) -> None:
+        """Measure what runs untuned on one thread and on all at some shapes, by which the ledger tells where several pay. They
+        have a turn in each of the first steps: how fast lines change cores differs from one second to another."""
+        ledger, threads = self.ledger, self.options.threads
+        task, shapes = ledger.task, ledger.points.shapes
+        number = {shape: i for i, shape in enumerate(shapes)}
+        known = near_bound(task, threads, ledger.records)
+        for at, _, config in ledger.untuned_at(number[s] for s in known if s in number):
+            for count in (1, threads):
+                place = ledger.lattice.configs[config], shapes[at], count
+                if ledger.searching and ledger.measurer.turns(*place) < TURNS:
+                    ledger.take("comparing threads", *place, again=True)
+        while (shape := next_compared(task, shapes, threads, ledger.records)) is not None:
+            before = ledger.trials
+            self._take("comparing threads", [(s, t, c) for s, _, c in ledger.untuned_at([shape]) for t in (1, threads)])
+            if ledger.trials == before:
+                return
+
+    def _untuned(self) -> list[Proposal]:
+        """Each default at the ends of where it would run, and between."""
+        places: dict[int, list[tuple[int, int]]] = {}
+        for shape, threads, number in self.ledger.untuned_at(range(len(self.ledger.points))):
+            places.setdefault(number, []).append((shape, threads))
+        found = []
+        for number, at in places.items():
+            chosen = np.unique(np.round(np.linspace(0, len(at) - 1, self.options.shapes_each)).astype(int))
+            found.append(Proposal(number, tuple(at[i] for i in chosen), 0.0))
+        return found
+
+    def _propose(self) -> list[Proposal]:
+        evidence, taken = self.ledger.evidence, self.ledger.taken()
+        if not evidence.curves:
+            return self.proposer.random(taken, self.options.batch)
+        found = self.proposer.propose(self.ledger.model, evidence.best, evidence.importance, taken, self.options.batch)
+        if found and self.ledger.gain > 10 * self.options.enough:
+            found[-1:] = self.proposer.random(taken | {p.config for p in found}, 1)
+        return found
+
+    def _measure(self, phase: str, proposals: Sequence[Proposal]) -> None:
+        """Build all, then measure shape by shape, so that operands are made once and building disturbs nothing."""
+        self.ledger.measurer.build([self.ledger.lattice.configs[p.config] for p in proposals])
+        self._take(phase, sorted((shape, threads, p.config) for p in proposals for shape, threads in p.at))
+
+    def _take(self, phase: str, places: Sequence[Place]) -> None:
+        """Measure. On a device whose speed drifts, what seems fastest at a shape and much faster than what runs untuned and all
+        that was measured twice is measured once more; and what runs untuned comes first at each shape, where trials are not
+        counted, so that the others are timed beside it (HostRunner)."""
+        ledger, drifts = self.ledger, self.ledger.form.drifts
+        shapes = ledger.points.shapes
+        if drifts and ledger.budget.trials is None:
+            known = {r.shape for r in ledger.records if r.seconds}
+            fresh = {shape for shape, _, _ in places if shapes[shape] not in known}
+            places = sorted([*ledger.untuned_at(fresh), *places], key=lambda place: place[0])
+        usual = set(ledger.untuned_at({shape for shape, _, _ in places})) if drifts else set()
+        for again in (False, True) if drifts else (False,):
+            for shape, threads, config in places:
+                if not ledger.searching:
+                    return
+                if not again or self._is_striking((shape, threads, config), usual):
+                    ledger.take(phase, ledger.lattice.configs[config], shapes[shape], threads, again)
+
+    def _is_striking(self, place: Place, usual: Collection[Place]) -> bool:
+        """usual: what runs untuned."""
+        shape, threads, config = place
+        texts, dims = self.ledger.lattice.texts, self.ledger.points.shapes[shape]
+        here = {(c.threads, c.config): c for c in cells(r for r in self.ledger.records if r.shape == dims)}
+        own = here.pop((threads, texts[config]), None)
+        if own is None or own.turns > 1 or not here:
+            return False
+        fastest = min(c.seconds for c in here.values())
+        plain = {(t, texts[c]) for s, t, c in usual if s == shape}
+        sure = min((c.seconds for variant, c in here.items() if c.turns > 1 or variant in plain), default=fastest)
+        return own.seconds < min(_STRIKING * sure, fastest)
+
+    def _settle(self) -> None:
+        """Measure where it is open which of the measured kernels wins."""
+        enough = self.options.enough / len(self.ledger.points)
+        unsure = self.ledger.evidence.open_cells(self.options.cells, enough)
+        self._take("settling", [(shape, threads, config) for config, shape, threads in unsure])
+        self.ledger.outdate()

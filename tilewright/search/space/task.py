@@ -1,0 +1,80 @@
+"""Task: one operator to tune over a range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.passes.spaces.in_order import default_of
+from tilewright.passes.spaces.threads import SMALL, one_thread_when_small
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.dispatch import Node
+from tilewright.runtime.limits import HostLimits, Limits
+from tilewright.search.space.lattice import Lattice
+from tilewright.search.space.shapes import Dims, Points, ShapeDemand, evaluation_points, held_out
+
+Untuned = tuple[tuple[TileConfig, ...], Node]  # configurations and the tree that dispatches among them
+
+
+@dataclass(frozen=True)
+class Task:
+    """points: shapes of the local dims that count, with weights; held_out: those that only the certificate may measure.
+
+    configs: the space to search, when it is not the whole of the families'. ordered: only kernels whose sums have one order for
+    every number of rows (passes/spaces/in_order.py).
+    """
+
+    workload: Workload
+    limits: Limits
+    families: tuple[str, ...]
+    points: Points
+    held_out: tuple[Dims, ...] = ()
+    configs: tuple[TileConfig, ...] = ()
+    ordered: bool = False
+
+    def lattice(self) -> Lattice:
+        """The space: what runs untuned is in it, so that tuning does not make it slower."""
+        if self.configs:
+            return Lattice(self.workload, self.limits, self.configs)
+        return Lattice.of(self.workload, self.limits, self.families, self.defaults(), self.ordered)
+
+    def untuned(self, small: int = SMALL) -> Untuned:
+        """What runs untuned: configurations of the preferred family, and the tree that dispatches among them.
+
+        small: effort up to which one thread runs it (passes/spaces/threads.py).
+        """
+        configs, root = self._default(self.families[0])
+        return configs, one_thread_when_small(root, self.workload, small) if isinstance(self.limits, HostLimits) else root
+
+    def defaults(self) -> list[TileConfig]:
+        """What each family runs untuned."""
+        return [c for f in self.families for c in self._default(f)[0]]
+
+    def _default(self, family: str) -> tuple[tuple[TileConfig, ...], Node]:
+        return default_of(family, self.workload, self.limits, self.ordered)
+
+    @staticmethod
+    def of(workload: Workload, limits: Limits, families: Sequence[str], demand: ShapeDemand, seed: int = 0,
+           held: int = 16) -> Task:
+        """A task over what a model asks of the workload.
+
+        Args:
+            held: most held-out shapes; fewer, down to none, where the range is small.
+        """
+        ranges, uses, traffic = demand.ranges, demand.uses, demand.traffic
+        points = evaluation_points(ranges, uses, traffic)
+        size = math.prod(d.hi // d.multiple_of - -(-d.lo // d.multiple_of) + 1 for _, d in ranges.dims)
+        taken = points.shapes if traffic or size > 4 * len(points) else _ends(points)
+        aside = held_out(ranges, uses, taken, min(held, size // 8), seed)
+        return Task(workload, limits, tuple(families), points, tuple(aside))
+
+
+def _ends(points: Points) -> tuple[Dims, ...]:
+    """Least and largest value of each dim: extrapolating beyond what was measured is no test."""
+    found = set()
+    for axis in range(len(points.shapes[0])):
+        ordered = sorted(points.shapes, key=lambda s: s[axis][1])
+        found |= {ordered[0], ordered[-1]}
+    return tuple(found)

@@ -1,0 +1,202 @@
+"""BeliefPool: the beliefs of all arms of a model. Similar arms share a prior, so that a fresh arm is not blind.
+
+Only an arm with trials of its own is sampled again; the others have their samples re-weighted, which costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.search.space.array_types import Floats
+from tilewright.search.task_scheduler.belief import Belief, Data, Hyperprior, Jumps, Prediction, Sampler, fit, relative
+from tilewright.search.task_scheduler.tuning_curve import HIGH, JUMP, LOW, log_power
+
+_FLOOR = np.array([0.15, 0.4, 0.15, 0.4])
+_DRAWS = 2048
+_ENOUGH = 4  # points from which an arm tells others something
+_FEW = 20  # trials a jump, before anything is known
+_LEVELS = 200
+_LEAST = 20.0  # effective samples below which re-weighting is not trusted
+
+
+@dataclass(frozen=True)
+class BeliefOptions:
+    """segments: cut the curve at jumps. shared: learn the prior from similar arms. Both off only for ablations."""
+
+    segments: bool = True
+    shared: bool = True
+    seed: int = 0
+
+
+class FitCache:
+    """Beliefs by the digest of all that decides them."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Belief] = {}
+        self.hits = 0
+
+    def get(self, digest: str, make: Callable[[], Belief]) -> tuple[Belief, bool]:
+        """The belief, and whether it was made now."""
+        if digest in self._found:
+            self.hits += 1
+            return self._found[digest], False
+        made = self._found[digest] = make()
+        return made, True
+
+
+@dataclass
+class _Fitted:
+    group: str
+    data: Data
+    hyperprior: Hyperprior | None
+    base: Belief
+    belief: Belief = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.belief = self.base
+
+
+class BeliefPool:
+    """Beliefs by arm.
+
+    Args:
+        sampler: default emcee. clock: seconds, to measure what fits cost.
+    fits: chains drawn; reused: taken from the cache; seconds: spent on fits and re-weighting.
+    """
+
+    def __init__(
+        self,
+        options: BeliefOptions | None = None,
+        sampler: Sampler | None = None,
+        cache: FitCache | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.options, self.sampler, self.clock = options or BeliefOptions(), sampler, clock
+        self.cache = cache or FitCache()
+        self.fits, self.reused, self.seconds = 0, 0, 0.0
+        self.acceptance: list[float] = []
+        self.autocorrelation: list[float] = []
+        self._arms: dict[str, _Fitted] = {}
+        self._facts: dict[str, tuple[Floats, Floats]] = {}
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def update(self, histories: Mapping[str, tuple[str, Floats, Floats, float]]) -> None:
+        """Bring all beliefs up to date.
+
+        histories: arm -> (group of similar arms, trials, throughput as a share of the peak, trials that the next slot holds).
+        """
+        begin = self.clock()
+        for key, (group, x, y, ahead) in histories.items():
+            self._seen[key] = (int(np.count_nonzero(y[1:] > (1 + JUMP) * y[:-1])), float(x[-1]))
+            data = Data.of(x, y, ahead, self.options.segments)
+            known = self._arms.get(key)
+            if known is not None and known.data.digest() == data.digest() and not self.options.shared:
+                continue
+            prior = self._hyperprior(key, group)
+            if known is not None and known.data.origin + known.data.x[-1] == data.origin + data.x[-1]:
+                moved = known.base.reweighted(data, known.hyperprior, prior)
+                if moved.effective >= _LEAST:
+                    known.belief = moved
+                    continue
+            self._fit(key, group, data, prior)
+        self.seconds += self.clock() - begin
+
+    def belief(self, key: str) -> Belief:
+        return self._arms[key].belief
+
+    def predict(self, key: str, best: float, at: float) -> Prediction:
+        """Of the arm's throughput at `at` trials."""
+        return self._arms[key].belief.predict(best, at, self._jumps(key, best, at))
+
+    def _jumps(self, key: str, best: float, at: float) -> Jumps | None:
+        """Segments begin at a rate that is Gamma distributed: on average that of all arms, with the weight of one jump."""
+        seen, trials = self._seen[key]
+        if not self.options.segments or trials <= 1:
+            return None
+        every = [sum(values) for values in zip(*self._seen.values(), strict=True)]
+        usual = (every[0] + 1) / (every[1] + _FEW)
+        chance = 1 - ((1 / usual + trials) / (1 / usual + at)) ** (seen + 1)
+        rng = np.random.default_rng([self.options.seed, 2])
+        prior = self._arms[key].hyperprior
+        top = rng.uniform(best, 1.0, _LEVELS)
+        if prior is not None:
+            top = np.minimum(np.exp(prior.centre[0] + prior.deviation[0] * rng.standard_normal(_LEVELS)), 1.0)
+        levels = best * np.exp(rng.uniform(0, 1, _LEVELS) * np.log(np.maximum(top / best, 1.0)))
+        return Jumps(chance, np.where(top > (1 + JUMP) * best, levels, best))
+
+    def _fit(self, key: str, group: str, data: Data, prior: Hyperprior | None) -> None:
+        seed = self.options.seed
+        if len(data.y) == 1:
+            made = fresh(data, prior, seed)
+        else:
+            made, new = self.cache.get(data.digest(prior, seed), lambda: fit(data, prior, self.sampler, seed))
+            self.fits, self.reused = self.fits + new, self.reused + (not new)
+            self.acceptance.append(made.acceptance)
+            self.autocorrelation.append(made.autocorrelation)
+        self._arms[key] = _Fitted(group, data, prior, made)
+        if len(data.y) >= _ENOUGH:
+            self._facts[key] = _moments(made, data.first)
+
+    def _hyperprior(self, key: str, group: str) -> Hyperprior | None:
+        """From arms of the group, or where it has less than two, from all."""
+        if not self.options.shared:
+            return None
+        others = [k for k in self._facts if k != key]
+        alike = [k for k in others if self._arms[k].group == group]
+        return pooled([self._facts[k] for k in (alike if len(alike) >= 2 else others)])
+
+
+def pooled(facts: list[tuple[Floats, Floats]]) -> Hyperprior | None:
+    """The prior of one more arm from means and variances of others; None from less than two."""
+    if len(facts) < 2:
+        return None
+    means, variances = (np.stack([f[i] for f in facts]) for i in range(2))
+    spread = means.var(axis=0, ddof=1) * (1 + 2 / len(facts)) + variances.mean(axis=0)
+    deviation = np.maximum(np.sqrt(spread), _FLOOR)
+    centre, width = (np.round(row, 2).tolist() for row in (means.mean(axis=0), deviation))
+    return Hyperprior((centre[0], centre[1], centre[2], centre[3]), (width[0], width[1], width[2], width[3]))
+
+
+def fresh(data: Data, hyperprior: Hyperprior | None, seed: int) -> Belief:
+    """The posterior of a curve of which only the beginning is known, which is the prior."""
+    rng = np.random.default_rng([seed, 1])
+    low, high = np.array([data.first, *LOW[1:]]), HIGH
+    drawn = rng.uniform(low, high, (_DRAWS, 4))
+    if hyperprior is not None:
+        scale = np.log(max(data.first, 1e-6))
+        wide = rng.standard_normal((_DRAWS, 4)) * np.array(hyperprior.deviation) + np.array(hyperprior.centre)
+        wide[:, 0] = np.exp(wide[:, 0])
+        wide[:, 3] += scale
+        inside = ((wide >= low) & (wide <= high)).all(axis=1)
+        drawn = wide[inside] if inside.sum() > 50 else np.clip(wide, low, high)
+    count = len(drawn)
+    return Belief(
+        drawn,
+        np.full(count, 1 / count),
+        rng.standard_normal(count),
+        float("nan"),
+        float("nan"),
+        np.median(drawn, axis=0),
+        data.origin,
+        data.first,
+    )
+
+
+def _moments(belief: Belief, first: float) -> tuple[Floats, Floats]:
+    values = relative(belief.samples, first)
+    mean = belief.weights @ values / belief.weights.sum()
+    return mean, np.asarray(belief.weights @ (values - mean) ** 2 / belief.weights.sum())
+
+
+def cost_of_fit(clock: Callable[[], float], sampler: Sampler | None = None) -> float:
+    """Seconds that one fit takes here: of a curve of middling length; the first one, which loads libraries, does not count."""
+    x = np.arange(1.0, 25.0)
+    y = np.maximum.accumulate(log_power(x, np.array([[0.5, 2.0, -0.7]]))[0] * (1 + 0.02 * np.cos(5 * x)))
+    data = Data.of(x, y, 8.0)
+    fit(data, None, sampler)
+    begin = clock()
+    fit(data, None, sampler, seed=1)
+    return clock() - begin

@@ -1,0 +1,126 @@
+"""Arms over real searches: one Tuner an operator, one arm for each bucket of its shapes.
+
+The buckets of an operator share its cost model and its measurements, so a slot of one arm may better another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.search.search_strategy.outcome import Tuned
+from tilewright.search.search_strategy.tuner import Tuner
+from tilewright.search.space.array_types import Floats
+from tilewright.search.space.shapes import Points
+from tilewright.search.task_scheduler.peak import Peak
+
+_IDLE = 2  # steps without a gain after which a bucket rests
+_NAMES = {1: ("all",), 2: ("small", "large"), 3: ("small", "middle", "large")}
+_UNKNOWN = 100.0  # times the ideal, before anything ran
+
+
+@dataclass(frozen=True)
+class OperatorUse:
+    """A tuner, and how often a model calls its operator (all shapes together weigh 1)."""
+
+    tuner: Tuner
+    calls: int = 1
+
+
+class BucketArm:
+    """One bucket of an operator's shapes: an Arm of search/task_scheduler/bandit.py.
+
+    Args:
+        shapes: numbers of the tuner's points.
+    """
+
+    def __init__(self, use: OperatorUse, shapes: Sequence[int], bucket: str, peak: Peak, clock: Callable[[], float]) -> None:
+        self.tuner, self.clock = use.tuner, clock
+        workload, points = use.tuner.ledger.task.workload, use.tuner.ledger.points
+        self.key = f"{workload.name}-{workload.key[:6]}/{bucket}"
+        self.group = f"{workload.kind.value}/{bucket}"
+        self._shapes = np.array(shapes)
+        self._weights = use.calls * np.array(points.weights)[self._shapes]
+        self._focus = np.isin(np.arange(len(points)), self._shapes).astype(np.float64)
+        dims = [dict(points.shapes[s]) for s in shapes]
+        arithmetic = np.array([float(workload.flops.evaluate(d)) for d in dims])
+        self.flops = float(self._weights @ arithmetic)
+        least = [peak.seconds(f, workload.bytes.evaluate(d)) for f, d in zip(arithmetic, dims, strict=True)]
+        self.ideal = float(self._weights @ np.array(least))
+        self._trials = 1
+        self._idle = 0
+
+    @property
+    def latency(self) -> float:
+        evidence = self.tuner.ledger.evidence
+        if not evidence.curves:
+            return _UNKNOWN * self.ideal
+        found = float(self._weights @ np.exp(evidence.best[self._shapes]))
+        return found if math.isfinite(found) else _UNKNOWN * self.ideal
+
+    @property
+    def trials(self) -> int:
+        return self._trials
+
+    @property
+    def exhausted(self) -> bool:
+        return self._idle >= _IDLE
+
+    def warm_up(self) -> None:
+        """Measure what runs untuned, once for all arms of the operator."""
+        if not self.tuner.begun:
+            self.tuner.step()
+
+    def tune(self, seconds: float) -> list[tuple[int, float]]:
+        """Rounds of the tuner that look at this bucket only, until the time is over or it has nothing left to gain."""
+        ledger, points = self.tuner.ledger, list[tuple[int, float]]()
+        end = self.clock() + seconds
+        least = self.latency
+        while self.clock() < end and not self.exhausted:
+            before = ledger.trials
+            ledger.focus = self._focus
+            try:
+                self.tuner.step()
+            finally:
+                ledger.focus = None
+            taken = ledger.trials - before
+            self._idle = 0 if taken and ledger.gain >= ledger.options.enough else self._idle + 1
+            self._trials += taken
+            least = min(least, self.latency)
+            points.append((self._trials, least))
+        return points
+
+
+def operator_arms(uses: Sequence[OperatorUse], peak: Peak, clock: Callable[[], float], buckets: int = 3) -> list[BucketArm]:
+    """The arms of a model: each operator's points in up to `buckets` groups by volume."""
+    found = []
+    for use in uses:
+        parts = shape_buckets(use.tuner.ledger.points, use.tuner.ledger.task.workload.flops.evaluate, buckets)
+        for name, part in zip(_NAMES.get(len(parts), tuple(map(str, range(len(parts))))), parts, strict=True):
+            found.append(BucketArm(use, part, name, peak, clock))
+    return found
+
+
+def shape_buckets(points: Points, work: Callable[[Mapping[str, int]], int], most: int) -> list[list[int]]:
+    """Numbers of the points in groups of neighbours, each spanning an equal part of the logarithm of the work."""
+    logs: Floats = np.log2([max(1, work(dict(s))) for s in points.shapes])
+    order = np.argsort(logs, kind="stable")
+    low, high = float(logs.min()), float(logs.max())
+    if high - low < 1.0 or most == 1:
+        return [order.tolist()]
+    place = np.minimum((most * (logs - low) / (high - low)).astype(int), most - 1)
+    return [part for part in ([int(i) for i in order if place[i] == r] for r in range(most)) if part]
+
+
+def best_of(uses: Sequence[OperatorUse]) -> dict[str, Tuned]:
+    """The best model so far: workload key -> dispatch, at any moment."""
+    return {u.tuner.ledger.task.workload.key: u.tuner.best() for u in uses}
+
+
+def finish(uses: Sequence[OperatorUse], seconds: float | None) -> dict[str, Tuned]:
+    """Verify and certify each operator, in `seconds` for all together, or, None, by as many trials as its own allow."""
+    each = None if seconds is None else seconds / max(1, len(uses))
+    return {u.tuner.ledger.task.workload.key: u.tuner.finish(each) for u in uses}

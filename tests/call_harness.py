@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compiler.host.call_path import call_path_ir
 from tilewright.compiler.builder.codegen import compile_object
+from tilewright.compiler.host.call_path import call_path_ir
 from tilewright.runtime.device import TABLE_WORDS
 from tilewright.runtime.host.elf import load_object
 from tilewright.runtime.load.function import CompiledFunction

@@ -6,8 +6,8 @@ import numpy as np
 from kernel_harness import NUMPY, Dim, T, filled, workload
 from matmul_workloads import generic, multiply_add
 
-from tilewright.passes.mlir import functions, ir
 from tilewright.passes.dispatch_creation.outlined import workload_of
+from tilewright.passes.mlir import functions, ir
 from tilewright.passes.spaces.workload import Workload
 
 Zeros = tuple[tuple[int, int], tuple[int, int]]

@@ -13,10 +13,10 @@ from kernel_harness import NUMPY, T
 from tilewright.compiler.builder.build import BuiltKernel, build_kernel
 from tilewright.runtime.emulator.emulator_device import EmulatorDevice
 from tilewright.runtime.program.kernel import MicroKernel, Param, layout
+from tilewright.runtime.program.tensor_map import DTYPES, TensorMap
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.target import Target, TargetKind
 from tilewright.runtime.tensor import DType
-from tilewright.runtime.program.tensor_map import DTYPES, TensorMap
 
 TOLERANCE = {"f32": 2e-6, "f64": 1e-14, "f16": 2e-3, "bf16": 1.6e-2, "f8E4M3FN": 7e-2, "f8E5M2": 1.3e-1, "i8": 0.0, "i32": 0.0,
              "i64": 0.0}

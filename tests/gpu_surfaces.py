@@ -9,7 +9,7 @@ import numpy as np
 from hand_workloads import with_loops
 from search_surfaces import dense, rows_up_to
 
-from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Axis, Kind, Loop, Operand, Workload
 from tilewright.runtime.limits import GpuLimits

@@ -11,8 +11,8 @@ from hand_workloads import with_loops
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
-from tilewright.runtime.program.dispatch import select
 from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import select
 from tilewright.runtime.shape import Expr, ShapeRange
 from tilewright.runtime.tensor import DType
 from tilewright.search.database.records import TuningLog

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from search_surfaces import dense
 
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig
-from tilewright.passes.spaces.registry import config_text
 from tilewright.search.database.measurement_table import OperatorTable
 from tilewright.search.database.workload_form import WorkloadForm
 from tilewright.search.task_scheduler.simulation import SimulatedClock

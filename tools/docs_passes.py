@@ -18,10 +18,10 @@ from pathlib import Path
 
 from tilewright.compiler.builder.build import kernel_passes
 from tilewright.passes.base import Pass, PassPipeline
-from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.mlir import ir, operations
+from tilewright.passes.pipeline.graph_pipeline import graph_passes
+from tilewright.passes.pipeline.pass_registry import PASSES, passes_from_text
 from tilewright.passes.pipeline.pipelines import recover_passes
-from tilewright.passes.pipeline.registry import PASSES, passes_from_text
 from tilewright.runtime.target import Target
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,8 +30,8 @@ EXAMPLES = ROOT / "tests" / "lit" / "passes"
 LINES, COLUMNS = 48, 150  # of IR that are shown
 HEAD = """# Passes
 
-Every pass that `tilewright opt --pass` accepts, in the order of `tilewright/passes/registry.py`. The IR before and after is
-that of the pass's lit test in `tests/lit/passes`. This page is written by `python -m tools.docs_passes`; a test compares it.
+Every pass that `tilewright opt --pass` accepts, in the order of `tilewright/passes/pipeline/pass_registry.py`. The IR before and
+after is that of the pass's lit test in `tests/lit/passes`. This page is written by `python -m tools.docs_passes`; a test compares it.
 
 | pass | pipeline | options |
 |---|---|---|

@@ -27,10 +27,10 @@ from tilewright.compiler.cli.output import Output, dims_text
 from tilewright.compiler.cli.run import source_inputs, tolerance_of
 from tilewright.compiler.cli.sampling import Array, random_inputs, shapes_of
 from tilewright.compiler.reference import compare, evaluate
-from tilewright.runtime.program.artifact import Artifact, LazyBundle
 from tilewright.runtime.emulator import ALL_CHECKS, EmulatorDevice, EmulatorError, Finding, FindingReport
 from tilewright.runtime.errors import ArtifactError, TilewrightError
 from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.program.artifact import Artifact, LazyBundle
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.target import Target
 

@@ -12,8 +12,8 @@ from cuda_fake.fake_state import INVALID_VALUE, LAUNCH_FAILED, NOT_FOUND, FakeEr
 from tilewright.runtime.emulator import EmulatorError
 from tilewright.runtime.emulator.memory.tensor_maps import encode
 from tilewright.runtime.errors import DeviceError
-from tilewright.runtime.tensor import DType
 from tilewright.runtime.program.tensor_map import TensorMap
+from tilewright.runtime.tensor import DType
 
 _INVALID_PTX, _NO_BINARY, _RESOURCES = 218, 209, 701
 _PLAIN_SHARED = 48 << 10

@@ -12,19 +12,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tilewright.compiler.tuning.choose_tables
 import tilewright as tw
-from tilewright.compiler.tuning.archive_kernels import archive_kernels
+import tilewright.compiler.tuning.choose_tables
+from tilewright.compiler.builder.ptxas import find_tool
 from tilewright.compiler.cli.main import main
 from tilewright.compiler.compilation.compilation import Compilation
-from tilewright.compiler.builder.ptxas import find_tool
+from tilewright.compiler.tuning.archive_kernels import archive_kernels
 from tilewright.runtime.cuda.driver import unavailable
 from tilewright.runtime.errors import ArtifactError, DeviceError, OptionError
 from tilewright.runtime.target import Target
 from tilewright.search.archive.kernel_archive import KernelArchive
 from tilewright.search.database.records import TuningLog
 
-ROOT = Path(tw.__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[2]
 MODEL = """
 func.func @main(%arg0: tensor<?x32xf32> {tw.dims = ["T", 32]}, %arg1: tensor<32x64xf32>) -> tensor<?x64xf32> {
   %c0 = arith.constant 0 : index
@@ -102,7 +102,7 @@ def test_a_killed_search_resumes(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     command = ["tune", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"), "--dim", "T=1:64", "--target", TARGET,
                "--trials", "12", "--log", str(log), "--json"]
-    process = subprocess.Popen([sys.executable, "-m", "tilewright.compiler.cli.main", *command], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    process = subprocess.Popen([sys.executable, "-m", "tilewright", *command], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     next(line for line in process.stdout if json.loads(line).get("trials", 0) >= 2)
     os.kill(process.pid, signal.SIGKILL)

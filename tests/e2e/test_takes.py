@@ -9,17 +9,17 @@ from e2e.random_operators import OPERATORS
 from e2e.random_programs import draw
 
 from tilewright.compiler.builder.codegen import limits
-from tilewright.compiler.frontends.ingest import ingest
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.compilation.outlined_model import passes_of
+from tilewright.compiler.frontends.ingest import ingest
 from tilewright.passes.base import PassPipeline
 from tilewright.passes.codegen.emit_micro_kernel import EmitMicroKernel
-from tilewright.passes.mlir import ir
+from tilewright.passes.codegen.tile import Tile
 from tilewright.passes.dispatch_creation.outline import workloads_of
+from tilewright.passes.mlir import ir
+from tilewright.passes.spaces.family_registry import BUILT_IN, config_text
 from tilewright.passes.spaces.in_order import default_of
 from tilewright.passes.spaces.numerics import Numerics
-from tilewright.passes.spaces.registry import BUILT_IN, config_text
-from tilewright.passes.codegen.tile import Tile
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import PassError

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tilewright.compiler.tuning.choose_tables
 import tilewright as tw
+import tilewright.compiler.tuning.choose_tables
 from tilewright.compiler.cli.main import main
 from tilewright.search.database.records import TuningLog, cells
 
@@ -145,9 +145,9 @@ def test_the_largest_operator_is_searched_first(tmp_path: Path) -> None:
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     (tmp_path / "model.mlir").write_text(MODEL)
     log = tmp_path / "log.jsonl"
-    command = [sys.executable, "-m", "tilewright.compiler.cli.main", "tune", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"),
+    command = [sys.executable, "-m", "tilewright", "tune", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"),
                "--dim", "T=1:40", "--seconds", "120", "--threads", "1", "--log", str(log), "--json"]
-    root = Path(tw.__file__).resolve().parent
+    root = Path(__file__).resolve().parents[2]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, process_group=0)
     assert process.stdout is not None
     next(line for line in process.stdout if json.loads(line).get("trials", 0) > 0)

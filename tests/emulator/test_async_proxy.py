@@ -10,8 +10,8 @@ from emulator.harness import HEADER, REGISTERS
 
 from tilewright.runtime.emulator import EmulatorDevice, EmulatorError, KernelCheck
 from tilewright.runtime.errors import DeviceError
-from tilewright.runtime.tensor import DType
 from tilewright.runtime.program.tensor_map import TensorMap
+from tilewright.runtime.tensor import DType
 
 WAIT = """
 {{ .reg .pred P1; AGAIN: mbarrier.try_wait.parity.shared.b64 P1, [{at}], {parity}, 10000000;

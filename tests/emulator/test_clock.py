@@ -10,8 +10,8 @@ from gpu_workloads import contraction, rows
 from tilewright.runtime.emulator.emulator_device import EmulatorDevice
 from tilewright.runtime.emulator.machine.findings import EmulatorError
 from tilewright.runtime.gpu.gpu_launch import enqueue, fetch, place
-from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.runner.emulator_clock import EmulatorClock
 
 LIMITS = GpuLimits.of("sm_80")

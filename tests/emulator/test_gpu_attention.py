@@ -12,8 +12,8 @@ from gpu_workloads import Case
 
 from tilewright.passes.analysis.attention import Attention
 from tilewright.passes.analysis.attention_mask import AttentionMask
-from tilewright.passes.mlir import functions, ir, operations
 from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.passes.mlir import functions, ir, operations
 from tilewright.runtime.emulator import EmulatorDevice
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.shape import Expr

@@ -12,8 +12,8 @@ from tensor_core_workloads import convolution, product
 
 from tilewright.compiler.builder.build import build_kernel
 from tilewright.compiler.builder.ptxas import EntryReport, PtxasReport, assemble_ptx, find_tool, instructions
+from tilewright.passes.spaces.family_registry import config_text, parse_config
 from tilewright.passes.spaces.gpu import mma_heuristics
-from tilewright.passes.spaces.registry import config_text, parse_config
 from tilewright.passes.spaces.gpu.wgmma import REGISTERS
 from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
 from tilewright.runtime.limits import GpuLimits

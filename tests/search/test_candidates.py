@@ -4,7 +4,7 @@ import numpy as np
 from gpu_surfaces import H100, simt_task
 from search_surfaces import dense, rows_up_to
 
-from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.search.search_strategy.candidates import candidates, ranked
 from tilewright.search.space.task import Task
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_surfaces import dense
 
-from tilewright.passes.spaces.registry import anatomy_of, family_names, space_of
+from tilewright.passes.spaces.family_registry import cost_of, family_names, space_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.search.cost_model.forms import feature_space, form_of
 from tilewright.search.cost_model.gpu_form import GpuForm
@@ -28,18 +28,18 @@ def lattice(family: str, count: int = 60, workload: Workload | None = None) -> L
     return Lattice(w, H100, [every[i] for i in rng.choice(len(every), min(count, len(every)), replace=False)])
 
 
-def test_every_gpu_family_has_an_anatomy() -> None:
+def test_every_gpu_family_has_a_kernel_cost() -> None:
     assert set(WORKLOADS) == set(family_names(gpu=True))
 
 
 @pytest.mark.parametrize("family", family_names(gpu=True))
-def test_an_anatomy_is_within_what_the_family_allows(family: str) -> None:
+def test_a_kernel_cost_is_within_what_the_family_allows(family: str) -> None:
     found = lattice(family)
     form = form_of(found)
     assert isinstance(form, GpuForm)
-    extents = anatomy_of(family).extents(found.workload)
+    extents = cost_of(family).extents(found.workload)
     for i in range(len(found)):
-        a, block = found.anatomy(i), form.block(i)
+        a, block = found.kernel_cost(i), form.block(i)
         assert set(a.tiles) | set(a.units) | set(a.pads) <= set(extents)
         assert 32 <= block.threads <= H100.threads and 16 <= block.registers <= H100.thread_registers
         assert block.shared_bytes <= H100.shared_bytes and block.registers * block.threads <= H100.registers * 1.3

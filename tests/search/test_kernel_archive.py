@@ -9,7 +9,7 @@ from gpu_surfaces import simt_task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.runtime.errors import ArtifactError
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.archive.archive_tuning import ArchiveBuilder, task_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from search_surfaces import LIMITS, dense
 
-from tilewright.passes.spaces.registry import heuristics_of, space_of
+from tilewright.passes.spaces.family_registry import heuristics_of, space_of
 from tilewright.runtime.errors import OptionError
 from tilewright.search.cost_model.forms import feature_space
 from tilewright.search.cost_model.pairs import Pairs
@@ -29,11 +29,11 @@ def test_members_are_distinct_legal_and_found_by_text(lattice: Lattice) -> None:
 
 def test_neighbours_differ_in_one_coordinate_and_are_mutual(lattice: Lattice) -> None:
     for index in lattice.sample(40, np.random.default_rng(0)):
-        here = lattice.anatomy(index).coordinates
+        here = lattice.kernel_cost(index).coordinates
         near = lattice.neighbours(index)
         assert near and index not in near
         for other in near:
-            there = lattice.anatomy(other).coordinates
+            there = lattice.kernel_cost(other).coordinates
             assert sum(here[k] != there[k] for k in here) == 1
             assert index in lattice.neighbours(other)
 

@@ -5,7 +5,7 @@ import pytest
 from gpu_surfaces import GpuSurface, simt_task
 from search_surfaces import Clock
 
-from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.runtime.program.dispatch import select
 from tilewright.search.cost_model.forms import feature_space
 from tilewright.search.cost_model.gpu_form import GpuForm

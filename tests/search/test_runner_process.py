@@ -10,8 +10,8 @@ from search_surfaces import dense
 from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.host.host_target import lowest_level
-from tilewright.runtime.program.kernel import MicroKernel, Param
 from tilewright.runtime.host.object_code import emit_object
+from tilewright.runtime.program.kernel import MicroKernel, Param
 from tilewright.search.runner.host_runner import HostRunner
 from tilewright.search.runner.line_process import LineProcess
 from tilewright.search.runner.runner_process import HOST_WORKER, ProcessRunner

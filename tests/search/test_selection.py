@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from search_surfaces import Clock, dense_task, matmul_seconds
 
-from tilewright.passes.spaces.registry import config_text, heuristics_of
+from tilewright.passes.spaces.family_registry import config_text, heuristics_of
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.runtime.program.dispatch import Node, select
 from tilewright.search.cost_model.forms import feature_space

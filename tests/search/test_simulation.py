@@ -7,7 +7,7 @@ import pytest
 from search_surfaces import LIMITS, Clock
 from tuning_tables import planted_table
 
-from tilewright.passes.spaces.registry import parse_config
+from tilewright.passes.spaces.family_registry import parse_config
 from tilewright.runtime.errors import ArtifactError
 from tilewright.search.database.measurement_table import read_tables, write_tables
 from tilewright.search.protocols import Runner

@@ -8,7 +8,7 @@ import pytest
 from hand_workloads import with_loops
 from search_surfaces import LIMITS, Clock, dense_task, matmul_seconds, regret, rows_up_to, square_pair
 
-from tilewright.passes.spaces.registry import config_text, heuristics_of
+from tilewright.passes.spaces.family_registry import config_text, heuristics_of
 from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
 from tilewright.runtime.program.dispatch import Leaf, select
 from tilewright.runtime.program.kernel import MicroKernel
@@ -224,7 +224,7 @@ def test_what_is_known_of_no_kernel_for_some_shape_leaves_the_defaults() -> None
     w, clock = softmax(), Clock()
     task = Task.of(w, LIMITS, ("host_rows",), rows_up_to(128))
     lattice = task.lattice()
-    short = next(c for i, c in enumerate(lattice.configs) if 0 < min(lattice.anatomy(i).most.values(), default=0) < 128)
+    short = next(c for i, c in enumerate(lattice.configs) if 0 < min(lattice.kernel_cost(i).most.values(), default=0) < 128)
     log = TuningLog()
     measurer = Measurer(w, clock.context(SurfaceRunner(lambda c, d, t: 1e-6), log))
     measurer.measure(short, (("d0", 8),), 1)

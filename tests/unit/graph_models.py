@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from tilewright.compiler.reference import compare, evaluate
 from tilewright.passes.base import Pass, PassPipeline
-from tilewright.passes.mlir import functions, ir
 from tilewright.passes.dispatch_creation.outlined import workloads_of
 from tilewright.passes.linalg.symbolic import DIMS, argument_attributes, read_dims
+from tilewright.passes.mlir import functions, ir
 from tilewright.passes.spaces.workload import Workload
 
 ADD = "%r = arith.addf %a0, %a1 : f32\n    linalg.yield %r : f32"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.runtime.program.arena_plan import Temporary, plan
 from tilewright.runtime.errors import OptionError
+from tilewright.runtime.program.arena_plan import Temporary, plan
 from tilewright.runtime.shape import Expr
 
 B, S = Expr.dim("B"), Expr.dim("S")

@@ -15,19 +15,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from tilewright.runtime.load import function
-from tilewright.runtime.host import required_features
-from tilewright.runtime.program.artifact import Artifact, Bundle, write_artifact
-from tilewright.runtime.host.cpu import HostDevice
-from tilewright.runtime.program.dispatch import DispatchTable, Leaf
 from tilewright.runtime.errors import ArtifactError, OptionError
-from tilewright.runtime.load.function import CompiledFunction, load
+from tilewright.runtime.host import required_features
+from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.host.host_cpu import machine
+from tilewright.runtime.host.recompile import recompile
+from tilewright.runtime.host.thread_pool import runtime_object_ir
+from tilewright.runtime.load import function
+from tilewright.runtime.load.function import CompiledFunction, load
+from tilewright.runtime.program.artifact import Artifact, Bundle, write_artifact
+from tilewright.runtime.program.dispatch import DispatchTable, Leaf
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.program.program import Argument, Call, Constant, DimInfo, Program
-from tilewright.runtime.host.recompile import recompile
 from tilewright.runtime.tensor import DType
-from tilewright.runtime.host.thread_pool import runtime_object_ir
 
 pytest.importorskip("llvmlite", reason="the test makes its own object code")
 

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from tilewright.passes.spaces import registry
+from tilewright.passes.spaces import family_registry
 from tilewright.passes.spaces.host.host_rows import HostRowsConfig
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.program.dispatch import Leaf, Node, Split
 from tilewright.runtime.errors import BuildError, OptionError
 from tilewright.runtime.limits import GpuLimits, HostLimits
+from tilewright.runtime.program.dispatch import Leaf, Node, Split
 from tilewright.runtime.target import Target
 from tilewright.search.space.shapes import Dims
 from tools.bench.__main__ import COMMANDS
@@ -62,7 +62,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
             raise ModuleNotFoundError(family)
         return FAMILY
 
-    monkeypatch.setattr(registry, "heuristics_of", heuristics_of)
+    monkeypatch.setattr(family_registry, "heuristics_of", heuristics_of)
     return FAMILY
 
 
@@ -151,14 +151,14 @@ def test_the_command_measures_and_writes_a_line(found: Found, module: ModuleType
 
 def test_guards_and_the_emulator_s_clock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A GPU family: a kernel is reached only where its guards hold, and the clock of the emulator times it."""
-    made, untuned = ModuleType("gpu_rows_heuristics"), registry.heuristics_of("gpu_rows")
+    made, untuned = ModuleType("gpu_rows_heuristics"), family_registry.heuristics_of("gpu_rows")
 
     def on_gpu(workload: Workload, limits: GpuLimits, thresholds: Thresholds) -> tuple[tuple[TileConfig, ...], Node]:
         configs, _ = untuned.default(workload, limits)
         return (configs[0], configs[-1]), Split(str(workload.size("col")), thresholds.most_columns, Leaf(0), Leaf(1))
 
     made.__dict__.update(Thresholds=Thresholds, default=on_gpu)
-    monkeypatch.setattr(registry, "heuristics_of", lambda family: made if family == "gpu_rows" else FAMILY)
+    monkeypatch.setattr(family_registry, "heuristics_of", lambda family: made if family == "gpu_rows" else FAMILY)
     taken, shapes = command.subject, [(("d0", 60), ("d1", 5)), (("d0", 144), ("d1", 12))]
     monkeypatch.setattr(command, "subject", lambda *given: (taken(*given)[0], shapes))
     assert bench(["thresholds", "gpu_rows.most_columns", "--target", "emulator:sm_90a"]) == 0
@@ -176,7 +176,7 @@ def test_names_are_listed_and_unknown_ones_refused(module: ModuleType, capsys: p
 
 
 def test_every_threshold_names_an_operator_of_the_bench_and_results_that_are_kept() -> None:
-    for family in (*registry.family_names(gpu=False), *registry.family_names(gpu=True)):
+    for family in (*family_registry.family_names(gpu=False), *family_registry.family_names(gpu=True)):
         heuristics = command.heuristics(family)
         for t in thresholds_of(family, heuristics) if heuristics is not None else ():
             assert t.origin.operator in command.catalog(), f"{family}.{t.name}"

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from tilewright.runtime.device import TABLE_WORDS
-from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Split
 from tilewright.runtime.errors import DeviceError, DTypeError, OptionError, ShapeError
 from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Split
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.program.program import Argument, Call, Check, Constant, DimInfo, Program
 from tilewright.runtime.tensor import DType

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from call_harness import F, T, a, compiled, f32, vector
 
-from tilewright.runtime.host import native_call
 from tilewright.runtime.call import python_abi
 from tilewright.runtime.errors import OptionError, ShapeError
+from tilewright.runtime.host import native_call
 from tilewright.runtime.load.function import CompiledFunction
 
 needs_native = pytest.mark.skipif(not python_abi.is_supported(), reason="this interpreter is called through Python only")

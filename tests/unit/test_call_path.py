@@ -14,13 +14,13 @@ from call_harness import Body, F, T, a, compiled, f32, vector
 
 from tilewright.compiler.host.call_path import call_path_ir, model_work
 from tilewright.runtime.call import python_abi
-from tilewright.runtime.host.elf import load_object
 from tilewright.runtime.errors import DeviceError, OptionError, ShapeError
-from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.host.elf import load_object
 from tilewright.runtime.host.host_caller import HostCaller
 from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.host.host_target import lowest_level
 from tilewright.runtime.host.object_code import emit_object
+from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.program.program import Argument, Check, Constant, DimInfo, Program
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType

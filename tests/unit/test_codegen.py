@@ -13,8 +13,8 @@ import pytest
 from tilewright.compiler.builder.codegen import compile_assembly, compile_object, host_target, limits, optimise, runtime_object
 from tilewright.compiler.builder.lowering import to_llvm_text
 from tilewright.passes.mlir import ir
-from tilewright.runtime.host.cpu import HostDevice, OrcCode
 from tilewright.runtime.errors import BuildError, DeviceError, OptionError
+from tilewright.runtime.host.cpu import HostDevice, OrcCode
 from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.host.object_symbols import undefined_symbols
 from tilewright.runtime.target import Target

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.compiler.host import host_plan
 from tilewright.compiler import ops
-from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import outline
+from tilewright.compiler.host import host_plan
 from tilewright.passes.mlir import ir
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.shape import Expr

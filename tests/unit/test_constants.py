@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.compiler.constants.bind_constants import packed
 from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.compiler.constants.bind_constants import packed
 from tilewright.runtime.target import Target
 
 rng = np.random.default_rng(0)

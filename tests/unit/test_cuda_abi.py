@@ -11,8 +11,8 @@ import pytest
 from tilewright.runtime.cuda import abi
 from tilewright.runtime.cuda.cuda_table import ARENA_FIELDS, CONTEXT_FIELDS, FUNCTIONS, RECORD_FIELDS, SYMBOLS, cuda_table_ir
 from tilewright.runtime.program.kernel import Launch, MicroKernel
-from tilewright.runtime.tensor import DType
 from tilewright.runtime.program.tensor_map import DTYPES, MAP_BYTES
+from tilewright.runtime.tensor import DType
 
 driver = pytest.importorskip("cuda.bindings.driver", reason="cuda-python is not installed")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.runtime.host.elf import UnsupportedObjectError, load_object
 from tilewright.runtime.errors import DeviceError
+from tilewright.runtime.host.elf import UnsupportedObjectError, load_object
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64", reason="an x86-64 Linux loader"

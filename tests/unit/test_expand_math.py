@@ -16,8 +16,8 @@ from tilewright.compiler.builder.codegen import compile_assembly, compile_object
 from tilewright.compiler.builder.lowering import to_llvm_text
 from tilewright.passes.base import Pass
 from tilewright.passes.lowering.expand_math import ExpandMath
-from tilewright.passes.mlir import ir
 from tilewright.passes.lowering.promote_bf16 import PromoteBf16
+from tilewright.passes.mlir import ir
 from tilewright.runtime.target import Target
 
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,

@@ -22,9 +22,9 @@ from unit.graph_models import (
 )
 
 from tilewright.passes.dispatch_creation.fuse import Fuse
-from tilewright.passes.pipeline.graph_pipeline import graph_passes
-from tilewright.passes.mlir import functions, ir
 from tilewright.passes.dispatch_creation.regions import Partition
+from tilewright.passes.mlir import functions, ir
+from tilewright.passes.pipeline.graph_pipeline import graph_passes
 
 
 def regions(text: str) -> list[int]:

@@ -14,14 +14,14 @@ from kernel_harness import T, empty, filled, workload
 from matmul_workloads import generic
 
 from tilewright.passes.analysis.canonical_spec import KEY, KIND
-from tilewright.passes.families.host.host_matmul_plan import Plan
-from tilewright.passes.families.host.host_matmul_taps import Taps
-from tilewright.passes.families.gpu.simt_plan import SimtPlan
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
 from tilewright.passes.codegen.index import Index
-from tilewright.passes.mlir import functions, ir
 from tilewright.passes.dispatch_creation.outlined import workload_of
+from tilewright.passes.families.gpu.simt_plan import SimtPlan
+from tilewright.passes.families.host.host_matmul_plan import Plan
+from tilewright.passes.families.host.host_matmul_taps import Taps
+from tilewright.passes.mlir import functions, ir
 from tilewright.passes.spaces.gemm_operands import (
     Gemm,
     bytes_run_along_k,

@@ -8,18 +8,18 @@ import pytest
 from hand_workloads import with_loops
 
 import tilewright.compiler.ops as ops
-from tilewright.compiler.frontends.ingest import ingest
 from tilewright.compiler.compilation.options import CompileOptions, Precision
 from tilewright.compiler.compilation.outlined_model import passes_of
+from tilewright.compiler.frontends.ingest import ingest
 from tilewright.passes.base import PassPipeline
-from tilewright.passes.mlir import ir
 from tilewright.passes.dispatch_creation.outline import workloads_of
+from tilewright.passes.mlir import ir
+from tilewright.passes.spaces.family_registry import config_text, families_of, parse_config
 from tilewright.passes.spaces.gpu import gpu_attention, gpu_attention_heuristics
 from tilewright.passes.spaces.gpu.gpu_attention import GpuAttentionConfig, padded
-from tilewright.passes.spaces.registry import config_text, families_of, parse_config
 from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
-from tilewright.runtime.program.dispatch import Node, Split, leaves
 from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.program.dispatch import Node, Split, leaves
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 

@@ -10,13 +10,13 @@ from unit.test_gpu_attention_space import heads
 from unit.test_gpu_spaces import dense, softmax
 from unit.test_tensor_core_spaces import dense as tensor_cores
 
+from tilewright.passes.spaces.family_registry import GPU_FAMILIES, config_text, heuristics_of
 from tilewright.passes.spaces.in_order import default_of
-from tilewright.passes.spaces.registry import GPU_FAMILIES, config_text, heuristics_of
 from tilewright.passes.spaces.threshold import origins
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Kind, Workload
-from tilewright.runtime.program.dispatch import select
 from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.program.dispatch import select
 from tilewright.runtime.tensor import DType
 
 A100, H100 = GpuLimits.of("sm_80"), GpuLimits.of("sm_90a")  # of 108 and 132 multiprocessors

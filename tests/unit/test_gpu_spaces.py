@@ -9,18 +9,18 @@ import pytest
 from gpu_workloads import contraction, rows
 from hand_workloads import with_loops
 
-from tilewright.compiler.tuning.dispatch_tables import default_tables
 from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.builder.ptx import gpu_limits
+from tilewright.compiler.tuning.dispatch_tables import default_tables
+from tilewright.passes.spaces.family_registry import config_text, current_text, parse_config
 from tilewright.passes.spaces.gpu import gpu_pointwise, gpu_rows, gpu_rows_heuristics, simt, simt_heuristics
 from tilewright.passes.spaces.gpu.gpu_pointwise import GpuPointwiseConfig
 from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig
-from tilewright.passes.spaces.registry import config_text, current_text, parse_config
 from tilewright.passes.spaces.gpu.simt import SimtConfig
 from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
+from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.dispatch import leaves
 from tilewright.runtime.program.kernel import layout
-from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.target import Target
 from tilewright.runtime.tensor import DType

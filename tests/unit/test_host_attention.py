@@ -13,9 +13,9 @@ from tilewright.compiler.frontends.ingest import ingest
 from tilewright.passes.base import PassPipeline
 from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.dispatch_creation.fuse_attention import fuse_attentions
-from tilewright.passes.pipeline.graph_pipeline import graph_passes
-from tilewright.passes.mlir import functions, ir
 from tilewright.passes.dispatch_creation.outline import workloads_of
+from tilewright.passes.mlir import functions, ir
+from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.spaces.host.host_attention import HostAttentionConfig, space, why_invalid
 from tilewright.passes.spaces.host.host_attention_heuristics import default

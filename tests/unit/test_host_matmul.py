@@ -10,14 +10,14 @@ import pytest
 from kernel_harness import Dim, T, empty, filled, load, workload
 from matmul_workloads import AVX2, AVX512, LAYOUTS, check, described, generic, matmul, multiply_add, windows
 
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack, space, why_invalid
 from tilewright.passes.spaces.host.host_matmul_heuristics import default
-from tilewright.passes.spaces.registry import config_text
 from tilewright.passes.spaces.workload import Operand
-from tilewright.runtime.program.dispatch import Node, leaves, select
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.host.host_cpu import cpu_features
 from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import Node, leaves, select
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 

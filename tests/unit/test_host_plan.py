@@ -6,9 +6,9 @@ import pytest
 from unit.graph_models import ADD, T, W, X, generic, matmul, model, run
 
 from tilewright.compiler.host.host_plan import Copy, HostPlan, Planner, Temp, Tensor
-from tilewright.passes.pipeline.graph_pipeline import graph_passes
-from tilewright.passes.mlir import functions, ir
 from tilewright.passes.dispatch_creation.outlined import workloads_of
+from tilewright.passes.mlir import functions, ir
+from tilewright.passes.pipeline.graph_pipeline import graph_passes
 
 
 def planned(body: str, result: str) -> HostPlan:

@@ -15,9 +15,9 @@ from tilewright.passes.mlir import functions, ir, operations
 from tilewright.passes.spaces.host.host_rows import HostRowsConfig, space, why_invalid
 from tilewright.passes.spaces.host.host_rows_heuristics import default
 from tilewright.passes.spaces.workload import Axis, Kind, Loop, Operand, Workload
-from tilewright.runtime.program.dispatch import DispatchTable
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import DispatchTable
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 

@@ -15,12 +15,12 @@ from matmul_workloads import AVX2, AVX512, described, generic, multiply_add, win
 from tilewright.passes.families.host.winograd_matrices import matrices
 from tilewright.passes.spaces.host import host_matmul_heuristics
 from tilewright.passes.spaces.host.host_winograd import HostWinogradConfig, space, why_invalid
-from tilewright.passes.spaces.host.host_winograd_cost import anatomy
+from tilewright.passes.spaces.host.host_winograd_cost import kernel_cost
 from tilewright.passes.spaces.host.host_winograd_heuristics import default
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.program.dispatch import Leaf, select
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import Leaf, select
 
 CONFIGS = ("host_winograd{mr=4 nv=2 lanes=8 mc=8}",
            "host_winograd{m=4 mr=3 nv=1 lanes=8 mc=6 chunks=1 panels=2}",
@@ -186,9 +186,9 @@ def test_default_divides_an_image_only_among_cores() -> None:
     assert alone.mc * tile <= one.l2 // 2 < (alone.mc + alone.mr) * tile
 
 
-def test_anatomy_counts_fewer_multiplications() -> None:
+def test_kernel_cost_counts_fewer_multiplications() -> None:
     subject = layer(128, 128, 28)
-    two, four = (anatomy(HostWinogradConfig(m=m, mc=6), subject, AVX512) for m in (2, 4))
+    two, four = (kernel_cost(HostWinogradConfig(m=m, mc=6), subject, AVX512) for m in (2, 4))
     assert 1 < two.rate < four.rate < 4
     some = list(itertools.islice(space(subject, AVX512), 500))
-    assert len({tuple(anatomy(c, subject, AVX512).coordinates.values()) for c in some}) == len(some) == 500
+    assert len({tuple(kernel_cost(c, subject, AVX512).coordinates.values()) for c in some}) == len(some) == 500

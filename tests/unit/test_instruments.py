@@ -13,8 +13,8 @@ import pytest
 
 from tilewright.compiler.cli.main import main
 from tilewright.passes.base import Mlir, Pass, PassPipeline
-from tilewright.passes.pipeline.instruments import Dump, PassTiming, PrintAfterAll, Reproducer, chain, standard
 from tilewright.passes.mlir import ir, operations
+from tilewright.passes.pipeline.instruments import Dump, PassTiming, PrintAfterAll, Reproducer, chain, standard
 from tilewright.runtime.errors import PassError
 
 MODULE = "func.func @f(%a: index) -> index { %c = arith.constant 1 : index  return %a : index }"

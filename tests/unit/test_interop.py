@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tilewright.runtime.call.dlpack import from_dlpack
-from tilewright.runtime.errors import DeviceError, DTypeError
 from tilewright.runtime.call.interop import view
+from tilewright.runtime.errors import DeviceError, DTypeError
 
 
 class Exporter:

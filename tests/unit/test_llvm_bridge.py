@@ -15,8 +15,8 @@ from tilewright.compiler.builder.codegen import compile_object
 from tilewright.compiler.builder.llvm_bridge import bits_literal, decimal_literal, special_literal, to_llvm22
 from tilewright.compiler.builder.lowering import to_llvm_text
 from tilewright.passes.mlir import ir
-from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.errors import BuildError
+from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.target import Target
 
 KINDS = {

@@ -13,8 +13,8 @@ import scipy.special
 
 from tilewright.compiler import ops
 from tilewright.compiler.reference import compare, evaluate
-from tilewright.passes.mlir import functions, ir
 from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.passes.mlir import functions, ir
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType

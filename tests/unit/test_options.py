@@ -9,8 +9,8 @@ import pytest
 from tilewright.compiler.builder.codegen import limits
 from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.options import CompileOptions, Deterministic, OutOfRange, Precision
-from tilewright.runtime.host import host_cpu
 from tilewright.runtime.errors import OptionError
+from tilewright.runtime.host import host_cpu
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import ShapeRange
 from tilewright.runtime.target import Target

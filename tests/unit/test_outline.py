@@ -23,9 +23,9 @@ from unit.graph_models import (
 
 from tilewright.passes.analysis.canonical_spec import canonical_spec, key_of
 from tilewright.passes.dispatch_creation.fuse import Fuse
-from tilewright.passes.pipeline.graph_pipeline import graph_passes
-from tilewright.passes.mlir import functions, ir
 from tilewright.passes.dispatch_creation.outline import Outline
+from tilewright.passes.mlir import functions, ir
+from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.spaces.workload import Kind
 from tilewright.runtime.shape import Expr

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tilewright import passes
 import tilewright
+from tilewright import passes
 from tilewright.passes.base import Pass
-from tilewright.passes.pipeline.registry import PASSES
+from tilewright.passes.pipeline.pass_registry import PASSES
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("compiler", "passes", "runtime", "search")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-SOURCES = sorted(p for top in (*PACKAGES, "tools", "tests") for p in (ROOT / top).rglob("*.py"))
+SOURCES = sorted(p for top in ("tilewright", "tools", "tests") for p in (ROOT / top).rglob("*.py"))
 
 
 def test_version_is_stated_once_more_nowhere() -> None:
@@ -29,9 +28,16 @@ def test_version_is_stated_once_more_nowhere() -> None:
 
 def test_every_package_is_shipped() -> None:
     include = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
-    assert include == [f"{p}*" for p in PACKAGES]
-    folders = {p.parent for top in PACKAGES for p in (ROOT / top).rglob("*.py")}
+    assert include == ["tilewright*"]
+    folders = {p.parent for p in (ROOT / "tilewright").rglob("*.py")}
     assert [str(f) for f in folders if not (f / "__init__.py").is_file()] == []
+
+
+def test_links_of_the_checkout() -> None:
+    for room in ("compiler", "passes", "runtime", "search"):
+        assert (ROOT / room).is_symlink()
+        assert (ROOT / room).resolve() == (ROOT / "tilewright" / room).resolve()
+        assert room in PROJECT["tool"]["ruff"]["extend-exclude"]
 
 
 def test_test_extra_pulls_no_framework() -> None:
@@ -63,9 +69,9 @@ def test_pass_has_a_lit_file_of_its_name(kind: type[Pass]) -> None:
 
 
 def test_every_pass_is_registered_once() -> None:
-    for module in pkgutil.walk_packages(passes.__path__, "passes."):
+    for module in pkgutil.walk_packages(passes.__path__, "tilewright.passes."):
         importlib.import_module(module.name)
-    defined = {c for c in subclasses(Pass) if c.__module__.startswith("passes.")}
+    defined = {c for c in subclasses(Pass) if c.__module__.startswith("tilewright.passes.")}
     assert {c.__name__ for c in defined} == {c.__name__ for c in PASSES}
     assert len({c.name for c in PASSES}) == len(PASSES)
 

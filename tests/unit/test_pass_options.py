@@ -9,8 +9,8 @@ import pytest
 
 from tilewright.compiler.cli.main import main
 from tilewright.passes.base import Pass
-from tilewright.passes.pipeline.registry import PASSES, passes_from_text
-from tilewright.passes.spaces.registry import GPU_FAMILIES, HOST_FAMILIES, parse_config
+from tilewright.passes.pipeline.pass_registry import PASSES, passes_from_text
+from tilewright.passes.spaces.family_registry import GPU_FAMILIES, HOST_FAMILIES, parse_config
 from tilewright.runtime.errors import OptionError
 
 MODULE = "func.func @f(%a: index) -> index { return %a : index }"

@@ -11,11 +11,11 @@ from search_surfaces import dense
 
 import tilewright as tw
 from tilewright.compiler.builder.local_builder import LocalBuilder
-from tilewright.passes.spaces.registry import BUILT_IN, Family, anatomy_of, heuristics_of, parse_config, space_of, using
+from tilewright.passes.spaces.family_registry import BUILT_IN, Family, cost_of, heuristics_of, parse_config, space_of, using
 from tilewright.passes.spaces.workload import Kind
 from tilewright.runtime.errors import OptionError
-from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.limits import GpuLimits, HostLimits
+from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.target import Target
 
 TOY = Family("toy_pointwise", False, frozenset([Kind.POINTWISE]), True, "toy_family.spaces", "toy_family.code")
@@ -38,7 +38,7 @@ def compiled(options: tw.CompileOptions | None = None) -> CompiledFunction:
 def test_an_entry_names_modules_that_are_there(family: Family) -> None:
     assert hasattr(space_of(family.name), "space") and hasattr(space_of(family.name), "why_invalid")
     assert hasattr(heuristics_of(family.name), "default")
-    assert hasattr(anatomy_of(family.name), "extents") and hasattr(anatomy_of(family.name), "anatomy")
+    assert hasattr(cost_of(family.name), "extents") and hasattr(cost_of(family.name), "kernel_cost")
     assert hasattr(space_of(family.name), "takes") is family.selective
     spec = importlib.util.find_spec(f"{family.code}.{family.name}")
     assert spec is not None and "def emit(" in Path(str(spec.origin)).read_text()

@@ -11,8 +11,8 @@ import pytest
 from tilewright.compiler.builder.build import kernel_passes
 from tilewright.compiler.builder.codegen import compile_object
 from tilewright.compiler.builder.lowering import to_llvm_text
-from tilewright.passes.mlir import ir
 from tilewright.passes.lowering.split_masked_stores import SplitMaskedStores
+from tilewright.passes.mlir import ir
 from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.target import Target
 

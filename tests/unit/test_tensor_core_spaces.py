@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from hand_workloads import with_loops
 
+from tilewright.passes.spaces.family_registry import config_text, families_of, heuristics_of, parse_config
 from tilewright.passes.spaces.gpu import mma, mma_heuristics, wgmma, wgmma_heuristics
 from tilewright.passes.spaces.gpu.mma import MmaConfig
-from tilewright.passes.spaces.registry import config_text, families_of, heuristics_of, parse_config
 from tilewright.passes.spaces.gpu.wgmma import WgmmaConfig
 from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
-from tilewright.runtime.program.dispatch import Node, Split, leaves
 from tilewright.runtime.limits import GpuLimits, HostLimits
+from tilewright.runtime.program.dispatch import Node, Split, leaves
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.builder.codegen import compile_object, runtime_object
-from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.device import ALLOC, CONTEXT, LAUNCH, PARALLEL_FOR, RELEASE, LoadedCode
+from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.target import Target
 

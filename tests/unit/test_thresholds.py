@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from matmul_workloads import AVX512, described
 
-from tilewright.passes.spaces.host import host_matmul_heuristics
 from tilewright.passes.spaces import threads_heuristics
-from tilewright.passes.spaces.registry import HOST_FAMILIES, heuristics_of
+from tilewright.passes.spaces.family_registry import HOST_FAMILIES, heuristics_of
+from tilewright.passes.spaces.host import host_matmul_heuristics
 from tilewright.passes.spaces.threads import effort
 from tilewright.passes.spaces.threshold import origins
 from tilewright.passes.spaces.workload import Kind

@@ -13,9 +13,9 @@ from kernel_harness import NUMPY
 from tilewright.compiler.reference.interpreter import evaluate
 from tilewright.passes.base import PassPipeline
 from tilewright.passes.codegen.emit_micro_kernel import EmitMicroKernel
-from tilewright.passes.mlir import functions, ir, walk
-from tilewright.passes.linalg.symbolic import argument_attributes, read_dims
 from tilewright.passes.codegen.tile import Tile
+from tilewright.passes.linalg.symbolic import argument_attributes, read_dims
+from tilewright.passes.mlir import functions, ir, walk
 from tilewright.runtime.errors import PassError
 
 CONTRACTIONS = ("host_matmul{mr=3 nv=1 lanes=4}", "host_matmul{mr=2 nv=1 lanes=4 mc=5 panels=2}",

@@ -7,17 +7,17 @@ from contextlib import ExitStack
 from typing import Any
 
 from tilewright.compiler.assemble import assemble
-from tilewright.compiler.tuning.choose_tables import choose_tables
-from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.builder.model_cache import ModelCache
+from tilewright.compiler.builder.worker_builder import WorkerBuilder
+from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.compiler.frontends.source import ModelIR
-from tilewright.compiler.builder.worker_builder import WorkerBuilder
+from tilewright.compiler.tuning.choose_tables import choose_tables
 from tilewright.runtime import knobs
-from tilewright.runtime.program.artifact import Bundle
 from tilewright.runtime.load.devices import device_for
 from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.program.artifact import Bundle
 from tilewright.runtime.shape import Dim
 from tilewright.runtime.target import Target
 

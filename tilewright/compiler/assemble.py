@@ -8,24 +8,24 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from tilewright.compiler.constants.bind_constants import packed
-from tilewright.compiler.host.call_path import call_path_ir, model_work
 from tilewright.compiler.builder.codegen import compile_object, host_target, runtime_object
-from tilewright.compiler.tuning.dispatch_tables import Tables
-from tilewright.compiler.host.host_plan import HostPlan, PlannedCall
-from tilewright.compiler.host.host_program import HostProgram, layout_of
 from tilewright.compiler.builder.llvm_bridge import to_llvm22
 from tilewright.compiler.builder.lowering import to_llvm_text
 from tilewright.compiler.compilation.options import OutOfRange, Precision
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
+from tilewright.compiler.constants.bind_constants import packed
+from tilewright.compiler.host.call_path import call_path_ir, model_work
+from tilewright.compiler.host.host_plan import HostPlan, PlannedCall
+from tilewright.compiler.host.host_program import HostProgram, layout_of
+from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.passes.mlir import ir
-from tilewright.runtime.program.artifact import Bundle
 from tilewright.runtime.cuda.cuda_table import cuda_table_ir
+from tilewright.runtime.host.thread_pool import runtime_object_ir
+from tilewright.runtime.program.artifact import Bundle
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node
 from tilewright.runtime.program.program import Call, Constant, Program
 from tilewright.runtime.target import TargetKind
 from tilewright.runtime.tensor import DType
-from tilewright.runtime.host.thread_pool import runtime_object_ir
 
 
 def assemble(model: OutlinedModel, tables: Tables) -> Bundle:

@@ -8,9 +8,9 @@ from tilewright.passes.codegen.emit import loop
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
-from tilewright.passes.mlir import ir
 from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.codegen.units import Unit
+from tilewright.passes.mlir import ir
 
 
 def tile(frame: KernelFrame, config: ToyConfig, tiler: Tiler) -> None:

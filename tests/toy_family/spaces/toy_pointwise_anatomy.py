@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toy_family.spaces.toy_pointwise import ToyConfig
 
-from tilewright.passes.spaces.kernel_cost import Anatomy, fields_of
+from tilewright.passes.spaces.kernel_cost import KernelCost, fields_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
@@ -17,5 +17,5 @@ def extents(workload: Workload) -> dict[str, Expr]:
     return {"elements": total}
 
 
-def anatomy(config: ToyConfig, workload: Workload, limits: HostLimits) -> Anatomy:
-    return Anatomy(coordinates=fields_of(config), units={"elements": config.chunk})
+def kernel_cost(config: ToyConfig, workload: Workload, limits: HostLimits) -> KernelCost:
+    return KernelCost(coordinates=fields_of(config), units={"elements": config.chunk})

@@ -13,13 +13,13 @@ from tilewright.compiler.builder.lowering import lowering_passes, translate
 from tilewright.compiler.builder.ptx import to_ptx
 from tilewright.passes.base import Pass, PassPipeline
 from tilewright.passes.codegen.emit_micro_kernel import KERNEL, EmitMicroKernel
-from tilewright.passes.lowering.expand_math import ExpandMath
-from tilewright.passes.pipeline.instruments import standard
-from tilewright.passes.mlir import ir
-from tilewright.passes.lowering.promote_bf16 import PromoteBf16
-from tilewright.passes.spaces.registry import config_text
-from tilewright.passes.lowering.split_masked_stores import SplitMaskedStores
 from tilewright.passes.codegen.tile import Tile
+from tilewright.passes.lowering.expand_math import ExpandMath
+from tilewright.passes.lowering.promote_bf16 import PromoteBf16
+from tilewright.passes.lowering.split_masked_stores import SplitMaskedStores
+from tilewright.passes.mlir import ir
+from tilewright.passes.pipeline.instruments import standard
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime import knobs

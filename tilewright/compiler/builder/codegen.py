@@ -9,10 +9,10 @@ from tilewright.runtime.cuda.cuda_device import arch_of, limits_of
 from tilewright.runtime.cuda.driver import unavailable
 from tilewright.runtime.host.host_cpu import host_limits, machine
 from tilewright.runtime.host.host_target import HostTarget, host_target, lowest_level
-from tilewright.runtime.limits import GpuLimits, HostLimits
 from tilewright.runtime.host.object_code import emit_assembly, emit_object, optimised_ir
-from tilewright.runtime.target import Target, TargetKind
 from tilewright.runtime.host.thread_pool import runtime_object_ir
+from tilewright.runtime.limits import GpuLimits, HostLimits
+from tilewright.runtime.target import Target, TargetKind
 
 __all__ = ["HostTarget", "compile_assembly", "compile_object", "host_target", "limits", "lowest_target", "optimise",
            "runtime_object"]

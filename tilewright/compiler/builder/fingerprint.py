@@ -15,7 +15,7 @@ _SOURCES = ("compiler", "passes", "runtime")
 def fingerprint() -> str:
     """sha256 over our sources and the versions of the packages that take part."""
     digest = hashlib.sha256()
-    home = Path(__file__).resolve().parent.parent
+    home = Path(__file__).resolve().parents[2]
     for package in _SOURCES:
         for path in sorted((home / package).rglob("*.py")):
             digest.update(str(path.relative_to(home)).encode())

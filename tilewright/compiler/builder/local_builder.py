@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from tilewright.compiler.builder.build import build_kernel, kernel_symbol
-from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import BuildError, OptionError

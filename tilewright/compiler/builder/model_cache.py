@@ -7,8 +7,8 @@ import warnings
 from pathlib import Path
 
 from tilewright.compiler.builder.cache import Cache, CacheWarning
-from tilewright.runtime.program.artifact import Artifact, Bundle, write_artifact
 from tilewright.runtime.errors import ArtifactError
+from tilewright.runtime.program.artifact import Artifact, Bundle, write_artifact
 
 
 class ModelCache:

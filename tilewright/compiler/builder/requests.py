@@ -8,7 +8,7 @@ from tilewright.runtime.program.kernel import MicroKernel
 
 
 class KernelRequest(msgspec.Struct, frozen=True, tag="kernel", tag_field="op"):
-    """Build one kernel: arguments of tilewright.compiler.builder.build.build_kernel, the target as text. `family` is for messages.
+    """Build one kernel: arguments of `build_kernel`, the target as text. `family` is for messages.
 
     inspect: let ptxas, where there is one, say what a GPU kernel takes.
     """

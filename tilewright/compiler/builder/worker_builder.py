@@ -14,7 +14,7 @@ from tilewright.compiler.builder.codegen import host_target
 from tilewright.compiler.builder.fingerprint import fingerprint
 from tilewright.compiler.builder.requests import KernelReply, KernelRequest
 from tilewright.compiler.builder.worker_pool import WorkerPool
-from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime import knobs

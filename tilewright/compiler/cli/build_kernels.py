@@ -28,9 +28,9 @@ def build_kernels_command(
     json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
 ) -> None:
     """Build the kernels that promise most over a model's range, with what they must compute, for `tilewright measure`."""
-    from tilewright.compiler.tuning.archive_kernels import archive_kernels
     from tilewright.compiler.compilation.compilation import Compilation, full_target
     from tilewright.compiler.compilation.options import CompileOptions
+    from tilewright.compiler.tuning.archive_kernels import archive_kernels
 
     out = Output(json)
     start = time.perf_counter()

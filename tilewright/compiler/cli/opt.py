@@ -38,8 +38,8 @@ def opt_command(
 ) -> None:
     """Run passes over MLIR and print the result."""
     from tilewright.passes.base import PassPipeline
-    from tilewright.passes.pipeline.instruments import PassTiming, PrintAfterAll, chain, standard
     from tilewright.passes.mlir import ir
+    from tilewright.passes.pipeline.instruments import PassTiming, PrintAfterAll, chain, standard
     from tilewright.runtime import knobs
 
     text = sys.stdin.read() if file == "-" else Path(file).read_text()
@@ -91,7 +91,7 @@ def _bind(text: str, dims: list[str]) -> ir.Module:
 
 
 def _passes(texts: list[str]) -> list[Pass]:
-    from tilewright.passes.pipeline.registry import passes_from_text
+    from tilewright.passes.pipeline.pass_registry import passes_from_text
 
     return [step for text in texts for step in passes_from_text(text)]
 

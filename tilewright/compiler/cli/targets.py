@@ -15,9 +15,9 @@ ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")
 
 def targets_command(json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False) -> None:
     """List the targets, and what this machine has and can run."""
-    from tilewright.runtime.host import host_cpu
     from tilewright.runtime.cuda.cuda_device import cannot_run, properties_of
     from tilewright.runtime.cuda.driver import device_count, unavailable
+    from tilewright.runtime.host import host_cpu
     from tilewright.runtime.host.required_features import missing_features
 
     out = Output(json)

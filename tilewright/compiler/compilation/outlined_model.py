@@ -8,23 +8,23 @@ from functools import cached_property
 
 import numpy as np
 
-from tilewright.compiler.constants.bind_constants import bind_constants
 from tilewright.compiler.compilation.compilation import Compilation
-from tilewright.compiler.constants.fold_constants import fold_constants
-from tilewright.compiler.host.host_plan import HostPlan, plan_of
-from tilewright.compiler.frontends.ingest import Ingested, ingest
 from tilewright.compiler.compilation.options import CompileOptions, Precision
+from tilewright.compiler.constants.bind_constants import bind_constants
+from tilewright.compiler.constants.fold_constants import fold_constants
+from tilewright.compiler.frontends.ingest import Ingested, ingest
+from tilewright.compiler.host.host_plan import HostPlan, plan_of
 from tilewright.passes.base import Pass, PassPipeline
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
-from tilewright.passes.pipeline.graph_pipeline import graph_passes
-from tilewright.passes.pipeline.instruments import standard
-from tilewright.passes.transforms.lower_precision import LowerPrecision
-from tilewright.passes.mlir import ir
 from tilewright.passes.dispatch_creation.outline import workloads_of
 from tilewright.passes.dispatch_creation.pack_constants import PackConstants
+from tilewright.passes.mlir import ir
+from tilewright.passes.pipeline.graph_pipeline import graph_passes
+from tilewright.passes.pipeline.instruments import standard
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE
 from tilewright.passes.spaces.workload import Workload
+from tilewright.passes.transforms.lower_precision import LowerPrecision
 from tilewright.runtime import knobs
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.limits import GpuLimits, HostLimits, Limits

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.compiler.frontends.ingest import Ingested
-from tilewright.passes.mlir import functions, ir, operations, replace_all_uses
 from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, argument_attributes, write_dims
+from tilewright.passes.mlir import functions, ir, operations, replace_all_uses
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.tensor import DType
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.compiler.reference import evaluate
-from tilewright.passes.mlir import functions, ir, operations, replace_all_uses
 from tilewright.passes.dispatch_creation.outlined import workload_of
 from tilewright.passes.linalg.strides import VIEW_OPS, Views
 from tilewright.passes.linalg.structured import erase_unused
 from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, mixed, write_dims
+from tilewright.passes.mlir import functions, ir, operations, replace_all_uses
 from tilewright.runtime.tensor import DType
 
 MAIN = "main"

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from tilewright.compiler.dims.dim_equations import Equation, equations
 from tilewright.compiler.dims.dim_solver import Solution, place_text, solve
-from tilewright.passes.mlir import ir, walk
 from tilewright.passes.linalg.symbolic import (
     DIMS,
     RANGES,
@@ -24,6 +23,7 @@ from tilewright.passes.linalg.symbolic import (
     write_dims,
     write_ranges,
 )
+from tilewright.passes.mlir import ir, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.program import DimInfo
 from tilewright.runtime.shape import Dim, Expr, ShapeRange

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from tilewright.compiler.dims.dim_equations import Equation
 from tilewright.compiler.dims.op_location import where
 from tilewright.passes.analysis.assert_facts import assert_facts
-from tilewright.passes.mlir import ir, walk
 from tilewright.passes.linalg.symbolic import SymbolicShapes, mixed
+from tilewright.passes.mlir import ir, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.program import Check
 from tilewright.runtime.shape import Expr, ShapeRange

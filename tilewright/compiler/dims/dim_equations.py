@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.compiler.dims.op_location import where
-from tilewright.passes.mlir import ir, maps_of, owner, position, walk
 from tilewright.passes.linalg.symbolic import SymbolicShapes, integer, mixed, reassociation
+from tilewright.passes.mlir import ir, maps_of, owner, position, walk
 from tilewright.runtime.shape import Expr
 
 

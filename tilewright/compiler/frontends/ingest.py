@@ -8,8 +8,8 @@ from tilewright.compiler.dims.bind_dims import DynamicDims, bind_dims
 from tilewright.compiler.dims.dim_checks import model_checks
 from tilewright.compiler.frontends.refuse import refuse_data_dependent, refuse_unsupported
 from tilewright.compiler.frontends.source import ModelIR, new_context, read_model, select_function
-from tilewright.passes.mlir import ir, operations
 from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.passes.mlir import ir, operations
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.program import Argument, Check, DimInfo
 from tilewright.runtime.shape import ShapeRange

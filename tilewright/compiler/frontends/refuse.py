@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilewright.compiler.dims.op_location import where
-from tilewright.passes.mlir import ir, walk
 from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.passes.mlir import ir, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.tensor import DType
 

@@ -15,8 +15,6 @@ from typing import NamedTuple
 from tilewright.compiler.builder.llvm_text import LlvmText, Value, fits
 from tilewright.runtime import knobs
 from tilewright.runtime.call.binder import Binder, Site
-from tilewright.runtime.host.native_call import ENTRY, TABLE
-from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.call.python_abi import (
     ALIGNED,
     CONTIGUOUS,
@@ -30,6 +28,8 @@ from tilewright.runtime.call.python_abi import (
     WORDS,
     WRITEABLE,
 )
+from tilewright.runtime.host.native_call import ENTRY, TABLE
+from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 

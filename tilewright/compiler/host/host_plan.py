@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.passes.mlir import functions, ir, operations, owner
 from tilewright.passes.dispatch_creation.pack_constants import PACK
 from tilewright.passes.linalg.strides import View, Views
 from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes, integer
+from tilewright.passes.mlir import functions, ir, operations, owner
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.program.arena_plan import ArenaPlan, Temporary, plan
 from tilewright.runtime.errors import BuildError
+from tilewright.runtime.program.arena_plan import ArenaPlan, Temporary, plan
 from tilewright.runtime.program.program import Argument
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType

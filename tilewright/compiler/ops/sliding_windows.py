@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from tilewright.compiler.ops.data_movement import pad
+from tilewright.compiler.ops.array_manipulation import pad
 from tilewright.compiler.ops.graph import Tensor, shown
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from tilewright.compiler.builder.fingerprint import fingerprint
+from tilewright.compiler.builder.worker_builder import WorkerBuilder
 from tilewright.compiler.compilation.compilation import Compilation
+from tilewright.compiler.compilation.outlined_model import OutlinedModel, outline
 from tilewright.compiler.tuning.dispatch_tables import Tables, default_tables, numerics_of
 from tilewright.compiler.tuning.expected import Expectations
-from tilewright.compiler.builder.fingerprint import fingerprint
-from tilewright.compiler.compilation.outlined_model import OutlinedModel, outline
 from tilewright.compiler.tuning.operator_tuning import task_of, weight_of
-from tilewright.compiler.builder.worker_builder import WorkerBuilder
-from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import OptionError
 from tilewright.search.archive.kernel_archive import ArchiveOperator, Contents, write_archive

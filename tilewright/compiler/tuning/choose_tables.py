@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.tuning.dispatch_tables import Tables, default_tables, numerics_of
 from tilewright.compiler.tuning.gpu_tuning import gpu_runner
 from tilewright.compiler.tuning.model_tuning import tune_model
-from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.tuning.operator_tuning import tables_from_log, tune_tables
 from tilewright.search.database.records import TuningLog
 from tilewright.search.protocols import Builder

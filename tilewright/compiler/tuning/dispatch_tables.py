@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from tilewright.compiler.compilation.options import CompileOptions, Deterministic, Precision
 from tilewright.passes.spaces.in_order import default_of
 from tilewright.passes.spaces.numerics import PLAIN, Numerics
-from tilewright.passes.spaces.registry import families_of
+from tilewright.passes.spaces.family_registry import families_of
 from tilewright.passes.spaces.threads import one_thread_when_small
 from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.errors import BuildError
+from tilewright.runtime.limits import GpuLimits, HostLimits
 from tilewright.runtime.program.certificate import Certificate
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node, renumbered
-from tilewright.runtime.errors import BuildError
 from tilewright.runtime.program.kernel import MicroKernel
-from tilewright.runtime.limits import GpuLimits, HostLimits
 from tilewright.search.protocols import Builder, BuildResult
 from tilewright.search.search_strategy.decision_tree import guarded
 from tilewright.search.search_strategy.outcome import Tuned

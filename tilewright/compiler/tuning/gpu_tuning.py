@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.compiler.tuning.expected import Expectations
-from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.tuning.operator_tuning import task_of
 from tilewright.search.runner.gpu_process import gpu_process
 from tilewright.search.runner.runner_process import ProcessRunner

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from tilewright.compiler.tuning.dispatch_tables import Tables, tuned_table
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
+from tilewright.compiler.tuning.dispatch_tables import Tables, tuned_table
 from tilewright.compiler.tuning.operator_tuning import environment, prior_of, task_of, tune_options
 from tilewright.runtime.host.host_cpu import thread_count
 from tilewright.search.database.records import TuningLog

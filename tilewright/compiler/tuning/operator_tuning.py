@@ -7,10 +7,10 @@ import time
 from dataclasses import replace
 
 from tilewright.compiler.builder.codegen import host_target, limits
-from tilewright.compiler.tuning.dispatch_tables import Tables, tuned_table
 from tilewright.compiler.builder.fingerprint import fingerprint
 from tilewright.compiler.compilation.options import CompileOptions, Deterministic
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
+from tilewright.compiler.tuning.dispatch_tables import Tables, tuned_table
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.host.host_cpu import affinity, thread_count
 from tilewright.runtime.limits import HostLimits, Limits

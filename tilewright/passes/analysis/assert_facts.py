@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.passes.mlir import ir, owner, walk
 from tilewright.passes.linalg.symbolic import SymbolicShapes, integer
+from tilewright.passes.mlir import ir, owner, walk
 from tilewright.runtime.shape import Expr
 
 _COMPARISONS: Mapping[int, str] = {

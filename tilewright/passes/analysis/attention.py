@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.contraction import LHS, OUT, RHS, Contraction, product_of, sums_products, used_loops
-from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 from tilewright.passes.linalg.structured import FLOAT_CASTS, iterator_kinds, uncast
 from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 from tilewright.runtime.shape import Expr
 
 Place = tuple[int, ...]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import inf, isfinite
 
 from tilewright.passes.analysis.attention import Attention
-from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 from tilewright.passes.linalg.structured import FLOAT_CASTS
 from tilewright.passes.linalg.symbolic import SymbolicShapes, integer
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 from tilewright.runtime.shape import Expr
 
 _PREDICATES = {2: (1, 1), 3: (1, 0), 4: (-1, 1), 5: (-1, 0)}  # slt, sle, sgt, sge: sign, and what is added to compare by <= 0

@@ -6,8 +6,8 @@ import hashlib
 import json
 from typing import Any
 
-from tilewright.passes.mlir import attributes, ir, maps_of, operations
 from tilewright.passes.linalg.symbolic import argument_attributes, read_dims
+from tilewright.passes.mlir import attributes, ir, maps_of, operations
 
 KEY, KIND = "tw.key", "tw.kind"
 SPEC_VERSION = 1

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 from tilewright.passes.linalg.structured import CASTS, iterator_kinds, loop_extents
 from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 from tilewright.runtime.shape import Expr
 
 LHS, RHS, OUT = 0, 1, 2

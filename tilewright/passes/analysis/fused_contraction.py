@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.contraction import OUT, Contraction, is_contraction
-from tilewright.passes.mlir import ir, operations, position
 from tilewright.passes.analysis.placement import Place, axis_name, place, steps_of
 from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.passes.mlir import ir, operations, position
 from tilewright.runtime.shape import Expr
 
 _FEW_OPS = 8  # arithmetic of an epilogue that is unrolled over the results of a register block

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.passes.analysis.attention import Attention
 from tilewright.passes.analysis.contraction import Product, product_of
-from tilewright.passes.mlir import ir, maps_of, owner, position
 from tilewright.passes.analysis.placement import collapsed, expanded, steps_of
 from tilewright.passes.linalg.symbolic import SymbolicShapes, evaluate_affine, kept_axes, mixed, reassociation
+from tilewright.passes.mlir import ir, maps_of, owner, position
 from tilewright.passes.spaces.workload import Axis, Factor
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType

@@ -6,10 +6,10 @@ from enum import Enum
 
 from tilewright.passes.analysis.contraction import is_contraction
 from tilewright.passes.linalg.data_movement import MOVEMENT_OPS
-from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 from tilewright.passes.linalg.strides import VIEW_OPS, Views
 from tilewright.passes.linalg.structured import CASTS, CHEAP_OPS, iterator_kinds
 from tilewright.passes.linalg.symbolic import mixed
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 
 
 class OpKind(Enum):

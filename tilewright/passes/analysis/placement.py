@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.passes.mlir import ir, maps_of, position, walk
 from tilewright.passes.linalg.structured import iterator_kinds
 from tilewright.passes.linalg.symbolic import SymbolicShapes, evaluate_affine, reassociation
+from tilewright.passes.mlir import ir, maps_of, position, walk
 from tilewright.runtime.shape import Expr
 
 Place = tuple[Expr, ...]

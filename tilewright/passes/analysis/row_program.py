@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.passes.linalg.clone import captured
-from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 from tilewright.passes.analysis.op_kinds import ROW_COMBINERS
+from tilewright.passes.linalg.clone import captured
 from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
 from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 from tilewright.runtime.shape import Expr
 
 Place = tuple[int | None, ...]  # frame axis of each axis of a value; None: the one coordinate is 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.passes.analysis.contraction import linear_terms
-from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 from tilewright.passes.linalg.structured import is_zero, iterator_kinds, uncast
 from tilewright.passes.linalg.symbolic import SymbolicShapes, argument_attributes, integer, mixed
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 from tilewright.passes.spaces.workload import Window
 from tilewright.runtime.shape import Expr
 

@@ -13,8 +13,7 @@ from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.kernel_frame import CONFIG
 from tilewright.passes.mlir import functions, ir
 from tilewright.passes.spaces.gpu.gpu_config import GpuConfig
-from tilewright.passes.spaces.registry import config_text, parse_config
-from tilewright.passes.codegen.tile import family_module
+from tilewright.passes.spaces.family_registry import config_text, family_of, parse_config
 from tilewright.runtime.program.kernel import MicroKernel
 
 KERNEL = "tw.kernel"
@@ -38,7 +37,7 @@ class EmitMicroKernel(Pass):
         if CONFIG not in attributes:
             raise ValueError(f"the function has no {CONFIG}: run `tile` before this pass")
         config = parse_config(ir.StringAttr(attributes[CONFIG]).value)
-        emit, text = family_module(config.family).emit, config_text(config)
+        emit, text = family_of(config.family).emitter().emit, config_text(config)
         if isinstance(config, GpuConfig):
             gpu = GpuKernel(module, self.symbol, config.index)
             emit(gpu, config)

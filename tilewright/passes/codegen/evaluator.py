@@ -13,10 +13,10 @@ from contextlib import contextmanager
 
 from tilewright.passes.codegen.emit import Memory, all_of, choose, constant, element_type, lanes_of, loop, resized, vector_type
 from tilewright.passes.codegen.index import Index, delinearize, emit_expr, splat_to
-from tilewright.passes.mlir import arith, attributes, ir, maps_of, operations, owner, position
 from tilewright.passes.linalg.strides import VIEW_OPS
 from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
 from tilewright.passes.linalg.symbolic import SymbolicShapes, integer, kept_axes, mixed, reassociation
+from tilewright.passes.mlir import arith, attributes, ir, maps_of, operations, owner, position
 from tilewright.runtime.shape import Expr
 
 Coords = Sequence[Index]

@@ -13,10 +13,10 @@ from tilewright.passes.codegen.gpu_memory import WIDEST, GpuMemory
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame, TensorSlot
 from tilewright.passes.mlir import ir, llvm, nvvm, operations
-from tilewright.runtime.program.kernel import Launch, MicroKernel, Param, offset_symbol, stride_symbol
 from tilewright.runtime.limits import WARP as WARP
-from tilewright.runtime.shape import Expr
+from tilewright.runtime.program.kernel import Launch, MicroKernel, Param, offset_symbol, stride_symbol
 from tilewright.runtime.program.tensor_map import ALIGNMENT, MAP_ALIGNMENT, MAP_BYTES
+from tilewright.runtime.shape import Expr
 
 SHARED = "shared_memory"
 _SLACK = 1 << 16  # coordinates run past an extent by less than a tile

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from tilewright.passes.codegen.emit import Memory, resized
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index
-from tilewright.passes.mlir import functions, ir, llvm, operations
-from tilewright.passes.linalg.symbolic import SymbolicShapes, argument_attributes, integer
 from tilewright.passes.codegen.units import launched, take_units
+from tilewright.passes.linalg.symbolic import SymbolicShapes, argument_attributes, integer
+from tilewright.passes.mlir import functions, ir, llvm, operations
 from tilewright.runtime.program.kernel import Param
 from tilewright.runtime.shape import Expr
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from tilewright.passes.codegen.emit import Memory
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index
-from tilewright.passes.mlir import ir, operations, owner
 from tilewright.passes.linalg.strides import VIEW_OPS
 from tilewright.passes.linalg.structured import is_zero
+from tilewright.passes.mlir import ir, operations, owner
 
 
 @dataclass(frozen=True)

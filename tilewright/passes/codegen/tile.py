@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
-from types import ModuleType
 from typing import ClassVar
 
 from tilewright.passes.base import Pass
 from tilewright.passes.codegen.kernel_frame import CONFIG, KernelFrame
-from tilewright.passes.mlir import ir
-from tilewright.passes.spaces.registry import config_text, family_of, parse_config
 from tilewright.passes.codegen.tiler import Tiler
-
-
-def family_module(family: str) -> ModuleType:
-    """The family's module with `tile(frame, config, tiler)` and `emit(kernel, config)`."""
-    return importlib.import_module(f"{family_of(family).code}.{family}")
+from tilewright.passes.mlir import ir
+from tilewright.passes.spaces.family_registry import config_text, family_of, parse_config
 
 
 @dataclass(frozen=True)
@@ -29,5 +22,5 @@ class Tile(Pass):
     def run(self, module: ir.Module) -> None:
         config = parse_config(self.config)
         frame = KernelFrame(module, "", ir.IndexType.get())
-        family_module(config.family).tile(frame, config, Tiler(frame))
+        family_of(config.family).emitter().tile(frame, config, Tiler(frame))
         frame.fn.attributes[CONFIG] = ir.StringAttr.get(config_text(config))

@@ -14,9 +14,9 @@ from typing import Any
 
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
-from tilewright.passes.mlir import ir, linalg, operations, owner, scf, tensor
-from tilewright.passes.linalg.shape_values import ShapeValues, tensor_type
 from tilewright.passes.codegen.units import AXES, BLOCK
+from tilewright.passes.linalg.shape_values import ShapeValues, tensor_type
+from tilewright.passes.mlir import ir, linalg, operations, owner, scf, tensor
 from tilewright.runtime.shape import Expr
 
 Groups = Mapping[str, Sequence[int]]  # the axes of a value that each part of a tile runs along, by the part's name

@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index, delinearize
-from tilewright.passes.mlir import ir, operations, owner, replace_all_uses
 from tilewright.passes.linalg.symbolic import SymbolicShapes, integer, mixed
+from tilewright.passes.mlir import ir, operations, owner, replace_all_uses
 from tilewright.runtime.shape import Expr
 
 AXES, BLOCK = "tw.axes", "tw.block"  # of an scf.forall: name of each axis of its first slice; units that are launched as one

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise
-from tilewright.passes.mlir import ir, operations, owner
 from tilewright.passes.linalg.reshape import Reshaper, product
 from tilewright.passes.linalg.strides import Views, dense_strides
 from tilewright.passes.linalg.structured import CHEAP_OPS, main_of
+from tilewright.passes.mlir import ir, operations, owner
 from tilewright.runtime.errors import PassError
 
 

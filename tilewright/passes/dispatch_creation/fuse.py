@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.passes.base import Pass
-from tilewright.passes.linalg.clone import clone, erase_dead
-from tilewright.passes.mlir import functions, ir, operations, owner
 from tilewright.passes.analysis.op_kinds import OpKind
+from tilewright.passes.base import Pass
 from tilewright.passes.dispatch_creation.regions import Partition, Region
+from tilewright.passes.linalg.clone import clone, erase_dead
 from tilewright.passes.linalg.symbolic import integer
+from tilewright.passes.mlir import functions, ir, operations, owner
 
 REGION = "tw.region"
 

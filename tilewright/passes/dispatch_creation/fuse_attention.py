@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.passes.analysis.attention import Attention, AttentionError
-from tilewright.passes.base import Pass
-from tilewright.passes.linalg.clone import users
 from tilewright.passes.analysis.contraction import sums_products
-from tilewright.passes.dispatch_creation.fuse import REGION, renumber_regions
-from tilewright.passes.mlir import functions, ir, maps_of, operations, owner, position
 from tilewright.passes.analysis.placement import place
+from tilewright.passes.base import Pass
+from tilewright.passes.dispatch_creation.fuse import REGION, renumber_regions
+from tilewright.passes.linalg.clone import users
 from tilewright.passes.linalg.reshape import RESHAPES, Reshaper
 from tilewright.passes.linalg.split_loop import can_split, split_loop
 from tilewright.passes.linalg.structured import erase_unused, iterator_kinds, uncast
 from tilewright.passes.linalg.symbolic import SymbolicShapes, integer, reassociation
+from tilewright.passes.mlir import functions, ir, maps_of, operations, owner, position
 from tilewright.runtime.errors import OptionError
 
 Triple = tuple[int, int, int]

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.passes.base import Pass
-from tilewright.passes.linalg.builders import i64
 from tilewright.passes.analysis.canonical_spec import KEY, KIND, key_of
-from tilewright.passes.linalg.clone import captured, erase_dead
-from tilewright.passes.linalg.collapse import Groups
-from tilewright.passes.dispatch_creation.fuse import REGION
 from tilewright.passes.analysis.fused_contraction import FusedContraction
-from tilewright.passes.mlir import functions, ir, operations, owner
 from tilewright.passes.analysis.op_kinds import OpKind, op_kind
+from tilewright.passes.analysis.row_program import RowProgram
+from tilewright.passes.base import Pass
+from tilewright.passes.dispatch_creation.fuse import REGION
 from tilewright.passes.dispatch_creation.outlined import workloads_of
 from tilewright.passes.dispatch_creation.region_function import RegionFunction, as_type
-from tilewright.passes.analysis.row_program import RowProgram
+from tilewright.passes.dispatch_creation.workload_name import workload_name
+from tilewright.passes.linalg.builders import i64
+from tilewright.passes.linalg.clone import captured, erase_dead
+from tilewright.passes.linalg.collapse import Groups
 from tilewright.passes.linalg.shape_values import ShapeValues, tensor_type
 from tilewright.passes.linalg.strides import Views
 from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes, integer, reassociation
+from tilewright.passes.mlir import functions, ir, operations, owner
 from tilewright.passes.spaces.workload import Kind
-from tilewright.passes.dispatch_creation.workload_name import workload_name
 from tilewright.runtime.errors import PassError
 from tilewright.runtime.shape import Expr
 

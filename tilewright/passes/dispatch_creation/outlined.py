@@ -8,12 +8,12 @@ from tilewright.passes.analysis.attention import Attention
 from tilewright.passes.analysis.canonical_spec import KEY, KIND
 from tilewright.passes.analysis.contraction import Contraction, is_contraction, product_of
 from tilewright.passes.analysis.loop_axes import LoopAxes, attention_symbols, factors_of, has_loops, loop_symbols
-from tilewright.passes.mlir import functions, ir, operations, owner, walk
 from tilewright.passes.analysis.op_kinds import arithmetic, body_names, is_row_reduction, scatters
+from tilewright.passes.analysis.windows import argument_windows, argument_zeros
 from tilewright.passes.dispatch_creation.region_function import PANEL, UNIT
 from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
 from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, integer, read_dims
-from tilewright.passes.analysis.windows import argument_windows, argument_zeros
+from tilewright.passes.mlir import functions, ir, operations, owner, walk
 from tilewright.passes.spaces.workload import Axes, Factor, Kind, Loop, Operand, Window, Workload
 from tilewright.runtime.errors import PassError
 from tilewright.runtime.shape import Expr

@@ -8,18 +8,18 @@ side, [ceil(n / tile)][ceil(k / 2)][tile][2], read through (n floordiv tile, k f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tilewright.passes.base import Pass
 from tilewright.passes.analysis.canonical_spec import KEY, KIND, key_of
 from tilewright.passes.analysis.contraction import OUT, PAIR, Contraction, used_loops
-from tilewright.passes.mlir import functions, ir, maps_of, operations, owner, position, replace_all_uses
+from tilewright.passes.base import Pass
 from tilewright.passes.dispatch_creation.outlined import root_of
 from tilewright.passes.dispatch_creation.region_function import PANEL, UNIT
-from tilewright.passes.spaces.host.host_block import register_block
 from tilewright.passes.linalg.structured import inits, inputs, iterator_kinds, rebuild, use_count
 from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, integer, write_dims
+from tilewright.passes.mlir import functions, ir, maps_of, operations, owner, position, replace_all_uses
+from tilewright.passes.spaces.host.host_block import register_block
 from tilewright.passes.spaces.workload import Kind
 from tilewright.runtime.limits import HostLimits
 
@@ -51,14 +51,25 @@ class PackConstants(Pass):
                 _pack(fn, mains[0], sites, limits)
 
 
+@dataclass(frozen=True)
+class _PanelLayout:
+    """How operand `which` of a contraction may lie in panels. axis: of its columns; order: its other axes, in the order of the
+    loops; side: values of the last of them that lie side by side."""
+
+    which: int
+    axis: int
+    order: tuple[int, ...]
+    side: int
+
+
 def _pack(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limits: HostLimits) -> None:
     root = root_of(fn, Kind.CONTRACTION)
     found = _packable(fn, root)
     if found is None or not sites:
         return
-    which, axis, order, side = found
-    side = side if limits.bf16_pairs else 1
-    argument = root.operands[which]
+    layout = found if limits.bf16_pairs else replace(found, side=1)
+    axis, order, side = layout.axis, layout.order, layout.side
+    argument = root.operands[layout.which]
     number = list(fn.regions[0].blocks[0].arguments).index(argument)
     sources = [c.operands[number] for c in sites]
     outer = list(main.regions[0].blocks[0].arguments)
@@ -73,7 +84,7 @@ def _pack(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limit
     if side > 1:
         shape = [shape[0], *within[:-1], -(-within[-1] // side), tile, side]
     packed = ir.RankedTensorType.get(shape, ir.RankedTensorType(argument.type).element_type)
-    _rewrite(root, which, axis, order, tile, side, packed, argument)
+    _rewrite(root, layout, packed, argument)
     argument.set_type(packed)
     unit = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), packed.rank - 1)
     _annotate(fn, number, {DIMS: write_dims(list(packed.shape)), UNIT: unit, CONSTANT: ir.UnitAttr.get(),
@@ -85,9 +96,9 @@ def _pack(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limit
         given = outer.index(source)
         if given not in copies:
             copies[given] = main.regions[0].blocks[0].add_argument(packed, main.location)
-            layout = [given, tile, side, axis, *order]
+            source_layout = [given, tile, side, axis, *order]
             _annotate(main, len(outer) + len(copies) - 1, {
-                DIMS: write_dims(list(packed.shape)), CONSTANT: ir.UnitAttr.get(), PACK: write_dims(layout)})
+                DIMS: write_dims(list(packed.shape)), CONSTANT: ir.UnitAttr.get(), PACK: write_dims(source_layout)})
         call.operands[number] = copies[given]
     _retype(main)
 
@@ -98,9 +109,8 @@ def panel_columns(columns: int, element: ir.Type, limits: HostLimits) -> int:
     return lanes * register_block(columns, lanes, limits)[1]
 
 
-def _packable(fn: ir.Operation, root: ir.Operation) -> tuple[int, int, list[int], int] | None:
-    """Of a constant argument that only the root reads: the operand, the axis of its columns, its other axes in loop order, and
-    how many values of the last of them may lie side by side."""
+def _packable(fn: ir.Operation, root: ir.Operation) -> _PanelLayout | None:
+    """Of a constant argument that only the root reads, where the target multiplies pairs."""
     shapes = SymbolicShapes(fn)
     try:
         view = Contraction.of(root, shapes)
@@ -123,7 +133,7 @@ def _packable(fn: ir.Operation, root: ir.Operation) -> tuple[int, int, list[int]
             continue
         axis = loops.index(column)
         paired = others and others[-1] == view.k[-1] and column not in view.loops_of(1 - which) and view.multiplies_bf16()
-        return which, axis, [loops.index(d) for d in others], PAIR if paired else 1
+        return _PanelLayout(which, axis, tuple(loops.index(d) for d in others), PAIR if paired else 1)
     return None
 
 
@@ -154,13 +164,13 @@ def _same_frame(value: ir.Value, root: ir.Operation) -> bool:
     return any(_same_frame(v, root) for v in through)
 
 
-def _rewrite(root: ir.Operation, which: int, axis: int, order: list[int], tile: int, side: int, packed: ir.RankedTensorType,
-             argument: ir.Value) -> None:
-    """The root as a generic whose operand `which` is read through the packed layout."""
-    maps = maps_of(root)
+def _rewrite(root: ir.Operation, layout: _PanelLayout, packed: ir.RankedTensorType, argument: ir.Value) -> None:
+    """The root as a generic whose operand is read through the packed layout."""
+    maps, which, side = maps_of(root), layout.which, layout.side
+    tile = packed.shape[-1] if side == 1 else packed.shape[-2]
     old = maps[which]
-    column = old.results[axis]
-    inner = [old.results[a] for a in order]
+    column = old.results[layout.axis]
+    inner = [old.results[a] for a in layout.order]
     last = []
     if side > 1:
         last = [ir.AffineExpr.get_mod(inner[-1], side)]

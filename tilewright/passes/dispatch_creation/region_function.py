@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
+from tilewright.passes.analysis.contraction import is_contraction
+from tilewright.passes.analysis.windows import ZEROS, windows_of, zeros_of
 from tilewright.passes.linalg.builders import fill, generic, i64, renumber
 from tilewright.passes.linalg.clone import captured, clone, users
 from tilewright.passes.linalg.collapse import Collapse, Groups, collapse, is_cheap
-from tilewright.passes.analysis.contraction import is_contraction
-from tilewright.passes.mlir import arith, func, ir, maps_of, owner, position, walk
 from tilewright.passes.linalg.shape_values import tensor_type
 from tilewright.passes.linalg.strides import Views, collapsed_stride
 from tilewright.passes.linalg.structured import inputs, iterator_kinds, loop_extents
 from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, integer, write_dims
-from tilewright.passes.analysis.windows import ZEROS, windows_of, zeros_of
+from tilewright.passes.mlir import arith, func, ir, maps_of, owner, position, walk
 from tilewright.runtime.errors import PassError
 from tilewright.runtime.shape import Expr
 
@@ -125,7 +125,7 @@ class RegionFunction:
         )
         made.attributes["res_attrs"] = ir.ArrayAttr.get([self._result(v) for v in signature.outputs])
         with ir.InsertionPoint(body):
-            emitter = _Emitter(self, list(body.arguments))
+            emitter = _FunctionBuilder(self, list(body.arguments))
             for op in self.ops:
                 emitter.emit(op)
             func.ReturnOp([as_type(emitter.values[v], t) for v, t in zip(signature.outputs, results, strict=True)])
@@ -174,7 +174,7 @@ class RegionFunction:
         return ir.DictAttr.get(attributes)
 
 
-class _Emitter:
+class _FunctionBuilder:
     """Writes the operations of a region into its function."""
 
     def __init__(self, region: RegionFunction, arguments: Sequence[ir.Value]) -> None:

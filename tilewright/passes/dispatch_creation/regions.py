@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.passes.transforms.channels_last import COPY
-from tilewright.passes.linalg.clone import captured, users
-from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 from tilewright.passes.analysis.op_kinds import OpKind, arithmetic, body_names, constant_pad, expensive, op_kind, scatters
+from tilewright.passes.linalg.clone import captured, users
 from tilewright.passes.linalg.strides import Views
 from tilewright.passes.linalg.structured import inputs, iterator_kinds, loop_extents
 from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position
+from tilewright.passes.transforms.channels_last import COPY
 from tilewright.runtime.shape import Expr
 
 LOAD_ARITHMETIC = 2

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tilewright.passes.mlir import ir
 from tilewright.passes.analysis.op_kinds import OpKind, body_names, op_kind
 from tilewright.passes.linalg.strides import Views
+from tilewright.passes.mlir import ir
 
 _WORDS = {
     "math.exp": "exp",

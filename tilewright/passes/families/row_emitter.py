@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+from tilewright.passes.analysis.row_program import Place, RowProgram
 from tilewright.passes.codegen.emit import Memory, lanes_of
-from tilewright.passes.families.row_reduction import Combiner, combiners, pick, values_of
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.families.row_reduction import Combiner, combiners, pick, values_of
 from tilewright.passes.mlir import ir, owner
-from tilewright.passes.analysis.row_program import Place, RowProgram
 
 Key = tuple[object, ...]
 At = Sequence[Index]  # a coordinate per frame axis

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+from tilewright.passes.analysis.row_program import row_joins
 from tilewright.passes.codegen.emit import constant, element_type, lanes_of, vector_type
 from tilewright.passes.codegen.evaluator import Evaluator
-from tilewright.passes.lowering.expand_math import NAN_ELSEWHERE
 from tilewright.passes.codegen.index import Index, splat_to
+from tilewright.passes.lowering.expand_math import NAN_ELSEWHERE
 from tilewright.passes.mlir import arith, ir, owner, vector
-from tilewright.passes.analysis.row_program import row_joins
 
 _FLOAT_NEUTRAL = {
     "arith.addf": -0.0,

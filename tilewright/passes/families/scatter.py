@@ -9,8 +9,8 @@ from tilewright.passes.codegen.emit import loop
 from tilewright.passes.codegen.evaluator import evaluate
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
-from tilewright.passes.mlir import ir, maps_of, owner
 from tilewright.passes.linalg.structured import loop_extents
+from tilewright.passes.mlir import ir, maps_of, owner
 
 
 def scatters(value: ir.Value) -> bool:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.linalg.clone import captured
-from tilewright.passes.mlir import ir, maps_of, owner, position, walk
 from tilewright.passes.linalg.strides import Views, collapsed_stride
 from tilewright.passes.linalg.structured import CHEAP_OPS, iterator_kinds
 from tilewright.passes.linalg.symbolic import integer
+from tilewright.passes.mlir import ir, maps_of, owner, position, walk
 from tilewright.runtime.shape import Expr
 
 Groups = tuple[tuple[int, ...], ...]

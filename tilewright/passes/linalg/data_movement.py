@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.passes.mlir import ir, maps_of, operations, owner, position, walk
 from tilewright.passes.linalg.structured import (
     body,
     compose,
@@ -16,6 +15,7 @@ from tilewright.passes.linalg.structured import (
     rebuild,
     replace,
 )
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position, walk
 
 Wanted = Callable[[ir.AffineMap], bool]
 MOVEMENT_OPS = ("tensor.pad", "tensor.concat", "tensor.insert_slice", "tensor.insert")  # place elements and compute none

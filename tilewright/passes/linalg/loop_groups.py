@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.passes.mlir import ir, maps_of, operations, position, replace_all_uses
 from tilewright.passes.linalg.reshape import Reshaper, collapses_free, product
 from tilewright.passes.linalg.structured import inits, inputs, iterator_kinds, rebuild, uses_index
 from tilewright.passes.linalg.symbolic import integer
+from tilewright.passes.mlir import ir, maps_of, operations, position, replace_all_uses
 
 
 def axis_groups(access: ir.AffineMap, loops: Sequence[int]) -> list[list[int]] | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.passes.mlir import ir, linalg, owner, tensor
 from tilewright.passes.linalg.shape_values import ShapeValues, tensor_type
 from tilewright.passes.linalg.symbolic import SymbolicShapes, mixed, reassociation
+from tilewright.passes.mlir import ir, linalg, owner, tensor
 from tilewright.runtime.shape import Expr
 
 Group = tuple[list[int], list[int]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.passes.mlir import arith, ir, tensor
 from tilewright.passes.linalg.symbolic import DIMS, argument_attributes, read_dims
+from tilewright.passes.mlir import arith, ir, tensor
 from tilewright.runtime.shape import Atom, Expr
 
 

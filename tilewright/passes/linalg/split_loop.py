@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.passes.linalg.loop_groups import mentions, renumber_indices
-from tilewright.passes.mlir import ir, maps_of, position
 from tilewright.passes.linalg.reshape import Reshaper
 from tilewright.passes.linalg.structured import inits, inputs, iterator_kinds, rebuild, replace, uses_index
+from tilewright.passes.mlir import ir, maps_of, position
 from tilewright.runtime.shape import Expr
 
 

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.passes.mlir import ir, owner
 from tilewright.passes.linalg.symbolic import SymbolicShapes, kept_axes, mixed, reassociation
+from tilewright.passes.mlir import ir, owner
 from tilewright.runtime.shape import Expr
 
 VIEW_OPS = ("tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")

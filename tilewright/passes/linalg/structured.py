@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.passes.mlir import functions, ir, maps_of, operations, owner, position, replace_all_uses
 from tilewright.passes.linalg.symbolic import SymbolicShapes, integer
+from tilewright.passes.mlir import functions, ir, maps_of, operations, owner, position, replace_all_uses
 from tilewright.runtime.shape import Expr
 
 CONTRACTIONS = (

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from math import inf, nan
 from typing import ClassVar
 
+from tilewright.passes.base import Pass
 from tilewright.passes.lowering import expansions
 from tilewright.passes.lowering.arithmetic import Bits, Real, element_of, power, splat, with_element
-from tilewright.passes.base import Pass
 from tilewright.passes.mlir import arith, attributes, ir, math, owner, walk
 
 _F32: dict[str, Callable[[Real], Real]] = {

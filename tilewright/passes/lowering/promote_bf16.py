@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.passes.lowering.arithmetic import Real, element_of, with_element
 from tilewright.passes.base import Pass
+from tilewright.passes.lowering.arithmetic import Real, element_of, with_element
 from tilewright.passes.lowering.fp8 import from_fp8, is_fp8, to_fp8
 from tilewright.passes.mlir import arith, attributes, ir, walk
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tilewright.passes.base import Mlir, Pass
-from tilewright.passes.transforms.channels_last import ChannelsLast
 from tilewright.passes.dispatch_creation.copy_results import CopyResults
-from tilewright.passes.transforms.decompose import Decompose
 from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
-from tilewright.passes.transforms.normalize import Normalize
 from tilewright.passes.dispatch_creation.outline import Outline
+from tilewright.passes.transforms.channels_last import ChannelsLast
+from tilewright.passes.transforms.decompose import Decompose
+from tilewright.passes.transforms.normalize import Normalize
 from tilewright.passes.transforms.split_init import SplitInit
 from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.passes.transforms.assert_to_facts import AssertToFacts
 from tilewright.passes.base import Mlir, Pass
+from tilewright.passes.transforms.assert_to_facts import AssertToFacts
 from tilewright.passes.transforms.drop_dead_results import DropDeadResults
 from tilewright.passes.transforms.extract_to_operand import ExtractToOperand
 from tilewright.passes.transforms.flatten_contraction import FlattenContraction

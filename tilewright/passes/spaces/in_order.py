@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.passes.spaces.registry import heuristics_of, space_of
+from tilewright.passes.spaces.family_registry import heuristics_of, space_of
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.program.dispatch import Leaf, Node, select
 from tilewright.runtime.limits import HostLimits, Limits
+from tilewright.runtime.program.dispatch import Leaf, Node, select
 
 _LARGE = 1 << 20  # extents of the shape whose kernel serves all
 

@@ -1,7 +1,7 @@
-"""Anatomy: what is known of a tile configuration before it is built; the search's view of a family. MLIR-free.
+"""KernelCost: what is known of a tile configuration before it is built; the search's view of a family. MLIR-free.
 
-Each family has passes/spaces/<family>_anatomy.py with `extents(workload)`, the named sizes it sees, and
-`anatomy(config, workload, limits)`.
+Each family has passes/spaces/<family>_cost.py with `extents(workload)`, the named sizes it sees, and
+`kernel_cost(config, workload, limits)`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Block:
+class GpuBlock:
     """A block of threads of a GPU kernel, as far as its configuration tells; `registers` are a thread's.
 
     step: of `depth` elements of the extent `along` (none: one step). once: beside the steps. chain: cycles that a step takes
@@ -63,7 +63,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Anatomy:
+class KernelCost:
     """Keys of `tiles`, `pads`, `partial`, `least`, `halved`, `units`, `most` name extents.
 
     coordinates: place in the lattice, one number a choice. tiles: elements of a block of the inner loops. pads: what lies beyond
@@ -84,7 +84,7 @@ class Anatomy:
     most: Mapping[str, int] = field(default_factory=dict)
     rate: float = 1.0
     copied: Footprint | None = None
-    block: Block | None = None
+    block: GpuBlock | None = None
     footprints: Mapping[str, Footprint] = field(default_factory=dict)
     features: Mapping[str, float] = field(default_factory=dict)
 

@@ -51,7 +51,7 @@ Axes = tuple[Axis, ...]
 class Operand:
     """A tensor operand: element type, extents over local dims, the axis of unit stride, whether it is bound at compile time.
 
-    panel: columns of a panel when the tensor is laid out in panels (passes/dispatch_creation/pack_constants.py), else 0. zeros: how many values are
+    panel: columns of a panel when the tensor is laid out in panels (the pass pack-constants), else 0. zeros: how many values are
     zero for certain before and after the others, two numbers an axis; empty when none is known to be. axes: how the loops of the
     root move along each axis, whatever elementwise work lies between; empty where they do not reach it.
     """

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from tilewright.passes.analysis.assert_facts import assert_facts
 from tilewright.passes.base import Pass
-from tilewright.passes.mlir import ir
 from tilewright.passes.linalg.structured import erase_unused, main_of
 from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.passes.mlir import ir
 from tilewright.runtime.errors import PassError
 from tilewright.runtime.shape import Expr
 

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.passes.analysis.op_kinds import constant_pad
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise
 from tilewright.passes.linalg.clone import clone
-from tilewright.passes.mlir import ir, maps_of, operations, owner, replace_all_uses, walk
-from tilewright.passes.analysis.op_kinds import constant_pad
 from tilewright.passes.linalg.reshape import Reshaper, collapses_free, product
 from tilewright.passes.linalg.structured import (
     compose,
@@ -29,6 +28,7 @@ from tilewright.passes.linalg.structured import (
     uses_index,
 )
 from tilewright.passes.linalg.symbolic import mixed
+from tilewright.passes.mlir import ir, maps_of, operations, owner, replace_all_uses, walk
 
 COPY = "tw.copy"  # of an elementwise op: a kernel of its own, which no producer or reader computes at its loads and stores
 _CONVOLUTION = "linalg.conv_2d_nchw_fchw"

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise, fill, reduction
-from tilewright.passes.mlir import arith, ir, math, operations
 from tilewright.passes.linalg.reshape import Reshaper
 from tilewright.passes.linalg.structured import erase_unused, main_of, replace
 from tilewright.passes.linalg.symbolic import integer
+from tilewright.passes.mlir import arith, ir, math, operations
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.passes.base import Pass
-from tilewright.passes.mlir import ir, maps_of, operations, replace_all_uses, walk
 from tilewright.passes.linalg.structured import (
     covers_loops,
     erase_unused,
@@ -18,6 +17,7 @@ from tilewright.passes.linalg.structured import (
     rebuild,
     use_count,
 )
+from tilewright.passes.mlir import ir, maps_of, operations, replace_all_uses, walk
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.passes.base import Pass
-from tilewright.passes.mlir import ir, maps_of, operations, owner, replace_all_uses, walk
 from tilewright.passes.linalg.structured import (
     body,
     erase_unused,
@@ -20,6 +19,7 @@ from tilewright.passes.linalg.structured import (
     use_count,
 )
 from tilewright.passes.linalg.symbolic import SymbolicShapes, integer
+from tilewright.passes.mlir import ir, maps_of, operations, owner, replace_all_uses, walk
 from tilewright.runtime.shape import Expr
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.passes.base import Pass
 from tilewright.passes.analysis.contraction import sums_products
+from tilewright.passes.base import Pass
 from tilewright.passes.linalg.loop_groups import can_merge, merge
-from tilewright.passes.mlir import ir, linalg, maps_of, operations, position, walk
 from tilewright.passes.linalg.reshape import Reshaper
 from tilewright.passes.linalg.structured import body, erase_unused, inits, inputs, main_of, replace
+from tilewright.passes.mlir import ir, linalg, maps_of, operations, position, walk
 
 
 @dataclass(frozen=True)

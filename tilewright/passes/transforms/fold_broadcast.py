@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.data_movement import fold_movements
-from tilewright.passes.mlir import ir
 from tilewright.passes.linalg.structured import erase_unused, main_of
+from tilewright.passes.mlir import ir
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.loop_groups import can_merge, merge
-from tilewright.passes.mlir import ir, maps_of, owner, position, replace_all_uses, tensor, walk
 from tilewright.passes.linalg.reshape import RESHAPES, Reshaper, full_axis
 from tilewright.passes.linalg.shape_values import tensor_type
 from tilewright.passes.linalg.structured import defined_by, erase_unused, inputs, main_of, use_count, users
 from tilewright.passes.linalg.symbolic import mixed, reassociation
+from tilewright.passes.mlir import ir, maps_of, owner, position, replace_all_uses, tensor, walk
 from tilewright.runtime.shape import Expr
 
 

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.data_movement import fold_movements, movement
-from tilewright.passes.mlir import ir, maps_of, owner, position, replace_all_uses, walk
 from tilewright.passes.linalg.reshape import Reshaper
 from tilewright.passes.linalg.structured import (
     compose,
@@ -21,6 +20,7 @@ from tilewright.passes.linalg.structured import (
     rebuild,
     use_count,
 )
+from tilewright.passes.mlir import ir, maps_of, owner, position, replace_all_uses, walk
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import ClassVar
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.data_movement import MAPPED_MOVEMENTS
 from tilewright.passes.linalg.loop_groups import mentions
-from tilewright.passes.mlir import arith, ir, maps_of, operations, position, replace_all_uses, walk
 from tilewright.passes.linalg.reshape import Reshaper
 from tilewright.passes.linalg.structured import (
     covers_loops,
@@ -25,6 +24,7 @@ from tilewright.passes.linalg.structured import (
     rebuild,
 )
 from tilewright.passes.linalg.symbolic import integer
+from tilewright.passes.mlir import arith, ir, maps_of, operations, position, replace_all_uses, walk
 from tilewright.runtime.shape import Expr
 
 _ONE = Expr.of(1)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.passes.base import Pass
-from tilewright.passes.mlir import ir, maps_of, walk
 from tilewright.passes.linalg.structured import body, erase_unused, inits, inputs, iterator_kinds, main_of, rebuild, replace
+from tilewright.passes.mlir import ir, maps_of, walk
 
 _NAMES = (
     "map",

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.passes.analysis.op_kinds import scatters
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import fill, generic
 from tilewright.passes.linalg.clone import clone, users
 from tilewright.passes.linalg.collapse import is_dense_constant
-from tilewright.passes.mlir import arith, ir, linalg, maps_of, operations, owner, replace_all_uses
-from tilewright.passes.analysis.op_kinds import scatters
 from tilewright.passes.linalg.reshape import Reshaper
 from tilewright.passes.linalg.structured import (
     body,
@@ -23,6 +22,7 @@ from tilewright.passes.linalg.structured import (
     rebuild,
     replace,
 )
+from tilewright.passes.mlir import arith, ir, linalg, maps_of, operations, owner, replace_all_uses
 
 _MOVES = ("linalg.transpose", "linalg.broadcast")
 

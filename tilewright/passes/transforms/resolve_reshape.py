@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.passes.base import Pass
-from tilewright.passes.mlir import ir, walk
 from tilewright.passes.linalg.reshape import Reshaper
 from tilewright.passes.linalg.structured import erase_unused, main_of, replace
+from tilewright.passes.mlir import ir, walk
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.passes.base import Pass
-from tilewright.passes.mlir import ir, replace_all_uses, walk
 from tilewright.passes.linalg.shape_values import ShapeValues
 from tilewright.passes.linalg.structured import erase_unused, main_of, use_count
 from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.passes.mlir import ir, replace_all_uses, walk
 from tilewright.runtime.shape import Expr
 
 _PLAIN = ("arith.addi", "arith.subi", "arith.muli")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.passes.base import Pass
 from tilewright.passes.analysis.contraction import sums_products
-from tilewright.passes.mlir import arith, ir, linalg, operations, owner, walk
+from tilewright.passes.base import Pass
 from tilewright.passes.linalg.reshape import Reshaper
 from tilewright.passes.linalg.structured import body, erase_unused, inits, main_of
+from tilewright.passes.mlir import arith, ir, linalg, operations, owner, walk
 
 _ADDITIONS = {"arith.addf": arith.AddFOp, "arith.addi": arith.AddIOp}
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.passes.base import Pass
 from tilewright.passes.analysis.contraction import sums_products
-from tilewright.passes.mlir import ir, maps_of, position, walk
+from tilewright.passes.base import Pass
 from tilewright.passes.linalg.reshape import Reshaper, matching_groups
 from tilewright.passes.linalg.split_loop import split_loop
 from tilewright.passes.linalg.structured import defined_by, erase_unused, inputs, iterator_kinds, main_of
 from tilewright.passes.linalg.symbolic import reassociation
+from tilewright.passes.mlir import ir, maps_of, position, walk
 from tilewright.runtime.shape import Expr
 
 

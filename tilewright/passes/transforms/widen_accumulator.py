@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.passes.analysis.op_kinds import combiner
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise, fill
 from tilewright.passes.linalg.clone import clone
-from tilewright.passes.mlir import arith, ir, operations, owner
-from tilewright.passes.analysis.op_kinds import combiner
 from tilewright.passes.linalg.reshape import Reshaper
 from tilewright.passes.linalg.structured import body, erase_unused, inits, iterator_kinds, main_of, replace
+from tilewright.passes.mlir import arith, ir, operations, owner
 
 _NARROW = ("f16", "bf16")
 _SUMS = ("arith.addf", "arith.mulf")

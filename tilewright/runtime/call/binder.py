@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.call.extents import Shapes, compile_shapes
 from tilewright.runtime.call.interop import Array, Wrap, view
+from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.shape import Expr, ShapeRange
 from tilewright.runtime.tensor import DType

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.runtime.call.binder import Binder
-from tilewright.runtime.errors import DeviceError, OptionError, ShapeError
 from tilewright.runtime.call.interop import Wrap, view
-from tilewright.runtime.program.program import Program
 from tilewright.runtime.call.results import Results
+from tilewright.runtime.errors import DeviceError, OptionError, ShapeError
+from tilewright.runtime.program.program import Program
 
 TW_CALL = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64

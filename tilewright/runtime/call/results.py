@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.call.binder import Bound, describe
-from tilewright.runtime.errors import DTypeError, ShapeError
 from tilewright.runtime.call.interop import Array, view
-from tilewright.runtime.program.program import Program
 from tilewright.runtime.call.python_abi import DATA, is_supported
+from tilewright.runtime.errors import DTypeError, ShapeError
+from tilewright.runtime.program.program import Program
 
 _pointer_at = ctypes.c_void_p.from_address
 

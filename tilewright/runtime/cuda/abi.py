@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
-from tilewright.runtime.tensor import DType
 from tilewright.runtime.program.tensor_map import DTYPES
+from tilewright.runtime.tensor import DType
 
 CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 CAPTURE_ACTIVE = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE

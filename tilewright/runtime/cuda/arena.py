@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.runtime.host.cpu import load_native
 from tilewright.runtime.cuda.cuda_device import CudaDevice
 from tilewright.runtime.cuda.cuda_table import ARENA_FIELDS, FUNCTIONS, SYMBOLS
 from tilewright.runtime.cuda.driver import address, checked, reported, start
 from tilewright.runtime.device import LoadedCode
+from tilewright.runtime.host.cpu import load_native
 
 LEGACY = 1  # the default stream's own name
 _ADDRESS, _BYTES, _STREAM, _CAPTURE = map(ARENA_FIELDS.index, ("address", "bytes", "stream", "capture"))

@@ -13,8 +13,8 @@ import numpy as np
 from tilewright.runtime.cuda.arena import LEGACY, Gpu
 from tilewright.runtime.cuda.driver import checked, reported, start
 from tilewright.runtime.errors import DTypeError, ShapeError
-from tilewright.runtime.tensor import DType
 from tilewright.runtime.program.tensor_map import ALIGNMENT
+from tilewright.runtime.tensor import DType
 
 _DEVICES = (2, 13)  # DLPack: CUDA memory, managed memory
 _TORCH_NAMES = {"i1": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "f16": "float16", "bf16": "bfloat16",

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.runtime.program.artifact import Memory
 from tilewright.runtime.call.binder import Bound
 from tilewright.runtime.call.caller import Caller, single
+from tilewright.runtime.call.interop import Wrap
+from tilewright.runtime.call.interop import view as host_view
+from tilewright.runtime.call.results import Results
 from tilewright.runtime.cuda import cuda_arrays
 from tilewright.runtime.cuda.arena import Gpu, gpu
 from tilewright.runtime.cuda.cuda_arrays import DeviceArray
@@ -22,10 +24,8 @@ from tilewright.runtime.cuda.driver import checked, reported, start, unavailable
 from tilewright.runtime.cuda.loaded import LoadedProgram
 from tilewright.runtime.cuda.quick import QuickCalls
 from tilewright.runtime.errors import DeviceError, ShapeError
-from tilewright.runtime.call.interop import Wrap
-from tilewright.runtime.call.interop import view as host_view
+from tilewright.runtime.program.artifact import Memory
 from tilewright.runtime.program.program import Program
-from tilewright.runtime.call.results import Results
 
 Make = Callable[[tuple[int, ...], np.dtype[Any]], tuple[DeviceArray, Any]]
 

@@ -11,8 +11,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tilewright.runtime.program.artifact import Memory, raw_bytes
-from tilewright.runtime.host.cpu import load_native
 from tilewright.runtime.cuda.arena import Arena, Gpu, Wanted, native_table, relaxed
 from tilewright.runtime.cuda.cuda_device import Image, cannot_run, function_of, load_image
 from tilewright.runtime.cuda.cuda_table import CONTEXT_FIELDS, RECORD_FIELDS, SITES
@@ -30,6 +28,8 @@ from tilewright.runtime.device import (
     TENSOR_MAP,
 )
 from tilewright.runtime.errors import DeviceError, TilewrightError
+from tilewright.runtime.host.cpu import load_native
+from tilewright.runtime.program.artifact import Memory, raw_bytes
 from tilewright.runtime.program.kernel import Launch, MicroKernel
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.target import Target

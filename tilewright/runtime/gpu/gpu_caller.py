@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.gpu.accelerator import Accelerator
-from tilewright.runtime.program.artifact import Memory, raw_bytes
 from tilewright.runtime.call.caller import TW_CALL, Caller, single
-from tilewright.runtime.host.cpu import load_native
 from tilewright.runtime.device import ALLOC, COPY, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE, TABLE_WORDS, TENSOR_MAP
 from tilewright.runtime.errors import DeviceError
+from tilewright.runtime.gpu.accelerator import Accelerator
+from tilewright.runtime.host.cpu import load_native
+from tilewright.runtime.program.artifact import Memory, raw_bytes
 from tilewright.runtime.program.kernel import Launch, Param
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.program.tensor_map import HEAD_WORDS, MAP_BYTES, TensorMap

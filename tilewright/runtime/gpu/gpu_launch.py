@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.gpu.accelerator import Accelerator
 from tilewright.runtime.errors import DeviceError
+from tilewright.runtime.gpu.accelerator import Accelerator
 from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.program.tensor_map import TensorMap
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
-from tilewright.runtime.program.tensor_map import TensorMap
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tilewright.runtime.device import ALLOC, CONTEXT, KERNELS, LAUNCH, PARALLEL_FOR, RELEASE, TABLE_WORDS, LoadedCode
-from tilewright.runtime.host.elf import UnsupportedObjectError, load_object
 from tilewright.runtime.errors import DeviceError
+from tilewright.runtime.host.elf import UnsupportedObjectError, load_object
 from tilewright.runtime.host.host_cpu import affinity, cpu_features, host_limits, machine
 from tilewright.runtime.host.host_target import lowest_level
 from tilewright.runtime.host.thread_pool import MOST_THREADS, SYMBOLS, runtime_object_ir

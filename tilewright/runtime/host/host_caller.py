@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.program import artifact
 from tilewright.runtime import knobs
-from tilewright.runtime.program.artifact import ALIGNMENT, Memory
 from tilewright.runtime.call.caller import TW_CALL, Caller, single
+from tilewright.runtime.call.interop import Wrap, view
+from tilewright.runtime.call.results import address
 from tilewright.runtime.device import KERNELS_PER_CALL, Device
 from tilewright.runtime.errors import ArtifactError, OptionError
 from tilewright.runtime.host.host_cpu import affinity
-from tilewright.runtime.call.interop import Wrap, view
+from tilewright.runtime.program import artifact
+from tilewright.runtime.program.artifact import ALIGNMENT, Memory
 from tilewright.runtime.program.program import Program
-from tilewright.runtime.call.results import address
 
 
 class HostCaller(Caller):

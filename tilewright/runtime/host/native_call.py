@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import sys
 
+from tilewright.runtime.call.python_abi import builtin, callable_type, fill, is_supported, set_entry, shared_words
 from tilewright.runtime.host.host_caller import HostCaller
 from tilewright.runtime.program.program import Program
-from tilewright.runtime.call.python_abi import builtin, callable_type, fill, is_supported, set_entry, shared_words
 
 ENTRY, TABLE = "tw_enter", "tw_words"
 

@@ -10,8 +10,8 @@ import re
 from functools import cache
 from typing import Any
 
-from tilewright.runtime.host import host_cpu
 from tilewright.runtime.errors import BuildError
+from tilewright.runtime.host import host_cpu
 from tilewright.runtime.host.host_target import HostTarget
 from tilewright.runtime.host.object_symbols import undefined_symbols
 from tilewright.runtime.host.soft_float import SOFT_FLOAT, soft_float_ir

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.runtime.gpu.accelerator import Accelerator
-from tilewright.runtime.program.artifact import Memory
 from tilewright.runtime.call.caller import Caller
-from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.cuda.cuda_caller import CudaCaller
 from tilewright.runtime.errors import OptionError
+from tilewright.runtime.gpu.accelerator import Accelerator
 from tilewright.runtime.gpu.gpu_caller import GpuCaller
+from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.host.host_caller import HostCaller
+from tilewright.runtime.program.artifact import Memory
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.target import Target, TargetKind
 

@@ -6,19 +6,19 @@ import os
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from tilewright.runtime.program import artifact, explanation
-from tilewright.runtime.host import native_call
-from tilewright.runtime.program.artifact import Bundle, Memory, Verify
 from tilewright.runtime.call.binder import describe
-from tilewright.runtime.load.devices import AnyDevice, caller_for, device_for
+from tilewright.runtime.call.tvm_function import tvm_function
 from tilewright.runtime.errors import ArtifactError, BuildError, OptionError
-from tilewright.runtime.program.explanation import Explanation, MemoryUse
+from tilewright.runtime.host import native_call
 from tilewright.runtime.host.host_caller import HostCaller, objects
-from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.host.recompile import can_recompile, recompile
 from tilewright.runtime.host.required_features import foreign_machine, missing_features
+from tilewright.runtime.load.devices import AnyDevice, caller_for, device_for
+from tilewright.runtime.program import artifact, explanation
+from tilewright.runtime.program.artifact import Bundle, Memory, Verify
+from tilewright.runtime.program.explanation import Explanation, MemoryUse
+from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.shape import ShapeRange
-from tilewright.runtime.call.tvm_function import tvm_function
 
 
 class CompiledFunction:

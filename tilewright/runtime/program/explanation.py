@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from tilewright.runtime.errors import OptionError
 from tilewright.runtime.program.certificate import Expected
 from tilewright.runtime.program.dispatch import DispatchTable
-from tilewright.runtime.errors import OptionError
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.shape import Expr
 

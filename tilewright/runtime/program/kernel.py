@@ -7,7 +7,7 @@ zero-extended). Work units [begin, end) of `grid[0]` are done; units are indepen
 `workspace` points to `workspace` bytes that belong to this thread, 64-byte aligned.
 
 On a GPU each slot is one parameter of the entry; a slot of kind "workspace" points to `workspace` bytes of the whole launch,
-256-byte aligned, one of kind "tensor_map" is a structure of runtime/program/tensor_map.py. `grid` counts blocks; a grid with a zero
+256-byte aligned, one of kind "tensor_map" is a structure of tensor_map.py. `grid` counts blocks; a grid with a zero
 is not launched. The launches of `then` follow in order, with the same slots. Grids and guards are over local dims; guards
 also over the layout of operands (`layout` names the symbols): buffers begin 256-byte aligned, and an operand's view of its
 buffer has an offset and strides, in elements.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.passes.spaces.registry import config_text, current_text, parse_config
+from tilewright.passes.spaces.family_registry import config_text, current_text, parse_config
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import ArtifactError

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from tilewright.passes.spaces.kernel_cost import Block, Load
+from tilewright.passes.spaces.kernel_cost import GpuBlock, Load
 from tilewright.runtime.limits import WARP, GpuLimits
 from tilewright.search.cost_model.gpu_grid import GpuGrid, Occupancy
 from tilewright.search.cost_model.gpu_rates import GpuRates, resident
@@ -48,10 +48,10 @@ class GpuForm:
             for name, value in self._row(number).items():
                 self._columns[name][number] = value
 
-    def block(self, number: int) -> Block:
+    def block(self, number: int) -> GpuBlock:
         """The block of a configuration, with what was noted of it."""
-        block, facts = self.lattice.anatomy(number).block, self.lattice.facts.get(number)
-        assert block is not None, f"the anatomy of {self.lattice.texts[number]} tells no block"
+        block, facts = self.lattice.kernel_cost(number).block, self.lattice.facts.get(number)
+        assert block is not None, f"the cost description of {self.lattice.texts[number]} tells no block"
         if facts is None:
             return block
         return replace(block, registers=facts.registers or block.registers, shared_bytes=facts.shared_bytes)
@@ -138,7 +138,7 @@ class GpuForm:
 
     def _row(self, number: int) -> dict[str, float]:
         b, facts = self.block(number), self.lattice.facts.get(number)
-        plain = {f.name: float(getattr(b, f.name)) for f in fields(Block) if f.name not in ("step", "once", "along")}
+        plain = {f.name: float(getattr(b, f.name)) for f in fields(GpuBlock) if f.name not in ("step", "once", "along")}
         loads = {f"{n}.{part.name}": float(getattr(of, part.name)) for n, of in (("step", b.step), ("once", b.once))
                  for part in fields(Load)}
         return {**plain, **loads, "spills": float(facts.spills) if facts else 0.0,

@@ -110,7 +110,7 @@ class HostForm:
         bytes_: dict[str, Floats] = {}
         along: dict[str, Ints] = {}
         for i, config in enumerate(self.lattice.configs):
-            for name, footprint in self.lattice.anatomy(i).footprints.items():
+            for name, footprint in self.lattice.kernel_cost(i).footprints.items():
                 key = f"{config.family}.{name}"
                 bytes_.setdefault(key, np.zeros(len(self.lattice)))[i] = footprint.bytes
                 along.setdefault(key, np.zeros(len(self.lattice), np.int64))[i] = numbers[f"{config.family}.{footprint.along}"]

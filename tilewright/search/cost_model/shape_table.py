@@ -53,7 +53,7 @@ class ShapeTable:
         return analytic.units(self.extents[pairs.shapes], self.lattice.units[pairs.configs])
 
     def legal(self, pairs: Pairs) -> np.ndarray:
-        """Does the kernel serve the shape, as far as its anatomy says, and the guards of what was built?"""
+        """Does the kernel serve the shape, as far as its cost description says, and the guards of what was built?"""
         fits = np.all(self.extents[pairs.shapes] <= self.lattice.most[pairs.configs], axis=1)
         return np.asarray(fits if not self.lattice.facts else fits & self._guards.hold(pairs.configs, pairs.shapes))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tilewright.passes.spaces.registry import config_text, parse_config
+from tilewright.passes.spaces.family_registry import config_text, parse_config
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import ArtifactError

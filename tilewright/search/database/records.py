@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from tilewright.passes.spaces.registry import current_text
+from tilewright.passes.spaces.family_registry import current_text
 from tilewright.passes.spaces.workload import Workload
 from tilewright.search.database.slot_records import SCHEMA as SLOT_SCHEMA
 from tilewright.search.database.slot_records import SlotRecord

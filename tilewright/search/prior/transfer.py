@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tilewright.passes.spaces.registry import family_names, parse_config
+from tilewright.passes.spaces.family_registry import family_names, parse_config
 from tilewright.runtime.errors import OptionError
 from tilewright.search.cost_model.forms import form_of
 from tilewright.search.cost_model.measured import training_samples

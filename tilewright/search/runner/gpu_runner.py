@@ -8,14 +8,14 @@ from typing import Protocol
 
 import numpy as np
 
-from tilewright.passes.spaces.registry import anatomy_of, parse_config
+from tilewright.passes.spaces.family_registry import cost_of, parse_config
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.cuda.cuda_device import CudaDevice
 from tilewright.runtime.cuda.timer import MOST_SETS, WARM_UP, KernelTimer
 from tilewright.runtime.emulator.emulator_device import EmulatorDevice
 from tilewright.runtime.gpu.gpu_launch import enqueue, fetch, place, release
-from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.protocols import Measurement
 from tilewright.search.runner.emulator_clock import EmulatorClock
 from tilewright.search.runner.verification import Case, blank, legal_cases, seeded, why_wrong
@@ -72,7 +72,7 @@ class EmulatedGpu:
 
     def time(self, workload: Workload, kernel: MicroKernel, image: bytes, dims: Mapping[str, int],
              arrays: Sequence[np.ndarray]) -> list[float]:
-        block = anatomy_of(kernel.family).anatomy(parse_config(kernel.config), workload, self.limits).block
+        block = cost_of(kernel.family).kernel_cost(parse_config(kernel.config), workload, self.limits).block
         registers = kernel.registers or block.registers
         key = (hashlib.sha256(image).hexdigest(), tuple(dims.items()))
         if key not in self._times:  # the clock gives the same again

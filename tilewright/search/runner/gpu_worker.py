@@ -1,7 +1,7 @@
 """A runner process for a GPU or its emulator: requests and replies as of `host_worker`. Imports no MLIR, no llvmlite.
 
-Started as `python -P -m tilewright.search.runner.gpu_worker TARGET ORDINAL`. A kernel that fails on a GPU may cost the process its CUDA
-context for good; the reply says so, and the next kernel is measured in another process.
+Started as `python -P -m tilewright.search.runner.gpu_worker TARGET ORDINAL`. A kernel that fails on a GPU may cost the
+process its CUDA context for good; the reply says so, and the next kernel is measured in another process.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.passes.spaces.workload import Operand, Workload
-from tilewright.runtime.program.arena_plan import workspace_stride
+from tilewright.runtime.device import LAUNCH, LoadedCode
 from tilewright.runtime.host.benchmark import Timing, dispersion, time_beside, time_call
 from tilewright.runtime.host.cpu import HostDevice
-from tilewright.runtime.device import LAUNCH, LoadedCode
+from tilewright.runtime.program.arena_plan import workspace_stride
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.shape import Expr
 from tilewright.search.protocols import Measurement

@@ -13,9 +13,9 @@ from typing import BinaryIO
 import msgspec
 
 from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.host.benchmark import Timing
 from tilewright.runtime.host.cpu import HostDevice
-from tilewright.runtime.errors import TilewrightError
 from tilewright.search.runner.host_runner import HostRunner
 from tilewright.search.runner.runner_requests import Prepare, Run, RunnerReply, RunnerRequest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tilewright.passes.spaces.registry import config_text, parse_config
+from tilewright.passes.spaces.family_registry import config_text, parse_config
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.program.kernel import MicroKernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.runtime.program.dispatch import select
 from tilewright.search.cost_model.feature_space import FeatureSpace

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.runtime.program.dispatch import Leaf, Node, leaves, renumbered, select
 from tilewright.runtime.shape import Expr
 from tilewright.search.cost_model.feature_space import FeatureSpace
@@ -200,7 +200,7 @@ def _priced(configs: Sequence[int], times: Floats, late: Floats, untuned: Sequen
 def serves_all(space: FeatureSpace, config: int) -> bool:
     """Has the kernel no bound on any extent, and no guard that fails at a shape of the space?"""
     every = Pairs.product([config], range(len(space.shapes)), [1])
-    return not space.lattice.anatomy(config).most and bool(space.legal(every).all())
+    return not space.lattice.kernel_cost(config).most and bool(space.legal(every).all())
 
 
 def _fallback(space: FeatureSpace, configs: list[int], chosen: list[int]) -> int:

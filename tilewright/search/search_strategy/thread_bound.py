@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.threads import SMALL, effort
-from tilewright.runtime.program.dispatch import select
 from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import select
 from tilewright.search.database.records import TuningRecord, cells
 from tilewright.search.space.shapes import Dims
 from tilewright.search.space.task import Task

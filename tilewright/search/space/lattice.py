@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.passes.spaces.kernel_cost import Anatomy
 from tilewright.passes.spaces.in_order import space_in_order
-from tilewright.passes.spaces.registry import anatomy_of, config_text, space_of
+from tilewright.passes.spaces.kernel_cost import KernelCost
+from tilewright.passes.spaces.family_registry import cost_of, config_text, space_of
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import OptionError
@@ -38,7 +38,7 @@ class Lattice:
         self.facts: dict[int, KernelFacts] = {}
         self.extents: dict[str, Expr] = {}
         for family in self.families:
-            self.extents.update({f"{family}.{n}": e for n, e in anatomy_of(family).extents(workload).items()})
+            self.extents.update({f"{family}.{n}": e for n, e in cost_of(family).extents(workload).items()})
 
     @staticmethod
     def of(workload: Workload, limits: Limits, families: Sequence[str], extra: Sequence[TileConfig] = (),
@@ -64,7 +64,7 @@ class Lattice:
         """[configuration] of every coordinate and feature, under `family.name`; NaN where a family has no such."""
         columns: dict[str, Floats] = {}
         for i, config in enumerate(self.configs):
-            found = self._anatomies[i]
+            found = self._costs[i]
             for name, value in (*found.coordinates.items(), *found.features.items()):
                 key = f"{config.family}.{name}"
                 if key not in columns:
@@ -102,12 +102,12 @@ class Lattice:
                     step[axis] += direction
         return found
 
-    def anatomy(self, index: int) -> Anatomy:
-        return self._anatomies[index]
+    def kernel_cost(self, index: int) -> KernelCost:
+        return self._costs[index]
 
     @cached_property
-    def _anatomies(self) -> list[Anatomy]:
-        return [anatomy_of(c.family).anatomy(c, self.workload, self.limits) for c in self.configs]
+    def _costs(self) -> list[KernelCost]:
+        return [cost_of(c.family).kernel_cost(c, self.workload, self.limits) for c in self.configs]
 
     @cached_property
     def _grid(self) -> tuple[list[tuple[str, tuple[int, ...]]], dict[str, list[int]]]:
@@ -115,7 +115,7 @@ class Lattice:
         used: dict[str, list[int]] = {}
         for family in self.families:
             members = [i for i, c in enumerate(self.configs) if c.family == family]
-            rows = np.array([list(self._anatomies[i].coordinates.values()) for i in members])
+            rows = np.array([list(self._costs[i].coordinates.values()) for i in members])
             levels = [np.unique(column) for column in rows.T]
             used[family] = [len(v) for v in levels]
             steps = np.stack([np.searchsorted(v, column) for v, column in zip(levels, rows.T, strict=True)], axis=1)
@@ -136,7 +136,7 @@ class Lattice:
         return {place: i for i, place in enumerate(self._places)}
 
     def per_extent(self, what: str, missing: int) -> Ints:
-        """[configuration, extent] of a field of the anatomy; `missing` where it says nothing."""
+        """[configuration, extent] of a field of the cost descriptions; `missing` where it says nothing."""
         return np.asarray(self._per_extent(what, np.full((len(self), len(self.extents)), missing, np.int64)))
 
     def _per_extent(self, what: str, found: Any) -> Any:
@@ -144,7 +144,7 @@ class Lattice:
             family, short = name.split(".")
             for i, config in enumerate(self.configs):
                 if config.family == family:
-                    given: Any = getattr(self._anatomies[i], what)
+                    given: Any = getattr(self._costs[i], what)
                     found[i, column] = given.get(short, found[i, column])
         return found
 
@@ -174,7 +174,7 @@ class Lattice:
     def copied(self) -> tuple[Floats, Ints]:
         """Bytes that a work unit copies for each element of an extent, and the number of that extent."""
         numbers = {n: i for i, n in enumerate(self.extents)}
-        found = [(a.copied, c.family) for a, c in zip(self._anatomies, self.configs, strict=True)]
+        found = [(a.copied, c.family) for a, c in zip(self._costs, self.configs, strict=True)]
         return (np.array([f.bytes if f else 0 for f, _ in found], np.float64),
                 np.array([numbers[f"{family}.{f.along}"] if f else 0 for f, family in found], np.int64))
 
@@ -197,4 +197,4 @@ class Lattice:
     @cached_property
     def rates(self) -> Floats:
         """Share of the peak that each inner block can reach."""
-        return np.array([a.rate for a in self._anatomies])
+        return np.array([a.rate for a in self._costs])

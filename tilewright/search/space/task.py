@@ -10,8 +10,8 @@ from tilewright.passes.spaces.in_order import default_of
 from tilewright.passes.spaces.threads import SMALL, one_thread_when_small
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.program.dispatch import Node
 from tilewright.runtime.limits import HostLimits, Limits
+from tilewright.runtime.program.dispatch import Node
 from tilewright.search.space.lattice import Lattice
 from tilewright.search.space.shapes import Dims, Points, ShapeDemand, evaluation_points, held_out
 

@@ -20,13 +20,13 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.compiler import ops
-from tilewright.runtime.program.artifact import Artifact
-from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.device import PARALLEL_FOR
+from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.host.host_caller import HostCaller
 from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.host.host_target import lowest_level
 from tilewright.runtime.host.object_code import emit_object
+from tilewright.runtime.program.artifact import Artifact
 from tools.bench.harness.interleave import rounds
 from tools.bench.harness.records import Figure
 from tools.bench.harness.worker import pin, time_calls

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.compiler.builder.build import build_kernel
-from tilewright.compiler.cli.output import Output
 from tilewright.compiler.builder.ptxas import assemble_ptx, find_tool
+from tilewright.compiler.cli.output import Output
 from tilewright.runtime.target import Target
 from tools.bench import command
 

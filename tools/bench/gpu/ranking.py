@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.compiler import ops
-from tilewright.compiler.cli.output import Output
-from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.builder.inspect_kernel import inspected
 from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.compiler.cli.output import Output
+from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.outlined_model import outline
-from tilewright.passes.spaces.registry import config_text, families_of
+from tilewright.passes.spaces.family_registry import config_text, families_of
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import BuildError

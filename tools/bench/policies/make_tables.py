@@ -22,16 +22,16 @@ from tilewright.compiler import ops
 from tilewright.compiler.builder.build import build_kernel, kernel_symbol
 from tilewright.compiler.builder.codegen import limits
 from tilewright.compiler.compilation.compilation import Compilation
-from tilewright.compiler.frontends.ingest import ingest
 from tilewright.compiler.compilation.outlined_model import outline
+from tilewright.compiler.frontends.ingest import ingest
+from tilewright.passes.spaces.family_registry import config_text, parse_config
 from tilewright.passes.spaces.in_order import default_of
-from tilewright.passes.spaces.registry import config_text, parse_config
 from tilewright.passes.spaces.workload import Kind, Workload
+from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.host.benchmark import Timing
 from tilewright.runtime.host.cpu import HostDevice
-from tilewright.runtime.errors import TilewrightError
-from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.target import Target
 from tilewright.search.database.measurement_table import OperatorTable, read_tables
 from tilewright.search.database.workload_form import WorkloadForm

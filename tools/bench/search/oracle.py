@@ -15,13 +15,13 @@ import numpy as np
 import tilewright as tw
 from tilewright.compiler.builder.codegen import limits
 from tilewright.compiler.builder.worker_builder import WorkerBuilder
-from tilewright.passes.spaces.registry import config_text, parse_config
+from tilewright.passes.spaces.family_registry import config_text, parse_config
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.host.benchmark import Timing, time_call
 from tilewright.runtime.host.cpu import HostDevice
+from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import DispatchTable
 from tilewright.runtime.program.kernel import MicroKernel
-from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.target import Target

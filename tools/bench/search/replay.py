@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import structs
 
 from tilewright.compiler.tuning.operator_tuning import best_known
-from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.runtime.program.dispatch import DispatchTable, select
 from tilewright.search.cost_model.feature_space import FeatureSpace
 from tilewright.search.cost_model.forms import form_of

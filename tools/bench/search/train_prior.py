@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tilewright.passes.spaces.registry import config_text, parse_config
+from tilewright.passes.spaces.family_registry import config_text, parse_config
 from tilewright.runtime.program.dispatch import select
 from tilewright.search.cost_model.forms import feature_space, form_of
 from tilewright.search.cost_model.measured import training_samples

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tilewright.passes.spaces.registry import config_text
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.threads import one_thread_when_small
 from tilewright.passes.spaces.threshold import Origin, origins
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.limits import GpuLimits, Limits
 from tilewright.runtime.program.dispatch import Leaf, Node, select
 from tilewright.runtime.program.kernel import MicroKernel
-from tilewright.runtime.limits import GpuLimits, Limits
 from tilewright.search.search_strategy.decision_tree import guarded
 from tilewright.search.space.dense import dense_symbols
 from tilewright.search.space.shapes import Dims

@@ -19,15 +19,15 @@ from typing import cast
 import msgspec
 
 from tilewright.compiler.builder.codegen import limits as limits_of
-from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.outlined_model import OutlinedModel, outline
-from tilewright.passes.spaces import registry
+from tilewright.passes.spaces import family_registry
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import BuildError, OptionError
-from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.target import Target, TargetKind
 from tilewright.search.space.shapes import Dims
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     target = Target.parse(args.target)
     if target.kind is TargetKind.CUDA:
         raise OptionError("thresholds: no kernel is timed on a GPU here; wanted --target host or emulator:<arch>")
-    wanted = selected(args.names, registry.family_names(target.kind is TargetKind.EMULATOR))
+    wanted = selected(args.names, family_registry.family_names(target.kind is TargetKind.EMULATOR))
     if args.list:
         for t in wanted:
             print(f"{t.family}.{t.name} = {t.value} {t.origin.unit}; {t.origin.operator}; {t.origin.results}")
@@ -91,7 +91,7 @@ class Station:
 
     def kernels(self, workload: Workload, configs: Sequence[TileConfig]) -> list[MicroKernel]:
         """Of configurations, each built once. BuildError for one that cannot be."""
-        texts, found = [registry.config_text(c) for c in configs], []
+        texts, found = [family_registry.config_text(c) for c in configs], []
         for text, result in zip(texts, self._built(workload, texts), strict=True):
             if result.kernel is None:
                 raise BuildError(f"{text} of {workload.name} cannot be built: {result.error}", workload.ir)
@@ -102,7 +102,7 @@ class Station:
 def heuristics(family: str) -> Heuristics | None:
     """The module of a family; None where there is none, or none with thresholds."""
     try:
-        found = registry.heuristics_of(family)
+        found = family_registry.heuristics_of(family)
     except ModuleNotFoundError:
         return None
     return cast(Heuristics, found) if hasattr(found, "Thresholds") else None
@@ -134,7 +134,7 @@ def operator_of(threshold: Threshold) -> Operator:
 def subject(threshold: Threshold, operator: Operator, target: Target, threads: int = 1) -> tuple[Workload, list[Dims]]:
     """The largest workload of the operator that the threshold's family takes, and the operator's shapes as its dims."""
     model = _outlined(operator, target)
-    fitting = [w for w in model.workloads if threshold.family in registry.families_of(w, limits_of(target, threads))]
+    fitting = [w for w in model.workloads if threshold.family in family_registry.families_of(w, limits_of(target, threads))]
     if not fitting:
         raise OptionError(f"{threshold.family}.{threshold.name}: {operator.name} has no workload of the family")
     workload = max(fitting, key=lambda w: w.flops.evaluate(_dims(model.uses[w.key][0], operator.points[-1])))

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from tilewright.passes.spaces.registry import parse_config
+from tilewright.passes.spaces.family_registry import parse_config
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.errors import BuildError
-from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.protocols import Builder, BuildResult
 from tilewright.search.runner.gpu_runner import EmulatedGpu
 from tilewright.search.runner.host_runner import HostRunner

@@ -8,13 +8,13 @@ from math import e, inf, log2
 from tilewright.passes.analysis.contraction import OUT
 from tilewright.passes.codegen.emit import all_of, constant, lanes_of, when
 from tilewright.passes.codegen.evaluator import invert
-from tilewright.passes.families.gpu.gpu_attention_plan import AttentionPlan
-from tilewright.passes.families.gpu.gpu_pointwise import elementwise
-from tilewright.passes.families.gpu.simt_store import with_start
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.gpu_memory import GpuMemory
 from tilewright.passes.codegen.gpu_space import CollapsedLoops
 from tilewright.passes.codegen.index import Index, splat_to
+from tilewright.passes.families.gpu.gpu_attention_plan import AttentionPlan
+from tilewright.passes.families.gpu.gpu_pointwise import elementwise
+from tilewright.passes.families.gpu.simt_store import with_start
 from tilewright.passes.mlir import arith, ir, nvvm, vector
 from tilewright.runtime.shape import Expr
 

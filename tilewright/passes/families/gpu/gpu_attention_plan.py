@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from tilewright.passes.analysis.attention import Attention, AttentionError
 from tilewright.passes.analysis.attention_mask import AttentionMask
+from tilewright.passes.analysis.placement import place
 from tilewright.passes.codegen.emit import byte_width, vector_type
+from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.families.gpu.mma_product import TensorProduct
 from tilewright.passes.families.gpu.simt_plan import SimtPlan
-from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.mlir import arith, ir, llvm, nvvm, vector
-from tilewright.passes.analysis.placement import place
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE
 
 

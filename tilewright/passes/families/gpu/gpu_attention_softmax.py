@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from math import e, inf, log2
 
 from tilewright.passes.codegen.emit import constant, element_type, lanes_of, vector_type
-from tilewright.passes.families.gpu.gpu_attention_plan import AttentionPlan
-from tilewright.passes.families.gpu.gpu_join import shuffle
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.gpu_space import CollapsedLoops, Point
 from tilewright.passes.codegen.index import Index, splat_to
-from tilewright.passes.mlir import arith, ir, llvm, nvvm, vector
 from tilewright.passes.codegen.product_code import ProductCode
+from tilewright.passes.families.gpu.gpu_attention_plan import AttentionPlan
+from tilewright.passes.families.gpu.gpu_join import shuffle
+from tilewright.passes.mlir import arith, ir, llvm, nvvm, vector
 
 _LOG2_E = log2(e)
 _COLUMNS = 8  # keys of an instruction

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from math import gcd
 
 from tilewright.passes.codegen.emit import all_of, when
-from tilewright.passes.families.gpu.gpu_transpose import crossing_axes, crossing_of, tile_crossing, tiled
-from tilewright.passes.families.scatter import scatters, serial
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.gpu_memory import GpuMemory
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
-from tilewright.passes.mlir import ir, operations
-from tilewright.passes.spaces.gpu.gpu_pointwise import GpuPointwiseConfig
 from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.codegen.units import Unit, Units, launched
+from tilewright.passes.families.gpu.gpu_transpose import crossing_axes, crossing_of, tile_crossing, tiled
+from tilewright.passes.families.scatter import scatters, serial
+from tilewright.passes.mlir import ir, operations
+from tilewright.passes.spaces.gpu.gpu_pointwise import GpuPointwiseConfig
 from tilewright.runtime.shape import Expr
 
 
@@ -74,7 +74,7 @@ def elementwise(kernel: GpuKernel, loops: Sequence[Units], vec: int) -> Grid:
 
 
 @dataclass(frozen=True)
-class _Group:
+class _PointwiseGroup:
     """Results of the same extents, cut into vectors of `vec` along an axis; a scatter is alone."""
 
     members: tuple[int, ...]
@@ -120,12 +120,12 @@ class _Group:
                 memory.store(value, coords)
 
 
-def _groups(frame: KernelFrame, vec: int) -> list[_Group]:
+def _groups(frame: KernelFrame, vec: int) -> list[_PointwiseGroup]:
     found: dict[tuple[Expr, ...], list[int]] = {}
     alone = []
     for number, value in enumerate(frame.results):
         if scatters(value):
-            alone.append(_Group((number,), frame.shapes.dims(value), 0, 1, scattered=True))
+            alone.append(_PointwiseGroup((number,), frame.shapes.dims(value), 0, 1, scattered=True))
         else:
             found.setdefault(frame.shapes.dims(value), []).append(number)
     groups = []
@@ -133,5 +133,5 @@ def _groups(frame: KernelFrame, vec: int) -> list[_Group]:
         unit = frame.result_slot(members[0]).unit
         axis = len(dims) - 1 if unit is None or dims[unit] == Expr.of(1) else unit
         length = dims[axis].constant if dims else 1
-        groups.append(_Group(tuple(members), dims, axis, vec if length is None else gcd(vec, length)))
+        groups.append(_PointwiseGroup(tuple(members), dims, axis, vec if length is None else gcd(vec, length)))
     return [*groups, *alone]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.codegen.emit import byte_width, when
-from tilewright.passes.families.row_reduction import Combiner, combiners
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.gpu_memory import GpuMemory
 from tilewright.passes.codegen.index import Index
+from tilewright.passes.families.row_reduction import Combiner, combiners
 from tilewright.passes.mlir import ir
-from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.runtime.shape import Expr
 
 

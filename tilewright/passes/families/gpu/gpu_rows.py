@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.codegen.emit import Memory, all_of, lanes_of, loop
-from tilewright.passes.families.gpu.gpu_join import join_threads
-from tilewright.passes.families.gpu.gpu_row_parts import RowParts
-from tilewright.passes.families.row_emitter import At, RowEmitter
-from tilewright.passes.families.row_reduction import Combiner
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.gpu_space import CollapsedLoops, Point
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
-from tilewright.passes.mlir import ir, vector
-from tilewright.passes.analysis.row_program import RowProgram
-from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig
 from tilewright.passes.codegen.tiler import Tiler
+from tilewright.passes.families.gpu.gpu_join import join_threads
+from tilewright.passes.families.gpu.gpu_row_parts import RowParts
+from tilewright.passes.families.row_emitter import At, RowEmitter
+from tilewright.passes.families.row_reduction import Combiner
+from tilewright.passes.mlir import ir, vector
+from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig
 from tilewright.runtime.shape import Expr
 
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 from tilewright.passes.analysis.contraction import Contraction
 from tilewright.passes.codegen.emit import all_of, byte_width, constant, integer_type, lanes_of, when
-from tilewright.passes.families.gpu.simt_plan import loops_at
-from tilewright.passes.families.gpu.stage_ring import Store
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.gpu_memory import WIDEST, GpuMemory
 from tilewright.passes.codegen.gpu_space import CollapsedLoops, Point
 from tilewright.passes.codegen.index import Index, select, splat_to
 from tilewright.passes.codegen.memory_source import MemorySource
-from tilewright.passes.mlir import arith, ir, nvvm
 from tilewright.passes.codegen.product_code import coords_of
+from tilewright.passes.families.gpu.simt_plan import loops_at
+from tilewright.passes.families.gpu.stage_ring import Store
+from tilewright.passes.mlir import arith, ir, nvvm
 
 _LEAST_COPY = 4  # bytes of an asynchronous copy
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.codegen.emit import Memory, all_of, choose, constant, when
-from tilewright.passes.families.scatter import scatters
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.gpu_memory import GpuMemory
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
-from tilewright.passes.mlir import ir
 from tilewright.passes.codegen.tiler import Part, Tiler
+from tilewright.passes.families.scatter import scatters
+from tilewright.passes.mlir import ir
 from tilewright.runtime.shape import Expr
 
 Coords = tuple[Index, ...]

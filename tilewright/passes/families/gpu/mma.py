@@ -12,6 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.codegen.emit import lanes_of, loop, vector_type
+from tilewright.passes.codegen.gpu_kernel import WARP, GpuKernel, Grid
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.codegen.product_code import ProductCode
+from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
 from tilewright.passes.families.gpu.gpu_tile import Side, Stages
 from tilewright.passes.families.gpu.mma_product import TensorProduct
@@ -20,13 +25,8 @@ from tilewright.passes.families.gpu.simt_plan import SimtPlan
 from tilewright.passes.families.gpu.simt_store import Result, SplitSum
 from tilewright.passes.families.gpu.stage_ring import StageRing, Store
 from tilewright.passes.families.gpu.tile_grid import TileGrid, part_of, tile_contraction
-from tilewright.passes.codegen.gpu_kernel import WARP, GpuKernel, Grid
-from tilewright.passes.codegen.index import Index
-from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.mlir import ir, vector
-from tilewright.passes.codegen.product_code import ProductCode
 from tilewright.passes.spaces.gpu.mma import STAGED_PAD, MmaConfig
-from tilewright.passes.codegen.tiler import Tiler
 
 _ROWS, _COLUMNS = 16, 8  # of an instruction
 Place = tuple[Index, Index, ir.Value]

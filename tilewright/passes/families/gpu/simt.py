@@ -12,21 +12,21 @@ from math import gcd
 
 from tilewright.passes.analysis.contraction import LHS
 from tilewright.passes.codegen.emit import lanes_of, loop
+from tilewright.passes.codegen.gpu_kernel import WARP, GpuKernel, Grid
+from tilewright.passes.codegen.gpu_memory import GpuMemory
+from tilewright.passes.codegen.gpu_space import Point
+from tilewright.passes.codegen.index import Index, splat_to
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.codegen.product_code import ProductCode
+from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
 from tilewright.passes.families.gpu.gpu_tile import Side, Stages, TileLoader
 from tilewright.passes.families.gpu.simt_plan import SimtPlan
 from tilewright.passes.families.gpu.simt_store import Result, SplitSum
 from tilewright.passes.families.gpu.stage_ring import StageRing, Store
 from tilewright.passes.families.gpu.tile_grid import TileGrid, part_of, tile_contraction
-from tilewright.passes.codegen.gpu_kernel import WARP, GpuKernel, Grid
-from tilewright.passes.codegen.gpu_memory import GpuMemory
-from tilewright.passes.codegen.gpu_space import Point
-from tilewright.passes.codegen.index import Index, splat_to
-from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.mlir import ir, vector
-from tilewright.passes.codegen.product_code import ProductCode
 from tilewright.passes.spaces.gpu.simt import SimtConfig
-from tilewright.passes.codegen.tiler import Tiler
 
 _FRAGMENT = 4  # elements of one access of shared memory
 _WARP_ROWS = 4

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from tilewright.passes.analysis.contraction import LHS, OUT, RHS, Contraction
 from tilewright.passes.analysis.fused_contraction import FusedContraction
+from tilewright.passes.analysis.placement import Place
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.gpu_space import CollapsedLoops, Point
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
-from tilewright.passes.analysis.placement import Place
 from tilewright.passes.codegen.product_code import coords_of
 from tilewright.runtime.shape import Expr
 

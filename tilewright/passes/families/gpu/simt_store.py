@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from math import gcd
 
 from tilewright.passes.analysis.contraction import OUT
+from tilewright.passes.analysis.placement import axis_name
 from tilewright.passes.codegen.emit import all_of, byte_width, lanes_of, when
 from tilewright.passes.codegen.evaluator import invert
-from tilewright.passes.families.gpu.gpu_pointwise import elementwise
-from tilewright.passes.families.gpu.simt_plan import SimtPlan, root_at
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.gpu_memory import GpuMemory
 from tilewright.passes.codegen.gpu_space import CollapsedLoops, Point
 from tilewright.passes.codegen.index import Index, splat_to
-from tilewright.passes.mlir import ir, vector
-from tilewright.passes.analysis.placement import axis_name
 from tilewright.passes.codegen.product_code import ProductCode
+from tilewright.passes.families.gpu.gpu_pointwise import elementwise
+from tilewright.passes.families.gpu.simt_plan import SimtPlan, root_at
 from tilewright.passes.linalg.structured import is_zero_tensor
+from tilewright.passes.mlir import ir, vector
 from tilewright.runtime.shape import Expr
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.passes.families.gpu.simt_plan import SimtPlan
-from tilewright.passes.families.gpu.stage_ring import Steps
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.gpu_space import CollapsedLoops
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.codegen.units import Units
+from tilewright.passes.families.gpu.simt_plan import SimtPlan
+from tilewright.passes.families.gpu.stage_ring import Steps
 from tilewright.runtime.shape import Expr
 
 
 @dataclass(frozen=True)
-class Tile:
+class GridTile:
     """Numbers of the batch, of the first row and of the first column."""
 
     batch: Index
@@ -45,7 +45,7 @@ class TileGrid:
         self.kernel.bound(self.tiles)
         return self.tiles, Expr.of(split_k), Expr.of(1)
 
-    def place(self, number: Index) -> Tile:
+    def place(self, number: Index) -> GridTile:
         """The tile of a number from 0 on."""
         down, across = (self.kernel.evaluator.emit(count) for count in self.units.counts[-2:])
         batch, tile = list[Index](), number
@@ -59,9 +59,9 @@ class TileGrid:
         inside = tile - band * (across * self.group_m)
         return self._at(*batch, first + inside % height, inside // height)
 
-    def _at(self, *place: Index) -> Tile:
+    def _at(self, *place: Index) -> GridTile:
         unit = self.units.at(self.kernel.evaluator, place)
-        return Tile(unit.first("batch"), unit.first("rows"), unit.first("columns"))
+        return GridTile(unit.first("batch"), unit.first("rows"), unit.first("columns"))
 
 
 def tile_contraction(plan: SimtPlan, bm: int, bn: int, tiler: Tiler) -> None:

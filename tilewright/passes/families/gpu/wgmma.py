@@ -13,21 +13,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tilewright.passes.codegen.emit import all_of, integer_type, loop, vector_type, when
+from tilewright.passes.codegen.gpu_kernel import WARP, GpuKernel, Grid
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
 from tilewright.passes.families.gpu.mbarrier_ring import MbarrierRing
 from tilewright.passes.families.gpu.mma_product import TensorProduct
 from tilewright.passes.families.gpu.mma_tile import extract
 from tilewright.passes.families.gpu.simt_plan import SimtPlan
 from tilewright.passes.families.gpu.simt_store import Result, SplitSum
-from tilewright.passes.families.gpu.tile_grid import Tile, TileGrid, part_of, tile_contraction
+from tilewright.passes.families.gpu.tile_grid import GridTile, TileGrid, part_of, tile_contraction
 from tilewright.passes.families.gpu.wgmma_operand import TmaOperand
 from tilewright.passes.families.gpu.wgmma_result import CopiedResult
-from tilewright.passes.codegen.gpu_kernel import WARP, GpuKernel, Grid
-from tilewright.passes.codegen.index import Index
-from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.mlir import ir, llvm, nvvm, scf, vector
 from tilewright.passes.spaces.gpu.wgmma import GROUP, PAD, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
-from tilewright.passes.codegen.tiler import Tiler
 
 _WARPS = GROUP // WARP
 _PAIRS = 8  # columns between a thread's sums
@@ -129,7 +129,7 @@ class _WgmmaBlock:
         if self.config.consumers in REGISTERS:
             nvvm.setmaxregister(REGISTERS[self.config.consumers][which], action)
 
-    def _tiles(self, body: Callable[[Tile, Index], None]) -> None:
+    def _tiles(self, body: Callable[[GridTile, Index], None]) -> None:
         """`body(tile, steps done before)` for each tile of this block."""
         c = self.config
         first, total = self.kernel.block_id() // c.cluster, self.kernel.evaluator.emit(self.grid.tiles)
@@ -143,7 +143,7 @@ class _WgmmaBlock:
 
         loop(first, total, c.blocks // c.cluster, one, [_i32(0)], self.kernel.index)
 
-    def _mine(self, number: Index) -> Tile:
+    def _mine(self, number: Index) -> GridTile:
         """This block's tile of those that its cluster takes at once."""
         c, tile = self.config, self.grid.place(number)
         if c.cluster == 1:
@@ -153,7 +153,7 @@ class _WgmmaBlock:
 
     # -- the warpgroup that copies, one thread of it
 
-    def _copy(self, tile: Tile, done: Index) -> None:
+    def _copy(self, tile: GridTile, done: Index) -> None:
         batch = self.batch.point(tile.batch)
 
         def one(step: Index) -> None:
@@ -169,7 +169,7 @@ class _WgmmaBlock:
 
     # -- the warpgroups that multiply
 
-    def _multiply(self, tile: Tile, done: Index, group: Index, member: Index) -> None:
+    def _multiply(self, tile: GridTile, done: Index, group: Index, member: Index) -> None:
         c = self.config
         sums = ir.Type.parse(f"!llvm.struct<({', '.join([str(self.product.sum)] * (c.bn // 2))})>")
         address = Index(llvm.PtrToIntOp(self.i32, self.ring.base).result)
@@ -221,7 +221,7 @@ class _WgmmaBlock:
 
     # -- results
 
-    def _store(self, tile: Tile, group: Index, member: Index, found: list[ir.Value]) -> None:
+    def _store(self, tile: GridTile, group: Index, member: Index, found: list[ir.Value]) -> None:
         """16 rows of a warp after the other go through shared memory of the warp's own, a slab of columns at a time."""
         c, kernel = self.config, self.kernel
         result = Result(kernel, self.plan, self.batch.point(tile.batch), self.rows, self.columns)

@@ -7,12 +7,12 @@ memory does; then the tile is blocks of 128 bytes of the outer axis, one behind 
 from __future__ import annotations
 
 from tilewright.passes.codegen.emit import byte_width, gep, integer_type, resized
-from tilewright.passes.families.gpu.simt_plan import SimtPlan, loops_at
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.gpu_space import Point
 from tilewright.passes.codegen.index import Index
-from tilewright.passes.mlir import arith, ir, llvm, nvvm, position
 from tilewright.passes.codegen.product_code import coords_of
+from tilewright.passes.families.gpu.simt_plan import SimtPlan, loops_at
+from tilewright.passes.mlir import arith, ir, llvm, nvvm, position
 from tilewright.passes.spaces.gpu.wgmma import ROW
 
 _SWIZZLE_128, _PERIOD = 1 << 62, 1024  # of a descriptor; bytes of 8 rows

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.passes.analysis.contraction import OUT
+from tilewright.passes.analysis.placement import axis_name
 from tilewright.passes.codegen.emit import integer_type, lanes_of, when
-from tilewright.passes.families.gpu.simt_plan import SimtPlan, root_at
-from tilewright.passes.families.gpu.simt_store import Result
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.gpu_memory import GpuMemory
 from tilewright.passes.codegen.index import Index
+from tilewright.passes.families.gpu.simt_plan import SimtPlan, root_at
+from tilewright.passes.families.gpu.simt_store import Result
 from tilewright.passes.mlir import ir, nvvm, position
-from tilewright.passes.analysis.placement import axis_name
 from tilewright.runtime.shape import Expr
 
 _ROWS = 16

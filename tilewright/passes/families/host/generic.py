@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.codegen.emit import all_of, lane_mask, loop, when
-from tilewright.passes.families.scatter import scatters, serial
-from tilewright.passes.families.host.transpose_tiles import TileEmitter, TransposeTiles
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
-from tilewright.passes.mlir import ir
-from tilewright.passes.spaces.host.generic import GenericConfig
 from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.codegen.units import Unit
+from tilewright.passes.families.host.transpose_tiles import TileEmitter, TransposeTiles
+from tilewright.passes.families.scatter import scatters, serial
+from tilewright.passes.mlir import ir
+from tilewright.passes.spaces.host.generic import GenericConfig
 from tilewright.runtime.shape import Expr
 
 
 @dataclass(frozen=True)
-class _Group:
+class _ResultGroup:
     """Results of equal extents, one loop over units; axis: along the vectors, None of a scatter, which is alone."""
 
     members: tuple[int, ...]
@@ -40,12 +40,12 @@ class _Group:
         return self.dims[self.axis] if self.dims and self.axis is not None else Expr.of(1)
 
 
-def _groups(frame: KernelFrame, config: GenericConfig) -> list[_Group]:
+def _groups(frame: KernelFrame, config: GenericConfig) -> list[_ResultGroup]:
     found: dict[tuple[Expr, ...], list[int]] = {}
     scattered = []
     for number, value in enumerate(frame.results):
         if scatters(value):
-            scattered.append(_Group((number,), frame.shapes.dims(value), None, None))
+            scattered.append(_ResultGroup((number,), frame.shapes.dims(value), None, None))
         else:
             found.setdefault(frame.shapes.dims(value), []).append(number)
     groups = []
@@ -53,7 +53,7 @@ def _groups(frame: KernelFrame, config: GenericConfig) -> list[_Group]:
         unit = frame.result_slot(members[0]).unit
         axis = len(dims) - 1 if unit is None else unit
         tiles = TransposeTiles.of(frame, members[0], axis) if len(members) == 1 and config.lanes > 1 else None
-        groups.append(_Group(tuple(members), dims, axis, tiles))
+        groups.append(_ResultGroup(tuple(members), dims, axis, tiles))
     return [*groups, *scattered]
 
 
@@ -63,7 +63,7 @@ def tile(frame: KernelFrame, config: GenericConfig, tiler: Tiler) -> None:
         _tile(frame, config, tiler, group)
 
 
-def _tile(frame: KernelFrame, config: GenericConfig, tiler: Tiler, group: _Group) -> None:
+def _tile(frame: KernelFrame, config: GenericConfig, tiler: Tiler, group: _ResultGroup) -> None:
     cut = group.axis if group.tiles is None else group.tiles.across
     step = config.chunk if group.tiles is None else config.lanes
     outer = group.outer if group.tiles is None else group.tiles.outer()
@@ -93,7 +93,7 @@ def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
                 when(all_of([begin.le(low), low.lt(end)]), lambda group=group: serial(kernel, group.members[0]))  # type: ignore[misc]
                 continue
             at = units.numbers(ev)
-            run = TileEmitter(kernel, group.tiles, config.lanes).emit if group.tiles else _Rows(kernel, config, group).emit
+            run = TileEmitter(kernel, group.tiles, config.lanes).emit if group.tiles else _Chunks(kernel, config, group).emit
             loop(begin.max(low), end.min(high), 1, lambda u, at=at, low=low, run=run: run(at(u - low)),
                  index=kernel.index)
         return Grid()
@@ -102,12 +102,12 @@ def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _Chunks:
     """Emits the chunks of a group along its axis."""
 
     kernel: HostKernel
     config: GenericConfig
-    group: _Group
+    group: _ResultGroup
 
     def emit(self, unit: Unit) -> None:
         """All elements of a work unit."""

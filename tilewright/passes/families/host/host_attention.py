@@ -18,22 +18,22 @@ from math import inf
 
 from tilewright.passes.analysis.attention import Attention
 from tilewright.passes.analysis.attention_mask import AttentionMask
+from tilewright.passes.analysis.placement import place
 from tilewright.passes.codegen.emit import Memory, constant, lane_mask, loop, when
+from tilewright.passes.codegen.host_kernel import Grid, HostKernel
+from tilewright.passes.codegen.index import Index, splat_to
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.codegen.product_code import ProductCode, coords_of
+from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.families.host.host_attention_softmax import VectorSoftmax, larger
 from tilewright.passes.families.host.host_matmul_block import Block, Columns
 from tilewright.passes.families.host.host_matmul_panel import PanelCopy
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_rows import Loops, row_blocks, row_points
-from tilewright.passes.families.host.host_matmul_store import Results
-from tilewright.passes.codegen.host_kernel import Grid, HostKernel
-from tilewright.passes.codegen.index import Index, splat_to
-from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.families.host.host_matmul_store import PlacedResults
 from tilewright.passes.mlir import arith, ir, vector
-from tilewright.passes.analysis.placement import place
-from tilewright.passes.codegen.product_code import ProductCode, coords_of
 from tilewright.passes.spaces.host.host_attention import ELEMENT, HostAttentionConfig
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig
-from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.runtime.shape import Expr
 
 _ALIGNED = 16  # elements of a cache line
@@ -43,7 +43,7 @@ _UNROLL = 4  # values of k in one turn of the scores' loop
 
 def emit(kernel: HostKernel, config: HostAttentionConfig) -> Grid:
     """The whole kernel. ValueError when the region is no attention."""
-    return kernel.build(lambda begin, end, workspace: _Emitter(kernel, config, workspace).units(begin, end))
+    return kernel.build(lambda begin, end, workspace: _AttentionEmitter(kernel, config, workspace).units(begin, end))
 
 
 def tile(frame: KernelFrame, config: HostAttentionConfig, tiler: Tiler) -> None:
@@ -68,7 +68,7 @@ class _Span:
     count: Index
 
 
-class _Emitter:
+class _AttentionEmitter:
     def __init__(self, kernel: HostKernel, config: HostAttentionConfig, workspace: ir.Value) -> None:
         self.kernel, self.config, self.workspace = kernel, config, workspace
         self.ev, self.index, self.f32 = kernel.evaluator, kernel.index, ir.F32Type.get()
@@ -329,7 +329,7 @@ class _Emitter:
 
     def _store(self, points: list[Loops], shares: list[ir.Value], sums: Callable[[Columns], list[list[ir.Value]]]) -> None:
         """Divides the mixed values by the sum of their exponentials and stores what follows from them."""
-        results = Results(self.kernel, self.mixing, self.config.lanes)
+        results = PlacedResults(self.kernel, self.mixing, self.config.lanes)
         for columns in self._columns():
             values = sums(columns)
             with self.ev.kept():

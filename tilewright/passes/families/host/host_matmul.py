@@ -18,6 +18,11 @@ from dataclasses import dataclass, replace
 
 from tilewright.passes.analysis.contraction import PAIR
 from tilewright.passes.codegen.emit import Memory, byte_width, integer_type, lane_mask, loop, when
+from tilewright.passes.codegen.host_kernel import Grid, HostKernel
+from tilewright.passes.codegen.index import Index, select
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.codegen.product_code import ProductCode
+from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.families.host.host_matmul_block import Block, Columns, Loops
 from tilewright.passes.families.host.host_matmul_dot import Dot
 from tilewright.passes.families.host.host_matmul_pairs import takes_pairs
@@ -25,16 +30,11 @@ from tilewright.passes.families.host.host_matmul_panel import PanelCopy
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_row_copy import RowCopy
 from tilewright.passes.families.host.host_matmul_rows import row_blocks
-from tilewright.passes.families.host.host_matmul_store import Results
+from tilewright.passes.families.host.host_matmul_store import PlacedResults
 from tilewright.passes.families.host.host_matmul_stream import Stream
 from tilewright.passes.families.host.host_matmul_taps import Box, Taps
-from tilewright.passes.codegen.host_kernel import Grid, HostKernel
-from tilewright.passes.codegen.index import Index, select
-from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.mlir import ir
-from tilewright.passes.codegen.product_code import ProductCode
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack
-from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.runtime.shape import Expr
 
 _APART = 16  # elements between copied rows, so that they do not share cache sets
@@ -46,7 +46,7 @@ def emit(kernel: HostKernel, config: HostMatmulConfig) -> Grid:
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
         plan, taps, possible = _planned(kernel, config)
-        return _Emitter(kernel, possible, plan, workspace, taps).units(begin, end)
+        return _MatmulEmitter(kernel, possible, plan, workspace, taps).units(begin, end)
 
     return kernel.build(body)
 
@@ -109,7 +109,7 @@ def _possible(config: HostMatmulConfig, plan: Plan) -> HostMatmulConfig:
 
 
 @dataclass(frozen=True)
-class _Unit:
+class _MatmulUnit:
     """Rows [low, high) of the columns from `first` on, of `extent` columns in all; loops: coordinates of the shared loops."""
 
     loops: Loops
@@ -136,7 +136,7 @@ class _Piece:
     gives what the sums are.
     """
 
-    unit: _Unit
+    unit: _MatmulUnit
     span: tuple[Index, Index] | None
     rows: RowCopy | None
     sums: tuple[Memory, bool] | None
@@ -153,7 +153,7 @@ class _Piece:
 
 
 @dataclass(frozen=True)
-class _Emitter:
+class _MatmulEmitter:
     kernel: HostKernel
     config: HostMatmulConfig
     plan: Plan
@@ -224,14 +224,14 @@ class _Emitter:
             if config.stream:
                 self._stream(loops, first, count - first, low, high)
             elif self.taps is not None:
-                self._each_tap(self.taps, _Unit(loops, first, count, low, high))
+                self._each_tap(self.taps, _MatmulUnit(loops, first, count, low, high))
             else:
-                self._pieces(_Unit(loops, first, count, low, high))
+                self._pieces(_MatmulUnit(loops, first, count, low, high))
 
         loop(begin, end, 1, unit, index=self.kernel.index)
         return Grid(workspace=space * byte_width(self._element))
 
-    def _pieces(self, unit: _Unit) -> None:
+    def _pieces(self, unit: _MatmulUnit) -> None:
         """All of k, or one piece of it after the other with the sums in the workspace in between."""
         kc = self.config.kc
         if not kc:
@@ -243,7 +243,7 @@ class _Emitter:
         loop(0, last, kc, lambda k: self._piece(unit, (k, k + kc), (sums, False)), index=self.kernel.index)
         self._piece(unit, (last, depth), (sums, True))
 
-    def _zero_sums(self, unit: _Unit) -> Memory:
+    def _zero_sums(self, unit: _MatmulUnit) -> Memory:
         width, lanes = self.config.panels * self.config.columns, self.config.lanes
         sums = self._memory("sums", width)
         zero = ProductCode(self.plan.view.product).zero(lanes)
@@ -251,7 +251,7 @@ class _Emitter:
              lambda i: sums.store(zero, [Index(0), Index.ramp(i, lanes)]), index=self.kernel.index)
         return sums
 
-    def _each_tap(self, taps: Taps, unit: _Unit) -> None:
+    def _each_tap(self, taps: Taps, unit: _MatmulUnit) -> None:
         """The products of one tap after the other with the rows that it reads no padding for, then the results."""
         sums = self._zero_sums(unit)
 
@@ -262,7 +262,7 @@ class _Emitter:
         taps.each(self.kernel.evaluator, unit.loops, tap)
         self._panels(_Piece(unit, None, None, (sums, True), multiplies=False))
 
-    def _piece(self, unit: _Unit, span: tuple[Index, Index] | None, sums: tuple[Memory, bool] | None) -> None:
+    def _piece(self, unit: _MatmulUnit, span: tuple[Index, Index] | None, sums: tuple[Memory, bool] | None) -> None:
         """span: of k; sums: where they lie between pieces, and whether this piece is the last."""
         rows = None
         if self.config.copy_rows:
@@ -447,4 +447,4 @@ class _Emitter:
         return Box.whole(self.kernel.evaluator, self.plan).points(loops, row, height)
 
     def _store(self, point: Loops, column: Index, value: ir.Value, mask: ir.Value | None) -> None:
-        Results(self.kernel, self.plan, self.config.lanes).store(point, column, value, mask)
+        PlacedResults(self.kernel, self.plan, self.config.lanes).store(point, column, value, mask)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from tilewright.passes.analysis.contraction import PAIR
 from tilewright.passes.codegen.emit import Memory, byte_width, integer_type, loop, vector_type
 from tilewright.passes.codegen.evaluator import Evaluator, evaluate
+from tilewright.passes.codegen.index import Index, splat_to
+from tilewright.passes.codegen.product_code import ProductCode, coords_of
 from tilewright.passes.families.host.host_matmul_pairs import Words, multiply_add
 from tilewright.passes.families.host.host_matmul_plan import Plan
-from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.mlir import ir, llvm, position
-from tilewright.passes.codegen.product_code import ProductCode, coords_of
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig
 from tilewright.runtime.limits import LINE
 

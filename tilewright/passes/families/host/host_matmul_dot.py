@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.passes.codegen.emit import lane_mask, loop
+from tilewright.passes.codegen.index import Index, splat_to
+from tilewright.passes.codegen.product_code import ProductCode, coords_of
 from tilewright.passes.families.host.host_matmul_block import Block, Loops
 from tilewright.passes.families.host.host_matmul_panel import transpose
-from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.mlir import arith, ir
-from tilewright.passes.codegen.product_code import ProductCode, coords_of
 
 _STREAMS = 8  # columns read at once: rows that lie a multiple of a page apart share the ways of a cache set
 Store = Callable[[Index, ir.Value, "ir.Value | None"], None]

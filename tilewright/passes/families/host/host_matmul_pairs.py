@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from tilewright.passes.analysis.contraction import PAIR
 from tilewright.passes.codegen.emit import constant, integer_type, lane_mask, lanes_of, vector_type
 from tilewright.passes.codegen.evaluator import Evaluator
+from tilewright.passes.codegen.index import Index, splat_to
+from tilewright.passes.codegen.product_code import coords_of
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_rows import Loops
-from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.mlir import arith, ir, vector
-from tilewright.passes.codegen.product_code import coords_of
 
 _LANES = (4, 8, 16)
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from tilewright.passes.analysis.contraction import PAIR
 from tilewright.passes.codegen.emit import Memory, lane_mask, loop, when
 from tilewright.passes.codegen.evaluator import Evaluator
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.product_code import ProductCode, coords_of
 from tilewright.passes.families.host.host_matmul_pairs import Words
 from tilewright.passes.families.host.host_matmul_plan import Plan
-from tilewright.passes.codegen.index import Index
 from tilewright.passes.mlir import ir, vector
-from tilewright.passes.codegen.product_code import ProductCode, coords_of
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig
 
 Loops = list[Index | None]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from tilewright.passes.analysis.contraction import Contraction
 from tilewright.passes.analysis.fused_contraction import FusedContraction
-from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.analysis.loop_axes import unit_axis
-from tilewright.passes.mlir import ir, position
 from tilewright.passes.analysis.placement import Place
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.mlir import ir, position
 from tilewright.runtime.shape import Expr
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from tilewright.passes.analysis.contraction import PAIR
 from tilewright.passes.codegen.emit import Memory, gep, lane_mask, loop, when
 from tilewright.passes.codegen.evaluator import Evaluator
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.product_code import ProductCode, coords_of
 from tilewright.passes.families.host.host_matmul_pairs import Words
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_rows import Loops, row_points
-from tilewright.passes.codegen.index import Index
 from tilewright.passes.mlir import ir
-from tilewright.passes.codegen.product_code import ProductCode, coords_of
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.contraction import OUT
-from tilewright.passes.families.host.host_matmul_plan import Plan
-from tilewright.passes.families.host.host_matmul_rows import Loops
+from tilewright.passes.analysis.placement import axis_name
 from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.index import Index, splat_to
-from tilewright.passes.mlir import ir
-from tilewright.passes.analysis.placement import axis_name
 from tilewright.passes.codegen.product_code import ProductCode, coords_of
+from tilewright.passes.families.host.host_matmul_plan import Plan
+from tilewright.passes.families.host.host_matmul_rows import Loops
 from tilewright.passes.linalg.structured import is_zero_tensor
+from tilewright.passes.mlir import ir
 
 
 @dataclass(frozen=True)
-class Results:
+class PlacedResults:
     """Stores every result of the kernel from the sums of the plan's contraction."""
 
     kernel: HostKernel

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.passes.codegen.emit import Memory, lane_mask, loop, when
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.product_code import ProductCode
 from tilewright.passes.families.host.host_matmul_block import Block, Columns, Loops
 from tilewright.passes.families.host.host_matmul_rows import row_blocks
-from tilewright.passes.codegen.index import Index
 from tilewright.passes.mlir import ir
-from tilewright.passes.codegen.product_code import ProductCode
 
 Points = Callable[[Loops, Index, int], list[Loops]]
 Store = Callable[[Loops, Index, ir.Value, "ir.Value | None"], None]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.passes.analysis.windows import argument_windows
 from tilewright.passes.codegen.emit import loop
 from tilewright.passes.codegen.evaluator import Evaluator
-from tilewright.passes.families.host.host_matmul_plan import Plan
-from tilewright.passes.families.host.host_matmul_rows import Loops, row_points
 from tilewright.passes.codegen.index import Index, select
 from tilewright.passes.codegen.kernel_frame import KernelFrame
-from tilewright.passes.analysis.windows import argument_windows
+from tilewright.passes.families.host.host_matmul_plan import Plan
+from tilewright.passes.families.host.host_matmul_rows import Loops, row_points
 from tilewright.passes.spaces.workload import Window
 
 

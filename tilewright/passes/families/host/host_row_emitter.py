@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.codegen.emit import Memory, byte_width, constant, element_type, integer_type
-from tilewright.passes.families.row_emitter import At, Kept, RowEmitter
 from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.index import Index
+from tilewright.passes.families.row_emitter import At, Kept, RowEmitter
 from tilewright.passes.mlir import ir, llvm
-from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.spaces.host.host_rows import HostRowsConfig
 from tilewright.runtime.shape import Expr
 

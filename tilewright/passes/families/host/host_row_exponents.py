@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.passes.linalg.structured import iterator_kinds
 from tilewright.passes.lowering.expand_math import NAN_ELSEWHERE, NONPOSITIVE, SHARE
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position
-from tilewright.passes.linalg.structured import iterator_kinds
 
 _MAXIMA = ("arith.maximumf", "arith.maxnumf")
 _EXACT = ("arith.extf", "tensor.cast")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.codegen.emit import lane_mask, loop, when
-from tilewright.passes.families.host.host_row_emitter import HostRowEmitter
 from tilewright.passes.codegen.host_kernel import Grid
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
-from tilewright.passes.mlir import ir, maps_of, position
-from tilewright.passes.analysis.row_program import RowProgram
-from tilewright.passes.spaces.host.host_rows import HostRowsConfig
 from tilewright.passes.codegen.tiler import Part, Tiler
+from tilewright.passes.families.host.host_row_emitter import HostRowEmitter
+from tilewright.passes.mlir import ir, maps_of, position
+from tilewright.passes.spaces.host.host_rows import HostRowsConfig
 from tilewright.runtime.shape import Expr
 
 

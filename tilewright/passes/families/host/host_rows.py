@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.codegen.emit import Memory, byte_width, lane_mask, loop, when, when_values
+from tilewright.passes.codegen.host_kernel import Grid, HostKernel
+from tilewright.passes.codegen.index import Index, delinearize
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.host.host_row_emitter import HostRowEmitter
 from tilewright.passes.families.host.host_row_exponents import mark_exponents, mark_maxima, mark_shares
 from tilewright.passes.families.host.host_row_lanes import RowLanes, tile_lanes
 from tilewright.passes.families.row_emitter import Accumulators, At
-from tilewright.passes.codegen.host_kernel import Grid, HostKernel
-from tilewright.passes.codegen.index import Index, delinearize
-from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.mlir import ir, llvm
-from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.spaces.host.host_rows import HostRowsConfig
-from tilewright.passes.codegen.tiler import Tiler
 from tilewright.runtime.limits import LINE
 from tilewright.runtime.shape import Expr
 

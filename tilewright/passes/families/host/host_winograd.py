@@ -17,19 +17,19 @@ from dataclasses import dataclass
 
 from tilewright.passes.analysis.contraction import linear_terms
 from tilewright.passes.codegen.emit import Memory, byte_width, is_float, lane_mask, loop, when
-from tilewright.passes.families.host.host_matmul_block import Block, Columns, Loops
-from tilewright.passes.families.host.host_matmul_plan import Plan
-from tilewright.passes.families.host.host_matmul_rows import row_blocks
-from tilewright.passes.families.host.host_matmul_store import Results
-from tilewright.passes.families.host.winograd_matrices import matrices, on_both_sides
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
 from tilewright.passes.codegen.index import Index, delinearize, splat_to
 from tilewright.passes.codegen.kernel_frame import KernelFrame
-from tilewright.passes.mlir import ir
 from tilewright.passes.codegen.product_code import ProductCode, coords_of
+from tilewright.passes.codegen.tiler import Part, Tiler
+from tilewright.passes.families.host.host_matmul_block import Block, Columns, Loops
+from tilewright.passes.families.host.host_matmul_plan import Plan
+from tilewright.passes.families.host.host_matmul_rows import row_blocks
+from tilewright.passes.families.host.host_matmul_store import PlacedResults
+from tilewright.passes.families.host.winograd_matrices import matrices, on_both_sides
+from tilewright.passes.mlir import ir
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig
 from tilewright.passes.spaces.host.host_winograd import TAPS, HostWinogradConfig
-from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.runtime.shape import Expr
 
 _APART = 16  # elements between tiles and between places, so that they do not share cache sets
@@ -40,7 +40,7 @@ def emit(kernel: HostKernel, config: HostWinogradConfig) -> Grid:
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
         plan = Plan.of(kernel)
-        return _Emitter(kernel, config, plan, _Layer.of(plan), workspace).units(begin, end)
+        return _WinogradEmitter(kernel, config, plan, _Layer.of(plan), workspace).units(begin, end)
 
     return kernel.build(body)
 
@@ -98,7 +98,7 @@ class _Layer:
 
 
 @dataclass(frozen=True)
-class _Emitter:
+class _WinogradEmitter:
     kernel: HostKernel
     config: HostWinogradConfig
     plan: Plan
@@ -153,7 +153,7 @@ class _Emitter:
             here = at(u)
             loops: Loops = [here.first(f"d{d}") if d in plan.shared else None for d in range(len(plan.view.extents))]
             first, low = here.first("columns"), (here.place[-2] * size).min(every)
-            _Unit(self, loops, first, count - first, low, (low + size).min(every)).run()
+            _WinogradUnit(self, loops, first, count - first, low, (low + size).min(every)).run()
 
         loop(begin, end, 1, unit, index=self.kernel.index)
         space = Expr.of(0)
@@ -163,10 +163,10 @@ class _Emitter:
 
 
 @dataclass(frozen=True)
-class _Unit:
+class _WinogradUnit:
     """Tiles [low, high) and the filters from `first` on, of which `left` are there; loops: coordinates of the shared loops."""
 
-    emitter: _Emitter
+    emitter: _WinogradEmitter
     loops: Loops
     first: Index
     left: Index
@@ -296,7 +296,7 @@ class _Unit:
         """Stores the pixels of a tile of all filters of the unit, with what follows them."""
         emitter, config = self.emitter, self._config
         memory, (at, _, _) = emitter.memory("products"), matrices(config.m, TAPS)
-        results, corner = Results(emitter.kernel, emitter.plan, config.lanes), self._corner(tile)
+        results, corner = PlacedResults(emitter.kernel, emitter.plan, config.lanes), self._corner(tile)
 
         def vector(f: Index, mask: ir.Value | None) -> None:
             def read(i: int, j: int) -> ir.Value:

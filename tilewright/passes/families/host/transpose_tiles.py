@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.passes.linalg.data_movement import movement
+from tilewright.passes.analysis.loop_axes import unit_axis
+from tilewright.passes.analysis.placement import axis_name, place
 from tilewright.passes.codegen.emit import lane_mask, loop, when
-from tilewright.passes.families.host.host_matmul_panel import transpose
 from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
-from tilewright.passes.analysis.loop_axes import unit_axis
-from tilewright.passes.mlir import ir, maps_of, owner, position
-from tilewright.passes.analysis.placement import axis_name, place
 from tilewright.passes.codegen.units import Unit
+from tilewright.passes.families.host.host_matmul_panel import transpose
+from tilewright.passes.linalg.data_movement import movement
+from tilewright.passes.mlir import ir, maps_of, owner, position
 
 
 @dataclass(frozen=True)

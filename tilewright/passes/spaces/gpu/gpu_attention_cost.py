@@ -1,11 +1,11 @@
-"""Anatomy of `gpu_attention` configurations. MLIR-free."""
+"""KernelCost of `gpu_attention` configurations. MLIR-free."""
 
 from __future__ import annotations
 
-from tilewright.passes.spaces.kernel_cost import Anatomy, Block, Load, fields_of
 from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE, STEP, GpuAttentionConfig, heads_of, padded
 from tilewright.passes.spaces.gpu.gpu_config import WARP
+from tilewright.passes.spaces.kernel_cost import KernelCost, GpuBlock, Load, fields_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.shape import Expr
@@ -22,7 +22,7 @@ def extents(workload: Workload) -> dict[str, Expr]:
     return {"batch": workload.size("b"), "queries": workload.size("m"), "keys": workload.size("n")}
 
 
-def anatomy(config: GpuAttentionConfig, workload: Workload, limits: GpuLimits) -> Anatomy:
+def kernel_cost(config: GpuAttentionConfig, workload: Workload, limits: GpuLimits) -> KernelCost:
     c = config
     size = 4 if c.tf32 else tensor_core_bytes(workload) or 4
     depth, columns = heads_of(workload) or (LONGEST_QUERY, LONGEST_VALUE)
@@ -35,7 +35,7 @@ def anatomy(config: GpuAttentionConfig, workload: Workload, limits: GpuLimits) -
     scores = c.wm * c.bn / WARP * _A_SCORE
     matrix = c.bm * c.bn * (depth + columns) * size / 2 / (_SHARE if limits.arch == "sm_90a" else 1.0)
     results = c.bm * columns * (8 if c.split_kv > 1 else workload.outputs[0].dtype.bytes)
-    block = Block(
+    block = GpuBlock(
         threads=c.threads,
         registers=min(c.registers(depth, columns, size), limits.thread_registers,
                       limits.registers // (c.threads * max(1, c.min_blocks_per_sm))),
@@ -52,7 +52,7 @@ def anatomy(config: GpuAttentionConfig, workload: Workload, limits: GpuLimits) -
         launches=1 + (c.split_kv > 1),
         partial=c.bm * columns * 4 if c.split_kv > 1 else 0,
     )
-    return Anatomy(
+    return KernelCost(
         coordinates=fields_of(c),
         tiles={"queries": c.bm, "keys": c.bn},
         pads={"queries": c.bm, "keys": c.bn},

@@ -16,8 +16,8 @@ from tilewright.passes.spaces.gpu.gpu_attention import (
 )
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
 from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
 from tilewright.runtime.shape import Expr
 
 

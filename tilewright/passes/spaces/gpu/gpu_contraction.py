@@ -1,12 +1,12 @@
-"""What the anatomies of GPU contractions share: the sizes they see and what a block tells the cost model. MLIR-free."""
+"""What the costs of GPU contractions share: the sizes they see and what a block tells the cost model. MLIR-free."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.passes.spaces.kernel_cost import Anatomy, Block, fields_of
 from tilewright.passes.spaces.gemm_operands import row_and_column_extents
 from tilewright.passes.spaces.gpu.gpu_config import WARP, GpuConfig
+from tilewright.passes.spaces.kernel_cost import KernelCost, GpuBlock, fields_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.shape import Expr
@@ -46,11 +46,11 @@ def once_issue(warps: float, stores: float, a_store: float) -> float:
     return warps * (_PREAMBLE + stores * a_store)
 
 
-def contraction(config: GpuConfig, limits: GpuLimits, bm: int, bn: int, bk: int, block: Block,
-                features: Mapping[str, float]) -> Anatomy:
-    """An anatomy of tiles of bm x bn, a step of which is bk deep."""
+def contraction(config: GpuConfig, limits: GpuLimits, bm: int, bn: int, bk: int, block: GpuBlock,
+                features: Mapping[str, float]) -> KernelCost:
+    """The cost description of tiles of bm x bn, a step of which is bk deep."""
     moved = max(block.step.bytes, 1.0)
-    return Anatomy(
+    return KernelCost(
         coordinates=fields_of(config),
         tiles={"rows": bm, "columns": bn, "depth": bk},
         pads={"rows": bm, "columns": bn},

@@ -1,11 +1,11 @@
-"""Anatomy of `gpu_pointwise` configurations. MLIR-free."""
+"""KernelCost of `gpu_pointwise` configurations. MLIR-free."""
 
 from __future__ import annotations
 
-from tilewright.passes.spaces.kernel_cost import Anatomy, Block, Load, fields_of
 from tilewright.passes.spaces.gpu.gpu_config import WARP
 from tilewright.passes.spaces.gpu.gpu_pointwise import GpuPointwiseConfig, reads_across
 from tilewright.passes.spaces.gpu.gpu_rows_cost import flops_an_element
+from tilewright.passes.spaces.kernel_cost import KernelCost, GpuBlock, Load, fields_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.shape import Expr
@@ -24,7 +24,7 @@ def extents(workload: Workload) -> dict[str, Expr]:
     return {"elements": elements, "depth": workload.size("k") * workload.size("e") * workload.size("r")}
 
 
-def anatomy(config: GpuPointwiseConfig, workload: Workload, limits: GpuLimits) -> Anatomy:
+def kernel_cost(config: GpuPointwiseConfig, workload: Workload, limits: GpuLimits) -> KernelCost:
     c = config
     size = max((o.dtype.bytes for o in (*workload.inputs, *workload.outputs)), default=4)
     each = c.vec * c.chunks
@@ -35,7 +35,7 @@ def anatomy(config: GpuPointwiseConfig, workload: Workload, limits: GpuLimits) -
     accesses = c.chunks * inputs * _AN_ACCESS * (c.vec if crossing else 1)
     read = float(c.threads * each * inputs * (_SECTOR if crossing else size))
     tile = c.tile * (c.tile + 1) * size
-    block = Block(
+    block = GpuBlock(
         threads=c.threads,
         registers=min(limits.thread_registers, 24 * (c.index // 32) + 4 * each),
         shared_bytes=tile,
@@ -44,7 +44,7 @@ def anatomy(config: GpuPointwiseConfig, workload: Workload, limits: GpuLimits) -
         along="depth",
         chain=_CHAIN / _IN_FLIGHT,
     )
-    return Anatomy(
+    return KernelCost(
         coordinates=fields_of(c),
         tiles={"elements": each},
         pads={"elements": each},

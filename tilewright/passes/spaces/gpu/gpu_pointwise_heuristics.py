@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tilewright.passes.spaces.gpu.gpu_pointwise import GpuPointwiseConfig, reads_across
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Kind, Workload
-from tilewright.runtime.program.dispatch import Leaf, Node
 from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.program.dispatch import Leaf, Node
 
 
 @dataclass(frozen=True)

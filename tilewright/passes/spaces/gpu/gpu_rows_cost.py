@@ -1,12 +1,12 @@
-"""Anatomy of `gpu_rows` configurations. MLIR-free."""
+"""KernelCost of `gpu_rows` configurations. MLIR-free."""
 
 from __future__ import annotations
 
 import math
 
-from tilewright.passes.spaces.kernel_cost import Anatomy, Block, Load, fields_of
 from tilewright.passes.spaces.gpu.gpu_config import WARP
 from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig
+from tilewright.passes.spaces.kernel_cost import KernelCost, GpuBlock, Load, fields_of
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.shape import Expr
@@ -25,7 +25,7 @@ def extents(workload: Workload) -> dict[str, Expr]:
     return {"rows": workload.size("b") * workload.size("m") * workload.size("n"), "columns": workload.size("k")}
 
 
-def anatomy(config: GpuRowsConfig, workload: Workload, limits: GpuLimits) -> Anatomy:
+def kernel_cost(config: GpuRowsConfig, workload: Workload, limits: GpuLimits) -> KernelCost:
     c, kept = config, config.vectors_in_registers
     sweeps = max(1, workload.reductions) + 1
     rows = c.threads // c.per_row
@@ -40,7 +40,7 @@ def anatomy(config: GpuRowsConfig, workload: Workload, limits: GpuLimits) -> Ana
     joins = sweeps * math.log2(max(c.per_row, 1)) * _JOIN + (sweeps * _BARRIER if c.per_row > WARP else 0.0)
     moved = float(c.threads * elements * accesses * size)
     together = min(1.0, c.per_row * c.vec * size / 32) if c.per_row > 1 else 1.0  # of a sector that one row's threads use
-    block = Block(
+    block = GpuBlock(
         threads=c.threads,
         registers=min(limits.thread_registers, 32 * (c.index // 32) + kept * c.vec * max(1, size // 4) + 2 * c.vec),
         shared_bytes=4 * c.threads // WARP if c.per_row > WARP else 0,
@@ -52,7 +52,7 @@ def anatomy(config: GpuRowsConfig, workload: Workload, limits: GpuLimits) -> Ana
         parts=c.blocks,
         launches=sweeps if c.blocks > 1 else 1,
     )
-    return Anatomy(
+    return KernelCost(
         coordinates=fields_of(c),
         tiles={"rows": rows, "columns": c.per_row * c.vec},
         pads={"rows": rows, "columns": c.per_row * c.vec},

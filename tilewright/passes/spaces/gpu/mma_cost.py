@@ -1,8 +1,7 @@
-"""Anatomy of `mma` configurations. MLIR-free."""
+"""KernelCost of `mma` configurations. MLIR-free."""
 
 from __future__ import annotations
 
-from tilewright.passes.spaces.kernel_cost import Anatomy, Block, Load
 from tilewright.passes.spaces.gpu.gpu_config import WARP
 from tilewright.passes.spaces.gpu.gpu_contraction import (
     contraction,
@@ -13,10 +12,11 @@ from tilewright.passes.spaces.gpu.gpu_contraction import (
     stored_bytes,
 )
 from tilewright.passes.spaces.gpu.mma import STEP, MmaConfig, element_bytes
+from tilewright.passes.spaces.kernel_cost import KernelCost, GpuBlock, Load
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
 
-__all__ = ["anatomy", "extents"]
+__all__ = ["kernel_cost", "extents"]
 
 _A_COPY, _A_STORE = 15.0, 12.0  # instructions
 _SCATTERED = 8  # bytes of a store
@@ -25,7 +25,7 @@ _CHAIN = 120.0  # cycles: a barrier, the first fragments, the first product
 _SHARE = 0.62  # of the rate of wgmma, where there is such
 
 
-def anatomy(config: MmaConfig, workload: Workload, limits: GpuLimits) -> Anatomy:
+def kernel_cost(config: MmaConfig, workload: Workload, limits: GpuLimits) -> KernelCost:
     c = config
     size = element_bytes(workload, c.tf32) or 4
     warps = c.threads / WARP
@@ -37,7 +37,7 @@ def anatomy(config: MmaConfig, workload: Workload, limits: GpuLimits) -> Anatomy
     matrix = c.bm * c.bn * c.bk * size / 2 / (_SHARE if limits.arch == "sm_90a" else 1.0)
     store = c.vec if c.staged else min(c.vec, 2)
     stores = c.bm * c.bn / c.threads / store
-    block = Block(
+    block = GpuBlock(
         threads=c.threads,
         registers=min(c.registers(), limits.registers // (c.threads * max(1, c.min_blocks_per_sm)), limits.thread_registers),
         shared_bytes=c.shared_bytes(size),

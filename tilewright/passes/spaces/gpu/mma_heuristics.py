@@ -8,8 +8,8 @@ from tilewright.passes.spaces.gemm_operands import bytes_run_along_k, row_and_co
 from tilewright.passes.spaces.gpu.mma import WIDEST, MmaConfig, why_illegal
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
 from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""Anatomy of `simt` configurations. MLIR-free."""
+"""KernelCost of `simt` configurations. MLIR-free."""
 
 from __future__ import annotations
 
-from tilewright.passes.spaces.kernel_cost import Anatomy, Block, Load
 from tilewright.passes.spaces.gpu.gpu_config import WARP
 from tilewright.passes.spaces.gpu.gpu_contraction import (
     contraction,
@@ -13,17 +12,18 @@ from tilewright.passes.spaces.gpu.gpu_contraction import (
     stored_bytes,
 )
 from tilewright.passes.spaces.gpu.simt import SimtConfig
+from tilewright.passes.spaces.kernel_cost import KernelCost, GpuBlock, Load
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
 
-__all__ = ["anatomy", "extents"]
+__all__ = ["kernel_cost", "extents"]
 
 _A_COPY, _A_STORE = 9.0, 10.0  # instructions
 _SCATTERED = 16  # bytes of a store
 _CHAIN = 90.0  # cycles: a barrier, and the first elements from shared memory
 
 
-def anatomy(config: SimtConfig, workload: Workload, limits: GpuLimits) -> Anatomy:
+def kernel_cost(config: SimtConfig, workload: Workload, limits: GpuLimits) -> KernelCost:
     c = config
     size = max(4, *(o.dtype.bytes for o in (*workload.inputs, *workload.outputs)))
     warps = c.threads / WARP
@@ -33,7 +33,7 @@ def anatomy(config: SimtConfig, workload: Workload, limits: GpuLimits) -> Anatom
     product = c.bk * (c.tm * c.tn * (2 if size == 8 else 1) + words / 4)
     results = stored_bytes(c.bm * c.bn, result_bytes(workload), c.vec, c.split_k, _SCATTERED)
     stores = c.tm * c.tn / c.vec
-    block = Block(
+    block = GpuBlock(
         threads=c.threads,
         registers=_registers(c, size, limits),
         shared_bytes=c.shared_bytes(size),

@@ -8,8 +8,8 @@ from tilewright.passes.spaces.gemm_operands import row_and_column_extents
 from tilewright.passes.spaces.gpu.simt import SimtConfig, widest_bytes
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
 from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
 from tilewright.runtime.shape import Expr
 
 

@@ -9,8 +9,8 @@ from math import gcd
 from types import MappingProxyType
 from typing import ClassVar
 
-from tilewright.passes.spaces.gpu import mma
 from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
+from tilewright.passes.spaces.gpu import mma
 from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, why_invalid_block
 from tilewright.passes.spaces.numerics import Numerics
 from tilewright.passes.spaces.workload import Factor, Kind, Workload

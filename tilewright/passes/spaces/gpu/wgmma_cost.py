@@ -1,16 +1,16 @@
-"""Anatomy of `wgmma` configurations. MLIR-free."""
+"""KernelCost of `wgmma` configurations. MLIR-free."""
 
 from __future__ import annotations
 
-from tilewright.passes.spaces.kernel_cost import Anatomy, Block, Load
 from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
 from tilewright.passes.spaces.gpu.gpu_config import WARP
 from tilewright.passes.spaces.gpu.gpu_contraction import contraction, extents, once_issue, result_bytes, stored_bytes
 from tilewright.passes.spaces.gpu.wgmma import GROUP, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
+from tilewright.passes.spaces.kernel_cost import KernelCost, GpuBlock, Load
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
 
-__all__ = ["anatomy", "extents"]
+__all__ = ["kernel_cost", "extents"]
 
 _A_PRODUCT, _AROUND, _A_STORE = 9.0, 60.0, 12.0  # instructions of a warp
 _SCATTERED = 8  # bytes of a store
@@ -18,7 +18,7 @@ _CHAIN = 160.0  # cycles: an mbarrier, a fence, the wait for the products of the
 _ALONE = 96  # registers of a thread where a single warpgroup multiplies
 
 
-def anatomy(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> Anatomy:
+def kernel_cost(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> KernelCost:
     c = config
     size = tensor_core_bytes(workload) or 4
     depth = ROW // size
@@ -29,7 +29,7 @@ def anatomy(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> Anato
     brought = (c.bm / c.cluster_n + c.bn / c.cluster_m) * ROW  # blocks of a cluster share what they have in common
     registers = max(c.registers(), _ALONE)
     given = limits.registers // c.threads // 8 * 8 if c.consumers in REGISTERS else registers
-    block = Block(
+    block = GpuBlock(
         threads=c.threads,
         registers=min(given, limits.thread_registers),
         shared_bytes=c.shared_bytes(),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.passes.spaces.gpu import mma_heuristics
 from tilewright.passes.spaces.gemm_operands import row_and_column_extents, tensor_core_bytes, unaligned
-from tilewright.passes.spaces.threshold import threshold
+from tilewright.passes.spaces.gpu import mma_heuristics
 from tilewright.passes.spaces.gpu.wgmma import WgmmaConfig
+from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
 from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""Anatomy of `generic` configurations. MLIR-free."""
+"""KernelCost of `generic` configurations. MLIR-free."""
 
 from __future__ import annotations
 
-from tilewright.passes.spaces.kernel_cost import Anatomy, fields_of
 from tilewright.passes.spaces.host.generic import GenericConfig
+from tilewright.passes.spaces.kernel_cost import KernelCost, fields_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
@@ -19,9 +19,9 @@ def extents(workload: Workload) -> dict[str, Expr]:
     return {"rows": rows, "columns": out.dims[unit] if out.dims else Expr.of(1)}
 
 
-def anatomy(config: GenericConfig, workload: Workload, limits: HostLimits) -> Anatomy:
+def kernel_cost(config: GenericConfig, workload: Workload, limits: HostLimits) -> KernelCost:
     size = max(o.dtype.bytes for o in (*workload.inputs, *workload.outputs))
-    return Anatomy(
+    return KernelCost(
         coordinates=fields_of(config),
         tiles={"columns": config.lanes},
         pads={"columns": config.lanes},

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tilewright.passes.spaces.host.generic import GenericConfig
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Kind, Workload
-from tilewright.runtime.program.dispatch import Leaf, Node
 from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import Leaf, Node
 
 _NONE = "not measured: no operator of the bench is elementwise alone; that one pads and transposes beside its product"
 

@@ -1,9 +1,9 @@
-"""Anatomy of `host_attention` configurations. MLIR-free."""
+"""KernelCost of `host_attention` configurations. MLIR-free."""
 
 from __future__ import annotations
 
-from tilewright.passes.spaces.kernel_cost import Anatomy, Footprint, fields_of
 from tilewright.passes.spaces.host.host_attention import ELEMENT, HostAttentionConfig
+from tilewright.passes.spaces.kernel_cost import KernelCost, Footprint, fields_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
@@ -15,9 +15,9 @@ def extents(workload: Workload) -> dict[str, Expr]:
             "depth": workload.size("k"), "values": workload.size("e")}
 
 
-def anatomy(config: HostAttentionConfig, workload: Workload, limits: HostLimits) -> Anatomy:
+def kernel_cost(config: HostAttentionConfig, workload: Workload, limits: HostLimits) -> KernelCost:
     sums = config.mr * config.nv
-    return Anatomy(
+    return KernelCost(
         coordinates={**fields_of(config), "mc": float(config.mc // config.mr), "keys": float(config.keys // config.panel)},
         tiles={"rows": config.mr, "columns": config.lanes},
         units={"batch": 1, "rows": config.mc, "columns": 0},

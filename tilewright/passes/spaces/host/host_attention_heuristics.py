@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tilewright.passes.spaces.host.host_attention import ELEMENT, HostAttentionConfig
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.program.dispatch import Leaf, Node, switch
 from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import Leaf, Node, switch
 
 _WITH = "host-2026-11-20.jsonl: T up to 512 measured with this value alone"
 

@@ -1,9 +1,9 @@
-"""Anatomy of `host_matmul` configurations. MLIR-free."""
+"""KernelCost of `host_matmul` configurations. MLIR-free."""
 
 from __future__ import annotations
 
-from tilewright.passes.spaces.kernel_cost import Anatomy, Footprint, fields_of
 from tilewright.passes.spaces.host.host_matmul import TAP_COST, Extents, HostMatmulConfig, Pack
+from tilewright.passes.spaces.kernel_cost import KernelCost, Footprint, fields_of
 from tilewright.passes.spaces.padding import padded_windows, padding_share, tap_depth
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
@@ -24,7 +24,7 @@ def extents(workload: Workload) -> dict[str, Expr]:
     return named | ({"tap": tap_depth(workload)} if padded_windows(workload) else {})
 
 
-def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> Anatomy:
+def kernel_cost(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> KernelCost:
     size = Extents.of(workload).element_bytes
     factor = 2 if config.pairs else size  # bytes of a value of k
     sums = config.mr * config.nv
@@ -37,7 +37,7 @@ def anatomy(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
     along = "tap" if config.taps else "depth"
     cycles, floor = _cycles(config, workload, limits)
     share = sums / 2 / cycles * min(1.0, config.lanes * size / limits.vector_bytes)
-    return Anatomy(
+    return KernelCost(
         coordinates=coordinates,
         tiles={"rows": config.mr, "columns": config.columns},
         pads={"columns": config.lanes},

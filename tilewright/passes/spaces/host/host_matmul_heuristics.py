@@ -19,8 +19,8 @@ from tilewright.passes.spaces.host.host_matmul import (
 from tilewright.passes.spaces.padding import padded_windows, padding_share, tap_depth
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.program.dispatch import Leaf, Node, switch
 from tilewright.runtime.limits import LINE, HostLimits
+from tilewright.runtime.program.dispatch import Leaf, Node, switch
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 

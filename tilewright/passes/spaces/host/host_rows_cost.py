@@ -1,9 +1,9 @@
-"""Anatomy of `host_rows` configurations. MLIR-free."""
+"""KernelCost of `host_rows` configurations. MLIR-free."""
 
 from __future__ import annotations
 
-from tilewright.passes.spaces.kernel_cost import Anatomy, Footprint, fields_of
 from tilewright.passes.spaces.host.host_rows import HostRowsConfig
+from tilewright.passes.spaces.kernel_cost import KernelCost, Footprint, fields_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
@@ -13,12 +13,12 @@ def extents(workload: Workload) -> dict[str, Expr]:
     return {"rows": workload.size("row"), "columns": workload.size("col")}
 
 
-def anatomy(config: HostRowsConfig, workload: Workload, limits: HostLimits) -> Anatomy:
+def kernel_cost(config: HostRowsConfig, workload: Workload, limits: HostLimits) -> KernelCost:
     size = max(4, *(o.dtype.bytes for o in (*workload.inputs, *workload.outputs)))
     across = config.axis == "lane"
     step = config.lanes * (config.vectors or config.unroll)
     rows_a_unit = config.block * (config.lanes if across else 1)
-    return Anatomy(
+    return KernelCost(
         coordinates={**fields_of(config), "axis": float(across)},
         tiles={"rows": config.lanes} if across else {"rows": config.rows, "columns": config.lanes},
         pads={"rows": config.lanes} if across else {"columns": config.lanes},

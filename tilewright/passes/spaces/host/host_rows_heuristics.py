@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from tilewright.passes.spaces.host.host_rows import MAX_VECTORS, HostRowsConfig, widest_bytes
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.program.dispatch import Leaf, Node, switch
 from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import Leaf, Node, switch
 from tilewright.runtime.shape import Expr
 
 

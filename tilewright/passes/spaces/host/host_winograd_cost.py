@@ -1,9 +1,9 @@
-"""Anatomy of `host_winograd` configurations. MLIR-free."""
+"""KernelCost of `host_winograd` configurations. MLIR-free."""
 
 from __future__ import annotations
 
-from tilewright.passes.spaces.kernel_cost import Anatomy, Footprint, fields_of
 from tilewright.passes.spaces.host.host_winograd import TAPS, HostWinogradConfig, Layer, block_share, cycles
+from tilewright.passes.spaces.kernel_cost import KernelCost, Footprint, fields_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
@@ -19,7 +19,7 @@ def extents(workload: Workload) -> dict[str, Expr]:
     return named | {f"tiles{m}": layer.tiles(m) for m in (2, 4)}
 
 
-def anatomy(config: HostWinogradConfig, workload: Workload, limits: HostLimits) -> Anatomy:
+def kernel_cost(config: HostWinogradConfig, workload: Workload, limits: HostLimits) -> KernelCost:
     layer = Layer.of(workload)
     assert layer is not None
     size, places, wide = layer.element_bytes, config.side**2, config.columns * config.panels
@@ -27,7 +27,7 @@ def anatomy(config: HostWinogradConfig, workload: Workload, limits: HostLimits) 
     channels, vectors = layer.channels.constant or 256, -(-(layer.filters.constant or 256) // config.lanes)
     taken = cycles(config, layer, limits, _MANY)
     share = block_share(config, limits)
-    return Anatomy(
+    return KernelCost(
         coordinates={**fields_of(config), "mc": float(config.mc // config.mr)},
         tiles={tiles: config.mr, "columns": config.columns},
         pads={"columns": config.lanes},

@@ -23,8 +23,8 @@ from tilewright.passes.spaces.padding import padded_windows, padding_share, tap_
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.program.dispatch import Leaf, Node, leaves, renumbered, switch
 from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import Leaf, Node, leaves, renumbered, switch
 
 _MOST = 1 << 20  # rows that a default tells apart
 _IMAGES = (1, 3, 5, 8)  # that a default is chosen for

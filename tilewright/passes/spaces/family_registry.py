@@ -6,15 +6,14 @@ MLIR-free. A new family is one more entry of `BUILT_IN` beside its own modules.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import ModuleType
 
-from tilewright.passes.spaces.option_text import from_options, parse_specs, spec_of
 from tilewright.passes.spaces.numerics import PLAIN, Numerics
+from tilewright.passes.spaces.option_text import from_options, parse_specs, spec_of
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.errors import OptionError
@@ -27,19 +26,27 @@ class Family:
 
     selective: does `takes(workload, limits, numerics)` of its space module say more, None or why a workload is not for it?
     spaces: the package of its MLIR-free modules, which are `<name>`: its TileConfig and `space`; `<name>_heuristics`: `default`;
-    `<name>_anatomy`. code: the package of the module `<name>` with `emit(kernel, config)`.
+    `<name>_cost`: `extents` and `kernel_cost`. code: the package of the module `<name>` with `tile(frame, config, tiler)` and
+    `emit(kernel, config)`. Both are our own where nothing is said.
     """
 
     name: str
     gpu: bool
     kinds: frozenset[Kind]
     selective: bool = False
-    spaces: str = "tilewright.passes.spaces"
-    code: str = "tilewright.passes.families"
+    spaces: str = ""
+    code: str = ""
 
     def module(self, suffix: str = "") -> ModuleType:
         """The MLIR-free module `<name><suffix>`."""
-        return importlib.import_module(f"{self.spaces}.{self.name}{suffix}")
+        return importlib.import_module(f"{self.spaces or self._own('spaces')}.{self.name}{suffix}")
+
+    def emitter(self) -> ModuleType:
+        """The module that cuts workloads and emits their kernels; it imports MLIR."""
+        return importlib.import_module(f"{self.code or self._own('families')}.{self.name}")
+
+    def _own(self, room: str) -> str:
+        return f"tilewright.passes.{room}.{'gpu' if self.gpu else 'host'}"
 
     def why_not(self, workload: Workload, limits: Limits, numerics: Numerics = PLAIN) -> str | None:
         """The rule by which the family does not take the workload, or None. What it takes, its default configurations build."""
@@ -118,15 +125,13 @@ def space_of(family: str) -> ModuleType:
 
 
 def heuristics_of(family: str) -> ModuleType:
-    """The module with `default`, what a family runs untuned: `<family>_heuristics`, else that of its space."""
-    found = family_of(family)
-    apart = importlib.util.find_spec(f"{found.spaces}.{family}_heuristics") is not None
-    return found.module("_heuristics" if apart else "")
+    """The module with `default`, what a family runs untuned, and the `Thresholds` that it goes by."""
+    return family_of(family).module("_heuristics")
 
 
-def anatomy_of(family: str) -> ModuleType:
-    """The module with `extents` and `anatomy`, what the search knows of a family's configurations."""
-    return family_of(family).module("_anatomy")
+def cost_of(family: str) -> ModuleType:
+    """The module with `extents` and `kernel_cost`, what the search knows of a family's configurations."""
+    return family_of(family).module("_cost")
 
 
 def parse_config(text: str) -> TileConfig:

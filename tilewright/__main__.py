@@ -1,0 +1,21 @@
+"""The command `tilewright`, also as `python -m tilewright`. Asking for the version loads nothing else."""
+
+from __future__ import annotations
+
+import sys
+
+import tilewright
+
+
+def main() -> int:
+    """Run the command line of this process; returns the exit code."""
+    if sys.argv[1:] == ["--version"]:
+        print(tilewright.__version__)
+        return 0
+    from tilewright.compiler.cli.main import main as run
+
+    return run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -31,7 +31,7 @@ LINES, COLUMNS = 48, 150  # of IR that are shown
 HEAD = """# Passes
 
 Every pass that `tilewright opt --pass` accepts, in the order of `tilewright/passes/pipeline/pass_registry.py`. The IR before and
-after is that of the pass's lit test in `tests/lit/passes`. This page is written by `python -m tools.docs_passes`; a test compares it.
+after is that of the pass's lit test in `tests/lit/passes`. `python -m tools.docs_passes` writes this page; a test compares it.
 
 | pass | pipeline | options |
 |---|---|---|

@@ -10,7 +10,7 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, switch
 
-_WITH = "host-2026-11-20.jsonl: T up to 512 measured with this value alone"
+_WITH = "zen5-avx512.md: T up to 512 measured with this value alone"
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from tilewright.runtime.tensor import DType
 _PAGE = 4096  # bytes
 _DEPTH = 1024  # stands for a k that is not known
 _LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
-_WITH = "host-2026-11-20.jsonl: measured with this value alone"
-_AVX2 = "host-2026-11-22.jsonl: measured with this value, and before it with none; other values were not kept"
+_WITH = "zen5-avx512.md: measured with this value alone"
+_AVX2 = "zen3-avx2.md: measured with this value, and before it with none; other values were not kept"
 
 
 @dataclass(frozen=True)

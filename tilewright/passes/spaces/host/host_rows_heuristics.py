@@ -17,12 +17,12 @@ class Thresholds:
     """Break-even lengths of rows."""
 
     short_vectors: int = threshold(8, unit="vectors of a row, up to which it is unrolled", operator="softmax",
-                                   results="host-2026-11-20.jsonl: measured with this value alone")
+                                   results="zen5-avx512.md: measured with this value alone")
     medium_columns: int = threshold(1024, unit="columns, of which four rows stay in the first cache", operator="layernorm",
-                                    results="host-2026-11-20.jsonl: measured with this value alone, at 768 columns")
+                                    results="zen5-avx512.md: measured with this value alone, at 768 columns")
     transcendental_vectors: int = threshold(MAX_VECTORS, unit="vectors of a row with exponentials, up to which it is unrolled "
                                             "with 16 registers", operator="softmax",
-                                            results="host-2026-11-22.jsonl: softmax up to 128 columns; 8 was slower")
+                                            results="zen3-avx2.md: softmax up to 128 columns; 8 was slower")
 
 
 def default(workload: Workload, limits: HostLimits,

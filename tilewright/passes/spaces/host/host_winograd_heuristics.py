@@ -28,7 +28,7 @@ from tilewright.runtime.program.dispatch import Leaf, Node, leaves, renumbered, 
 
 _MOST = 1 << 20  # rows that a default tells apart
 _IMAGES = (1, 3, 5, 8)  # that a default is chosen for
-_WITH = "host-2026-11-20.jsonl: the 3x3 layers measured with this value alone"
+_WITH = "zen5-avx512.md: the 3x3 layers measured with this value alone"
 
 
 @dataclass(frozen=True)

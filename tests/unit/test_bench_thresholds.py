@@ -24,6 +24,7 @@ from tilewright.runtime.target import Target
 from tilewright.search.space.shapes import Dims
 from tools.bench.__main__ import COMMANDS
 from tools.bench.__main__ import main as bench
+from tools.bench.gpu.cases import cases
 from tools.bench.thresholds import command
 from tools.bench.thresholds.choices import Choice, choices, differing, thresholds_of, values_of
 from tools.bench.thresholds.rederive import Rederived, rederive
@@ -179,7 +180,8 @@ def test_every_threshold_names_an_operator_of_the_bench_and_results_that_are_kep
     for family in (*family_registry.family_names(gpu=False), *family_registry.family_names(gpu=True)):
         heuristics = command.heuristics(family)
         for t in thresholds_of(family, heuristics) if heuristics is not None else ():
-            assert t.origin.operator in command.catalog(), f"{family}.{t.name}"
+            known = command.catalog().keys() | {case.name for case in cases()}
+            assert t.origin.operator in known, f"{family}.{t.name}"
             for named in re.findall(r"[\w.-]+\.(?:jsonl|md)\b", t.origin.results):
                 assert (RESULTS / named).exists(), f"{family}.{t.name}: {named}"
 

@@ -55,7 +55,8 @@ def real(body: str, out: str = "m, n", kinds: str = "ppr", result: str = "?x16",
 
 
 def compiled(text: str) -> CompiledFunction:
-    return tw.compile(text, {"M": tw.Dim(1, 64, at=["arg0.0"])}, builder=LocalBuilder(Target.parse("host")))
+    options = tw.CompileOptions(builder=LocalBuilder(Target.parse("host")))
+    return tw.compile(text, {"M": tw.Dim(1, 64, at=["arg0.0"])}, options=options)
 
 
 def scattered(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tools.bench.gpu_cases import cases
 from unit.test_gpu_attention_space import heads
 from unit.test_gpu_spaces import dense, softmax
 from unit.test_tensor_core_spaces import dense as tensor_cores
 
-from tilewright.passes.spaces.family_registry import GPU_FAMILIES, config_text, heuristics_of
+from tilewright.passes.spaces.family_registry import config_text, family_names, heuristics_of
 from tilewright.passes.spaces.in_order import default_of
 from tilewright.passes.spaces.threshold import origins
 from tilewright.passes.spaces.tile_config import TileConfig
@@ -18,6 +17,7 @@ from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.dispatch import select
 from tilewright.runtime.tensor import DType
+from tools.bench.gpu.cases import cases
 
 A100, H100 = GpuLimits.of("sm_80"), GpuLimits.of("sm_90a")  # of 108 and 132 multiprocessors
 SIMT, MMA, WGMMA = dense("M", 768, 768), tensor_cores("M", "N", "K"), tensor_cores("M", 4096, 512)
@@ -79,7 +79,7 @@ def test_pointwise(work: Workload, shown: tuple[int, ...]) -> None:
     assert "index=64" in config_text(configs[-1])
 
 
-@pytest.mark.parametrize("family", GPU_FAMILIES)
+@pytest.mark.parametrize("family", family_names(gpu=True))
 def test_every_number_names_its_origin(family: str) -> None:
     found = origins(heuristics_of(family).Thresholds())
     assert found

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from unit.graph_models import ADD, T, W, X, generic, matmul, model, run
 
-from tilewright.compiler.host.host_plan import Copy, HostPlan, Planner, Temp, Tensor
+from tilewright.compiler.host.host_plan import CallerMemory, Copy, HostPlan, Temp, plan_of
 from tilewright.passes.dispatch_creation.outlined import workloads_of
-from tilewright.passes.mlir import functions, ir
+from tilewright.passes.mlir import ir
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
 
 
@@ -16,14 +16,13 @@ def planned(body: str, result: str) -> HostPlan:
     text = run(model([X, W], body, result, T), graph_passes())
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(text)
-        main = next(f for f in functions(module) if ir.StringAttr(f.attributes["sym_name"]).value == "main")
-        return Planner(main, workloads_of(module), [(0, 0)]).run()
+        return plan_of(module, workloads_of(module), [(0, 0)])
 
 
 def test_a_result_takes_the_buffer_that_an_earlier_call_read_last() -> None:
     plan = planned(matmul("m", "%x") + matmul("n", "%m"), "%n")
     assert len(plan.calls) == 2 and not plan.copies
-    assert plan.calls[1].operands[-1].place == Tensor(2)
+    assert plan.calls[1].operands[-1].place == CallerMemory(2)
 
 
 @pytest.mark.parametrize(("body", "calls"), [
@@ -35,7 +34,7 @@ def test_a_result_is_copied_where_its_own_call_still_reads_the_buffer(body: str,
     plan = planned(body, "%m" if calls == 1 else "%y")
     assert len(plan.calls) == calls
     (copy,) = plan.copies
-    assert isinstance(copy, Copy) and copy.target == Tensor(2)
+    assert isinstance(copy, Copy) and copy.target == CallerMemory(2)
     last = plan.calls[-1]
     assert last.operands[-1].place == copy.source and isinstance(copy.source, Temp)
     assert copy.source.name in plan.arena.offsets

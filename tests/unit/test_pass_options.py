@@ -10,7 +10,7 @@ import pytest
 from tilewright.compiler.cli.main import main
 from tilewright.passes.base import Pass
 from tilewright.passes.pipeline.pass_registry import PASSES, passes_from_text
-from tilewright.passes.spaces.family_registry import GPU_FAMILIES, HOST_FAMILIES, parse_config
+from tilewright.passes.spaces.family_registry import family_names, parse_config
 from tilewright.runtime.errors import OptionError
 
 MODULE = "func.func @f(%a: index) -> index { return %a : index }"
@@ -24,7 +24,7 @@ def test_an_unknown_option_names_those_that_there_are(kind: type[Pass]) -> None:
     assert str(caught.value) == f"{kind.name} has no option 'bogus'; its options: {', '.join(known) or 'none'}"
 
 
-@pytest.mark.parametrize("family", [*HOST_FAMILIES, *GPU_FAMILIES])
+@pytest.mark.parametrize("family", [*family_names(gpu=False), *family_names(gpu=True)])
 def test_an_unknown_option_of_a_configuration(family: str) -> None:
     with pytest.raises(OptionError, match=f"{family} has no option 'bogus'; its options: "):
         parse_config(f"{family}{{bogus=1}}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,7 @@ func.func @main(%x: tensor<?x24xf32>, %y: tensor<?x24xf32>) -> tensor<?x24xf32> 
 
 def compiled(options: tw.CompileOptions | None = None) -> CompiledFunction:
     dims = {"N": tw.Dim(1, 64, at=["arg0.0", "arg1.0"])}
-    return tw.compile(MODEL, dims, builder=LocalBuilder(Target.parse("host")), options=options or tw.CompileOptions())
+    return tw.compile(MODEL, dims, options=replace(options or tw.CompileOptions(), builder=LocalBuilder(Target.parse("host"))))
 
 
 @pytest.mark.parametrize("family", BUILT_IN.families, ids=lambda f: f.name)
@@ -40,8 +40,7 @@ def test_an_entry_names_modules_that_are_there(family: Family) -> None:
     assert hasattr(heuristics_of(family.name), "default")
     assert hasattr(cost_of(family.name), "extents") and hasattr(cost_of(family.name), "kernel_cost")
     assert hasattr(space_of(family.name), "takes") is family.selective
-    spec = importlib.util.find_spec(f"{family.code}.{family.name}")
-    assert spec is not None and "def emit(" in Path(str(spec.origin)).read_text()
+    assert hasattr(family.emitter(), "tile") and hasattr(family.emitter(), "emit")
 
 
 @pytest.mark.parametrize("gpu", [False, True])

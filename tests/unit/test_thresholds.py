@@ -10,7 +10,7 @@ import pytest
 from matmul_workloads import AVX512, described
 
 from tilewright.passes.spaces import threads_heuristics
-from tilewright.passes.spaces.family_registry import HOST_FAMILIES, heuristics_of
+from tilewright.passes.spaces.family_registry import family_names, heuristics_of
 from tilewright.passes.spaces.host import host_matmul_heuristics
 from tilewright.passes.spaces.threads import effort
 from tilewright.passes.spaces.threshold import origins
@@ -33,7 +33,7 @@ def test_thresholds_name_their_origin(module: str) -> None:
         assert origin.results and all((ROOT / "tools" / "bench" / "results" / f).exists() for f in files), name
 
 
-@pytest.mark.parametrize("family", HOST_FAMILIES)
+@pytest.mark.parametrize("family", family_names(gpu=False))
 def test_every_host_family_has_heuristics(family: str) -> None:
     assert callable(heuristics_of(family).default)
 

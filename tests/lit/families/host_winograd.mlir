@@ -2,6 +2,7 @@
 // RUN: not tilewright opt %s --pass 'tile{config="host_winograd{nv=5}"},emit-micro-kernel{symbol=conv}' 2>&1 | filecheck %s --check-prefix=BAD
 // RUN: not tilewright opt %s --pass 'tile{config="host_winograd{tile=2}"},emit-micro-kernel' 2>&1 | filecheck %s --check-prefix=OPTION
 
+// BAD: panels of 32 filters cannot be read in blocks of 80
 // OPTION: host_winograd has no option 'tile'
 
 // Filters are transformed first: 9 values to 16, with halves.

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
 from tilewright.compiler.builder.codegen import limits as limits_of
 from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation.compilation import Compilation
-from tilewright.compiler.compilation.outlined_model import OutlinedModel, outline
+from tilewright.compiler.compilation.outlined_model import outline
+from tilewright.compiler.frontends.source import ModelIR
 from tilewright.passes.spaces import family_registry
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
@@ -32,8 +34,8 @@ from tilewright.runtime.shape import Expr
 from tilewright.runtime.target import Target, TargetKind
 from tilewright.search.space.shapes import Dims
 from tools.bench import command
+from tools.bench.gpu import cases as gpu_cases
 from tools.bench.harness.worker import catalog
-from tools.bench.operator_spec import Operator
 from tools.bench.ours import graph
 from tools.bench.thresholds.choices import Heuristics, Threshold, choices, thresholds_of
 from tools.bench.thresholds.rederive import Built, EmulatedTimer, HostTimer, Timer, rederive
@@ -122,34 +124,43 @@ def selected(names: Sequence[str], families: Iterable[str]) -> list[Threshold]:
     return found
 
 
-def operator_of(threshold: Threshold) -> Operator:
-    """What a threshold is measured at."""
+@dataclass(frozen=True)
+class Measured:
+    """An operator as a threshold names it. level: of x86-64, "" for any; points: its shapes; constants: by argument."""
+
+    name: str
+    model: ModelIR
+    ranges: Mapping[str, tuple[int, int]]
+    points: Sequence[Mapping[str, int]]
+    level: str = ""
+    constants: Mapping[str, Any] = field(default_factory=dict)
+
+
+def operator_of(threshold: Threshold) -> Measured:
+    """What a threshold is measured at: an operator of the host's suite, or a case of the GPU's."""
     name = threshold.origin.operator
-    found = catalog().get(name)
-    if found is None:
-        raise OptionError(f"{threshold.family}.{threshold.name}: no operator {name!r} in tools/bench/operators.py")
-    return found
+    if (known := catalog().get(name)) is not None and "mlir" not in known.params:
+        numbers = {n: f"arg{i}" for i, n in enumerate(known.inputs)}
+        constants = {numbers[n]: a for n, a in known.constants().items()}
+        return Measured(name, graph(known), known.ranges, known.more_points or known.points, known.level, constants)
+    cases = [c for c in gpu_cases.cases() if c.name == name and not c.model]
+    if cases:
+        narrow = cases[-1]
+        return Measured(name, gpu_cases.graph(narrow), {"T": (1, narrow.largest)}, [{"T": at} for at in narrow.points])
+    raise OptionError(f"{threshold.family}.{threshold.name}: {name!r} is no operator that `python -m tools.bench operators` or `gpu` "
+                      "measures alone")
 
 
-def subject(threshold: Threshold, operator: Operator, target: Target, threads: int = 1) -> tuple[Workload, list[Dims]]:
+def subject(threshold: Threshold, operator: Measured, target: Target, threads: int = 1) -> tuple[Workload, list[Dims]]:
     """The largest workload of the operator that the threshold's family takes, and the operator's shapes as its dims."""
-    model = _outlined(operator, target)
+    model = outline(Compilation(operator.model, operator.ranges, target, constants=operator.constants))
     fitting = [w for w in model.workloads if threshold.family in family_registry.families_of(w, limits_of(target, threads))]
     if not fitting:
         raise OptionError(f"{threshold.family}.{threshold.name}: {operator.name} has no workload of the family")
     workload = max(fitting, key=lambda w: w.flops.evaluate(_dims(model.uses[w.key][0], operator.points[-1])))
-    found = [tuple(_dims(model.uses[workload.key][0], point).items()) for point in operator.more_points or operator.points]
+    found = [tuple(_dims(model.uses[workload.key][0], point).items()) for point in operator.points]
     return workload, list(dict.fromkeys(found))
 
 
 def _dims(use: Mapping[str, Expr], point: Mapping[str, int]) -> dict[str, int]:
     return {name: extent.evaluate(point) for name, extent in use.items()}
-
-
-def _outlined(operator: Operator, target: Target) -> OutlinedModel:
-    """The operator's graph as workloads, its constants bound."""
-    if "mlir" in operator.params:
-        raise OptionError(f"{operator.name} is a model; a threshold names one operator")
-    names = {n: f"arg{i}" for i, n in enumerate(operator.inputs)}
-    constants = {names[n]: a for n, a in operator.constants().items()}
-    return outline(Compilation(graph(operator), operator.ranges, target, constants=constants))

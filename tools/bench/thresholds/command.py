@@ -147,8 +147,8 @@ def operator_of(threshold: Threshold) -> Measured:
     if cases:
         narrow = cases[-1]
         return Measured(name, gpu_cases.graph(narrow), {"T": (1, narrow.largest)}, [{"T": at} for at in narrow.points])
-    raise OptionError(f"{threshold.family}.{threshold.name}: {name!r} is no operator that `python -m tools.bench operators` or `gpu` "
-                      "measures alone")
+    raise OptionError(f"{threshold.family}.{threshold.name}: {name!r} is no operator of `python -m tools.bench operators` or "
+                      "`gpu` that is measured alone")
 
 
 def subject(threshold: Threshold, operator: Measured, target: Target, threads: int = 1) -> tuple[Workload, list[Dims]]:

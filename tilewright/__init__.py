@@ -13,6 +13,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tilewright.version import VERSION
+
 if TYPE_CHECKING:
     from tilewright.compiler import ops as ops
     from tilewright.compiler.api import compile as compile  # noqa: A004 - the public name; written tw.compile
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.shape import Dim as Dim
     from tilewright.runtime.target import Target as Target
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = ["CompileOptions", "Dim", "Target", "__version__", "compile", "errors", "load", "ops"]
 
 _HOMES = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-import tilewright
+from tilewright.version import VERSION
 
 
 def main() -> int:
     """Run the command line of this process; returns the exit code."""
     if sys.argv[1:] == ["--version"]:
-        print(tilewright.__version__)
+        print(VERSION)
         return 0
     from tilewright.compiler.cli.main import main as run
 

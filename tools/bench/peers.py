@@ -102,7 +102,7 @@ class NumPy:
 
 
 class NumPyAvx2(NumPy):
-    """With OpenBLAS's kernels for AVX2, which its process is started for (tools/bench/interleave.py)."""
+    """With OpenBLAS's kernels for AVX2, which its process is started for (tools/bench/harness/interleave.py)."""
 
     level = "x86-64-v3"
 

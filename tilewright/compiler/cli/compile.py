@@ -42,7 +42,8 @@ def compile_command(
     json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
 ) -> None:
     """Compile a model for a range of shapes and save it."""
-    import tilewright as tw
+    from tilewright.compiler.api import compile as compile_model
+    from tilewright.compiler.compilation.options import CompileOptions
 
     out = Output(json)
     callback = None
@@ -51,13 +52,13 @@ def compile_command(
 
         callback = PrintAfterAll()
     view = TuneView(out) if seconds or trials else None
-    options = tw.CompileOptions(
+    options = CompileOptions(
         threads=threads, precision=precision, deterministic=deterministic, winograd=winograd, out_of_range=out_of_range,
         seed=seed, log=log, seconds=seconds, trials=trials, callback=callback, progress=view.update if view else None,
     )  # fmt: skip
     start = time.perf_counter()
     with view or out.progress(f"compiling {file}"):
-        fn = tw.compile(
+        fn = compile_model(
             file,
             parse_dims(dim).as_ranges(),
             target=target,

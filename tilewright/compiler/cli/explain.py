@@ -22,10 +22,10 @@ def explain_command(
     json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
 ) -> None:
     """Show the operators of a saved model and, with --dim, the kernels and memory of one shape."""
-    import tilewright as tw
+    from tilewright.runtime.load.function import load
 
     out = Output(json)
-    fn = tw.load(file)
+    fn = load(file)
     program = fn.program
     if dispatch:
         out.event("dispatch", source=fn.dispatch_source())

@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-import tilewright
 from tilewright.compiler.cli.build_kernels import build_kernels_command
 from tilewright.compiler.cli.compile import compile_command
 from tilewright.compiler.cli.explain import explain_command
@@ -24,6 +23,7 @@ from tilewright.compiler.cli.targets import targets_command
 from tilewright.compiler.cli.tune import tune_command
 from tilewright.runtime import knobs
 from tilewright.runtime.errors import TilewrightError
+from tilewright.version import VERSION
 
 DEBUG = "--debug"
 
@@ -56,7 +56,7 @@ def _globals(
     debug: Annotated[bool, typer.Option(DEBUG, help="Print the traceback of an error; legal anywhere.")] = False,
 ) -> None:
     if version:
-        print(tilewright.__version__)
+        print(VERSION)
         raise typer.Exit
 
 

@@ -104,15 +104,16 @@ def run_command(
 def _load(
     out: Output, file: Path, dims: DimArguments, constants: Mapping[str, Array], target: str, function: str | None
 ) -> CompiledFunction:
-    import tilewright as tw
+    from tilewright.compiler.api import compile as compile_model
+    from tilewright.runtime.load.function import load
 
     if file.suffix == ".tw":
         if dims.ranges or function or target != "host":
             raise typer.BadParameter(f"{file} is compiled: --dim takes NAME=VALUE, and nothing is left to choose")
-        return tw.load(file)
+        return load(file)
     start = time.perf_counter()
     with out.progress(f"compiling {file}"):
-        fn = tw.compile(file, dims.as_ranges(), target=target, constants=constants or None, function=function)
+        fn = compile_model(file, dims.as_ranges(), target=target, constants=constants or None, function=function)
     seconds = time.perf_counter() - start
     out.event("compiled", seconds=round(seconds, 3), operators=len(fn.program.tables))
     out.text(f"compiled {file} in {seconds:.1f} s: {len(fn.program.tables)} operators")

@@ -41,11 +41,12 @@ def tune_command(
     json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
 ) -> None:
     """Search kernels for a model over its range of shapes. Ctrl-C keeps what was measured; the same command resumes."""
-    import tilewright as tw
+    from tilewright.compiler.api import compile as compile_model
+    from tilewright.compiler.compilation.options import CompileOptions
 
     out = Output(json)
     view = TuneView(out)
-    options = tw.CompileOptions(
+    options = CompileOptions(
         threads=threads,
         seconds=60.0 if seconds is None and trials is None else seconds,
         trials=trials,
@@ -64,8 +65,8 @@ def tune_command(
     start = time.perf_counter()
     try:
         with view:
-            fn = tw.compile(file, parse_dims(dim).as_ranges(), target=target, options=options,
-                            constants=load_constants(constants) or None, function=function)
+            fn = compile_model(file, parse_dims(dim).as_ranges(), target=target, options=options,
+                               constants=load_constants(constants) or None, function=function)
     except KeyboardInterrupt:
         out.text(f"interrupted; the measurements are in {log}, and the same command goes on from there")
         raise

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilewright.passes.spaces.threshold import threshold
 
-_PAIRED = "timings on one thread and on all in turn, not kept; a search measures the bound again (search/thread_bound.py)"
+_PAIRED = "timings on one thread and on all in turn, not kept; a search measures the bound again (thread_bound.py)"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,3 @@
+"""The version of the package, as the door, the command line and the wheel tell it."""
+
+VERSION = "0.1.0"

@@ -56,7 +56,7 @@ class OperatorTable(msgspec.Struct, frozen=True, dict=True):
         return tuple(map(parse_config, self.configs))
 
     def default_times(self) -> Floats:
-        """[shape]: the best of what runs untuned."""
+        """[shape]: the best of the default kernel."""
         return np.asarray(self.times[: self.defaults].min(axis=0))
 
     def number(self, config: TileConfig) -> int:

@@ -46,7 +46,7 @@ VERIFIED = 64  # shapes that the chosen kernels are measured at in the end
 class Selection:
     """configs: lattice numbers; root: over their positions.
 
-    At each point of the task: regrets and seconds expected, and seconds of what runs untuned, 0 where nothing is known.
+    At each point of the task: regrets and seconds expected, and seconds of the default kernel, 0 where nothing is known.
     """
 
     configs: tuple[int, ...]
@@ -63,7 +63,7 @@ def select_kernels(task: Task, usual: Untuned, space: FeatureSpace, evidence: Ev
                    hopeful: bool = False) -> Selection:
     """A cover within half of the regret that is allowed, which leaves the other half to the tree, and its decision tree.
 
-    usual: what runs untuned. hopeful: what is expected counts, whether it was measured or not: a choice that is yet to be
+    usual: the default kernel. hopeful: what is expected counts, whether it was measured or not: a choice that is yet to be
     verified.
     """
     weights = np.array(task.points.weights)

@@ -1,4 +1,4 @@
-"""From how much work on what runs untuned takes less time on all threads than on one: that depends on how fast this machine
+"""From how much work on the default kernel takes less time on all threads than on one: that depends on how fast this machine
 hands a loop to another core, so it is measured.
 
 Shapes near the usual bound are tried on one thread and on all, up or down from it by steps, then between.
@@ -33,7 +33,7 @@ class Compared(NamedTuple):
 
 
 def thread_bound(task: Task, threads: int, records: Sequence[TuningRecord]) -> int:
-    """The effort up to which one thread runs what runs untuned: where the measurements lose least, between two of them where
+    """The effort up to which one thread runs the default kernel: where the measurements lose least, between two of them where
     their ratios cross 1."""
     known = compared(task, threads, records)
     if not known:
@@ -83,7 +83,7 @@ def near_bound(task: Task, threads: int, records: Sequence[TuningRecord]) -> lis
 
 
 def compared(task: Task, threads: int, records: Sequence[TuningRecord]) -> list[Compared]:
-    """Of the shapes at which what runs untuned was measured on one thread and on all, least work first."""
+    """Of the shapes at which the default kernel was measured on one thread and on all, least work first."""
     configs, root = task.untuned()
     texts = [config_text(c) for c in configs]
     times = {(c.config, c.shape, c.threads): c.seconds for c in cells(r for r in records if r.threads in (1, threads))}

@@ -40,7 +40,7 @@ def tune(task: Task, context: MeasureContext, budget: Budget, options: TuneOptio
 class Tuner:
     """A search that can be stepped, by `tune` or by a scheduler over many operators: it decides what is measured next.
 
-    ledger: what it knows and has spent. begun: was the first round, of what runs untuned, taken?
+    ledger: what it knows and has spent. begun: was the first round, of the default kernel, taken?
     """
 
     def __init__(self, task: Task, context: MeasureContext, budget: Budget, options: TuneOptions | None = None,
@@ -100,7 +100,7 @@ class Tuner:
         ledger.learn()
 
     def _compare_threads(self) -> None:
-        """Measure what runs untuned on one thread and on all at some shapes, by which the ledger tells where several pay. They
+        """Measure the default kernel on one thread and on all at some shapes, by which the ledger tells where several pay. They
         have a turn in each of the first steps: how fast lines change cores differs from one second to another."""
         ledger, threads = self.ledger, self.options.threads
         task, shapes = ledger.task, ledger.points.shapes
@@ -143,8 +143,8 @@ class Tuner:
         self._take(phase, sorted((shape, threads, p.config) for p in proposals for shape, threads in p.at))
 
     def _take(self, phase: str, places: Sequence[Place]) -> None:
-        """Measure. On a device whose speed drifts, what seems fastest at a shape and much faster than what runs untuned and all
-        that was measured twice is measured once more; and what runs untuned comes first at each shape, where trials are not
+        """Measure. On a device whose speed drifts, what seems fastest at a shape and much faster than the default kernel and all
+        that was measured twice is measured once more; and the default kernel comes first at each shape, where trials are not
         counted, so that the others are timed beside it (HostRunner)."""
         ledger, drifts = self.ledger, self.ledger.form.drifts
         shapes = ledger.points.shapes
@@ -161,7 +161,7 @@ class Tuner:
                     ledger.take(phase, ledger.lattice.configs[config], shapes[shape], threads, again)
 
     def _is_striking(self, place: Place, usual: Collection[Place]) -> bool:
-        """usual: what runs untuned."""
+        """usual: the default kernel."""
         shape, threads, config = place
         texts, dims = self.ledger.lattice.texts, self.ledger.points.shapes[shape]
         here = {(c.threads, c.config): c for c in cells(r for r in self.ledger.records if r.shape == dims)}

@@ -35,7 +35,7 @@ class Task:
     ordered: bool = False
 
     def lattice(self) -> Lattice:
-        """The space: what runs untuned is in it, so that tuning does not make it slower."""
+        """The space, with the default configurations in it, so that tuning does not make it slower."""
         if self.configs:
             return Lattice(self.workload, self.limits, self.configs)
         return Lattice.of(self.workload, self.limits, self.families, self.defaults(), self.ordered)

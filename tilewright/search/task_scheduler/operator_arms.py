@@ -70,7 +70,7 @@ class BucketArm:
         return self._idle >= _IDLE
 
     def warm_up(self) -> None:
-        """Measure what runs untuned, once for all arms of the operator."""
+        """Measure the default kernel, once for all arms of the operator."""
         if not self.tuner.begun:
             self.tuner.step()
 

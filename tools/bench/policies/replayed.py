@@ -82,7 +82,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--c", type=float, default=Ucb().c, help="exploration of ucb")
     parser.add_argument("--buckets", type=int, default=2, help="of the shapes of an operator")
     parser.add_argument(
-        "--from-defaults", action="store_true", help="begin with what runs untuned, else with a random configuration"
+        "--from-defaults", action="store_true", help="begin with the default kernel, else with a random configuration"
     )
     parser.add_argument("--patience", type=int, default=32)
     parser.add_argument("--json", type=Path, help="JSON Lines file to append to")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.compiler.constants.dense_resources import resource_array, resource_name, resources_of
 from tilewright.compiler.frontends.ingest import Ingested
 from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, argument_attributes, write_dims
 from tilewright.passes.mlir import functions, ir, operations, replace_all_uses
@@ -24,7 +25,8 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
         The model with `tw.constant` on those arguments, and argument number -> contiguous array. The numbers of the model's own
         constants follow those of its arguments.
     Raises:
-        OptionError: no such argument, or one with dynamic extents. DTypeError, ShapeError: the array does not fit.
+        OptionError: no such argument, or one with dynamic extents. DTypeError, ShapeError: the array does not fit. IngestError:
+            the model leaves out the data of a constant.
     """
     names = [a.name for a in ingested.inputs]
     bound: dict[int, np.ndarray] = {}
@@ -49,9 +51,13 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
         for number in bound:
             named[number][CONSTANT] = ir.UnitAttr.get()
         block = main.regions[0].blocks[0]
+        resources: dict[str, str] | None = None
         for op in operations(block):
             if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType) and not _splat(op):
-                bound[len(block.arguments)] = constant_array(op)
+                name = resource_name(op.attributes["value"])
+                if name is not None and resources is None:
+                    resources = resources_of(ingested.text)
+                bound[len(block.arguments)] = constant_array(op) if name is None else resource_array(op, name, resources or {})
                 named.append({DIMS: write_dims(list(op.results[0].type.shape)), CONSTANT: ir.UnitAttr.get()})
                 replace_all_uses(op.results[0], block.add_argument(op.results[0].type, op.location))
                 op.erase()
@@ -74,8 +80,6 @@ def constant_array(op: ir.Operation) -> np.ndarray:
     t = ir.RankedTensorType(op.results[0].type)
     dtype = DType(str(t.element_type))
     shape = tuple(t.shape)
-    if isinstance(attribute, ir.DenseResourceElementsAttr):
-        return np.frombuffer(memoryview(attribute), dtype=dtype.numpy).reshape(shape).copy()
     dense = ir.DenseElementsAttr(attribute)
     if dtype in (DType.BF16, DType.F8E4M3, DType.F8E5M2):
         values = [ir.FloatAttr(a).value for a in dense]

@@ -54,10 +54,11 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
         resources: dict[str, str] | None = None
         for op in operations(block):
             if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType) and not _splat(op):
-                name = resource_name(op.attributes["value"])
-                if name is not None and resources is None:
+                resource = resource_name(op.attributes["value"])
+                if resource is not None and resources is None:
                     resources = resources_of(ingested.text)
-                bound[len(block.arguments)] = constant_array(op) if name is None else resource_array(op, name, resources or {})
+                bound[len(block.arguments)] = (constant_array(op) if resource is None
+                                               else resource_array(op, resource, resources or {}))
                 named.append({DIMS: write_dims(list(op.results[0].type.shape)), CONSTANT: ir.UnitAttr.get()})
                 replace_all_uses(op.results[0], block.add_argument(op.results[0].type, op.location))
                 op.erase()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,8 +18,8 @@ TW_CALL = ctypes.CFUNCTYPE(
 )
 
 
-class Caller:
-    """A program in memory, ready to run. Holds no state of a call. Subclasses implement `__call__`.
+class Caller(ABC):
+    """A program in memory, ready to run. Holds no state of a call.
 
     Args:
         viewed: as of Binder.
@@ -34,9 +35,9 @@ class Caller:
         self.binder = Binder(program, viewed)
         self.results = Results(program)
 
+    @abstractmethod
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
         """As CompiledFunction.__call__."""
-        raise AssertionError(f"{type(self).__name__} does not implement __call__")
 
     def thread_count(self, threads: int | None = None) -> int:
         """Threads of a call, which is how many workspaces its arena holds. The host program of a GPU needs one."""

@@ -1,7 +1,8 @@
 """A worker process: one JSON request a line on stdin, one JSON reply a line on stdout, until stdin ends.
 
 Started as `python -P -m tilewright.compiler.builder.worker SECONDS` by worker_pool.py. A crash of the code
-generator ends this process only. What it prints goes to stderr. A request that takes far longer than SECONDS ends the process even when the pool that should have ended it is gone.
+generator ends this process only. What it prints goes to stderr. A request that takes far longer than SECONDS ends the process
+even when the pool that should have ended it is gone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The data of `dense_resource` constants, which exporters put in a section of its own behind the module's text.
 
-The bindings show such an attribute, but not its data; so the data is read where it stands: name and hexadecimal digits, of which the
-first four bytes are the alignment that the data asks for (LLVM, mlir/docs/LangRef.md, "File metadata dictionary").
+The bindings show such an attribute, but not its data; so the data is read where it stands: name and hexadecimal digits, of which
+the first four bytes are the alignment that the data asks for (MLIR's language reference, "File metadata dictionary").
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def resource_array(op: ir.Operation, name: str, resources: Mapping[str, str]) ->
     t = ir.RankedTensorType(op.results[0].type)
     where, dtype, shape = f"{op.name} {t} at {op.location}", DType(str(t.element_type)), tuple(t.shape)
     if name not in resources:
-        raise IngestError(f"{where}: the data of dense_resource<{name}> is not in the model; it is left out when a module is printed "
-                          "with a limit on large constants: print it without one, or pass the weights with constants=")
+        raise IngestError(f"{where}: the data of dense_resource<{name}> is not in the model; it is left out when a module is "
+                          "printed with a limit on large constants: print it without one, or pass the weights with constants=")
     digits = resources[name]
     data = bytes.fromhex(digits) if len(digits) % 2 == 0 else b""
     wanted = int(np.prod(shape, dtype=np.int64)) * dtype.numpy.itemsize

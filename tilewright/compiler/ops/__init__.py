@@ -6,9 +6,9 @@
     fn = tw.compile(g, {"B": (1, 8), "S": (1, 512)})
 """
 
+from tilewright.compiler.ops.array_manipulation import broadcast_to, concat, gather, pad, reshape, slice, transpose  # noqa: A004
 from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
 from tilewright.compiler.ops.convolutions import conv1d, conv2d
-from tilewright.compiler.ops.array_manipulation import broadcast_to, concat, gather, pad, reshape, slice, transpose  # noqa: A004
 from tilewright.compiler.ops.graph import Graph, Tensor
 from tilewright.compiler.ops.normalization import layernorm, rmsnorm, softmax
 from tilewright.compiler.ops.pointwise import (

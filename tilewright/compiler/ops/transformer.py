@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from tilewright.compiler.ops import array_manipulation
+from tilewright.compiler.ops.array_manipulation import reshape, transpose
 from tilewright.compiler.ops.body import Body, Scalar
 from tilewright.compiler.ops.contractions import dense, product
-from tilewright.compiler.ops.array_manipulation import reshape, transpose
 from tilewright.compiler.ops.graph import Graph, Size, Tensor, same_dtype, shown, size, want_float, want_rank
 from tilewright.compiler.ops.normalization import layernorm, softmax
 from tilewright.compiler.ops.pointwise import cast

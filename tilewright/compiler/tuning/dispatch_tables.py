@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilewright.compiler.compilation.options import CompileOptions, Deterministic, Precision
+from tilewright.passes.spaces.family_registry import families_of
 from tilewright.passes.spaces.in_order import default_of
 from tilewright.passes.spaces.numerics import PLAIN, Numerics
-from tilewright.passes.spaces.family_registry import families_of
 from tilewright.passes.spaces.threads import one_thread_when_small
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import BuildError

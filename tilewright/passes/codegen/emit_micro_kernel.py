@@ -12,8 +12,8 @@ from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.kernel_frame import CONFIG
 from tilewright.passes.mlir import functions, ir
-from tilewright.passes.spaces.gpu.gpu_config import GpuConfig
 from tilewright.passes.spaces.family_registry import config_text, family_of, parse_config
+from tilewright.passes.spaces.gpu.gpu_config import GpuConfig
 from tilewright.runtime.program.kernel import MicroKernel
 
 KERNEL = "tw.kernel"

@@ -101,7 +101,8 @@ def is_dense_constant(op: ir.Operation) -> bool:
     if op.name != "arith.constant":
         return False
     value = op.attributes["value"]
-    return isinstance(op.results[0].type, ir.RankedTensorType) and not (isinstance(value, ir.DenseElementsAttr) and value.is_splat)
+    splat = isinstance(value, ir.DenseElementsAttr) and value.is_splat
+    return isinstance(op.results[0].type, ir.RankedTensorType) and not splat
 
 
 def e_uses(e: ir.AffineExpr, loop: int) -> bool:

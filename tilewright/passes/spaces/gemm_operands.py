@@ -1,7 +1,7 @@
 """A contraction as a GEMM: which loops are rows and columns of the result, how its operands lie in memory. MLIR-free.
 
 Columns run along the axis of unit stride of the first result, so m and n change places for a C^T; B is the operand that varies
-with them, A the other one. The families' plans say the same of the IR (families/host/host_matmul_plan.py, families/gpu/simt_plan.py).
+with them, A the other one. The families' plans say the same of the IR (families: host_matmul_plan.py, simt_plan.py).
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class KernelCost:
     """Keys of `tiles`, `pads`, `partial`, `least`, `halved`, `units`, `most` name extents.
 
     coordinates: place in the lattice, one number a choice. tiles: elements of a block of the inner loops. pads: what lies beyond
-    whole tiles is rounded up to this, and what that adds is computed without effect. partial: how many times longer an element of an
+    whole tiles is rounded up to this, and what that adds is computed for nothing. partial: how many times longer an element of an
     incomplete tile takes. least: a block of fewer elements costs as much as this many. halved: what is left after whole blocks
     is done in powers of two (1), else in one block (0). units: elements of a work unit, 0 for the whole extent. most: largest
     extent that the kernel serves. rate: share of the peak that the inner block can reach. copied: what every work unit copies

@@ -12,7 +12,7 @@ class Expected(msgspec.Struct, frozen=True, array_like=True):
     """What a search knew of the dispatched kernel at one shape. Seconds of a launch; 0 where nothing is known.
 
     dims: of the workload, in its order. predicted: of the dispatched kernel, from all measurements. measured: of that kernel
-    at this very shape. best: predicted of the best kernel of the space that was measured anywhere. default: of the default kernel.
+    at this very shape. best: predicted of the best kernel of the space that was measured anywhere. default: of the default one.
     """
 
     dims: tuple[int, ...]

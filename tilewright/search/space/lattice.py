@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.passes.spaces.family_registry import config_text, cost_of, space_of
 from tilewright.passes.spaces.in_order import space_in_order
 from tilewright.passes.spaces.kernel_cost import KernelCost
-from tilewright.passes.spaces.family_registry import cost_of, config_text, space_of
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import OptionError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE, STEP, GpuAttentionConfig, heads_of, padded
 from tilewright.passes.spaces.gpu.gpu_config import WARP
-from tilewright.passes.spaces.kernel_cost import KernelCost, GpuBlock, Load, fields_of
+from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load, fields_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.shape import Expr

@@ -6,7 +6,7 @@ import math
 
 from tilewright.passes.spaces.gpu.gpu_config import WARP
 from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig
-from tilewright.passes.spaces.kernel_cost import KernelCost, GpuBlock, Load, fields_of
+from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load, fields_of
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.shape import Expr

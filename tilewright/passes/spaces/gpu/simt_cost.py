@@ -12,11 +12,11 @@ from tilewright.passes.spaces.gpu.gpu_contraction import (
     stored_bytes,
 )
 from tilewright.passes.spaces.gpu.simt import SimtConfig
-from tilewright.passes.spaces.kernel_cost import KernelCost, GpuBlock, Load
+from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
 
-__all__ = ["kernel_cost", "extents"]
+__all__ = ["extents", "kernel_cost"]
 
 _A_COPY, _A_STORE = 9.0, 10.0  # instructions
 _SCATTERED = 16  # bytes of a store

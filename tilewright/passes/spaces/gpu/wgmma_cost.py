@@ -6,11 +6,11 @@ from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
 from tilewright.passes.spaces.gpu.gpu_config import WARP
 from tilewright.passes.spaces.gpu.gpu_contraction import contraction, extents, once_issue, result_bytes, stored_bytes
 from tilewright.passes.spaces.gpu.wgmma import GROUP, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
-from tilewright.passes.spaces.kernel_cost import KernelCost, GpuBlock, Load
+from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
 
-__all__ = ["kernel_cost", "extents"]
+__all__ = ["extents", "kernel_cost"]
 
 _A_PRODUCT, _AROUND, _A_STORE = 9.0, 60.0, 12.0  # instructions of a warp
 _SCATTERED = 8  # bytes of a store

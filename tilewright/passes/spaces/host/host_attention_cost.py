@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.passes.spaces.host.host_attention import ELEMENT, HostAttentionConfig
-from tilewright.passes.spaces.kernel_cost import KernelCost, Footprint, fields_of
+from tilewright.passes.spaces.kernel_cost import Footprint, KernelCost, fields_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr

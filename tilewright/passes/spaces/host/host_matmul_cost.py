@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.passes.spaces.host.host_matmul import TAP_COST, Extents, HostMatmulConfig, Pack
-from tilewright.passes.spaces.kernel_cost import KernelCost, Footprint, fields_of
+from tilewright.passes.spaces.kernel_cost import Footprint, KernelCost, fields_of
 from tilewright.passes.spaces.padding import padded_windows, padding_share, tap_depth
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits

@@ -1,12 +1,10 @@
 // RUN: tilewright opt %s --pass 'tile{config="host_matmul{mr=6 nv=2 lanes=8 mc=144}"}' | filecheck %s
 // RUN: tilewright opt %s --pass 'tile{config="host_matmul{mr=1 nv=2 lanes=8 mc=8 stream=4}"}' | filecheck %s --check-prefix=STREAM
 // RUN: tilewright opt %s --pass 'tile{config="simt{bm=64 bn=32 bk=8}"}' | filecheck %s --check-prefix=SIMT
-// RUN: tilewright opt %s --pass 'tile{config="simt{bm=64 bn=32 bk=8 split=2 vec=4}"}' | filecheck %s --check-prefix=SPLIT
-// RUN: not tilewright opt %s --pass "tile{bogus=1}" 2>&1 | filecheck %s --check-prefix=BAD
+// RUN: tilewright opt %s --pass 'tile{config="simt{bm=64 bn=32 bk=8 split-k=2 vec=4}"}' | filecheck %s --check-prefix=SPLIT
 // RUN: not tilewright opt %s --pass "tile{config=nonsense}" 2>&1 | filecheck %s --check-prefix=FAMILY
 // RUN: not tilewright opt %s --pass "tile{config=host_winograd}" 2>&1 | filecheck %s --check-prefix=REFUSED
 
-// BAD: tile has no option 'bogus'; its options: config
 // FAMILY: unknown kernel family 'nonsense'
 // REFUSED: pass tile{config=host_winograd} failed: linalg.matmul at {{.*}}: wanted two windows of 3
 

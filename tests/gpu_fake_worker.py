@@ -12,7 +12,8 @@ import numpy as np
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.cuda.driver import CudaError
 from tilewright.runtime.program.kernel import MicroKernel
-from tilewright.search.runner.gpu_worker import serve
+from tilewright.search.runner.gpu_worker import serve_gpu
+from tilewright.search.runner.serving import reply_channel
 
 STICKY = 700
 
@@ -47,6 +48,5 @@ class FakeGpu:
 
 
 if __name__ == "__main__":
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    serve(sys.stdin.buffer, replies, FakeGpu())
+    replies = reply_channel()
+    serve_gpu(sys.stdin.buffer, replies, FakeGpu())

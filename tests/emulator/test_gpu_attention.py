@@ -11,7 +11,7 @@ from gpu_harness import Placed, build, check, launch, place, random, run
 from gpu_workloads import Case
 
 from tilewright.passes.analysis.attention import Attention
-from tilewright.passes.analysis.attention_mask import AttentionMask
+from tilewright.passes.codegen.attention_mask import AttentionMask
 from tilewright.passes.linalg.symbolic import SymbolicShapes
 from tilewright.passes.mlir import functions, ir, operations
 from tilewright.runtime.emulator import EmulatorDevice

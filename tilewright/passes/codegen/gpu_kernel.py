@@ -13,7 +13,6 @@ from tilewright.passes.codegen.gpu_memory import WIDEST, GpuMemory
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame, TensorSlot
 from tilewright.passes.mlir import ir, llvm, nvvm, operations
-from tilewright.runtime.limits import WARP as WARP
 from tilewright.runtime.program.kernel import Launch, MicroKernel, Param, offset_symbol, stride_symbol
 from tilewright.runtime.program.tensor_map import ALIGNMENT, MAP_ALIGNMENT, MAP_BYTES
 from tilewright.runtime.shape import Expr

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.emulator.machine.findings import Finding, FindingReport, KernelCheck, PtxSite
-from tilewright.runtime.emulator.machine.lanes import EXITED, RUNNING, WARP, Array, Geometry
+from tilewright.runtime.emulator.machine.lanes import EXITED, RUNNING, Array, Geometry
 from tilewright.runtime.emulator.machine.machine import Unit
 from tilewright.runtime.emulator.machine.shared_memory import SharedMemory
 from tilewright.runtime.emulator.machine.statistics import Statistics
 from tilewright.runtime.emulator.machine.storage import GlobalMemory, LocalMemory
 from tilewright.runtime.emulator.ptx.ptx_types import numpy_type
+from tilewright.runtime.limits import WARP
 
 _VIEWS: dict[int, tuple[str, ...]] = {
     16: ("u16", "s16", "b16", "f16", "bf16"),

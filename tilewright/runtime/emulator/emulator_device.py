@@ -13,7 +13,7 @@ from tilewright.runtime.emulator.alu.build_context import VariablePlace
 from tilewright.runtime.emulator.batch import Batch
 from tilewright.runtime.emulator.engine import Engine
 from tilewright.runtime.emulator.machine.findings import ALL_CHECKS, EmulatorError, Finding, FindingReport, KernelCheck, PtxSite
-from tilewright.runtime.emulator.machine.lanes import WARP, Array, Geometry
+from tilewright.runtime.emulator.machine.lanes import Array, Geometry
 from tilewright.runtime.emulator.machine.shared_memory import SharedMemory
 from tilewright.runtime.emulator.machine.statistics import Statistics
 from tilewright.runtime.emulator.machine.storage import GlobalMemory, LocalMemory
@@ -22,6 +22,7 @@ from tilewright.runtime.emulator.ptx.ptx_parser import parse_ptx
 from tilewright.runtime.emulator.ptx.ptx_syntax import Module, Symbol, Variable
 from tilewright.runtime.emulator.ptx.ptx_types import type_bits
 from tilewright.runtime.emulator.ptx_program import PtxProgram, build_program
+from tilewright.runtime.limits import WARP
 from tilewright.runtime.program.tensor_map import TensorMap
 
 KernelArgument = int | bytes | np.generic

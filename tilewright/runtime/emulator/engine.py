@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.runtime.emulator.alu.warp import packed
 from tilewright.runtime.emulator.batch import Batch
 from tilewright.runtime.emulator.machine.findings import KernelCheck
-from tilewright.runtime.emulator.machine.lanes import PARKED, RUNNING, WARP, Array
+from tilewright.runtime.emulator.machine.lanes import PARKED, RUNNING, Array
 from tilewright.runtime.emulator.memory.async_copy import CopyQueue
 from tilewright.runtime.emulator.ptx_program import PtxProgram, Segment
 from tilewright.runtime.emulator.sync.barriers import Barriers
@@ -23,6 +23,7 @@ from tilewright.runtime.emulator.sync.cluster_barriers import ClusterBarriers
 from tilewright.runtime.emulator.sync.mbarrier import Mbarriers
 from tilewright.runtime.emulator.sync.register_pool import RegisterPool
 from tilewright.runtime.emulator.sync.warpgroup_mma import WgmmaQueue
+from tilewright.runtime.limits import WARP
 
 _PATIENCE = 256
 """Segments that one group may execute while others wait, before it yields."""

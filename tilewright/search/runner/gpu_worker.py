@@ -6,13 +6,9 @@ process its CUDA context for good; the reply says so, and the next kernel is mea
 
 from __future__ import annotations
 
-import faulthandler
-import os
 import sys
 from collections.abc import Sequence
 from typing import BinaryIO
-
-import msgspec
 
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.cuda.driver import CudaError
@@ -20,33 +16,21 @@ from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.target import Target, TargetKind
 from tilewright.search.runner.gpu_runner import CudaGpu, EmulatedGpu, GpuRunner, TimedGpu
-from tilewright.search.runner.runner_requests import Prepare, Run, RunnerReply, RunnerRequest
+from tilewright.search.runner.runner_requests import Prepare, Run, RunnerReply
+from tilewright.search.runner.serving import reply_channel, serve
 from tilewright.search.runner.verification import Case
 
 
-def serve(requests: BinaryIO, replies: BinaryIO, gpu: TimedGpu) -> None:
+def serve_gpu(requests: BinaryIO, replies: BinaryIO, gpu: TimedGpu) -> None:
     """Answer requests until the input ends or the GPU is lost."""
-    decoder = msgspec.json.Decoder(RunnerRequest)
     cases: dict[str, Sequence[Case]] = {}
     runner = GpuRunner(gpu, cases)
-    workloads: dict[str, Workload] = {}
-    codes: dict[str, bytes] = {}
-    for line in requests:
-        request = decoder.decode(line)
-        match request:
-            case Prepare():
-                if request.workload is not None:
-                    workloads[request.workload.key] = request.workload.workload()
-                    cases[request.workload.key] = [c.case() for c in request.cases]
-                if request.digest:
-                    codes[request.digest] = request.code
-                reply = RunnerReply()
-            case Run():
-                reply = _run(runner, workloads[request.workload], codes[request.digest], request)
-        replies.write(msgspec.json.encode(reply) + b"\n")
-        replies.flush()
-        if reply.lost:
-            return
+
+    def prepare(request: Prepare) -> None:
+        if request.workload is not None:
+            cases[request.workload.key] = [c.case() for c in request.cases]
+
+    serve(requests, replies, lambda workload, code, request: _run(runner, workload, code, request), prepare)
 
 
 def gpu_of(target: Target, ordinal: int) -> TimedGpu:
@@ -64,11 +48,8 @@ def _run(runner: GpuRunner, workload: Workload, code: bytes, request: Run) -> Ru
 
 
 def main() -> None:
-    """Keep the reply channel to ourselves: whoever prints to stdout writes to stderr instead."""
-    faulthandler.enable()
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    serve(sys.stdin.buffer, replies, gpu_of(Target.parse(sys.argv[1]), int(sys.argv[2])))
+    replies = reply_channel()
+    serve_gpu(sys.stdin.buffer, replies, gpu_of(Target.parse(sys.argv[1]), int(sys.argv[2])))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from math import inf
 
 from tilewright.passes.analysis.attention import Attention
 from tilewright.passes.codegen.emit import all_of, loop, vector_type, when
-from tilewright.passes.codegen.gpu_kernel import WARP, GpuKernel, Grid
+from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.gpu_space import CollapsedLoops
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
@@ -30,6 +30,7 @@ from tilewright.passes.families.gpu.simt_store import Result
 from tilewright.passes.families.gpu.stage_ring import StageRing, Steps, Store
 from tilewright.passes.mlir import arith, ir, nvvm, vector
 from tilewright.passes.spaces.gpu.gpu_attention import PAD, GpuAttentionConfig, padded, slab
+from tilewright.runtime.limits import WARP
 from tilewright.runtime.shape import Expr
 
 _ROWS, _COLUMNS = 16, 8  # of an instruction

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.attention import Attention, AttentionError
-from tilewright.passes.analysis.attention_mask import AttentionMask
 from tilewright.passes.analysis.placement import place
+from tilewright.passes.codegen.attention_mask import AttentionMask
 from tilewright.passes.codegen.emit import byte_width, vector_type
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.families.gpu.mma_product import TensorProduct

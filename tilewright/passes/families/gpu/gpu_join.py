@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tilewright.passes.codegen.emit import constant, integer_type, when
-from tilewright.passes.codegen.gpu_kernel import WARP, GpuKernel
+from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.row_reduction import Combiner
 from tilewright.passes.mlir import arith, ir, nvvm
+from tilewright.runtime.limits import WARP
 
 
 def join_threads(kernel: GpuKernel, join: Combiner, value: ir.Value, group: int, thread: Index) -> ir.Value:

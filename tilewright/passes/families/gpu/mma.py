@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.codegen.emit import lanes_of, loop, vector_type
-from tilewright.passes.codegen.gpu_kernel import WARP, GpuKernel, Grid
+from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.product_code import ProductCode
@@ -27,6 +27,7 @@ from tilewright.passes.families.gpu.stage_ring import StageRing, Store
 from tilewright.passes.families.gpu.tile_grid import TileGrid, part_of, tile_contraction
 from tilewright.passes.mlir import ir, vector
 from tilewright.passes.spaces.gpu.mma import STAGED_PAD, MmaConfig
+from tilewright.runtime.limits import WARP
 
 _ROWS, _COLUMNS = 16, 8  # of an instruction
 Place = tuple[Index, Index, ir.Value]

@@ -12,7 +12,7 @@ from math import gcd
 
 from tilewright.passes.analysis.contraction import LHS
 from tilewright.passes.codegen.emit import lanes_of, loop
-from tilewright.passes.codegen.gpu_kernel import WARP, GpuKernel, Grid
+from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.gpu_memory import GpuMemory
 from tilewright.passes.codegen.gpu_space import Point
 from tilewright.passes.codegen.index import Index, splat_to
@@ -27,6 +27,7 @@ from tilewright.passes.families.gpu.stage_ring import StageRing, Store
 from tilewright.passes.families.gpu.tile_grid import TileGrid, part_of, tile_contraction
 from tilewright.passes.mlir import ir, vector
 from tilewright.passes.spaces.gpu.simt import SimtConfig
+from tilewright.runtime.limits import WARP
 
 _FRAGMENT = 4  # elements of one access of shared memory
 _WARP_ROWS = 4

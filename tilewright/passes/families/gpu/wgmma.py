@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tilewright.passes.codegen.emit import all_of, integer_type, loop, vector_type, when
-from tilewright.passes.codegen.gpu_kernel import WARP, GpuKernel, Grid
+from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Tiler
@@ -28,6 +28,7 @@ from tilewright.passes.families.gpu.wgmma_operand import TmaOperand
 from tilewright.passes.families.gpu.wgmma_result import CopiedResult
 from tilewright.passes.mlir import ir, llvm, nvvm, scf, vector
 from tilewright.passes.spaces.gpu.wgmma import GROUP, PAD, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
+from tilewright.runtime.limits import WARP
 
 _WARPS = GROUP // WARP
 _PAIRS = 8  # columns between a thread's sums

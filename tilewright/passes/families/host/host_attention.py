@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from tilewright.passes.analysis.attention import Attention
-from tilewright.passes.analysis.attention_mask import AttentionMask
 from tilewright.passes.analysis.placement import place
+from tilewright.passes.codegen.attention_mask import AttentionMask
 from tilewright.passes.codegen.emit import Memory, constant, lane_mask, loop, when
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
 from tilewright.passes.codegen.index import Index, splat_to

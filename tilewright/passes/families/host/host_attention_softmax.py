@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import inf
 
 from tilewright.passes.analysis.attention import Attention
-from tilewright.passes.analysis.attention_mask import AttentionMask
+from tilewright.passes.codegen.attention_mask import AttentionMask
 from tilewright.passes.codegen.emit import Memory, constant, lane_mask, lanes_of, loop, when_values
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index, splat_to

@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
-from tilewright.passes.spaces.gpu.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block
+from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, is_power_of_two, why_invalid_block
 from tilewright.passes.spaces.numerics import Numerics
 from tilewright.passes.spaces.workload import Kind, Workload
-from tilewright.runtime.limits import MULTIPROCESSOR_THREADS, GpuLimits
+from tilewright.runtime.limits import MULTIPROCESSOR_THREADS, WARP, GpuLimits
 
 WIDEST = 16  # bytes of one copy
 STEP = 32  # bytes along k of one instruction

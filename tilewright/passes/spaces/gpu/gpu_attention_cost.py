@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE, STEP, GpuAttentionConfig, heads_of, padded
-from tilewright.passes.spaces.gpu.gpu_config import WARP
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load, fields_of
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.limits import WARP, GpuLimits
 from tilewright.runtime.shape import Expr
 
 _LOOP, _A_COPY, _A_STORE, _PREAMBLE = 60.0, 15.0, 12.0, 400.0  # instructions of a warp

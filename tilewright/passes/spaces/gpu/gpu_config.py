@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.passes.spaces.tile_config import TileConfig
-from tilewright.runtime.limits import MULTIPROCESSOR_THREADS, GpuLimits
-from tilewright.runtime.limits import WARP as WARP
+from tilewright.runtime.limits import MULTIPROCESSOR_THREADS, WARP, GpuLimits
 
 INDEX_BITS = (32, 64)
 

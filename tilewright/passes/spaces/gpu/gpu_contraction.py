@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.passes.spaces.gemm_operands import row_and_column_extents
-from tilewright.passes.spaces.gpu.gpu_config import WARP, GpuConfig
+from tilewright.passes.spaces.gpu.gpu_config import GpuConfig
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, fields_of
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.limits import WARP, GpuLimits
 from tilewright.runtime.shape import Expr
 
 _PREAMBLE = 250.0  # instructions of a warp before its first step and behind its last

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
-from tilewright.passes.spaces.gpu.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block
+from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, is_power_of_two, why_invalid_block
 from tilewright.passes.spaces.workload import Operand, Workload
-from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.limits import WARP, GpuLimits
 
 
 @dataclass(frozen=True)

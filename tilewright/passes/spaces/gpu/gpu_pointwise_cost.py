@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tilewright.passes.spaces.gpu.gpu_config import WARP
 from tilewright.passes.spaces.gpu.gpu_pointwise import GpuPointwiseConfig, reads_across
 from tilewright.passes.spaces.gpu.gpu_rows_cost import flops_an_element
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load, fields_of
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.limits import WARP, GpuLimits
 from tilewright.runtime.shape import Expr
 
 _PREAMBLE, _AN_ACCESS, _AROUND = 60.0, 8.0, 12.0  # instructions of a warp

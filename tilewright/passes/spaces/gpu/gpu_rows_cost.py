@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
-from tilewright.passes.spaces.gpu.gpu_config import WARP
 from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load, fields_of
 from tilewright.passes.spaces.workload import Kind, Workload
-from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.limits import WARP, GpuLimits
 from tilewright.runtime.shape import Expr
 
 _PREAMBLE, _LOOP, _AN_ACCESS = 150.0, 12.0, 6.0  # instructions of a warp

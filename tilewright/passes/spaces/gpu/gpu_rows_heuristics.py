@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.passes.spaces.gpu.gpu_config import WARP
 from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig, columns_of
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Kind, Workload
-from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.limits import WARP, GpuLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
 
 

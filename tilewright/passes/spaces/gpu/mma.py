@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from tilewright.passes.spaces.gemm_operands import BYTE_FLOAT_TYPES, on_tensor_cores, tensor_core_bytes
-from tilewright.passes.spaces.gpu.gpu_config import WARP, GpuConfig, is_power_of_two, why_invalid_block, why_invalid_ring
+from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, is_power_of_two, why_invalid_block, why_invalid_ring
 from tilewright.passes.spaces.numerics import Numerics
 from tilewright.passes.spaces.workload import Kind, Workload
-from tilewright.runtime.limits import BYTE_FLOATS, GpuLimits
+from tilewright.runtime.limits import BYTE_FLOATS, WARP, GpuLimits
 from tilewright.runtime.tensor import DType
 
 WIDEST = 16  # bytes of one copy

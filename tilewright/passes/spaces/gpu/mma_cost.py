@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tilewright.passes.spaces.gpu.gpu_config import WARP
 from tilewright.passes.spaces.gpu.gpu_contraction import (
     contraction,
     extents,
@@ -14,7 +13,7 @@ from tilewright.passes.spaces.gpu.gpu_contraction import (
 from tilewright.passes.spaces.gpu.mma import STEP, MmaConfig, element_bytes
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.limits import WARP, GpuLimits
 
 __all__ = ["extents", "kernel_cost"]
 
@@ -39,7 +38,7 @@ def kernel_cost(config: MmaConfig, workload: Workload, limits: GpuLimits) -> Ker
     stores = c.bm * c.bn / c.threads / store
     block = GpuBlock(
         threads=c.threads,
-        registers=min(c.registers(), limits.registers // (c.threads * max(1, c.min_blocks_per_sm)), limits.thread_registers),
+        registers=min(c.registers(), limits.registers_each(c.threads, c.min_blocks_per_sm)),
         shared_bytes=c.shared_bytes(size),
         step=Load(step_issue(warps, product, copies, _A_COPY), warps * fragments * 4 + side * size / 128, side * size, matrix),
         once=Load(once_issue(warps, stores, _A_STORE), c.bm * c.bn / 16 if c.staged else 0.0,

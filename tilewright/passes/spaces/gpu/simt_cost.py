@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tilewright.passes.spaces.gpu.gpu_config import WARP
 from tilewright.passes.spaces.gpu.gpu_contraction import (
     contraction,
     extents,
@@ -14,7 +13,7 @@ from tilewright.passes.spaces.gpu.gpu_contraction import (
 from tilewright.passes.spaces.gpu.simt import SimtConfig
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.limits import WARP, GpuLimits
 
 __all__ = ["extents", "kernel_cost"]
 
@@ -57,5 +56,4 @@ def kernel_cost(config: SimtConfig, workload: Workload, limits: GpuLimits) -> Ke
 def _registers(c: SimtConfig, size: int, limits: GpuLimits) -> int:
     """About what ptxas gives a thread; `min_blocks_per_sm` bounds it."""
     wanted = (c.tm * c.tn + 2 * (c.tm + c.tn)) * size // 4 + 32 * (c.index // 32)
-    most = min(limits.thread_registers, limits.registers // (c.threads * max(1, c.min_blocks_per_sm)))
-    return min(wanted, most)
+    return min(wanted, limits.registers_each(c.threads, c.min_blocks_per_sm))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
-from tilewright.passes.spaces.gpu.gpu_config import WARP
 from tilewright.passes.spaces.gpu.gpu_contraction import contraction, extents, once_issue, result_bytes, stored_bytes
 from tilewright.passes.spaces.gpu.wgmma import GROUP, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.limits import WARP, GpuLimits
 
 __all__ = ["extents", "kernel_cost"]
 

@@ -8,10 +8,11 @@ import numpy as np
 
 from tilewright.runtime.emulator.alu.build_context import BuildContext
 from tilewright.runtime.emulator.alu.instruction_kinds import OrdinaryBuilder
-from tilewright.runtime.emulator.machine.lanes import WARP, Geometry
+from tilewright.runtime.emulator.machine.lanes import Geometry
 from tilewright.runtime.emulator.machine.machine import InstructionRunner, Machine
 from tilewright.runtime.emulator.ptx.ptx_syntax import Instruction
 from tilewright.runtime.emulator.ptx.ptx_types import numpy_type, type_bits
+from tilewright.runtime.limits import WARP
 
 
 class CarryFlags:

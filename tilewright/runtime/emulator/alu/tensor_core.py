@@ -14,9 +14,10 @@ from tilewright.runtime.emulator.alu import formats
 from tilewright.runtime.emulator.alu.build_context import BuildContext
 from tilewright.runtime.emulator.alu.instruction_kinds import WarpBuilder, WarpStep
 from tilewright.runtime.emulator.alu.warp_registers import LANE, element_index, read_warps, whole_warps, write_warps
-from tilewright.runtime.emulator.machine.lanes import WARP, Array
+from tilewright.runtime.emulator.machine.lanes import Array
 from tilewright.runtime.emulator.machine.machine import Machine
 from tilewright.runtime.emulator.ptx.ptx_syntax import Instruction
+from tilewright.runtime.limits import WARP
 
 _GROUP, _MEMBER = LANE // 4, LANE % 4
 

@@ -9,10 +9,11 @@ import numpy as np
 from tilewright.runtime.emulator.alu.build_context import BuildContext
 from tilewright.runtime.emulator.alu.instruction_kinds import OrdinaryBuilder, WarpBuilder, WarpStep
 from tilewright.runtime.emulator.machine.findings import KernelCheck
-from tilewright.runtime.emulator.machine.lanes import WARP, Array
+from tilewright.runtime.emulator.machine.lanes import Array
 from tilewright.runtime.emulator.machine.machine import InstructionRunner, Machine
 from tilewright.runtime.emulator.ptx.ptx_syntax import Instruction
 from tilewright.runtime.emulator.ptx.ptx_types import numpy_type
+from tilewright.runtime.limits import WARP
 
 
 def packed(mask: Array) -> Array:

@@ -6,8 +6,9 @@ import numpy as np
 
 from tilewright.runtime.emulator.alu.build_context import LaneSink, LaneSource
 from tilewright.runtime.emulator.machine.findings import KernelCheck, PtxSite
-from tilewright.runtime.emulator.machine.lanes import WARP, Array
+from tilewright.runtime.emulator.machine.lanes import Array
 from tilewright.runtime.emulator.machine.machine import Machine
+from tilewright.runtime.limits import WARP
 
 LANE = np.arange(WARP)
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.runtime.limits import WARP
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
-WARP = 32
 RUNNING, PARKED, BLOCKED, EXITED = range(4)
 """Status of a lane: may run; waits at a warp instruction for lanes of its warp; waits at a barrier; done."""
 

@@ -14,12 +14,13 @@ import numpy as np
 from tilewright.runtime.emulator.alu.build_context import BuildContext, over_lanes
 from tilewright.runtime.emulator.alu.instruction_kinds import OrdinaryBuilder
 from tilewright.runtime.emulator.machine.findings import KernelCheck
-from tilewright.runtime.emulator.machine.lanes import WARP, Array, Geometry
+from tilewright.runtime.emulator.machine.lanes import Array, Geometry
 from tilewright.runtime.emulator.machine.machine import InstructionRunner, Machine
 from tilewright.runtime.emulator.machine.storage import SHARED_WINDOW
 from tilewright.runtime.emulator.memory.access import Access, report_race, resolve
 from tilewright.runtime.emulator.memory.profile import count_sectors, count_wavefronts
 from tilewright.runtime.emulator.ptx.ptx_syntax import Immediate, Instruction
+from tilewright.runtime.limits import WARP
 
 
 @dataclass

@@ -9,11 +9,12 @@ import numpy as np
 from tilewright.runtime.emulator.alu.build_context import BuildContext, LaneSource
 from tilewright.runtime.emulator.alu.instruction_kinds import WarpBuilder, WarpStep
 from tilewright.runtime.emulator.alu.warp_registers import element_index, read_warps, whole_warps, write_warps
-from tilewright.runtime.emulator.machine.lanes import WARP, Array
+from tilewright.runtime.emulator.machine.lanes import Array
 from tilewright.runtime.emulator.machine.machine import Machine
 from tilewright.runtime.emulator.machine.storage import SHARED_WINDOW
 from tilewright.runtime.emulator.memory.access import Access, load, store
 from tilewright.runtime.emulator.ptx.ptx_syntax import Instruction
+from tilewright.runtime.limits import WARP
 
 
 def _matrix_count(inst: Instruction) -> int:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.runtime.emulator.machine.findings import KernelCheck
-from tilewright.runtime.emulator.machine.lanes import WARP, Array, Geometry
+from tilewright.runtime.emulator.machine.lanes import Array, Geometry
 from tilewright.runtime.emulator.machine.machine import Machine
 from tilewright.runtime.emulator.machine.storage import SHARED_BASE
 from tilewright.runtime.emulator.memory.access import Access, AccessTarget, report_race
 from tilewright.runtime.emulator.sync.mbarrier import Mbarriers
+from tilewright.runtime.limits import WARP
 
 
 class AsyncProxy:

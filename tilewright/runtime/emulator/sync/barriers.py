@@ -9,9 +9,10 @@ import numpy as np
 from tilewright.runtime.emulator.alu.build_context import BuildContext, over_lanes
 from tilewright.runtime.emulator.alu.instruction_kinds import Continuation, ControlBuilder
 from tilewright.runtime.emulator.machine.findings import KernelCheck, PtxSite
-from tilewright.runtime.emulator.machine.lanes import BLOCKED, EXITED, RUNNING, WARP, Array, Geometry
+from tilewright.runtime.emulator.machine.lanes import BLOCKED, EXITED, RUNNING, Array, Geometry
 from tilewright.runtime.emulator.machine.machine import Machine
 from tilewright.runtime.emulator.ptx.ptx_syntax import Instruction
+from tilewright.runtime.limits import WARP
 
 _BARRIERS = 16
 

@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.runtime.emulator.alu.build_context import BuildContext, LaneSource, over_lanes
 from tilewright.runtime.emulator.alu.instruction_kinds import OrdinaryBuilder
 from tilewright.runtime.emulator.machine.findings import EmulatorError, KernelCheck, PtxSite
-from tilewright.runtime.emulator.machine.lanes import EXITED, WARP, Array, Geometry
+from tilewright.runtime.emulator.machine.lanes import EXITED, Array, Geometry
 from tilewright.runtime.emulator.machine.machine import InstructionRunner, Machine
 from tilewright.runtime.emulator.machine.storage import PARAM_WINDOW, SHARED_BASE
 from tilewright.runtime.emulator.memory.access import Access, AccessTarget, report_race
@@ -23,6 +23,7 @@ from tilewright.runtime.emulator.memory.tensor_maps import box_addresses, decode
 from tilewright.runtime.emulator.ptx.ptx_syntax import Address, Immediate, Instruction
 from tilewright.runtime.emulator.sync.async_proxy import AsyncProxy
 from tilewright.runtime.emulator.sync.mbarrier import Mbarrier, Mbarriers
+from tilewright.runtime.limits import WARP
 from tilewright.runtime.program.tensor_map import MAP_BYTES, TensorMap
 
 _ROW = 16  # bytes that stay together

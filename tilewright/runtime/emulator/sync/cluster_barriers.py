@@ -9,9 +9,10 @@ import numpy as np
 from tilewright.runtime.emulator.alu.build_context import BuildContext
 from tilewright.runtime.emulator.alu.instruction_kinds import Continuation, ControlBuilder, OrdinaryBuilder
 from tilewright.runtime.emulator.machine.findings import KernelCheck, PtxSite
-from tilewright.runtime.emulator.machine.lanes import BLOCKED, EXITED, RUNNING, WARP, Array, Geometry
+from tilewright.runtime.emulator.machine.lanes import BLOCKED, EXITED, RUNNING, Array, Geometry
 from tilewright.runtime.emulator.machine.machine import InstructionRunner, Machine
 from tilewright.runtime.emulator.ptx.ptx_syntax import Instruction
+from tilewright.runtime.limits import WARP
 
 
 class ClusterBarriers:

@@ -13,11 +13,12 @@ import numpy as np
 from tilewright.runtime.emulator.alu.build_context import BuildContext, LaneSink, over_lanes
 from tilewright.runtime.emulator.alu.instruction_kinds import Continuation, ControlBuilder, OrdinaryBuilder
 from tilewright.runtime.emulator.machine.findings import KernelCheck, PtxSite
-from tilewright.runtime.emulator.machine.lanes import BLOCKED, RUNNING, WARP, Array, Geometry
+from tilewright.runtime.emulator.machine.lanes import BLOCKED, RUNNING, Array, Geometry
 from tilewright.runtime.emulator.machine.machine import InstructionRunner, Machine
 from tilewright.runtime.emulator.machine.storage import SHARED_BASE
 from tilewright.runtime.emulator.memory.cluster_addresses import place_of
 from tilewright.runtime.emulator.ptx.ptx_syntax import SINK, Instruction, Register
+from tilewright.runtime.limits import WARP
 
 _SIZE = 8
 _MOST = (1 << 20) - 1

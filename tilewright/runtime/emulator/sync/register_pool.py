@@ -12,9 +12,10 @@ import numpy as np
 from tilewright.runtime.emulator.alu.build_context import BuildContext
 from tilewright.runtime.emulator.alu.instruction_kinds import Continuation, ControlBuilder
 from tilewright.runtime.emulator.machine.findings import KernelCheck, PtxSite
-from tilewright.runtime.emulator.machine.lanes import BLOCKED, RUNNING, WARP, Geometry
+from tilewright.runtime.emulator.machine.lanes import BLOCKED, RUNNING, Geometry
 from tilewright.runtime.emulator.machine.machine import Machine
 from tilewright.runtime.emulator.ptx.ptx_syntax import Immediate, Instruction
+from tilewright.runtime.limits import WARP
 
 _FILE, _MOST, _STEP = 65536, 255, 8
 _LEAST, _LARGEST = 24, 256

@@ -17,13 +17,14 @@ from tilewright.runtime.emulator.alu.instruction_kinds import WarpBuilder, WarpS
 from tilewright.runtime.emulator.alu.tensor_core import Decoder, decoder
 from tilewright.runtime.emulator.alu.warp_registers import LANE, read_warps, whole_warps
 from tilewright.runtime.emulator.machine.findings import KernelCheck
-from tilewright.runtime.emulator.machine.lanes import WARP, Array, Geometry
+from tilewright.runtime.emulator.machine.lanes import Array, Geometry
 from tilewright.runtime.emulator.machine.machine import Machine
 from tilewright.runtime.emulator.machine.storage import SHARED_BASE
 from tilewright.runtime.emulator.memory.access import Access
 from tilewright.runtime.emulator.memory.tensor_maps import swizzled
 from tilewright.runtime.emulator.ptx.ptx_syntax import Immediate, Instruction
 from tilewright.runtime.emulator.sync.async_proxy import AsyncProxy
+from tilewright.runtime.limits import WARP
 
 _POISON = 0x7FC0DEAD
 _SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}

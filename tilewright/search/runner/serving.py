@@ -1,0 +1,45 @@
+"""What runner processes of all devices share: requests from stdin are answered until they end or the device is lost."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+from collections.abc import Callable
+from typing import BinaryIO
+
+import msgspec
+
+from tilewright.passes.spaces.workload import Workload
+from tilewright.search.runner.runner_requests import Prepare, Run, RunnerReply, RunnerRequest
+
+
+def serve(requests: BinaryIO, replies: BinaryIO, run: Callable[[Workload, bytes, Run], RunnerReply],
+          prepare: Callable[[Prepare], None] = lambda request: None) -> None:
+    """One JSON request a line, one reply a line. run: measures the code of a workload; prepare: told what a request brings."""
+    decoder = msgspec.json.Decoder(RunnerRequest)
+    workloads: dict[str, Workload] = {}
+    codes: dict[str, bytes] = {}
+    for line in requests:
+        request = decoder.decode(line)
+        match request:
+            case Prepare():
+                if request.workload is not None:
+                    workloads[request.workload.key] = request.workload.workload()
+                if request.digest:
+                    codes[request.digest] = request.code
+                prepare(request)
+                reply = RunnerReply()
+            case Run():
+                reply = run(workloads[request.workload], codes[request.digest], request)
+        replies.write(msgspec.json.encode(reply) + b"\n")
+        replies.flush()
+        if reply.lost:
+            return
+
+
+def reply_channel() -> BinaryIO:
+    """Standard output for replies alone: whoever prints to it from now on writes to stderr instead."""
+    faulthandler.enable()
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return replies

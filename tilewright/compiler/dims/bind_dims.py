@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tilewright.compiler.dims.dim_equations import Equation, equations
@@ -105,13 +105,22 @@ def _places(fn: ir.Operation) -> dict[str, int | None]:
     return found
 
 
+def _by_argument(places: Iterable[str]) -> dict[int, list[str]]:
+    """Number of an argument -> its places, in order."""
+    found: dict[int, list[str]] = {}
+    for place in places:
+        found.setdefault(int(place[len("arg"):].partition("_")[0]), []).append(place)
+    return found
+
+
 def _declared(fn: ir.Operation, axes: Mapping[str, int | None]) -> dict[str, Expr]:
     """What the model's own tw.dims say about its places."""
     found: dict[str, Expr] = {}
+    places = _by_argument(axes)
     for i, named in enumerate(argument_attributes(fn)):
         if DIMS not in named:
             continue
-        own = [p for p in axes if p == f"arg{i}" or p.startswith(f"arg{i}_")]
+        own = places.get(i, [])
         dims = read_dims(named[DIMS])
         if len(dims) != len(own):
             raise IngestError(
@@ -151,7 +160,7 @@ def _used_as_extents(fn: ir.Operation, shapes: SymbolicShapes, facts: list[Equat
                     dims = shapes.dims(value)
                 except ValueError:
                     continue
-                used = used.union(*(d.symbols for d in dims))
+                used.update(*(d.symbols for d in dims))
     return used
 
 
@@ -232,9 +241,10 @@ def _info(name: str, dim: Dim, places: Mapping[str, Expr]) -> DimInfo:
 
 def _write(fn: ir.Operation, extents: Mapping[str, Expr], ranges: ShapeRange) -> None:
     attributes = []
+    places, arguments = _by_argument(extents), list(fn.regions[0].blocks[0].arguments)
     for i, named in enumerate(argument_attributes(fn)):
-        own = [e for p, e in extents.items() if p == f"arg{i}" or p.startswith(f"arg{i}_")]
-        tensor = isinstance(fn.regions[0].blocks[0].arguments[i].type, ir.RankedTensorType)
+        own = [extents[p] for p in places.get(i, [])]
+        tensor = isinstance(arguments[i].type, ir.RankedTensorType)
         kept = {k: v for k, v in named.items() if k != DIMS}
         attributes.append(ir.DictAttr.get({**kept, DIMS: write_dims(own)} if own or tensor else kept))
     fn.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)

@@ -55,12 +55,9 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
         shapes = SymbolicShapes(fn)
         refuse_data_dependent(fn, shapes)
         checks = model_checks(fn, bound.open)
-        inputs = tuple(
-            _argument(f"arg{i}", v, SymbolicShapes(fn)) for i, v in enumerate(fn.regions[0].blocks[0].arguments)
-        )
-        outputs = tuple(
-            _output(i, v, SymbolicShapes(fn)) for i, v in enumerate(operations(fn.regions[0].blocks[0])[-1].operands)
-        )
+        block = fn.regions[0].blocks[0]
+        inputs = tuple(_argument(f"arg{i}", v, shapes) for i, v in enumerate(block.arguments))
+        outputs = tuple(_output(i, v, shapes) for i, v in enumerate(operations(block)[-1].operands))
         module.operation.verify()
         return Ingested(str(module), bound.dims, inputs, outputs, checks)
 

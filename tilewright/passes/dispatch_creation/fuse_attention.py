@@ -15,7 +15,7 @@ from typing import ClassVar
 from tilewright.passes.analysis.attention import Attention, AttentionError
 from tilewright.passes.analysis.contraction import sums_products
 from tilewright.passes.analysis.placement import place
-from tilewright.passes.base import Pass
+from tilewright.passes.base import Pass, until_stable
 from tilewright.passes.dispatch_creation.fuse import REGION, renumber_regions
 from tilewright.passes.linalg.clone import clone, enclosing, erase_with_sources, users
 from tilewright.passes.linalg.reshape import RESHAPES, Reshaper
@@ -166,8 +166,7 @@ class _Trial:
         """The members as region `number`, the originals erased; AttentionError says which rule forbids it, and all is as
         before."""
         try:
-            while self._align():
-                pass
+            until_stable(rules.name, self._align, sum(map(_values, self.members)))
             self._check(rules)
         except AttentionError:
             for reader, at, value in self.readers:
@@ -231,6 +230,11 @@ class _Trial:
             erase_with_sources([target], REGION)
             return
         raise AttentionError("views-move-out", f"{op.name} at {op.location} has no group of axes")
+
+
+def _values(op: ir.Operation) -> int:
+    """Axes of its operands and results: more than there are reshapes to move."""
+    return sum(ir.RankedTensorType(v.type).rank + 1 for v in (*op.operands, *op.results) if isinstance(v.type, ir.RankedTensorType))
 
 
 def _discard(ops: Sequence[ir.Operation]) -> None:

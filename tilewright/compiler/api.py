@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from tilewright.compiler.assemble import assemble
@@ -12,6 +13,7 @@ from tilewright.compiler.builder.worker_builder import WorkerBuilder
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.compilation.outlined_model import outline
+from tilewright.compiler.constants.stored_constants import StoredConstants
 from tilewright.compiler.frontends.source import ModelIR
 from tilewright.compiler.tuning.choose_tables import choose_tables
 from tilewright.runtime import knobs
@@ -40,7 +42,8 @@ def compile(  # noqa: A001 - the public name; written tw.compile
         target: "host", or "host:<level>" such as "host:x86-64-v3"; "cuda" for the GPU that is here, "cuda:sm_90a" for one that
             need not be; "emulator:sm_90a".
         options: see CompileOptions. A compile with a callback, a builder or a log of its own is never cached.
-        constants: argument name ("arg1") -> array, bound now and stored with the function.
+        constants: argument name ("arg1") -> array, bound now and stored with the function. They are read until this returns,
+            and not kept.
         donate: arguments ("arg1") whose buffer a result of equal type and extents may take.
         function: which function of the module, when it has several public ones.
     Returns:
@@ -52,16 +55,24 @@ def compile(  # noqa: A001 - the public name; written tw.compile
     compilation = Compilation(model_ir, dynamic_dims or {}, full_target(target), options, constants or {}, tuple(donate),
                               function)
     if options.callback or options.builder or options.log or knobs.DUMP.get():
-        bundle = compile_bundle(compilation)
+        bundle = in_memory(compile_bundle(compilation))
     else:
         cache, key = ModelCache(), compilation.key()
-        found = cache.get(key)
-        bundle = found or compile_bundle(compilation)
-        if found is None:
-            cache.put(key, bundle)
+        bundle = cache.get(key) or _kept(compile_bundle(compilation), cache, key)
     device = device_for(bundle.program, bundle.code)
     return CompiledFunction(bundle.program, bundle.code, bundle.constants, device, llvm_ir=bundle.llvm_ir,
                             threads=options.threads)
+
+
+def _kept(bundle: Bundle, cache: ModelCache, key: str) -> Bundle:
+    """The bundle as the cache maps it, so that its constants take no memory of their own; without a cache, in memory."""
+    return cache.put(key, bundle) or in_memory(bundle)
+
+
+def in_memory(bundle: Bundle) -> Bundle:
+    """The bundle with memory of its own for its constants."""
+    assert isinstance(bundle.constants, StoredConstants)
+    return replace(bundle, constants=bundle.constants.in_memory())
 
 
 def compile_bundle(compilation: Compilation) -> Bundle:

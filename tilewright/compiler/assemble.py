@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 
-import numpy as np
 from msgspec.structs import replace
 
 from tilewright.compiler.builder.codegen import compile_object, host_target, runtime_object
@@ -13,9 +11,9 @@ from tilewright.compiler.builder.llvm_bridge import to_llvm22
 from tilewright.compiler.builder.lowering import to_llvm_text
 from tilewright.compiler.compilation.options import OutOfRange, Precision
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
-from tilewright.compiler.constants.bind_constants import packed
+from tilewright.compiler.constants.stored_constants import stored_constants
 from tilewright.compiler.host.call_path import call_path_ir, model_work
-from tilewright.compiler.host.host_plan import HostPlan, PlannedCall
+from tilewright.compiler.host.host_plan import PlannedCall
 from tilewright.compiler.host.host_program import HostProgram, layout_of
 from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.passes.mlir import ir
@@ -23,9 +21,8 @@ from tilewright.runtime.cuda.cuda_table import cuda_table_ir
 from tilewright.runtime.host.thread_pool import runtime_object_ir
 from tilewright.runtime.program.artifact import Bundle
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node
-from tilewright.runtime.program.program import Call, Constant, Program
+from tilewright.runtime.program.program import Call, Program
 from tilewright.runtime.target import TargetKind
-from tilewright.runtime.tensor import DType
 
 
 def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
@@ -47,7 +44,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         runtime = _add(compile_object(table, near), table, code, llvm_ir)
     elif not gpu:
         runtime = _add(runtime_object(near), runtime_object_ir(host_target(near).arch), code, llvm_ir)
-    constants, memory = _constants(plan, model.bound)
+    constants, memory = stored_constants(plan.bound, model.bound)
     program = Program(
         target=str(compilation.target),
         features=host_target(near).features,
@@ -87,17 +84,6 @@ def _add(code: bytes, text: str, codes: dict[str, bytes], texts: dict[str, str])
     digest = hashlib.sha256(code).hexdigest()
     codes[digest], texts[digest] = code, to_llvm22(text)
     return digest
-
-
-def _constants(plan: HostPlan, bound: Mapping[int, np.ndarray]) -> tuple[tuple[Constant, ...], dict[str, np.ndarray]]:
-    arrays = [(f"arg{b.argument}", packed(bound[b.argument], b.layout) if b.layout else bound[b.argument]) for b in plan.bound]
-    infos, memory = [], {}
-    for name, array in arrays:
-        data = np.ascontiguousarray(array).reshape(array.shape)
-        digest = hashlib.sha256(data.tobytes()).hexdigest()
-        infos.append(Constant(name, DType.of(data.dtype), tuple(data.shape), digest))
-        memory[digest] = data
-    return tuple(infos), memory
 
 
 def dispatch_text(table: DispatchTable) -> str:

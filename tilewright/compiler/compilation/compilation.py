@@ -18,6 +18,7 @@ from tilewright.compiler.frontends.source import HasModuleText, ModelIR
 from tilewright.runtime.cuda.cuda_device import arch_of
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.limits import Limits
+from tilewright.runtime.program.artifact import raw_bytes
 from tilewright.runtime.shape import Dim
 from tilewright.runtime.target import Target, TargetKind
 
@@ -55,11 +56,11 @@ class Compilation:
         """sha256 over everything that decides what is compiled."""
         dims = {n: replace(d) if isinstance(d, Dim) else Dim(*d) for n, d in self.dynamic_dims.items()}
         near, asked = host_target(self.host), replace(self.options, threads=None, log=None)
-        parts: list[str | bytes] = [fingerprint(), self._text(), repr(sorted(dims.items())), str(self.target), near.cpu,
+        parts: list[str | bytes | memoryview] = [fingerprint(), self._text(), repr(sorted(dims.items())), str(self.target), near.cpu,
                                     near.features, repr(self.limits), repr(asked), repr(self.donate), repr(self.function)]
         for name in sorted(self.constants):
-            array = np.ascontiguousarray(self.constants[name])
-            parts += [f"{name}:{array.dtype}:{array.shape}", array.tobytes()]
+            array = np.asarray(self.constants[name])
+            parts += [f"{name}:{array.dtype}:{array.shape}", raw_bytes(array)]
         return cache_key(*parts)
 
     def _text(self) -> str:

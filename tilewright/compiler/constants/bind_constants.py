@@ -22,8 +22,8 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
     Args:
         constants: argument name, "arg1" -> array of the argument's dtype and (static) shape.
     Returns:
-        The model with `tw.constant` on those arguments, and argument number -> contiguous array. The numbers of the model's own
-        constants follow those of its arguments.
+        The model with `tw.constant` on those arguments, and argument number -> array. The numbers of the model's own constants
+        follow those of its arguments. Arrays that were given are not copied: they are read until the compile ends.
     Raises:
         OptionError: no such argument, or one with dynamic extents. DTypeError, ShapeError: the array does not fit. IngestError:
             the model leaves out the data of a constant.
@@ -43,7 +43,7 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
             raise DTypeError(f"constant {name}: wanted {spec.dtype.numpy}, got {array.dtype}; convert it with .astype()")
         if list(array.shape) != shape:
             raise ShapeError(f"constant {name}: wanted shape {tuple(shape)}, got {array.shape}")
-        bound[number] = np.array(array, order="C", copy=True)  # the caller may change its own
+        bound[number] = array
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(ingested.text)
         main = next(functions(module))
@@ -86,19 +86,3 @@ def constant_array(op: ir.Operation) -> np.ndarray:
         values = [ir.FloatAttr(a).value for a in dense]
         return np.array(values, dtype=np.float64).astype(dtype.numpy).reshape(shape)
     return np.ascontiguousarray(np.broadcast_to(np.array(dense), shape).astype(dtype.numpy))
-
-
-def packed(array: np.ndarray, layout: tuple[int, ...]) -> np.ndarray:
-    """[ceil(n / tile)][other axes][tile], columns beyond n are 0; where several values of the last other axis lie side by side,
-    [...][tile][side], with 0 beyond the last (passes/dispatch_creation/pack_constants.py)."""
-    tile, side, axis, *order = layout
-    moved = np.transpose(array, [*order, axis])
-    panels = -(-moved.shape[-1] // tile)
-    padded = np.zeros((*moved.shape[:-1], panels * tile), dtype=array.dtype)
-    padded[..., : moved.shape[-1]] = moved
-    split = np.moveaxis(padded.reshape(*moved.shape[:-1], panels, tile), -2, 0)
-    if side > 1:
-        over = -split.shape[-2] % side
-        split = np.pad(split, [*[(0, 0)] * (split.ndim - 2), (0, over), (0, 0)])
-        split = np.moveaxis(split.reshape(*split.shape[:-2], -1, side, tile), -2, -1)
-    return np.ascontiguousarray(split)

@@ -8,14 +8,16 @@ from the first boundary after the manifest. Hashes detect damage, not malice: an
 from __future__ import annotations
 
 import hashlib
+import math
 import mmap
 import os
 import secrets
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, BinaryIO, Literal, TypeVar, Union
 
 import msgspec
 import numpy as np
@@ -69,23 +71,40 @@ class Manifest(msgspec.Struct, frozen=True):
     sections: tuple[Section, ...]
 
 
-def write_artifact(path: str | os.PathLike[str], bundles: Sequence[Bundle]) -> None:
-    """Write all bundles as one file, atomically: readers see the old file or the whole new one.
+@dataclass(frozen=True)
+class _Content:
+    """A section to be written; its memory is asked for when its turn comes, and need not exist before and after."""
 
+    size: int
+    sha256: str
+    memory: Callable[[], Memory]
+
+    @staticmethod
+    def of(data: Memory) -> _Content:
+        found = raw_bytes(data)
+        return _Content(found.nbytes, hashlib.sha256(found).hexdigest(), lambda: found)
+
+
+def write_artifact(path: str | os.PathLike[str], bundles: Sequence[Bundle], sync: bool = True) -> None:
+    """Write all bundles as one file, atomically: readers see the old file or the whole new one. Constants are asked for one by
+    one, so that a mapping may make each when it is asked for.
+
+    Args:
+        sync: wait until the disk has it.
     Raises:
-        ArtifactError: the folder does not exist, may not be written, or is full.
+        ArtifactError: the folder does not exist, may not be written, or is full; a constant is not what its digest says.
     """
     target = Path(path)
     if not target.parent.is_dir():
         raise ArtifactError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
     if target.is_dir():
         raise ArtifactError(f"cannot write {target}: it is a folder; give a file name such as {target / 'model.tw'}")
-    contents: dict[str, memoryview] = {}
+    contents: dict[str, _Content] = {}
     groups = tuple(_group(index, bundle, contents) for index, bundle in enumerate(bundles))
     sections, end = [], 0
-    for name, data in contents.items():
-        sections.append(Section(name, end, data.nbytes, hashlib.sha256(data).hexdigest()))
-        end = _align(end + data.nbytes)
+    for name, content in contents.items():
+        sections.append(Section(name, end, content.size, content.sha256))
+        end = _align(end + content.size)
     manifest = msgspec.json.encode(Manifest(SCHEMA, groups, tuple(sections)))
     start = _align(_HEADER.size + len(manifest))
     size = start + max((s.offset + s.size for s in sections), default=0)
@@ -95,11 +114,12 @@ def write_artifact(path: str | os.PathLike[str], bundles: Sequence[Bundle]) -> N
         try:
             with temporary.open("xb") as file:
                 file.write(header + manifest)
-                for section, data in zip(sections, contents.values(), strict=True):
+                for section, content in zip(sections, contents.values(), strict=True):
                     file.write(bytes(start + section.offset - file.tell()))
-                    file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+                    _write(file, section, raw_bytes(content.memory()))
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
@@ -113,18 +133,34 @@ def _group(index: int, bundle: Bundle, contents: dict[str, memoryview]) -> Group
     """Add the bundle's sections; equal ones are stored once."""
 
     def add(name: str, data: Memory) -> str:
-        contents.setdefault(name, raw_bytes(data))
+        return place(name, _Content.of(data))
+
+    def place(name: str, content: _Content) -> str:
+        contents.setdefault(name, content)
         return name
 
     program = bundle.program
+    constants = {d: _Content(size, d, partial(bundle.constants.__getitem__, d)) for d, size in constant_bytes(bundle).items()}
     return Group(
         program.target,
         program.features,
         add(f"program/{index}", msgspec.json.encode(program)),
         {d: add(f"code/{index}/{d}", data) for d, data in bundle.code.items()},
-        {d: add(f"constant/{d}", data) for d, data in bundle.constants.items()},
+        {d: place(f"constant/{d}", content) for d, content in constants.items()},
         {d: add(f"llvm/{index}/{d}", text.encode()) for d, text in bundle.llvm_ir.items()},
     )
+
+
+def constant_bytes(bundle: Bundle) -> dict[str, int]:
+    """The size of each constant, by its digest."""
+    return {c.digest: math.prod(c.shape) * c.dtype.bytes for c in bundle.program.constants}
+
+
+def _write(file: BinaryIO, section: Section, data: memoryview) -> None:
+    if data.nbytes != section.size or (section.name.startswith("constant/") and hashlib.sha256(data).hexdigest() != section.sha256):
+        raise ArtifactError(f"{section.name} is not what the program says: an array that was given as a constant has changed "
+                            "since; compile the model again, and leave its arrays as they are meanwhile")
+    file.write(data)
 
 
 class Artifact:

@@ -105,7 +105,8 @@ def select_function(module: ir.Module, wanted: str | None) -> ir.Operation:
 def source_arguments(text: str) -> tuple[str, ...]:
     """The names of the arguments of an ingested model's @main, in order."""
     with new_context() as context, ir.Location.unknown():
-        return argument_names(select_function(_parse(text, context), "main"))
+        module = _parse(text, context)
+        return argument_names(select_function(module, "main"))
 
 
 def _visible(fn: ir.Operation) -> bool:

@@ -1,0 +1,10 @@
+"""The table of ATen operators, one file a group; importing this package fills it."""
+
+from tilewright.compiler.frontends.torch.operators import (  # noqa: F401
+    attention,
+    contractions,
+    creation,
+    normalization,
+    pointwise,
+    views,
+)

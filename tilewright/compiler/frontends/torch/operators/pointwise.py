@@ -74,7 +74,6 @@ _FLOAT: Mapping[str, Function] = {
 _SAME: Mapping[str, Function] = {
     "abs": scalar.absolute,
     "neg": operator.neg,
-    "positive": lambda v: v,
     "square": lambda v: _multiply(v, v),
     "sign": scalar.sign,
     "sgn": scalar.sign,

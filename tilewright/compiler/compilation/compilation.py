@@ -56,8 +56,8 @@ class Compilation:
 
     @property
     def all_constants(self) -> dict[str, Any]:
-        """The caller's constants and those of the front end."""
-        return {**self.imported.constants, **self.constants}
+        """The caller's constants and those of the model: of a front end, or of a graph of `tw.ops`."""
+        return {**getattr(self.model, "constants", {}), **self.constants}
 
     @property
     def all_donations(self) -> tuple[str, ...]:

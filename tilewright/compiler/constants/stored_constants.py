@@ -40,15 +40,17 @@ class StoredConstants(Mapping[str, Memory]):
         return found
 
 
-def stored_constants(plan: Sequence[BoundConstant], bound: Mapping[int, np.ndarray]) -> tuple[tuple[Constant, ...], StoredConstants]:
-    """The constants of a plan, in its order. bound: argument number -> value."""
+def stored_constants(plan: Sequence[BoundConstant], bound: Mapping[int, np.ndarray],
+                     names: Sequence[str]) -> tuple[tuple[Constant, ...], StoredConstants]:
+    """The constants of a plan, in its order. bound: argument number -> value; names: of the model's arguments, which come first."""
     infos: list[Constant] = []
     sources: dict[str, tuple[np.ndarray, tuple[int, ...]]] = {}
     for constant in plan:
         array = bound[constant.argument]
         data = packed(array, constant.layout) if constant.layout else array
         digest = hashlib.sha256(raw_bytes(data)).hexdigest()
-        infos.append(Constant(f"arg{constant.argument}", DType.of(data.dtype), tuple(data.shape), digest))
+        name = names[constant.argument] if constant.argument < len(names) else f"arg{constant.argument}"
+        infos.append(Constant(name, DType.of(data.dtype), tuple(data.shape), digest))
         sources[digest] = (array, constant.layout)
     return tuple(infos), StoredConstants(sources)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewright.compiler.dims.bind_dims import DynamicDims, bind_dims
 from tilewright.compiler.dims.dim_checks import model_checks
@@ -38,9 +39,14 @@ class Ingested:
 
     def number(self, name: str) -> int | None:
         """Position of the input of this name, or "arg{i}" for the one at position i; None when there is none."""
-        names = [a.name for a in self.inputs]
-        position = int(name[3:]) if re.fullmatch(r"arg\d+", name) else len(names)
-        return names.index(name) if name in names else position if position < len(names) else None
+        if name in self._numbers:
+            return self._numbers[name]
+        position = int(name[3:]) if re.fullmatch(r"arg\d+", name) else len(self.inputs)
+        return position if position < len(self.inputs) else None
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {a.name: i for i, a in reversed(list(enumerate(self.inputs)))}
 
     def ranges(self) -> ShapeRange:
         """The ranges of all dims."""

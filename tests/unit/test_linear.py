@@ -198,7 +198,8 @@ def attention_model(results: str, types: str) -> str:
         '  %zero = arith.constant 0.0 : f32',
         '  %se = tensor.empty() : tensor<6x8x9xf32>',
         '  %sf = linalg.fill ins(%zero : f32) outs(%se : tensor<6x8x9xf32>) -> tensor<6x8x9xf32>',
-        '  %s = linalg.generic {indexing_maps = [#q, #k, #s], iterator_types = ["parallel", "parallel", "parallel", "reduction"]}',
+        '  %s = linalg.generic {indexing_maps = [#q, #k, #s],',
+        '      iterator_types = ["parallel", "parallel", "parallel", "reduction"]}',
         '      ins(%q, %k : tensor<6x8x4xf32>, tensor<6x9x4xf32>) outs(%sf : tensor<6x8x9xf32>) {',
         '  ^bb0(%a: f32, %b: f32, %o: f32):', '    %m = arith.mulf %a, %b : f32', '    %t = arith.addf %o, %m : f32',
         '    linalg.yield %t : f32', '  } -> tensor<6x8x9xf32>',
@@ -248,7 +249,7 @@ def test_a_pass_that_works_against_itself_ends_with_its_name() -> None:
         rounds += 1
         return True
 
-    with pytest.raises(PassError, match="pass fold-reshapes did not come to an end.*after 7 rounds"):
+    with pytest.raises(PassError, match=r"pass fold-reshapes did not come to an end.*after 7 rounds"):
         until_stable("fold-reshapes", turn, 7)
     assert rounds == 7
     until_stable("fold-reshapes", lambda: False, 1)

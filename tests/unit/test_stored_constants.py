@@ -97,7 +97,7 @@ def test_arrays_that_change_meanwhile_are_told_of(compiled: Compiled, tmp_path: 
     array, layout = compiled.bundle.constants.sources[digest]
     changed = Bundle(compiled.bundle.program, compiled.bundle.code,
                      StoredConstants({**compiled.bundle.constants.sources, digest: (array + 1, layout)}))
-    with pytest.raises(ArtifactError, match="constant/.*has changed since"):
+    with pytest.raises(ArtifactError, match=r"constant/.*has changed since"):
         write_artifact(tmp_path / "model.tw", [changed])
     assert not list(tmp_path.iterdir())
     with pytest.warns(UserWarning, match="has changed since"):
@@ -105,7 +105,7 @@ def test_arrays_that_change_meanwhile_are_told_of(compiled: Compiled, tmp_path: 
 
 
 @pytest.mark.parametrize("builds_here", [True, False])
-def test_the_owner_may_change_an_array_after_the_compile(builds_here: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_owner_may_change_an_array_later(builds_here: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     graph = ops.Graph()
     graph.output(graph.input("x", ["M", 4]) + graph.input("b", [4]))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.compiler.host.host_plan import BoundConstant
 from tilewright.runtime.program.artifact import ALIGNMENT, Memory, raw_bytes
 from tilewright.runtime.program.program import Constant
 from tilewright.runtime.tensor import DType
@@ -40,18 +39,22 @@ class StoredConstants(Mapping[str, Memory]):
         return found
 
 
-def stored_constants(plan: Sequence[BoundConstant], bound: Mapping[int, np.ndarray],
+def stored_constants(used: Sequence[tuple[int, tuple[int, ...]]], bound: Mapping[int, np.ndarray],
                      names: Sequence[str]) -> tuple[tuple[Constant, ...], StoredConstants]:
-    """The constants of a plan, in its order. bound: argument number -> value; names: of the model's arguments, which come first."""
+    """The constants of a program, in its order.
+
+    Args:
+        used: argument number and layout of each. bound: argument number -> value. names: of the model's arguments, the first ones.
+    """
     infos: list[Constant] = []
     sources: dict[str, tuple[np.ndarray, tuple[int, ...]]] = {}
-    for constant in plan:
-        array = bound[constant.argument]
-        data = packed(array, constant.layout) if constant.layout else array
+    for number, layout in used:
+        array = bound[number]
+        data = packed(array, layout) if layout else array
         digest = hashlib.sha256(raw_bytes(data)).hexdigest()
-        name = names[constant.argument] if constant.argument < len(names) else f"arg{constant.argument}"
+        name = names[number] if number < len(names) else f"arg{number}"
         infos.append(Constant(name, DType.of(data.dtype), tuple(data.shape), digest))
-        sources[digest] = (array, constant.layout)
+        sources[digest] = (array, layout)
     return tuple(infos), StoredConstants(sources)
 
 

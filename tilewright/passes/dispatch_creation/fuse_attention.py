@@ -166,7 +166,7 @@ class _Trial:
         """The members as region `number`, the originals erased; AttentionError says which rule forbids it, and all is as
         before."""
         try:
-            until_stable(rules.name, self._align, sum(map(_values, self.members)))
+            until_stable(rules.name, self._align, sum(map(_axes, self.members)))
             self._check(rules)
         except AttentionError:
             for reader, at, value in self.readers:
@@ -232,9 +232,10 @@ class _Trial:
         raise AttentionError("views-move-out", f"{op.name} at {op.location} has no group of axes")
 
 
-def _values(op: ir.Operation) -> int:
+def _axes(op: ir.Operation) -> int:
     """Axes of its operands and results: more than there are reshapes to move."""
-    return sum(ir.RankedTensorType(v.type).rank + 1 for v in (*op.operands, *op.results) if isinstance(v.type, ir.RankedTensorType))
+    types = [v.type for v in (*op.operands, *op.results)]
+    return sum(ir.RankedTensorType(t).rank + 1 for t in types if isinstance(t, ir.RankedTensorType))
 
 
 def _discard(ops: Sequence[ir.Operation]) -> None:

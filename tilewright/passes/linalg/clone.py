@@ -50,7 +50,7 @@ def enclosing(op: ir.Operation, block: ir.Block) -> ir.Operation:
 
 
 def producers_first(ops: Iterable[ir.Operation], among: Container[ir.Operation] | None = None) -> list[ir.Operation]:
-    """`ops` and the operations of `among` (None: all) whose values they need, each after its producers, else in the given order."""
+    """`ops`, and those of `among` (None: all) whose values they need, each after its producers, else in the given order."""
     order: dict[ir.Operation, None] = {}
     for first in ops:
         path = [(first, _sources(first))]

@@ -129,7 +129,7 @@ def write_artifact(path: str | os.PathLike[str], bundles: Sequence[Bundle], sync
         ) from error
 
 
-def _group(index: int, bundle: Bundle, contents: dict[str, memoryview]) -> Group:
+def _group(index: int, bundle: Bundle, contents: dict[str, _Content]) -> Group:
     """Add the bundle's sections; equal ones are stored once."""
 
     def add(name: str, data: Memory) -> str:
@@ -157,7 +157,8 @@ def constant_bytes(bundle: Bundle) -> dict[str, int]:
 
 
 def _write(file: BinaryIO, section: Section, data: memoryview) -> None:
-    if data.nbytes != section.size or (section.name.startswith("constant/") and hashlib.sha256(data).hexdigest() != section.sha256):
+    later = section.name.startswith("constant/")  # hashed when it was described, and asked for only now
+    if data.nbytes != section.size or (later and hashlib.sha256(data).hexdigest() != section.sha256):
         raise ArtifactError(f"{section.name} is not what the program says: an array that was given as a constant has changed "
                             "since; compile the model again, and leave its arrays as they are meanwhile")
     file.write(data)

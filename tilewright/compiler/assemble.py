@@ -47,7 +47,8 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         runtime = _add(compile_object(table, near), table, code, llvm_ir)
     elif not gpu:
         runtime = _add(runtime_object(near), runtime_object_ir(host_target(near).arch), code, llvm_ir)
-    constants, memory = stored_constants([(b.argument, b.layout) for b in plan.bound], model.bound, [a.name for a in ingested.inputs])
+    used = [(b.argument, b.layout) for b in plan.bound]
+    constants, memory = stored_constants(used, model.bound, [a.name for a in ingested.inputs])
     kept = [i for i, _ in enumerate(ingested.inputs) if i not in model.bound]
     inputs = tuple(ingested.inputs[i] for i in kept)
     outputs = tuple(replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))

@@ -44,7 +44,7 @@ def stored_constants(used: Sequence[tuple[int, tuple[int, ...]]], bound: Mapping
     """The constants of a program, in its order.
 
     Args:
-        used: argument number and layout of each. bound: argument number -> value. names: of the model's arguments, the first ones.
+        used: argument number and layout of each. bound: argument number -> value. names: of the first arguments, the model's.
     """
     infos: list[Constant] = []
     sources: dict[str, tuple[np.ndarray, tuple[int, ...]]] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from tilewright.compiler.frontends.torch.constants import Constants
 from tilewright.compiler.frontends.torch.context import Context, location, operator_name
 from tilewright.compiler.frontends.torch.exported import INLINED, export_module, given_names, with_known_operators
 from tilewright.compiler.frontends.torch.signature import program_dims, structure, user_placeholders
-from tilewright.compiler.frontends.torch.sizes import DataDependentSize, Sizes
+from tilewright.compiler.frontends.torch.sizes import DataDependentSizeError, Sizes
 from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
 from tilewright.runtime.program.structure import NONE, Structure
 from tilewright.runtime.shape import Dim, Expr
@@ -179,7 +179,7 @@ class _Import:
             raise IngestError(_unknown(node, name))
         try:
             return _checked(context, lowering(context, *args, **kwargs), meta)
-        except DataDependentSize as error:
+        except DataDependentSizeError as error:
             raise IngestError(_data_dependent(node, name, error)) from error
         except (OptionError, ShapeError, DTypeError) as error:
             raise IngestError(f"{name} at {location(node)}: {error}") from error
@@ -187,7 +187,7 @@ class _Import:
     def _size(self, node: torch.fx.Node, value: Any) -> Expr:
         try:
             return self.sizes.expr(value)
-        except DataDependentSize as error:
+        except DataDependentSizeError as error:
             raise IngestError(_data_dependent(node, operator_name(node.target), error)) from error
 
     def _inlined(self, node: torch.fx.Node, name: str, args: Sequence[Any]) -> Any:
@@ -306,6 +306,6 @@ def _unknown(node: torch.fx.Node, name: str) -> str:
             f'@tw.frontends.register("torch", "{name}")')
 
 
-def _data_dependent(node: torch.fx.Node, name: str, error: DataDependentSize) -> str:
+def _data_dependent(node: torch.fx.Node, name: str, error: DataDependentSizeError) -> str:
     return (f"{name} at {location(node)} makes a size that depends on data ({error}). Such sizes are not compiled: return a padded "
             "tensor and its length, or pass the size as an argument that is a dim")

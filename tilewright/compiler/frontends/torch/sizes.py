@@ -22,7 +22,7 @@ _SAME = ("Identity", "ToFloat")
 _ROUNDINGS = ("FloorToInt", "CeilToInt", "TruncToInt", "floor", "ceiling")
 
 
-class DataDependentSize(ValueError):
+class DataDependentSizeError(ValueError):
     """A size that the shapes of the inputs do not determine; names its symbol."""
 
 
@@ -37,7 +37,7 @@ class Sizes:
         """An int, a SymInt or a sympy expression.
 
         Raises:
-            DataDependentSize: it holds a symbol that is no dim.
+            DataDependentSizeError: it holds a symbol that is no dim.
             IngestError: it holds a function that sizes have no counterpart of.
         """
         if isinstance(value, torch.SymInt):
@@ -52,7 +52,7 @@ class Sizes:
         kind = type(e).__name__
         if isinstance(e, sympy.Symbol):
             if e not in self.names:
-                raise DataDependentSize(str(e))
+                raise DataDependentSizeError(str(e))
             return Expr.dim(self.names[e])
         if isinstance(e, sympy.Integer):
             return Expr.of(int(e))

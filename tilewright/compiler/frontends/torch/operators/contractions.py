@@ -36,7 +36,7 @@ def matmul(context: Context, a: ops.Tensor, b: ops.Tensor) -> ops.Tensor:
     """Broadcasts the batch axes; a vector is a row on the left and a column on the right."""
     left = ops.reshape(a, [1, a.dims[0]]) if a.rank == 1 else a
     right = ops.reshape(b, [b.dims[0], 1]) if b.rank == 1 else b
-    if left.rank == 2 and right.rank > 2 or right.rank > 2 and left.dims[:-2] != right.dims[:-2]:
+    if (left.rank == 2 and right.rank > 2) or (right.rank > 2 and left.dims[:-2] != right.dims[:-2]):
         shape = list(context.shape())
         batch = shape[: len(shape) - (a.rank > 1) - (b.rank > 1)]
         left, right = (x if x.dims[:-2] == tuple(batch) else ops.broadcast_to(x, [*batch, *x.dims[-2:]]) for x in (left, right))

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from tilewright.compiler.compilation.options import CompileOptions as CompileOptions
     from tilewright.runtime import errors as errors
     from tilewright.runtime.load.function import load as load
+    from tilewright.runtime.load.torch_op import torch_op as torch_op
     from tilewright.runtime.shape import Dim as Dim
     from tilewright.runtime.target import Target as Target
 
 __version__ = VERSION
-__all__ = ["CompileOptions", "Dim", "Target", "__version__", "compile", "errors", "load", "ops"]
+__all__ = ["CompileOptions", "Dim", "Target", "__version__", "compile", "errors", "load", "ops", "torch_op"]
 
 _HOMES = {
     "CompileOptions": "compiler.compilation.options",
@@ -33,6 +34,7 @@ _HOMES = {
     "Target": "runtime.target",
     "compile": "compiler.api",
     "load": "runtime.load.function",
+    "torch_op": "runtime.load.torch_op",
 }
 _MODULES = {"errors": "runtime.errors", "ops": "compiler.ops"}
 

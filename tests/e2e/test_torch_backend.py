@@ -10,7 +10,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch._dynamo  # noqa: E402
 from torch import nn  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 

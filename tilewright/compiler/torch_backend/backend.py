@@ -105,8 +105,8 @@ class _Graph:
         if not found.made:
             return None
         try:
-            program = export(found.module, found.fakes)
-            part = in_parts(program, self._options, self._target)
+            with torch._guards.tracing(None):  # what Dynamo knows of its own trace does not hold for the program's
+                part = in_parts(export(found.module, found.fakes), self._options, self._target)
             if found.rest is not None and isinstance(part, Part) and part.changes_state:
                 _eager(self._gm, "it changes its inputs and returns views of them")
                 return None

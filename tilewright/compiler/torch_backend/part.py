@@ -11,6 +11,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from tilewright.compiler.api import compile as compile_model
 from tilewright.compiler.compilation.options import CompileOptions
+from tilewright.compiler.frontends.torch.exported import with_known_operators
 from tilewright.compiler.frontends.torch.signature import user_placeholders
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.load.function import CompiledFunction
@@ -19,7 +20,7 @@ _CHANGED = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKin
 
 
 def export(module: torch.nn.Module, fakes: Sequence[Any]) -> ExportedProgram:
-    """The program of a module for all the sizes that its inputs' symbols may have.
+    """The program of a module for all the sizes that its inputs' symbols may have, without in-place operators.
 
     Args:
         fakes: tensors and integers whose sizes are symbols, as Dynamo and torch.export note them on their graphs.
@@ -29,8 +30,9 @@ def export(module: torch.nn.Module, fakes: Sequence[Any]) -> ExportedProgram:
     examples = tuple(_example(f) for f in fakes)
     shapes = tuple(_dynamic(f) for f in fakes)
     try:
-        with torch.no_grad(), torch._guards.tracing(None):  # the guards of Dynamo's own trace are none of this program's
-            return torch.export.export(_Positional(module), examples, dynamic_shapes=(shapes,), strict=False)
+        with torch.no_grad():
+            program = torch.export.export(_Positional(module), examples, dynamic_shapes=(shapes,), strict=False)
+        return with_known_operators(program)
     except Exception as error:  # torch.export raises whatever the graph and its own checks raise
         raise IngestError(f"torch.export refuses the graph: {type(error).__name__}: {error}") from error
 
@@ -71,7 +73,7 @@ def _range(size: torch.SymInt) -> Any:
 class Part:
     """A compiled graph, called with the inputs that it was exported with and giving a list of tensors.
 
-    What the graph changes, buffers and inputs, is changed in place. `program` has no in-place operators.
+    What the graph changes, buffers and inputs, is changed in place. `program` is of `export`.
     """
 
     def __init__(self, program: ExportedProgram, options: CompileOptions, target: str) -> None:

@@ -17,7 +17,7 @@ from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.frontends.registry import lowerings
 from tilewright.compiler.frontends.torch import operators as _operators  # noqa: F401 - fills the table
 from tilewright.compiler.frontends.torch.context import operator_name
-from tilewright.compiler.frontends.torch.exported import nodes, with_known_operators
+from tilewright.compiler.frontends.torch.exported import nodes
 from tilewright.compiler.torch_backend.part import Part, export
 from tilewright.runtime.errors import IngestError, TilewrightError
 
@@ -26,12 +26,11 @@ _SMALLEST = 2  # operators of a part that is worth a call
 
 
 def in_parts(program: ExportedProgram, options: CompileOptions, target: str) -> Part | Callable[..., Any]:
-    """The program as one compiled function, or as PyTorch's graph with compiled parts where operators are not known.
+    """A program of `export` as one compiled function, or as PyTorch's graph with compiled parts where operators are not known.
 
     Raises:
         IngestError: no part of it can be compiled.
     """
-    program = with_known_operators(program)
     unknown = sorted({operator_name(n.target) for n in nodes(program.graph_module) if not _is_known(n)})
     if not unknown:
         return Part(program, options, target)
@@ -44,7 +43,7 @@ def in_parts(program: ExportedProgram, options: CompileOptions, target: str) -> 
         inner = fused.get_submodule(str(node.target))
         try:
             made = export(inner, [a.meta["val"] if isinstance(a, Node) else a for a in node.args])
-            part = Part(with_known_operators(made), options, target)
+            part = Part(made, options, target)
         except TilewrightError as error:
             _LOG.warning("torch.compile: a part of %d operators runs in eager mode: %s", _size(inner.graph.nodes), error)
             continue

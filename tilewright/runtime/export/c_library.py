@@ -42,7 +42,7 @@ class CLibrary:
     example: Path
 
 
-def export_c(bundle: Bundle, folder: Path, name: str, compiler: str | None = None) -> CLibrary:
+def write_c_library(bundle: Bundle, folder: Path, name: str, compiler: str | None = None) -> CLibrary:
     """Write lib<name>.so, <name>.h and example.cpp.
 
     Args:

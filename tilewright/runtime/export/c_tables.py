@@ -16,6 +16,7 @@ DTYPES: Mapping[DType, str] = {
     DType.I1: "TW_I1", DType.I8: "TW_I8", DType.I16: "TW_I16", DType.I32: "TW_I32", DType.I64: "TW_I64", DType.F16: "TW_F16",
     DType.BF16: "TW_BF16", DType.F32: "TW_F32", DType.F64: "TW_F64", DType.F8E4M3: "TW_F8E4M3", DType.F8E5M2: "TW_F8E5M2",
 }  # fmt: skip
+_STRUCTURES = ("donation", "repeat", "site", "tw_argument", "tw_dim")
 # LLVM features that C compilers can ask the CPU for, by the same names; the others come with one of these.
 _ASKABLE = ("sse4.2", "popcnt", "avx", "avx2", "fma", "bmi", "bmi2", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl",
             "avx512vnni", "avx512bf16")
@@ -61,7 +62,7 @@ def c_string(text: str) -> str:
 
 def _array(type_: str, name: str, count: str, items: Sequence[str]) -> str:
     """A constant array, and how many it holds; C knows no empty ones."""
-    text = ",\n  ".join(items) or "{0}"
+    text = ",\n  ".join(items) or ("{0}" if type_ in _STRUCTURES else "0")
     return f"#define {count} {len(items)}\nstatic const {type_} {name}[] = {{\n  {text}\n}};"
 
 

@@ -132,17 +132,23 @@ static int64_t bytes_of(const tw_argument *argument, const int64_t *extents, int
   return empty ? 0 : bytes;
 }
 
-/* The extents of all inputs and outputs, after the dims are found legal. */
+static int negative_or_long(const tw_argument *table, int count, const int64_t *extents) {
+  int bad = 0;
+  for (int i = 0; i < count; extents += table[i].rank, i++) bytes_of(&table[i], extents, &bad);
+  return bad;
+}
+
+/* The extents of all inputs and, where not null, outputs, after the dims are found legal. */
 static int32_t extents_of(const int64_t *dims, int64_t *of_inputs, int64_t *of_outputs) {
   int32_t status = check_dims(dims);
   if (status) return status;
   int bad = 0;
   input_extents(dims, of_inputs, &bad);
-  output_extents(dims, of_outputs, &bad);
-  const int64_t *at = of_inputs;
-  for (int i = 0; i < INPUTS; at += input_table[i].rank, i++) bytes_of(&input_table[i], at, &bad);
-  at = of_outputs;
-  for (int i = 0; i < OUTPUTS; at += output_table[i].rank, i++) bytes_of(&output_table[i], at, &bad);
+  bad |= negative_or_long(input_table, INPUTS, of_inputs);
+  if (of_outputs) {
+    output_extents(dims, of_outputs, &bad);
+    bad |= negative_or_long(output_table, OUTPUTS, of_outputs);
+  }
   if (bad) return failed(TW_BAD_DIM, "a size is negative, divides by zero or leaves 63 bits; %s is not defined at these dims", NAME);
   return TW_OK;
 }
@@ -180,7 +186,7 @@ static int32_t check_extents(const int64_t *given, const int64_t *wanted) {
 }
 
 int32_t API(read_dims)(const int64_t *const *input_shapes, int64_t *dims) {
-  int64_t given[INPUT_EXTENTS + 1], wanted[INPUT_EXTENTS + 1], results[OUTPUT_EXTENTS + 1];
+  int64_t given[INPUT_EXTENTS + 1], wanted[INPUT_EXTENTS + 1];
   int32_t status = ready(dims, 0);
   if (status) return status;
   if (!input_shapes) return failed(TW_BAD_ARGUMENT, "input_shapes is null; wanted one entry an input");
@@ -202,7 +208,7 @@ int32_t API(read_dims)(const int64_t *const *input_shapes, int64_t *dims) {
       return failed(TW_BAD_SHAPE, "input %s gives %s = %" PRId64 ", and another input %" PRId64 "; these extents must be equal",
                     input_table[other->at.argument].name, dim_table[other->dim].name, value_at(&other->at, given), dims[other->dim]);
   }
-  status = extents_of(dims, wanted, results);
+  status = extents_of(dims, wanted, NULL);
   return status ? status : check_extents(given, wanted);
 }
 

@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "tools" / "lowest.txt"
 _REQUIREMENT = re.compile(r"(?P<name>[\w-]+)(?:>=|==)(?P<version>[\w.]+)(?:,<[\w.]+)?")
-# What each of the packages is used for: arrays, calls, DLPack, artifacts, kernels, cache and locks, command line, cost model, covers,
+# What each of the packages is used for: arrays, calls, artifacts, kernels, cache and locks, command line, cost model, covers,
 # posterior of the tuner, CUDA.
 TESTS = (
     "tests/unit/test_ops.py", "tests/unit/test_call_path.py", "tests/unit/test_artifact.py", "tests/unit/test_cache.py",
@@ -26,7 +26,6 @@ TESTS = (
     "tests/e2e/test_cli_run.py", "tests/e2e/test_tune.py", "tests/search/test_belief.py", "tests/search/test_cost_model.py",
     "tests/search/test_cover.py", "tests/search/test_prior.py", "tests/search/test_time_fit.py", "tests/cuda_fake",
 )  # fmt: skip
-
 TOOLS = ("filecheck", "hypothesis", "pytest")  # of the extra `test`; others of it need later versions of what is constrained
 
 

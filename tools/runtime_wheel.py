@@ -73,7 +73,8 @@ def build(folder: Path, arguments: Sequence[str] = ()) -> Path:
         shutil.copy(ROOT / "LICENSE", source)
         (source / "pyproject.toml").write_text(project_text())
         made = source / "made"
-        subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(made), *arguments, str(source)], check=True)
+        command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(made), *arguments, str(source)]
+        subprocess.run(command, check=True)
         (wheel,) = made.glob("*.whl")
         return Path(shutil.copy(wheel, folder))
 

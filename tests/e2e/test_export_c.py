@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 import threading
@@ -28,11 +29,12 @@ from tilewright.runtime.target import Target
 from tilewright.runtime.tensor import DType
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler `cc` on PATH")
+ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(3)
 OK, BAD_ARGUMENT, BAD_DIM, BAD_SHAPE, CHECK_FAILED, MISALIGNED, OVERLAP, SMALL_ARENA = range(8)
 
 
-def built(g: ops.Graph | str, dims: Mapping[str, tuple[int, int]], **given: Any) -> CompiledFunction:
+def built(g: ops.Graph | str, dims: Mapping[str, tw.Dim | tuple[int, int]], **given: Any) -> CompiledFunction:
     options = tw.CompileOptions(builder=LocalBuilder(Target.parse("host")), threads=2)
     return tw.compile(g, dims, options=options, **given)
 
@@ -68,7 +70,8 @@ class Model:
 
     def run(self, dims: Sequence[int], inputs: Sequence[np.ndarray[Any, Any]], outputs: Sequence[np.ndarray[Any, Any]],
             arena: int | None = None, size: int = 0, threads: int = 0) -> int:
-        return self("run", words(dims), pointers(inputs), pointers(outputs), ctypes.c_void_p(arena), ctypes.c_int64(size), threads)
+        memory = ctypes.c_void_p(arena), ctypes.c_int64(size)
+        return self("run", words(dims), pointers(inputs), pointers(outputs), *memory, threads)
 
 
 def words(values: Sequence[int]) -> Any:
@@ -184,8 +187,8 @@ int main(void) {
   return 0;
 }
 """)
-    subprocess.run(["cc", "-std=c99", "-pedantic", "-Wall", "-Werror", f"-I{folder}", "tell.c", "-o", "tell", f"-L{folder}", "-lmlp",
-                    f"-Wl,-rpath,{folder}"], check=True, cwd=tmp_path)  # fmt: skip
+    subprocess.run(["cc", "-std=c99", "-pedantic", "-Wall", "-Werror", f"-I{folder}", "tell.c", "-o", "tell",
+                    f"-L{folder}", "-lmlp", f"-Wl,-rpath,{folder}"], check=True, cwd=tmp_path)  # fmt: skip
     lines = subprocess.run([str(tmp_path / "tell")], check=True, capture_output=True, text=True).stdout.splitlines()
     program = model.program
     assert lines[: len(program.dims)] == [f"{d.name} {d.lo} {d.hi}" for d in program.dims]
@@ -277,8 +280,10 @@ EXPRS = ("3*M - 2*N", "M*N // 7", "(M - 9) // 4 + 9", "(5 - M) % 6", "ceildiv(M,
 
 def test_sizes_are_what_python_says(mlp: CompiledFunction, tmp_path: Path, strict: str) -> None:
     """Every form of a size, and inputs whose extents are not the dims themselves."""
-    odd = (Argument("a", DType.F32, ("2*M + 1", "N")), Argument("b", DType.I8, ("M", "M + N")), Argument('l "1"', DType.I64, None))
-    outputs = (Argument("sizes", DType.F32, EXPRS), Argument("c?", DType.F64, ("12 // (M - 3)", "1099511627776 // (M*M*N + 1)")))
+    odd = (Argument("a", DType.F32, ("2*M + 1", "N")), Argument("b", DType.I8, ("M", "M + N")),
+           Argument('l "1"', DType.I64, None))
+    outputs = (Argument("sizes", DType.F32, EXPRS),
+               Argument("c?", DType.F64, ("12 // (M - 3)", "1099511627776 // (M*M*N + 1)")))
     fn = mlp.program
     dims = tuple(replace(d, lo=0, hi=1 << 62, at=('l "1"',) if d.name == "L" else ()) for d in fn.dims)
     program = replace(fn, inputs=odd, outputs=outputs[:1], dims=dims, donated=(), out_of_range="fallback")
@@ -292,11 +297,16 @@ def test_sizes_are_what_python_says(mlp: CompiledFunction, tmp_path: Path, stric
     assert list(read) == dims_of(other, M=7, N=40, L=2)
     assert other("read_dims", pointers([words([15, 40]), words([7, 46]), words([])]), read) == BAD_SHAPE
     assert other("read_dims", pointers([words([13, 40]), words([7, 47]), words([])]), read) == BAD_SHAPE
+    assert other.infer(dims_of(other, M=-1, N=1, L=0))[0] == BAD_DIM and other.error() == "dim M = -1; wanted 0 or more"
     assert other.infer(dims_of(other, M=1 << 33, N=1 << 33, L=0))[0] == BAD_DIM and "63 bits" in other.error()
     program = replace(program, outputs=outputs[1:])
     other = Model(exported(mlp, program, tmp_path, "zero", strict), program)
     assert other.infer(dims_of(other, M=5, N=2, L=0)) == (OK, [[6, (1 << 40) // 51]])
     assert other.infer(dims_of(other, M=3, N=2, L=0))[0] == BAD_DIM
+    program = replace(program, dims=tuple(replace(d, multiple_of=4) for d in dims), out_of_range="error")
+    other = Model(exported(mlp, program, tmp_path, "DIMS", strict), program)
+    assert other.infer(dims_of(other, M=5, N=4, L=0))[0] == BAD_DIM and other.error() == "dim M = 5; wanted a multiple of 4"
+    assert other.infer(dims_of(other, M=8, N=4, L=0))[0] == OK
 
 
 def exported(fn: CompiledFunction, program: Program, folder: Path, name: str, compiler: str) -> Path:
@@ -332,7 +342,7 @@ func.func @main(%x: tensor<?xf32>, %y: tensor<?xf32>) -> tensor<?xf32> {
 
 
 def test_what_cannot_beexported(mlp: CompiledFunction, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("", "9lives", "a-b", "double", "tw"):
+    for name in ("", "9lives", "a-b", "tw"):
         with pytest.raises(OptionError, match="C identifier"):
             mlp.export_c(tmp_path, name=name)
     with pytest.raises(BuildError, match=r"no C compiler: no-such-cc .*apt-get install gcc"):
@@ -346,3 +356,22 @@ def test_what_cannot_beexported(mlp: CompiledFunction, tmp_path: Path, capsys: p
     (tmp_path / "not.tw").write_bytes(b"no model")
     assert main(["export", str(tmp_path / "not.tw"), "--c", str(tmp_path)]) == 1
     assert "is not a Tilewright model" in capsys.readouterr().err
+
+
+def test_the_page_on_deploying(tmp_path: Path) -> None:
+    """Its program in C++ compiles and prints what it says; its table lists the functions of the header."""
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("no C++ compiler `c++` on PATH")
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    blocks = dict(re.findall(r"```(cpp|sh)\n(.*?)```", page, re.DOTALL))
+    fn = built(Path(ROOT / "tests" / "data" / "dense_768x2304_dyn_m.mlir").read_text(), {"M": tw.Dim(1, 512, at=("arg0.0",))})
+    made = fn.export_c(tmp_path / "dense", name="dense")
+    (tmp_path / "main.cpp").write_text(blocks["cpp"])
+    subprocess.run(["sh", "-c", blocks["sh"]], cwd=tmp_path, check=True)
+    lines = subprocess.run([str(tmp_path / "main")], check=True, capture_output=True, text=True).stdout.splitlines()
+    assert lines[:3] == ["1 rows: 384", "57 rows: 384", "512 rows: 384"]
+    assert lines[3] == "dim M = 513; wanted 1..512, for which dense was compiled"
+    rows = re.findall(r"^\| (`[a-z_`, ]+`) \|", page, re.MULTILINE)
+    listed = [name for row in rows for name in re.findall(r"`([a-z_]+)`", row)]
+    assert listed == re.findall(r"dense_(\w+)\(", re.sub(r"/\*.*?\*/", "", made.header.read_text(), flags=re.DOTALL))

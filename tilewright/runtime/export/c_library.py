@@ -16,19 +16,16 @@ from pathlib import Path
 
 from tilewright.runtime.call.binder import describe
 from tilewright.runtime.errors import BuildError, OptionError
-from tilewright.runtime.export.c_tables import c_tables, constant_symbols
+from tilewright.runtime.export.c_tables import FUNCTIONS, c_tables, constant_symbols
 from tilewright.runtime.export.constant_object import write_constant_object
-from tilewright.runtime.program.artifact import Bundle
-from tilewright.runtime.program.program import Program
 from tilewright.runtime.host.host_caller import objects
 from tilewright.runtime.host.required_features import foreign_machine
+from tilewright.runtime.program.artifact import Bundle, raw_bytes
+from tilewright.runtime.program.program import Program
 from tilewright.runtime.target import Target, TargetKind
 from tilewright.version import VERSION
 
 _COMPILERS = ("cc", "gcc", "clang")
-_KEYWORDS = frozenset("""auto break case char const continue default do double else enum extern float for goto if inline int long
-    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while""".split())
-_FUNCTIONS = ("abi", "dims", "inputs", "outputs", "read_dims", "infer_shapes", "arena_bytes", "run", "error_string", "last_error")
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-shared", "-pthread", "-Wl,-z,defs", "-Wl,-z,noexecstack",
           "-Wl,-z,nodelete", "-Wl,-z,relro,-z,now")  # nodelete: threads of the pool stay in the code
 
@@ -63,13 +60,13 @@ def write_c_library(bundle: Bundle, folder: Path, name: str, compiler: str | Non
         (work / f"{name}.h").write_text(_filled("library.h", program, name))
         (work / "tables.h").write_text(c_tables(program, name))
         (work / "library.c").write_text(_template("library.c"))
-        (work / "exports").write_text(f"{{ global: {' '.join(f'{name}_{f};' for f in _FUNCTIONS)} local: *; }};\n")
+        (work / "exports").write_text(f"{{ global: {' '.join(f'{name}_{f};' for f in FUNCTIONS)} local: *; }};\n")
         files = [work / "constants.o"]
         write_constant_object(files[0], [(s, bundle.constants[d]) for d, s in constant_symbols(program).items()])
         for digest in (program.runtime_object, *objects(program)):
             if digest != program.binder_object:  # which takes calls of Python
                 files.append(work / f"{digest}.o")
-                files[-1].write_bytes(bundle.code[digest])
+                files[-1].write_bytes(raw_bytes(bundle.code[digest]))
         built = work / made.library.name
         _link([command, *_FLAGS, f"-Wl,-soname,{built.name}", f"-Wl,--version-script={work / 'exports'}", "-o", str(built),
                str(work / "library.c"), *map(str, files), "-lm"])
@@ -86,7 +83,7 @@ def _check(bundle: Bundle, name: str) -> None:
     foreign = foreign_machine(bytes(bundle.code[program.host_object][:64]))
     if foreign:
         raise OptionError(f"the model is compiled for {foreign}; export it on such a machine, whose linker can join its code")
-    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in _KEYWORDS or name == "tw":
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name == "tw":
         raise OptionError(f"name {name!r}: wanted a C identifier such as bert_layer, which all functions begin with")
 
 

@@ -12,6 +12,7 @@ from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.shape import Atom, Expr
 from tilewright.runtime.tensor import DType
 
+FUNCTIONS = ("abi", "dims", "inputs", "outputs", "read_dims", "infer_shapes", "arena_bytes", "run", "error_string", "last_error")
 DTYPES: Mapping[DType, str] = {
     DType.I1: "TW_I1", DType.I8: "TW_I8", DType.I16: "TW_I16", DType.I32: "TW_I32", DType.I64: "TW_I64", DType.F16: "TW_F16",
     DType.BF16: "TW_BF16", DType.F32: "TW_F32", DType.F64: "TW_F64", DType.F8E4M3: "TW_F8E4M3", DType.F8E5M2: "TW_F8E5M2",
@@ -27,7 +28,7 @@ def c_tables(program: Program, name: str) -> str:
     binder = Binder(program)
     return "\n".join([
         f'#pragma GCC visibility push(default)\n#include "{name}.h"\n#pragma GCC visibility pop',
-        f"#define MODEL {name}",
+        *(f"#define MODEL_{function} {name}_{function}" for function in FUNCTIONS),
         f"#define NAME {c_string(name)}",
         f"#define MOST_THREADS {MOST_THREADS}",
         f"#define IS_BOUNDED {int(program.out_of_range == 'error')}",
@@ -74,7 +75,8 @@ def _features(features: str) -> str:
 
 
 def _dims(program: Program) -> str:
-    return _array("tw_dim", "dim_table", "DIMS", [f"{{{c_string(d.name)}, {d.lo}, {d.hi}, {d.multiple_of}}}" for d in program.dims])
+    rows = [f"{{{c_string(d.name)}, {d.lo}, {d.hi}, {d.multiple_of}}}" for d in program.dims]
+    return _array("tw_dim", "dim_table", "DIMS", rows)
 
 
 def _arguments(kind: str, arguments: Sequence[Argument]) -> str:
@@ -96,7 +98,11 @@ def _sites(program: Program, binder: Binder) -> str:
 
     read = [(i, s) for i, s in enumerate(binder.sources)] + list(binder.repeats)
     scalar_dims = {s.argument: i for i, s in read if s.tensor < 0}
-    kinds = ["TENSOR" if a.dims is not None else "SCALAR_DIM" if i in scalar_dims else "SCALAR" for i, a in enumerate(program.inputs)]
+
+    def kind(index: int, argument: Argument) -> str:
+        return "TENSOR" if argument.dims is not None else "SCALAR_DIM" if index in scalar_dims else "SCALAR"
+
+    kinds = [kind(i, a) for i, a in enumerate(program.inputs)]
     return "\n".join([
         _array("site", "site_table", "SITES", [site(s) for s in binder.sources]),
         _array("repeat", "repeat_table", "REPEATS", [f"{{{i}, {site(s)}}}" for i, s in binder.repeats if s.tensor >= 0]),

@@ -59,9 +59,6 @@ static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 #include "tables.h"
 
-#define JOINED(name, function) name##_##function
-#define OF(name, function) JOINED(name, function)
-#define API(function) OF(MODEL, function)
 #define ALIGNMENT 64
 
 int64_t tw_run(void *table, void **tensors, const uint64_t *scalars, const int64_t *dims, void *arena, int64_t threads);
@@ -113,10 +110,12 @@ static int64_t threads_of(int32_t threads) { return threads ? smaller(threads, c
 static int32_t check_dims(const int64_t *dims) {
   for (int i = 0; i < DIMS; i++) {
     const tw_dim *dim = &dim_table[i];
-    int outside = dims[i] < dim->lowest || dims[i] > dim->highest || dims[i] % dim->multiple_of != 0;
-    if (IS_BOUNDED ? outside : dims[i] < 0)
-      return failed(TW_BAD_DIM, "dim %s = %" PRId64 "; wanted %" PRId64 "..%" PRId64 ", a multiple of %" PRId64, dim->name, dims[i],
-                    IS_BOUNDED ? dim->lowest : 0, IS_BOUNDED ? dim->highest : INT64_MAX, IS_BOUNDED ? dim->multiple_of : 1);
+    if (!IS_BOUNDED && dims[i] < 0) return failed(TW_BAD_DIM, "dim %s = %" PRId64 "; wanted 0 or more", dim->name, dims[i]);
+    if (IS_BOUNDED && (dims[i] < dim->lowest || dims[i] > dim->highest))
+      return failed(TW_BAD_DIM, "dim %s = %" PRId64 "; wanted %" PRId64 "..%" PRId64 ", for which %s was compiled", dim->name, dims[i],
+                    dim->lowest, dim->highest, NAME);
+    if (IS_BOUNDED && dims[i] % dim->multiple_of)
+      return failed(TW_BAD_DIM, "dim %s = %" PRId64 "; wanted a multiple of %" PRId64, dim->name, dims[i], dim->multiple_of);
   }
   return TW_OK;
 }
@@ -153,19 +152,19 @@ static int32_t extents_of(const int64_t *dims, int64_t *of_inputs, int64_t *of_o
   return TW_OK;
 }
 
-int32_t API(abi)(void) { return TILEWRIGHT_ABI; }
+int32_t MODEL_abi(void) { return TILEWRIGHT_ABI; }
 
-int32_t API(dims)(const tw_dim **found) {
+int32_t MODEL_dims(const tw_dim **found) {
   if (found) *found = dim_table;
   return DIMS;
 }
 
-int32_t API(inputs)(const tw_argument **found) {
+int32_t MODEL_inputs(const tw_argument **found) {
   if (found) *found = input_table;
   return INPUTS;
 }
 
-int32_t API(outputs)(const tw_argument **found) {
+int32_t MODEL_outputs(const tw_argument **found) {
   if (found) *found = output_table;
   return OUTPUTS;
 }
@@ -185,7 +184,7 @@ static int32_t check_extents(const int64_t *given, const int64_t *wanted) {
   return TW_OK;
 }
 
-int32_t API(read_dims)(const int64_t *const *input_shapes, int64_t *dims) {
+int32_t MODEL_read_dims(const int64_t *const *input_shapes, int64_t *dims) {
   int64_t given[INPUT_EXTENTS + 1], wanted[INPUT_EXTENTS + 1];
   int32_t status = ready(dims, 0);
   if (status) return status;
@@ -217,7 +216,7 @@ static void copy_extents(const tw_argument *table, int count, const int64_t *ext
     if (shapes && shapes[i]) memcpy(shapes[i], extents, table[i].rank * sizeof *extents);
 }
 
-int32_t API(infer_shapes)(const int64_t *dims, int64_t *const *input_shapes, int64_t *const *output_shapes) {
+int32_t MODEL_infer_shapes(const int64_t *dims, int64_t *const *input_shapes, int64_t *const *output_shapes) {
   int64_t of_inputs[INPUT_EXTENTS + 1], of_outputs[OUTPUT_EXTENTS + 1];
   int32_t status = ready(dims, 0);
   if (!status) status = extents_of(dims, of_inputs, of_outputs);
@@ -227,7 +226,7 @@ int32_t API(infer_shapes)(const int64_t *dims, int64_t *const *input_shapes, int
   return TW_OK;
 }
 
-int32_t API(arena_bytes)(const int64_t *dims, int32_t threads, int64_t *bytes) {
+int32_t MODEL_arena_bytes(const int64_t *dims, int32_t threads, int64_t *bytes) {
   int32_t status = ready(dims, threads);
   if (!status) status = check_dims(dims);
   if (status) return status;
@@ -318,7 +317,7 @@ static int32_t bind(const int64_t *dims, const void *const *inputs, void *const 
   return check_apart(read, written);
 }
 
-int32_t API(run)(const int64_t *dims, const void *const *inputs, void *const *outputs, void *arena, int64_t arena_bytes,
+int32_t MODEL_run(const int64_t *dims, const void *const *inputs, void *const *outputs, void *arena, int64_t arena_bytes,
                  int32_t threads) {
   void *tensors[INPUTS + CONSTANTS + OUTPUTS + 1];
   uint64_t scalars[INPUTS + 1];
@@ -328,7 +327,7 @@ int32_t API(run)(const int64_t *dims, const void *const *inputs, void *const *ou
     return failed(TW_BAD_ARGUMENT, "inputs or outputs is null; wanted %d inputs and %d outputs", INPUTS, OUTPUTS);
   if ((status = bind(dims, inputs, outputs, tensors, scalars))) return status;
   int64_t needed;
-  if ((status = OF(MODEL, arena_bytes)(dims, threads, &needed))) return status;
+  if ((status = MODEL_arena_bytes(dims, threads, &needed))) return status;
   if (arena && (uintptr_t)arena % ALIGNMENT)
     return failed(TW_MISALIGNED, "the arena is at %p; wanted a multiple of %d bytes", arena, ALIGNMENT);
   if (arena && arena_bytes < needed)
@@ -341,7 +340,7 @@ int32_t API(run)(const int64_t *dims, const void *const *inputs, void *const *ou
   return result ? failed(TW_CHECK_FAILED, "%s", checks[result - 1]) : TW_OK;
 }
 
-const char *API(error_string)(int32_t status) {
+const char *MODEL_error_string(int32_t status) {
   static const char *const texts[] = {
       "done",
       "a null pointer or a number of threads below 0",
@@ -358,4 +357,4 @@ const char *API(error_string)(int32_t status) {
   return known ? texts[status] : "no status of this library";
 }
 
-const char *API(last_error)(void) { return message; }
+const char *MODEL_last_error(void) { return message; }

@@ -10,13 +10,8 @@ from tilewright.runtime.device import KERNELS_PER_CALL
 from tilewright.runtime.host.thread_pool import MOST_THREADS
 from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.shape import Atom, Expr
-from tilewright.runtime.tensor import DType
 
 FUNCTIONS = ("abi", "dims", "inputs", "outputs", "read_dims", "infer_shapes", "arena_bytes", "run", "error_string", "last_error")
-DTYPES: Mapping[DType, str] = {
-    DType.I1: "TW_I1", DType.I8: "TW_I8", DType.I16: "TW_I16", DType.I32: "TW_I32", DType.I64: "TW_I64", DType.F16: "TW_F16",
-    DType.BF16: "TW_BF16", DType.F32: "TW_F32", DType.F64: "TW_F64", DType.F8E4M3: "TW_F8E4M3", DType.F8E5M2: "TW_F8E5M2",
-}  # fmt: skip
 _STRUCTURES = ("donation", "repeat", "site", "tw_argument", "tw_dim")
 # LLVM features that C compilers can ask the CPU for, by the same names; the others come with one of these.
 _ASKABLE = ("sse4.2", "popcnt", "avx", "avx2", "fma", "bmi", "bmi2", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl",
@@ -85,7 +80,7 @@ def _arguments(kind: str, arguments: Sequence[Argument]) -> str:
         if a.dims:
             lines.append(f"static const char *const {kind}_{i}[] = {{{', '.join(map(c_string, a.dims))}}};")
         extents = f"{kind}_{i}" if a.dims else "0"
-        rows.append(f"{{{c_string(a.name)}, {DTYPES[a.dtype]}, {a.dtype.bytes}, {len(a.dims or ())}, {extents}}}")
+        rows.append(f"{{{c_string(a.name)}, TW_{a.dtype.name}, {a.dtype.bytes}, {len(a.dims or ())}, {extents}}}")
     lines.append(f"#define {kind.upper()}_EXTENTS {sum(len(a.dims or ()) for a in arguments)}")
     return "\n".join([*lines, _array("tw_argument", f"{kind}_table", f"{kind.upper()}S", rows)])
 

@@ -277,11 +277,11 @@ static int32_t check_apart(const memory *of_inputs, const memory *of_outputs) {
   return TW_OK;
 }
 
-/* An integer of 1, 2, 4 or 8 bytes. */
-static int64_t integer_at(const void *data, int bytes) {
+static int64_t integer_at(const void *data, const tw_argument *argument) {
   uint64_t bits = 0;
-  memcpy(&bits, data, bytes);
-  int shift = 64 - 8 * bytes;
+  memcpy(&bits, data, argument->element_bytes);
+  if (argument->dtype == TW_I1 || (argument->dtype >= TW_U8 && argument->dtype <= TW_U64)) return (int64_t)bits;
+  int shift = 64 - 8 * argument->element_bytes;
   return (int64_t)(bits << shift) >> shift;
 }
 
@@ -303,7 +303,7 @@ static int32_t bind(const int64_t *dims, const void *const *inputs, void *const 
   }
   for (int i = 0; i < SCALAR_DIMS; i++) {
     int input = scalar_dims[i].input, dim = scalar_dims[i].output;
-    int64_t given = integer_at(inputs[input], input_table[input].element_bytes);
+    int64_t given = integer_at(inputs[input], &input_table[input]);
     if (given != dims[dim])
       return failed(TW_BAD_SHAPE, "input %s is %" PRId64 " and dim %s is %" PRId64 "; they must be equal", input_table[input].name,
                     given, dim_table[dim].name, dims[dim]);

@@ -19,12 +19,16 @@ enum tw_dtype {
   TW_I16 = 3,
   TW_I32 = 4,
   TW_I64 = 5,
-  TW_F16 = 6,
-  TW_BF16 = 7,
-  TW_F32 = 8,
-  TW_F64 = 9,
-  TW_F8E4M3 = 10,
-  TW_F8E5M2 = 11
+  TW_U8 = 6,
+  TW_U16 = 7,
+  TW_U32 = 8,
+  TW_U64 = 9,
+  TW_F16 = 10,
+  TW_BF16 = 11,
+  TW_F32 = 12,
+  TW_F64 = 13,
+  TW_F8E4M3 = 14,
+  TW_F8E5M2 = 15
 };
 
 enum tw_status {

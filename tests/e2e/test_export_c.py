@@ -32,6 +32,7 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compile
 ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(3)
 OK, BAD_ARGUMENT, BAD_DIM, BAD_SHAPE, CHECK_FAILED, MISALIGNED, OVERLAP, SMALL_ARENA = range(8)
+UNSUPPORTED_CPU = 9
 
 
 def built(g: ops.Graph | str, dims: Mapping[str, tw.Dim | tuple[int, int]], **given: Any) -> CompiledFunction:
@@ -272,6 +273,26 @@ def test_calls_at_the_same_time(mlp: CompiledFunction, model: Model) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_scalar_without_a_sign(mlp: CompiledFunction, tmp_path: Path, strict: str) -> None:
+    *tensors, length = mlp.inputs
+    program = replace(mlp.program, inputs=(*tensors, replace(length, dtype=DType.U8)))
+    other = Model(exported(mlp, program, tmp_path, "unsigned", strict), program)
+    given = [f32(5, 24), f32(16, 9), np.asarray(200, np.uint8)]
+    assert other.run(dims_of(other, M=5, N=9, L=4), given, results(5, 9)) == BAD_SHAPE
+    assert " is 200 and dim L is 4" in other.error()
+
+
+def test_a_cpu_that_lacks_instructions(mlp: CompiledFunction, tmp_path: Path) -> None:
+    """As the compiler makes it that is told that the CPU has none of them."""
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\nexec cc '-D__builtin_cpu_supports(name)=0' \"$@\"\n")
+    compiler.chmod(0o755)
+    program = replace(mlp.program, features="+sse3,+avx2,+fma")
+    other = Model(exported(mlp, program, tmp_path / "out", "old", str(compiler)), program)
+    assert other.run(dims_of(other, M=5, N=9, L=3), arguments(5, 9, 3), results(5, 9)) == UNSUPPORTED_CPU
+    assert other.error() == "this CPU has no avx2, which old was compiled for; export the model for this CPU"
 
 
 EXPRS = ("3*M - 2*N", "M*N // 7", "(M - 9) // 4 + 9", "(5 - M) % 6", "ceildiv(M, 4)", "max(M, N, 3)", "min(M*M, 50) + 1",

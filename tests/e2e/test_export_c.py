@@ -374,6 +374,9 @@ def test_what_cannot_beexported(mlp: CompiledFunction, tmp_path: Path, capsys: p
     assert not list(tmp_path.iterdir())
     with pytest.raises(OptionError, match=r"compiled for cuda:sm_90a.*compile for host"):
         exported(mlp, replace(mlp.program, target="cuda:sm_90a"), tmp_path, "gpu", "cc")
+    (tmp_path / "file").touch()
+    with pytest.raises(BuildError, match=r"cannot write to .*file: File exists; choose a folder"):
+        mlp.export_c(tmp_path / "file")
     (tmp_path / "not.tw").write_bytes(b"no model")
     assert main(["export", str(tmp_path / "not.tw"), "--c", str(tmp_path)]) == 1
     assert "is not a Tilewright model" in capsys.readouterr().err

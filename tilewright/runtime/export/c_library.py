@@ -48,12 +48,19 @@ def write_c_library(bundle: Bundle, folder: Path, name: str, compiler: str | Non
         compiler: a C compiler for x86-64 Linux; None: the first of cc, gcc and clang that is on PATH.
     Raises:
         OptionError: the model is for a GPU or another architecture, or the name is no C identifier.
-        BuildError: no C compiler, or it fails; `log` holds its own words.
+        BuildError: no C compiler, or it fails, `log` holding its own words; or the folder may not be written.
     """
-    program = bundle.program
     _check(bundle, name)
     command = _compiler(compiler)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _write(bundle, folder, name, command)
+    except OSError as error:
+        raise BuildError(f"cannot write to {folder}: {error.strerror}; choose a folder with room that may be written") from error
+
+
+def _write(bundle: Bundle, folder: Path, name: str, compiler: str) -> CLibrary:
+    program = bundle.program
     made = CLibrary(folder / f"lib{name}.so", folder / f"{name}.h", folder / "example.cpp")
     with tempfile.TemporaryDirectory(prefix=".export-", dir=folder) as text:
         work = Path(text)
@@ -68,7 +75,7 @@ def write_c_library(bundle: Bundle, folder: Path, name: str, compiler: str | Non
                 files.append(work / f"{digest}.o")
                 files[-1].write_bytes(raw_bytes(bundle.code[digest]))
         built = work / made.library.name
-        _link([command, *_FLAGS, f"-Wl,-soname,{built.name}", f"-Wl,--version-script={work / 'exports'}", "-o", str(built),
+        _link([compiler, *_FLAGS, f"-Wl,-soname,{built.name}", f"-Wl,--version-script={work / 'exports'}", "-o", str(built),
                str(work / "library.c"), *map(str, files), "-lm"])
         built.replace(made.library)
         (work / f"{name}.h").replace(made.header)

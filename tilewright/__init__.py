@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from tilewright.runtime import errors as errors
     from tilewright.runtime.load.function import CompiledFunction as CompiledFunction
     from tilewright.runtime.load.function import load as load
+    from tilewright.runtime.load.torch_op import torch_op as torch_op
     from tilewright.runtime.shape import Dim as Dim
     from tilewright.runtime.target import Target as Target
 
 __version__ = VERSION
 __all__ = ["CompileOptions", "CompiledFunction", "Dim", "Precision", "Target", "__version__", "compile", "errors", "frontends",
-           "load", "ops", "tune"]
+           "load", "ops", "torch_op", "tune"]
 
 _HOMES = {
     "CompileOptions": "compiler.compilation.options",
@@ -40,6 +41,7 @@ _HOMES = {
     "Target": "runtime.target",
     "compile": "compiler.api",
     "load": "runtime.load.function",
+    "torch_op": "runtime.load.torch_op",
     "tune": "compiler.api",
 }
 _MODULES = {"errors": "runtime.errors", "frontends": "compiler.frontends", "ops": "compiler.ops"}

@@ -52,7 +52,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     constants, memory = _constants(plan, model)
     kept = [i for i, _ in enumerate(ingested.inputs) if i not in model.bound]
     inputs = tuple(ingested.inputs[i] for i in kept)
-    outputs = tuple(replace(o, name=a.name) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
+    outputs = tuple(replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
     program = Program(
         target=str(compilation.target),
         features=host_target(near).features,

@@ -62,7 +62,7 @@ class Compilation:
 
     @property
     def all_constants(self) -> dict[str, Any]:
-        """The caller's constants and those of the front end."""
+        """The caller's constants and those of the model: of a front end, or of a graph of `tw.ops`."""
         if not isinstance(self.constants, Mapping):
             raise OptionError('constants: wanted a dict such as {"w": array}, got '
                               f"{type(self.constants).__name__}; give each value the name of its argument")

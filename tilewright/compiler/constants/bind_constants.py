@@ -48,7 +48,8 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
                              f".astype({spec.dtype.numpy.name!r})")
         if list(array.shape) != shape:
             raise ShapeError(f"constant {name}: wanted shape {tuple(shape)}, got {array.shape}; transpose or reshape it")
-        bound[number] = np.array(array, order="C", copy=True)  # the caller may change its own
+        own = np.array(array, order="C", copy=True)  # the caller may change its own
+        bound[number] = own.view(spec.dtype.signless.numpy)
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(ingested.text)
         main = next(functions(module))

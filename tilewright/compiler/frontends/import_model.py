@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from tilewright.compiler.frontends.imported import ExampleInputs, ImportedModel
 from tilewright.compiler.frontends.unreadable import no_file
+from tilewright.compiler.ops.graph import Graph
 from tilewright.runtime.errors import IngestError, OptionError
 from tilewright.runtime.shape import Dim
 
@@ -48,6 +49,8 @@ def import_model(model: M, dims: Mapping[str, Dim], example: ExampleInputs) -> M
         return _torch(_saved_program(_existing(path)), dims, example)
     if path is not None and path.suffix == ".onnx":
         return _onnx(_existing(path), dims)
+    if isinstance(model, Graph):
+        return ImportedModel(model.module_text(), constants=model.constants)
     return model
 
 

@@ -13,9 +13,11 @@ def main() -> int:
     if sys.argv[1:] == ["--version"]:
         print(VERSION)
         return 0
+    from tilewright.runtime.errors import DeviceError
+
     try:
         run = import_part("compiler.cli.main", "the command tilewright").main
-    except ImportError as error:
+    except (DeviceError, ImportError) as error:  # the platform; what is not installed
         print(f"error: {error}", file=sys.stderr)
         return 1
     return int(run())

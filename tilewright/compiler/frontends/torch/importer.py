@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ def import_torch(
     Raises:
         IngestError: names the operator, the line of the model and what to do.
     """
-    ranges = {name: d if isinstance(d, Dim) else Dim(*d) for name, d in (dims or {}).items()}
+    ranges = {name: Dim.of(d, f"dim {name}") for name, d in (dims or {}).items()}
     given: list[Any] = []
     if isinstance(model, torch.nn.Module):
         if args is None and kwargs is None:
@@ -68,10 +68,10 @@ class _Import:
     program: ExportedProgram
     given: Sequence[Mapping[int, str]]
     ranges: Mapping[str, Dim]
-    graph: ops.Graph = field(default_factory=ops.Graph)
 
     def run(self) -> ImportedModel:
         self.dims = program_dims(self.program, self.given, self.ranges)
+        self.graph = ops.Graph(ranges={n: (d.lo, d.hi) for n, d in self.dims.ranges.items()})
         self.sizes = Sizes(self.dims.names)
         self.constants = Constants(self.graph)
         self.state: dict[str, str] = {}  # name of the input -> what holds its new value

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -19,6 +21,7 @@ from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.constants.stored_constants import StoredConstants
 from tilewright.runtime.errors import ArtifactError
 from tilewright.runtime.program.artifact import ALIGNMENT, Bundle, raw_bytes, write_artifact
+from tilewright.runtime.program.program import Program
 from tilewright.runtime.target import Target
 
 LAYERS, WIDTH = 12, 512
@@ -59,6 +62,10 @@ def compiled() -> Compiled:
     return Compiled()
 
 
+def without_constants(bundle: Bundle) -> Program:
+    return msgspec.structs.replace(bundle.program, constants=())
+
+
 def cache(tmp_path: Path, limit: int = 1 << 30) -> ModelCache:
     return ModelCache(Cache(tmp_path, limit))
 
@@ -82,7 +89,9 @@ def test_a_stored_model_maps_its_constants(compiled: Compiled, tmp_path: Path) -
 
 def test_no_room_in_the_cache_leaves_them_in_memory(compiled: Compiled, tmp_path: Path) -> None:
     assert cache(tmp_path, limit=compiled.bytes // 2).put(KEY, compiled.bundle) is None
-    assert not list(tmp_path.rglob("*.tmp"))
+    assert cache(tmp_path, limit=compiled.bytes + 1).put(KEY, compiled.bundle) is None  # no room for its code
+    assert cache(tmp_path, limit=0).put(KEY, replace(compiled.bundle, program=without_constants(compiled.bundle))) is None
+    assert not [f for f in tmp_path.rglob("*") if f.is_file()]
     held, memory = traced(lambda: in_memory(compiled.bundle))
     assert memory < 1.3 * compiled.bytes
     given = [raw_bytes(a) for a in compiled.constants.values()]

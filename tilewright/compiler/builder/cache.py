@@ -74,9 +74,9 @@ class Cache:
         """Store an entry; None (and one warning) when the folder cannot take it, or the entry exceeds the limit."""
         return self.put_file(key, len(data), lambda draft: draft.write_bytes(data))
 
-    def put_file(self, key: str, size: int, write: Callable[[Path], object]) -> Path | None:
-        """Store what `write` puts into the file that it is given, of about `size` bytes; None as of `put`."""
-        if size > self.limit:
+    def put_file(self, key: str, least: int, write: Callable[[Path], object]) -> Path | None:
+        """Store what `write` puts into the file that it is given, of `least` bytes or more; None as of `put`."""
+        if not self.limit or least > self.limit:
             return None
         place = self._place(key)
         draft = place.with_name(f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}")
@@ -84,6 +84,9 @@ class Cache:
             place.parent.mkdir(parents=True, exist_ok=True)
             try:
                 write(draft)
+                size = draft.stat().st_size
+                if size > self.limit:
+                    return None
                 os.replace(draft, place)
             finally:
                 draft.unlink(missing_ok=True)

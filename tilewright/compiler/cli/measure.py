@@ -37,12 +37,13 @@ def measure_command(
     from tilewright.search.runner.gpu_environment import device_name, measured_limits
     from tilewright.search.runner.gpu_process import gpu_process
     from tilewright.search.runner.measurer import Environment
+    from tilewright.search.time_left import steady_clock
 
     out = Output(json)
     found = KernelArchive(archive)
     where = Target.parse(target or found.manifest.target)
     check_target(found, where, ordinal)
-    environment = Environment(device_name(where, ordinal), time.time, dict(found.manifest.versions))
+    environment = Environment(device_name(where, ordinal), steady_clock(), dict(found.manifest.versions))
     records = TuningLog(log)
     for skipped in records.skipped:
         out.event("skipped", path=skipped.path, line=skipped.line, reason=skipped.reason)

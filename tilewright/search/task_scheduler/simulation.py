@@ -28,7 +28,8 @@ class TableRunner:
         self._tables = {t.workload.key: t for t in tables}
         self.advance = advance
 
-    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1) -> Measurement:
+    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1,
+            seconds: float | None = None) -> Measurement:
         table = self._tables.get(workload.key)
         shape = tuple(dims.items())
         if table is None or kernel.config not in table.configs or shape not in table.shapes or threads != 1:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hand_workloads import with_loops
 from search_surfaces import LIMITS, Clock, rows_up_to
 
+from tilewright.compiler.compilation.options import CompileOptions
+from tilewright.compiler.tuning import operator_tuning
+from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
 from tilewright.runtime.program.kernel import MicroKernel
@@ -108,9 +112,10 @@ def searched(clock: Clock, machine: SlowMachine, operators: int, seconds: float,
     return search_model(openings, plan, Peak(1e12, 1e12), log)
 
 
-@pytest.mark.parametrize("seconds", [10.0, 60.0])
-@pytest.mark.parametrize("operators", [1, 20])
-@pytest.mark.parametrize(("build", "run"), [(0.1, 0.1), (3.0, 0.1), (0.1, 5.0)])
+@pytest.mark.parametrize(("seconds", "operators", "build", "run"), [
+    (10.0, 1, 0.1, 0.1), (10.0, 20, 0.1, 0.1), (60.0, 20, 0.5, 0.5), (10.0, 20, 3.0, 0.1), (60.0, 20, 3.0, 0.1),
+    (10.0, 1, 0.1, 5.0), (60.0, 20, 0.1, 5.0),
+])
 def test_a_model_is_searched_in_its_time(clock: Clock, seconds: float, operators: int, build: float, run: float) -> None:
     found = searched(clock, SlowMachine(clock, build, run), operators, seconds)
     assert clock.now <= 1.1 * seconds
@@ -120,13 +125,36 @@ def test_a_model_is_searched_in_its_time(clock: Clock, seconds: float, operators
         assert any(t.certificate.trials for t in found.tuned.values())
 
 
-@pytest.mark.parametrize("seconds", [2.0, 10.0, 60.0])
-@pytest.mark.parametrize(("build", "run"), [(0.1, 0.1), (3.0, 0.1), (0.1, 5.0)])
+@pytest.mark.parametrize(("seconds", "build", "run"), [(2.0, 0.1, 0.1), (20.0, 3.0, 0.1), (20.0, 0.1, 5.0)])
 def test_an_operator_is_searched_in_its_time(clock: Clock, seconds: float, build: float, run: float) -> None:
     machine = SlowMachine(clock, build, run)
     tuned = tune(task(), MeasureContext(machine, machine, clock.environment()), Budget(seconds=seconds))
     assert clock.now <= 1.1 * seconds
     assert tuned.configs
+
+
+@pytest.mark.parametrize("seconds", [10.0, 60.0])
+def test_operators_one_after_the_other_keep_to_the_time_of_all(
+    clock: Clock, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def opened(workload: Workload, model: object, tables: object, limits: object) -> Task:
+        clock.now += 0.6
+        return task(workload.name)
+
+    replaced = {"task_of": opened, "prior_of": lambda *a: None, "weight_of": lambda w, m: 1.0 + int(w.name[4:]),
+                "environment": lambda target: clock.environment(), "tune_options": lambda o, t: TuneOptions(),
+                "tuned_table": lambda workload, found, builder, tables: made.append(workload.name)}
+    for name, function in replaced.items():
+        monkeypatch.setattr(operator_tuning, name, function)
+    options = CompileOptions(seconds=seconds, prior=False)
+    model: Any = SimpleNamespace(workloads=[rows(f"rows{i}") for i in range(20)],
+                                 compilation=SimpleNamespace(options=options, target=None, on_gpu=False, limits=LIMITS))
+    machine = SlowMachine(clock, 0.2, 0.1)
+    operator_tuning.tune_tables(model, Tables(), machine, machine, TuningLog())
+    assert 0.5 * seconds <= clock.now <= 1.1 * seconds
+    assert made == [f"rows{i}" for i in range(19, 19 - len(made), -1)] and (len(made) == 20) == (seconds == 60.0)
 
 
 def test_what_was_stopped_is_no_record_and_may_be_built_again(clock: Clock) -> None:

@@ -63,8 +63,8 @@ class Tuner:
         ledger = self.ledger
         before = ledger.trials
         if not self.begun:
-            self.begun = True
             self._begin()
+            self.begun = ledger.time.affords() or bool(ledger.kernels())
             return
         self._compare_threads()
         self.cut = not ledger.time.affords("evidence", "proposing")

@@ -97,9 +97,10 @@ def opened(openings: Sequence[Opening], clock: Callable[[], float], end: float |
 
 
 def _kept(uses: Sequence[OperatorUse], seconds: float) -> float:
-    """Seconds for the end, in which each operator's kernels are selected at least; the first one tells what that takes."""
-    if uses:
-        uses[0].tuner.best()
+    """Seconds for the end, in which each operator's kernels are selected at least. One tells what that takes, after another of
+    which the time does not count, since it loads libraries."""
+    for use in [*uses[-1:], *uses[:1]]:
+        use.tuner.best()
     choices = sum(_CHOICES * u.tuner.ledger.time.costs.get("selection", 0.0) for u in uses)
     return min(max(_KEPT * seconds, choices), _MOST_KEPT * seconds)
 

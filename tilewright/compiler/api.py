@@ -49,8 +49,8 @@ def compile(  # noqa: A001 - the public name; written tw.compile
         IngestError, OptionError, BuildError: each says what was wanted, what came and what to do.
     """
     options = options or CompileOptions()
-    compilation = Compilation(model_ir, dynamic_dims or {}, full_target(target), options, constants or {}, tuple(donate),
-                              function)
+    bound = {**getattr(model_ir, "constants", {}), **(constants or {})}
+    compilation = Compilation(model_ir, dynamic_dims or {}, full_target(target), options, bound, tuple(donate), function)
     if options.callback or options.builder or options.log or knobs.DUMP.get():
         bundle = compile_bundle(compilation)
     else:

@@ -8,9 +8,11 @@ from tilewright.compiler.dims.bind_dims import DynamicDims, bind_dims
 from tilewright.compiler.dims.dim_checks import model_checks
 from tilewright.compiler.frontends.refuse import refuse_data_dependent, refuse_unsupported
 from tilewright.compiler.frontends.source import ModelIR, new_context, read_model, select_function
-from tilewright.passes.linalg.symbolic import SymbolicShapes
-from tilewright.passes.mlir import ir, operations
-from tilewright.runtime.errors import IngestError
+from tilewright.passes.base import PassPipeline
+from tilewright.passes.linalg.symbolic import DIMS, SymbolicShapes, argument_attributes
+from tilewright.passes.mlir import arith, functions, ir, operations
+from tilewright.passes.pipeline.pipelines import legalize_passes
+from tilewright.runtime.errors import IngestError, PassError
 from tilewright.runtime.program.program import Argument, Check, DimInfo
 from tilewright.runtime.shape import ShapeRange
 from tilewright.runtime.tensor import DType
@@ -51,7 +53,9 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
         module = read_model(model_ir, context)
         fn = select_function(module, function)
         refuse_unsupported(fn)
+        fn = _legalized(module, fn)
         bound = bind_dims(fn, dynamic_dims)
+        _plain_indices(fn)
         shapes = SymbolicShapes(fn)
         refuse_data_dependent(fn, shapes)
         checks = model_checks(fn, bound.open)
@@ -63,6 +67,31 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
         )
         module.operation.verify()
         return Ingested(str(module), bound.dims, inputs, outputs, checks)
+
+
+def _legalized(module: ir.Module, fn: ir.Operation) -> ir.Operation:
+    """The model's function with every operation in a form that the passes read."""
+    passes = legalize_passes(fn)
+    if not passes:
+        return fn
+    try:
+        PassPipeline(passes).run(module)
+    except PassError as error:
+        raise IngestError(str(error)) from error
+    return next(functions(module))
+
+
+def _plain_indices(fn: ir.Operation) -> None:
+    """Index arguments that are data and no dims become i64: in a kernel, an index argument is a dim."""
+    block = fn.regions[0].blocks[0]
+    for argument, named in zip(block.arguments, argument_attributes(fn), strict=True):
+        if isinstance(argument.type, ir.IndexType) and DIMS not in named:
+            argument.set_type(ir.IntegerType.get_signless(64))
+            with ir.InsertionPoint.at_block_begin(block):
+                cast = arith.IndexCastOp(ir.IndexType.get(), argument)
+            argument.replace_all_uses_except(cast.result, cast.operation)
+    types = [a.type for a in block.arguments], [v.type for v in operations(block)[-1].operands]
+    fn.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
 
 
 def _argument(name: str, value: ir.Value, shapes: SymbolicShapes) -> Argument:

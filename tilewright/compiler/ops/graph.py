@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Union
+from typing import Any, Union
+
+import numpy as np
 
 from tilewright.compiler.ops.body import Body, Scalar, computed_in
 from tilewright.compiler.ops.emitter import Emitter, tensor_type
@@ -90,6 +92,12 @@ class Graph:
     _names: list[str] = field(default_factory=list)
     _dims: list[str] = field(default_factory=list)
     _outputs: list[Tensor] = field(default_factory=list, repr=False)
+    _constants: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+    @property
+    def constants(self) -> Mapping[str, np.ndarray]:
+        """Arrays given to `constant`, by the argument ("arg3") that each is bound to when the graph is compiled."""
+        return self._constants
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -108,6 +116,21 @@ class Graph:
                 self.emitter.sources[d] = f"tensor.dim {argument}, {at} : {tensor_type(kind, sizes)}"
             self._dims += sorted(d.symbols - set(self._dims))
         return Tensor(self, argument, kind, sizes)
+
+    def constant(self, value: Any, name: str | None = None) -> Tensor:
+        """A tensor whose elements are known now, such as a weight: an array of a supported element type, kept by reference.
+
+        It is stored with the compiled function and never printed; an array of one element becomes a number in the code.
+        """
+        array = np.asarray(value)
+        kind = DType.of(array.dtype)
+        dims = [Expr.of(n) for n in array.shape]
+        if array.size == 1:
+            return self.filled(array.item(), kind, dims)
+        number = len(self._names)
+        argument = self._argument(name or f"constant{number}", tensor_type(kind, dims), ", ".join(map(str, dims)))
+        self._constants[f"arg{number}"] = array
+        return Tensor(self, argument, kind, tuple(dims))
 
     def dim(self, name: str) -> Expr:
         """A dim that is passed as a scalar index argument."""

@@ -14,6 +14,7 @@ from functools import reduce
 from typing import Union
 
 from tilewright.runtime.errors import OptionError, ShapeError
+from tilewright.runtime.wording import option
 
 Operand = Union["Expr", int]
 _CALLS = ("floordiv", "mod", "min", "max")
@@ -390,8 +391,8 @@ class ShapeRange(Mapping[str, Dim]):
         """Raise ShapeError naming the dim, its range and the value that lies outside."""
         for name, dim in self.dims:
             if not dim.contains(values[name]):
-                raise ShapeError(f"dim {name} = {values[name]} is outside its range {dim}; compile with a wider range, "
-                                 'or with out_of_range="fallback"')
+                raise ShapeError(f"dim {name} = {values[name]} is outside its range {dim}; compile with a wider range, or with "
+                                 + option("out_of_range", "fallback"))
 
     def points(self, per_dim: int) -> list[dict[str, int]]:
         """A grid of representative shapes: each dim's samples, else `per_dim` values spread over its range."""

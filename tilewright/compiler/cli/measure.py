@@ -10,6 +10,7 @@ import typer
 
 from tilewright.compiler.cli.output import JSON_HELP, Output
 from tilewright.compiler.cli.tune_view import TuneView
+from tilewright.compiler.cli.tuning_summary import certificate_fields
 
 if TYPE_CHECKING:
     from tilewright.runtime.target import Target
@@ -86,7 +87,5 @@ def tell(out: Output, tuned: dict[str, Tuned]) -> None:
     """The certificates of a search, and how many kernels each keeps."""
     for name, found in tuned.items():
         c = found.certificate
-        out.event("certificate", name=name, measured_mean=c.measured_mean, measured_worst=c.measured_worst,
-                  predicted_mean=c.predicted_mean, predicted_worst=c.predicted_worst, held_out=len(c.held_out),
-                  kernels=len(found.configs), trials=c.trials)
+        out.event("certificate", name=name, **certificate_fields(c), kernels=len(found.configs))
         out.text(f"{name}: {len(found.configs)} kernels; {c}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tilewright.compiler.cli.model_files import model_text
 from tilewright.runtime.errors import IngestError, OptionError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def opt_command(
     from tilewright.passes.pipeline.instruments import PassTiming, PrintAfterAll, chain, standard
     from tilewright.runtime import knobs
 
-    text = sys.stdin.read() if file == "-" else Path(file).read_text()
+    text = sys.stdin.read() if file == "-" else model_text(Path(file))
     steps = [*_pipeline(pipeline), *_passes(passes or [])]
     clock = PassTiming() if timing else None
     with ir.Context():

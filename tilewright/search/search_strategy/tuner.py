@@ -40,8 +40,8 @@ def tune(task: Task, context: MeasureContext, budget: Budget, options: TuneOptio
 class Tuner:
     """A search that can be stepped, by `tune` or by a scheduler over many operators: it decides what is measured next.
 
-    ledger: what it knows and has spent. begun: was the first round, of the default kernel, taken? cut: was there no time for a part
-    of the last round?
+    ledger: what it knows and has spent. begun: was the first round, of the default kernel, taken? cut: was there no time for a
+    part of the last round?
     """
 
     def __init__(self, task: Task, context: MeasureContext, budget: Budget, options: TuneOptions | None = None,

@@ -54,16 +54,17 @@ class ModelTuneOptions:
 
 @dataclass(frozen=True)
 class ArmProgress:
-    """An arm for the live view. gain, deviation: expected of the next slot, shares of the model's latency."""
+    """An arm for the live view. latency, untuned: seconds, None while nothing was measured. gain, deviation: expected of the next
+    slot, shares of the model's latency; None before the first choice."""
 
     key: str
     pulls: int
     seconds: float
     trials: int
-    latency: float
-    untuned: float
-    gain: float
-    deviation: float
+    latency: float | None
+    untuned: float | None
+    gain: float | None
+    deviation: float | None
     resting: bool
 
 
@@ -86,6 +87,11 @@ class ModelProgress:
     overhead: float
     arms: tuple[ArmProgress, ...]
     history: tuple[tuple[float, float], ...]
+
+    @property
+    def measured(self) -> bool:
+        """Was every arm measured? Else the latencies of the model hold guesses."""
+        return all(a.latency is not None for a in self.arms)
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,7 @@ class ModelTuner:
         self.pool = pool or BeliefPool(self.options.beliefs, clock=clock)
         self.bandit = Bandit(arms, self.options.policy, self._slot_seconds(), self.pool, self.options.patience, self.options.seed)
         self._choice_seconds = 0.0
+        self._first: dict[str, float] = {}
         self.run_name = f"{self._started:.6f}"
         self.trials = 0
         self.untuned = self.bandit.latency
@@ -210,16 +217,19 @@ class ModelTuner:
         arms = []
         for s in self.bandit.states:
             last = self.bandit.last.get(s.arm.key)
+            known = s.arm.known
+            if known and s.arm.key not in self._first:
+                self._first[s.arm.key] = s.arm.latency if s.pulls else s.latencies[0]
             arms.append(
                 ArmProgress(
                     s.arm.key,
                     s.pulls,
                     s.seconds,
                     s.curve[-1][0],
-                    s.arm.latency,
-                    s.latencies[0],
-                    last.gain if last else 0.0,
-                    last.deviation if last else 0.0,
+                    s.arm.latency if known else None,
+                    self._first.get(s.arm.key),
+                    last.gain if last else None,
+                    last.deviation if last else None,
                     s.stopped or s.arm.exhausted,
                 )
             )

@@ -69,6 +69,10 @@ class BucketArm:
         return found if math.isfinite(found) else _UNKNOWN * self.ideal
 
     @property
+    def known(self) -> bool:
+        return bool(self.tuner.ledger.evidence.curves)
+
+    @property
     def trials(self) -> int:
         return self._trials
 

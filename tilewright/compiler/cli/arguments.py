@@ -17,8 +17,8 @@ from tilewright.runtime.shape import Dim
 
 Array = npt.NDArray[Any]
 _DIM = re.compile(r"(?:(?P<name>[^@=]+)@)?(?P<place>[^@=]+)=(?P<lo>\d+)(?::(?P<hi>\d+)(?::(?P<multiple>\d+))?)?")
-DIM_HELP = ("Range of a dim: T=1:128, by the name that the model or its exporter gave it; arg0.1=1:128 by its place, T@arg0.1=1:128 "
-            "for both; with :multiple at the end if need be. Repeatable.")
+DIM_HELP = ("Range of a dim: T=1:128, by the name that the model or its exporter gave it; x.1=1:128 by its place, T@x.1=1:128 for "
+            "both; with :multiple at the end if need be. Repeatable.")
 INPUT_HELP = "x=x.npy, n=0.5, or ids=random:0:30000 for values in a range; the other inputs are random. Repeatable."
 
 
@@ -58,7 +58,7 @@ def parse_dims(texts: Iterable[str] | None) -> DimArguments:
     for text in texts or ():
         m = _DIM.fullmatch(text.strip())
         if m is None:
-            raise typer.BadParameter(f"{text!r}: wanted NAME=LO:HI, NAME@argN.AXIS=LO:HI or argN.AXIS=LO:HI, with "
+            raise typer.BadParameter(f"{text!r}: wanted NAME=LO:HI, NAME@ARGUMENT.AXIS=LO:HI or ARGUMENT.AXIS=LO:HI, with "
                                      ":MULTIPLE at the end if need be, or NAME=VALUE", param_hint="--dim")
         name, at = (m["name"], tuple(m["place"].split(","))) if m["name"] else (m["place"], None)
         known: Mapping[str, object] = values if m["hi"] is None else ranges

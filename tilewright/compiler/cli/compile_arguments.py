@@ -68,7 +68,7 @@ class CompileArguments:
                      "with none, and on a GPU, operators take turns.", autocompletion=complete_policy),
     ] = None
     until_regret: Annotated[
-        float | None, typer.Option(help="Stop when this share of the latency is left to gain; needs a --policy that expects gains.")
+        float | None, typer.Option(help="Stop when this share of the latency is left to gain, by a --policy that expects gains.")
     ] = None
     prior: Annotated[bool, typer.Option(help="Start from the cost model that ships with the package.")] = True
     print_ir_after_all: Annotated[
@@ -116,6 +116,6 @@ class TuneArguments(CompileArguments):
     trials: Annotated[int | None, typer.Option(help="Measurements of the search.")] = None
     policy: Annotated[
         str,
-        typer.Option(help="Who gets the next slot of the search's time: ucb, epsilon, softmax, thompson, ansor, round_robin, ...; "
-                     "on a GPU operators take turns.", autocompletion=complete_policy),
+        typer.Option(help="Who gets the next slot of the search's time: ucb, epsilon, softmax, thompson, ansor, round_robin, "
+                     "...; on a GPU operators take turns.", autocompletion=complete_policy),
     ] = "ucb"

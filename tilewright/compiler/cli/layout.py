@@ -25,9 +25,8 @@ def abbreviated(text: str, width: int) -> str:
 
 
 def arm_label(key: str, width: int) -> str:
-    """`matmul_add_gelu-1a2b3c/small` in at most so many characters: the digest goes first, then the middle of the operator's name.
-
-    The bucket of shapes stays.
+    """`matmul_add_gelu-1a2b3c/small` in at most so many characters: the digest goes first, then the middle of the operator's
+    name. The bucket of shapes stays.
     """
     if len(key) <= width:
         return key

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.compiler.dims.bind_dims import DynamicDims, bind_dims
 from tilewright.compiler.dims.dim_checks import model_checks
+from tilewright.compiler.dims.places import argument_names, take_result_names
 from tilewright.compiler.frontends.refuse import refuse_data_dependent, refuse_unsupported
 from tilewright.compiler.frontends.source import ModelIR, new_context, read_model, select_function
 from tilewright.passes.base import PassPipeline
-from tilewright.passes.linalg.symbolic import DIMS, SymbolicShapes, argument_attributes
+from tilewright.passes.linalg.symbolic import DIMS, UNSIGNED, SymbolicShapes, argument_attributes, result_attributes
 from tilewright.passes.mlir import arith, functions, ir, operations
 from tilewright.passes.pipeline.pipelines import legalize_passes
 from tilewright.runtime.errors import IngestError, PassError
 from tilewright.runtime.program.program import Argument, Check, DimInfo
-from tilewright.runtime.shape import ShapeRange
+from tilewright.runtime.shape import Dim, ShapeRange
 from tilewright.runtime.tensor import DType
 
 
@@ -33,18 +36,26 @@ class Ingested:
     outputs: tuple[Argument, ...]
     checks: tuple[Check, ...]
 
+    def number(self, name: str) -> int | None:
+        """Position of the input of this name, or "arg{i}" for the one at position i; None when there is none."""
+        names = [a.name for a in self.inputs]
+        position = int(name[3:]) if re.fullmatch(r"arg\d+", name) else len(names)
+        return names.index(name) if name in names else position if position < len(names) else None
+
     def ranges(self) -> ShapeRange:
         """The ranges of all dims."""
         return ShapeRange(tuple((d.name, d.dim()) for d in self.dims))
 
 
-def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = None) -> Ingested:
+def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = None,
+           defaults: Mapping[str, Dim] | None = None) -> Ingested:
     """Read, verify and bind a model.
 
     Args:
         model_ir: MLIR text, a path to an .mlir file, an `ir.Module`, or an object with `module_text()`.
-        dynamic_dims: dimension name (or place, "arg0.1") -> Dim or (lo, hi).
+        dynamic_dims: dimension name (or place, "input_ids.1" or "arg0.1") -> Dim or (lo, hi).
         function: which function to compile when the model has several public ones.
+        defaults: ranges of the names in the model's `tw.dims` that `dynamic_dims` does not mention.
 
     Raises:
         IngestError: the model cannot be read or compiled; names the operation, its location and the remedy.
@@ -53,18 +64,18 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
         module = read_model(model_ir, context)
         fn = select_function(module, function)
         refuse_unsupported(fn)
+        unsigned = [UNSIGNED in named for named in result_attributes(fn)]
+        names, results = argument_names(fn), take_result_names(fn)
         fn = _legalized(module, fn)
-        bound = bind_dims(fn, dynamic_dims)
+        bound = bind_dims(fn, dynamic_dims, defaults)
         _plain_indices(fn)
         shapes = SymbolicShapes(fn)
         refuse_data_dependent(fn, shapes)
         checks = model_checks(fn, bound.open)
-        inputs = tuple(
-            _argument(f"arg{i}", v, SymbolicShapes(fn)) for i, v in enumerate(fn.regions[0].blocks[0].arguments)
-        )
-        outputs = tuple(
-            _output(i, v, SymbolicShapes(fn)) for i, v in enumerate(operations(fn.regions[0].blocks[0])[-1].operands)
-        )
+        block, shapes, named = fn.regions[0].blocks[0], SymbolicShapes(fn), argument_attributes(fn)
+        inputs = tuple(_argument(n, v, shapes, UNSIGNED in a) for n, v, a in zip(names, block.arguments, named, strict=True))
+        returned = operations(block)[-1].operands
+        outputs = tuple(_output(n, v, shapes, u) for n, v, u in zip(results, returned, unsigned, strict=True))
         module.operation.verify()
         return Ingested(str(module), bound.dims, inputs, outputs, checks)
 
@@ -94,14 +105,15 @@ def _plain_indices(fn: ir.Operation) -> None:
     fn.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
 
 
-def _argument(name: str, value: ir.Value, shapes: SymbolicShapes) -> Argument:
+def _argument(name: str, value: ir.Value, shapes: SymbolicShapes, unsigned: bool) -> Argument:
     if isinstance(value.type, ir.RankedTensorType):
         element = DType(str(ir.RankedTensorType(value.type).element_type))
-        return Argument(name, element, tuple(map(str, shapes.dims(value))))
-    return Argument(name, DType.I64 if str(value.type) == "index" else DType(str(value.type)), None)
+        return Argument(name, element.unsigned if unsigned else element, tuple(map(str, shapes.dims(value))))
+    element = DType.I64 if str(value.type) == "index" else DType(str(value.type))
+    return Argument(name, element.unsigned if unsigned else element, None)
 
 
-def _output(index: int, value: ir.Value, shapes: SymbolicShapes) -> Argument:
+def _output(name: str, value: ir.Value, shapes: SymbolicShapes, unsigned: bool) -> Argument:
     if not isinstance(value.type, ir.RankedTensorType):
-        raise IngestError(f"result {index} of @main is a scalar {value.type}; return a tensor of rank 0 instead")
-    return _argument(f"out{index}", value, shapes)
+        raise IngestError(f"result {name} of @main is a scalar {value.type}; return a tensor of rank 0 instead")
+    return _argument(name, value, shapes, unsigned)

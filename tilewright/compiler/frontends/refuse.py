@@ -9,7 +9,7 @@ from tilewright.runtime.errors import IngestError
 from tilewright.runtime.tensor import DType
 from tilewright.runtime.wording import Wording
 
-_ELEMENTS = {d.value for d in DType} | {"index"}
+_ELEMENTS = {d.signless.value for d in DType} | {"index"}
 _NARROW = {f"i{width}" for width in range(2, 8)}  # read and widened: passes/transforms/widen_sub_byte.py
 _DIALECTS = ("arith", "math", "linalg", "tensor")
 _SINGLE_OPS = ("func.return", "cf.assert", "affine.apply", "affine.min", "affine.max", "ub.poison")
@@ -102,6 +102,6 @@ def _refuse_type(kind: ir.Type, at: str) -> None:
         raise IngestError(f"{at}: type {kind}; the model must be on tensors")
     if str(kind) not in _ELEMENTS | _NARROW:
         raise IngestError(
-            f"{at}: element type {kind} is not supported; use one of {', '.join(d.value for d in DType)}, and "
+            f"{at}: element type {kind} is not supported; use one of {', '.join(d.value for d in DType if not d.is_unsigned)}, and "
             "cast the model's inputs and weights to it"
         )

@@ -9,6 +9,7 @@
 from tilewright.compiler.ops.array_manipulation import broadcast_to, concat, gather, pad, reshape, slice, transpose  # noqa: A004
 from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
 from tilewright.compiler.ops.convolutions import conv1d, conv2d
+from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota, ones, triangle, tril, triu, zeros
 from tilewright.compiler.ops.graph import Graph, Tensor
 from tilewright.compiler.ops.normalization import layernorm, rmsnorm, softmax
 from tilewright.compiler.ops.pointwise import (
@@ -34,15 +35,18 @@ from tilewright.compiler.ops.pointwise import (
     where,
 )
 from tilewright.compiler.ops.pooling import avg_pool2d, max_pool2d
+from tilewright.compiler.ops.promotion import Promotion, promote_types, result_type
 from tilewright.compiler.ops.reductions import max, mean, min, prod, sum  # noqa: A004
 from tilewright.compiler.ops.transformer import EncoderWeights, attention, transformer_encoder_layer
 
 __all__ = [
     "EncoderWeights",
     "Graph",
+    "Promotion",
     "Tensor",
     "absolute",
     "add",
+    "arange",
     "attention",
     "avg_pool2d",
     "batch_matmul",
@@ -56,8 +60,12 @@ __all__ = [
     "divide",
     "erf",
     "exp",
+    "eye",
+    "full",
+    "full_like",
     "gather",
     "gelu",
+    "iota",
     "layernorm",
     "log",
     "matmul",
@@ -68,10 +76,13 @@ __all__ = [
     "min",
     "minimum",
     "multiply",
+    "ones",
     "pad",
     "prod",
+    "promote_types",
     "relu",
     "reshape",
+    "result_type",
     "rmsnorm",
     "rsqrt",
     "sigmoid",
@@ -84,5 +95,9 @@ __all__ = [
     "tanh",
     "transformer_encoder_layer",
     "transpose",
+    "triangle",
+    "tril",
+    "triu",
     "where",
+    "zeros",
 ]

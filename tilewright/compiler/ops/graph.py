@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.compiler.ops.body import Body, Scalar, computed_in
 from tilewright.compiler.ops.emitter import Emitter, tensor_type
+from tilewright.compiler.ops.promotion import Promotion, result_type
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -77,7 +78,8 @@ class Aligned:
     axes: tuple[int, ...]
 
 
-Operand = Union[Tensor, Aligned, int, float]
+Number = Union[int, float, Expr]
+Operand = Union[Tensor, Aligned, Number]
 
 
 @dataclass
@@ -85,14 +87,20 @@ class Graph:
     """Builds one function `main` on tensors with symbolic sizes; operators append to it.
 
     `module_text()` is what tw.compile takes: linalg on tensors, arguments with `tw.dims` and `tw.name`.
+    promotion: what operators do with operands of different element types.
+    ranges: least and greatest value of dims, where they are known already; extents are simplified by them. A dim that is not
+        named may be anything from 0 on.
     """
 
+    promotion: Promotion = Promotion.TORCH
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     emitter: Emitter = field(default_factory=Emitter, repr=False)
     _arguments: list[str] = field(default_factory=list, repr=False)
     _names: list[str] = field(default_factory=list)
     _dims: list[str] = field(default_factory=list)
     _outputs: list[Tensor] = field(default_factory=list, repr=False)
     _constants: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+    _output_names: list[str] = field(default_factory=list, repr=False)
 
     @property
     def constants(self) -> Mapping[str, np.ndarray]:
@@ -109,7 +117,7 @@ class Graph:
         kind = element_type(f"input {name}", dtype)
         sizes = tuple(size(f"input {name}", d) for d in dims)
         shown = ", ".join(f'"{d}"' if (c := d.constant) is None else str(c) for d in sizes)
-        argument = self._argument(name, tensor_type(kind, sizes), shown)
+        argument = self._argument(name, tensor_type(kind, sizes), shown, kind.is_unsigned)
         for axis, d in enumerate(sizes):
             if d.constant is None and d not in self.emitter.sources:
                 at = self.emitter.constant(axis, "index")
@@ -128,7 +136,8 @@ class Graph:
         if array.size == 1:
             return self.filled(array.item(), kind, dims)
         number = len(self._names)
-        argument = self._argument(name or f"constant{number}", tensor_type(kind, dims), ", ".join(map(str, dims)))
+        shown = ", ".join(map(str, dims))
+        argument = self._argument(name or f"constant{number}", tensor_type(kind, dims), shown, kind.is_unsigned)
         self._constants[f"arg{number}"] = array
         return Tensor(self, argument, kind, tuple(dims))
 
@@ -141,11 +150,64 @@ class Graph:
         self._dims += [name] if name not in self._dims else []
         return expr
 
-    def output(self, *tensors: Tensor) -> None:
-        """Append results."""
+    def scalar_input(self, name: str, dtype: str | DType = "f32") -> Tensor:
+        """An argument that is a plain number, as a tensor of rank 0. (An integer that is an extent is a `dim`.)"""
+        kind = element_type(f"input {name}", dtype)
+        argument = self._argument(name, kind.signless.value, None, kind.is_unsigned)
+        into = self.empty(kind, [])
+        return self.result(f"linalg.fill ins({argument} : {kind.signless.value}) outs({into.ssa} : {into.type}) -> ", kind, [])
+
+    def scalar(self, value: Number, dtype: str | DType) -> Tensor:
+        """A number as a tensor of rank 0: an int, a float, or an Expr of dims such as `g.dim("T") // 2`."""
+        return self.full([], value, dtype)
+
+    def full(self, dims: Sequence[Size], value: Number, dtype: str | DType) -> Tensor:
+        """A tensor of the extents `dims` that holds one number everywhere; the number may be an Expr of dims."""
+        kind, sizes = element_type("full", dtype), [size("full", d) for d in dims]
+        if not isinstance(value, Expr) or value.constant is not None:
+            return self.filled(value.constant or 0 if isinstance(value, Expr) else value, kind, sizes)
+        loops = [f"d{i}" for i in range(len(sizes))]
+        wide = computed_in(kind).value
+        return self.generic([], (self.empty(kind, sizes), loops), ["parallel"] * len(sizes),
+                            lambda region, _, __: self.number(region, value, wide))
+
+    def bounds(self, expr: Expr) -> tuple[float, float]:
+        """Least and greatest value that an expression can have, as far as the graph's `ranges` tell."""
+        return expr.bounds(self.ranges)
+
+    def at_least(self, a: Expr, b: Expr | int) -> bool:
+        """Is a >= b for every shape?"""
+        return self.bounds(a - b)[0] >= 0
+
+    def smaller(self, a: Expr, b: Expr) -> Expr:
+        """min(a, b), decided now where the ranges allow it."""
+        return a if self.at_least(b, a) else b if self.at_least(a, b) else a.minimum(b)
+
+    def larger(self, a: Expr, b: Expr) -> Expr:
+        """max(a, b), decided now where the ranges allow it."""
+        return a if self.at_least(a, b) else b if self.at_least(b, a) else a.maximum(b)
+
+    def require_equal(self, a: Expr, b: Expr, message: str) -> None:
+        """States a == b: ShapeError where that can never be; else a check of every call, dropped where the ranges prove it."""
+        lo, hi = self.bounds(a - b)
+        if lo > 0 or hi < 0:
+            raise ShapeError(f"{message}: {a} against {b}")
+        if lo == hi == 0:
+            return
+        left, right = self.emitter.index(a), self.emitter.index(b)
+        equal = self.emitter.emit(f"arith.cmpi eq, {left}, {right} : index")
+        text = message.replace("\\", "/").replace('"', "'")
+        self.emitter.lines.append(f'cf.assert {equal}, "{text}"')
+
+    def output(self, *tensors: Tensor, name: str | None = None) -> None:
+        """Append results. `name` is for one tensor; a result without one is called by its position, "result0"."""
+        if name is not None and (len(tensors) != 1 or name in self._output_names):
+            raise OptionError(f"output {name!r}: wanted one tensor and a name of its own, came {len(tensors)} tensors"
+                              + (", and the name is taken" if name in self._output_names else ""))
         for t in tensors:
             if t.graph is not self:
                 raise OptionError("output: the tensor belongs to another graph")
+            self._output_names.append(f"result{len(self._outputs)}" if name is None else _checked_name("output", name))
             self._outputs.append(t)
 
     def module_text(self) -> str:
@@ -153,19 +215,22 @@ class Graph:
         if not self._outputs:
             raise OptionError("the graph has no output: call output(tensor) first")
         types = ", ".join(t.type for t in self._outputs)
+        unsigned = [", tw.unsigned" if t.dtype.is_unsigned else "" for t in self._outputs]
+        named = zip(self._outputs, self._output_names, unsigned, strict=True)
+        results = ", ".join(f'{t.type} {{tw.name = "{name}"{mark}}}' for t, name, mark in named)
         head = [f"{name} = arith.constant {text}" for text, name in self.emitter.constants.items()]
         last = f"return {', '.join(t.ssa for t in self._outputs)} : {types}"
         body = "\n".join(f"    {line}" for line in (*head, *self.emitter.lines, last))
-        return f"module {{\n  func.func @main({', '.join(self._arguments)}) -> ({types}) {{\n{body}\n  }}\n}}\n"
+        return f"module {{\n  func.func @main({', '.join(self._arguments)}) -> ({results}) {{\n{body}\n  }}\n}}\n"
 
-    def _argument(self, name: str, kind: str, dims: str) -> str:
+    def _argument(self, name: str, kind: str, dims: str | None, unsigned: bool = False) -> str:
         if name in self._names:
             raise OptionError(f"input {name}: the name is taken")
-        if not re.fullmatch(r"[\w.-]+", name):
-            raise OptionError(f"input {name!r}: wanted a name of letters, digits, '_', '.' and '-'")
+        _checked_name("input", name)
         argument = f"%arg{len(self._names)}"
         self._names.append(name)
-        self._arguments.append(f'{argument}: {kind} {{tw.dims = [{dims}], tw.name = "{name}"}}')
+        bound = "" if dims is None else f"tw.dims = [{dims}], "
+        self._arguments.append(f'{argument}: {kind} {{{bound}tw.name = "{name}"{", tw.unsigned" if unsigned else ""}}}')
         return argument
 
     def result(self, text: str, dtype: DType, dims: Sequence[Expr]) -> Tensor:
@@ -180,7 +245,7 @@ class Graph:
         """A tensor that holds one number."""
         into = self.empty(dtype, dims)
         constant = self.emitter.constant(value, dtype.value)
-        text = f"linalg.fill ins({constant} : {dtype.value}) outs({into.ssa} : {into.type}) -> "
+        text = f"linalg.fill ins({constant} : {dtype.signless.value}) outs({into.ssa} : {into.type}) -> "
         return self.result(text, dtype, dims)
 
     def named(self, op: str, inputs: Sequence[Tensor], into: Tensor) -> Tensor:
@@ -208,8 +273,8 @@ class Graph:
         widened = [s.cast(computed_in(t.dtype).value) for s, (t, _) in zip(arguments, inputs, strict=False)]
         result, out = body(region, widened, arguments[-1]), into[0]
         yielded = result.cast(out.dtype.value)
-        head = ", ".join(f"{a.ssa}: {a.kind}" for a in arguments)
-        last = f"  linalg.yield {yielded.ssa} : {yielded.kind}"
+        head = ", ".join(f"{a.ssa}: {a.type}" for a in arguments)
+        last = f"  linalg.yield {yielded.ssa} : {yielded.type}"
         lines = [f"^bb0({head}):", *(f"  {line}" for line in region.lines), last]
         ins = f"ins({', '.join(t.ssa for t, _ in inputs)} : {', '.join(t.type for t, _ in inputs)}) " if inputs else ""
         op = f"linalg.generic {{indexing_maps = [{maps}], iterator_types = [{kinds}]}}"
@@ -219,13 +284,34 @@ class Graph:
     def pointwise(
         self, name: str, function: Callable[..., Scalar], *operands: Operand, dtype: DType | None = None
     ) -> Tensor:
-        """`function` of the operands' elements, broadcast; numbers are constants of the type that is computed in.
+        """`function` of the operands' elements, broadcast, all converted to the type in which they meet.
 
-        All tensors have one element type, which the result has unless `dtype` says otherwise.
+        That is by the graph's promotion, and 16-bit floats compute in f32. A number is an int, a float, or an Expr: an integer whose
+        value is known when the shape is. dtype: of the result; default the type in which the operands meet.
         """
-        tensors = [t.tensor if isinstance(t, Aligned) else t for t in operands if isinstance(t, (Tensor, Aligned))]
-        common = same_dtype(name, tensors)
-        return self.map_elements(name, function, operands, common if dtype is None else dtype, computed_in(common))
+        common = self.common_type(name, *operands)
+        kind = computed_in(common).value
+
+        def converted(*scalars: Scalar) -> Scalar:
+            return function(*(s.cast(kind) for s in scalars))
+
+        return self.map_elements(name, converted, operands, common if dtype is None else dtype, computed_in(common))
+
+    def common_type(self, name: str, *operands: Operand) -> DType:
+        """The element type in which these operands meet; DTypeError when the graph's promotion refuses."""
+        tensors = [o.tensor if isinstance(o, Aligned) else o for o in operands if isinstance(o, (Tensor, Aligned))]
+        if not tensors:
+            raise OptionError(f"{name}: wanted at least one tensor")
+        numbers = [o for o in operands if not isinstance(o, (Tensor, Aligned))]
+        return result_type(name, [t.dtype for t in tensors], numbers, self.promotion)
+
+    def number(self, region: Body, value: Number, kind: str) -> Scalar:
+        """A number as a scalar of a region; an Expr is computed outside, once a call."""
+        if not isinstance(value, Expr):
+            return region.value(value, kind)
+        if value.constant is not None:
+            return region.value(value.constant, kind)
+        return Scalar(region, self.emitter.index(value), "index").cast(kind)
 
     def map_elements(
         self, name: str, function: Callable[..., Scalar], operands: Sequence[Operand], dtype: DType, numbers: DType
@@ -237,11 +323,17 @@ class Graph:
 
         def body(region: Body, scalars: Sequence[Scalar], _: Scalar) -> Scalar:
             values = iter(scalars)
-            return function(*(next(values) if isinstance(o, (Tensor, Aligned)) else region.value(o, numbers.value)
+            return function(*(next(values) if isinstance(o, (Tensor, Aligned)) else self.number(region, o, numbers.value)
                               for o in operands))
 
         loops = [f"d{i}" for i in range(len(dims))]
         return self.generic(inputs, (self.empty(dtype, dims), loops), ["parallel"] * len(dims), body)
+
+
+def _checked_name(what: str, name: str) -> str:
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise OptionError(f"{what} {name!r}: wanted a name of letters, digits, '_', '.' and '-'")
+    return name
 
 
 def broadcast(

@@ -41,6 +41,12 @@ def option_name(name: str) -> Wording:
     return Wording(name, option(name).command)
 
 
+def choices(values: Iterable[str]) -> Wording:
+    """The values that an option may have."""
+    known = list(values)
+    return Wording(", ".join(map(repr, known)), ", ".join(known))
+
+
 def ranges_to_paste(ranges: Iterable[tuple[str, int, int]]) -> Wording:
     """Dims with their ranges, as they are given to a compile."""
     known = list(ranges)

@@ -16,8 +16,8 @@ _Z80 = 1.2816  # deviations of a normal on each side of its mean that hold 80 %
 _LEVELS = "▁▂▃▄▅▆▇█"
 _WIDTH = 40  # of the curve, at most
 _ROWS = 20  # arms shown; the others are counted
-_COLUMNS = (Column("arm"), Column("slots", True, 5), Column("time", True, 4), Column("trials", True, 7), Column("latency", True),
-            Column("speed-up", True), Column("expected gain", True, 6), Column("80 % interval", True, 8), Column("", False, 3))
+_COLUMNS = (Column("arm"), Column("slots", True, 5), Column("time", True, 4), Column("trials", True, 7), Column("latency", True, 1),
+            Column("speed-up", True, 2), Column("expected gain", True, 6), Column("80 % interval", True, 8), Column("", False, 3))
 
 
 def arm_event(state: ModelProgress) -> dict[str, Any]:
@@ -70,6 +70,7 @@ class ArmTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.progress_bar import ProgressBar
+        from rich.segment import Segment
         from rich.text import Text
 
         state, width = self.state, options.max_width
@@ -80,6 +81,7 @@ class ArmTable:
         room = min(_WIDTH, width - len(text) - 2)
         yield Text(f"{text}  {curve(points, room)}" if state.measured and room >= 8 else text, overflow="ellipsis", no_wrap=True)
         yield ProgressBar(total=1.0, completed=state.share, width=min(_WIDTH, width))
+        yield Segment.line()
         ordered = sorted(state.arms, key=lambda a: (-a.seconds, a.key))
         yield FittedTable(_COLUMNS, [_row(a, state) for a in ordered[:_ROWS]], arm_label)
         beliefs = f", beliefs {state.overhead:.1%} of the time" if state.overhead else ""

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from tilewright.search.search_strategy.outcome import Progress
 
 _EVERY = 0.5  # seconds between two events with --json
-_COLUMNS = (Column("operator"), Column("phase", False, 3), Column("measured", True, 4), Column("kernels", True, 6),
-            Column("failed", True, 7), Column("latency", True), Column("speed-up", True), Column("budget", True, 5),
-            Column("left", True, 2))
+_COLUMNS = (Column("operator"), Column("phase", False, 4), Column("measured", True, 4), Column("kernels", True, 6),
+            Column("failed", True, 7), Column("latency", True, 1), Column("speed-up", True, 2), Column("budget", True, 5),
+            Column("left", True, 3))
 
 
 class TuneView:

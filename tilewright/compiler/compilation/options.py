@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.shape import ShapeRange
-from tilewright.runtime.wording import option
+from tilewright.runtime.wording import choices, option
 from tilewright.search.task_scheduler.policies import policies
 
 if TYPE_CHECKING:
@@ -110,12 +110,12 @@ class CompileOptions:
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(option(name, getattr(self, name)) + ": wanted True or False")
         if self.policy is not None and self.policy not in policies():
-            raise OptionError(option("policy", self.policy) + f": wanted one of {', '.join(policies())}")
+            raise OptionError(option("policy", self.policy) + ": wanted one of " + choices(policies()))
         if self.until_regret is not None:
             _check_real("until_regret", self.until_regret, "a fraction >= 0, e.g. 0.02")
             if self.policy is None or not policies()[self.policy].believes:
                 raise OptionError(option("until_regret", self.until_regret) + " needs a policy that expects gains; wanted one of "
-                                  + ", ".join(n for n, p in policies().items() if p.believes))
+                                  + choices(n for n, p in policies().items() if p.believes))
         object.__setattr__(self, "log", _path("log", self.log))
         object.__setattr__(self, "precision", _member("precision", Precision, self.precision))
         object.__setattr__(self, "deterministic", _member("deterministic", Deterministic, self.deterministic))
@@ -163,8 +163,7 @@ def _member(name: str, kind: type[E], value: E | str) -> E:
     try:
         return kind(value)
     except ValueError:
-        legal = ", ".join(str(m.value) for m in kind)
-        raise OptionError(option(name, value) + f": wanted one of {legal}") from None
+        raise OptionError(option(name, value) + ": wanted one of " + choices(m.value for m in kind)) from None
 
 
 def _traffic(entries: Any) -> Traffic:

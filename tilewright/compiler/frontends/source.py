@@ -11,6 +11,7 @@ from tilewright.compiler.dims.places import argument_names
 from tilewright.passes.base import Mlir
 from tilewright.passes.mlir import functions, ir, walk
 from tilewright.runtime.errors import IngestError
+from tilewright.runtime.wording import Wording
 
 _LOOKS_LIKE_TEXT = re.compile(r"\n|func\.func|\bmodule\b\s*(?:@\w+\s*)?(?:attributes\s*)?\{")
 _INLINE = Mlir("inline,symbol-dce")
@@ -87,7 +88,8 @@ def select_function(module: ir.Module, wanted: str | None) -> ir.Operation:
             if not chosen
             else f"{len(chosen)} public functions"
         )
-        raise IngestError(f'the model has {what} (public: {names}); choose one with function="name"')
+        raise IngestError(f'the model has {what} (public: {names}); choose one with '
+                          + Wording('function="name"', "--function NAME"))
     target = chosen[0]
     for other in functions(module):
         if other != target:

@@ -17,7 +17,6 @@ from tilewright.compiler.cli.tune_view import TuneView
 from tilewright.search.search_strategy.outcome import Progress
 from tilewright.search.task_scheduler.model_tuner import ArmProgress, ModelProgress
 
-
 LONG = ModelProgress(
     2, "layernorm-1a2b3c/small", "ucb", 8.0, 29, 3.3e-3, 6e-3, 0.4, 12.0, 0.013,
     (ArmProgress("layernorm-1a2b3c/small", 2, 8.0, 30, 1e-3, 4e-3, 0.02, 0.01, False),

@@ -17,8 +17,8 @@ from tilewright.runtime.shape import Dim
 
 Array = npt.NDArray[Any]
 _DIM = re.compile(r"(?:(?P<name>[^@=]+)@)?(?P<place>[^@=]+)=(?P<lo>\d+)(?::(?P<hi>\d+)(?::(?P<multiple>\d+))?)?")
-DIM_HELP = ("Range of a dim: T=1:128, by the name that the model or its exporter gave it; x.1=1:128 by its place, T@x.1=1:128 for "
-            "both; with :multiple at the end if need be. Repeatable.")
+DIM_HELP = ("Range of a dim: T=1:128, by the name that the model or its exporter gave it; x.1=1:128 by its place; T@x.1=1:128 "
+            "for both; with :multiple at the end if need be. Repeatable.")
 INPUT_HELP = "x=x.npy, n=0.5, or ids=random:0:30000 for values in a range; the other inputs are random. Repeatable."
 
 
@@ -90,7 +90,8 @@ def load_constants(path: Path | None) -> dict[str, Array]:
             with np.load(path, allow_pickle=False) as archive:
                 return {name: archive[name] for name in archive.files}
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise typer.BadParameter(f"{path} is damaged or no .npz file: {error}", param_hint="--constants") from error
+            raise typer.BadParameter(f"{path} is damaged, no .npz file, or holds more than numbers",
+                                     param_hint="--constants") from error
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
@@ -125,7 +126,8 @@ def _array(text: str, path: Path) -> Array:
     try:
         return np.asarray(np.load(path, allow_pickle=False))
     except (ValueError, EOFError) as error:
-        raise typer.BadParameter(f"{text!r}: {path} is damaged or no .npy file: {error}", param_hint="--input") from error
+        raise typer.BadParameter(f"{text!r}: {path} is damaged, no .npy file, or holds more than numbers",
+                                 param_hint="--input") from error
 
 
 def _random(text: str, value: str) -> RandomValues:

@@ -16,8 +16,9 @@ _Z80 = 1.2816  # deviations of a normal on each side of its mean that hold 80 %
 _LEVELS = "▁▂▃▄▅▆▇█"
 _WIDTH = 40  # of the curve, at most
 _ROWS = 20  # arms shown; the others are counted
-_COLUMNS = (Column("arm"), Column("slots", True, 5), Column("time", True, 4), Column("trials", True, 7), Column("latency", True, 1),
-            Column("speed-up", True, 2), Column("expected gain", True, 6), Column("80 % interval", True, 8), Column("", False, 3))
+_COLUMNS = (Column("arm"), Column("slots", True, 5), Column("time", True, 4), Column("trials", True, 7),
+            Column("latency", True, 1), Column("speed-up", True, 2), Column("expected gain", True, 6),
+            Column("80 % interval", True, 8), Column("", False, 3))
 
 
 def arm_event(state: ModelProgress) -> dict[str, Any]:

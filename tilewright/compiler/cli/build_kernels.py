@@ -10,7 +10,7 @@ import typer
 
 from tilewright.compiler.cli.arguments import load_constants, parse_dims
 from tilewright.compiler.cli.compile_arguments import Constants, Dims, Function, Json, MaxRegret, ModelFile, Precision, Seed
-from tilewright.compiler.cli.model_files import model_file
+from tilewright.compiler.cli.model_files import model_file, place_to_write
 from tilewright.compiler.cli.output import Output
 
 
@@ -33,6 +33,7 @@ def build_kernels_command(
     from tilewright.compiler.tuning.archive_kernels import archive_kernels
 
     out = Output(json)
+    place_to_write(output)
     start = time.perf_counter()
 
     def told(name: str, built: int, failed: int) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright.compiler.cli.arguments import DIM_HELP, load_constants, parse_dims
-from tilewright.compiler.cli.model_files import MODEL_HELP, model_file
+from tilewright.compiler.cli.model_files import MODEL_HELP, model_file, place_to_write
 from tilewright.compiler.cli.output import JSON_HELP
 from tilewright.compiler.cli.values import complete_policy, complete_target, one_of
 
@@ -100,6 +100,7 @@ class CompileArguments:
         """The model compiled with these options."""
         from tilewright.compiler.api import compile as compile_model
 
+        place_to_write(self.output)
         return compile_model(model_file(self.file), parse_dims(self.dim).as_ranges(), target=self.target, options=options,
                              constants=load_constants(self.constants) or None, donate=tuple(self.donate or ()),
                              function=self.function)

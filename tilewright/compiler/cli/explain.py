@@ -8,10 +8,10 @@ from typing import Annotated
 import msgspec
 import typer
 
-from tilewright.compiler.cli.arguments import load_constants, parse_dims
+from tilewright.compiler.cli.arguments import parse_dims
 from tilewright.compiler.cli.compile import describe
 from tilewright.compiler.cli.compile_arguments import Constants, Function, Json, Target
-from tilewright.compiler.cli.model_files import ANY_MODEL_HELP, CompileChoice, compiled
+from tilewright.compiler.cli.model_files import ANY_MODEL_HELP, CompileChoice, bound_arrays, compiled
 from tilewright.compiler.cli.output import Output, dims_text, known
 from tilewright.compiler.cli.sampling import check_dims
 
@@ -31,7 +31,7 @@ def explain_command(
 ) -> None:
     """Show the operators of a model and, with --dim, the kernels and memory of one shape."""
     out, arguments = Output(json), parse_dims(dim)
-    fn = compiled(out, file, arguments, CompileChoice(target, function, load_constants(constants)))
+    fn = compiled(out, file, arguments, CompileChoice(target, function, bound_arrays(constants))).fn
     program = fn.program
     if dispatch:
         out.event("dispatch", source=fn.dispatch_source())

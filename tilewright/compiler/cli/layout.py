@@ -99,7 +99,8 @@ class Facts:
         if not self._fits(options.max_width):
             yield Text(self.title, style="italic", overflow="fold")
             for row in self.rows:
-                yield Text(row[0], style="bold", overflow="fold")
+                heading = f"{self.columns[0]} {row[0]}" if self.numeric[0] else row[0]
+                yield Text(heading, style="bold", overflow="fold")
                 for name, text in zip(self.columns[1:], row[1:], strict=True):
                     lines = text.splitlines() or [""]
                     yield Text(f"  {name}: {lines[0]}", overflow="fold")

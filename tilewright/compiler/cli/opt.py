@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tilewright.compiler.cli.arguments import parse_dims
 from tilewright.compiler.cli.model_files import model_text
 from tilewright.runtime.errors import IngestError, OptionError
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def opt_command(
-    file: Annotated[str, typer.Argument(help="A file of MLIR, or - for standard input.")],
+    file: Annotated[str, typer.Argument(help="A model: .mlir, .onnx or .pt2; - for MLIR on standard input.")],
     passes: Annotated[
         list[str] | None,
         typer.Option("--pass", help='Passes, in order: "name{option=value ...},name,...". Repeatable.'),
@@ -43,7 +44,7 @@ def opt_command(
     from tilewright.passes.pipeline.instruments import PassTiming, PrintAfterAll, chain, standard
     from tilewright.runtime import knobs
 
-    text = sys.stdin.read() if file == "-" else model_text(Path(file))
+    text = sys.stdin.read() if file == "-" else model_text(Path(file), parse_dims(dim).as_ranges())
     steps = [*_pipeline(pipeline), *_passes(passes or [])]
     clock = PassTiming() if timing else None
     with ir.Context():
@@ -84,7 +85,6 @@ def _parse(text: str, file: str) -> ir.Module:
 
 
 def _bind(text: str, dims: list[str]) -> ir.Module:
-    from tilewright.compiler.cli.arguments import parse_dims
     from tilewright.compiler.frontends.ingest import ingest
     from tilewright.passes.mlir import ir
 

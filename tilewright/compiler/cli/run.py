@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from tilewright.compiler.cli.arguments import DIM_HELP, INPUT_HELP, load_constants, load_inputs, parse_dims
+from tilewright.compiler.cli.arguments import DIM_HELP, INPUT_HELP, load_inputs, parse_dims
 from tilewright.compiler.cli.compile_arguments import Constants, Function, Json, Seed, Target
-from tilewright.compiler.cli.model_files import ANY_MODEL_HELP, CompileChoice, compiled
+from tilewright.compiler.cli.model_files import ANY_MODEL_HELP, CompileChoice, bound_arrays, compiled
 from tilewright.compiler.cli.output import Output, dims_text
 from tilewright.compiler.cli.sampling import check_dims, dims_of, random_inputs, shapes_of
 from tilewright.runtime.errors import OptionError
@@ -69,8 +69,8 @@ def run_command(
     if shapes and output:
         raise typer.BadParameter("results are written for one shape: leave out --shapes", param_hint="--output")
     arguments = parse_dims(dim)
-    fixed = load_constants(constants)
-    fn = compiled(out, file, arguments, CompileChoice(target, function, fixed))
+    model = compiled(out, file, arguments, CompileChoice(target, function, bound_arrays(constants)))
+    fn, fixed = model.fn, model.constants
     given = load_inputs(inputs)
     program: Program = fn.program
     if shapes:
@@ -145,12 +145,15 @@ def _compare(
 
 
 def source_inputs(program: Program, constants: Mapping[str, Array], arrays: Sequence[Array]) -> list[Array]:
-    """The arguments of the source in order: inputs of the call and constants bound at compile time, by their names."""
+    """The arguments of the source in order: inputs of the call and constants bound at compile time, by names or positions."""
     from tilewright.compiler.frontends.source import source_arguments
 
-    by_name = {**constants, **{a.name: v for a, v in zip(program.inputs, arrays, strict=True)}}
+    names = source_arguments(program.source)
+    positions = {f"arg{i}": name for i, name in enumerate(names)}
+    by_name = {name if name in names else positions.get(name, name): value for name, value in constants.items()}
+    by_name |= {a.name: v for a, v in zip(program.inputs, arrays, strict=True)}
     missing = [c.name for c in program.constants if c.name not in by_name]
     if missing:
         raise OptionError(f"--check needs the constants {', '.join(missing)} that the model was compiled with: "
-                          "give --constants")
-    return [by_name[name] for name in source_arguments(program.source)]
+                          "give --constants, the .npz, .safetensors, .onnx or .pt2 file that they are from")
+    return [by_name[name] for name in names]

@@ -76,6 +76,11 @@ class CompileArguments:
     ] = False
     json: Json = False
 
+    def __post_init__(self) -> None:
+        """Refuse what cannot be read or written, before anything is worked out."""
+        model_file(self.file)
+        place_to_write(self.output)
+
     @property
     def searches(self) -> bool:
         return bool(self.seconds or self.trials)
@@ -100,8 +105,7 @@ class CompileArguments:
         """The model compiled with these options."""
         from tilewright.compiler.api import compile as compile_model
 
-        place_to_write(self.output)
-        return compile_model(model_file(self.file), parse_dims(self.dim).as_ranges(), target=self.target, options=options,
+        return compile_model(self.file, parse_dims(self.dim).as_ranges(), target=self.target, options=options,
                              constants=load_constants(self.constants) or None, donate=tuple(self.donate or ()),
                              function=self.function)
 

@@ -61,6 +61,8 @@ class FittedTable:
         from rich.table import Table
         from rich.text import Text
 
+        if not self.rows:
+            return
         kept, width = self._fit(options.max_width)
         table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False)
         for i in kept:

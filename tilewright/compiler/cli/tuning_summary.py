@@ -17,7 +17,7 @@ _BUSY = 0.7  # of the cores, from which on others disturb measurements
 @dataclass(frozen=True)
 class Gain:
     """operators: measured, of all. trials: measurements. faster: times as fast as untuned at the shapes that were looked at, all
-    calls together; None where nothing was measured of either."""
+    calls together; None where too little was measured to choose by."""
 
     operators: int
     all_operators: int
@@ -33,7 +33,7 @@ def gain_of(program: Program) -> Gain:
     measured = 0
     for c in program.certificates:
         points = [e for e in c.expected if e.default and e.predicted]
-        measured += bool(points)
+        measured += bool(c.trials)
         plain += calls[numbers[c.workload]] * sum(e.default for e in points)
         tuned += calls[numbers[c.workload]] * sum(e.predicted for e in points)
     trials = sum(c.trials for c in program.certificates)
@@ -46,7 +46,7 @@ def tell_gain(out: Output, gain: Gain, seconds: float | None) -> None:
     out.event("gain", operators=gain.operators, of=gain.all_operators, trials=gain.trials, faster=gain.faster, advice=advice)
     measured = f"{gain.trials} measurements of {gain.operators} of {gain.all_operators} operators"
     if gain.faster is None:
-        out.text(f"nothing was gained: {measured}; all of them run as untuned")
+        out.text(f"nothing was gained: {measured}, too few to choose by; all of them run as untuned")
     elif advice:
         out.text(f"nothing was gained: by {measured}, the kernels that are kept take {1 / gain.faster:.0%} of the time of what "
                  "runs untuned")

@@ -72,6 +72,15 @@ def test_the_view_of_one_operator_after_the_other_fits_too() -> None:
     assert "operator" in head and row.startswith("contraction") and "1000.0 us" in row
 
 
+def test_after_the_last_slot_the_view_tells_what_is_verified() -> None:
+    view = TuneView(Output(True))
+    view.update(LONG)
+    view.update(Progress("contraction_mul_softmax_contraction", "verifying", 3, 2, 1, 1e-3, 0.1, 0.5, 3.0))
+    assert shown(view._table(), 80)[0].strip() == "model  verifying contraction_mu…x_contraction"
+    view.update(LONG)
+    assert "12 s left" in shown(view._table(), 80)[0]
+
+
 def test_latency_over_time_never_rises() -> None:
     history = ((0.0, 6e-3), (4.0, 3e-3), (8.0, 3.3e-3))
     state = ModelProgress(2, "a", "ucb", 8.0, 29, 3.3e-3, 6e-3, 0.4, None, 0.0, (), history)

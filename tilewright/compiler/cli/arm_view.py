@@ -65,9 +65,10 @@ def curve(points: Sequence[tuple[float, float]], width: int = _WIDTH) -> str:
 
 @dataclass(frozen=True)
 class ArmTable:
-    """A rich renderable: the model above, then a row an arm, those that got most time first."""
+    """A rich renderable: the model above, then a row an arm, those that got most time first. note: what is done now, if no slot."""
 
     state: ModelProgress
+    note: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.progress_bar import ProgressBar
@@ -76,7 +77,7 @@ class ArmTable:
 
         state, width = self.state, options.max_width
         points = best_so_far(state)
-        left = "" if state.eta is None else f"{state.eta:.0f} s left"
+        left = self.note or ("" if state.eta is None else f"{state.eta:.0f} s left")
         head = [f"model {milliseconds(points[-1][1])}, {points[0][1] / points[-1][1]:.2f}x" if state.measured else "model", left]
         text = "  ".join(t for t in head if t)
         room = min(_WIDTH, width - len(text) - 2)

@@ -10,13 +10,14 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tilewright.compiler.cli.arm_view import ArmTable, arm_event
-from tilewright.compiler.cli.layout import Column, FittedTable
+from tilewright.compiler.cli.layout import Column, FittedTable, abbreviated
 from tilewright.compiler.cli.output import Output, known
 from tilewright.search.task_scheduler.model_tuner import ModelProgress
 
 if TYPE_CHECKING:
     from tilewright.search.search_strategy.outcome import Progress
 
+_AFTER, _NOTE = ("verifying", "certifying"), 28  # phases after the last slot; characters of an operator's name in their note
 _EVERY = 0.5  # seconds between two events with --json
 _COLUMNS = (Column("operator"), Column("phase", False, 4), Column("measured", True, 4), Column("kernels", True, 6),
             Column("failed", True, 7), Column("latency", True, 1), Column("speed-up", True, 2), Column("budget", True, 5),
@@ -33,6 +34,7 @@ class TuneView:
         self.out = out
         self._states: dict[str, Progress] = {}
         self._model: ModelProgress | None = None
+        self._note = ""
         self._first: dict[str, float] = {}
         self._told: dict[str, float] = {}
         self._live: Any = None
@@ -65,10 +67,11 @@ class TuneView:
         if self._interrupted:
             raise KeyboardInterrupt
         if isinstance(state, ModelProgress):
-            self._model = state
+            self._model, self._note = state, ""
             self.out.event("slot", **arm_event(state))
             return
         self._states[state.workload] = state
+        self._note = f"{state.phase} {abbreviated(state.workload, _NOTE)}" if state.phase in _AFTER else self._note
         if math.isfinite(state.latency):
             self._first.setdefault(state.workload, state.latency)
         now = time.monotonic()
@@ -79,7 +82,7 @@ class TuneView:
 
     def _table(self) -> Any:
         if self._model is not None:
-            return ArmTable(self._model)
+            return ArmTable(self._model, self._note)
         rows = []
         for s in self._states.values():
             first = self._first.get(s.workload)

@@ -23,29 +23,18 @@ MODEL_HELP = "The model: .mlir, .onnx (extra `onnx`), or .pt2 of torch.export.sa
 ANY_MODEL_HELP = "A saved model (.tw), or one to compile first: .mlir, .onnx or .pt2."
 IMPORTED = (".onnx", ".pt2")
 COMPILED = ".tw"
-_OTHER = {
-    ".pt": "weights or a module of torch, which Python alone can load: export it, torch.export.save(torch.export.export(...), "
-           "\"model.pt2\")",
-    ".jsonl": "a tuning log: give it with --log",
-    ".npz": "arrays: give them with --constants",
-    ".safetensors": "weights: give them with --constants, beside the model",
-    ".py": "Python code: a script compiles its models with tilewright.compile",
-}
-_OTHER[".pth"] = _OTHER[".pt"]
 
 
 def model_file(path: Path) -> Path:
-    """The path of a model that can be compiled.
+    """The path of a model that can be compiled, as far as its beginning tells.
 
     Raises:
-        IngestError: it is compiled already, it is something else, or its text is not UTF-8.
+        IngestError: it is compiled already, or something else.
     """
-    if path.suffix == COMPILED:
-        raise IngestError(f"{path} is compiled already; wanted .mlir, .onnx or .pt2. `tilewright run` and `explain` take it")
-    if path.suffix in _OTHER:
-        raise IngestError(f"{path}: wanted .mlir, .onnx or .pt2; this is {_OTHER[path.suffix]}")
     if path.suffix not in IMPORTED:
-        mlir_text(path)
+        from tilewright.compiler.frontends.unreadable import check_content
+
+        check_content(path)
     return path
 
 
@@ -65,10 +54,10 @@ def place_to_write(path: Path) -> Path:
 def mlir_text(path: Path) -> str:
     """The text of a file of MLIR; IngestError where it is none."""
     try:
-        return path.read_text(encoding="utf-8")
+        return model_file(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise IngestError(f"{path} is not MLIR: byte {error.start} is no text in UTF-8; wanted .mlir, .onnx or .pt2, which their "
-                          "names tell") from error
+        raise IngestError(f"{path} is no MLIR: byte {error.start} is no text in UTF-8; wanted .mlir, .onnx or .pt2, which their names "
+                          "tell") from error
 
 
 def imported(path: Path, dims: Mapping[str, Dim]) -> ImportedModel | Path:

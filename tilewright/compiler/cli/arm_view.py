@@ -65,7 +65,7 @@ def curve(points: Sequence[tuple[float, float]], width: int = _WIDTH) -> str:
 
 @dataclass(frozen=True)
 class ArmTable:
-    """A rich renderable: the model above, then a row an arm, those that got most time first. note: what is done now, if no slot."""
+    """A rich renderable: the model above, then a row an arm, those that got most time first. note: what is done beside slots."""
 
     state: ModelProgress
     note: str = ""

@@ -56,8 +56,8 @@ def mlir_text(path: Path) -> str:
     try:
         return model_file(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise IngestError(f"{path} is no MLIR: byte {error.start} is no text in UTF-8; wanted .mlir, .onnx or .pt2, which their names "
-                          "tell") from error
+        raise IngestError(f"{path} is no MLIR: byte {error.start} is no text in UTF-8; wanted .mlir, .onnx or .pt2, which the "
+                          "name of a file tells") from error
 
 
 def imported(path: Path, dims: Mapping[str, Dim]) -> ImportedModel | Path:

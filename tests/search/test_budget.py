@@ -172,6 +172,11 @@ def test_operators_without_time_keep_what_runs_untuned(clock: Clock) -> None:
     assert clock.now <= 11.0
 
 
+def test_a_space_that_takes_most_of_the_time_leaves_little_else_to_do(clock: Clock) -> None:
+    found = searched(clock, SlowMachine(clock, 0.1, 0.02), 20, 10.0, opening=8.0)
+    assert len(found.tuned) == 1 and clock.now <= 11.0
+
+
 def test_parts_are_begun_when_there_is_time_for_them() -> None:
     clock = Clock()
     time = TimeLeft(clock)

@@ -34,6 +34,7 @@ def measure_command(
     from tilewright.search.archive.archive_tuning import MeasurePlan, cases_of, measure_archive
     from tilewright.search.archive.kernel_archive import KernelArchive
     from tilewright.search.database.records import TuningLog
+    from tilewright.search.libraries import load_libraries
     from tilewright.search.prior.transfer import prior_from_log
     from tilewright.search.runner.gpu_environment import device_name, measured_limits
     from tilewright.search.runner.gpu_process import gpu_process
@@ -54,6 +55,7 @@ def measure_command(
     time_limit = 60.0 if seconds is None and trials is None else seconds
     plan = MeasurePlan(measured_limits(where, ordinal), environment, time_limit, trials,
                        lambda task: prior_from_log(records, task.families, environment.device))
+    load_libraries()
     start = time.perf_counter()
     try:
         with TuneView(out) as view, gpu_process(where, cases_of(found), ordinal) as runner:

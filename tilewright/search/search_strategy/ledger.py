@@ -50,6 +50,7 @@ class SearchLedger:
         self.focus: Floats | None = None
         self.gain = 1.0
         self.time = self.measurer.time
+        _ = self.lattice.config_columns  # all that is learned and chosen reads them: they are a part of opening the search
         self.time.costs["opening"] = self.clock() - self._started
         self._evidence: Evidence | None = None
         self._outdated = True

@@ -56,7 +56,7 @@ def search_model(openings: Sequence[Opening], plan: SearchPlan, peak: Peak, log:
     """
     clock, wanted = plan.clock, plan.budget
     begin = clock()
-    uses = opened(openings, clock, None if wanted.seconds is None else begin + _FIRST * wanted.seconds)
+    uses = opened(openings, clock, wanted.seconds)
     end = None if wanted.seconds is None else begin + wanted.seconds - _kept(uses, wanted.seconds)
     for use in uses:
         if end is not None:
@@ -76,9 +76,14 @@ def search_model(openings: Sequence[Opening], plan: SearchPlan, peak: Peak, log:
     return FoundModel(tuner, finish(_by_gain(uses, tuner), left))
 
 
-def opened(openings: Sequence[Opening], clock: Callable[[], float], end: float | None) -> list[OperatorUse]:
+def opened(openings: Sequence[Opening], clock: Callable[[], float], seconds: float | None) -> list[OperatorUse]:
     """Operators with their default kernels measured: as many as there is time for, but one. Each has its part of the time, and
-    some more where making its space took all of that."""
+    some more where making its space took all of that.
+
+    seconds: of the whole search; None: as long as it takes.
+    """
+    start = clock()
+    end = None if seconds is None else start + _FIRST * seconds
     found: list[OperatorUse] = []
     ordered = sorted(openings, key=lambda o: -o.weight)
     worst = 0.0  # seconds of an operator
@@ -87,9 +92,10 @@ def opened(openings: Sequence[Opening], clock: Callable[[], float], end: float |
         if end is not None and found and begin + worst >= end:
             break
         use = opening.open()
-        if end is not None:
+        if end is not None and seconds is not None:
             now = clock()
-            use.tuner.ledger.time.end = max(now + _TASTE * (now - begin), begin + (end - begin) / (len(ordered) - number))
+            part = max(now + _TASTE * (now - begin), begin + (end - begin) / (len(ordered) - number))
+            use.tuner.ledger.time.end = min(part, start + _MOST_KEPT * seconds)
         use.tuner.step()
         worst = max(worst, clock() - begin)
         found.append(use)
@@ -97,9 +103,8 @@ def opened(openings: Sequence[Opening], clock: Callable[[], float], end: float |
 
 
 def _kept(uses: Sequence[OperatorUse], seconds: float) -> float:
-    """Seconds for the end, in which each operator's kernels are selected at least. One tells what that takes, after another of
-    which the time does not count, since it loads libraries."""
-    for use in [*uses[-1:], *uses[:1]]:
+    """Seconds for the end, in which each operator's kernels are selected at least; one tells what that takes."""
+    for use in uses[:1]:
         use.tuner.best()
     choices = sum(_CHOICES * u.tuner.ledger.time.costs.get("selection", 0.0) for u in uses)
     return min(max(_KEPT * seconds, choices), _MOST_KEPT * seconds)

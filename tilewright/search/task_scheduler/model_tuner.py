@@ -283,8 +283,10 @@ class ModelTuner:
     def _slot_seconds(self) -> float:
         if self.options.slot_seconds is not None:
             return self.options.slot_seconds
-        cost = cost_of_fit(self.clock, self.pool.sampler) if self.options.policy.believes else 0.0
-        return max(self.options.least, min(_FITS * cost, self._longest_slot()))
+        least, longest = self.options.least, self._longest_slot()
+        if longest <= least or not self.options.policy.believes:
+            return least
+        return max(least, min(_FITS * cost_of_fit(self.clock, self.pool.sampler), longest))
 
     def _longest_slot(self) -> float:
         """So long that the budget holds several."""

@@ -156,13 +156,16 @@ def test_files_that_are_no_models(command: str, name: str, data: bytes, says: st
         assert says in capsys.readouterr().err
 
 
-def test_text_that_is_not_utf_8(tmp_path: Path, capsys: Capture) -> None:
+def test_text_that_is_not_utf_8(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "m.mlir"
     path.write_bytes(b"module {} // na\xefve")
     assert main(["opt", str(path)]) == 1
     assert "byte 15 is no text in UTF-8" in capsys.readouterr().err
     assert main(["compile", str(path)]) == 1
     assert "Traceback" not in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes()), encoding="utf-8"))
+    assert main(["opt", "-"]) == 1
+    assert "standard input is no MLIR: byte 15" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("argv", [["compile"], ["tune", "--seconds", "1"], ["build-kernels"]])

@@ -44,7 +44,7 @@ def opt_command(
     from tilewright.passes.pipeline.instruments import PassTiming, PrintAfterAll, chain, standard
     from tilewright.runtime import knobs
 
-    text = sys.stdin.read() if file == "-" else model_text(Path(file), parse_dims(dim).as_ranges())
+    text = _standard_input() if file == "-" else model_text(Path(file), parse_dims(dim).as_ranges())
     steps = [*_pipeline(pipeline), *_passes(passes or [])]
     clock = PassTiming() if timing else None
     with ir.Context():
@@ -60,6 +60,14 @@ def opt_command(
             output.write_text(f"{result}\n")
         else:
             print(result)
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise IngestError(f"standard input is no MLIR: byte {error.start} is no text in UTF-8; wanted the text of a "
+                          "module") from error
 
 
 def _emitted(module: ir.Module, form: str | None, target: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 import subprocess
@@ -71,3 +72,20 @@ def test_links_of_the_repository_s_own_pages_lead_somewhere() -> None:
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         for link in re.findall(r"\]\(([^)#]+)", (ROOT / name).read_text()):
             assert link.startswith("http") or (ROOT / link).exists(), f"{name}: {link}"
+
+
+def test_every_event_of_the_command_line_is_described_with_its_fields() -> None:
+    rows: dict[str, str] = {}
+    page = (DOCS / "command-line.md").read_text().partition("## JSON")[2]
+    for name, text in re.findall(r"^\| `([a-z_]+)` \|[^|]*\|(.*)\|$", page, re.MULTILINE):
+        rows[name] = rows.get(name, "") + text
+    found: set[str] = set()
+    for path in (ROOT / "tilewright" / "compiler" / "cli").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "event":
+                if not node.args or not isinstance(node.args[0], ast.Constant):
+                    continue
+                name = str(node.args[0].value)
+                found.add(name)
+                assert [k.arg for k in node.keywords if k.arg and f"`{k.arg}`" not in rows.get(name, "")] == [], name
+    assert found == set(rows)

@@ -15,6 +15,7 @@ from typing import Any, Union
 
 from tilewright.runtime.dim_forms import Bounds, as_integer, as_integers, as_places, bounds_of
 from tilewright.runtime.errors import OptionError, ShapeError
+from tilewright.runtime.wording import option
 
 Operand = Union["Expr", int]
 DimLike = Union["Dim", tuple[int, int], tuple[int, int, int], range, Any]  # Any: a torch.export.Dim
@@ -436,7 +437,7 @@ class ShapeRange(Mapping[str, Dim]):
             if not dim.contains(values[name]):
                 place = f"{places[name]}: " if places else ""
                 raise ShapeError(f"{place}dim {name} = {values[name]} is outside its range {dim}; compile with a wider range, "
-                                 'or with out_of_range="fallback"')
+                                 "or with " + option("out_of_range", "fallback"))
 
     def points(self, per_dim: int) -> list[dict[str, int]]:
         """A grid of representative shapes: each dim's samples, else `per_dim` values spread over its range."""

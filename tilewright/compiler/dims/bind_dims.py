@@ -26,6 +26,7 @@ from tilewright.passes.mlir import ir, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.program import DimInfo
 from tilewright.runtime.shape import Dim, DimLike, Expr, ShapeRange
+from tilewright.runtime.wording import Wording, ranges_to_paste
 
 DynamicDims = Mapping[str, DimLike]
 
@@ -170,7 +171,7 @@ def _range_places(solution: Solution, given: _Given, ranges: dict[str, Dim], sca
             why = "" if size is None else f": its extent is always {size}, so leave it out"
             raise IngestError(
                 f"{name} is no dynamic axis or integer scalar of @main{why}. The dimensions are:\n"
-                f"{_listing(solution, ranges, scalars)}"
+                + _listing(solution, ranges, scalars)
             )
         symbol = solution.places[place].symbol
         if symbol is None:
@@ -202,15 +203,15 @@ def _match_last(
     if missing or over or unbound:
         said = [f"no range is given for {', '.join(map(solution.known.text, missing))}"] if missing else []
         said += [f"{', '.join(over + unbound)} fits no dimension by itself"] if over or unbound else []
-        raise IngestError(f"{'; '.join(said)}. The dimensions of @main are:\n{_listing(solution, ranges, scalars)}")
+        raise IngestError(f"{'; '.join(said)}. The dimensions of @main are:\n" + _listing(solution, ranges, scalars))
 
 
 def _at(solution: Solution, symbol: str) -> list[str]:
     return solution.places_of(Expr.dim(symbol))
 
 
-def _listing(solution: Solution, ranges: Mapping[str, Dim], scalars: set[str]) -> str:
-    """Every dimension with its places and range, and a dynamic_dims to paste."""
+def _listing(solution: Solution, ranges: Mapping[str, Dim], scalars: set[str]) -> Wording:
+    """Every dimension with its places and range, and ranges to paste."""
     free = sorted(frozenset().union(*(e.symbols for p, e in solution.places.items() if p not in scalars), frozenset()))
     lines, paste, written = [], [], solution.known.text
     for symbol in free:
@@ -218,8 +219,8 @@ def _listing(solution: Solution, ranges: Mapping[str, Dim], scalars: set[str]) -
         lines.append(
             f"  {written(symbol):12} at {', '.join(_at(solution, symbol)) or '-':32} range {known or 'not given'}"
         )
-        paste.append(f'"{written(symbol)}": tw.Dim({known.lo if known else 1}, {known.hi if known else 128})')
-    return "\n".join([*lines, f"paste and edit: dynamic_dims={{{', '.join(paste)}}}"])
+        paste.append((written(symbol), known.lo if known else 1, known.hi if known else 128))
+    return "\n".join([*lines, "paste and edit: "]) + ranges_to_paste(paste)
 
 
 def _info(name: str, dim: Dim, extents: Mapping[str, Expr], places: Places) -> DimInfo:

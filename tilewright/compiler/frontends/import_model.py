@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -88,6 +89,8 @@ def _require(library: str) -> None:
 
 def _saved_program(path: Path) -> Any:
     _require("torch")
+    if not zipfile.is_zipfile(path):
+        raise IngestError(f"{path} is no program that torch.export.save wrote: it is no archive; save it again")
     try:
         return importlib.import_module("torch.export").load(path)
     except (RuntimeError, ValueError, KeyError, OSError) as error:

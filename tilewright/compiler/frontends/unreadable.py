@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tilewright.runtime.errors import IngestError, perhaps
+from tilewright.runtime.wording import Wording, option
 
 WANTED = ("wanted MLIR text, the path of an .mlir, .onnx or .pt2 file, an ir.Module, what tw.ops built, a torch.nn.Module or "
           "ExportedProgram, or an onnx.ModelProto")
@@ -50,10 +51,12 @@ def check_content(path: Path) -> None:
         head = file.read(_HEAD)
     if path.suffix == ".tw" or head.startswith(b"\x89TWMODL"):
         raise IngestError(f"{path} is compiled already: wanted a model to compile, got what save() wrote; open it with "
-                          f"tw.load({str(path)!r})")
+                          + Wording(f"tw.load({str(path)!r})", "`tilewright run` or `tilewright explain`"))
     if path.suffix in _WEIGHTS:
-        raise IngestError(f"{path} holds weights: wanted a model, got a {path.suffix} file; pass the torch.nn.Module that "
-                          "they belong to, or bind them with constants= to a model that takes them as arguments")
+        raise IngestError(f"{path} holds weights: wanted a model, got a {path.suffix} file; pass "
+                          + Wording("the torch.nn.Module", "the .pt2 file of the torch.nn.Module")
+                          + " that they belong to, or bind them with " + option("constants")
+                          + " to a model that takes them as arguments")
     if head.startswith(_BYTECODE):
         return
     if b"\0" in head:

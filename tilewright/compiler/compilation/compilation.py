@@ -69,7 +69,7 @@ class Compilation:
                               f"{type(self.constants).__name__}; give each value the name of its argument")
         return {**self.imported.constants, **self.constants}
 
-    @property
+    @cached_property
     def all_donations(self) -> tuple[str, ...]:
         """The arguments that the caller or the front end donates."""
         if isinstance(self.donate, str) or not isinstance(self.donate, Iterable):

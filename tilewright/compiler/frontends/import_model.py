@@ -38,6 +38,7 @@ def import_model(model: M, dims: Mapping[str, Dim], example: ExampleInputs) -> M
         if example.args is None and example.kwargs is None:
             raise OptionError(f"{type(model).__name__} is a torch.nn.Module: wanted args=(...) or kwargs={{...}}, example inputs "
                               "to export it with; got neither")
+        example.check()
         return _torch(model, dims, example)
     if example.given:
         raise OptionError("args=, kwargs= and dynamic_shapes= are for a torch.nn.Module, which they export; got "
@@ -61,7 +62,7 @@ def _is_one_of(model: object, library: str, name: str) -> bool:
 
 
 def _existing(path: Path) -> Path:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise no_file(path)
     return path
 
@@ -88,6 +89,9 @@ def _require(library: str) -> None:
 
 
 def _saved_program(path: Path) -> Any:
+    if not zipfile.is_zipfile(path):
+        raise IngestError(f"{path} is no exported program: wanted a file that torch.export.save wrote, and it is no archive; "
+                          "save it again")
     _require("torch")
     if not zipfile.is_zipfile(path):
         raise IngestError(f"{path} is no program that torch.export.save wrote: it is no archive; save it again")

@@ -37,8 +37,10 @@ class Ingested:
     outputs: tuple[Argument, ...]
     checks: tuple[Check, ...]
 
-    def number(self, name: str) -> int | None:
+    def number(self, name: object) -> int | None:
         """Position of the input of this name, or "arg{i}" for the one at position i; None when there is none."""
+        if not isinstance(name, str):
+            return None
         if name in self._numbers:
             return self._numbers[name]
         position = int(name[3:]) if re.fullmatch(r"arg\d+", name) else len(self.inputs)

@@ -30,16 +30,16 @@ g.output(ops.softmax(ops.dense(x, w, b, "gelu", transposed=True)))
 fn = tw.compile(g, {"B": (1, 8), "S": (1, 512)})
 ```
 
-**Extents** are integers, names of dims, or expressions of dims: `"2*S + 1"`, `x.dims[1] // 2`. They are exact: two extents are equal
-when they are the same expression. `with_dims` and `reshape(..., assume_equal=True)` state an equality that only the caller knows; it
-is checked at every call. `Graph(ranges={"S": (1, 512)})` tells what is known of dims already, so that `S - 1` is known not to be
-negative.
+**Extents** are integers, names of dims, or expressions of dims: `"2*S + 1"`, `x.dims[1] // 2`. They are exact: two extents are
+equal when they are the same expression. `with_dims` and `reshape(..., assume_equal=True)` state an equality that only the caller
+knows; it is checked at every call. `Graph(ranges={"S": (1, 512)})` tells what is known of dims already, so that `S - 1` is known
+not to be negative.
 
-**Numbers** in arithmetic are ints, floats, or expressions of dims: `x / x.dims[1]`. `g.scalar(x.dims[1], "f32")` makes such a number
-a tensor of rank 0, `g.scalar_input("scale")` takes one as an argument, `g.dim("T")` an extent.
+**Numbers** in arithmetic are ints, floats, or expressions of dims: `x / x.dims[1]`. `g.scalar(x.dims[1], "f32")` makes such a
+number a tensor of rank 0, `g.scalar_input("scale")` takes one as an argument, `g.dim("T")` an extent.
 
-**Element types** meet by the graph's promotion (`ops.Promotion`): torch's rules unless said otherwise. 16-bit floats compute in f32 and
-are rounded once at the end of an operator; sums and products of i8 and i16 are i32.
+**Element types** meet by the graph's promotion (`ops.Promotion`): torch's rules unless said otherwise. 16-bit floats compute in
+f32 and are rounded once at the end of an operator; sums and products of i8 and i16 are i32.
 
 **Data never decide a shape.** What would need that (masks as indices, `nonzero`, `unique`) is refused. A gather's indices are not
 checked when the model runs.
@@ -62,9 +62,10 @@ def page() -> str:
 
 
 def _title(doc: str) -> tuple[str, str]:
-    """The first line of a module's docstring as a heading, and the paragraphs after it."""
+    """The first words of a module's docstring as a heading, and what comes after them."""
     first, _, rest = doc.partition("\n\n")
-    return " ".join(first.split()).rstrip("."), rest
+    title, *more = re.split(r"(?<=[.:]) ", " ".join(first.split()), maxsplit=1)
+    return title.rstrip(".:"), "\n\n".join(part for part in (*(m[0].upper() + m[1:] for m in more), rest) if part)
 
 
 def _entry(name: str, thing: Any) -> str:
@@ -85,7 +86,7 @@ def _signature(function: Any) -> str:
             parts.append("*")
         marked = marked or p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
         default = p.default.value if isinstance(p.default, Enum) else p.default
-        stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        stars = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
         parts.append(f"{stars}{p.name}: {p.annotation}" + ("" if p.default is p.empty else f" = {default!r}"))
     return f"({', '.join(parts)}) -> {signature.return_annotation}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from tilewright.distribution import import_part
 from tilewright.version import VERSION
 
 
@@ -12,9 +13,14 @@ def main() -> int:
     if sys.argv[1:] == ["--version"]:
         print(VERSION)
         return 0
-    from tilewright.compiler.cli.main import main as run
+    from tilewright.runtime.errors import DeviceError
 
-    return run()
+    try:
+        run = import_part("compiler.cli.main", "the command tilewright").main
+    except (DeviceError, ImportError) as error:  # the platform; what is not installed
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return int(run())
 
 
 if __name__ == "__main__":

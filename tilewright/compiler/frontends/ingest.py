@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.compiler.dims.bind_dims import DynamicDims, bind_dims
 from tilewright.compiler.dims.dim_checks import model_checks
+from tilewright.compiler.dims.places import argument_names, take_result_names
 from tilewright.compiler.frontends.refuse import refuse_data_dependent, refuse_unsupported
 from tilewright.compiler.frontends.source import ModelIR, new_context, read_model, select_function
-from tilewright.passes.linalg.symbolic import UNSIGNED, SymbolicShapes, argument_attributes, result_attributes
-from tilewright.passes.mlir import ir, operations
-from tilewright.runtime.errors import IngestError
+from tilewright.passes.base import PassPipeline
+from tilewright.passes.linalg.symbolic import DIMS, UNSIGNED, SymbolicShapes, argument_attributes, result_attributes
+from tilewright.passes.mlir import arith, functions, ir, operations
+from tilewright.passes.pipeline.pipelines import legalize_passes
+from tilewright.runtime.errors import IngestError, PassError
 from tilewright.runtime.program.program import Argument, Check, DimInfo
-from tilewright.runtime.shape import ShapeRange
+from tilewright.runtime.shape import Dim, ShapeRange
 from tilewright.runtime.tensor import DType
 
 
@@ -31,18 +36,26 @@ class Ingested:
     outputs: tuple[Argument, ...]
     checks: tuple[Check, ...]
 
+    def number(self, name: str) -> int | None:
+        """Position of the input of this name, or "arg{i}" for the one at position i; None when there is none."""
+        names = [a.name for a in self.inputs]
+        position = int(name[3:]) if re.fullmatch(r"arg\d+", name) else len(names)
+        return names.index(name) if name in names else position if position < len(names) else None
+
     def ranges(self) -> ShapeRange:
         """The ranges of all dims."""
         return ShapeRange(tuple((d.name, d.dim()) for d in self.dims))
 
 
-def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = None) -> Ingested:
+def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = None,
+           defaults: Mapping[str, Dim] | None = None) -> Ingested:
     """Read, verify and bind a model.
 
     Args:
         model_ir: MLIR text, a path to an .mlir file, an `ir.Module`, or an object with `module_text()`.
-        dynamic_dims: dimension name (or place, "arg0.1") -> Dim or (lo, hi).
+        dynamic_dims: dimension name (or place, "input_ids.1" or "arg0.1") -> Dim or (lo, hi).
         function: which function to compile when the model has several public ones.
+        defaults: ranges of the names in the model's `tw.dims` that `dynamic_dims` does not mention.
 
     Raises:
         IngestError: the model cannot be read or compiled; names the operation, its location and the remedy.
@@ -51,17 +64,45 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
         module = read_model(model_ir, context)
         fn = select_function(module, function)
         refuse_unsupported(fn)
-        bound = bind_dims(fn, dynamic_dims)
+        unsigned = [UNSIGNED in named for named in result_attributes(fn)]
+        names, results = argument_names(fn), take_result_names(fn)
+        fn = _legalized(module, fn)
+        bound = bind_dims(fn, dynamic_dims, defaults)
+        _plain_indices(fn)
         shapes = SymbolicShapes(fn)
         refuse_data_dependent(fn, shapes)
         checks = model_checks(fn, bound.open)
-        block = fn.regions[0].blocks[0]
-        inputs = tuple(_argument(f"arg{i}", v, SymbolicShapes(fn), UNSIGNED in named)
-                       for i, (v, named) in enumerate(zip(block.arguments, argument_attributes(fn), strict=True)))
-        outputs = tuple(_output(i, v, SymbolicShapes(fn), UNSIGNED in named)
-                        for i, (v, named) in enumerate(zip(operations(block)[-1].operands, result_attributes(fn), strict=True)))
+        block, shapes, named = fn.regions[0].blocks[0], SymbolicShapes(fn), argument_attributes(fn)
+        inputs = tuple(_argument(n, v, shapes, UNSIGNED in a) for n, v, a in zip(names, block.arguments, named, strict=True))
+        returned = operations(block)[-1].operands
+        outputs = tuple(_output(n, v, shapes, u) for n, v, u in zip(results, returned, unsigned, strict=True))
         module.operation.verify()
         return Ingested(str(module), bound.dims, inputs, outputs, checks)
+
+
+def _legalized(module: ir.Module, fn: ir.Operation) -> ir.Operation:
+    """The model's function with every operation in a form that the passes read."""
+    passes = legalize_passes(fn)
+    if not passes:
+        return fn
+    try:
+        PassPipeline(passes).run(module)
+    except PassError as error:
+        raise IngestError(str(error)) from error
+    return next(functions(module))
+
+
+def _plain_indices(fn: ir.Operation) -> None:
+    """Index arguments that are data and no dims become i64: in a kernel, an index argument is a dim."""
+    block = fn.regions[0].blocks[0]
+    for argument, named in zip(block.arguments, argument_attributes(fn), strict=True):
+        if isinstance(argument.type, ir.IndexType) and DIMS not in named:
+            argument.set_type(ir.IntegerType.get_signless(64))
+            with ir.InsertionPoint.at_block_begin(block):
+                cast = arith.IndexCastOp(ir.IndexType.get(), argument)
+            argument.replace_all_uses_except(cast.result, cast.operation)
+    types = [a.type for a in block.arguments], [v.type for v in operations(block)[-1].operands]
+    fn.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
 
 
 def _argument(name: str, value: ir.Value, shapes: SymbolicShapes, unsigned: bool) -> Argument:
@@ -72,7 +113,7 @@ def _argument(name: str, value: ir.Value, shapes: SymbolicShapes, unsigned: bool
     return Argument(name, element.unsigned if unsigned else element, None)
 
 
-def _output(index: int, value: ir.Value, shapes: SymbolicShapes, unsigned: bool) -> Argument:
+def _output(name: str, value: ir.Value, shapes: SymbolicShapes, unsigned: bool) -> Argument:
     if not isinstance(value.type, ir.RankedTensorType):
-        raise IngestError(f"result {index} of @main is a scalar {value.type}; return a tensor of rank 0 instead")
-    return _argument(f"out{index}", value, shapes, unsigned)
+        raise IngestError(f"result {name} of @main is a scalar {value.type}; return a tensor of rank 0 instead")
+    return _argument(name, value, shapes, unsigned)

@@ -1,0 +1,15 @@
+"""The table of ATen operators, one file a group; importing this package fills it."""
+
+from tilewright.compiler.frontends.torch.operators import (  # noqa: F401
+    activations,
+    attention,
+    contractions,
+    convolution,
+    creation,
+    recurrent,
+    normalization,
+    pointwise,
+    reductions,
+    special,
+    views,
+)

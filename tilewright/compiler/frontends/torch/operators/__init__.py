@@ -5,6 +5,7 @@ from tilewright.compiler.frontends.torch.operators import (  # noqa: F401
     attention,
     contractions,
     creation,
+    indexing,
     normalization,
     pointwise,
     reductions,

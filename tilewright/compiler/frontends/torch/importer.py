@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -68,10 +68,10 @@ class _Import:
     program: ExportedProgram
     given: Sequence[Mapping[int, str]]
     ranges: Mapping[str, Dim]
-    graph: ops.Graph = field(default_factory=ops.Graph)
 
     def run(self) -> ImportedModel:
         self.dims = program_dims(self.program, self.given, self.ranges)
+        self.graph = ops.Graph(ranges={n: (d.lo, d.hi) for n, d in self.dims.ranges.items()})
         self.sizes = Sizes(self.dims.names)
         self.constants = Constants(self.graph)
         self.state: dict[str, str] = {}  # name of the input -> what holds its new value

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
@@ -104,10 +105,8 @@ def with_known_operators(program: ExportedProgram) -> ExportedProgram:
             unknown |= bool(node.args[2])
     if not unknown and not changes:
         return program
-    decompositions = torch.export.default_decompositions()
-    kept = [op for op in decompositions if operator_name(op) in known]
-    for op in kept:
-        del decompositions[op]
+    every = {**torch.export.default_decompositions().materialize(), **decomposition_table}
+    decompositions = {op: function for op, function in every.items() if operator_name(op) not in known}
     with torch.no_grad():
         return program.run_decompositions(decompositions)
 

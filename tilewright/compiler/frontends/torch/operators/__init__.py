@@ -11,6 +11,7 @@ from tilewright.compiler.frontends.torch.operators import (  # noqa: F401
     pointwise,
     recurrent,
     reductions,
+    sorting,
     special,
     views,
 )

@@ -98,7 +98,7 @@ def with_known_operators(program: ExportedProgram) -> ExportedProgram:
     known = lowerings("torch")
     changes = unknown = False
     for node in nodes(program.graph_module):
-        if isinstance(node.target, torch._ops.OpOverload):
+        if isinstance(node.target, torch._ops.OpOverload) and makes_tensors(node):
             unknown |= operator_name(node.target) not in known
             changes |= node.target._schema.is_mutable and operator_name(node.target) not in known
         elif node.target is torch.ops.higher_order.wrap_with_autocast:
@@ -109,6 +109,12 @@ def with_known_operators(program: ExportedProgram) -> ExportedProgram:
     decompositions = {op: function for op, function in every.items() if operator_name(op) not in known}
     with torch.no_grad():
         return program.run_decompositions(decompositions)
+
+
+def makes_tensors(node: torch.fx.Node) -> bool:
+    """Is it neither a size or another Python number, nor an assertion?"""
+    value = node.meta.get("val")
+    return not isinstance(value, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)) and not (value is None and not node.users)
 
 
 def nodes(module: torch.fx.GraphModule) -> list[torch.fx.Node]:

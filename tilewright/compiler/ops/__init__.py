@@ -6,6 +6,7 @@
     fn = tw.compile(g, {"B": (1, 8), "S": (1, 512)})
 """
 
+from tilewright.compiler.ops.attention import attention
 from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
 from tilewright.compiler.ops.convolutions import conv1d, conv2d
 from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota, ones, triangle, tril, triu, zeros
@@ -55,7 +56,7 @@ from tilewright.compiler.ops.scatter import index_put, masked_fill, scatter, sel
 from tilewright.compiler.ops.slicing import chunk, flip, narrow, roll, select, slice, slice_axis, split, unbind  # noqa: A004
 from tilewright.compiler.ops.sorting import argsort, searchsorted, sort, topk
 from tilewright.compiler.ops.statistics import all, any, argmax, argmin, count_nonzero, logsumexp, norm, std, var  # noqa: A004
-from tilewright.compiler.ops.transformer import EncoderWeights, attention, transformer_encoder_layer
+from tilewright.compiler.ops.transformer import EncoderWeights, transformer_encoder_layer
 
 __all__ = [
     "EncoderWeights",

@@ -25,7 +25,7 @@ from tilewright.compiler.frontends.torch import complex_numbers, symbolic_floats
 from tilewright.compiler.frontends.torch.complex_numbers import Complex
 from tilewright.compiler.frontends.torch.constants import Constants
 from tilewright.compiler.frontends.torch.context import Context, location, operator_name, refuse_unknown
-from tilewright.compiler.frontends.torch.exported import ELEMENTS, INLINED, export_module, given_names, makes_tensors, with_known_operators
+from tilewright.compiler.frontends.torch.exported import ELEMENTS, INLINED, export_module, given_names, given_ranges, makes_tensors, with_known_operators
 from tilewright.compiler.frontends.torch.signature import program_dims, structure, user_placeholders
 from tilewright.compiler.frontends.torch.sizes import DataDependentSizeError, Sizes
 from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
@@ -60,6 +60,7 @@ def import_torch(
             raise OptionError(f"{type(model).__name__}: an nn.Module needs args=(...), example inputs to export it with")
         program = export_module(model, args or (), kwargs or {}, dynamic_shapes, ranges)
         given = given_names(model, args or (), kwargs or {}, dynamic_shapes)
+        ranges = {**given_ranges(model, args or (), kwargs or {}, dynamic_shapes), **ranges}
     else:
         program = model
     return _Import(with_known_operators(program), given, ranges).run()

@@ -95,20 +95,35 @@ def _name(dim: Any) -> str | None:
 
 def with_known_operators(program: ExportedProgram) -> ExportedProgram:
     """The same program without in-place operators, and with the operators that the table does not know decomposed."""
-    known = lowerings("torch")
-    changes = unknown = False
+    changes = False
     for node in nodes(program.graph_module):
         if isinstance(node.target, torch._ops.OpOverload):
-            unknown |= operator_name(node.target) not in known
-            changes |= node.target._schema.is_mutable and operator_name(node.target) not in known
+            changes |= node.target._schema.is_mutable and operator_name(node.target) not in lowerings("torch")
         elif node.target is torch.ops.higher_order.wrap_with_autocast:
-            unknown |= bool(node.args[2])
-    if not unknown and not changes:
+            changes |= bool(node.args[2])
+    if not changes and not _unknown(program):
         return program
-    every = {**torch.export.default_decompositions().materialize(), **decomposition_table}
-    decompositions = {op: function for op, function in every.items() if operator_name(op) not in known}
+    core = _decomposed(program, torch.export.default_decompositions().materialize())
+    left = [op for op in _unknown(core) if op in decomposition_table]
+    if not left:
+        return core
+    try:
+        return _decomposed(core, decomposition_table)
+    except Exception:  # a decomposition raises whatever it likes; the operator that it was for is then refused by name
+        return core
+
+
+def _unknown(program: ExportedProgram) -> list[torch._ops.OpOverload]:
+    """The operators of a program that the table does not know."""
+    targets = [node.target for node in nodes(program.graph_module)]
+    return [t for t in targets if isinstance(t, torch._ops.OpOverload) and operator_name(t) not in lowerings("torch")]
+
+
+def _decomposed(program: ExportedProgram, table: Mapping[Any, Any]) -> ExportedProgram:
+    """The program with the operators decomposed that `table` can decompose and ours does not know."""
+    unknown = {op: function for op, function in table.items() if operator_name(op) not in lowerings("torch")}
     with torch.no_grad():
-        return program.run_decompositions(decompositions)
+        return program.run_decompositions(unknown)
 
 
 def nodes(module: torch.fx.GraphModule) -> list[torch.fx.Node]:

@@ -1,0 +1,162 @@
+"""Order along an axis: sorting, the largest elements, medians, places in sorted sequences.
+
+The place of an element is how many others stand before it, which takes the square of the axis's length in comparisons and the same
+result on any number of threads. Sorting is stable; NaN is larger than all numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.compiler import ops
+from tilewright.compiler.frontends.registry import register
+from tilewright.compiler.frontends.torch.context import Context
+from tilewright.compiler.frontends.torch.elementwise import names
+from tilewright.compiler.ops.body import Body, Scalar
+from tilewright.compiler.ops.scalar_functions import is_nan, select
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
+
+
+def _before(a: Scalar, b: Scalar) -> Scalar:
+    """Is a < b? NaN is larger than all numbers."""
+    less = a.compare("lt", b)
+    if a.type.startswith(("f", "b")):
+        return less | (is_nan(b) & a.compare("eq", a))
+    return less
+
+
+def sorted_places(x: ops.Tensor, axis: int, descending: bool) -> ops.Tensor:
+    """Which element stands at each place of the sorted axis: i64."""
+    g, rank, at = x.graph, x.rank, axis % x.rank
+    loops = [f"d{d}" for d in range(rank)]
+    along = [f"d{rank}" if d == at else loop for d, loop in enumerate(loops)]
+    iterators = ["parallel"] * rank + ["reduction"]
+
+    def counted(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
+        own, other = scalars
+        first, after = (_before(own, other), _before(other, own)) if descending else (_before(other, own), _before(own, other))
+        earlier = region.index(rank).compare("lt", region.index(at))
+        return out + (first | (~after & earlier)).cast("i64")
+
+    number = g.generic([(x, loops), (x, along)], (g.filled(0, DType.I64, x.dims), loops), iterators, counted)
+
+    def inverse(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
+        here = scalars[0].compare("eq", region.index(at).cast("i64"))
+        return out.maximum(select(here, region.index(rank).cast("i64"), 0))
+
+    return g.generic([(number, along)], (g.filled(0, DType.I64, x.dims), loops), iterators, inverse)
+
+
+def _sorted(x: ops.Tensor, axis: int, descending: bool) -> list[ops.Tensor]:
+    if not x.rank:
+        return [x, x.graph.filled(0, DType.I64, [])]
+    places = sorted_places(x, axis, descending)
+    return [ops.gather_elements(x, places, axis), places]
+
+
+@register("torch", "aten.sort.default")
+def sort(context: Context, x: ops.Tensor, axis: int = -1, descending: bool = False) -> list[ops.Tensor]:
+    """The elements in order, and where they stood."""
+    return _sorted(x, axis, descending)
+
+
+@register("torch", "aten.sort.stable")
+def sort_stable(
+    context: Context, x: ops.Tensor, *, stable: bool | None = False, dim: int = -1, descending: bool = False
+) -> list[ops.Tensor]:
+    """The elements in order, and where they stood; equal ones keep their order."""
+    return _sorted(x, dim, descending)
+
+
+@register("torch", *names("topk"))
+def topk(context: Context, x: ops.Tensor, k: Any, axis: int = -1, largest: bool = True, sorted: bool = True) -> list[ops.Tensor]:
+    """The k largest or smallest elements in order, and where they stood."""
+    values, places = _sorted(x, axis, largest)
+    if not x.rank:
+        return [values, places] if k else [x.graph.full([0], 0, x.dtype), x.graph.full([0], 0, DType.I64)]
+    return [ops.slice_axis(t, axis, 0, k) for t in (values, places)]
+
+
+@register("torch", *names("kthvalue"))
+def kthvalue(context: Context, x: ops.Tensor, k: int, axis: int = -1, keepdims: bool = False) -> list[ops.Tensor]:
+    """The k-th smallest element, and where it stands."""
+    values, places = _sorted(x, axis, False)
+    return _at(values, places, axis, Expr.of(k - 1), keepdims)
+
+
+def _at(values: ops.Tensor, places: ops.Tensor, axis: int, rank: Expr, keepdims: bool) -> list[ops.Tensor]:
+    """One place of a sorted axis."""
+    if not values.rank:
+        return [values, places]
+    found = [ops.narrow(t, axis % t.rank, rank, 1) for t in (values, places)]
+    return found if keepdims else [ops.squeeze(t, axis) for t in found]
+
+
+def _ranked(x: ops.Tensor, axis: int, keepdims: bool, skip: bool) -> list[ops.Tensor]:
+    """The lower median; NaN where there is one, or among the numbers alone when `skip`."""
+    if not x.rank:
+        return [x, x.graph.filled(0, DType.I64, [])]
+    values, places = _sorted(x, axis, False)
+    at = axis % x.rank
+    if not x.dtype.is_float:
+        return _at(values, places, at, (x.dims[at] - 1) // 2, keepdims)
+    nan = ops.cast(x.graph.pointwise("nan", is_nan, x, dtype=DType.I1), DType.I64)
+    missing = ops.sum(nan, at, keepdims=True)
+
+    def middle(n: Scalar, extent: Scalar) -> Scalar:
+        low = (extent - 1 - n).maximum(0) / 2
+        return low if skip else select(n.compare("gt", 0), extent - n, low)
+
+    place = x.graph.pointwise("place", middle, missing, x.dims[at])
+    found = [ops.gather_elements(t, place, at) for t in (values, places)]
+    return found if keepdims else [ops.squeeze(t, at) for t in found]
+
+
+@register("torch", "aten.median.dim", "aten.nanmedian.dim")
+def median(context: Context, x: ops.Tensor, axis: int, keepdims: bool = False) -> list[ops.Tensor]:
+    """The lower of both middle elements, and where it stands."""
+    return _ranked(x, axis, keepdims, context.operator.startswith("aten.nan"))
+
+
+@register("torch", "aten.median.default", "aten.nanmedian.default")
+def median_all(context: Context, x: ops.Tensor) -> ops.Tensor:
+    """The lower of both middle elements."""
+    return _ranked(ops.reshape(x, [-1]) if x.rank else x, 0, False, context.operator.startswith("aten.nan"))[0]
+
+
+# -- places in sorted sequences
+
+
+def _places(context: Context, boundaries: ops.Tensor, values: Any, right: bool) -> ops.Tensor:
+    """How many boundaries of the last axis are below (right: not above) each value."""
+    g = context.graph
+    x = values if isinstance(values, ops.Tensor) else g.full([], values, boundaries.dtype)
+    common = g.common_type("searchsorted", boundaries, x).value
+    loops = [f"d{d}" for d in range(x.rank)]
+    own = [f"d{x.rank}"] if boundaries.rank == 1 else [*loops[:-1], f"d{x.rank}"]
+
+    def body(_: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
+        bound, value = (s.cast(common) for s in scalars)
+        below = ~_before(value, bound) if right else _before(bound, value)
+        return out + below.cast(out.kind)
+
+    into = g.filled(0, context.dtype(), x.dims)
+    return g.generic([(boundaries, own), (x, loops)], (into, loops), ["parallel"] * x.rank + ["reduction"], body)
+
+
+@register("torch", "aten.bucketize.Tensor", "aten.bucketize.Scalar")
+def bucketize(context: Context, values: Any, boundaries: ops.Tensor, *, out_int32: bool = False, right: bool = False) -> ops.Tensor:
+    """The bucket of each value between sorted boundaries."""
+    return _places(context, boundaries, values, right)
+
+
+@register("torch", "aten.searchsorted.Tensor", "aten.searchsorted.Scalar")
+def searchsorted(
+    context: Context, boundaries: ops.Tensor, values: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
+    sorter: ops.Tensor | None = None,
+) -> ops.Tensor:  # fmt: skip
+    """Where each value would be inserted in a sorted sequence."""
+    row = boundaries if sorter is None else ops.gather_elements(boundaries, sorter, -1)
+    return _places(context, row, values, right or side == "right")

@@ -6,6 +6,7 @@
     fn = tw.compile(g, {"B": (1, 8), "S": (1, 512)})
 """
 
+from tilewright.compiler.ops.attention import attention
 from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
 from tilewright.compiler.ops.convolutions import conv1d, conv2d
 from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota, ones, triangle, tril, triu, zeros
@@ -50,9 +51,12 @@ from tilewright.compiler.ops.reshaping import (
     unsqueeze,
     with_dims,
 )
+from tilewright.compiler.ops.scans import cummax, cummin, cumprod, cumsum, logcumsumexp
 from tilewright.compiler.ops.scatter import index_put, masked_fill, scatter, select_scatter, slice_scatter
 from tilewright.compiler.ops.slicing import chunk, flip, narrow, roll, select, slice, slice_axis, split, unbind  # noqa: A004
-from tilewright.compiler.ops.transformer import EncoderWeights, attention, transformer_encoder_layer
+from tilewright.compiler.ops.sorting import argsort, searchsorted, sort, topk
+from tilewright.compiler.ops.statistics import all, any, argmax, argmin, count_nonzero, logsumexp, norm, std, var  # noqa: A004
+from tilewright.compiler.ops.transformer import EncoderWeights, transformer_encoder_layer
 
 __all__ = [
     "EncoderWeights",
@@ -61,7 +65,12 @@ __all__ = [
     "Tensor",
     "absolute",
     "add",
+    "all",
+    "any",
     "arange",
+    "argmax",
+    "argmin",
+    "argsort",
     "attention",
     "avg_pool2d",
     "batch_matmul",
@@ -72,6 +81,11 @@ __all__ = [
     "concat",
     "conv1d",
     "conv2d",
+    "count_nonzero",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "dense",
     "divide",
     "erf",
@@ -90,6 +104,8 @@ __all__ = [
     "iota",
     "layernorm",
     "log",
+    "logcumsumexp",
+    "logsumexp",
     "masked_fill",
     "matmul",
     "max",
@@ -101,6 +117,7 @@ __all__ = [
     "move_axes",
     "multiply",
     "narrow",
+    "norm",
     "one_hot",
     "ones",
     "pad",
@@ -114,6 +131,7 @@ __all__ = [
     "roll",
     "rsqrt",
     "scatter",
+    "searchsorted",
     "select",
     "select_scatter",
     "sigmoid",
@@ -122,15 +140,18 @@ __all__ = [
     "slice_axis",
     "slice_scatter",
     "softmax",
+    "sort",
     "split",
     "sqrt",
     "squeeze",
     "stack",
+    "std",
     "subtract",
     "sum",
     "swap_axes",
     "tanh",
     "tile",
+    "topk",
     "transformer_encoder_layer",
     "transpose",
     "triangle",
@@ -139,6 +160,7 @@ __all__ = [
     "unbind",
     "unflatten",
     "unsqueeze",
+    "var",
     "where",
     "with_dims",
     "zeros",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.compiler.ops.graph import Tensor, same_dtype, shown, want_equal, want_rank
 from tilewright.compiler.ops.pointwise import activation_of
 from tilewright.compiler.ops.reductions import accumulator_of, narrowed
@@ -72,6 +74,25 @@ def product(name: str, a: Tensor, b: Tensor, transpose_a: bool = False, transpos
     kind = "batch_matmul" if left.rank == right.rank else "contract"
     op = f"linalg.{kind}" + ("" if plain else f" indexing_maps = [{_maps('b, m, n, k', maps)}]")
     return expand(a.graph.named(op, [left, right], into), [batch, [m], [n]])
+
+
+def contract(
+    name: str, a: Tensor, b: Tensor, axes_a: Sequence[str], axes_b: Sequence[str], axes: Sequence[str]
+) -> Tensor:
+    """The sum of products over all named axes that the result does not have, in the accumulator's type.
+
+    Axes of one name have one extent, and each name comes once an operand. ShapeError when extents differ.
+    """
+    extents: dict[str, Expr] = {}
+    for x, own in ((a, axes_a), (b, axes_b)):
+        for axis, extent in zip(own, x.dims, strict=True):
+            want_equal(name, f"the extents of axis {axis}", extents.setdefault(axis, extent), extent)
+    order = [*axes, *(n for n in extents if n not in axes)]
+    loops = {n: f"d{i}" for i, n in enumerate(order)}
+    maps = [", ".join(loops[n] for n in own) for own in (axes_a, axes_b, axes)]
+    into = a.graph.filled(0, accumulator_of(name, same_dtype(name, [a, b])), [extents[n] for n in axes])
+    op = f"linalg.contract indexing_maps = [{_maps(', '.join(loops.values()), maps)}]"
+    return a.graph.named(op, [a, b], into)
 
 
 def _matrix(x: Tensor, transposed: bool) -> tuple[Expr, Expr]:

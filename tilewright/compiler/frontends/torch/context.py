@@ -31,6 +31,8 @@ DTYPES = {
     torch.float64: DType.F64,
     torch.float8_e4m3fn: DType.F8E4M3,
     torch.float8_e5m2: DType.F8E5M2,
+    torch.complex64: DType.F32,  # of the parts
+    torch.complex128: DType.F64,
 }
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
@@ -61,6 +63,12 @@ class Context:
         """How many results the node has."""
         value = self.node.meta["val"]
         return len(value) if isinstance(value, (tuple, list)) else 1
+
+    @property
+    def is_complex(self) -> bool:
+        """Is a result complex?"""
+        value = self.node.meta.get("val")
+        return any(isinstance(v, torch.Tensor) and v.is_complex() for v in (value if isinstance(value, (tuple, list)) else [value]))
 
     def element_type(self, dtype: torch.dtype) -> DType:
         if dtype not in DTYPES:

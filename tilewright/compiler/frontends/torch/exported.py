@@ -97,7 +97,7 @@ def with_known_operators(program: ExportedProgram) -> ExportedProgram:
     """The same program without in-place operators, and with the operators that the table does not know decomposed."""
     changes = False
     for node in nodes(program.graph_module):
-        if isinstance(node.target, torch._ops.OpOverload):
+        if isinstance(node.target, torch._ops.OpOverload) and makes_tensors(node):
             changes |= node.target._schema.is_mutable and operator_name(node.target) not in lowerings("torch")
         elif node.target is torch.ops.higher_order.wrap_with_autocast:
             changes |= bool(node.args[2])
@@ -115,7 +115,7 @@ def with_known_operators(program: ExportedProgram) -> ExportedProgram:
 
 def _unknown(program: ExportedProgram) -> list[torch._ops.OpOverload]:
     """The operators of a program that the table does not know."""
-    targets = [node.target for node in nodes(program.graph_module)]
+    targets = [node.target for node in nodes(program.graph_module) if makes_tensors(node)]
     return [t for t in targets if isinstance(t, torch._ops.OpOverload) and operator_name(t) not in lowerings("torch")]
 
 
@@ -124,6 +124,12 @@ def _decomposed(program: ExportedProgram, table: Mapping[Any, Any]) -> ExportedP
     unknown = {op: function for op, function in table.items() if operator_name(op) not in lowerings("torch")}
     with torch.no_grad():
         return program.run_decompositions(unknown)
+
+
+def makes_tensors(node: torch.fx.Node) -> bool:
+    """Is it neither a size or another Python number, nor an assertion?"""
+    value = node.meta.get("val")
+    return not isinstance(value, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)) and not (value is None and not node.users)
 
 
 def nodes(module: torch.fx.GraphModule) -> list[torch.fx.Node]:

@@ -1,4 +1,4 @@
-"""Tensors made from numbers and sizes."""
+"""Tensors made from numbers and sizes; embeddings."""
 
 from __future__ import annotations
 
@@ -82,3 +82,8 @@ def lower_triangle(_: Context, x: ops.Tensor, diagonal: Any = 0) -> ops.Tensor:
 @register("torch", "aten.triu.default")
 def upper_triangle(_: Context, x: ops.Tensor, diagonal: Any = 0) -> ops.Tensor:
     return triu(x, diagonal)
+
+
+@register("torch", "aten.embedding.default")
+def embedding(_: Context, weight: ops.Tensor, indices: ops.Tensor, *__: Any, **___: Any) -> ops.Tensor:
+    return ops.gather(weight, indices)

@@ -1,64 +1,29 @@
-"""Order along an axis: sorting, the largest elements, medians, places in sorted sequences.
-
-The place of an element is how many others stand before it, which takes the square of the axis's length in comparisons and the same
-result on any number of threads. Sorting is stable; NaN is larger than all numbers.
-"""
+"""Order along an axis: sorting, the largest elements, medians, places in sorted sequences."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
 from typing import Any
 
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.registry import register
 from tilewright.compiler.frontends.torch.context import Context
 from tilewright.compiler.frontends.torch.elementwise import names
-from tilewright.compiler.ops.body import Body, Scalar
+from tilewright.compiler.ops.body import Scalar
 from tilewright.compiler.ops.scalar_functions import is_nan, select
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
 
-def _before(a: Scalar, b: Scalar) -> Scalar:
-    """Is a < b? NaN is larger than all numbers."""
-    less = a.compare("lt", b)
-    if a.type.startswith(("f", "b")):
-        return less | (is_nan(b) & a.compare("eq", a))
-    return less
-
-
-def sorted_places(x: ops.Tensor, axis: int, descending: bool) -> ops.Tensor:
-    """Which element stands at each place of the sorted axis: i64."""
-    g, rank, at = x.graph, x.rank, axis % x.rank
-    loops = [f"d{d}" for d in range(rank)]
-    along = [f"d{rank}" if d == at else loop for d, loop in enumerate(loops)]
-    iterators = ["parallel"] * rank + ["reduction"]
-
-    def counted(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
-        own, other = scalars
-        first, after = (_before(own, other), _before(other, own)) if descending else (_before(other, own), _before(own, other))
-        earlier = region.index(rank).compare("lt", region.index(at))
-        return out + (first | (~after & earlier)).cast("i64")
-
-    number = g.generic([(x, loops), (x, along)], (g.filled(0, DType.I64, x.dims), loops), iterators, counted)
-
-    def inverse(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
-        here = scalars[0].compare("eq", region.index(at).cast("i64"))
-        return out.maximum(select(here, region.index(rank).cast("i64"), 0))
-
-    return g.generic([(number, along)], (g.filled(0, DType.I64, x.dims), loops), iterators, inverse)
-
-
 def _sorted(x: ops.Tensor, axis: int, descending: bool) -> list[ops.Tensor]:
-    if not x.rank:
-        return [x, x.graph.filled(0, DType.I64, [])]
-    places = sorted_places(x, axis, descending)
-    return [ops.gather_elements(x, places, axis), places]
+    return list(ops.sort(x, axis, descending)) if x.rank else [x, x.graph.filled(0, DType.I64, [])]
 
 
 @register("torch", "aten.sort.default")
 def sort(context: Context, x: ops.Tensor, axis: int = -1, descending: bool = False) -> list[ops.Tensor]:
     """The elements in order, and where they stood."""
+    if x.dtype is DType.I1 and any(n.target is operator.getitem and n.args[1] == 1 for n in context.node.users):
+        context.refuse("equal booleans stand in no order that PyTorch promises", "call it with stable=True")
     return _sorted(x, axis, descending)
 
 
@@ -73,10 +38,9 @@ def sort_stable(
 @register("torch", *names("topk"))
 def topk(context: Context, x: ops.Tensor, k: Any, axis: int = -1, largest: bool = True, sorted: bool = True) -> list[ops.Tensor]:
     """The k largest or smallest elements in order, and where they stood."""
-    values, places = _sorted(x, axis, largest)
-    if not x.rank:
-        return [values, places] if k else [x.graph.full([0], 0, x.dtype), x.graph.full([0], 0, DType.I64)]
-    return [ops.slice_axis(t, axis, 0, k) for t in (values, places)]
+    if x.rank:
+        return list(ops.topk(x, k, axis, largest))
+    return [ops.reshape(ops.slice_axis(ops.reshape(t, [1]), 0, 0, k), context.shape()) for t in _sorted(x, 0, largest)]
 
 
 @register("torch", *names("kthvalue"))
@@ -133,17 +97,12 @@ def _places(context: Context, boundaries: ops.Tensor, values: Any, right: bool) 
     """How many boundaries of the last axis are below (right: not above) each value."""
     g = context.graph
     x = values if isinstance(values, ops.Tensor) else g.full([], values, boundaries.dtype)
-    common = g.common_type("searchsorted", boundaries, x).value
-    loops = [f"d{d}" for d in range(x.rank)]
-    own = [f"d{x.rank}"] if boundaries.rank == 1 else [*loops[:-1], f"d{x.rank}"]
-
-    def body(_: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
-        bound, value = (s.cast(common) for s in scalars)
-        below = ~_before(value, bound) if right else _before(bound, value)
-        return out + below.cast(out.kind)
-
-    into = g.filled(0, context.dtype(), x.dims)
-    return g.generic([(boundaries, own), (x, loops)], (into, loops), ["parallel"] * x.rank + ["reduction"], body)
+    if boundaries.rank == 1:
+        return ops.cast(ops.searchsorted(boundaries, x, right), context.dtype())
+    kind = g.common_type("searchsorted", boundaries, x)
+    row, wide = (ops.unsqueeze(ops.cast(t, kind), axis) for t, axis in ((boundaries, -2), (x, -1)))
+    below = ops.compare(row, wide, "le" if right else "lt")
+    return ops.cast(ops.sum(ops.cast(below, DType.I64), -1), context.dtype())
 
 
 @register("torch", "aten.bucketize.Tensor", "aten.bucketize.Scalar")

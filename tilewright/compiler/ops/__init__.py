@@ -10,10 +10,19 @@ from tilewright.compiler.ops.attention import attention
 from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
 from tilewright.compiler.ops.convolutions import conv1d, conv2d
 from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota, ones, triangle, tril, triu, zeros
+from tilewright.compiler.ops.einsum import einsum
 from tilewright.compiler.ops.graph import Graph, Tensor
 from tilewright.compiler.ops.indexing import gather, gather_elements, gather_nd, index, one_hot
 from tilewright.compiler.ops.joining import broadcast_to, concat, repeat, stack, tile
-from tilewright.compiler.ops.normalization import layernorm, rmsnorm, softmax
+from tilewright.compiler.ops.normalization import (
+    batchnorm,
+    groupnorm,
+    instancenorm,
+    layernorm,
+    log_softmax,
+    rmsnorm,
+    softmax,
+)
 from tilewright.compiler.ops.padding import pad
 from tilewright.compiler.ops.pointwise import (
     absolute,
@@ -74,6 +83,7 @@ __all__ = [
     "attention",
     "avg_pool2d",
     "batch_matmul",
+    "batchnorm",
     "broadcast_to",
     "cast",
     "chunk",
@@ -88,6 +98,7 @@ __all__ = [
     "cumsum",
     "dense",
     "divide",
+    "einsum",
     "erf",
     "exp",
     "eye",
@@ -99,11 +110,14 @@ __all__ = [
     "gather_elements",
     "gather_nd",
     "gelu",
+    "groupnorm",
     "index",
     "index_put",
+    "instancenorm",
     "iota",
     "layernorm",
     "log",
+    "log_softmax",
     "logcumsumexp",
     "logsumexp",
     "masked_fill",

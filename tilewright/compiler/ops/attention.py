@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 
 from tilewright.compiler.ops.body import Body, Scalar
 from tilewright.compiler.ops.contractions import contract, product
+from tilewright.compiler.ops.creation import iota
 from tilewright.compiler.ops.graph import Tensor, same_dtype, shown, want_float
 from tilewright.compiler.ops.normalization import softmax
 from tilewright.compiler.ops.pointwise import cast, compare, where
 from tilewright.compiler.ops.reductions import narrowed
-from tilewright.compiler.ops.reshaping import reshape, unsqueeze
+from tilewright.compiler.ops.reshaping import reshape, squeeze, unsqueeze
 from tilewright.compiler.ops.statistics import any  # noqa: A004
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.shape import Expr
@@ -26,12 +27,12 @@ def attention(
 ) -> Tensor:
     """softmax(q @ k^T * scale + mask) @ v over the last two axes.
 
-    q [..., H, S, D], k [..., G, T, D], v [..., G, T, E] -> [..., H, S, E], the leading axes equal. With G < H, which divides it, each
-    head of k and v serves H / G heads of q in a row; nothing is copied. For 16-bit floats scores and softmax are in f32.
+    q [..., H, S, D], k [..., G, T, D], v [..., G, T, E] -> [..., H, S, E], the leading axes equal. With G < H, which divides it,
+    each head of k and v serves H / G heads of q in a row; nothing is copied. For 16-bit floats scores and softmax are in f32.
 
     Args:
-        causal: "bottom-right" (or True): query i sees the keys up to i + T - S, so that the last query sees all. "top-left": the keys
-            up to i.
+        causal: "bottom-right" (or True): query i sees the keys up to i + T - S, so that the last query sees all. "top-left": the
+            keys up to i.
         scale: default 1 / sqrt(D).
         mask: broadcast to [..., H, S, T]. Of i1: true where the query sees the key; of floats: added to the scores.
         safe: a query that sees no key gets zeros; else it gets NaN.
@@ -44,32 +45,34 @@ def attention(
     if causal not in CAUSAL:
         raise OptionError(f"attention: causal={causal!r}; use True, False, 'top-left' or 'bottom-right'")
     groups = _groups(q, k, v)
-    kept = q.dims
-    if groups is None:
+    kept, each_its_own = q.dims, q.dims[-3] == k.dims[-3]
+    if each_its_own:
         scores = product("attention", q, k, transpose_b=True)
     else:
-        q = reshape(q, [*q.dims[:-3], *groups, *q.dims[-2:]])
-        scores = _grouped_scores(q, k)
+        k, v = (squeeze(x, -3) if groups is None else x for x in (k, v))
+        q = q if groups is None else reshape(q, [*q.dims[:-3], *groups, *q.dims[-2:]])
+        scores = _shared_scores(q, k)
     mask = None if mask is None else _aligned(mask, [*kept[:-1], k.dims[-2]], groups)
     logits = _logits(scores, mask, CAUSAL[causal], scale, kept[-1])
     weights = cast(softmax(logits), v.dtype)
-    mixed = product("attention", weights, v) if groups is None else _grouped_mix(weights, v)
+    mixed = product("attention", weights, v) if each_its_own else _shared_mix(weights, v)
     result = narrowed("attention", mixed, v.dtype)
-    if safe and (mask is not None or causal):
-        result = where(_seen(mask, CAUSAL[causal], logits), result, 0)
+    seen = _seen(mask, CAUSAL[causal], logits) if safe else None
+    if seen is not None:
+        result = where(seen, result, 0)
     return result if groups is None else reshape(result, [*kept[:-1], v.dims[-1]])
 
 
 def _groups(q: Tensor, k: Tensor, v: Tensor) -> tuple[Expr, Expr] | None:
-    """(heads of k and v, heads of q that share one); None where there are as many of both."""
+    """(heads of k and v, heads of q that share one); None where there are as many of both, or all share one."""
     for what, x in (("q", q), ("k", k), ("v", v)):
         if x.rank < 3 or x.rank != q.rank:
-            raise ShapeError(f"attention: {what} has rank {x.rank}, shape {shown(x.dims)}; wanted rank 3 or more, one for q, k and v")
+            raise ShapeError(f"attention: {what} has rank {x.rank}, shape {shown(x.dims)}; wanted rank 3 or more, that of q")
     if q.dims[:-3] != k.dims[:-3] or k.dims[:-1] != v.dims[:-1] or q.dims[-1] != k.dims[-1]:
         raise ShapeError(f"attention: q {shown(q.dims)}, k {shown(k.dims)} and v {shown(v.dims)} do not fit; "
                          "wanted [..., H, S, D], [..., G, T, D] and [..., G, T, E]")
     heads, shared = q.dims[-3], k.dims[-3]
-    if heads == shared:
+    if shared in (heads, Expr.of(1)):
         return None
     each = heads // shared
     if each * shared != heads:
@@ -77,13 +80,13 @@ def _groups(q: Tensor, k: Tensor, v: Tensor) -> tuple[Expr, Expr] | None:
     return shared, each
 
 
-def _grouped_scores(q: Tensor, k: Tensor) -> Tensor:
-    """q [..., G, R, S, D] and k [..., G, T, D] -> [..., G, R, S, T]."""
+def _shared_scores(q: Tensor, k: Tensor) -> Tensor:
+    """q [..., R, S, D] and k [..., T, D] -> [..., R, S, T]."""
     lead = [f"b{i}" for i in range(q.rank - 3)]
     return contract("attention", q, k, [*lead, "r", "s", "d"], [*lead, "t", "d"], [*lead, "r", "s", "t"])
 
 
-def _grouped_mix(weights: Tensor, v: Tensor) -> Tensor:
+def _shared_mix(weights: Tensor, v: Tensor) -> Tensor:
     lead = [f"b{i}" for i in range(weights.rank - 3)]
     return contract("attention", weights, v, [*lead, "r", "s", "t"], [*lead, "t", "e"], [*lead, "r", "s", "e"])
 
@@ -139,24 +142,27 @@ def _before(region: Body, rank: int, causal: str, offset: Expr, number: Callable
     return region.index(rank - 1).compare("le", last)
 
 
-def _seen(mask: Tensor | None, causal: str | None, scores: Tensor) -> Tensor:
-    """An i1 tensor that broadcasts to the result: does the query see any key?"""
-    g, one = scores.graph, Expr.of(1)
-    if mask is not None and causal is None:
-        truth = mask if mask.dtype is DType.I1 else compare(mask, -math.inf, "gt")
+def _seen(mask: Tensor | None, causal: str | None, scores: Tensor) -> Tensor | None:
+    """An i1 tensor that broadcasts to the result: does the query see any key? None where all do."""
+    g, one, rank = scores.graph, Expr.of(1), scores.rank
+    offset = scores.dims[-1] - scores.dims[-2]
+    truth = mask
+    if mask is not None and mask.dtype is not DType.I1:
+        truth = compare(mask, -math.inf, "gt")
+    if truth is None or truth.dims[-1] == one:  # whether a query sees a key is known from its place
+        if causal != "bottom-right":
+            return truth
+        late = compare(iota(g, [scores.dims[-2], one]) + offset, 0, "ge")
+        return late if truth is None else g.pointwise("attention", lambda a, b: a & b, late, truth)
+    if causal is None:
         return any(truth, -1, keepdims=True)
-    # the axes of the mask, queries and keys at full extent
-    own = [one] * (scores.rank - 2) if mask is None else [one] * (scores.rank - mask.rank) + list(mask.dims)
-    dims = [*own[: scores.rank - 2], *scores.dims[-2:]]
-    loops = [f"d{i}" for i in range(scores.rank)]
+    own = [one] * (rank - truth.rank) + list(truth.dims)
+    dims = [*own[: rank - 2], *scores.dims[-2:]]
+    loops = [f"d{i}" for i in range(rank)]
 
     def body(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
-        sees = _before(region, scores.rank, causal or "", dims[-1] - dims[-2], g.number)
-        for value in scalars:
-            sees = sees & (value if value.kind == "i1" else value.compare("gt", -math.inf))
-        return out | sees
+        return out | (scalars[0] & _before(region, rank, causal, offset, g.number))
 
-    inputs = [] if mask is None else [(mask, ["0" if d == one and dims[scores.rank - mask.rank + a] != one else
-                                              loops[scores.rank - mask.rank + a] for a, d in enumerate(mask.dims)])]
+    seen = [(truth, ["0" if d == one and dims[a] != one else loops[a] for a, d in enumerate(own)][rank - truth.rank:])]
     into = g.filled(False, DType.I1, [*dims[:-1], one])
-    return g.generic(inputs, (into, [*loops[:-1], "0"]), ["parallel"] * (scores.rank - 1) + ["reduction"], body)
+    return g.generic(seen, (into, [*loops[:-1], "0"]), ["parallel"] * (rank - 1) + ["reduction"], body)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilewright.compiler.ops.graph import Tensor, same_dtype, shown, want_equal, want_rank
 from tilewright.compiler.ops.pointwise import activation_of
 from tilewright.compiler.ops.reductions import accumulator_of, narrowed
-from tilewright.compiler.ops.reshaping import collapse, expand
+from tilewright.compiler.ops.reshaping import collapse, expand, reshape
 from tilewright.runtime.errors import ShapeError
 from tilewright.runtime.shape import Expr
 
@@ -29,18 +29,24 @@ def batch_matmul(a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: b
     return narrowed("batch_matmul", product("batch_matmul", a, b, transpose_a, transpose_b), a.dtype)
 
 
-def dense(x: Tensor, w: Tensor, bias: Tensor | None = None, activation: str | None = None) -> Tensor:
-    """activation(x @ w + bias): x [..., K], w [K, N], bias [N]; activation relu, gelu, silu, tanh or None."""
+def dense(
+    x: Tensor, w: Tensor, bias: Tensor | None = None, activation: str | None = None, transposed: bool = False
+) -> Tensor:
+    """activation(x @ w + bias): x [..., K], w [K, N], bias [N] -> [..., N]; activation relu, gelu, silu, tanh or None.
+
+    transposed: w is [N, K], as torch.nn.Linear has it, and is read so without a copy.
+    """
     function = activation_of("dense", activation)
     want_rank("dense", "the weight", w, 2)
-    if x.rank < 2:
-        raise ShapeError(f"dense: the input has rank {x.rank}, shape {shown(x.dims)}; wanted rank 2 or more")
-    rows = collapse(x, [list(range(x.rank - 1)), [x.rank - 1]])
-    total = product("dense", rows, w)
+    if x.rank < 1:
+        raise ShapeError(f"dense: the input has rank {x.rank}, shape {shown(x.dims)}; wanted rank 1 or more")
+    rows = reshape(x, [1, x.dims[0]]) if x.rank == 1 else collapse(x, [list(range(x.rank - 1)), [x.rank - 1]])
+    columns = w.dims[0] if transposed else w.dims[1]
+    total = product("dense", rows, w, transpose_b=transposed)
     if bias is not None:
         same_dtype("dense", [x, w, bias])
         want_rank("dense", "the bias", bias, 1)
-        want_equal("dense", "the columns of the weight and the bias", w.dims[1], bias.dims[0])
+        want_equal("dense", "the columns of the weight and the bias", columns, bias.dims[0])
     if bias is None and activation is None:
         result = narrowed("dense", total, x.dtype)
     else:
@@ -48,7 +54,7 @@ def dense(x: Tensor, w: Tensor, bias: Tensor | None = None, activation: str | No
         operands = [total, *(() if bias is None else (bias,))]
         result = x.graph.map_elements("dense", lambda v, *b: function(v + b[0].cast(v.kind) if b else v), operands,
                                       dtype, total.dtype)
-    return expand(result, [x.dims[:-1], w.dims[1:]])
+    return reshape(result, [columns]) if x.rank == 1 else expand(result, [x.dims[:-1], [columns]])
 
 
 def product(name: str, a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:

@@ -175,29 +175,42 @@ def with_known_operators(program: ExportedProgram) -> ExportedProgram:
     Raises:
         IngestError: torch.export cannot take the in-place operators out.
     """
-    known = lowerings("torch")
-    changes = unknown = False
+    changes = False
     for node in nodes(program.graph_module):
-        if isinstance(node.target, torch._ops.OpOverload) and makes_tensors(node) and operator_name(node.target) not in ELEMENTS:
-            missing = operator_name(node.target) not in known
-            changes |= missing and node.target._schema.is_mutable
-            unknown |= missing
+        if isinstance(node.target, torch._ops.OpOverload):
+            changes |= node.target._schema.is_mutable and node.target in _unknown(node)
         elif operator_name(node.target) == "wrap_with_autocast":
             changes |= bool(node.args[2])
         elif isinstance(node.target, torch._ops.HigherOrderOperator) and operator_name(node.target) not in INLINED:
             return program  # control flow, which is refused where it stands
-    if not unknown and not changes:
+    if not changes and not _unknown(*nodes(program.graph_module)):
         return program
-    every = {**torch.export.default_decompositions().materialize(), **decomposition_table}
-    decompositions = {op: function for op, function in every.items() if operator_name(op) not in (*known, *ELEMENTS)}
     try:
-        with torch.no_grad():
-            return program.run_decompositions(decompositions)
-    except Exception as error:  # whatever a decomposition raises
-        if changes:
-            raise IngestError(f"torch.export cannot take the in-place operators out of the model: {error}; write it without "
-                              "them") from error
-        return program
+        core = _decomposed(program, torch.export.default_decompositions().materialize())
+    except Exception as error:  # a decomposition raises whatever it likes
+        if not changes:
+            return program
+        raise IngestError(f"torch.export cannot take the in-place operators out of the model: {error}; write it without "
+                          "them") from error
+    if not any(op in decomposition_table for op in _unknown(*nodes(core.graph_module))):
+        return core
+    try:
+        return _decomposed(core, decomposition_table)
+    except Exception:  # the operator that it was for is then refused by name
+        return core
+
+
+def _unknown(*nodes: torch.fx.Node) -> list[torch._ops.OpOverload]:
+    """The operators that the table does not know."""
+    targets = [n.target for n in nodes if isinstance(n.target, torch._ops.OpOverload) and makes_tensors(n)]
+    return [t for t in targets if operator_name(t) not in lowerings("torch") and operator_name(t) not in ELEMENTS]
+
+
+def _decomposed(program: ExportedProgram, table: Mapping[Any, Any]) -> ExportedProgram:
+    """The program with the operators decomposed that `table` can decompose and ours does not know."""
+    unknown = {op: f for op, f in table.items() if operator_name(op) not in lowerings("torch") and operator_name(op) not in ELEMENTS}
+    with torch.no_grad():
+        return program.run_decompositions(unknown)
 
 
 def makes_tensors(node: torch.fx.Node) -> bool:

@@ -9,9 +9,12 @@ from tilewright.compiler.frontends.torch.operators import (  # noqa: F401
     indexing,
     normalization,
     pointwise,
+    pooling,
     recurrent,
     reductions,
+    scans,
     sorting,
     special,
+    strided,
     views,
 )

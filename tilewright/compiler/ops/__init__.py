@@ -8,11 +8,12 @@
 
 from tilewright.compiler.ops.attention import attention
 from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
-from tilewright.compiler.ops.convolutions import conv1d, conv2d
+from tilewright.compiler.ops.convolutions import conv1d, conv2d, conv3d, conv_transpose
 from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota, ones, triangle, tril, triu, zeros
 from tilewright.compiler.ops.einsum import einsum
 from tilewright.compiler.ops.graph import Graph, Tensor
 from tilewright.compiler.ops.indexing import gather, gather_elements, gather_nd, index, one_hot
+from tilewright.compiler.ops.interpolation import interpolate
 from tilewright.compiler.ops.joining import broadcast_to, concat, repeat, stack, tile
 from tilewright.compiler.ops.normalization import (
     batchnorm,
@@ -46,7 +47,16 @@ from tilewright.compiler.ops.pointwise import (
     tanh,
     where,
 )
-from tilewright.compiler.ops.pooling import avg_pool2d, max_pool2d
+from tilewright.compiler.ops.pooling import (
+    adaptive_avg_pool,
+    adaptive_max_pool,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 from tilewright.compiler.ops.promotion import Promotion, promote_types, result_type
 from tilewright.compiler.ops.reductions import max, mean, min, prod, sum  # noqa: A004
 from tilewright.compiler.ops.reshaping import (
@@ -73,6 +83,8 @@ __all__ = [
     "Promotion",
     "Tensor",
     "absolute",
+    "adaptive_avg_pool",
+    "adaptive_max_pool",
     "add",
     "all",
     "any",
@@ -81,7 +93,9 @@ __all__ = [
     "argmin",
     "argsort",
     "attention",
+    "avg_pool1d",
     "avg_pool2d",
+    "avg_pool3d",
     "batch_matmul",
     "batchnorm",
     "broadcast_to",
@@ -91,6 +105,8 @@ __all__ = [
     "concat",
     "conv1d",
     "conv2d",
+    "conv3d",
+    "conv_transpose",
     "count_nonzero",
     "cummax",
     "cummin",
@@ -114,6 +130,7 @@ __all__ = [
     "index",
     "index_put",
     "instancenorm",
+    "interpolate",
     "iota",
     "layernorm",
     "log",
@@ -123,7 +140,9 @@ __all__ = [
     "masked_fill",
     "matmul",
     "max",
+    "max_pool1d",
     "max_pool2d",
+    "max_pool3d",
     "maximum",
     "mean",
     "min",

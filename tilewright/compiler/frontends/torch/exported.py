@@ -89,12 +89,15 @@ def _guards(values: Sequence[Any]) -> list[Any]:
 
 def _holds(condition: Any, dims: Mapping[Any, Any]) -> bool:
     """Does a condition hold for a grid of values of its dims, the ends of their ranges among them?"""
-    symbols = sorted(condition.free_symbols, key=str)
-    if not set(symbols) <= dims.keys():
+    if not condition.free_symbols <= dims.keys():
         return False
-    grids = [Range(max(int(dims[s].min), 1), int(dims[s].max)).values(_SAMPLES) for s in symbols]
-    points = itertools.product(*grids)
-    return all(condition.xreplace(dict(zip(symbols, map(sympy.Integer, p), strict=True))) == sympy.true for p in points)
+    own = {dims[s].__name__: dims[s] for s in condition.free_symbols}  # several symbols may be one dim
+    grids = [Range(max(int(d.min), 1), int(d.max)).values(_SAMPLES) for d in own.values()]
+    for point in itertools.product(*grids):
+        at = dict(zip(own, map(sympy.Integer, point), strict=True))
+        if condition.xreplace({s: at[dims[s].__name__] for s in condition.free_symbols}) != sympy.true:
+            return False
+    return True
 
 
 def _with_dims(shapes: Any, ranges: Ranges) -> Any:

@@ -83,12 +83,16 @@ def _unconstrained(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
 def _guards(values: Sequence[Any]) -> list[Any]:
     """The conditions of the model itself on its dims."""
     sizes = [d for v in values if isinstance(v, torch.Tensor) for d in v.shape if isinstance(d, torch.SymInt)]
-    guards = sizes[0].node.shape_env.guards if sizes else []
-    return [g.expr for g in guards if not _LAYOUT.match(str(g.sloc))]
+    if not sizes:
+        return []
+    shapes = sizes[0].node.shape_env
+    return [shapes.replace(g.expr) for g in shapes.guards if not _LAYOUT.match(str(g.sloc))]
 
 
 def _holds(condition: Any, dims: Mapping[Any, Any]) -> bool:
     """Does a condition hold for a grid of values of its dims, the ends of their ranges among them?"""
+    if condition == sympy.true:
+        return True
     if not condition.free_symbols <= dims.keys():
         return False
     own = {dims[s].__name__: dims[s] for s in condition.free_symbols}  # several symbols may be one dim

@@ -48,6 +48,11 @@ class Sizes:
             self._known[value] = self._convert(value)
         return self._known[value]
 
+    def define(self, value: torch.SymInt, size: Expr) -> None:
+        """A symbol that is no dim has this value, which follows from the dims."""
+        if isinstance(value.node.expr, sympy.Symbol) and value.node.expr not in self.names:
+            self._known[value.node.expr] = size
+
     def _convert(self, e: sympy.Expr) -> Expr:
         kind = type(e).__name__
         if isinstance(e, sympy.Symbol):

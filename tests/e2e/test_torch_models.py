@@ -22,10 +22,10 @@ def leaves(value: Any) -> list[np.ndarray]:
     return [np.asarray(v.detach() if isinstance(v, torch.Tensor) else v) for v in torch.utils._pytree.tree_leaves(value)]
 
 
-def check(model: nn.Module, shapes: Any, inputs: Sequence[Sequence[torch.Tensor]], dims: Any = None) -> tw.compiler.api.CompiledFunction:
-    """Compiles with the first inputs as example and runs all of them."""
+def check(model: nn.Module, shapes: Any, inputs: Sequence[Sequence[torch.Tensor]]) -> Any:
+    """Compiles with the first inputs as example and runs all of them; the compiled function."""
     model = model.eval()
-    fn = tw.compile(model, dims or {}, args=tuple(inputs[0]), dynamic_shapes=shapes)
+    fn = tw.compile(model, args=tuple(inputs[0]), dynamic_shapes=shapes)
     for given in inputs:
         with torch.no_grad():
             wanted = leaves(model(*given))

@@ -17,7 +17,7 @@ class ShapeValues:
         self._last: ir.Operation | None = None
         self._values: dict[Expr, ir.Value] = {}
         self._places: dict[str, tuple[int, int]] = {}
-        self._scaled: dict[str, tuple[tuple[int, int], int, int]] = {}  # axis, factor, offset: it has factor * dim + offset elements
+        self._scaled: dict[str, tuple[tuple[int, int], int, int]] = {}  # axis of factor * dim + offset elements, factor, offset
         for i, named in enumerate(argument_attributes(fn)):
             if DIMS in named:
                 for axis, dim in enumerate(read_dims(named[DIMS])):

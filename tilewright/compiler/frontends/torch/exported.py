@@ -22,7 +22,8 @@ from tilewright.runtime.shape import Dim as Range
 
 Ranges = Mapping[str, Range]
 ELEMENTS = ("aten.item.default", "aten._local_scalar_dense.default")  # a tensor's element as a number
-_LAYOUT = re.compile(r"\((_subclasses|_prims_common|_prims|_refs|_decomp|_meta_registrations|fx)\b")  # where conditions of layout stand
+# where the conditions stand that torch.export makes for the layout of tensors
+_LAYOUT = re.compile(r"\((_subclasses|_prims_common|_prims|_refs|_decomp|_meta_registrations|fx)\b")
 _SAMPLES = 64  # values of a dim that a condition is tried at
 INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 
@@ -210,12 +211,17 @@ def with_known_operators(program: ExportedProgram) -> ExportedProgram:
 def _unknown(*nodes: torch.fx.Node) -> list[torch._ops.OpOverload]:
     """The operators that the table does not know."""
     targets = [n.target for n in nodes if isinstance(n.target, torch._ops.OpOverload) and makes_tensors(n)]
-    return [t for t in targets if operator_name(t) not in lowerings("torch") and operator_name(t) not in ELEMENTS]
+    return [t for t in targets if not _is_known(t)]
+
+
+def _is_known(operator: Any) -> bool:
+    name = operator_name(operator)
+    return name in lowerings("torch") or name in ELEMENTS
 
 
 def _decomposed(program: ExportedProgram, table: Mapping[Any, Any]) -> ExportedProgram:
     """The program with the operators decomposed that `table` can decompose and ours does not know."""
-    unknown = {op: f for op, f in table.items() if operator_name(op) not in lowerings("torch") and operator_name(op) not in ELEMENTS}
+    unknown = {op: function for op, function in table.items() if not _is_known(op)}
     with torch.no_grad():
         return program.run_decompositions(unknown)
 
@@ -223,7 +229,8 @@ def _decomposed(program: ExportedProgram, table: Mapping[Any, Any]) -> ExportedP
 def makes_tensors(node: torch.fx.Node) -> bool:
     """Is it neither a size or another Python number, nor an assertion?"""
     value = node.meta.get("val")
-    return not isinstance(value, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)) and not (value is None and not node.users)
+    numbers = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+    return not isinstance(value, numbers) and not (value is None and not node.users)
 
 
 def nodes(module: torch.fx.GraphModule) -> list[torch.fx.Node]:

@@ -20,12 +20,20 @@ from torch.fx.node import map_aggregate
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.imported import ImportedModel
 from tilewright.compiler.frontends.registry import lowerings
-from tilewright.compiler.frontends.torch import operators as _operators  # noqa: F401 - fills the table
 from tilewright.compiler.frontends.torch import complex_numbers, symbolic_floats
+from tilewright.compiler.frontends.torch import operators as _operators  # noqa: F401 - fills the table
 from tilewright.compiler.frontends.torch.complex_numbers import Complex
 from tilewright.compiler.frontends.torch.constants import Constants
 from tilewright.compiler.frontends.torch.context import Context, location, operator_name, refuse_unknown
-from tilewright.compiler.frontends.torch.exported import ELEMENTS, INLINED, export_module, given_names, given_ranges, makes_tensors, with_known_operators
+from tilewright.compiler.frontends.torch.exported import (
+    ELEMENTS,
+    INLINED,
+    export_module,
+    given_names,
+    given_ranges,
+    makes_tensors,
+    with_known_operators,
+)
 from tilewright.compiler.frontends.torch.known_elements import KnownElements
 from tilewright.compiler.frontends.torch.signature import program_dims, structure, user_placeholders
 from tilewright.compiler.frontends.torch.sizes import DataDependentSizeError, Sizes
@@ -42,7 +50,7 @@ def import_torch(
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
-    dims: Mapping[str, Dim | tuple[int, ...]] | None = None,
+    dims: Mapping[str, Dim | tuple[int, int]] | None = None,
 ) -> ImportedModel:
     """The model as linalg text with its constants, dims and nesting.
 
@@ -204,7 +212,7 @@ class _Import:
 
     def _element(self, node: torch.fx.Node, tensor: ops.Tensor) -> Any:
         """A tensor's only element as a number: a size where it follows from sizes, else the tensor itself, of rank 0."""
-        value, size = node.meta.get("val"), self.elements.found.get(node.args[0])  # type: ignore[call-overload]
+        value, size = node.meta.get("val"), self.elements.found.get(node.args[0])
         if size is None or not isinstance(value, torch.SymInt):
             return tensor
         self.sizes.define(value, size)
@@ -311,7 +319,8 @@ def _checked(context: Context, made: Any, meta: Any) -> Any:
     """What a function of the table gave, compared with what PyTorch says of it."""
     if isinstance(meta, (tuple, list)):
         if len(made) != len(meta):
-            raise IngestError(f"{context.operator} at {location(context.node)}: its function gave {len(made)} results of {len(meta)}")
+            raise IngestError(f"{context.operator} at {location(context.node)}: its function gave {len(made)} results, "
+                              f"and PyTorch {len(meta)}")
         return [_restated(context, m, i) for i, m in enumerate(made)]
     return _restated(context, made, 0) if isinstance(meta, torch.Tensor) else made
 
@@ -340,5 +349,5 @@ def _with_dims(x: ops.Tensor, dims: tuple[Expr, ...]) -> ops.Tensor:
 
 
 def _data_dependent(node: torch.fx.Node, name: str, error: DataDependentSizeError) -> str:
-    return (f"{name} at {location(node)} makes a size that depends on data ({error}). Such sizes are not compiled: return a padded "
-            "tensor and its length, or pass the size as an argument that is a dim")
+    return (f"{name} at {location(node)} makes a size that depends on data ({error}). Such sizes are not compiled: return a "
+            "padded tensor and its length, or pass the size as an argument that is a dim")

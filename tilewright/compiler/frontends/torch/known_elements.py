@@ -46,7 +46,7 @@ class KnownElements:
         function = _FUNCTIONS.get(operator_name(node.target))
         if function is None or not isinstance(value, torch.Tensor) or value.ndim or value.is_floating_point():
             return
-        operands = [self.found.get(own, given) if isinstance(own, torch.fx.Node) else given  # type: ignore[call-overload]
+        operands = [self.found.get(own, given) if isinstance(own, torch.fx.Node) else given
                     for own, given in zip(node.args, args, strict=True)]
         known = [Expr.of(o) if isinstance(o, int) else o for o in operands]
         if known and all(isinstance(k, Expr) for k in (known[:1] if operator_name(node.target)[5:] in _SAME else known)):

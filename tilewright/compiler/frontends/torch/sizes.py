@@ -86,7 +86,7 @@ class Sizes:
             numerator, denominator = self._ratio(e.args[0])
             whole = numerator.ceildiv(denominator) if kind in ("CeilToInt", "ceiling") else numerator // denominator
             return whole
-        raise IngestError(f"the size {e} of the model uses {kind}, which sizes cannot hold: write it with + - * // %, min and max")
+        raise IngestError(f"the size {e} of the model uses {kind}, which sizes cannot hold: use + - * // %, min and max")
 
     def _ratio(self, e: sympy.Expr) -> tuple[Expr, Expr]:
         """A rational size as numerator and denominator."""

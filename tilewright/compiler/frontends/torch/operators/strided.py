@@ -101,3 +101,10 @@ def slice_scatter(
 ) -> ops.Tensor:
     """x with `part` in place of a slice."""
     return ops.slice_scatter(x, part, axis, start, end, step)
+
+
+@register("torch", *names("copy"))
+def copy(context: Context, x: ops.Tensor, source: ops.Tensor, non_blocking: bool = False) -> ops.Tensor:
+    """The source in x's shape and element type."""
+    wide = ops.cast(source, context.dtype())
+    return wide if wide.dims == context.shape() else ops.broadcast_to(wide, context.shape())

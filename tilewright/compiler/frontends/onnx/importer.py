@@ -1,0 +1,175 @@
+"""import_onnx: an ONNX model as a graph of `tw.ops`, with its dims by name and its weights as constants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tilewright.compiler import ops
+from tilewright.compiler.frontends.onnx.context import Scope
+from tilewright.compiler.frontends.onnx.initializers import array_of
+from tilewright.compiler.frontends.onnx.input_dims import InputDims, input_dims
+from tilewright.compiler.frontends.onnx.model_file import ModelFile, OnnxModel, read_onnx
+from tilewright.compiler.frontends.onnx.node_builder import NodeBuilder
+from tilewright.compiler.frontends.onnx.unify import DimsEqual, closed
+from tilewright.compiler.frontends.onnx.values import Known, Value
+from tilewright.runtime.errors import DTypeError, IngestError
+from tilewright.runtime.shape import Dim, Expr
+from tilewright.runtime.tensor import DType
+
+DimRange = Dim | tuple[int, int] | int
+
+
+@dataclass(frozen=True)
+class OnnxImport:
+    """A model as a graph. inputs, outputs: names in order. notes: what was renamed or unified, as sentences."""
+
+    graph: ops.Graph
+    dims: Mapping[str, Dim]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    notes: tuple[str, ...] = field(default=())
+
+
+def import_onnx(
+    model: OnnxModel, dims: Mapping[str, DimRange] | None = None, constants: Mapping[str, Any] | None = None
+) -> OnnxImport:
+    """Read a model and build its graph.
+
+    Args:
+        model: a path, the bytes of a file, or a ModelProto.
+        dims: name -> range. Names are the model's dim_params; an extent without one is called after its input, `x_0`. An int
+            makes the dim static.
+        constants: input name -> array, bound now: shapes, axes and the like that the model takes as inputs.
+    Raises:
+        IngestError: the file is damaged, or the model cannot be compiled; names the node, what was wanted and the remedy.
+    """
+    file = read_onnx(model)
+    held = {t.name for t in file.proto.graph.initializer}
+    inputs = [v for v in file.proto.graph.input if v.name not in held]
+    bound = _bound(constants or {}, inputs)
+    inputs = [v for v in inputs if v.name not in bound]
+    _want_tensors(inputs, file)
+    found = input_dims(inputs)
+    ranges, static = _ranges(found, dims or {})
+    return _built(_Reading(file, inputs, bound, found), ranges, static)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What stays the same when an import starts again."""
+
+    file: ModelFile
+    inputs: Sequence[onnx.ValueInfoProto]
+    bound: Mapping[str, Known]
+    found: InputDims
+
+
+def _built(reading: _Reading, ranges: Mapping[str, Dim], static: Mapping[str, Expr]) -> OnnxImport:
+    values, notes = dict(static), list(reading.found.notes)
+    while True:
+        extents = reading.found.substitute(values)
+        try:
+            return _attempt(reading, extents, ranges, notes)
+        except DimsEqual as equal:
+            values = closed(values, equal.name, equal.value)
+            if equal.name not in reading.found.unnamed:
+                notes.append(f"{equal.reason} needs {equal.name} = {equal.value}, which every call is checked for")
+
+
+def _attempt(
+    reading: _Reading, extents: Mapping[str, tuple[Expr, ...]], ranges: Mapping[str, Dim], notes: Sequence[str]
+) -> OnnxImport:
+    file, main = reading.file, reading.file.proto.graph
+    used = sorted({s for dims in extents.values() for d in dims for s in d.symbols})
+    _want_ranges(used, ranges, reading, extents)
+    bounds = {n: (float(ranges[n].lo), float(ranges[n].hi)) for n in used}
+    graph = ops.Graph(promotion=ops.Promotion.STRICT)
+    scope = Scope(bounds, frozenset(reading.found.unnamed))
+    builder = NodeBuilder(graph, file, scope)
+    values: dict[str, Value] = dict(reading.bound)
+    names = []
+    for value in reading.inputs:
+        names.append(_plain_name(value.name, names))
+        values[value.name] = graph.input(names[-1], extents[value.name], _element(value))
+    values |= {t.name: Known.of(array_of(t, file)) for t in main.initializer}
+    builder.run(main.node, values, dict(file.opsets))
+    outputs = []
+    for value in main.output:
+        if value.name not in values:
+            raise IngestError(f"{file.name}: the output {value.name!r} is made by no node. Export the model again")
+        graph.output(builder.tensor(values[value.name], value.name))
+        outputs.append(value.name)
+    return OnnxImport(graph, {n: ranges[n] for n in used}, tuple(names), tuple(outputs), tuple(notes))
+
+
+def _bound(constants: Mapping[str, Any], inputs: Sequence[onnx.ValueInfoProto]) -> dict[str, Known]:
+    known = [v.name for v in inputs]
+    for name in constants:
+        if name not in known:
+            raise IngestError(f"constants name {name!r}, which is no input of the model; inputs: {', '.join(known)}")
+    return {name: Known.of(np.asarray(value)) for name, value in constants.items()}
+
+
+def _want_tensors(inputs: Sequence[onnx.ValueInfoProto], file: ModelFile) -> None:
+    seen: set[str] = set()
+    for value in inputs:
+        kind = value.type.WhichOneof("value")
+        if kind != "tensor_type":
+            raise IngestError(f"input {value.name!r} is a {(kind or 'value without a type').removesuffix('_type')}; only tensors "
+                              "are compiled: give every tensor an input of its own")
+        if value.name in seen:
+            raise IngestError(f"{file.name} has two inputs {value.name!r}. Export the model again")
+        seen.add(value.name)
+
+
+def _element(value: onnx.ValueInfoProto) -> DType:
+    number = value.type.tensor_type.elem_type
+    try:
+        return DType.of(onnx.helper.tensor_dtype_to_np_dtype(number))
+    except (KeyError, DTypeError):
+        kinds = {v: k for k, v in onnx.TensorProto.DataType.items()}
+        raise IngestError(f"input {value.name!r} is of element type {kinds.get(number, number)}, which is not compiled; use one of "
+                          f"{', '.join(d.numpy.name for d in DType)}") from None
+
+
+def _plain_name(name: str, taken: Sequence[str]) -> str:
+    plain = re.sub(r"[^\w.-]", "_", name) or "input"
+    while plain in taken:
+        plain += "_"
+    return plain
+
+
+def _ranges(found: InputDims, given: Mapping[str, DimRange]) -> tuple[dict[str, Dim], dict[str, Expr]]:
+    """Ranges of dims by their names here, and the extents of those that are given as an integer."""
+    ranges, static = {}, {}
+    for text, value in given.items():
+        name = found.names.get(text, text)
+        if isinstance(value, int):
+            static[name] = Expr.of(value)
+        else:
+            ranges[name] = value if isinstance(value, Dim) else Dim(*value)
+    known = {s for dims in found.extents.values() for d in dims for s in d.symbols}
+    if over := sorted((ranges.keys() | static.keys()) - known):
+        raise IngestError(f"{', '.join(over)} is no dim of the model; its dims are {', '.join(sorted(known)) or 'all static'}")
+    return ranges, static
+
+
+def _want_ranges(
+    used: Sequence[str], ranges: Mapping[str, Dim], reading: _Reading, extents: Mapping[str, tuple[Expr, ...]]
+) -> None:
+    missing = [n for n in used if n not in ranges]
+    if not missing:
+        return
+    lines = []
+    for name in used:
+        at = [f"axis {a} of {i}" for i, dims in extents.items() for a, d in enumerate(dims) if d == Expr.dim(name)]
+        lines.append(f"  {name:12} {', '.join(at[:4]) + (', ...' if len(at) > 4 else '')} range {ranges.get(name, 'not given')}")
+    paste = ", ".join(f'"{n}": ({ranges[n].lo}, {ranges[n].hi})' if n in ranges else f'"{n}": (1, 128)' for n in used)
+    raise IngestError(f"no range is given for {', '.join(missing)}. The dims of {reading.file.name} are:\n" + "\n".join(lines)
+                      + f"\npaste and edit: {{{paste}}}")

@@ -53,7 +53,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         features=host_target(near).features,
         dims=ingested.dims,
         inputs=tuple(a for i, a in enumerate(ingested.inputs) if i not in model.bound),
-        outputs=tuple(plan.outputs),
+        outputs=tuple(replace(made, dtype=told.dtype) for made, told in zip(plan.outputs, ingested.outputs, strict=True)),
         constants=constants,
         tables=tuple(tables.tables),
         calls=tuple(_call(c, t, tables.tables[t]) for t, c in zip(table_of, plan.calls, strict=True)),

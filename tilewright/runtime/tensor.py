@@ -14,13 +14,17 @@ from tilewright.runtime.shape import Expr
 
 
 class DType(Enum):
-    """Element types by their MLIR names."""
+    """Element types by their MLIR names. In the IR, and so inside kernels, an unsigned type is the signless one of its width."""
 
     I1 = "i1"
     I8 = "i8"
     I16 = "i16"
     I32 = "i32"
     I64 = "i64"
+    U8 = "ui8"
+    U16 = "ui16"
+    U32 = "ui32"
+    U64 = "ui64"
     F16 = "f16"
     BF16 = "bf16"
     F32 = "f32"
@@ -31,7 +35,30 @@ class DType(Enum):
     @property
     def bytes(self) -> int:
         """Bytes one element takes in memory (i1 takes a whole byte)."""
-        return {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}.get(self.value, 1)
+        sizes = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
+        return sizes.get(self.signless.value, 1)
+
+    @property
+    def is_unsigned(self) -> bool:
+        return self.value.startswith("u")
+
+    @property
+    def signless(self) -> DType:
+        """The type that the IR has for this one: of the same bits, without a sign of its own."""
+        return DType(self.value.removeprefix("u"))
+
+    @property
+    def unsigned(self) -> DType:
+        """The unsigned integer type of the same width."""
+        return self if self.is_unsigned else DType("u" + self.value)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Least and largest value of an integer type."""
+        bits = 8 * self.bytes
+        if self is DType.I1:
+            return 0, 1
+        return (0, (1 << bits) - 1) if self.is_unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
 
     @property
     def is_float(self) -> bool:
@@ -40,7 +67,8 @@ class DType(Enum):
     @property
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy dtype; bf16 and fp8 come from ml_dtypes."""
-        plain = {"i1": "?", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "f16": "f2", "f32": "f4", "f64": "f8"}
+        plain = {"i1": "?", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "f16": "f2", "f32": "f4", "f64": "f8",
+                 "ui8": "u1", "ui16": "u2", "ui32": "u4", "ui64": "u8"}
         if self.value in plain:
             return np.dtype(plain[self.value])
         import ml_dtypes

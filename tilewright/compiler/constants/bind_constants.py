@@ -43,7 +43,8 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
             raise DTypeError(f"constant {name}: wanted {spec.dtype.numpy}, got {array.dtype}; convert it with .astype()")
         if list(array.shape) != shape:
             raise ShapeError(f"constant {name}: wanted shape {tuple(shape)}, got {array.shape}")
-        bound[number] = np.array(array, order="C", copy=True)  # the caller may change its own
+        own = np.array(array, order="C", copy=True)  # the caller may change its own
+        bound[number] = own.view(spec.dtype.signless.numpy)
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(ingested.text)
         main = next(functions(module))

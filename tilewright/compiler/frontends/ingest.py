@@ -8,7 +8,7 @@ from tilewright.compiler.dims.bind_dims import DynamicDims, bind_dims
 from tilewright.compiler.dims.dim_checks import model_checks
 from tilewright.compiler.frontends.refuse import refuse_data_dependent, refuse_unsupported
 from tilewright.compiler.frontends.source import ModelIR, new_context, read_model, select_function
-from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.passes.linalg.symbolic import UNSIGNED, SymbolicShapes, argument_attributes, result_attributes
 from tilewright.passes.mlir import ir, operations
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.program import Argument, Check, DimInfo
@@ -55,24 +55,24 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
         shapes = SymbolicShapes(fn)
         refuse_data_dependent(fn, shapes)
         checks = model_checks(fn, bound.open)
-        inputs = tuple(
-            _argument(f"arg{i}", v, SymbolicShapes(fn)) for i, v in enumerate(fn.regions[0].blocks[0].arguments)
-        )
-        outputs = tuple(
-            _output(i, v, SymbolicShapes(fn)) for i, v in enumerate(operations(fn.regions[0].blocks[0])[-1].operands)
-        )
+        block = fn.regions[0].blocks[0]
+        inputs = tuple(_argument(f"arg{i}", v, SymbolicShapes(fn), UNSIGNED in named)
+                       for i, (v, named) in enumerate(zip(block.arguments, argument_attributes(fn), strict=True)))
+        outputs = tuple(_output(i, v, SymbolicShapes(fn), UNSIGNED in named)
+                        for i, (v, named) in enumerate(zip(operations(block)[-1].operands, result_attributes(fn), strict=True)))
         module.operation.verify()
         return Ingested(str(module), bound.dims, inputs, outputs, checks)
 
 
-def _argument(name: str, value: ir.Value, shapes: SymbolicShapes) -> Argument:
+def _argument(name: str, value: ir.Value, shapes: SymbolicShapes, unsigned: bool) -> Argument:
     if isinstance(value.type, ir.RankedTensorType):
         element = DType(str(ir.RankedTensorType(value.type).element_type))
-        return Argument(name, element, tuple(map(str, shapes.dims(value))))
-    return Argument(name, DType.I64 if str(value.type) == "index" else DType(str(value.type)), None)
+        return Argument(name, element.unsigned if unsigned else element, tuple(map(str, shapes.dims(value))))
+    element = DType.I64 if str(value.type) == "index" else DType(str(value.type))
+    return Argument(name, element.unsigned if unsigned else element, None)
 
 
-def _output(index: int, value: ir.Value, shapes: SymbolicShapes) -> Argument:
+def _output(index: int, value: ir.Value, shapes: SymbolicShapes, unsigned: bool) -> Argument:
     if not isinstance(value.type, ir.RankedTensorType):
         raise IngestError(f"result {index} of @main is a scalar {value.type}; return a tensor of rank 0 instead")
-    return _argument(f"out{index}", value, shapes)
+    return _argument(f"out{index}", value, shapes, unsigned)

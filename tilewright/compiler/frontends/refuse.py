@@ -8,7 +8,7 @@ from tilewright.passes.mlir import ir, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.tensor import DType
 
-_ELEMENTS = {d.value for d in DType} | {"index"}
+_ELEMENTS = {d.signless.value for d in DType} | {"index"}
 _DIALECTS = ("arith", "math", "linalg", "tensor")
 _SINGLE_OPS = ("func.return", "cf.assert", "affine.apply", "affine.min", "affine.max", "ub.poison")
 _TENSOR_OPS = {
@@ -94,6 +94,6 @@ def _refuse_type(kind: ir.Type, at: str) -> None:
         raise IngestError(f"{at}: type {kind}; the model must be on tensors")
     if str(kind) not in _ELEMENTS:
         raise IngestError(
-            f"{at}: element type {kind} is not supported; use one of {', '.join(d.value for d in DType)}, and "
+            f"{at}: element type {kind} is not supported; use one of {', '.join(d.value for d in DType if not d.is_unsigned)}, and "
             "cast the model's inputs and weights to it"
         )

@@ -173,8 +173,8 @@ class _CallPath:
         for number, (position, argument) in enumerate(self.binder.scalars):
             if not argument.dtype.is_float:
                 bits = self._integer(position)
-                low, high = _limits(argument.dtype)
-                t.require_between(low, bits, high)
+                low, high = argument.dtype.limits
+                t.require_between(low, bits, min(high, (1 << 63) - 1))
                 if argument.dtype.bytes < 8:
                     bits = t.value(f"and i64 {bits}, {(1 << 8 * argument.dtype.bytes) - 1}")
             elif argument.dtype in _FLOATS:
@@ -326,13 +326,6 @@ class _CallPath:
             made = t.load("%made", 8 * number, "ptr")
             t.value(f"call i32 {self._word('tuple_set_item')}(ptr {results}, i64 {number}, ptr {made})")
         t.do(f"ret ptr {results}")
-
-
-def _limits(dtype: DType) -> tuple[int, int]:
-    if dtype is DType.I1:
-        return 0, 1
-    bits = 8 * dtype.bytes
-    return -(1 << bits - 1), (1 << bits - 1) - 1
 
 
 def _bytes(shape: Sequence[Expr]) -> Expr:

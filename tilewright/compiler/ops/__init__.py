@@ -34,12 +34,14 @@ from tilewright.compiler.ops.pointwise import (
     where,
 )
 from tilewright.compiler.ops.pooling import avg_pool2d, max_pool2d
+from tilewright.compiler.ops.promotion import Promotion, promote_types, result_type
 from tilewright.compiler.ops.reductions import max, mean, min, prod, sum  # noqa: A004
 from tilewright.compiler.ops.transformer import EncoderWeights, attention, transformer_encoder_layer
 
 __all__ = [
     "EncoderWeights",
     "Graph",
+    "Promotion",
     "Tensor",
     "absolute",
     "add",
@@ -70,8 +72,10 @@ __all__ = [
     "multiply",
     "pad",
     "prod",
+    "promote_types",
     "relu",
     "reshape",
+    "result_type",
     "rmsnorm",
     "rsqrt",
     "sigmoid",

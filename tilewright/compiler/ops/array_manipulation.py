@@ -139,7 +139,7 @@ def pad(x: Tensor, low: Sequence[Size], high: Sequence[Size], value: float = 0) 
     constant = emitter.constant(value, x.dtype.value)
     indices = ", ".join(f"{emitter.fresh()}: index" for _ in dims)
     text = (f"tensor.pad {x.ssa} low[{emitter.sizes(before)}] high[{emitter.sizes(after)}] {{\n    ^bb0({indices}):\n"
-            f"      tensor.yield {constant} : {x.dtype.value}\n    }} : {x.type} to ")
+            f"      tensor.yield {constant} : {x.dtype.signless.value}\n    }} : {x.type} to ")
     return x.graph.result(text, x.dtype, dims)
 
 

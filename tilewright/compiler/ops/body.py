@@ -12,9 +12,11 @@ from tilewright.runtime.tensor import DType
 
 Number = Union["Scalar", int, float]
 _FLOAT_BITS = {"f64": 64, "f32": 32, "f16": 16, "bf16": 16, "f8E4M3FN": 8, "f8E5M2": 8}
-_INTEGER_NAMES = {"add": "addi", "sub": "subi", "mul": "muli", "div": "divsi", "maximum": "maxsi", "minimum": "minsi"}
-_PREDICATES = {"eq": ("eq", "oeq"), "ne": ("ne", "une"), "lt": ("slt", "olt"), "le": ("sle", "ole"),
-               "gt": ("sgt", "ogt"), "ge": ("sge", "oge")}  # fmt: skip
+_INTEGER_NAMES = {"add": "addi", "sub": "subi", "mul": "muli", "div": "divsi", "rem": "remsi", "maximum": "maxsi",
+                  "minimum": "minsi", "and": "andi", "or": "ori", "xor": "xori", "shl": "shli", "shr": "shrsi"}  # fmt: skip
+_UNSIGNED_NAMES = {"div": "divui", "rem": "remui", "maximum": "maxui", "minimum": "minui", "shr": "shrui"}
+_PREDICATES = {"eq": ("eq", "oeq"), "ne": ("ne", "une"), "lt": ("lt", "olt"), "le": ("le", "ole"), "gt": ("gt", "ogt"),
+               "ge": ("ge", "oge")}  # fmt: skip
 
 
 def computed_in(dtype: DType) -> DType:
@@ -27,7 +29,7 @@ def literal(value: float, kind: str) -> str:
     if kind == "i1":
         return "true" if value else "false"
     if not is_float(kind):
-        return f"{int(value)} : {kind}"
+        return f"{int(value)} : {kind.removeprefix('u')}"
     if not np.isfinite(value):
         bits = int.from_bytes(np.asarray(value, DType(kind).numpy).tobytes(), "little")
         return f"0x{bits:0{_FLOAT_BITS[kind] // 4}X} : {kind}"
@@ -63,16 +65,25 @@ class Body:
     def select(self, condition: Scalar, a: Number, b: Number) -> Scalar:
         kind = a.kind if isinstance(a, Scalar) else b.kind if isinstance(b, Scalar) else "f32"
         first, second = self.value(a, kind), self.value(b, kind)
-        return self.emit(f"arith.select {condition.ssa}, {first.ssa}, {second.ssa} : {kind}", kind)
+        return self.emit(f"arith.select {condition.ssa}, {first.ssa}, {second.ssa} : {first.type}", kind)
 
 
 @dataclass(frozen=True, eq=False)
 class Scalar:
-    """A value of a region; `kind` is its MLIR type."""
+    """A value of a region; `kind` names its type as DType does ("ui8" for an unsigned one), or is "index"."""
 
     body: Body
     ssa: str
     kind: str
+
+    @property
+    def type(self) -> str:
+        """The MLIR type."""
+        return self.kind.removeprefix("u")
+
+    @property
+    def is_unsigned(self) -> bool:
+        return self.kind.startswith("u")
 
     def _binary(self, name: str, other: Number, swap: bool = False) -> Scalar:
         value = self.body.value(other, self.kind)
@@ -81,9 +92,11 @@ class Scalar:
             op = "ori" if name == "maximum" else "andi"
         elif is_float(self.kind):
             op = {"maximum": "maximumf", "minimum": "minimumf"}.get(name, name + "f")
+        elif self.is_unsigned or self.kind == "i1":
+            op = _UNSIGNED_NAMES.get(name, _INTEGER_NAMES[name])
         else:
             op = _INTEGER_NAMES[name]
-        return self.body.emit(f"arith.{op} {a.ssa}, {b.ssa} : {self.kind}", self.kind)
+        return self.body.emit(f"arith.{op} {a.ssa}, {b.ssa} : {self.type}", self.kind)
 
     def __add__(self, other: Number) -> Scalar:
         return self._binary("add", other)
@@ -110,7 +123,49 @@ class Scalar:
         return self._binary("div", other, swap=True)
 
     def __neg__(self) -> Scalar:
-        return self.body.emit(f"arith.negf {self.ssa} : {self.kind}", self.kind) if is_float(self.kind) else 0 - self
+        return self.body.emit(f"arith.negf {self.ssa} : {self.type}", self.kind) if is_float(self.kind) else 0 - self
+
+    def __and__(self, other: Number) -> Scalar:
+        return self._binary("and", other)
+
+    def __or__(self, other: Number) -> Scalar:
+        return self._binary("or", other)
+
+    def __xor__(self, other: Number) -> Scalar:
+        return self._binary("xor", other)
+
+    def __invert__(self) -> Scalar:
+        return self._binary("xor", -1 if self.kind != "i1" else 1)
+
+    def __lshift__(self, other: Number) -> Scalar:
+        return self._binary("shl", other)
+
+    def __rshift__(self, other: Number) -> Scalar:
+        """Shifted right; the sign is kept where there is one."""
+        return self._binary("shr", other)
+
+    def remainder(self, other: Number) -> Scalar:
+        """What truncating division leaves, with the sign of self (C's % and fmod)."""
+        return self._binary("rem", other)
+
+    def floor_divide(self, other: Number) -> Scalar:
+        """Rounded towards minus infinity (integers; the quotient of floats is floored)."""
+        if is_float(self.kind):
+            return (self / other).math("floor")
+        if self.is_unsigned:
+            return self / other
+        value = self.body.value(other, self.kind)
+        quotient, rest = self / value, self.remainder(value)
+        away = rest.compare("ne", 0) & (rest ^ value).compare("lt", 0)
+        return self.body.select(away, quotient - 1, quotient)
+
+    def modulo(self, other: Number) -> Scalar:
+        """What floor_divide leaves, with the sign of other (Python's %)."""
+        value, rest = self.body.value(other, self.kind), self.remainder(other)
+        if self.is_unsigned:
+            return rest
+        differs = rest.compare("lt", 0) ^ value.compare("lt", 0)
+        return self.body.select(rest.compare("ne", 0) & differs, rest + value, rest)
 
     def maximum(self, other: Number) -> Scalar:
         return self._binary("maximum", other)
@@ -120,40 +175,67 @@ class Scalar:
 
     def math(self, name: str) -> Scalar:
         """A function of the math dialect, such as `exp`."""
-        return self.body.emit(f"math.{name} {self.ssa} : {self.kind}", self.kind)
+        return self.body.emit(f"math.{name} {self.ssa} : {self.type}", self.kind)
 
     def compare(self, predicate: str, other: Number) -> Scalar:
-        """`predicate`: eq, ne, lt, le, gt, ge. Integers compare as signed; a comparison with NaN is false, ne true."""
+        """`predicate`: eq, ne, lt, le, gt, ge. A comparison with NaN is false, ne true."""
         value = self.body.value(other, self.kind)
         integer, floating = _PREDICATES[predicate]
-        if self.kind == "i1":
-            integer = integer.replace("s", "u", 1) if integer[0] == "s" else integer
+        if integer[0] in "lg":
+            integer = ("u" if self.kind == "i1" or self.is_unsigned else "s") + integer
         op = f"arith.cmpf {floating}" if is_float(self.kind) else f"arith.cmpi {integer}"
-        return self.body.emit(f"{op}, {self.ssa}, {value.ssa} : {self.kind}", "i1")
+        return self.body.emit(f"{op}, {self.ssa}, {value.ssa} : {self.type}", "i1")
 
     def cast(self, kind: str) -> Scalar:
-        """Converted to another scalar type; floats truncate towards zero, anything to i1 is `!= 0`, i1 is 0 or 1."""
+        """Converted to another scalar type.
+
+        Anything to i1 is `!= 0`, and i1 is 0 or 1. An integer keeps its low bits in a narrower type. A float is truncated towards
+        zero; where that does not fit, the result is what C gives on x86: the least value of i32 and i64, and for a narrower or an
+        unsigned type the low bits of the wider signed one.
+        """
         if kind == self.kind:
             return self
         if kind == "i1":
             return self.compare("ne", 0)
-        if "index" in (kind, self.kind):
-            if kind == "index":
-                return self._convert("arith.index_cast", kind)
-            return self._convert("arith.index_cast", "i64").cast(kind)
-        if is_float(kind) and is_float(self.kind):
-            here, there = _FLOAT_BITS[self.kind], _FLOAT_BITS[kind]
-            if here == there:
-                return self.cast("f32").cast(kind)
-            return self._convert("arith.extf" if here < there else "arith.truncf", kind)
-        if is_float(kind):
-            return self._convert("arith.uitofp" if self.kind == "i1" else "arith.sitofp", kind)
         if is_float(self.kind):
-            return self._convert("arith.fptosi", kind)
-        if self.kind == "i1":
-            return self._convert("arith.extui", kind)
-        wider = int(kind[1:]) > int(self.kind[1:])
-        return self._convert("arith.extsi" if wider else "arith.trunci", kind)
+            return self._float_to_float(kind) if is_float(kind) else self._float_to_integer(kind)
+        if kind == "index":
+            return self._convert("arith.index_castui" if self.is_unsigned or self.kind == "i1" else "arith.index_cast", kind)
+        if self.kind == "index":
+            return self._convert("arith.index_cast", "i64").cast(kind)
+        positive = self.is_unsigned or self.kind == "i1"
+        if is_float(kind):
+            return self._convert("arith.uitofp" if positive else "arith.sitofp", kind)
+        here, there = _bits(self.kind), _bits(kind)
+        if here == there:
+            return Scalar(self.body, self.ssa, kind)
+        return self._convert("arith.trunci" if there < here else "arith.extui" if positive else "arith.extsi", kind)
+
+    def _float_to_float(self, kind: str) -> Scalar:
+        here, there = _FLOAT_BITS[self.kind], _FLOAT_BITS[kind]
+        if here == there:
+            return self.cast("f32").cast(kind)
+        return self._convert("arith.extf" if here < there else "arith.truncf", kind)
+
+    def _float_to_integer(self, kind: str) -> Scalar:
+        if _FLOAT_BITS[self.kind] < 32:
+            return self.cast("f32").cast(kind)
+        if kind == "ui64":  # the upper half of the range has no signed counterpart
+            half = float(1 << 63)
+            large = self.compare("ge", half)
+            low = self.body.select(large, self - half, self)._whole("i64")
+            return Scalar(self.body, self.body.select(large, low ^ -(1 << 63), low).ssa, kind)
+        return self._whole("i64" if kind in ("i64", "ui8", "ui16", "ui32", "index") else "i32").cast(kind)
+
+    def _whole(self, kind: str) -> Scalar:
+        """Truncated to i32 or i64; the least value where that does not fit."""
+        half = float(1 << _bits(kind) - 1)
+        fits = self.compare("ge", -half) & self.compare("lt", half)
+        return self.body.select(fits, self._convert("arith.fptosi", kind), -(1 << _bits(kind) - 1))
 
     def _convert(self, op: str, kind: str) -> Scalar:
-        return self.body.emit(f"{op} {self.ssa} : {self.kind} to {kind}", kind)
+        return self.body.emit(f"{op} {self.ssa} : {self.type} to {kind.removeprefix('u')}", kind)
+
+
+def _bits(kind: str) -> int:
+    return int(kind.removeprefix("u")[1:])

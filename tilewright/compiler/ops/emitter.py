@@ -16,7 +16,7 @@ _ATOM_OPS = {"floordiv": "floordivsi", "mod": "remsi", "min": "minsi", "max": "m
 def tensor_type(dtype: DType, dims: Sequence[Expr]) -> str:
     """`tensor<?x768xf32>`: an extent that is the same for every shape is static."""
     extents = ["?" if (c := d.constant) is None else str(c) for d in dims]
-    return f"tensor<{'x'.join([*extents, dtype.value])}>"
+    return f"tensor<{'x'.join([*extents, dtype.signless.value])}>"
 
 
 @dataclass

@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.compiler.ops.body import Body, Scalar, computed_in
 from tilewright.compiler.ops.emitter import Emitter, tensor_type
+from tilewright.compiler.ops.promotion import Promotion, result_type
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -77,7 +78,8 @@ class Aligned:
     axes: tuple[int, ...]
 
 
-Operand = Union[Tensor, Aligned, int, float]
+Number = Union[int, float, Expr]
+Operand = Union[Tensor, Aligned, Number]
 
 
 @dataclass
@@ -85,8 +87,10 @@ class Graph:
     """Builds one function `main` on tensors with symbolic sizes; operators append to it.
 
     `module_text()` is what tw.compile takes: linalg on tensors, arguments with `tw.dims` and `tw.name`.
+    promotion: what operators do with operands of different element types.
     """
 
+    promotion: Promotion = Promotion.TORCH
     emitter: Emitter = field(default_factory=Emitter, repr=False)
     _arguments: list[str] = field(default_factory=list, repr=False)
     _names: list[str] = field(default_factory=list)
@@ -109,7 +113,7 @@ class Graph:
         kind = element_type(f"input {name}", dtype)
         sizes = tuple(size(f"input {name}", d) for d in dims)
         shown = ", ".join(f'"{d}"' if (c := d.constant) is None else str(c) for d in sizes)
-        argument = self._argument(name, tensor_type(kind, sizes), shown)
+        argument = self._argument(name, tensor_type(kind, sizes), shown, kind.is_unsigned)
         for axis, d in enumerate(sizes):
             if d.constant is None and d not in self.emitter.sources:
                 at = self.emitter.constant(axis, "index")
@@ -128,7 +132,8 @@ class Graph:
         if array.size == 1:
             return self.filled(array.item(), kind, dims)
         number = len(self._names)
-        argument = self._argument(name or f"constant{number}", tensor_type(kind, dims), ", ".join(map(str, dims)))
+        shown = ", ".join(map(str, dims))
+        argument = self._argument(name or f"constant{number}", tensor_type(kind, dims), shown, kind.is_unsigned)
         self._constants[f"arg{number}"] = array
         return Tensor(self, argument, kind, tuple(dims))
 
@@ -153,19 +158,20 @@ class Graph:
         if not self._outputs:
             raise OptionError("the graph has no output: call output(tensor) first")
         types = ", ".join(t.type for t in self._outputs)
+        results = ", ".join(t.type + (" {tw.unsigned}" if t.dtype.is_unsigned else "") for t in self._outputs)
         head = [f"{name} = arith.constant {text}" for text, name in self.emitter.constants.items()]
         last = f"return {', '.join(t.ssa for t in self._outputs)} : {types}"
         body = "\n".join(f"    {line}" for line in (*head, *self.emitter.lines, last))
-        return f"module {{\n  func.func @main({', '.join(self._arguments)}) -> ({types}) {{\n{body}\n  }}\n}}\n"
+        return f"module {{\n  func.func @main({', '.join(self._arguments)}) -> ({results}) {{\n{body}\n  }}\n}}\n"
 
-    def _argument(self, name: str, kind: str, dims: str) -> str:
+    def _argument(self, name: str, kind: str, dims: str, unsigned: bool = False) -> str:
         if name in self._names:
             raise OptionError(f"input {name}: the name is taken")
         if not re.fullmatch(r"[\w.-]+", name):
             raise OptionError(f"input {name!r}: wanted a name of letters, digits, '_', '.' and '-'")
         argument = f"%arg{len(self._names)}"
         self._names.append(name)
-        self._arguments.append(f'{argument}: {kind} {{tw.dims = [{dims}], tw.name = "{name}"}}')
+        self._arguments.append(f'{argument}: {kind} {{tw.dims = [{dims}], tw.name = "{name}"{", tw.unsigned" if unsigned else ""}}}')
         return argument
 
     def result(self, text: str, dtype: DType, dims: Sequence[Expr]) -> Tensor:
@@ -180,7 +186,7 @@ class Graph:
         """A tensor that holds one number."""
         into = self.empty(dtype, dims)
         constant = self.emitter.constant(value, dtype.value)
-        text = f"linalg.fill ins({constant} : {dtype.value}) outs({into.ssa} : {into.type}) -> "
+        text = f"linalg.fill ins({constant} : {dtype.signless.value}) outs({into.ssa} : {into.type}) -> "
         return self.result(text, dtype, dims)
 
     def named(self, op: str, inputs: Sequence[Tensor], into: Tensor) -> Tensor:
@@ -208,8 +214,8 @@ class Graph:
         widened = [s.cast(computed_in(t.dtype).value) for s, (t, _) in zip(arguments, inputs, strict=False)]
         result, out = body(region, widened, arguments[-1]), into[0]
         yielded = result.cast(out.dtype.value)
-        head = ", ".join(f"{a.ssa}: {a.kind}" for a in arguments)
-        last = f"  linalg.yield {yielded.ssa} : {yielded.kind}"
+        head = ", ".join(f"{a.ssa}: {a.type}" for a in arguments)
+        last = f"  linalg.yield {yielded.ssa} : {yielded.type}"
         lines = [f"^bb0({head}):", *(f"  {line}" for line in region.lines), last]
         ins = f"ins({', '.join(t.ssa for t, _ in inputs)} : {', '.join(t.type for t, _ in inputs)}) " if inputs else ""
         op = f"linalg.generic {{indexing_maps = [{maps}], iterator_types = [{kinds}]}}"
@@ -219,13 +225,34 @@ class Graph:
     def pointwise(
         self, name: str, function: Callable[..., Scalar], *operands: Operand, dtype: DType | None = None
     ) -> Tensor:
-        """`function` of the operands' elements, broadcast; numbers are constants of the type that is computed in.
+        """`function` of the operands' elements, broadcast, all converted to the type in which they meet.
 
-        All tensors have one element type, which the result has unless `dtype` says otherwise.
+        That is by the graph's promotion, and 16-bit floats compute in f32. A number is an int, a float, or an Expr: an integer whose
+        value is known when the shape is. dtype: of the result; default the type in which the operands meet.
         """
-        tensors = [t.tensor if isinstance(t, Aligned) else t for t in operands if isinstance(t, (Tensor, Aligned))]
-        common = same_dtype(name, tensors)
-        return self.map_elements(name, function, operands, common if dtype is None else dtype, computed_in(common))
+        common = self.common_type(name, *operands)
+        kind = computed_in(common).value
+
+        def converted(*scalars: Scalar) -> Scalar:
+            return function(*(s.cast(kind) for s in scalars))
+
+        return self.map_elements(name, converted, operands, common if dtype is None else dtype, computed_in(common))
+
+    def common_type(self, name: str, *operands: Operand) -> DType:
+        """The element type in which these operands meet; DTypeError when the graph's promotion refuses."""
+        tensors = [o.tensor if isinstance(o, Aligned) else o for o in operands if isinstance(o, (Tensor, Aligned))]
+        if not tensors:
+            raise OptionError(f"{name}: wanted at least one tensor")
+        numbers = [o for o in operands if not isinstance(o, (Tensor, Aligned))]
+        return result_type(name, [t.dtype for t in tensors], numbers, self.promotion)
+
+    def number(self, region: Body, value: Number, kind: str) -> Scalar:
+        """A number as a scalar of a region; an Expr is computed outside, once a call."""
+        if not isinstance(value, Expr):
+            return region.value(value, kind)
+        if value.constant is not None:
+            return region.value(value.constant, kind)
+        return Scalar(region, self.emitter.index(value), "index").cast(kind)
 
     def map_elements(
         self, name: str, function: Callable[..., Scalar], operands: Sequence[Operand], dtype: DType, numbers: DType
@@ -237,7 +264,7 @@ class Graph:
 
         def body(region: Body, scalars: Sequence[Scalar], _: Scalar) -> Scalar:
             values = iter(scalars)
-            return function(*(next(values) if isinstance(o, (Tensor, Aligned)) else region.value(o, numbers.value)
+            return function(*(next(values) if isinstance(o, (Tensor, Aligned)) else self.number(region, o, numbers.value)
                               for o in operands))
 
         loops = [f"d{i}" for i in range(len(dims))]

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 
 from tilewright.compiler.ops.body import Scalar, computed_in
-from tilewright.compiler.ops.graph import Aligned, Operand, Tensor, element_type, same_dtype, want_float
+from tilewright.compiler.ops.graph import Aligned, Operand, Tensor, element_type, want_float
 from tilewright.runtime.errors import DTypeError, OptionError
 from tilewright.runtime.tensor import DType
 
@@ -146,15 +146,19 @@ def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
     """`a` where the i1 tensor `condition` holds, else `b`."""
     if condition.dtype is not DType.I1:
         raise DTypeError(f"where: wanted an i1 condition, came {condition.dtype.value}; compare() gives one")
-    _first("where", a, b)
-    dtype = same_dtype("where", [t.tensor if isinstance(t, Aligned) else t for t in (a, b)
-                                 if isinstance(t, (Tensor, Aligned))])
+    dtype = condition.graph.common_type("where", a, b)
+    kind = computed_in(dtype)
     return condition.graph.map_elements(
-        "where", lambda c, x, y: c.body.select(c, x, y), (condition, a, b), dtype, computed_in(dtype))
+        "where", lambda c, x, y: c.body.select(c, x.cast(kind.value), y.cast(kind.value)), (condition, a, b), dtype, kind)
 
 
 def cast(x: Tensor, dtype: str | DType) -> Tensor:
-    """Converted: floats to integers truncate towards zero, anything to i1 is `!= 0`."""
+    """Converted element by element; the shape stays.
+
+    Anything to i1 is `!= 0` (NaN is true); i1 is 0 or 1. Integers keep their low bits in a narrower type. Floats are truncated towards
+    zero; those that do not fit give what C gives on x86: the least value of i32 or i64, and of a narrower or unsigned type the low
+    bits of the wider signed one.
+    """
     target = element_type("cast", dtype)
     return x if target is x.dtype else x.graph.pointwise("cast", lambda v: v.cast(target.value), x, dtype=target)
 

@@ -69,8 +69,7 @@ def _extreme(name: str, x: Tensor, axis: Axes, keepdims: bool, combine: Callable
 def _limits(dtype: DType) -> tuple[float, float]:
     if dtype.is_float:
         return -np.inf, np.inf
-    bits = 8 * dtype.bytes
-    return (0, 1) if dtype is DType.I1 else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    return dtype.limits
 
 
 def axes_of(name: str, x: Tensor, axis: Axes) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from tilewright.passes.mlir import ir, owner, position
 from tilewright.runtime.shape import Dim, Expr, ShapeRange
 
 DIMS, RANGES = "tw.dims", "tw.ranges"
+UNSIGNED = "tw.unsigned"  # unit attribute of an argument or result whose integers have no sign outside the function
 CONSTANT = "tw.constant"  # unit attribute of an argument that is bound at compile time
 _IDENTITY = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci")
 _BINARY = {
@@ -70,6 +71,12 @@ def argument_attributes(fn: ir.Operation) -> list[dict[str, ir.Attribute]]:
     if "arg_attrs" not in fn.attributes:
         return [{} for _ in range(count)]
     return [{n.name: n.attr for n in ir.DictAttr(a)} for a in ir.ArrayAttr(fn.attributes["arg_attrs"])]
+
+
+def result_attributes(fn: ir.Operation) -> list[dict[str, ir.Attribute]]:
+    if "res_attrs" not in fn.attributes:
+        return [{} for _ in ir.FunctionType(ir.TypeAttr(fn.attributes["function_type"]).value).results]
+    return [{n.name: n.attr for n in ir.DictAttr(a)} for a in ir.ArrayAttr(fn.attributes["res_attrs"])]
 
 
 class SymbolicShapes:

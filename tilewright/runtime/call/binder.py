@@ -224,7 +224,7 @@ def encode(value: Any, argument: Argument) -> int:
     if not argument.dtype.is_float:
         bits = 8 * argument.dtype.bytes
         number = _integer(value, argument)
-        lo, hi = (0, 1) if argument.dtype is DType.I1 else (-(1 << bits - 1), (1 << bits - 1) - 1)
+        lo, hi = argument.dtype.limits
         if not lo <= number <= hi:
             raise DTypeError(
                 f"argument {argument.name}: {number} is not a value of {argument.dtype.value} ({lo}..{hi})"

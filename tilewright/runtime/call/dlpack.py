@@ -24,6 +24,10 @@ _DTYPES = {
     (0, 16): DType.I16,
     (0, 32): DType.I32,
     (0, 64): DType.I64,
+    (1, 8): DType.U8,
+    (1, 16): DType.U16,
+    (1, 32): DType.U32,
+    (1, 64): DType.U64,
     (2, 16): DType.F16,
     (2, 32): DType.F32,
     (2, 64): DType.F64,
@@ -32,7 +36,6 @@ _DTYPES = {
     (10, 8): DType.F8E4M3,
     (12, 8): DType.F8E5M2,
 }
-_UNSIGNED = {8: "u1", 16: "u2", 32: "u4", 64: "u8"}
 
 
 class _Memory:
@@ -63,13 +66,13 @@ def from_dlpack(value: Any, name: str) -> np.ndarray[Any, Any]:
     data, _, _, rank, code, bits, lanes, shape_at, strides_at, offset = _TENSOR.unpack(
         ctypes.string_at(pointer, _TENSOR.size)
     )
-    if lanes != 1 or ((code, bits) not in _DTYPES and not (code == 1 and bits in _UNSIGNED)):
+    if lanes != 1 or (code, bits) not in _DTYPES:
         raise DTypeError(
             f"argument {name} has elements of DLPack type ({code}, {bits} bits, {lanes} lanes), which is not "
             f"supported; use one of {', '.join(d.value for d in DType)}"
         )
-    dtype = np.dtype(_UNSIGNED[bits]) if code == 1 else _DTYPES[code, bits].numpy
-    storage = dtype if dtype.isbuiltin == 1 else np.dtype(_UNSIGNED[bits])
+    dtype = _DTYPES[code, bits].numpy
+    storage = dtype if dtype.isbuiltin == 1 else np.dtype(f"u{dtype.itemsize}")
     shape = _integers(shape_at, rank)
     steps = _integers(strides_at, rank) if strides_at else None
     interface = {

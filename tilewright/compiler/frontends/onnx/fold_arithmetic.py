@@ -79,6 +79,15 @@ def _modulo(a: Any, b: Any) -> Any:
     return a % b
 
 
+_modulo_of = _binary(_modulo, _size_modulo)
+
+
+def _floored(context: Context, a: Known, b: Known) -> Known:
+    if context.attribute("fmod", 0):
+        raise Undecided
+    return _modulo_of(context, a, b)
+
+
 def _power(context: Context, a: Expr, b: Expr) -> Expr:
     exponent = b.constant
     if exponent is None or not 0 <= exponent <= 8:
@@ -166,7 +175,7 @@ ARITHMETIC: Mapping[str, Callable[..., Known]] = {
     "LessOrEqual": _binary(np.less_equal, lambda c, a, b: _decided(c, a, b, False), True),
     "Max": _variadic(_binary(np.maximum, lambda _, a, b: a.maximum(b))),
     "Min": _variadic(_binary(np.minimum, lambda _, a, b: a.minimum(b))),
-    "Mod": _binary(_modulo, _size_modulo),
+    "Mod": _floored,
     "Mul": _binary(np.multiply, lambda _, a, b: a * b),
     "Neg": _unary(np.negative, lambda _, v: -v, "if"),
     "Not": _not,

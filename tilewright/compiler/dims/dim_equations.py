@@ -28,8 +28,12 @@ def equations(fn: ir.Operation, shapes: SymbolicShapes) -> list[Equation]:
             pairs = list(_stated(op, shapes))
         except ValueError:
             continue
-        found += [Equation(a, b, f"{op.name} at {where(op)}") for a, b in pairs if a != b]
+        found += [Equation(a, b, f"{_named(op)} at {where(op)}") for a, b in pairs if a != b]
     return found
+
+
+def _named(op: ir.Operation) -> str:
+    return f'the assert "{ir.StringAttr(op.attributes["msg"]).value}"' if op.name == "cf.assert" else str(op.name)
 
 
 def _stated(op: ir.Operation, shapes: SymbolicShapes) -> Iterator[tuple[Expr, Expr]]:

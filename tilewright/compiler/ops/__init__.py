@@ -9,6 +9,7 @@
 from tilewright.compiler.ops.array_manipulation import broadcast_to, concat, gather, pad, reshape, slice, transpose  # noqa: A004
 from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
 from tilewright.compiler.ops.convolutions import conv1d, conv2d
+from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota, ones, triangle, tril, triu, zeros
 from tilewright.compiler.ops.graph import Graph, Tensor
 from tilewright.compiler.ops.normalization import layernorm, rmsnorm, softmax
 from tilewright.compiler.ops.pointwise import (
@@ -45,6 +46,7 @@ __all__ = [
     "Tensor",
     "absolute",
     "add",
+    "arange",
     "attention",
     "avg_pool2d",
     "batch_matmul",
@@ -58,8 +60,12 @@ __all__ = [
     "divide",
     "erf",
     "exp",
+    "eye",
+    "full",
+    "full_like",
     "gather",
     "gelu",
+    "iota",
     "layernorm",
     "log",
     "matmul",
@@ -70,6 +76,7 @@ __all__ = [
     "min",
     "minimum",
     "multiply",
+    "ones",
     "pad",
     "prod",
     "promote_types",
@@ -88,5 +95,9 @@ __all__ = [
     "tanh",
     "transformer_encoder_layer",
     "transpose",
+    "triangle",
+    "tril",
+    "triu",
     "where",
+    "zeros",
 ]

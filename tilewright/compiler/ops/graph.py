@@ -88,9 +88,12 @@ class Graph:
 
     `module_text()` is what tw.compile takes: linalg on tensors, arguments with `tw.dims` and `tw.name`.
     promotion: what operators do with operands of different element types.
+    ranges: least and greatest value of dims, where they are known already; extents are simplified by them. A dim that is not
+        named may be anything from 0 on.
     """
 
     promotion: Promotion = Promotion.TORCH
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     emitter: Emitter = field(default_factory=Emitter, repr=False)
     _arguments: list[str] = field(default_factory=list, repr=False)
     _names: list[str] = field(default_factory=list)
@@ -146,6 +149,55 @@ class Graph:
         self._dims += [name] if name not in self._dims else []
         return expr
 
+    def scalar_input(self, name: str, dtype: str | DType = "f32") -> Tensor:
+        """An argument that is a plain number, as a tensor of rank 0. (An integer that is an extent is a `dim`.)"""
+        kind = element_type(f"input {name}", dtype)
+        argument = self._argument(name, kind.signless.value, None, kind.is_unsigned)
+        into = self.empty(kind, [])
+        return self.result(f"linalg.fill ins({argument} : {kind.signless.value}) outs({into.ssa} : {into.type}) -> ", kind, [])
+
+    def scalar(self, value: Number, dtype: str | DType) -> Tensor:
+        """A number as a tensor of rank 0: an int, a float, or an Expr of dims such as `g.dim("T") // 2`."""
+        return self.full([], value, dtype)
+
+    def full(self, dims: Sequence[Size], value: Number, dtype: str | DType) -> Tensor:
+        """A tensor of the extents `dims` that holds one number everywhere; the number may be an Expr of dims."""
+        kind, sizes = element_type("full", dtype), [size("full", d) for d in dims]
+        if not isinstance(value, Expr) or value.constant is not None:
+            return self.filled(value.constant or 0 if isinstance(value, Expr) else value, kind, sizes)
+        loops = [f"d{i}" for i in range(len(sizes))]
+        wide = computed_in(kind).value
+        return self.generic([], (self.empty(kind, sizes), loops), ["parallel"] * len(sizes),
+                            lambda region, _, __: self.number(region, value, wide))
+
+    def bounds(self, expr: Expr) -> tuple[float, float]:
+        """Least and greatest value that an expression can have, as far as the graph's `ranges` tell."""
+        return expr.bounds(self.ranges)
+
+    def at_least(self, a: Expr, b: Expr | int) -> bool:
+        """Is a >= b for every shape?"""
+        return self.bounds(a - b)[0] >= 0
+
+    def smaller(self, a: Expr, b: Expr) -> Expr:
+        """min(a, b), decided now where the ranges allow it."""
+        return a if self.at_least(b, a) else b if self.at_least(a, b) else a.minimum(b)
+
+    def larger(self, a: Expr, b: Expr) -> Expr:
+        """max(a, b), decided now where the ranges allow it."""
+        return a if self.at_least(a, b) else b if self.at_least(b, a) else a.maximum(b)
+
+    def require_equal(self, a: Expr, b: Expr, message: str) -> None:
+        """States a == b: ShapeError where that can never be; else a check of every call, dropped where the ranges prove it."""
+        lo, hi = self.bounds(a - b)
+        if lo > 0 or hi < 0:
+            raise ShapeError(f"{message}: {a} against {b}")
+        if lo == hi == 0:
+            return
+        left, right = self.emitter.index(a), self.emitter.index(b)
+        equal = self.emitter.emit(f"arith.cmpi eq, {left}, {right} : index")
+        text = message.replace("\\", "/").replace('"', "'")
+        self.emitter.lines.append(f'cf.assert {equal}, "{text}"')
+
     def output(self, *tensors: Tensor) -> None:
         """Append results."""
         for t in tensors:
@@ -164,14 +216,15 @@ class Graph:
         body = "\n".join(f"    {line}" for line in (*head, *self.emitter.lines, last))
         return f"module {{\n  func.func @main({', '.join(self._arguments)}) -> ({results}) {{\n{body}\n  }}\n}}\n"
 
-    def _argument(self, name: str, kind: str, dims: str, unsigned: bool = False) -> str:
+    def _argument(self, name: str, kind: str, dims: str | None, unsigned: bool = False) -> str:
         if name in self._names:
             raise OptionError(f"input {name}: the name is taken")
         if not re.fullmatch(r"[\w.-]+", name):
             raise OptionError(f"input {name!r}: wanted a name of letters, digits, '_', '.' and '-'")
         argument = f"%arg{len(self._names)}"
         self._names.append(name)
-        self._arguments.append(f'{argument}: {kind} {{tw.dims = [{dims}], tw.name = "{name}"{", tw.unsigned" if unsigned else ""}}}')
+        bound = "" if dims is None else f"tw.dims = [{dims}], "
+        self._arguments.append(f'{argument}: {kind} {{{bound}tw.name = "{name}"{", tw.unsigned" if unsigned else ""}}}')
         return argument
 
     def result(self, text: str, dtype: DType, dims: Sequence[Expr]) -> Tensor:

@@ -14,6 +14,7 @@ from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.unify import DimsEqual, solved
 from tilewright.compiler.frontends.onnx.values import Known, Value, dims_of
 from tilewright.compiler.frontends.registry import register
+from tilewright.compiler.ops.body import Scalar
 from tilewright.runtime.errors import DTypeError, IngestError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -34,6 +35,7 @@ class Context:
     """One node while it is built.
 
     opset: the version of the node's domain. place: the node in words, for messages. array: reads a tensor attribute.
+    tensor: makes a known value a tensor of the graph.
     """
 
     graph: ops.Graph
@@ -42,6 +44,7 @@ class Context:
     place: str
     scope: Scope
     array: Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
+    tensor: Callable[[Value], ops.Tensor]
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute as a Python value (a tensor as an array), or the default."""
@@ -99,6 +102,13 @@ class Context:
             extents = [s[-back] for s in shapes if len(s) >= back and s[-back] != one]
             for other in extents[1:]:
                 self.equal(extents[0], other)
+
+    def binary(
+        self, name: str, function: Callable[[Scalar, Scalar], Scalar], a: ops.Tensor, b: ops.Tensor, dtype: DType | None = None
+    ) -> ops.Tensor:
+        """A function of two tensors' elements, broadcast; dtype: of the result, default theirs."""
+        self.fit(a, b)
+        return self.graph.pointwise(name, function, a, b, dtype=dtype)
 
     def element(self, number: int) -> DType:
         """An ONNX element type; IngestError when the compiler has none such."""

@@ -56,9 +56,19 @@ def _type(value: Value | None) -> bytes:
 
 def inlined_nodes(call: onnx.NodeProto, body: onnx.FunctionProto, missing: set[str]) -> list[onnx.NodeProto]:
     """The nodes of a function's body with the call's attributes in place and inputs that are missing left out."""
-    given = {a.name: a for a in body.attribute_proto} | {a.name: a for a in call.attribute}
+    given = _defaults(call, body) | {a.name: a for a in body.attribute_proto} | {a.name: a for a in call.attribute}
     label = call.name or call.output[0]
     return [_inlined(node, given, missing, label) for node in body.node]
+
+
+def _defaults(call: onnx.NodeProto, body: onnx.FunctionProto) -> dict[str, onnx.AttributeProto]:
+    """What ONNX says an attribute is when a node leaves it out."""
+    versions = {o.domain: o.version for o in body.opset_import}
+    try:
+        schema = onnx.defs.get_schema(call.op_type, versions.get(call.domain, onnx.defs.onnx_opset_version()), call.domain)
+    except onnx.defs.SchemaError:
+        return {}
+    return {n: a.default_value for n, a in schema.attributes.items() if a.default_value.type}
 
 
 def _inlined(

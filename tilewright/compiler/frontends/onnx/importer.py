@@ -18,6 +18,7 @@ from tilewright.compiler.frontends.onnx.model_file import ModelFile, OnnxModel, 
 from tilewright.compiler.frontends.onnx.node_builder import NodeBuilder
 from tilewright.compiler.frontends.onnx.unify import DimsEqual, closed
 from tilewright.compiler.frontends.onnx.values import Known, Value
+from tilewright.compiler.ops.promotion import Promotion
 from tilewright.runtime.errors import DTypeError, IngestError
 from tilewright.runtime.shape import Dim, Expr
 from tilewright.runtime.tensor import DType
@@ -89,7 +90,7 @@ def _attempt(
     used = sorted({s for dims in extents.values() for d in dims for s in d.symbols})
     _want_ranges(used, ranges, reading, extents)
     bounds = {n: (float(ranges[n].lo), float(ranges[n].hi)) for n in used}
-    graph = ops.Graph(promotion=ops.Promotion.STRICT)
+    graph = ops.Graph(promotion=Promotion.STRICT, ranges={n: (ranges[n].lo, ranges[n].hi) for n in used})
     scope = Scope(bounds, frozenset(reading.found.unnamed))
     builder = NodeBuilder(graph, file, scope)
     values: dict[str, Value] = dict(reading.bound)

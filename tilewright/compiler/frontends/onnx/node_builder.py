@@ -95,7 +95,7 @@ class NodeBuilder:
         version = opsets.get(domain, 1 if domain else NEWEST)
         if domain == "" and version < OLDEST:
             _refuse_old(node, version, label)
-        return Context(self.graph, node, version, label, self.scope, lambda t: array_of(t, self.file))
+        return Context(self.graph, node, version, label, self.scope, lambda t: array_of(t, self.file), self.tensor)
 
     def _lowered(self, context: Context, lowering: Lowering, inputs: Sequence[Value | None]) -> Sequence[Value]:
         given: list[Any] = []

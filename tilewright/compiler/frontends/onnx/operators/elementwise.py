@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import reduce
 
@@ -47,10 +46,10 @@ _unary("Round", _math("roundeven"))
 _unary("Sigmoid", pointwise.scalar_sigmoid)
 _unary("Sign", scalar_functions.sign)
 _unary("Abs", scalar_functions.absolute)
-_unary("Softplus", lambda v: v.maximum(0) + ((-scalar_functions.absolute(v)).math("exp")).math("log1p"))
+_unary("Softplus", lambda v: v.maximum(0) + (-scalar_functions.absolute(v)).math("exp").math("log1p"))
 _unary("Softsign", lambda v: v / (scalar_functions.absolute(v) + 1))
 _unary("HardSwish", lambda v: v * (v * (1 / 6) + 0.5).maximum(0).minimum(1))
-_unary("Mish", lambda v: v * (v.maximum(0) + ((-scalar_functions.absolute(v)).math("exp")).math("log1p")).math("tanh"))
+_unary("Mish", lambda v: v * (v.maximum(0) + (-scalar_functions.absolute(v)).math("exp").math("log1p")).math("tanh"))
 
 _binary("Add", Scalar.__add__)
 _binary("Sub", Scalar.__sub__)
@@ -194,13 +193,7 @@ def swish(context: Context, x: ops.Tensor) -> ops.Tensor:
 def gelu(context: Context, x: ops.Tensor) -> ops.Tensor:
     form = context.attribute("approximate", "none")
     context.require(form in ("none", "tanh"), f"approximate={form!r}", 'Use "none" or "tanh"')
-    return ops.gelu(x) if form == "none" else context.graph.pointwise("Gelu", gelu_tanh, x)
-
-
-def gelu_tanh(v: Scalar) -> Scalar:
-    """x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2."""
-    inner = (v + v * v * v * 0.044715) * math.sqrt(2 / math.pi)
-    return v * (inner.math("tanh") + 1) * 0.5
+    return ops.gelu(x) if form == "none" else context.graph.pointwise("Gelu", scalar_functions.gelu_tanh, x)
 
 
 @operator("Cast")

@@ -1,0 +1,25 @@
+"""The table of ONNX operators: importing this folder fills it."""
+
+from tilewright.compiler.frontends.onnx.operators import (
+    contractions,
+    convolutions,
+    elementwise,
+    indexing,
+    normalization,
+    quantization,
+    reductions,
+    shapes,
+    transformer,
+)
+
+__all__ = [
+    "contractions",
+    "convolutions",
+    "elementwise",
+    "indexing",
+    "normalization",
+    "quantization",
+    "reductions",
+    "shapes",
+    "transformer",
+]

@@ -8,7 +8,10 @@ from tilewright.compiler.frontends.onnx.operators import (
     normalization,
     quantization,
     reductions,
+    resize,
     shapes,
+    spectral,
+    training,
     transformer,
 )
 
@@ -20,6 +23,9 @@ __all__ = [
     "normalization",
     "quantization",
     "reductions",
+    "resize",
     "shapes",
+    "spectral",
+    "training",
     "transformer",
 ]

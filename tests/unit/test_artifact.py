@@ -193,7 +193,7 @@ def test_other_files(saved: Path, tmp_path: Path) -> None:
 
 def test_another_version(saved: Path) -> None:
     damage(saved, 8, struct.pack("<I", 99))
-    with pytest.raises(ArtifactError, match="has format 99 and this Tilewright reads 1; compile the model again"):
+    with pytest.raises(ArtifactError, match="has format 99 and this Tilewright reads 1 and 2; compile the model again"):
         load(saved)
 
 

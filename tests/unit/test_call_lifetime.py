@@ -106,7 +106,7 @@ def test_what_kind_of_object_it_is(tmp_path: Path) -> None:
     fn = vector()
     assert isinstance(fn, CompiledFunction) and type(fn).__name__ == "CompiledFunction"
     assert repr(fn).startswith("CompiledFunction(arg0: f32[T], arg1: f32[T] -> ")
-    assert list(inspect.signature(fn).parameters) == ["args", "out", "threads", "stream"]
+    assert list(inspect.signature(fn).parameters) == ["args", "out", "threads", "stream", "named"]
     assert callable(fn) and (fn.__doc__ or "").startswith("Runs a compiled model")
     np.testing.assert_array_equal(fn.__call__(a(3), a(3)), fn(a(3), a(3)))
     np.testing.assert_array_equal(CompiledFunction.__call__(fn, a(3), a(3)), fn(a(3), a(3)))

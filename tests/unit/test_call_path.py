@@ -34,13 +34,13 @@ pytestmark = pytest.mark.skipif(not python_abi.is_supported(), reason="this inte
 def forwarded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """The calls that came to Python, of functions made after this."""
     seen: list[tuple[Any, ...]] = []
-    plain = HostCaller.__call__
+    plain = HostCaller.call
 
     def spy(self: HostCaller, *args: Any, **kwargs: Any) -> Any:
         seen.append(args)
         return plain(self, *args, **kwargs)
 
-    monkeypatch.setattr(HostCaller, "__call__", spy)
+    monkeypatch.setattr(HostCaller, "call", spy)
     return seen
 
 
@@ -108,7 +108,7 @@ def test_every_other_call_goes_to_python_as_it_is(kind: str, forwarded: list[Any
     args, kwargs = IMPERFECT[kind]
     got = outcome(fn, args, kwargs)
     assert len(forwarded) == 1
-    want = outcome(fn._caller, args, kwargs)
+    want = outcome(fn._caller.call, args, kwargs)
     if isinstance(want, np.ndarray):
         assert type(got) is type(want) and got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)
@@ -181,7 +181,7 @@ def test_scalars_are_bit_patterns(forwarded: list[Any]) -> None:
     assert not forwarded
     fn(a(1), np.float32(0.1), -2.5, -3, -4)
     fn(a(1), 1e300, float("nan"), 127, (1 << 63) - 1)
-    fn._caller(a(1), 1e300, float("nan"), 127, (1 << 63) - 1)
+    fn._caller.call(a(1), 1e300, float("nan"), 127, (1 << 63) - 1)
     assert len(forwarded) == 2
     assert seen[0] == seen[1] == [0x3DCCCCCD, 0xC004000000000000, 0xFD, 0xFFFFFFFFFFFFFFFC] and seen[2] == seen[3]
     with pytest.raises(Exception, match="200 is not a value of i8"):

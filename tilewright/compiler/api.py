@@ -9,10 +9,10 @@ from typing import Any
 from tilewright.compiler.assemble import assemble
 from tilewright.compiler.builder.model_cache import ModelCache
 from tilewright.compiler.builder.worker_builder import WorkerBuilder
-from tilewright.compiler.compilation.compilation import Compilation, full_target
+from tilewright.compiler.compilation.compilation import AnyModel, Compilation, full_target
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.compilation.outlined_model import outline
-from tilewright.compiler.frontends.source import ModelIR
+from tilewright.compiler.frontends.imported import ExampleInputs
 from tilewright.compiler.tuning.choose_tables import choose_tables
 from tilewright.runtime import knobs
 from tilewright.runtime.load.devices import device_for
@@ -23,7 +23,7 @@ from tilewright.runtime.target import Target
 
 
 def compile(  # noqa: A001 - the public name; written tw.compile
-    model_ir: ModelIR,
+    model_ir: AnyModel,
     dynamic_dims: Mapping[str, Dim | tuple[int, int]] | None = None,
     target: Target | str = "host",
     options: CompileOptions | None = None,
@@ -31,26 +31,31 @@ def compile(  # noqa: A001 - the public name; written tw.compile
     constants: Mapping[str, Any] | None = None,
     donate: Sequence[str] = (),
     function: str | None = None,
+    args: tuple[Any, ...] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
 ) -> CompiledFunction:
     """Compile a model once for all shapes of its range.
 
     Args:
-        model_ir: linalg-level MLIR as text, a path, an `ir.Module`, or what `tw.ops` built.
-        dynamic_dims: dim name -> Dim or (lo, hi); a name is one of `tw.dims` in the model, or a place such as "arg0.1".
+        model_ir: linalg-level MLIR as text, a path, an `ir.Module`, or what `tw.ops` built; a torch.nn.Module, an
+            ExportedProgram or the path of one (.pt2); an onnx.ModelProto or the path of one (.onnx).
+        dynamic_dims: dim name -> Dim or (lo, hi); a name is one of `tw.dims` in the model, or a place such as "x.1" or "arg0.1".
         target: "host", or "host:<level>" such as "host:x86-64-v3"; "cuda" for the GPU that is here, "cuda:sm_90a" for one that
             need not be; "emulator:sm_90a".
         options: see CompileOptions. A compile with a callback, a builder or a log of its own is never cached.
-        constants: argument name ("arg1") -> array, bound now and stored with the function.
-        donate: arguments ("arg1") whose buffer a result of equal type and extents may take.
+        constants: argument name ("w" or "arg1") -> array, bound now and stored with the function.
+        donate: arguments whose buffer a result of equal type and extents may take.
         function: which function of the module, when it has several public ones.
+        args, kwargs, dynamic_shapes: of a torch.nn.Module, as torch.export.export takes them.
     Returns:
         A CompiledFunction; calling it never needs the compiler again.
     Raises:
         IngestError, OptionError, BuildError: each says what was wanted, what came and what to do.
     """
     options = options or CompileOptions()
-    bound = {**getattr(model_ir, "constants", {}), **(constants or {})}
-    compilation = Compilation(model_ir, dynamic_dims or {}, full_target(target), options, bound, tuple(donate), function)
+    compilation = Compilation(model_ir, dynamic_dims or {}, full_target(target), options, constants or {}, tuple(donate),
+                              function, ExampleInputs(args, kwargs, dynamic_shapes))
     if options.callback or options.builder or options.log or knobs.DUMP.get():
         bundle = compile_bundle(compilation)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -20,10 +20,12 @@ from tilewright.compiler.host.host_program import HostProgram, layout_of
 from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.passes.mlir import ir
 from tilewright.runtime.cuda.cuda_table import cuda_table_ir
+from tilewright.runtime.errors import IngestError
 from tilewright.runtime.host.thread_pool import runtime_object_ir
 from tilewright.runtime.program.artifact import Bundle
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node
-from tilewright.runtime.program.program import Call, Constant, Program
+from tilewright.runtime.program.program import Argument, Call, Constant, Program
+from tilewright.runtime.program.structure import Structure
 from tilewright.runtime.target import TargetKind
 from tilewright.runtime.tensor import DType
 
@@ -47,13 +49,16 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         runtime = _add(compile_object(table, near), table, code, llvm_ir)
     elif not gpu:
         runtime = _add(runtime_object(near), runtime_object_ir(host_target(near).arch), code, llvm_ir)
-    constants, memory = _constants(plan, model.bound)
+    constants, memory = _constants(plan, model)
+    kept = [i for i, _ in enumerate(ingested.inputs) if i not in model.bound]
+    inputs = tuple(ingested.inputs[i] for i in kept)
+    outputs = tuple(replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
     program = Program(
         target=str(compilation.target),
         features=host_target(near).features,
         dims=ingested.dims,
-        inputs=tuple(a for i, a in enumerate(ingested.inputs) if i not in model.bound),
-        outputs=tuple(replace(made, dtype=told.dtype) for made, told in zip(plan.outputs, ingested.outputs, strict=True)),
+        inputs=inputs,
+        outputs=outputs,
         constants=constants,
         tables=tuple(tables.tables),
         calls=tuple(_call(c, t, tables.tables[t]) for t, c in zip(table_of, plan.calls, strict=True)),
@@ -68,6 +73,8 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         certificates=tuple(tables.certificates),
         refused=dict(tables.refused),
         precision=Precision(options.precision).value,
+        input_structure=_input_structure(compilation.imported.input_structure, kept, inputs),
+        output_structure=_output_structure(compilation.imported.output_structure, len(outputs)),
     )
     if gpu:
         return Bundle(program, code, memory, llvm_ir)
@@ -76,6 +83,22 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     if binder:
         program = replace(program, binder_object=_add(compile_object(binder, near), binder, code, llvm_ir))
     return Bundle(program, code, memory, llvm_ir)
+
+
+def _input_structure(given: Structure | None, kept: Sequence[int], inputs: Sequence[Argument]) -> Structure | None:
+    """Over the program's inputs, which are the arguments `kept`; None where it says no more than they do."""
+    if given is None:
+        return None
+    own = given.renumbered({old: new for new, old in enumerate(kept)})
+    lost = [inputs[i].name for i in sorted(set(range(len(inputs))) - set(own.numbers()))]
+    if lost:
+        raise IngestError(f"the input structure {given.describe()} has no leaf for the arguments {', '.join(lost)}; add one, or "
+                          "bind them as constants")
+    return None if own.is_flat([a.name for a in inputs]) else own
+
+
+def _output_structure(given: Structure | None, count: int) -> Structure | None:
+    return None if given is None or given.is_plain_result(count) else given
 
 
 def _call(planned: PlannedCall, number: int, table: DispatchTable) -> Call:
@@ -89,10 +112,12 @@ def _add(code: bytes, text: str, codes: dict[str, bytes], texts: dict[str, str])
     return digest
 
 
-def _constants(plan: HostPlan, bound: Mapping[int, np.ndarray]) -> tuple[tuple[Constant, ...], dict[str, np.ndarray]]:
-    arrays = [(f"arg{b.argument}", packed(bound[b.argument], b.layout) if b.layout else bound[b.argument]) for b in plan.bound]
+def _constants(plan: HostPlan, model: OutlinedModel) -> tuple[tuple[Constant, ...], dict[str, np.ndarray]]:
     infos, memory = [], {}
-    for name, array in arrays:
+    for b in plan.bound:
+        own = b.argument < len(model.ingested.inputs)
+        name = model.ingested.inputs[b.argument].name if own else f"arg{b.argument}"
+        array = packed(model.bound[b.argument], b.layout) if b.layout else model.bound[b.argument]
         data = np.ascontiguousarray(array).reshape(array.shape)
         digest = hashlib.sha256(data.tobytes()).hexdigest()
         infos.append(Constant(name, DType.of(data.dtype), tuple(data.shape), digest))

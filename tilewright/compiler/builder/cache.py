@@ -28,7 +28,7 @@ class CacheWarning(UserWarning):
     """The cache folder cannot be used; what is built is not kept."""
 
 
-def cache_key(*parts: str | bytes) -> str:
+def cache_key(*parts: str | bytes | memoryview) -> str:
     """sha256 over the parts and their lengths."""
     digest = hashlib.sha256()
     for part in parts:

@@ -15,7 +15,7 @@ import typer
 from tilewright.compiler.cli.arguments import DIM_HELP, DimArguments, load_constants, load_inputs, parse_dims
 from tilewright.compiler.cli.output import JSON_HELP, Output, dims_text
 from tilewright.compiler.cli.sampling import check_dims, dims_of, random_inputs, shapes_of
-from tilewright.runtime.errors import OptionError, ShapeError
+from tilewright.runtime.errors import OptionError
 from tilewright.runtime.tensor import DType
 
 if TYPE_CHECKING:
@@ -167,15 +167,11 @@ def _compare(
 
 def source_inputs(program: Program, constants: Mapping[str, Array], arrays: Sequence[Array]) -> list[Array]:
     """The arguments of the source in order: inputs of the call and constants bound at compile time, by their names."""
+    from tilewright.compiler.frontends.source import source_arguments
+
     by_name = {**constants, **{a.name: v for a, v in zip(program.inputs, arrays, strict=True)}}
     missing = [c.name for c in program.constants if c.name not in by_name]
     if missing:
         raise OptionError(f"--check needs the constants {', '.join(missing)} that the model was compiled with: "
                           "give --constants")
-    return [by_name[name] for name in sorted(by_name, key=_position)]
-
-
-def _position(name: str) -> int:
-    if not name.startswith("arg") or not name[3:].isdigit():
-        raise ShapeError(f"{name!r} is not the name of an argument: wanted argN")
-    return int(name[3:])
+    return [by_name[name] for name in source_arguments(program.source)]

@@ -63,9 +63,10 @@ def _prime(n: int) -> bool:
 def dims_of(program: Program, given: Mapping[str, Array]) -> dict[str, int]:
     """The dims that the given inputs fix; ShapeError when two of them disagree."""
     found: dict[str, tuple[int, str]] = {}
+    scalars = {a.name for a in program.inputs if a.dims is None}
     for dim in program.dims:
         for place in dim.at:
-            name, _, axis = place.partition(".")
+            name, axis = (place, "") if place in scalars else place.rsplit(".", 1)
             if name not in given:
                 continue
             array = given[name]
@@ -104,12 +105,12 @@ def random_inputs(
     """
     supplied = dict(given or {})
     rng = np.random.default_rng(seed)
-    scalars = {place: dims[d.name] for d in program.dims for place in d.at if "." not in place}
+    places = {place: dims[d.name] for d in program.dims for place in d.at}
     found = []
     for argument in program.inputs:
         value = _random(argument, dims, rng)  # drawn even if supplied, so that the others do not depend on it
-        if argument.name in scalars and argument.dims is None:
-            value = np.asarray(scalars[argument.name], dtype=argument.dtype.numpy)
+        if argument.name in places and argument.dims is None:
+            value = np.asarray(places[argument.name], dtype=argument.dtype.numpy)
         found.append(_convert(argument, supplied.pop(argument.name)) if argument.name in supplied else value)
     if supplied:
         names = ", ".join(a.name for a in program.inputs)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 
@@ -14,28 +14,55 @@ from tilewright.compiler.builder.cache import cache_key
 from tilewright.compiler.builder.codegen import host_target, limits, lowest_target
 from tilewright.compiler.builder.fingerprint import fingerprint
 from tilewright.compiler.compilation.options import CompileOptions
+from tilewright.compiler.frontends.import_model import import_model
+from tilewright.compiler.frontends.imported import ExampleInputs, ImportedModel
 from tilewright.compiler.frontends.source import HasModuleText, ModelIR
 from tilewright.runtime.cuda.cuda_device import arch_of
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.limits import Limits
+from tilewright.runtime.program.artifact import raw_bytes
 from tilewright.runtime.shape import Dim
 from tilewright.runtime.target import Target, TargetKind
+
+AnyModel = Union[ModelIR, ImportedModel, Any]  # Any: a torch or onnx model, which only its front end knows
 
 
 @dataclass(frozen=True)
 class Compilation:
     """A model, and everything that decides what it is compiled to; the arguments of `tilewright.compiler.api.compile`.
 
-    target: of a named architecture, as `full_target` gives it.
+    target: of a named architecture, as `full_target` gives it. example: for a model that is exported first.
     """
 
-    model_ir: ModelIR
+    model_ir: AnyModel
     dynamic_dims: Mapping[str, Dim | tuple[int, int]]
     target: Target
     options: CompileOptions = field(default_factory=CompileOptions)
     constants: Mapping[str, Any] = field(default_factory=dict)
     donate: tuple[str, ...] = ()
     function: str | None = None
+    example: ExampleInputs = field(default_factory=ExampleInputs)
+
+    @cached_property
+    def model(self) -> ImportedModel | ModelIR:
+        """What is read: the model itself, or what its front end made of it."""
+        dims = {n: d if isinstance(d, Dim) else Dim(*d) for n, d in self.dynamic_dims.items()}
+        return import_model(self.model_ir, dims, self.example)
+
+    @cached_property
+    def imported(self) -> ImportedModel:
+        """What a front end adds to the model; nothing where none was needed."""
+        return self.model if isinstance(self.model, ImportedModel) else ImportedModel("")
+
+    @property
+    def all_constants(self) -> dict[str, Any]:
+        """The caller's constants and those of the model: of a front end, or of a graph of `tw.ops`."""
+        return {**getattr(self.model, "constants", {}), **self.constants}
+
+    @property
+    def all_donations(self) -> tuple[str, ...]:
+        """The arguments that the caller or the front end donates."""
+        return tuple(dict.fromkeys((*self.imported.donate, *self.donate)))
 
     @property
     def on_gpu(self) -> bool:
@@ -55,15 +82,21 @@ class Compilation:
         """sha256 over everything that decides what is compiled."""
         dims = {n: replace(d) if isinstance(d, Dim) else Dim(*d) for n, d in self.dynamic_dims.items()}
         near, asked = host_target(self.host), replace(self.options, threads=None, log=None)
-        parts: list[str | bytes] = [fingerprint(), self._text(), repr(sorted(dims.items())), str(self.target), near.cpu,
-                                    near.features, repr(self.limits), repr(asked), repr(self.donate), repr(self.function)]
-        for name in sorted(self.constants):
-            array = np.ascontiguousarray(self.constants[name])
-            parts += [f"{name}:{array.dtype}:{array.shape}", array.tobytes()]
+        structures = (self.imported.input_structure, self.imported.output_structure)
+        parts: list[str | bytes | memoryview] = [
+            fingerprint(), self._text(), repr(sorted(dims.items())), str(self.target), near.cpu, near.features,
+            repr(self.limits), repr(asked), repr(self.all_donations), repr(self.function),
+            repr(sorted(self.imported.dims.items())), repr(structures)]
+        constants = self.all_constants
+        for name in sorted(constants):
+            array = np.asarray(constants[name])
+            parts += [f"{name}:{array.dtype}:{array.shape}", raw_bytes(array)]
         return cache_key(*parts)
 
     def _text(self) -> str:
-        model = self.model_ir
+        model = self.model
+        if isinstance(model, ImportedModel):
+            return model.text
         if isinstance(model, str | Path) and "\n" not in str(model) and Path(model).is_file():
             return Path(model).read_text()
         return model.module_text() if isinstance(model, HasModuleText) else str(model)

@@ -12,6 +12,7 @@ from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.options import CompileOptions, Precision
 from tilewright.compiler.constants.bind_constants import bind_constants
 from tilewright.compiler.constants.fold_constants import fold_constants
+from tilewright.compiler.frontends.imported import ImportedModel
 from tilewright.compiler.frontends.ingest import Ingested, ingest
 from tilewright.compiler.host.host_plan import HostPlan, plan_of
 from tilewright.passes.base import Pass, PassPipeline
@@ -67,10 +68,12 @@ def outline(compilation: Compilation) -> OutlinedModel:
         IngestError, OptionError: the model, or what is asked of it, does not fit.
     """
     options = compilation.options
-    ingested = ingest(compilation.model_ir, compilation.dynamic_dims, compilation.function)
+    model = compilation.model
+    source = model.text if isinstance(model, ImportedModel) else model
+    ingested = ingest(source, compilation.dynamic_dims, compilation.function, compilation.imported.dims)
     options.check_traffic(ingested.ranges())
-    ingested, bound = bind_constants(ingested, compilation.constants)
-    donated = donated_pairs(ingested, bound, compilation.donate)
+    ingested, bound = bind_constants(ingested, compilation.all_constants)
+    donated = donated_pairs(ingested, bound, compilation.all_donations)
     limits = compilation.limits
     callback = standard(options.callback, knobs.DUMP.get())
     with ir.Context(), ir.Location.unknown():
@@ -94,20 +97,21 @@ def distinct(workloads: Mapping[str, Workload]) -> tuple[Workload, ...]:
 
 def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: Sequence[str]) -> tuple[tuple[int, int], ...]:
     """(input, output) numbers whose buffers are shared: the first free output of equal type and extents for each name."""
-    inputs = [a for i, a in enumerate(ingested.inputs) if i not in bound]
-    names = [a.name for a in inputs]
+    inputs = [i for i, _ in enumerate(ingested.inputs) if i not in bound]
     taken: set[int] = set()
     pairs = []
     for name in donate:
-        if name not in names:
-            raise OptionError(f"donate names {name!r}, which is no input; inputs: {', '.join(names)}")
-        given = inputs[names.index(name)]
+        number = ingested.number(name)
+        if number not in inputs:
+            names = ", ".join(ingested.inputs[i].name for i in inputs)
+            raise OptionError(f"donate names {name!r}, which is no input; inputs: {names}")
+        given = ingested.inputs[number]
         fits = [i for i, o in enumerate(ingested.outputs)
                 if i not in taken and o.dtype == given.dtype and o.dims == given.dims and o.dims is not None]
         if not fits:
             raise OptionError(f"donate names {name!r}, but no result has its type {given.dtype.value} and extents {given.dims}")
         taken.add(fits[0])
-        pairs.append((names.index(name), fits[0]))
+        pairs.append((inputs.index(number), fits[0]))
     return tuple(pairs)
 
 

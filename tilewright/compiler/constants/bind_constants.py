@@ -20,7 +20,7 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
     """Mark the named arguments as constants, and turn the model's own dense constants into such arguments.
 
     Args:
-        constants: argument name, "arg1" -> array of the argument's dtype and (static) shape.
+        constants: argument name, "w" or "arg1" -> array of the argument's dtype and (static) shape.
     Returns:
         The model with `tw.constant` on those arguments, and argument number -> contiguous array. The numbers of the model's own
         constants follow those of its arguments.
@@ -31,9 +31,11 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
     names = [a.name for a in ingested.inputs]
     bound: dict[int, np.ndarray] = {}
     for name, value in constants.items():
-        if name not in names:
+        number = ingested.number(name)
+        if number is None:
             raise OptionError(f"constants name {name!r}, which is no argument; arguments: {', '.join(names)}")
-        number = names.index(name)
+        if number in bound:
+            raise OptionError(f"constants name argument {names[number]} twice, also as {name!r}; give it once")
         spec = ingested.inputs[number].spec()
         shape = [d.constant for d in spec.dims]
         if ingested.inputs[number].dims is None or None in shape:

@@ -1,18 +1,17 @@
 """Binding dimension names to the places of a model's arguments.
 
-Names come from the argument attribute `tw.dims`, from `Dim(at=[...])`, or from the default name of a place: users write
-`arg0.1` (axis 1 of argument 0) or `arg2` (a scalar), inside expressions the same dimension is the symbol `arg0_1`.
+Names come from the argument attribute `tw.dims`, from `Dim(at=[...])`, or from a place: who gives a range to `input_ids.1`
+(or `arg0.1`) gets the dimension `input_ids_1`.
 """
 
 from __future__ import annotations
 
-import keyword
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tilewright.compiler.dims.dim_equations import Equation, equations
-from tilewright.compiler.dims.dim_solver import Solution, place_text, solve
+from tilewright.compiler.dims.dim_solver import Solution, solve
+from tilewright.compiler.dims.places import Places, is_dim_name
 from tilewright.passes.linalg.symbolic import (
     DIMS,
     RANGES,
@@ -29,8 +28,6 @@ from tilewright.runtime.program.program import DimInfo
 from tilewright.runtime.shape import Dim, Expr, ShapeRange
 
 DynamicDims = Mapping[str, "Dim | tuple[int, int]"]
-_PLACE = re.compile(r"arg(\d+)(?:[._](\d+))?$")
-_RESERVED = ("threads", "min", "max", "mod", "floordiv", "ceildiv")
 
 
 @dataclass(frozen=True)
@@ -41,38 +38,44 @@ class BoundDims:
     open: tuple[Equation, ...]
 
 
-def bind_dims(fn: ir.Operation, dynamic_dims: DynamicDims) -> BoundDims:
+def bind_dims(fn: ir.Operation, dynamic_dims: DynamicDims, defaults: Mapping[str, Dim] | None = None) -> BoundDims:
     """Write `tw.dims` and `tw.ranges` on the function.
 
+    Args:
+        defaults: ranges of the names in the model's `tw.dims` that `dynamic_dims` does not mention.
     Raises:
         IngestError: a name fits no dimension, a dimension has no name or range, or sizes contradict each other.
     """
-    given = {_checked(n): d if isinstance(d, Dim) else Dim(*d) for n, d in dynamic_dims.items()}
-    axes = _places(fn)
-    declared = _declared(fn, axes)
-    places = [p for p, size in axes.items() if size is None]
+    places = Places.of(fn)
+    declared = _declared(fn, places)
+    own = frozenset().union(*(e.symbols for e in declared.values()), frozenset())
+    given = _Given.of({n: d if isinstance(d, Dim) else Dim(*d) for n, d in dynamic_dims.items()}, places, own)
     _declare_at(declared, given, places)
-    names = sorted(frozenset().union(*(e.symbols for e in declared.values())))
-    if clash := [n for n in names if n in places]:
+    names = sorted(frozenset().union(*(e.symbols for e in declared.values()), frozenset()))
+    if clash := [n for n in names if n in places.extents]:
         raise IngestError(f"tw.dims uses {clash[0]!r} as a name; it is the default name of a place: use another")
-    _write(fn, {p: Expr.dim(p) if size is None else Expr.of(size) for p, size in axes.items()}, ShapeRange(()))
+    extents = places.extents
+    _write(fn, {p: Expr.dim(p) if size is None else Expr.of(size) for p, size in extents.items()}, ShapeRange(()))
     shapes = SymbolicShapes(fn)
     facts = equations(fn, shapes)
     solution = solve(names, places, declared, facts)
-    ranges = {**dict(read_ranges(fn)), **{n: d for n, d in given.items() if n in names}}
-    scalars = {p for p in places if "_" not in p} - _used_as_extents(fn, shapes, facts) - declared.keys()
-    rename = _default_names(solution, given, ranges, scalars)
+    fallback = {n: d for n, d in {**dict(read_ranges(fn)), **(defaults or {})}.items() if n in names}
+    ranges = {**fallback, **{n: d for n, d in given.named.items() if n in names}}
+    scalars = {p for p in places.dynamic if "_" not in p} - _used_as_extents(fn, shapes, facts) - declared.keys()
+    _range_places(solution, given, ranges, scalars)
+    rename = {s: places.dim_name(s) for s in ranges if s in extents}
     _match_last(solution, given, ranges, rename, scalars)
+    ranges = {rename.get(n, n): d for n, d in ranges.items()}
     final = {
         p: solution.reduce(Expr.dim(p)).substitute({s: Expr.dim(n) for s, n in rename.items()})
         if size is None
         else Expr.of(size)
-        for p, size in axes.items()
+        for p, size in extents.items()
         if p not in scalars
     }
     used = frozenset().union(*(e.symbols for e in final.values()), frozenset())
     ordered = [n for n in (*ranges, *sorted(used)) if n in used]
-    infos = tuple(_info(n, ranges[n], final) for n in dict.fromkeys(ordered))
+    infos = tuple(_info(n, ranges[n], final, places) for n in dict.fromkeys(ordered))
     _write(fn, final, ShapeRange(tuple((i.name, i.dim()) for i in infos)))
     substitution = {s: Expr.dim(n) for s, n in rename.items()}
     left = tuple(
@@ -81,61 +84,58 @@ def bind_dims(fn: ir.Operation, dynamic_dims: DynamicDims) -> BoundDims:
     return BoundDims(infos, left)
 
 
-def _checked(name: str) -> str:
-    if _PLACE.match(name):
-        return name
-    if not name.isidentifier() or keyword.iskeyword(name) or name in _RESERVED:
-        raise IngestError(f"{name!r} is not a dimension name: use an identifier such as T, or a place such as arg0.1")
-    return name
+@dataclass(frozen=True)
+class _Given:
+    """The caller's dims: those under a name of their own, and those under a place, as written -> its symbol."""
+
+    named: Mapping[str, Dim]
+    placed: Mapping[str, Dim]
+
+    @staticmethod
+    def of(dims: Mapping[str, Dim], places: Places, own: frozenset[str]) -> _Given:
+        """own: the names in the model's `tw.dims`, which count before places."""
+        placed = {n: d for n, d in dims.items() if n not in own and not d.at and places.is_place(n)}
+        for name in dims.keys() - placed.keys():
+            if not is_dim_name(name):
+                raise IngestError(f"{name!r} is not a dimension name: use an identifier such as T, or a place such as arg0.1")
+        return _Given({n: d for n, d in dims.items() if n not in placed}, placed)
 
 
-def _symbol(place: str) -> str:
-    return place.replace(".", "_")
-
-
-def _places(fn: ir.Operation) -> dict[str, int | None]:
-    """Symbol of every tensor axis -> its static extent or None, and of every scalar that may be a dimension -> None."""
-    found: dict[str, int | None] = {}
-    for i, argument in enumerate(fn.regions[0].blocks[0].arguments):
-        if isinstance(argument.type, ir.RankedTensorType):
-            t = ir.RankedTensorType(argument.type)
-            found |= {f"arg{i}_{a}": None if t.is_dynamic_dim(a) else t.get_dim_size(a) for a in range(t.rank)}
-        elif str(argument.type) in ("index", "i64", "i32"):
-            found[f"arg{i}"] = None
-    return found
-
-
-def _declared(fn: ir.Operation, axes: Mapping[str, int | None]) -> dict[str, Expr]:
+def _declared(fn: ir.Operation, places: Places) -> dict[str, Expr]:
     """What the model's own tw.dims say about its places."""
     found: dict[str, Expr] = {}
     for i, named in enumerate(argument_attributes(fn)):
         if DIMS not in named:
             continue
-        own = [p for p in axes if p == f"arg{i}" or p.startswith(f"arg{i}_")]
+        own = _of_argument(i, places.extents)
         dims = read_dims(named[DIMS])
         if len(dims) != len(own):
-            raise IngestError(
-                f"tw.dims = {named[DIMS]} on argument {i} has {len(dims)} entries; its type has {len(own)} axes"
-            )
+            raise IngestError(f"tw.dims = {named[DIMS]} on argument {places.names[i]} has {len(dims)} entries; its type has "
+                              f"{len(own)} axes")
         for place, dim in zip(own, dims, strict=True):
-            size = axes[place]
+            size = places.extents[place]
             if size is None:
                 found[place] = dim
             elif dim != Expr.of(size):
-                raise IngestError(f"tw.dims says {place_text(place)} is {dim}; its type says {size}")
+                raise IngestError(f"tw.dims says {places.text(place)} is {dim}; its type says {size}")
     return found
 
 
-def _declare_at(declared: dict[str, Expr], given: Mapping[str, Dim], places: list[str]) -> None:
-    for name, dim in given.items():
+def _of_argument(number: int, symbols: Iterable[str]) -> list[str]:
+    """The places of one argument."""
+    return [p for p in symbols if p == f"arg{number}" or p.startswith(f"arg{number}_")]
+
+
+def _declare_at(declared: dict[str, Expr], given: _Given, places: Places) -> None:
+    for name, dim in given.named.items():
         for place in dim.at or ():
-            symbol = _symbol(place)
-            if symbol not in places:
+            symbol = places.find(place)
+            if symbol is None or places.extents[symbol] is not None:
                 raise IngestError(
                     f"dimension {name} is declared at {place!r}, which is no dynamic axis or integer scalar of "
-                    f"@main; those are {', '.join(map(place_text, places)) or 'none'}"
+                    f"@main; those are {', '.join(map(places.text, places.dynamic)) or 'none'}"
                 )
-            value = Expr.dim(_symbol(name))
+            value = Expr.dim(name)
             if declared.setdefault(symbol, value) != value:
                 raise IngestError(f"{place} is declared both as {declared[symbol]} and as {name}")
 
@@ -155,49 +155,44 @@ def _used_as_extents(fn: ir.Operation, shapes: SymbolicShapes, facts: list[Equat
     return used
 
 
-def _default_names(
-    solution: Solution, given: Mapping[str, Dim], ranges: dict[str, Dim], scalars: set[str]
-) -> dict[str, str]:
-    """Ranges for the dims that are named by a place; returns the (identity) renaming of their symbols."""
-    rename: dict[str, str] = {}
-    for name, dim in given.items():
-        if not _PLACE.match(name) or dim.at:
-            continue
-        place = _symbol(name)
-        if place not in solution.places:
+def _range_places(solution: Solution, given: _Given, ranges: dict[str, Dim], scalars: set[str]) -> None:
+    """Add the ranges that are given to places, under the symbols that the places stand for."""
+    settled: dict[str, Dim] = {n: d for n, d in given.named.items() if n in ranges}
+    for name, dim in given.placed.items():
+        place = solution.known.find(name)
+        if place is None or place not in solution.places:
             raise IngestError(
                 f"{name} is no dynamic axis or integer scalar of @main\n{_listing(solution, ranges, scalars)}"
             )
         symbol = solution.places[place].symbol
         if symbol is None:
             raise IngestError(
-                f"{name} is {solution.places[place]} in this model, not a dimension of its own: leave it out"
+                f"{name} is {solution.shown(solution.places[place])} in this model, not a dimension of its own: leave it out"
             )
-        if symbol in ranges and (ranges[symbol].lo, ranges[symbol].hi) != (dim.lo, dim.hi):
+        known = settled.setdefault(symbol, dim)
+        if (known.lo, known.hi) != (dim.lo, dim.hi):
             raise IngestError(
-                f"{name} and {place_text(symbol)} are one dimension ({', '.join(_at(solution, symbol))}) and have "
-                f"different ranges {dim} and {ranges[symbol]}: give one range"
+                f"{name} and {solution.known.text(symbol)} are one dimension ({', '.join(_at(solution, symbol))}) and have "
+                f"different ranges {dim} and {known}: give one range"
             )
-        ranges.setdefault(symbol, dim)
+        ranges[symbol] = known
         scalars.discard(place)
-        rename.setdefault(symbol, symbol)
-    return rename
 
 
 def _match_last(
-    solution: Solution, given: Mapping[str, Dim], ranges: dict[str, Dim], rename: dict[str, str], scalars: set[str]
+    solution: Solution, given: _Given, ranges: dict[str, Dim], rename: dict[str, str], scalars: set[str]
 ) -> None:
     """The one name left over names the one dimension left over; anything else is an error that lists all of them."""
     free = frozenset().union(*(e.symbols for p, e in solution.places.items() if p not in scalars), frozenset())
     missing = sorted(s for s in free if s not in ranges)
-    over = [n for n in given if n not in ranges and _symbol(n) not in ranges and not _PLACE.match(n)]
+    over = [n for n in given.named if n not in ranges]
     if len(missing) == len(over) == 1 and missing[0] not in solution.names:
         rename[missing[0]] = over[0]
-        ranges[over[0]] = given[over[0]]
+        ranges[over[0]] = given.named[over[0]]
         return
-    unbound = [n for n in ranges if n in given and n not in free]
+    unbound = [n for n in ranges if n in given.named and n not in free]
     if missing or over or unbound:
-        said = [f"no range is given for {', '.join(map(place_text, missing))}"] if missing else []
+        said = [f"no range is given for {', '.join(map(solution.known.text, missing))}"] if missing else []
         said += [f"{', '.join(over + unbound)} fits no dimension by itself"] if over or unbound else []
         raise IngestError(f"{'; '.join(said)}. The dimensions of @main are:\n{_listing(solution, ranges, scalars)}")
 
@@ -209,20 +204,20 @@ def _at(solution: Solution, symbol: str) -> list[str]:
 def _listing(solution: Solution, ranges: Mapping[str, Dim], scalars: set[str]) -> str:
     """Every dimension with its places and range, and a dynamic_dims to paste."""
     free = sorted(frozenset().union(*(e.symbols for p, e in solution.places.items() if p not in scalars), frozenset()))
-    lines, paste = [], []
+    lines, paste, written = [], [], solution.known.text
     for symbol in free:
         known = ranges.get(symbol)
         lines.append(
-            f"  {place_text(symbol):12} at {', '.join(_at(solution, symbol)) or '-':32} range {known or 'not given'}"
+            f"  {written(symbol):12} at {', '.join(_at(solution, symbol)) or '-':32} range {known or 'not given'}"
         )
-        paste.append(f'"{place_text(symbol)}": tw.Dim({known.lo if known else 1}, {known.hi if known else 128})')
+        paste.append(f'"{written(symbol)}": tw.Dim({known.lo if known else 1}, {known.hi if known else 128})')
     return "\n".join([*lines, f"paste and edit: dynamic_dims={{{', '.join(paste)}}}"])
 
 
-def _info(name: str, dim: Dim, places: Mapping[str, Expr]) -> DimInfo:
-    at = tuple(place_text(p) for p, e in places.items() if e.symbol == name)
+def _info(name: str, dim: Dim, extents: Mapping[str, Expr], places: Places) -> DimInfo:
+    at = tuple(places.text(p) for p, e in extents.items() if e.symbol == name)
     if not at:
-        held = ", ".join(f"{place_text(p)} = {e}" for p, e in places.items() if name in e.symbols)
+        held = ", ".join(f"{places.text(p)} = {e}" for p, e in extents.items() if name in e.symbols)
         raise IngestError(
             f"dimension {name} cannot be read from an argument ({held}); give an axis or an index argument that is "
             f"{name} itself"
@@ -233,7 +228,7 @@ def _info(name: str, dim: Dim, places: Mapping[str, Expr]) -> DimInfo:
 def _write(fn: ir.Operation, extents: Mapping[str, Expr], ranges: ShapeRange) -> None:
     attributes = []
     for i, named in enumerate(argument_attributes(fn)):
-        own = [e for p, e in extents.items() if p == f"arg{i}" or p.startswith(f"arg{i}_")]
+        own = [extents[p] for p in _of_argument(i, extents)]
         tensor = isinstance(fn.regions[0].blocks[0].arguments[i].type, ir.RankedTensorType)
         kept = {k: v for k, v in named.items() if k != DIMS}
         attributes.append(ir.DictAttr.get({**kept, DIMS: write_dims(own)} if own or tensor else kept))

@@ -11,14 +11,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tilewright.compiler.dims.dim_equations import Equation
+from tilewright.compiler.dims.places import Places
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.shape import Expr
 
 
 @dataclass
 class Solution:
-    """`places` gives each place's extent over the free symbols; `open` holds the equations that nothing solves."""
+    """`places` gives each place's extent over the free symbols; `open` holds the equations that nothing solves.
 
+    known: how places are written.
+    """
+
+    known: Places
     names: frozenset[str]
     places: dict[str, Expr]
     order: dict[str, int]
@@ -51,7 +56,7 @@ class Solution:
             self.open.append(Equation(a, b, equation.reason))
 
     def _contradiction(self, equation: Equation, a: Expr, b: Expr) -> str:
-        sides = " and ".join(f"{e} ({', '.join(self.places_of(e)) or 'an extent of the model'})" for e in (a, b))
+        sides = " and ".join(f"{self.shown(e)} ({', '.join(self.places_of(e)) or 'an extent of the model'})" for e in (a, b))
         earlier = sorted({self.origin[p] for p in (equation.left.symbols | equation.right.symbols) if p in self.origin})
         return (
             f"{equation.reason} needs {sides} to be equal, and they are declared as different sizes. Use one name for "
@@ -60,28 +65,28 @@ class Solution:
 
     def places_of(self, expr: Expr) -> list[str]:
         """Places, such as "arg0.1", whose extent is exactly this expression."""
-        return [place_text(p) for p, e in self.places.items() if e == expr]
+        return [self.known.text(p) for p, e in self.places.items() if e == expr]
+
+    def shown(self, expr: Expr) -> Expr:
+        """An expression with the names that dims get by their places."""
+        return expr.substitute({s: Expr.dim(self.known.dim_name(s)) for s in expr.symbols})
 
 
 def solve(
-    names: Iterable[str], places: Iterable[str], declared: Mapping[str, Expr], facts: Iterable[Equation]
+    names: Iterable[str], places: Places, declared: Mapping[str, Expr], facts: Iterable[Equation]
 ) -> Solution:
     """Places under the declarations (place -> Expr over names), then the facts of the model."""
-    listed = list(places)
-    solution = Solution(frozenset(names), {p: Expr.dim(p) for p in listed}, {p: i for i, p in enumerate(listed)})
+    listed = places.dynamic
+    start, order = {p: Expr.dim(p) for p in listed}, {p: i for i, p in enumerate(listed)}
+    solution = Solution(places, frozenset(names), start, order)
     for place, expr in declared.items():
-        solution.add(Equation(Expr.dim(place), expr, f"the declaration of {place_text(place)}"))
+        solution.add(Equation(Expr.dim(place), expr, f"the declaration of {places.text(place)}"))
     for fact in facts:
         solution.add(fact)
     again, solution.open = solution.open, []
     for fact in again:
         solution.add(fact)
     return solution
-
-
-def place_text(symbol: str) -> str:
-    """`arg0_1` as users write it, `arg0.1`."""
-    return symbol.replace("_", ".")
 
 
 def _factor(expr: Expr, symbol: str) -> tuple:  # type: ignore[type-arg]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.compiler.dims.bind_dims import DynamicDims, bind_dims
 from tilewright.compiler.dims.dim_checks import model_checks
+from tilewright.compiler.dims.places import argument_names, take_result_names
 from tilewright.compiler.frontends.refuse import refuse_data_dependent, refuse_unsupported
 from tilewright.compiler.frontends.source import ModelIR, new_context, read_model, select_function
 from tilewright.passes.linalg.symbolic import UNSIGNED, SymbolicShapes, argument_attributes, result_attributes
 from tilewright.passes.mlir import ir, operations
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.program import Argument, Check, DimInfo
-from tilewright.runtime.shape import ShapeRange
+from tilewright.runtime.shape import Dim, ShapeRange
 from tilewright.runtime.tensor import DType
 
 
@@ -31,18 +34,26 @@ class Ingested:
     outputs: tuple[Argument, ...]
     checks: tuple[Check, ...]
 
+    def number(self, name: str) -> int | None:
+        """Position of the input of this name, or "arg{i}" for the one at position i; None when there is none."""
+        names = [a.name for a in self.inputs]
+        position = int(name[3:]) if re.fullmatch(r"arg\d+", name) else len(names)
+        return names.index(name) if name in names else position if position < len(names) else None
+
     def ranges(self) -> ShapeRange:
         """The ranges of all dims."""
         return ShapeRange(tuple((d.name, d.dim()) for d in self.dims))
 
 
-def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = None) -> Ingested:
+def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = None,
+           defaults: Mapping[str, Dim] | None = None) -> Ingested:
     """Read, verify and bind a model.
 
     Args:
         model_ir: MLIR text, a path to an .mlir file, an `ir.Module`, or an object with `module_text()`.
-        dynamic_dims: dimension name (or place, "arg0.1") -> Dim or (lo, hi).
+        dynamic_dims: dimension name (or place, "input_ids.1" or "arg0.1") -> Dim or (lo, hi).
         function: which function to compile when the model has several public ones.
+        defaults: ranges of the names in the model's `tw.dims` that `dynamic_dims` does not mention.
 
     Raises:
         IngestError: the model cannot be read or compiled; names the operation, its location and the remedy.
@@ -51,15 +62,17 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
         module = read_model(model_ir, context)
         fn = select_function(module, function)
         refuse_unsupported(fn)
-        bound = bind_dims(fn, dynamic_dims)
+        unsigned = [UNSIGNED in named for named in result_attributes(fn)]
+        names, results = argument_names(fn), take_result_names(fn)
+        bound = bind_dims(fn, dynamic_dims, defaults)
         shapes = SymbolicShapes(fn)
         refuse_data_dependent(fn, shapes)
         checks = model_checks(fn, bound.open)
-        block = fn.regions[0].blocks[0]
-        inputs = tuple(_argument(f"arg{i}", v, SymbolicShapes(fn), UNSIGNED in named)
-                       for i, (v, named) in enumerate(zip(block.arguments, argument_attributes(fn), strict=True)))
-        outputs = tuple(_output(i, v, SymbolicShapes(fn), UNSIGNED in named)
-                        for i, (v, named) in enumerate(zip(operations(block)[-1].operands, result_attributes(fn), strict=True)))
+        block, shapes = fn.regions[0].blocks[0], SymbolicShapes(fn)
+        inputs = tuple(_argument(n, v, shapes, UNSIGNED in named)
+                       for n, v, named in zip(names, block.arguments, argument_attributes(fn), strict=True))
+        returned = operations(block)[-1].operands
+        outputs = tuple(_output(n, v, shapes, u) for n, v, u in zip(results, returned, unsigned, strict=True))
         module.operation.verify()
         return Ingested(str(module), bound.dims, inputs, outputs, checks)
 
@@ -72,7 +85,7 @@ def _argument(name: str, value: ir.Value, shapes: SymbolicShapes, unsigned: bool
     return Argument(name, element.unsigned if unsigned else element, None)
 
 
-def _output(index: int, value: ir.Value, shapes: SymbolicShapes, unsigned: bool) -> Argument:
+def _output(name: str, value: ir.Value, shapes: SymbolicShapes, unsigned: bool) -> Argument:
     if not isinstance(value.type, ir.RankedTensorType):
-        raise IngestError(f"result {index} of @main is a scalar {value.type}; return a tensor of rank 0 instead")
-    return _argument(f"out{index}", value, shapes, unsigned)
+        raise IngestError(f"result {name} of @main is a scalar {value.type}; return a tensor of rank 0 instead")
+    return _argument(name, value, shapes, unsigned)

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Protocol, Union, runtime_checkable
 
+from tilewright.compiler.dims.places import argument_names
 from tilewright.passes.base import Mlir
 from tilewright.passes.mlir import functions, ir, walk
 from tilewright.runtime.errors import IngestError
@@ -99,6 +100,13 @@ def select_function(module: ir.Module, wanted: str | None) -> ir.Operation:
     if len(list(functions(module))) > 1:
         _INLINE.run(module)
     return next(f for f in functions(module) if _name(f) == "main")
+
+
+def source_arguments(text: str) -> tuple[str, ...]:
+    """The names of the arguments of an ingested model's @main, in order."""
+    with new_context() as context, ir.Location.unknown():
+        module = _parse(text, context)
+        return argument_names(select_function(module, "main"))
 
 
 def _visible(fn: ir.Operation) -> bool:

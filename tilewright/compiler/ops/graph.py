@@ -99,6 +99,7 @@ class Graph:
     _names: list[str] = field(default_factory=list)
     _dims: list[str] = field(default_factory=list)
     _outputs: list[Tensor] = field(default_factory=list, repr=False)
+    _output_names: list[str] = field(default_factory=list, repr=False)
     _constants: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     @property
@@ -198,11 +199,15 @@ class Graph:
         text = message.replace("\\", "/").replace('"', "'")
         self.emitter.lines.append(f'cf.assert {equal}, "{text}"')
 
-    def output(self, *tensors: Tensor) -> None:
-        """Append results."""
+    def output(self, *tensors: Tensor, name: str | None = None) -> None:
+        """Append results. `name` is for one tensor; a result without one is called by its position, "result0"."""
+        if name is not None and (len(tensors) != 1 or name in self._output_names):
+            raise OptionError(f"output {name!r}: wanted one tensor and a name of its own, came {len(tensors)} tensors"
+                              + (", and the name is taken" if name in self._output_names else ""))
         for t in tensors:
             if t.graph is not self:
                 raise OptionError("output: the tensor belongs to another graph")
+            self._output_names.append(f"result{len(self._outputs)}" if name is None else _checked_name("output", name))
             self._outputs.append(t)
 
     def module_text(self) -> str:
@@ -210,7 +215,10 @@ class Graph:
         if not self._outputs:
             raise OptionError("the graph has no output: call output(tensor) first")
         types = ", ".join(t.type for t in self._outputs)
-        results = ", ".join(t.type + (" {tw.unsigned}" if t.dtype.is_unsigned else "") for t in self._outputs)
+        results = ", ".join(
+            f'{t.type} {{tw.name = "{name}"{", tw.unsigned" if t.dtype.is_unsigned else ""}}}'
+            for t, name in zip(self._outputs, self._output_names, strict=True)
+        )
         head = [f"{name} = arith.constant {text}" for text, name in self.emitter.constants.items()]
         last = f"return {', '.join(t.ssa for t in self._outputs)} : {types}"
         body = "\n".join(f"    {line}" for line in (*head, *self.emitter.lines, last))
@@ -219,8 +227,7 @@ class Graph:
     def _argument(self, name: str, kind: str, dims: str | None, unsigned: bool = False) -> str:
         if name in self._names:
             raise OptionError(f"input {name}: the name is taken")
-        if not re.fullmatch(r"[\w.-]+", name):
-            raise OptionError(f"input {name!r}: wanted a name of letters, digits, '_', '.' and '-'")
+        _checked_name("input", name)
         argument = f"%arg{len(self._names)}"
         self._names.append(name)
         bound = "" if dims is None else f"tw.dims = [{dims}], "
@@ -322,6 +329,12 @@ class Graph:
 
         loops = [f"d{i}" for i in range(len(dims))]
         return self.generic(inputs, (self.empty(dtype, dims), loops), ["parallel"] * len(dims), body)
+
+
+def _checked_name(what: str, name: str) -> str:
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise OptionError(f"{what} {name!r}: wanted a name of letters, digits, '_', '.' and '-'")
+    return name
 
 
 def broadcast(

@@ -13,7 +13,7 @@ from tilewright.compiler.ops.body import Number, Scalar, is_float
 def call(name: str, first: Scalar, *others: Number) -> Scalar:
     """A function of the math or arith dialect ("math.atan2") of operands of one type, which the result has."""
     operands = [first, *(first.body.value(o, first.kind) for o in others)]
-    return first.body.emit(f"{name} {', '.join(o.ssa for o in operands)} : {first.kind}", first.kind)
+    return first.body.emit(f"{name} {', '.join(o.ssa for o in operands)} : {first.type}", first.kind)
 
 
 def constant(like: Scalar, value: float) -> Scalar:
@@ -26,9 +26,9 @@ def select(condition: Scalar, a: Number, b: Number) -> Scalar:
     return condition.body.select(condition, a, b)
 
 
-def bits_of(kind: str) -> int:
-    """Width of an integer type."""
-    return int(kind[1:])
+def bits_of(v: Scalar) -> int:
+    """Width of an integer."""
+    return int(v.type[1:])
 
 
 # -- tests
@@ -55,7 +55,7 @@ def sign_bit(v: Scalar) -> Scalar:
 
 
 def absolute(v: Scalar) -> Scalar:
-    return v if v.kind == "i1" else call("math.absf", v) if is_float(v.kind) else v.maximum(0 - v)
+    return v if v.kind == "i1" or v.is_unsigned else call("math.absf", v) if is_float(v.kind) else v.maximum(0 - v)
 
 
 def sign(v: Scalar) -> Scalar:
@@ -84,13 +84,13 @@ def next_after(v: Scalar, towards: Scalar) -> Scalar:
     width = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}[v.kind]
     whole = f"i{width}"
     bits = v.body.emit(f"arith.bitcast {v.ssa} : {v.kind} to {whole}", whole)
-    grows = call("arith.xori", v.compare("lt", towards), v.compare("lt", 0))
+    grows = v.compare("lt", towards) ^ v.compare("lt", 0)
     stepped = bits + select(grows, constant(bits, 1), constant(bits, -1))
     next_ = v.body.emit(f"arith.bitcast {stepped.ssa} : {whole} to {v.kind}", v.kind)
     least = v.body.emit(f"arith.bitcast {constant(bits, 1).ssa} : {whole} to {v.kind}", v.kind)
     next_ = select(v.compare("eq", 0), call("math.copysign", least, towards), next_)
     next_ = select(v.compare("eq", towards), towards, next_)
-    return select(call("arith.ori", is_nan(v), is_nan(towards)), v + towards, next_)
+    return select(is_nan(v) | is_nan(towards), v + towards, next_)
 
 
 # -- division
@@ -98,8 +98,8 @@ def next_after(v: Scalar, towards: Scalar) -> Scalar:
 
 def _safe_divisor(b: Scalar) -> Scalar:
     """1 in place of 0 and -1, by which x86 traps (the latter with the smallest number)."""
-    odd = call("arith.ori", b.compare("eq", 0), b.compare("eq", -1))
-    return select(odd, constant(b, 1), b)
+    odd = b.compare("eq", 0)
+    return select(odd if b.is_unsigned else odd | b.compare("eq", -1), constant(b, 1), b)
 
 
 def _by_zero(b: Scalar, v: Scalar) -> Scalar:
@@ -111,28 +111,28 @@ def truncated_quotient(a: Scalar, b: Scalar) -> Scalar:
     if is_float(a.kind):
         return call("math.trunc", a / b)
     quotient = a / _safe_divisor(b)
-    return _by_zero(b, select(b.compare("eq", -1), 0 - a, quotient))
+    return _by_zero(b, quotient if a.is_unsigned else select(b.compare("eq", -1), 0 - a, quotient))
 
 
 def fmod(a: Scalar, b: Scalar) -> Scalar:
     """The rest of the division towards zero, with a's sign."""
     if is_float(a.kind):
-        return call("arith.remf", a, b)
-    return call("arith.remsi", a, _safe_divisor(b))
+        return a.remainder(b)
+    return a.remainder(_safe_divisor(b))
 
 
 def remainder(a: Scalar, b: Scalar) -> Scalar:
     """The rest of the division towards minus infinity, with b's sign: Python's %."""
     rest = fmod(a, b)
-    opposite = call("arith.xori", rest.compare("lt", 0), b.compare("lt", 0))
-    return select(call("arith.andi", rest.compare("ne", 0), opposite), rest + b, rest)
+    opposite = rest.compare("lt", 0) ^ b.compare("lt", 0)
+    return select(rest.compare("ne", 0) & opposite, rest + b, rest)
 
 
 def floor_quotient(a: Scalar, b: Scalar) -> Scalar:
     """a / b towards minus infinity: Python's //; a float by 0 gives inf or NaN."""
     rest = fmod(a, b)
-    opposite = call("arith.xori", rest.compare("lt", 0), b.compare("lt", 0))
-    below = call("arith.andi", rest.compare("ne", 0), opposite)
+    opposite = rest.compare("lt", 0) ^ b.compare("lt", 0)
+    below = rest.compare("ne", 0) & opposite
     if not is_float(a.kind):
         quotient = truncated_quotient(a, b)
         return _by_zero(b, select(below, quotient - 1, quotient))
@@ -164,7 +164,7 @@ def hypot(a: Scalar, b: Scalar) -> Scalar:
     ratio = smaller / larger
     length = larger * call("math.sqrt", ratio * ratio + 1)
     length = select(larger.compare("eq", 0), constant(a, 0), length)
-    return select(call("arith.ori", is_inf(a), is_inf(b)), constant(a, inf), length)
+    return select(is_inf(a) | is_inf(b), constant(a, inf), length)
 
 
 def log_add_exp(a: Scalar, b: Scalar, base_two: bool = False) -> Scalar:
@@ -175,7 +175,7 @@ def log_add_exp(a: Scalar, b: Scalar, base_two: bool = False) -> Scalar:
         added = larger + call("math.log1p", call("math.exp2", distance)) * 1.4426950408889634
     else:
         added = larger + call("math.log1p", call("math.exp", distance))
-    same = call("arith.andi", a.compare("eq", b), is_inf(a))
+    same = a.compare("eq", b) & is_inf(a)
     return select(same, a, added)
 
 
@@ -228,16 +228,15 @@ def lerp(a: Scalar, b: Scalar, weight: Scalar) -> Scalar:
 
 def shift_left(a: Scalar, count: Scalar) -> Scalar:
     """a * 2^count; 0 for a count below 0 or past the width."""
-    inside = count.compare("ge", 0), count.compare("lt", bits_of(a.kind))
-    fits = call("arith.andi", *inside)
-    return select(fits, call("arith.shli", a, select(fits, count, constant(count, 0))), constant(a, 0))
+    fits = count.compare("ge", 0) & count.compare("lt", bits_of(a))
+    return select(fits, a << select(fits, count, constant(count, 0)), constant(a, 0))
 
 
 def shift_right(a: Scalar, count: Scalar) -> Scalar:
     """a / 2^count towards minus infinity; a count below 0 or past the width leaves the sign."""
-    last = bits_of(a.kind) - 1
-    inside = call("arith.andi", count.compare("ge", 0), count.compare("lt", last))
-    return call("arith.shrsi", a, select(inside, count, constant(count, last)))
+    last = bits_of(a) - 1
+    inside = count.compare("ge", 0) & count.compare("lt", last)
+    return a >> select(inside, count, constant(count, last))
 
 
 # -- activations

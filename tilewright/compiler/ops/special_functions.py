@@ -8,11 +8,14 @@ a series, stand beside their coefficients. Away from their zeros all are within 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf, nan, pi, sqrt
+from math import factorial, inf, nan, pi, sqrt
+
+import numpy as np
 
 from tilewright.compiler.ops.body import Scalar
 from tilewright.compiler.ops.scalar_functions import call, constant, is_inf, is_nan, select
 
+_DIRECT_TERMS = 8  # of the series of polygamma, before its tail is integrated
 _LANCZOS = (0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059,
             12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7)
 _ERFINV_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
@@ -146,19 +149,48 @@ def digamma(v: Scalar) -> Scalar:
     return select(v.compare("eq", 0), at_zero, value)
 
 
-@in_double
-def trigamma(v: Scalar) -> Scalar:
-    """The second derivative of log gamma; inf at 0 and the negative integers."""
+def _polygamma(v: Scalar, order: int) -> Scalar:
+    """(-1)^(order + 1) order! times Hurwitz' zeta(order + 1, v), by Euler and Maclaurin; mirrored below 0.5."""
     low = v.compare("lt", 0.5)
     x = select(low, 1 - v, v)
-    lower = 1 / (x * x)
-    for k in range(1, 8):
-        lower = lower + 1 / ((x + k) * (x + k))
-    y = x + 8
-    z = 1 / (y * y)
-    right = lower + 1 / y + z * 0.5 + _polynomial(z, (5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6)) * z / y
-    sine = call("math.sin", (v - call("math.floor", v)) * pi)
-    return select(low, (pi * pi) / (sine * sine) - right, right)
+    total = 1 / _whole_power(x, order + 1)
+    for k in range(1, _DIRECT_TERMS):
+        total = total + 1 / _whole_power(x + k, order + 1)
+    y = x + _DIRECT_TERMS
+    tail = y / order + 0.5
+    rising = float(order + 1)
+    for k, c in enumerate((1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)):
+        tail = tail + c * rising / _whole_power(y, 2 * k + 1)
+        rising *= (order + 2 * k + 2) * (order + 2 * k + 3)
+    right = (total + tail / _whole_power(y, order + 1)) * (factorial(order) * (-1) ** (order + 1))
+    right = select(x.compare("eq", inf), constant(v, 0), right)
+    turn = (v - call("math.floor", v)) * pi
+    tangent = call("math.cos", turn) / call("math.sin", turn)
+    sine = call("math.sin", turn)
+    mirrored = right * (-1) ** order - pi * _polynomial(tangent, _cotangent_derivative(order))
+    if order == 1:
+        mirrored = pi * pi / (sine * sine) - right
+    return select(low, mirrored, right)
+
+
+def _whole_power(v: Scalar, exponent: int) -> Scalar:
+    product = v
+    for _ in range(exponent - 1):
+        product = product * v
+    return product
+
+
+def _cotangent_derivative(order: int) -> list[float]:
+    """The derivative of cot(pi v) as a polynomial of cot(pi v), the highest power first."""
+    found = np.poly1d([1.0, 0.0])
+    for _ in range(order):
+        found = found.deriv() * np.poly1d([-pi, 0.0, -pi])
+    return [float(c) for c in found.coeffs]
+
+
+def polygamma(order: int) -> Special:
+    """The derivative of log gamma of order + 1."""
+    return in_double(lambda v: _polygamma(v, order)) if order else digamma
 
 
 # -- the normal distribution

@@ -55,7 +55,8 @@ def _shorten(op: ir.Operation, views: Reshaper) -> bool:
         length, first = 1, source
         while (earlier := defined_by(first, *RESHAPES, "tensor.cast")) is not None:
             length, first = length + 1, earlier.operands[0]
-            if views.steps(first, target) < length - (earlier.name == "tensor.cast"):
+            steps = views.steps(first, target)
+            if steps < 2 and steps < length - (earlier.name == "tensor.cast"):  # `reshape` would take the last of two again
                 replace_all_uses(op.results[0], views.as_type(views.reshape(source, target), op.results[0].type))
                 return True
     return False

@@ -10,6 +10,7 @@ from typing import Any
 from tilewright.runtime.call.binder import Binder
 from tilewright.runtime.call.interop import Wrap, view
 from tilewright.runtime.call.results import Results
+from tilewright.runtime.call.signature import Signature
 from tilewright.runtime.errors import DeviceError, OptionError, ShapeError
 from tilewright.runtime.program.program import Program
 
@@ -34,10 +35,20 @@ class Caller(ABC):
         self.program = program
         self.binder = Binder(program, viewed)
         self.results = Results(program)
+        self.signature = Signature(program)
 
     @abstractmethod
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
-        """As CompiledFunction.__call__."""
+        """Run with the program's inputs in order; its results as they are."""
+
+    def call(self, /, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None, **named: Any) -> Any:
+        """As CompiledFunction.__call__: arguments by position or by name, nested as the program's structures say."""
+        signature = self.signature
+        if named or not signature.is_flat:
+            args, out = tuple(signature.bind(args, named)), signature.flat_out(out)
+        if self.native is None or threads is not None or stream is not None or (signature.is_flat and not named):
+            return signature.result(self(*args, out=out, threads=threads, stream=stream))
+        return signature.result(self.native(*args) if out is None else self.native(*args, out=out))
 
     def thread_count(self, threads: int | None = None) -> int:
         """Threads of a call, which is how many workspaces its arena holds. The host program of a GPU needs one."""

@@ -4,7 +4,8 @@ Two symbols of a program's binder object:
   `PyObject *tw_enter(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)`, a `vectorcallfunc`
   `uint64_t tw_words[]`, which `attach` fills: python_abi.WORDS, then the dtype object of each tensor input and of each
       result, then the address of each constant
-`tw_enter` takes the calls that need no conversion, and passes all others with the same arguments to the word "fallback".
+`tw_enter` takes the calls that need no conversion, and passes all others with the same arguments to the word "fallback". Where
+the program nests its arguments or results, calls reach it from Python, flat (`Caller.call`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def attach(instance: object, base: type, caller: HostCaller) -> tuple[object, ..
         What the entry refers to; it must live as long as the instance. None of it refers back to the instance.
     """
     dtypes = [dtype for _, dtype, _, _ in caller.binder.tensors] + list(caller.results.dtypes)
-    fallback = caller.__call__
+    is_flat = caller.signature.is_flat
+    fallback = caller.call if is_flat else caller.__call__
     words = {
         **shared_words(),
         "fallback": id(fallback),
@@ -42,5 +44,6 @@ def attach(instance: object, base: type, caller: HostCaller) -> tuple[object, ..
     }
     fill(caller.code.address(TABLE), words, [*map(id, dtypes), *caller.constant_pointers])
     caller.native = builtin(caller.code.address(ENTRY))
-    set_entry(instance, base, caller.code.address(ENTRY))
+    if is_flat:
+        set_entry(instance, base, caller.code.address(ENTRY))
     return (fallback, dtypes, sys.intern("out"))

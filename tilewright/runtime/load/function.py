@@ -56,20 +56,24 @@ class CompiledFunction:
         if is_native and isinstance(self._caller, HostCaller):
             self._kept = native_call.attach(self, CompiledFunction, self._caller)
 
-    def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
+    def __call__(self, /, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None, **named: Any) -> Any:
         """Run the model at the shapes of the arguments.
 
         Args:
-            args: one per input, in order; scalars as Python numbers.
+            args, named: one per input, in order or by its name; scalars as Python numbers. An input that is called out, threads
+                or stream is given by position.
             out: array, or tuple of arrays, for the results; exact dtype and shape, contiguous, apart from all inputs.
             threads: most threads of this call.
             stream: CUDA only: where to enqueue, anything with `__cuda_stream__`; the default is the current stream of the
                 arrays' library. Calls with CUDA arrays return at once; their errors come with a later wait.
         Returns:
-            One array, or a tuple when the model has several results; torch tensors when an argument is one.
+            One array, or a tuple when the model has several results, or what the model nests them in; torch tensors when an
+            argument is one.
         Raises:
             DTypeError, ShapeError: an argument does not fit; nothing has run. DeviceError: out of memory.
         """
+        if named or not self._caller.signature.is_flat:
+            return self._caller.call(*args, out=out, threads=threads, stream=stream, **named)
         return self._caller(*args, out=out, threads=threads, stream=stream)
 
     @property
@@ -102,12 +106,17 @@ class CompiledFunction:
         artifact.write_artifact(path, [self._bundle])
 
     def to_tvm_ffi(self) -> Any:
-        """This function as a `tvm_ffi.Function`: inputs to results, or inputs and outputs to None; keeps this alive.
+        """This function as a `tvm_ffi.Function`: inputs to results, or inputs and outputs to None, all flat; keeps this alive.
 
         Raises:
             OptionError: apache-tvm-ffi is not installed.
         """
-        return tvm_function(self, len(self.inputs), len(self.outputs))
+        is_flat = self._caller.signature.is_flat
+        return tvm_function(self if is_flat else self._call_flat, len(self.inputs), len(self.outputs))
+
+    def _call_flat(self, *args: Any, out: Any = None) -> Any:
+        """The program's own inputs and results."""
+        return self._caller(*args, out=out)
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(describe, arguments)) for arguments in (self.inputs, self.outputs))

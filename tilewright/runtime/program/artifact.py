@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from tilewright.runtime.errors import ArtifactError
-from tilewright.runtime.program.program import SCHEMA, Program
+from tilewright.runtime.program.program import READABLE, SCHEMA, Program
 
 MAGIC = b"\x89TWMODL\n"
 ALIGNMENT = 64
@@ -149,10 +149,10 @@ class Artifact:
         except OSError as error:
             raise ArtifactError(f"cannot read {self.path}: {error.strerror}") from error
         _, schema, length, whole, digest = _HEADER.unpack(self._memory[: _HEADER.size])
-        if schema != SCHEMA:
+        if schema not in READABLE:
             raise ArtifactError(
-                f"{self.path} has format {schema} and this Tilewright reads {SCHEMA}; compile the model again with "
-                "this version"
+                f"{self.path} has format {schema} and this Tilewright reads {' and '.join(map(str, READABLE))}; compile the "
+                "model again with this version"
             )
         if size != whole:
             raise ArtifactError(

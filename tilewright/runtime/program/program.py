@@ -16,14 +16,16 @@ import msgspec
 
 from tilewright.runtime.program.certificate import Certificate
 from tilewright.runtime.program.dispatch import DispatchTable
+from tilewright.runtime.program.structure import Structure
 from tilewright.runtime.shape import Dim, Expr, ShapeRange
 from tilewright.runtime.tensor import DType, TensorSpec
 
-SCHEMA = 1
+SCHEMA = 2  # 2 added names of users, input_structure and output_structure
+READABLE = (1, 2)
 
 
 class DimInfo(msgspec.Struct, frozen=True):
-    """A model dim: its range and the places it is read from ("arg0.1": axis 1 of input 0; "arg2": a scalar input)."""
+    """A model dim: its range and the places it is read from ("x.1": axis 1 of input x; "n": a scalar input)."""
 
     name: str
     lo: int
@@ -81,7 +83,7 @@ class Program(msgspec.Struct, frozen=True):
     it. donated: (input index, output index) pairs whose buffers may be shared. arena: text of an Expr over the model dims and the
     reserved symbol "threads". host_object, runtime_object: digests of the host program and of launch, thread pool and arena pool;
     binder_object: of the native call path. precision: of the contractions of f32 models. `source`: the ingested MLIR, kept for
-    --check and for recompiling.
+    --check and for recompiling. input_structure, output_structure: how callers nest arguments and results; None: not at all.
     """
 
     target: str
@@ -104,6 +106,8 @@ class Program(msgspec.Struct, frozen=True):
     refused: dict[str, str] = {}
     binder_object: str = ""
     precision: str = "f32"
+    input_structure: Structure | None = None
+    output_structure: Structure | None = None
     schema: int = SCHEMA
 
     def ranges(self) -> ShapeRange:

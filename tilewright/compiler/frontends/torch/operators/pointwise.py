@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from math import nan, pi
 from typing import Any
@@ -44,23 +45,15 @@ def _logical(value: Scalar) -> Scalar:
 
 
 def _add(a: Scalar, b: Scalar) -> Scalar:
-    return call("arith.ori", a, b) if a.kind == "i1" else a + b
+    return a | b if a.kind == "i1" else a + b
 
 
 def _multiply(a: Scalar, b: Scalar) -> Scalar:
-    return call("arith.andi", a, b) if a.kind == "i1" else a * b
+    return a & b if a.kind == "i1" else a * b
 
 
 def _round(v: Scalar, *, decimals: int = 0) -> Scalar:
     return scalar.round_to(v, decimals) if is_float(v.kind) else v
-
-
-def _bits(operation: str) -> Function:
-    return lambda a, b: call(f"arith.{operation}", a, b)
-
-
-def _not(v: Scalar) -> Scalar:
-    return call("arith.xori", v, 1 if v.kind == "i1" else -1)
 
 
 def _angle(v: Scalar) -> Scalar:
@@ -80,8 +73,7 @@ _FLOAT: Mapping[str, Function] = {
 }  # fmt: skip
 _SAME: Mapping[str, Function] = {
     "abs": scalar.absolute,
-    "neg": lambda v: -v,
-    "positive": lambda v: v,
+    "neg": operator.neg,
     "square": lambda v: _multiply(v, v),
     "sign": scalar.sign,
     "sgn": scalar.sign,
@@ -89,7 +81,7 @@ _SAME: Mapping[str, Function] = {
     "floor": _rounding("floor"),
     "trunc": _rounding("trunc"),
     "frac": scalar.fraction,
-    "bitwise_not": _not,
+    "bitwise_not": operator.invert,
 }
 _TESTS: Mapping[str, Function] = {
     "isnan": lambda v: scalar.is_nan(v) if is_float(v.kind) else v.body.value(0, "i1"),
@@ -98,15 +90,15 @@ _TESTS: Mapping[str, Function] = {
     "isposinf": lambda v: v.compare("eq", np.inf) if is_float(v.kind) else v.body.value(0, "i1"),
     "isneginf": lambda v: v.compare("eq", -np.inf) if is_float(v.kind) else v.body.value(0, "i1"),
     "signbit": lambda v: v.body.value(0, "i1") if v.kind == "i1" else scalar.sign_bit(v),
-    "logical_not": lambda v: _not(_logical(v)),
+    "logical_not": lambda v: ~_logical(v),
 }
 _ARITHMETIC: Mapping[str, Function] = {
     "mul": _multiply,
     "fmod": scalar.fmod,
     "remainder": scalar.remainder,
-    "bitwise_and": _bits("andi"),
-    "bitwise_or": _bits("ori"),
-    "bitwise_xor": _bits("xori"),
+    "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_,
+    "bitwise_xor": operator.xor,
     "bitwise_left_shift": scalar.shift_left,
     "bitwise_right_shift": scalar.shift_right,
     "__lshift__": scalar.shift_left,
@@ -135,9 +127,9 @@ for _name, _function in _PAIRS.items():
     register_binary(names(_name), _function)
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     register_binary(names(_name, overloads=_BOTH), lambda a, b, predicate=_name: a.compare(predicate, b))
-for _name, _operation in (("and", "andi"), ("or", "ori"), ("xor", "xori")):
+for _name, _operation in (("and", operator.and_), ("or", operator.or_), ("xor", operator.xor)):
     register_binary(names(f"logical_{_name}"),
-                    lambda a, b, operation=_operation: call(f"arith.{operation}", _logical(a), _logical(b)))  # fmt: skip
+                    lambda a, b, operation=_operation: operation(_logical(a), _logical(b)))  # fmt: skip
 
 register_unary(["aten.round.default", "aten.round.decimals"], _round, DEFAULT)
 register_binary(["aten.floor_divide.Scalar", "aten.fmod.Tensor_Scalar"][:1], scalar.floor_quotient)

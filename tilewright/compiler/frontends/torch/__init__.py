@@ -1,0 +1,1 @@
+"""Importer of PyTorch models. Only this folder imports torch."""

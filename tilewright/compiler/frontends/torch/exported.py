@@ -1,0 +1,125 @@
+"""From a model to an ExportedProgram whose operators the table knows, and the dims' names that its user gave."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import Dim, ExportedProgram
+from torch.utils import _pytree as pytree
+
+from tilewright.compiler.frontends.registry import lowerings
+from tilewright.compiler.frontends.torch.context import operator_name
+from tilewright.runtime.errors import IngestError, OptionError
+from tilewright.runtime.shape import Dim as Range
+
+Ranges = Mapping[str, Range]
+INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
+
+
+def export_module(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any, ranges: Ranges
+) -> ExportedProgram:
+    """The program of a module in eval mode; axes named by strings become dims of the ranges given.
+
+    Raises:
+        IngestError: the module is in training mode, or torch.export refuses it; says why.
+    """
+    if model.training:
+        raise IngestError(f"{type(model).__name__} is in training mode, where dropout and batch norm act differently; "
+                          "call model.eval() first")
+    shapes = _with_dims(dynamic_shapes, ranges)
+    try:
+        with torch.no_grad():
+            return torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=shapes, strict=False)
+    except Exception as error:  # torch.export raises whatever the model and its own checks raise
+        raise IngestError(f"torch.export refuses {type(model).__name__}: {type(error).__name__}: {error}") from error
+
+
+def _with_dims(shapes: Any, ranges: Ranges) -> Any:
+    """Strings in dynamic_shapes as Dim objects, one for each name."""
+    dims: dict[str, Any] = {}
+
+    def dim(name: str) -> Any:
+        if name not in dims:
+            if not name.isidentifier():
+                raise OptionError(f"dynamic_shapes: {name!r} is no name for a dim; use an identifier such as batch")
+            known = ranges.get(name)
+            dims[name] = Dim(name, min=known.lo, max=known.hi) if known else Dim(name)
+        return dims[name]
+
+    def walk(spec: Any) -> Any:
+        if isinstance(spec, str):
+            return dim(spec)
+        if isinstance(spec, Mapping):
+            return {k: walk(v) for k, v in spec.items()}
+        if isinstance(spec, (tuple, list)):
+            return type(spec)(walk(v) for v in spec)
+        return spec
+
+    return walk(shapes)
+
+
+def given_names(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any) -> list[Any]:
+    """For every leaf of the model's inputs, in torch.export's order, what dynamic_shapes says: axis -> name of a dim."""
+    bound = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    leaves, _ = pytree.tree_flatten_with_path(bound)
+    if isinstance(dynamic_shapes, (tuple, list)):
+        dynamic_shapes = dict(zip(bound, dynamic_shapes, strict=False))
+    return [_names_at(dynamic_shapes, path) for path, _ in leaves]
+
+
+def _names_at(spec: Any, path: Sequence[Any]) -> dict[int, str]:
+    for key in path:
+        if spec is None:
+            return {}
+        name = next(getattr(key, part) for part in ("key", "idx", "name") if hasattr(key, part))
+        if isinstance(spec, Mapping):
+            spec = spec.get(name)
+        else:
+            spec = spec[name] if isinstance(spec, (tuple, list)) and isinstance(name, int) and name < len(spec) else None
+    axes = spec.items() if isinstance(spec, Mapping) else enumerate(spec) if isinstance(spec, (tuple, list)) else ()
+    return {axis: name for axis, dim in axes if (name := _name(dim)) is not None}
+
+
+def _name(dim: Any) -> str | None:
+    """The name of a dim, that of its root when it is derived from one."""
+    if isinstance(dim, str):
+        return dim
+    root = getattr(dim, "root", dim)
+    return root.__name__ if isinstance(root, Dim) else None
+
+
+def with_known_operators(program: ExportedProgram) -> ExportedProgram:
+    """The same program without in-place operators, and with the operators that the table does not know decomposed."""
+    known = lowerings("torch")
+    changes = unknown = False
+    for node in nodes(program.graph_module):
+        if isinstance(node.target, torch._ops.OpOverload):
+            unknown |= operator_name(node.target) not in known
+            changes |= node.target._schema.is_mutable and operator_name(node.target) not in known
+        elif node.target is torch.ops.higher_order.wrap_with_autocast:
+            unknown |= bool(node.args[2])
+    if not unknown and not changes:
+        return program
+    decompositions = torch.export.default_decompositions()
+    kept = [op for op in decompositions if operator_name(op) in known]
+    for op in kept:
+        del decompositions[op]
+    with torch.no_grad():
+        return program.run_decompositions(decompositions)
+
+
+def nodes(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """All nodes of a program that call something, those of wrapped parts too."""
+    found = []
+    for node in module.graph.nodes:
+        if node.op == "call_function":
+            found.append(node)
+            for argument in node.args:
+                if isinstance(argument, torch.fx.Node) and argument.op == "get_attr":
+                    inner = getattr(module, str(argument.target))
+                    found += nodes(inner) if isinstance(inner, torch.fx.GraphModule) else []
+    return found

@@ -1,0 +1,311 @@
+"""PyTorch models as graphs of `tw.ops`: nodes of a torch.export program, one by one, by the table of operators.
+
+The shapes and element types that torch.export wrote on its nodes are the truth: what a function of the table builds is compared
+with them, and sizes that are equal but written otherwise are taken as PyTorch writes them.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx.node import map_aggregate
+
+from tilewright.compiler import ops
+from tilewright.compiler.frontends.imported import ImportedModel
+from tilewright.compiler.frontends.registry import lowerings
+from tilewright.compiler.frontends.torch import operators as _operators  # noqa: F401 - fills the table
+from tilewright.compiler.frontends.torch.constants import Constants
+from tilewright.compiler.frontends.torch.context import Context, location, operator_name
+from tilewright.compiler.frontends.torch.exported import INLINED, export_module, given_names, with_known_operators
+from tilewright.compiler.frontends.torch.signature import program_dims, structure, user_placeholders
+from tilewright.compiler.frontends.torch.sizes import DataDependentSizeError, Sizes
+from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
+from tilewright.runtime.program.structure import NONE, Structure
+from tilewright.runtime.shape import Dim, Expr
+
+_IGNORED = (torch.device, torch.layout, torch.memory_format)
+_STATE = {OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION}
+
+
+def import_torch(
+    model: ExportedProgram | torch.nn.Module,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    dims: Mapping[str, Dim | tuple[int, ...]] | None = None,
+) -> ImportedModel:
+    """The model as linalg text with its constants, dims and nesting.
+
+    Args:
+        model: an ExportedProgram, or a module in eval mode with the arguments to export it with.
+        args, kwargs: example inputs of a module.
+        dynamic_shapes: in any form of torch.export; a string names a dim.
+        dims: ranges of dims by name, which go before those of the program.
+    Raises:
+        IngestError: names the operator, the line of the model and what to do.
+    """
+    ranges = {name: d if isinstance(d, Dim) else Dim(*d) for name, d in (dims or {}).items()}
+    given: list[Any] = []
+    if isinstance(model, torch.nn.Module):
+        if args is None and kwargs is None:
+            raise OptionError(f"{type(model).__name__}: an nn.Module needs args=(...), example inputs to export it with")
+        program = export_module(model, args or (), kwargs or {}, dynamic_shapes, ranges)
+        given = given_names(model, args or (), kwargs or {}, dynamic_shapes)
+    else:
+        program = model
+    return _Import(with_known_operators(program), given, ranges).run()
+
+
+@dataclass
+class _Import:
+    program: ExportedProgram
+    given: Sequence[Mapping[int, str]]
+    ranges: Mapping[str, Dim]
+    graph: ops.Graph = field(default_factory=ops.Graph)
+
+    def run(self) -> ImportedModel:
+        self.dims = program_dims(self.program, self.given, self.ranges)
+        self.sizes = Sizes(self.dims.names)
+        self.constants = Constants(self.graph)
+        self.state: dict[str, str] = {}  # name of the input -> what holds its new value
+        inputs = self._inputs()
+        arguments = self._arguments()
+        results = self._block(self.program.graph_module, arguments)
+        outputs = self._outputs(results)
+        return ImportedModel(
+            text=self.graph.module_text(),
+            constants=self.graph.constants,
+            dims=self.dims.ranges,
+            donate=tuple(f"arg{self.names.index(n)}" for n in self.state),
+            input_structure=inputs,
+            output_structure=outputs,
+        )
+
+    # -- inputs
+
+    def _inputs(self) -> Structure:
+        """Declares the user's inputs, then what the model changes; their nesting."""
+        spec = self.program.call_spec.in_spec
+        self.names: list[str] = []
+        self.values: dict[str, Any] = {}
+        leaves: list[Structure] = []
+        for node in user_placeholders(self.program):
+            value = node.meta.get("val")
+            if isinstance(value, (torch.Tensor, torch.SymInt)):
+                leaves.append(Structure.leaf(len(self.names)))
+                self.values[node.name] = self._declare(node, node.name)
+            else:
+                leaves.append(NONE)
+                self.values[node.name] = value
+        nested = _parameters(structure(spec, iter(leaves)), [n.name for n in user_placeholders(self.program)])
+        changed = {s.target for s in self.program.graph_signature.output_specs if s.kind in _STATE}
+        own: dict[str, Structure] = {}
+        for spec_in in self.program.graph_signature.input_specs:
+            if spec_in.kind in (InputKind.BUFFER, InputKind.PARAMETER) and spec_in.target in changed:
+                node = next(n for n in self.program.graph.nodes if n.name == spec_in.arg.name)
+                own[str(spec_in.target)] = Structure.leaf(len(self.names))
+                self.values[node.name] = self._declare(node, str(spec_in.target))
+        return Structure.mapping({**dict(zip(nested.keys, nested.items, strict=True)), **own})
+
+    def _declare(self, node: torch.fx.Node, name: str) -> Any:
+        context = Context(self.graph, self.sizes, node)
+        value = node.meta["val"]
+        name = re.sub(r"[^\w.-]", "_", name)
+        self.names.append(name)
+        if isinstance(value, torch.SymInt):
+            size = self.sizes.expr(value)
+            if size.symbol is None:
+                raise IngestError(f"input {name} is the integer {size}; wanted one that is a dim by itself")
+            return self.graph.dim(size.symbol)
+        return self.graph.input(name, context.shape(), context.dtype())
+
+    def _arguments(self) -> dict[str, Any]:
+        """The value of every placeholder; weights and buffers are made when they are first read."""
+        held: dict[str, Any] = dict(self.values)
+        for spec in self.program.graph_signature.input_specs:
+            name = getattr(spec.arg, "name", None)
+            if name is None or name in held:
+                continue
+            if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+                held[name] = _Held(self.constants, str(spec.target), self._stored(str(spec.target)))
+            elif spec.kind is not InputKind.USER_INPUT:
+                raise IngestError(f"input {name} of the program is a {spec.kind.name}, which is not compiled; pass tensors only")
+        return held
+
+    def _stored(self, target: str) -> torch.Tensor:
+        program = self.program
+        value = program.state_dict[target] if target in program.state_dict else program.constants[target]
+        assert isinstance(value, torch.Tensor)
+        return value
+
+    # -- nodes
+
+    def _block(self, module: torch.fx.GraphModule, values: Mapping[str, Any]) -> Any:
+        """Builds the nodes of a graph; what its output node gives."""
+        known: dict[torch.fx.Node, Any] = {}
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                known[node] = values[node.name]
+            elif node.op == "get_attr":
+                known[node] = _attribute(module, str(node.target), self.constants)
+            elif node.op == "output":
+                return _resolved(node.args[0], known)
+            else:
+                known[node] = self._node(node, known)
+        raise IngestError("the program has no output")
+
+    def _node(self, node: torch.fx.Node, known: Mapping[torch.fx.Node, Any]) -> Any:
+        meta = node.meta.get("val")
+        name = operator_name(node.target)
+        if isinstance(meta, (torch.SymInt, int)) and not isinstance(meta, bool) and node.target is not operator.getitem:
+            return self._size(node, meta)
+        args, kwargs = _resolved(node.args, known), _resolved(node.kwargs, known)
+        if node.target is operator.getitem:
+            return args[0][args[1]]
+        if name in INLINED:
+            return self._inlined(node, name, args)
+        if isinstance(meta, torch.SymBool) or (meta is None and not node.users):
+            return None  # an assertion on sizes, which hold by the ranges of the dims
+        lowering = lowerings("torch").get(name)
+        context = Context(self.graph, self.sizes, node)
+        if lowering is None:
+            raise IngestError(_unknown(node, name))
+        try:
+            return _checked(context, lowering(context, *args, **kwargs), meta)
+        except DataDependentSizeError as error:
+            raise IngestError(_data_dependent(node, name, error)) from error
+        except (OptionError, ShapeError, DTypeError) as error:
+            raise IngestError(f"{name} at {location(node)}: {error}") from error
+
+    def _size(self, node: torch.fx.Node, value: Any) -> Expr:
+        try:
+            return self.sizes.expr(value)
+        except DataDependentSizeError as error:
+            raise IngestError(_data_dependent(node, operator_name(node.target), error)) from error
+
+    def _inlined(self, node: torch.fx.Node, name: str, args: Sequence[Any]) -> Any:
+        """The graph inside a region that only sets a mode."""
+        if name == "wrap_with_autocast" and args[2]:
+            raise IngestError(f"autocast at {location(node)} is not compiled; cast the model with .to(torch.bfloat16) instead")
+        at = next(i for i, a in enumerate(args) if isinstance(a, torch.fx.GraphModule))
+        inner = args[at]
+        names = [n.name for n in inner.graph.nodes if n.op == "placeholder"]
+        return self._block(inner, dict(zip(names, args[at + 1 :], strict=True)))
+
+    # -- outputs
+
+    def _outputs(self, results: Sequence[Any]) -> Structure:
+        """Declares the results; their nesting: the model's own, and beside it a dict of what it changes."""
+        own: list[Structure] = []
+        changed: dict[str, Structure] = {}
+        count = 0
+        for spec, result in zip(self.program.graph_signature.output_specs, results, strict=True):
+            value = self._read(result)
+            leaf = NONE if value is None else Structure.leaf(count)
+            if value is not None:
+                self.graph.output(value)
+                count += 1
+            if spec.kind in _STATE:
+                name = re.sub(r"[^\w.-]", "_", str(spec.target))
+                changed[name] = leaf
+                self.state[name] = name
+            else:
+                own.append(leaf)
+        nested = structure(self.program.call_spec.out_spec, iter(own))
+        return Structure.sequence([nested, Structure.mapping(changed)]) if changed else nested
+
+    def _read(self, value: Any) -> ops.Tensor | None:
+        if isinstance(value, _Held):
+            value = value.tensor
+        if isinstance(value, (ops.Tensor, type(None))):
+            return value
+        raise IngestError(f"a result of the model is {value}, which is no tensor; return tensors only")
+
+
+@dataclass
+class _Held:
+    """A weight or buffer that becomes a constant when it is first read."""
+
+    constants: Constants
+    name: str
+    value: torch.Tensor
+
+    @property
+    def tensor(self) -> ops.Tensor:
+        return self.constants.tensor(re.sub(r"[^\w.-]", "_", self.name), self.value)
+
+
+def _resolved(argument: Any, known: Mapping[torch.fx.Node, Any]) -> Any:
+    """An argument of a node with nodes replaced by what they hold."""
+
+    def one(a: Any) -> Any:
+        if isinstance(a, torch.fx.Node):
+            value = known[a]
+            return value.tensor if isinstance(value, _Held) else value
+        return None if isinstance(a, _IGNORED) else a
+
+    return map_aggregate(argument, one)
+
+
+def _attribute(module: torch.fx.GraphModule, target: str, constants: Constants) -> Any:
+    value = operator.attrgetter(target)(module)
+    return _Held(constants, target, value) if isinstance(value, torch.Tensor) else value
+
+
+def _parameters(nested: Structure, names: Sequence[str]) -> Structure:
+    """(args, kwargs) as a dict of parameters; a positional one is called as its only leaf."""
+    args, kwargs = nested.items
+    leaves = iter(names)
+    found: dict[str, Structure] = {}
+    for item in args.items:
+        own = [next(leaves) for _ in range(_leaves(item))]
+        found[own[0] if item.kind in ("leaf", "none") and own else f"arg{len(found)}"] = item
+    return Structure.mapping({**found, **dict(zip(kwargs.keys, kwargs.items, strict=True))})
+
+
+def _leaves(item: Structure) -> int:
+    return 1 if item.kind in ("leaf", "none") else sum(map(_leaves, item.items))
+
+
+def _checked(context: Context, made: Any, meta: Any) -> Any:
+    """What a function of the table gave, compared with what PyTorch says of it."""
+    if isinstance(meta, (tuple, list)):
+        if len(made) != len(meta):
+            raise IngestError(f"{context.operator} at {location(context.node)}: its function gave {len(made)} results of {len(meta)}")
+        return [_restated(context, m, i) for i, m in enumerate(made)]
+    return _restated(context, made, 0) if isinstance(meta, torch.Tensor) else made
+
+
+def _restated(context: Context, made: Any, result: int) -> Any:
+    if not isinstance(made, ops.Tensor):
+        return made
+    wanted, kind = context.shape(result), context.dtype(result)
+    if made.dtype is not kind or made.rank != len(wanted):
+        raise IngestError(f"{context.operator} at {location(context.node)}: its function gave {made.dtype.value} of rank "
+                          f"{made.rank}, and PyTorch {kind.value} of rank {len(wanted)}")
+    return made if made.dims == wanted else _with_dims(made, wanted)
+
+
+def _with_dims(x: ops.Tensor, dims: tuple[Expr, ...]) -> ops.Tensor:
+    """The same tensor with its extents written otherwise."""
+    static = [(a.constant, b.constant) for a, b in zip(x.dims, dims, strict=True)]
+    if all(a == b for a, b in static):
+        return replace(x, dims=dims)
+    return x.graph.result(f"tensor.cast {x.ssa} : {x.type} to ", x.dtype, dims)
+
+
+def _unknown(node: torch.fx.Node, name: str) -> str:
+    return (f"operator {name} at {location(node)} is not known. Write a function that builds it from tw.ops, and register it: "
+            f'@tw.frontends.register("torch", "{name}")')
+
+
+def _data_dependent(node: torch.fx.Node, name: str, error: DataDependentSizeError) -> str:
+    return (f"{name} at {location(node)} makes a size that depends on data ({error}). Such sizes are not compiled: return a padded "
+            "tensor and its length, or pass the size as an argument that is a dim")

@@ -1,0 +1,50 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from tilewright.compiler import ops
+from tilewright.compiler.frontends.registry import register
+from tilewright.compiler.frontends.torch.context import Context
+from tilewright.runtime.shape import Expr
+
+
+@register("torch", "aten.linear.default")
+def linear(context: Context, x: ops.Tensor, weight: ops.Tensor, bias: ops.Tensor | None = None) -> ops.Tensor:
+    """x @ weight^T + bias; the rows of all leading axes are one matrix."""
+    if weight.rank == 1:
+        total = ops.matmul(rows(x), ops.reshape(weight, [weight.dims[0], 1]))
+        return ops.reshape(total if bias is None else total + bias, context.shape())
+    total = ops.matmul(rows(x), weight, transpose_b=True)
+    return ops.reshape(total if bias is None else total + bias, context.shape())
+
+
+def rows(x: ops.Tensor) -> ops.Tensor:
+    """[..., K] as a matrix."""
+    count = Expr.of(1)
+    for d in x.dims[:-1]:
+        count = count * d
+    return ops.reshape(x, [count, x.dims[-1]])
+
+
+@register("torch", "aten.mm.default", "aten.bmm.default")
+def mm(_: Context, a: ops.Tensor, b: ops.Tensor) -> ops.Tensor:
+    return ops.matmul(a, b)
+
+
+@register("torch", "aten.matmul.default")
+def matmul(context: Context, a: ops.Tensor, b: ops.Tensor) -> ops.Tensor:
+    """Broadcasts the batch axes; a vector is a row on the left and a column on the right."""
+    left = ops.reshape(a, [1, a.dims[0]]) if a.rank == 1 else a
+    right = ops.reshape(b, [b.dims[0], 1]) if b.rank == 1 else b
+    if (left.rank == 2 and right.rank > 2) or (right.rank > 2 and left.dims[:-2] != right.dims[:-2]):
+        shape = list(context.shape())
+        batch = shape[: len(shape) - (a.rank > 1) - (b.rank > 1)]
+        left, right = (x if x.dims[:-2] == tuple(batch) else ops.broadcast_to(x, [*batch, *x.dims[-2:]]) for x in (left, right))
+    return ops.reshape(ops.matmul(left, right), context.shape())
+
+
+@register("torch", "aten.addmm.default", "aten.baddbmm.default")
+def addmm(_: Context, bias: ops.Tensor, a: ops.Tensor, b: ops.Tensor, beta: float = 1, alpha: float = 1) -> ops.Tensor:
+    total = ops.matmul(a, b)
+    total = total if alpha == 1 else total * alpha
+    return total if beta == 0 else total + (bias if beta == 1 else bias * beta)

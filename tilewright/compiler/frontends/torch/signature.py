@@ -1,0 +1,95 @@
+"""Inputs and outputs of an ExportedProgram: names, nesting, dims of the inputs with their ranges."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from tilewright.runtime.program.structure import NONE, Structure
+from tilewright.runtime.shape import Dim
+
+UNBOUNDED = 1 << 16  # the largest value of a dim whose program states no bound
+
+
+@dataclass(frozen=True)
+class ProgramDims:
+    """names: the dim of every symbol of the inputs' shapes. ranges: dim -> its range."""
+
+    names: Mapping[sympy.Symbol, str]
+    ranges: Mapping[str, Dim]
+
+
+def program_dims(program: ExportedProgram, given: Sequence[Mapping[int, str]], wanted: Mapping[str, Dim]) -> ProgramDims:
+    """Names the symbols of a program's inputs.
+
+    Args:
+        given: for every leaf of the inputs: axis -> name that the user gave its dim.
+        wanted: ranges that take the place of the program's own.
+
+    A dim without a name is called after the first input that has it, `input_ids_1`. A program that was traced for sizes from 2
+    on is right for 1, too: 2 is where torch.export lets every dim begin that has no other bound.
+    """
+    names: dict[sympy.Symbol, str] = {}
+    inputs = user_placeholders(program)
+    sizes = [(number, axis, size) for number, node in enumerate(inputs) for axis, size in enumerate(_sizes(node))]
+    for number, axis, size in sizes:
+        symbols = sorted(size.free_symbols, key=str)
+        if len(symbols) == 1 and number < len(given) and axis in given[number]:
+            names.setdefault(symbols[0], given[number][axis])
+    for number, axis, size in sizes:
+        if isinstance(size, sympy.Symbol) and size not in names:
+            names[size] = _free(f"{inputs[number].name}_{axis}", names.values())
+    for _, _, size in sizes:
+        for symbol in sorted(size.free_symbols, key=str):
+            names.setdefault(symbol, _free(str(symbol), names.values()))
+    ranges = {name: wanted.get(name) or _range(program, symbol) for symbol, name in names.items()}
+    return ProgramDims(names, ranges)
+
+
+def user_placeholders(program: ExportedProgram) -> list[torch.fx.Node]:
+    """The nodes of the user's inputs, in the order of their leaves."""
+    found = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
+    return [found[name] for name in program.graph_signature.user_inputs if isinstance(name, str) and name in found]
+
+
+def _sizes(node: torch.fx.Node) -> list[Any]:
+    """The extents of an input as sympy expressions; that of an integer is its value."""
+    value = node.meta.get("val")
+    extents = value.shape if isinstance(value, torch.Tensor) else [value] if isinstance(value, torch.SymInt) else []
+    return [sympy.sympify(d.node.expr if isinstance(d, torch.SymInt) else int(d)) for d in extents]
+
+
+def _free(name: str, taken: Any) -> str:
+    """An identifier that no other dim has."""
+    name = re.sub(r"\W", "_", name)
+    while keyword.iskeyword(name) or name in taken or re.fullmatch(r"arg\d+(_\d+)?", name):
+        name += "_"
+    return name
+
+
+def _range(program: ExportedProgram, symbol: sympy.Symbol) -> Dim:
+    bounds = program.range_constraints.get(symbol)
+    lo = 1 if bounds is None or not bounds.lower.is_Integer or bounds.lower <= 2 else int(bounds.lower)
+    hi = max(UNBOUNDED, lo) if bounds is None or not bounds.upper.is_Integer else int(bounds.upper)
+    return Dim(lo, hi)
+
+
+def structure(spec: pytree.TreeSpec, leaves: Iterator[Structure]) -> Structure:
+    """The nesting that a pytree describes around these leaves."""
+    if spec.is_leaf():
+        return next(leaves)
+    if spec.type is type(None):
+        return NONE
+    items = [structure(child, leaves) for child in spec.children()]
+    keys = spec.context if isinstance(spec.context, (list, tuple)) else ()
+    if len(keys) == len(items) and all(isinstance(k, (str, int)) for k in keys) and spec.type not in (tuple, list):
+        return Structure.mapping(dict(zip(map(str, keys), items, strict=True)))
+    return Structure.sequence(items, "list" if spec.type is list else "tuple")

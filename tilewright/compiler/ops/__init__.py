@@ -6,12 +6,14 @@
     fn = tw.compile(g, {"B": (1, 8), "S": (1, 512)})
 """
 
-from tilewright.compiler.ops.array_manipulation import broadcast_to, concat, gather, pad, reshape, slice, transpose  # noqa: A004
 from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
 from tilewright.compiler.ops.convolutions import conv1d, conv2d
 from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota, ones, triangle, tril, triu, zeros
 from tilewright.compiler.ops.graph import Graph, Tensor
+from tilewright.compiler.ops.indexing import gather
+from tilewright.compiler.ops.joining import broadcast_to, concat, repeat, stack, tile
 from tilewright.compiler.ops.normalization import layernorm, rmsnorm, softmax
+from tilewright.compiler.ops.padding import pad
 from tilewright.compiler.ops.pointwise import (
     absolute,
     add,
@@ -37,6 +39,18 @@ from tilewright.compiler.ops.pointwise import (
 from tilewright.compiler.ops.pooling import avg_pool2d, max_pool2d
 from tilewright.compiler.ops.promotion import Promotion, promote_types, result_type
 from tilewright.compiler.ops.reductions import max, mean, min, prod, sum  # noqa: A004
+from tilewright.compiler.ops.reshaping import (
+    flatten,
+    move_axes,
+    reshape,
+    squeeze,
+    swap_axes,
+    transpose,
+    unflatten,
+    unsqueeze,
+    with_dims,
+)
+from tilewright.compiler.ops.slicing import chunk, flip, narrow, roll, select, slice, slice_axis, split, unbind  # noqa: A004
 from tilewright.compiler.ops.transformer import EncoderWeights, attention, transformer_encoder_layer
 
 __all__ = [
@@ -52,6 +66,7 @@ __all__ = [
     "batch_matmul",
     "broadcast_to",
     "cast",
+    "chunk",
     "compare",
     "concat",
     "conv1d",
@@ -61,6 +76,8 @@ __all__ = [
     "erf",
     "exp",
     "eye",
+    "flatten",
+    "flip",
     "full",
     "full_like",
     "gather",
@@ -75,29 +92,44 @@ __all__ = [
     "mean",
     "min",
     "minimum",
+    "move_axes",
     "multiply",
+    "narrow",
     "ones",
     "pad",
     "prod",
     "promote_types",
     "relu",
+    "repeat",
     "reshape",
     "result_type",
     "rmsnorm",
+    "roll",
     "rsqrt",
+    "select",
     "sigmoid",
     "silu",
     "slice",
+    "slice_axis",
     "softmax",
+    "split",
     "sqrt",
+    "squeeze",
+    "stack",
     "subtract",
     "sum",
+    "swap_axes",
     "tanh",
+    "tile",
     "transformer_encoder_layer",
     "transpose",
     "triangle",
     "tril",
     "triu",
+    "unbind",
+    "unflatten",
+    "unsqueeze",
     "where",
+    "with_dims",
     "zeros",
 ]

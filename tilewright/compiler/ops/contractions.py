@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.compiler.ops.array_manipulation import collapse, expand
 from tilewright.compiler.ops.graph import Tensor, same_dtype, shown, want_equal, want_rank
 from tilewright.compiler.ops.pointwise import activation_of
 from tilewright.compiler.ops.reductions import accumulator_of, narrowed
+from tilewright.compiler.ops.reshaping import collapse, expand
 from tilewright.runtime.errors import ShapeError
 from tilewright.runtime.shape import Expr
 

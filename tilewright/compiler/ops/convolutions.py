@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
-from tilewright.compiler.ops.array_manipulation import collapse, expand
 from tilewright.compiler.ops.body import Body, Scalar
 from tilewright.compiler.ops.graph import Tensor, same_dtype, want_equal, want_rank
 from tilewright.compiler.ops.reductions import accumulator_of, narrowed
+from tilewright.compiler.ops.reshaping import collapse, expand
 from tilewright.compiler.ops.sliding_windows import Layout, SlidingWindow, WindowOptions, layout_of, static
 from tilewright.runtime.errors import ShapeError
 from tilewright.runtime.shape import Expr

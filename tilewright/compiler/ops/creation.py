@@ -67,10 +67,12 @@ def _is_zero(number: Number) -> bool:
 def arange(g: Graph, start: Number, stop: Number | None = None, step: Number = 1, dtype: str | DType | None = None) -> Tensor:
     """start, start + step, ... before stop, as numpy.arange; one number is stop, from 0 on.
 
-    Numbers are ints, floats or Exprs of dims; a step is a number that is not 0. dtype: default f32 with a float among them, else i64.
+    Numbers are ints, floats or Exprs of dims; a step is a number that is not 0. dtype: default f32 with a float among them, else
+    i64.
 
     Raises:
-        OptionError: a step of 0, or a float beside an Expr that has no fixed value (the extent would not be an integer expression).
+        OptionError: a step of 0, or a float beside an Expr that has no fixed value (the extent would not be an integer
+        expression).
     """
     first, last = (0, start) if stop is None else (start, stop)
     numbers = [_plain(n) for n in (first, last, step)]
@@ -80,8 +82,8 @@ def arange(g: Graph, start: Number, stop: Number | None = None, step: Number = 1
     if floating and any(isinstance(n, Expr) for n in numbers):
         whole = [int(n) if isinstance(n, float) and n == int(n) else n for n in numbers]
         if any(isinstance(n, float) for n in whole):
-            raise OptionError(f"arange({first}, {last}, {step}): a fraction beside an extent; the number of elements is no expression "
-                              "of the dims. Use iota with start and step")
+            raise OptionError(f"arange({first}, {last}, {step}): a fraction beside an extent; the number of elements is no "
+                              "expression of the dims. Use iota with start and step")
         begin, end, by = whole
     else:
         begin, end, by = numbers

@@ -12,12 +12,14 @@ import numpy as np
 
 from tilewright.compiler.ops.body import Body, Scalar, computed_in
 from tilewright.compiler.ops.emitter import Emitter, tensor_type
+from tilewright.compiler.ops.extents import bounds
 from tilewright.compiler.ops.promotion import Promotion, result_type
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
 Size = Union[int, str, Expr]
+Axes = Union[int, Sequence[int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +175,7 @@ class Graph:
 
     def bounds(self, expr: Expr) -> tuple[float, float]:
         """Least and greatest value that an expression can have, as far as the graph's `ranges` tell."""
-        return expr.bounds(self.ranges)
+        return bounds(expr, self.ranges)
 
     def at_least(self, a: Expr, b: Expr | int) -> bool:
         """Is a >= b for every shape?"""
@@ -287,8 +289,8 @@ class Graph:
     ) -> Tensor:
         """`function` of the operands' elements, broadcast, all converted to the type in which they meet.
 
-        That is by the graph's promotion, and 16-bit floats compute in f32. A number is an int, a float, or an Expr: an integer whose
-        value is known when the shape is. dtype: of the result; default the type in which the operands meet.
+        That is by the graph's promotion, and 16-bit floats compute in f32. A number is an int, a float, or an Expr: an integer
+        whose value is known when the shape is. dtype: of the result; default the type in which the operands meet.
         """
         common = self.common_type(name, *operands)
         kind = computed_in(common).value
@@ -400,6 +402,15 @@ def axis_of(name: str, x: Tensor, axis: int) -> int:
     if not -x.rank <= axis < x.rank:
         raise ShapeError(f"{name}: axis {axis} of a tensor of rank {x.rank}")
     return axis % x.rank
+
+
+def axes_of(name: str, x: Tensor, axis: Axes) -> tuple[int, ...]:
+    """Axes as positions, sorted; None: all. OptionError when one comes twice."""
+    given = range(x.rank) if axis is None else [axis] if isinstance(axis, int) else axis
+    axes = sorted(axis_of(name, x, a) for a in given)
+    if len(set(axes)) != len(axes):
+        raise OptionError(f"{name}: axis {list(given)} names an axis twice")
+    return tuple(axes)
 
 
 def want_rank(name: str, what: str, x: Tensor, *ranks: int) -> None:

@@ -155,9 +155,9 @@ def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
 def cast(x: Tensor, dtype: str | DType) -> Tensor:
     """Converted element by element; the shape stays.
 
-    Anything to i1 is `!= 0` (NaN is true); i1 is 0 or 1. Integers keep their low bits in a narrower type. Floats are truncated towards
-    zero; those that do not fit give what C gives on x86: the least value of i32 or i64, and of a narrower or unsigned type the low
-    bits of the wider signed one.
+    Anything to i1 is `!= 0` (NaN is true); i1 is 0 or 1. Integers keep their low bits in a narrower type. Floats are truncated
+    towards zero; those that do not fit give what C gives on x86: the least value of i32 or i64, and of a narrower or unsigned
+    type the low bits of the wider signed one.
     """
     target = element_type("cast", dtype)
     return x if target is x.dtype else x.graph.pointwise("cast", lambda v: v.cast(target.value), x, dtype=target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
+from enum import StrEnum
 
 import numpy as np
 
@@ -11,13 +11,13 @@ from tilewright.runtime.errors import DTypeError
 from tilewright.runtime.tensor import DType
 
 
-class Promotion(str, Enum):
+class Promotion(StrEnum):
     """How a graph's operators treat operands of different element types.
 
     torch: bool < integers < floats; an integer meets a float in that float's type, and f16 meets bf16 in f32. A Python number
         changes the type only where its category is higher: True < 1 < 1.0; then it counts as i64 or f32.
-    numpy: as NumPy 2: an integer of 32 or 64 bits meets any float in f64, one of 16 bits meets f16 in f32. A Python number counts as
-        for torch, with f64 for f32.
+    numpy: as NumPy 2: an integer of 32 or 64 bits meets any float in f64, one of 16 bits meets f16 in f32. A Python number counts
+        as for torch, with f64 for f32.
     strict: no promotion; DTypeError when types differ or a Python number does not fit.
     """
 
@@ -29,8 +29,8 @@ class Promotion(str, Enum):
 def promote_types(a: str | DType, b: str | DType, policy: str | Promotion = Promotion.TORCH) -> DType:
     """The smallest type that holds both, by the lattice of `policy`; DTypeError where the policy has none.
 
-    No integer type holds u64 and a signed one: torch and numpy differ from each other there, and u64 with one is refused (torch) or
-    f64 (numpy).
+    No integer type holds u64 and a signed one: torch and numpy differ from each other there, and u64 with one is refused (torch)
+    or f64 (numpy).
     """
     x, y, rule = DType(a), DType(b), Promotion(policy)
     if x is y:
@@ -69,7 +69,8 @@ def result_type(
 ) -> DType:
     """The type in which tensors of these types and Python numbers meet.
 
-    A number takes part by its category alone: a bool never changes the type, an int changes only i1, a float only i1 and integers.
+    A number takes part by its category alone: a bool never changes the type, an int changes only i1, a float only i1 and
+    integers.
 
     Raises:
         DTypeError: the policy refuses. name: the operator, for the message.

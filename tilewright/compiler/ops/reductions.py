@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.compiler.ops.body import Body, Scalar, computed_in
-from tilewright.compiler.ops.graph import Aligned, Tensor, axis_of, broadcast, want_float
-from tilewright.runtime.errors import DTypeError, OptionError
+from tilewright.compiler.ops.graph import Aligned, Axes, Tensor, axes_of, broadcast, want_float
+from tilewright.runtime.errors import DTypeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
-
-Axes = int | Sequence[int] | None
 
 
 @dataclass(frozen=True)
@@ -70,15 +68,6 @@ def _limits(dtype: DType) -> tuple[float, float]:
     if dtype.is_float:
         return -np.inf, np.inf
     return dtype.limits
-
-
-def axes_of(name: str, x: Tensor, axis: Axes) -> tuple[int, ...]:
-    """Axes to reduce, sorted; OptionError when one comes twice."""
-    given = range(x.rank) if axis is None else [axis] if isinstance(axis, int) else axis
-    axes = sorted(axis_of(name, x, a) for a in given)
-    if len(set(axes)) != len(axes):
-        raise OptionError(f"{name}: axis {list(given)} names an axis twice")
-    return tuple(axes)
 
 
 def accumulator_of(name: str, dtype: DType) -> DType:

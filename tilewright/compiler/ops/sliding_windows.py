@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from tilewright.compiler.ops.array_manipulation import pad
 from tilewright.compiler.ops.graph import Tensor, shown
+from tilewright.compiler.ops.padding import pad
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 

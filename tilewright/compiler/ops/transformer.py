@@ -8,14 +8,14 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from tilewright.compiler.ops import array_manipulation
-from tilewright.compiler.ops.array_manipulation import reshape, transpose
+from tilewright.compiler.ops import slicing
 from tilewright.compiler.ops.body import Body, Scalar
 from tilewright.compiler.ops.contractions import dense, product
 from tilewright.compiler.ops.graph import Graph, Size, Tensor, same_dtype, shown, size, want_float, want_rank
 from tilewright.compiler.ops.normalization import layernorm, softmax
 from tilewright.compiler.ops.pointwise import cast
 from tilewright.compiler.ops.reductions import narrowed
+from tilewright.compiler.ops.reshaping import reshape, transpose
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -121,7 +121,7 @@ def transformer_encoder_layer(
 
 
 def _columns(x: Tensor, begin: Expr, end: Expr) -> Tensor:
-    return array_manipulation.slice(x, (None, None, begin), (None, None, end))
+    return slicing.slice(x, (None, None, begin), (None, None, end))
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tilewright.passes.linalg.shape_values import ShapeValues, tensor_type
 from tilewright.passes.linalg.symbolic import SymbolicShapes, mixed, reassociation
@@ -59,11 +59,21 @@ class Reshaper:
         Reshapes that made `value` are looked through where that takes fewer steps.
         """
         wanted = list(target)
-        chain = [value]
-        while (op := owner(chain[-1])) is not None and (op.name in RESHAPES or op.name == "tensor.cast"):
-            chain.append(op.operands[0])
+        chain = [value, *(op.operands[0] for op in self.earlier(value, wanted))]
         start = min(reversed(chain), key=lambda v: self.steps(v, wanted))
         return self._direct(start, wanted)
+
+    def earlier(self, value: ir.Value, target: Sequence[Expr]) -> Iterator[ir.Operation]:
+        """The reshapes and casts that made `value`, last first, while their operand has as many elements as `target`.
+
+        One whose sizes are only equal by a check at run time ends the chain: its operand's extents are other expressions.
+        """
+        total = product(target)
+        while (op := owner(value)) is not None and (op.name in RESHAPES or op.name == "tensor.cast"):
+            value = op.operands[0]
+            if product(self.shapes.dims(value)) != total:
+                return
+            yield op
 
     def steps(self, value: ir.Value, target: Sequence[Expr]) -> int:
         """How many reshape ops lead from `value` itself to the extents `target`."""

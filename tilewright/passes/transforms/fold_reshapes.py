@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.loop_groups import can_merge, merge
-from tilewright.passes.linalg.reshape import RESHAPES, Reshaper, full_axis
+from tilewright.passes.linalg.reshape import RESHAPES, Reshaper, full_axis, product
 from tilewright.passes.linalg.shape_values import tensor_type
 from tilewright.passes.linalg.structured import defined_by, erase_unused, inputs, main_of, use_count, users
 from tilewright.passes.linalg.symbolic import mixed, reassociation
@@ -52,11 +52,10 @@ def _shorten(op: ir.Operation, views: Reshaper) -> bool:
         if made.name in ("tensor.empty", "linalg.fill"):
             replace_all_uses(op.results[0], views.as_type(views.init(source, target), op.results[0].type))
             return True
-        length, first = 1, source
-        while (earlier := defined_by(first, *RESHAPES, "tensor.cast")) is not None:
-            length, first = length + 1, earlier.operands[0]
-            steps = views.steps(first, target)
-            if steps < 2 and steps < length - (earlier.name == "tensor.cast"):  # `reshape` would take the last of two again
+        if product(views.shapes.dims(source)) != product(target):
+            return False  # equal by a check at run time only
+        for length, earlier in enumerate(views.earlier(source, target), 2):
+            if views.steps(earlier.operands[0], target) < length - (earlier.name == "tensor.cast"):
                 replace_all_uses(op.results[0], views.as_type(views.reshape(source, target), op.results[0].type))
                 return True
     return False

@@ -1,0 +1,75 @@
+"""Elements added around a tensor, or cropped off it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.compiler.ops.body import Body, Scalar
+from tilewright.compiler.ops.elements import remapped
+from tilewright.compiler.ops.graph import Size, Tensor, shown
+from tilewright.compiler.ops.slicing import window
+from tilewright.runtime.errors import OptionError, ShapeError
+from tilewright.runtime.shape import Expr
+
+MODES = ("constant", "reflect", "replicate", "circular")
+
+
+def pad(x: Tensor, low: Sequence[Size], high: Sequence[Size], value: float = 0, mode: str = "constant") -> Tensor:
+    """`low` and `high` elements before and after every axis; a negative width crops.
+
+    mode: constant (`value`), reflect (mirrored about the last element, which is not repeated), replicate (the last element
+    again), circular (from the other end). Widths are ints or Exprs.
+
+    Raises:
+        ShapeError: not one width an axis. OptionError: an unknown mode.
+    """
+    if not len(low) == len(high) == x.rank:
+        raise ShapeError(f"pad: wanted a low and a high width for each of the {x.rank} axes of {shown(x.dims)}")
+    if mode not in MODES:
+        raise OptionError(f"pad: unknown mode {mode!r}; use one of {', '.join(MODES)}")
+    before, after = [_width(w) for w in low], [_width(w) for w in high]
+    if mode != "constant":
+        return _mirrored(x, before, after, mode)
+    g, zero = x.graph, Expr.of(0)
+    cropped = window(x, [g.larger(-w, zero) for w in before],
+                     [d - g.larger(-w, zero) for d, w in zip(x.dims, after, strict=True)], [1] * x.rank)
+    before, after = [g.larger(w, zero) for w in before], [g.larger(w, zero) for w in after]
+    if all(w == zero for w in (*before, *after)):
+        return cropped
+    dims = [a + d + b for d, a, b in zip(cropped.dims, before, after, strict=True)]
+    emitter, kind = g.emitter, x.dtype.signless.value
+    constant = emitter.constant(value, x.dtype.value)
+    indices = ", ".join(f"{emitter.fresh()}: index" for _ in dims)
+    text = (f"tensor.pad {cropped.ssa} low[{emitter.sizes(before)}] high[{emitter.sizes(after)}] {{\n    ^bb0({indices}):\n"
+            f"      tensor.yield {constant} : {kind}\n    }} : {cropped.type} to ")
+    return g.result(text, x.dtype, dims)
+
+
+def _width(given: Size) -> Expr:
+    return Expr.parse(given) if isinstance(given, str) else Expr.of(given)
+
+
+def _mirrored(x: Tensor, before: Sequence[Expr], after: Sequence[Expr], mode: str) -> Tensor:
+    """Every element of the result is read from the place of x that it repeats."""
+    g = x.graph
+    moved = [a != Expr.of(0) or b != Expr.of(0) for a, b in zip(before, after, strict=True)]
+
+    def place(region: Body, loops: list[Scalar]) -> list[Scalar]:
+        found = []
+        for axis, loop in enumerate(loops):
+            if not moved[axis]:
+                found.append(loop)
+                continue
+            extent, at = g.number(region, x.dims[axis], "index"), loop - g.number(region, before[axis], "index")
+            if mode == "circular":
+                at = at.modulo(extent)
+            elif mode == "replicate":
+                at = at.maximum(0).minimum(extent - 1)
+            else:
+                period = ((extent - 1) * 2).maximum(1)
+                at = at.modulo(period)
+                at = at.minimum(period - at).minimum(extent - 1)
+            found.append(at)
+        return found
+
+    return remapped(x, [a + d + b for d, a, b in zip(x.dims, before, after, strict=True)], place) if any(moved) else x

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 
 from tilewright.compiler import ops
+from tilewright.compiler.frontends.imported import ImportedModel
+from tilewright.compiler.frontends.onnx import operators as operators  # fills the table
 from tilewright.compiler.frontends.onnx.context import Scope
 from tilewright.compiler.frontends.onnx.initializers import array_of
 from tilewright.compiler.frontends.onnx.input_dims import InputDims, input_dims
@@ -23,23 +26,32 @@ from tilewright.runtime.errors import DTypeError, IngestError
 from tilewright.runtime.shape import Dim, Expr
 from tilewright.runtime.tensor import DType
 
+_LOG = logging.getLogger("tilewright")
 DimRange = Dim | tuple[int, int] | int
 
 
 @dataclass(frozen=True)
-class OnnxImport:
-    """A model as a graph. inputs, outputs: names in order. notes: what was renamed or unified, as sentences."""
+class OnnxGraph:
+    """A model as a graph. dims: ranges of all. notes: what was renamed or made equal, as sentences."""
 
     graph: ops.Graph
     dims: Mapping[str, Dim]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...]
 
 
 def import_onnx(
     model: OnnxModel, dims: Mapping[str, DimRange] | None = None, constants: Mapping[str, Any] | None = None
-) -> OnnxImport:
+) -> ImportedModel:
+    """An ONNX model as linalg text with its constants and dims; see `onnx_graph`."""
+    made = onnx_graph(model, dims, constants)
+    for note in made.notes:
+        _LOG.info("%s", note)
+    return ImportedModel(made.graph.module_text(), made.dims, made.graph.constants)
+
+
+def onnx_graph(
+    model: OnnxModel, dims: Mapping[str, DimRange] | None = None, constants: Mapping[str, Any] | None = None
+) -> OnnxGraph:
     """Read a model and build its graph.
 
     Args:
@@ -71,7 +83,7 @@ class _Reading:
     found: InputDims
 
 
-def _built(reading: _Reading, ranges: Mapping[str, Dim], static: Mapping[str, Expr]) -> OnnxImport:
+def _built(reading: _Reading, ranges: Mapping[str, Dim], static: Mapping[str, Expr]) -> OnnxGraph:
     values, notes = dict(static), list(reading.found.notes)
     while True:
         extents = reading.found.substitute(values)
@@ -85,7 +97,7 @@ def _built(reading: _Reading, ranges: Mapping[str, Dim], static: Mapping[str, Ex
 
 def _attempt(
     reading: _Reading, extents: Mapping[str, tuple[Expr, ...]], ranges: Mapping[str, Dim], notes: Sequence[str]
-) -> OnnxImport:
+) -> OnnxGraph:
     file, main = reading.file, reading.file.proto.graph
     used = sorted({s for dims in extents.values() for d in dims for s in d.symbols})
     _want_ranges(used, ranges, reading, extents)
@@ -94,19 +106,19 @@ def _attempt(
     scope = Scope(bounds, frozenset(reading.found.unnamed))
     builder = NodeBuilder(graph, file, scope)
     values: dict[str, Value] = dict(reading.bound)
-    names = []
+    names: list[str] = []
     for value in reading.inputs:
         names.append(_plain_name(value.name, names))
         values[value.name] = graph.input(names[-1], extents[value.name], _element(value))
     values |= {t.name: Known.of(array_of(t, file)) for t in main.initializer}
     builder.run(main.node, values, dict(file.opsets))
-    outputs = []
+    results: list[str] = []
     for value in main.output:
         if value.name not in values:
             raise IngestError(f"{file.name}: the output {value.name!r} is made by no node. Export the model again")
-        graph.output(builder.tensor(values[value.name], value.name))
-        outputs.append(value.name)
-    return OnnxImport(graph, {n: ranges[n] for n in used}, tuple(names), tuple(outputs), tuple(notes))
+        results.append(_plain_name(value.name, results))
+        graph.output(builder.tensor(values[value.name], value.name), name=results[-1])
+    return OnnxGraph(graph, {n: ranges[n] for n in used}, tuple(notes))
 
 
 def _bound(constants: Mapping[str, Any], inputs: Sequence[onnx.ValueInfoProto]) -> dict[str, Known]:

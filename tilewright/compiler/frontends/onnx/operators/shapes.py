@@ -12,8 +12,11 @@ from tilewright.compiler.frontends.onnx.context import Context, operator
 from tilewright.compiler.frontends.onnx.slices import slice_bounds
 from tilewright.compiler.frontends.onnx.values import Known
 from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 _ONE = Expr.of(1)
+_BEYOND = 1 << 31  # what exporters write for "to the end"
+_PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 
 @operator("Reshape", known=[1])
@@ -29,17 +32,13 @@ def reshape(context: Context, x: ops.Tensor, shape: Known) -> ops.Tensor:
 
 def reshaped(context: Context, x: ops.Tensor, wanted: Sequence[Expr]) -> ops.Tensor:
     """Reshaped to extents of which one may be -1; a dim gives way where the sizes do not match by themselves."""
-    total = math.prod(x.dims, start=_ONE)
     open_axes = [i for i, d in enumerate(wanted) if d.constant == -1]
-    context.require(len(open_axes) <= 1, f"the shape {list(map(str, wanted))} leaves more than one extent open")
-    sizes = list(wanted)
     if open_axes:
-        rest = math.prod((d for i, d in enumerate(wanted) if i != open_axes[0]), start=_ONE)
-        sizes[open_axes[0]] = Expr.of(0) if rest == Expr.of(0) else total // rest
-    found = math.prod(sizes, start=_ONE)
-    if found != total:
+        return ops.reshape(x, [-1 if i in open_axes else d for i, d in enumerate(wanted)])
+    total, found = math.prod(x.dims, start=_ONE), math.prod(wanted, start=_ONE)
+    if total != found and not any(a.op != "dim" for factors, _ in (total - found).terms for a in factors):
         context.equal(total, found)
-    return ops.reshape(x, sizes)
+    return ops.reshape(x, wanted)
 
 
 @operator("Flatten")
@@ -98,71 +97,16 @@ def split(context: Context, x: ops.Tensor, sizes: Known | None = None) -> list[o
     else:
         chunk = extent.ceildiv(count)
         lengths = [chunk] * (count - 1) + [extent - chunk * (count - 1)]
-    found, start = [], Expr.of(0)
-    for length in lengths:
-        found.append(_window(x, axis, start, start + length))
-        start = start + length
-    return found
-
-
-def _window(x: ops.Tensor, axis: int, begin: Expr, end: Expr) -> ops.Tensor:
-    starts: list[Expr | None] = [begin if a == axis else None for a in range(x.rank)]
-    ends: list[Expr | None] = [end if a == axis else None for a in range(x.rank)]
-    return ops.slice(x, starts, ends)
+    return ops.split(x, lengths, axis)
 
 
 @operator("Slice", known=[1, 2, 3, 4])
 def slice_(context: Context, x: ops.Tensor, *bounds: Known | None) -> ops.Tensor:
     starts, ends, axes, steps = slice_bounds(context, x.rank, bounds)
-    begin, stop, by = [Expr.of(0)] * x.rank, list(x.dims), [1] * x.rank
-    flipped = []
-    for a, first, last, step in zip(axes, starts, ends, steps, strict=True):
-        d = x.dims[a]
-        if step > 0:
-            begin[a], stop[a] = _clamped(context, first, d), _clamped(context, last, d)
-        else:  # element i of the flipped axis is element d - 1 - i
-            flipped.append(a)
-            begin[a] = d - 1 - _backward(context, first, d)
-            stop[a] = d - 1 - _backward(context, last, d)
-        stop[a] = _at_least(context, stop[a], begin[a])
-        by[a] = abs(step)
-    return ops.slice(ops.flip(x, flipped) if flipped else x, begin, stop, by)
-
-
-def _low(context: Context, e: Expr) -> float:
-    return e.bounds(context.scope.ranges)[0]
-
-
-def _from_end(context: Context, position: Expr, extent: Expr) -> Expr:
-    """A position that counts from the end where it is negative."""
-    low, high = position.bounds(context.scope.ranges)
-    if low >= 0:
-        return position
-    context.require(high < 0, f"a bound of {position} may count from the start or from the end")
-    return extent + position
-
-
-def _clamped(context: Context, position: Expr, extent: Expr) -> Expr:
-    return _between(context, _from_end(context, position, extent), Expr.of(0), extent)
-
-
-def _backward(context: Context, position: Expr, extent: Expr) -> Expr:
-    """A bound of a slice that runs backward: -1 is before the first element."""
-    if position.constant is not None and position.constant < -(1 << 31):
-        return Expr.of(-1)
-    return _between(context, _from_end(context, position, extent), Expr.of(-1), extent - 1)
-
-
-def _between(context: Context, value: Expr, low: Expr, high: Expr) -> Expr:
-    if _low(context, high - value) < 0:
-        value = high if _low(context, value - high) >= 0 else value.minimum(high)
-    return _at_least(context, value, low)
-
-
-def _at_least(context: Context, value: Expr, low: Expr) -> Expr:
-    if _low(context, value - low) >= 0:
-        return value
-    return low if _low(context, low - value) >= 0 else value.maximum(low)
+    for axis, begin, end, step in zip(axes, starts, ends, steps, strict=True):
+        whole = step < 0 and end.constant is not None and end.constant <= -_BEYOND
+        x = ops.slice_axis(x, axis, begin, None if whole else end, step)
+    return x
 
 
 @operator("Expand", known=[1])
@@ -181,19 +125,14 @@ def broadcast_to(context: Context, x: ops.Tensor, wanted: Sequence[Expr]) -> ops
 
 @operator("Tile", known=[1])
 def tile(context: Context, x: ops.Tensor, repeats: Known) -> ops.Tensor:
-    counts = repeats.exprs()
-    context.require(len(counts) == x.rank, f"{len(counts)} repeats for a tensor of rank {x.rank}")
-    spread = ops.broadcast_to(ops.reshape(x, [e for d in x.dims for e in (_ONE, d)]),
-                              [e for c, d in zip(counts, x.dims, strict=True) for e in (c, d)])
-    return ops.reshape(spread, [c * d for c, d in zip(counts, x.dims, strict=True)])
+    return ops.tile(x, repeats.exprs())
 
 
 @operator("ConstantOfShape", known=[0])
 def constant_of_shape(context: Context, shape: Known) -> ops.Tensor:
     value = np.asarray(context.attribute("value", np.zeros(1, np.float32)))
     context.require(value.size == 1, f"value holds {value.size} elements; wanted one")
-    number = context.graph.constant(value.reshape(()))
-    return ops.broadcast_to(number, shape.exprs())
+    return ops.full(context.graph, shape.exprs(), value.item(), DType.of(value.dtype))
 
 
 @operator("Range", known=[0, 1, 2])
@@ -201,11 +140,7 @@ def range_(context: Context, start: Known, limit: Known, delta: Known) -> ops.Te
     context.require(start.dtype.kind in "iu", "a range of floats whose length depends on the dims", "Make it of integers and cast it")
     (first,), (last,), (step,) = start.exprs(), limit.exprs(), delta.exprs()
     context.require(step.constant not in (None, 0), f"a step of {step}", "Wanted an integer other than 0")
-    by = step.constant or 1
-    count = (last - first).ceildiv(by) if by > 0 else (first - last).ceildiv(-by)
-    from tilewright.runtime.tensor import DType
-
-    return ops.arange(context.graph, _at_least(context, count, Expr.of(0)), first, by, dtype=DType.of(start.dtype))
+    return ops.arange(context.graph, first, last, step, dtype=DType.of(start.dtype))
 
 
 @operator("Pad", known=[1, 3], either=[2])
@@ -219,29 +154,13 @@ def pad(
     for i, a in enumerate(over):
         low[a], high[a] = widths[i], widths[i + len(over)]
     mode = context.attribute("mode", "constant")
-    context.require(mode in ("constant", "reflect", "edge", "wrap"), f"mode={mode!r}", "Use constant, reflect, edge or wrap")
-    return padded(context, x, low, high, value, mode)
-
-
-def padded(
-    context: Context, x: ops.Tensor, low: Sequence[Expr], high: Sequence[Expr], value: Known | ops.Tensor | None, mode: str
-) -> ops.Tensor:
-    """Padded; negative widths cut off."""
-    zero = Expr.of(0)
-    cut_low = [-_between(context, w, w, zero) if _low(context, w) < 0 else zero for w in low]
-    cut_high = [-_between(context, w, w, zero) if _low(context, w) < 0 else zero for w in high]
-    if any(c != zero for c in (*cut_low, *cut_high)):
-        x = ops.slice(x, cut_low, [d - c for d, c in zip(x.dims, cut_high, strict=True)])
-    before = [_at_least(context, w, zero) for w in low]
-    after = [_at_least(context, w, zero) for w in high]
-    if mode != "constant":
-        return ops.pad(x, before, after, mode=mode)
-    if value is None:
-        return ops.pad(x, before, after)
+    context.require(mode in _PAD_MODES, f"mode={mode!r}", f"Use one of {', '.join(_PAD_MODES)}")
+    if mode != "constant" or value is None:
+        return ops.pad(x, low, high, mode=_PAD_MODES[mode])
     if isinstance(value, Known):
-        return ops.pad(x, before, after, value.elements.item())
-    inside = ops.pad(context.graph.filled(True, ops.DType.I1, x.dims), before, after)
-    return ops.where(inside, ops.pad(x, before, after), ops.reshape(value, ()))
+        return ops.pad(x, low, high, value.elements.item())
+    inside = ops.pad(ops.full(context.graph, x.dims, True, DType.I1), low, high)
+    return ops.where(inside, ops.pad(x, low, high), ops.reshape(value, ()))
 
 
 @operator("DepthToSpace")
@@ -271,8 +190,9 @@ def center_crop_pad(context: Context, x: ops.Tensor, shape: Known) -> ops.Tensor
     low, high = [Expr.of(0)] * x.rank, [Expr.of(0)] * x.rank
     for a, wanted in zip(axes, shape.exprs(), strict=True):
         more = wanted - x.dims[a]
-        grows = _low(context, more) >= 0
-        context.require(grows or _low(context, -more) >= 0, f"axis {a} of {x.dims[a]} may be cropped or padded to {wanted}")
+        grows = context.graph.at_least(wanted, x.dims[a])
+        context.require(grows or context.graph.at_least(x.dims[a], wanted),
+                        f"axis {a} of {x.dims[a]} may be cropped or padded to {wanted}")
         low[a] = more // 2 if grows else -((-more) // 2)
         high[a] = more - low[a]
-    return padded(context, x, low, high, None, "constant")
+    return ops.pad(x, low, high)

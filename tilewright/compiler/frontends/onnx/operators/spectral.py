@@ -22,9 +22,9 @@ def dft(context: Context, x: ops.Tensor, length: Known | None = None, axis: Know
     context.require(parts in (1, 2) and at < x.rank - 1, f"a last axis of {x.dims[-1]} parts, transformed along axis {given}")
     size = x.dims[at] if length is None else length.exprs()[0]
     inverse, onesided = bool(context.attribute("inverse", 0)), bool(context.attribute("onesided", 0))
-    x = _of_length(context, x, at, size)
     if inverse and onesided:
         return _real_inverse(context, x, at, length)
+    x = _of_length(context, x, at, size)
     moved = ops.transpose(x, [*[a for a in range(x.rank) if a != at], at])
     bins = size // 2 + 1 if onesided else size
     real, imaginary = _transformed(context, moved, size, bins, inverse)
@@ -47,45 +47,53 @@ def _of_length(context: Context, x: ops.Tensor, axis: int, size: Expr) -> ops.Te
 
 def _real_inverse(context: Context, x: ops.Tensor, axis: int, length: Known | None) -> ops.Tensor:
     """The real signal of half a spectrum, whose other half mirrors it."""
+    context.require(x.dims[-1].constant == 2, "half a spectrum without imaginary parts")
     bins = x.dims[axis]
     size = (bins - 1) * 2 if length is None else length.exprs()[0]
-    raise context.refused(f"the inverse of half a spectrum ({bins} bins, {size} samples)", "Use the whole spectrum")
+    x = _of_length(context, x, axis, size // 2 + 1)
+    moved = ops.transpose(x, [*[a for a in range(x.rank) if a != axis], axis])
+    twice = context.graph.pointwise(
+        "DFT", lambda k, s: k.body.select(k.compare("eq", 0) | (k * 2).compare("eq", s), k.body.value(1, "i64"), 2),
+        ops.iota(context.graph, [x.dims[axis]], 0, DType.I64), size)
+    weighted = ops.multiply(moved, ops.cast(twice, x.dtype))
+    cosine, sine = (_matrix(context, x.dims[axis], size, size, name, DType.F64) for name in ("cos", "sin"))
+    total = ops.matmul(_part(weighted, 0), cosine) - ops.matmul(_part(weighted, 1), sine)
+    found = ops.reshape(ops.cast(_over(total, size), x.dtype), [*moved.dims[:-2], size, 1])
+    order = list(range(x.rank - 2))
+    return ops.transpose(found, [*order[:axis], x.rank - 2, *order[axis:], x.rank - 1])
+
+
+def _part(x: ops.Tensor, number: int) -> ops.Tensor:
+    """Real (0) or imaginary (1) part of x [..., parts, n] as f64 [all others, n]."""
+    return ops.cast(ops.reshape(ops.narrow(x, -2, number, 1), [math.prod(x.dims[:-2], start=Expr.of(1)), x.dims[-1]]), DType.F64)
 
 
 def _transformed(
     context: Context, x: ops.Tensor, size: Expr, bins: Expr, inverse: bool
 ) -> tuple[ops.Tensor, ops.Tensor]:
-    """x [..., parts, size] times e^(-+ 2 pi i k n / size): real and imaginary part [..., bins]."""
-    cosine, sine = (_matrix(context, size, bins, name, x.dtype) for name in ("cos", "sin"))
-    count = x.dims[-2].constant or 1
-    lead = x.dims[:-2]
-
-    def part(i: int) -> ops.Tensor:
-        starts: list[int] = [i if a == x.rank - 2 else 0 for a in range(x.rank)]
-        ends = [Expr.of(i + 1) if a == x.rank - 2 else d for a, d in enumerate(x.dims)]
-        return ops.reshape(ops.slice(x, starts, ends), [math.prod(lead, start=Expr.of(1)), size])
-
-    real = part(0)
+    """x [..., parts, size] times e^(-+ 2 pi i k n / size), in f64: real and imaginary part [..., bins]."""
+    cosine, sine = (_matrix(context, size, bins, size, name, DType.F64) for name in ("cos", "sin"))
     sign = 1.0 if inverse else -1.0
+    real = _part(x, 0)
     first, second = ops.matmul(real, cosine), ops.matmul(real, sine) * sign
-    if count == 2:
-        imaginary = part(1)
+    if x.dims[-2].constant == 2:
+        imaginary = _part(x, 1)
         first = first - ops.matmul(imaginary, sine) * sign
         second = second + ops.matmul(imaginary, cosine)
-    found = (ops.reshape(first, [*lead, bins]), ops.reshape(second, [*lead, bins]))
-    if not inverse:
-        return found
-    return (_over(found[0], size), _over(found[1], size))
+    if inverse:
+        first, second = _over(first, size), _over(second, size)
+    dims = [*x.dims[:-2], bins]
+    return ops.reshape(ops.cast(first, x.dtype), dims), ops.reshape(ops.cast(second, x.dtype), dims)
 
 
 def _over(x: ops.Tensor, size: Expr) -> ops.Tensor:
     return x.graph.pointwise("DFT", lambda v, n: v / n, x, size)
 
 
-def _matrix(context: Context, size: Expr, bins: Expr, name: str, dtype: DType) -> ops.Tensor:
-    """[size, bins]: cosine or sine of 2 pi n k / size."""
-    rows, columns = (ops.iota(context.graph, [size, bins], a, DType.I64) for a in (0, 1))
-    turns = context.graph.pointwise("DFT", lambda n, k, s: (n * k).remainder(s), rows, columns, size)
+def _matrix(context: Context, rows: Expr, columns: Expr, size: Expr, name: str, dtype: DType) -> ops.Tensor:
+    """[rows, columns]: cosine or sine of 2 pi row column / size."""
+    first, second = (ops.iota(context.graph, [rows, columns], a, DType.I64) for a in (0, 1))
+    turns = context.graph.pointwise("DFT", lambda n, k, s: (n * k).remainder(s), first, second, size)
 
     def scalar(t: Scalar, s: Scalar) -> Scalar:
         return (t / s * (2 * math.pi)).math(name)

@@ -23,6 +23,7 @@ from tilewright.runtime.errors import DTypeError, IngestError, OptionError, Shap
 
 _MOST_NODES = 200_000
 _DEEPEST = 32
+_READ_IN_BOTH_FORMS = ("Clip", "Dropout", "ReduceSum", "Split", "Squeeze", "Unsqueeze")
 
 
 @dataclass
@@ -172,12 +173,17 @@ def _taken(context: Context, names: Iterable[str], values: Mapping[str, Value]) 
 
 
 def _refuse_old(node: onnx.NodeProto, version: int, label: str) -> None:
-    """Operators of an old opset are taken where they have not changed since."""
+    """Operators of an old opset are taken where inputs, attributes and defaults have only been added since, or are read here."""
     try:
-        then = onnx.defs.get_schema(node.op_type, version).since_version
-        now = onnx.defs.get_schema(node.op_type, OLDEST).since_version
+        then, now = (onnx.defs.get_schema(node.op_type, v) for v in (version, OLDEST))
     except onnx.defs.SchemaError:
         return
-    if then != now:
+    inputs, attributes = [i.name for i in now.inputs], _defaults(now)
+    kept = [i.name for i in then.inputs] == inputs[:len(then.inputs)] and _defaults(then).items() <= attributes.items()
+    if not kept and node.op_type not in _READ_IN_BOTH_FORMS:
         raise IngestError(f"{label}: the model is of opset {version}, where this operator was another; wanted {OLDEST} to {NEWEST}. "
                           f"Convert the model with onnx.version_converter.convert_version(model, {OLDEST})")
+
+
+def _defaults(schema: onnx.defs.OpSchema) -> dict[str, bytes]:
+    return {n: a.default_value.SerializeToString() for n, a in schema.attributes.items()}

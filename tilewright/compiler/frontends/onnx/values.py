@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -13,6 +13,7 @@ from tilewright.runtime.errors import DTypeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
+_WIDENED = {"int4": np.int8, "uint4": np.uint8, "int2": np.int8, "uint2": np.uint8, "float4_e2m1fn": np.float32}
 Array = np.ndarray[Any, Any]
 
 
@@ -69,16 +70,8 @@ def tensor_of(graph: ops.Graph, value: Value, name: str | None = None) -> ops.Te
     if isinstance(value, ops.Tensor):
         return value
     if not value.symbolic:
-        return graph.constant(value.elements, name)
+        narrow = _WIDENED.get(value.dtype.name)
+        return graph.constant(value.elements if narrow is None else value.elements.astype(narrow), name)
     dtype = DType.of(value.dtype)
-    shape = value.elements.shape
     parts = [ops.full(graph, [1], e, dtype) for e in value.exprs()]
-    return ops.reshape(ops.concat(parts) if len(parts) > 1 else parts[0], shape)
-
-
-def known_dtype(values: Mapping[str, Value], name: str) -> DType | None:
-    """The element type of a named value when the compiler has it."""
-    try:
-        return dtype_of(values[name])
-    except DTypeError:
-        return None
+    return ops.reshape(ops.concat(parts) if len(parts) > 1 else parts[0], value.elements.shape)

@@ -9,6 +9,8 @@ import numpy as np
 
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
+from tilewright.compiler.frontends.onnx.float8 import FLOAT8_LIMITS, saturated_float
+from tilewright.compiler.frontends.onnx.values import Known
 from tilewright.compiler.ops import pointwise, scalar_functions
 from tilewright.compiler.ops.body import Scalar, is_float
 from tilewright.runtime.tensor import DType
@@ -76,9 +78,8 @@ def variadic(context: Context, *inputs: ops.Tensor) -> ops.Tensor:
 
 @operator("Mod")
 def mod(context: Context, a: ops.Tensor, b: ops.Tensor) -> ops.Tensor:
-    whole = not context.attribute("fmod", 0)
-    context.require(not (whole and a.dtype.is_float), "fmod=0 with floats", "Set fmod=1, or cast to integers")
-    return context.binary("Mod", scalar_functions.remainder if whole else scalar_functions.fmod, a, b)
+    """With the sign of the divisor, or with fmod=1 of the dividend."""
+    return context.binary("Mod", scalar_functions.fmod if context.attribute("fmod", 0) else scalar_functions.remainder, a, b)
 
 
 @operator("Pow")
@@ -198,12 +199,16 @@ def gelu(context: Context, x: ops.Tensor) -> ops.Tensor:
 
 @operator("Cast")
 def cast(context: Context, x: ops.Tensor) -> ops.Tensor:
-    return ops.cast(x, context.element(context.attribute("to")))
+    return _converted(context, x, context.element(context.attribute("to")))
 
 
 @operator("CastLike")
 def cast_like(context: Context, x: ops.Tensor, like: ops.Tensor) -> ops.Tensor:
-    return ops.cast(x, like.dtype)
+    return _converted(context, x, like.dtype)
+
+
+def _converted(context: Context, x: ops.Tensor, kind: DType) -> ops.Tensor:
+    return saturated_float(context, x, kind) if kind in FLOAT8_LIMITS and x.dtype.is_float else ops.cast(x, kind)
 
 
 @operator("BitCast")
@@ -211,8 +216,9 @@ def bit_cast(context: Context, x: ops.Tensor) -> ops.Tensor:
     return ops.bitcast(x, context.element(context.attribute("to")))
 
 
-@operator("Dropout")
-def dropout(
-    context: Context, x: ops.Tensor, ratio: ops.Tensor | None = None, training: ops.Tensor | None = None
-) -> list[ops.Tensor]:
-    return [x, context.graph.filled(True, DType.I1, x.dims)]
+@operator("Dropout", known=[2])
+def dropout(context: Context, x: ops.Tensor, ratio: ops.Tensor | None = None, training: Known | None = None) -> list[ops.Tensor]:
+    """Of a model in use: nothing is dropped."""
+    context.require(training is None or not training.elements.any(), "random numbers are not compiled, and this dropout trains",
+                    "Export the model for inference")
+    return [x, ops.full(context.graph, x.dims, True, DType.I1)]

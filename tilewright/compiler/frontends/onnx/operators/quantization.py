@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import helper
 
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
+from tilewright.compiler.frontends.onnx.float8 import saturated_float
 from tilewright.compiler.frontends.onnx.operators.contractions import centred, product
 from tilewright.compiler.frontends.onnx.values import Known
 from tilewright.compiler.ops.body import Scalar
@@ -57,10 +59,9 @@ def quantize(
 ) -> ops.Tensor:
     axis, block = context.attribute("axis", 1), context.attribute("block_size", 0)
     wanted = context.attribute("output_dtype", 0)
-    if isinstance(zero, Known):
-        context.require(zero.dtype.kind in "iu" or zero.dtype.itemsize > 1 or "float8" in zero.dtype.name,
-                        f"codes of type {zero.dtype.name} are not compiled", "Use int8, uint8, int16, uint16 or float8")
     shift = context.tensor(zero) if isinstance(zero, Known) else zero
+    if isinstance(zero, Known):
+        context.element(helper.np_dtype_to_tensor_dtype(zero.dtype))  # refused below 8 bits
     kind = shift.dtype if shift is not None else context.element(wanted) if wanted else DType.U8
     wide = DType.F32 if x.dtype.bytes < 4 else x.dtype
     factor = spread(context, ops.cast(scale, wide), x, axis, block)
@@ -72,19 +73,6 @@ def quantize(
     if shift is not None:
         whole = context.binary("QuantizeLinear", Scalar.__add__, whole, ops.cast(spread(context, shift, x, axis, block), wide))
     return ops.cast(context.graph.pointwise("QuantizeLinear", lambda v: v.maximum(float(low)).minimum(float(high)), whole), kind)
-
-
-def saturated_float(context: Context, x: ops.Tensor, kind: DType) -> ops.Tensor:
-    """Cast to an 8-bit float; what is too large becomes the largest, unless `saturate` is 0."""
-    if not context.attribute("saturate", 1):
-        return ops.cast(x, kind)
-    largest = {DType.F8E4M3: 448.0, DType.F8E5M2: 57344.0}[kind]
-
-    def scalar(v: Scalar) -> Scalar:
-        clipped = v.maximum(-largest).minimum(largest)
-        return v.body.select(v.compare("ne", v), v, clipped)
-
-    return ops.cast(context.graph.pointwise(context.node.op_type, scalar, x), kind)
 
 
 @operator("DynamicQuantizeLinear")

@@ -141,7 +141,8 @@ def _coordinate(context: Context, a: _Axis) -> Callable[[Scalar, Scalar, Scalar]
         if mode == "pytorch_half_pixel":
             return body.select(several, half, 0.0)
         if mode == "align_corners":
-            return body.select(several, i * (before - 1) / (after - 1).maximum(1), 0.0)
+            exact = after if a.scale is None else before * a.scale  # not rounded down to the extent, as ONNX has it
+            return body.select(several, i * (before - 1) / (exact - 1), 0.0)
         if mode == "tf_crop_and_resize":
             steps = (before - 1) * start + i * ((before - 1) * (end - start)) / (after - 1).maximum(1)
             return body.select(several, steps, (before - 1) * (0.5 * (start + end)))

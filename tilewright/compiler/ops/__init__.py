@@ -10,7 +10,7 @@ from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
 from tilewright.compiler.ops.convolutions import conv1d, conv2d
 from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota, ones, triangle, tril, triu, zeros
 from tilewright.compiler.ops.graph import Graph, Tensor
-from tilewright.compiler.ops.indexing import gather
+from tilewright.compiler.ops.indexing import gather, gather_elements, gather_nd, index, one_hot
 from tilewright.compiler.ops.joining import broadcast_to, concat, repeat, stack, tile
 from tilewright.compiler.ops.normalization import layernorm, rmsnorm, softmax
 from tilewright.compiler.ops.padding import pad
@@ -50,6 +50,7 @@ from tilewright.compiler.ops.reshaping import (
     unsqueeze,
     with_dims,
 )
+from tilewright.compiler.ops.scatter import index_put, masked_fill, scatter, select_scatter, slice_scatter
 from tilewright.compiler.ops.slicing import chunk, flip, narrow, roll, select, slice, slice_axis, split, unbind  # noqa: A004
 from tilewright.compiler.ops.transformer import EncoderWeights, attention, transformer_encoder_layer
 
@@ -81,10 +82,15 @@ __all__ = [
     "full",
     "full_like",
     "gather",
+    "gather_elements",
+    "gather_nd",
     "gelu",
+    "index",
+    "index_put",
     "iota",
     "layernorm",
     "log",
+    "masked_fill",
     "matmul",
     "max",
     "max_pool2d",
@@ -95,6 +101,7 @@ __all__ = [
     "move_axes",
     "multiply",
     "narrow",
+    "one_hot",
     "ones",
     "pad",
     "prod",
@@ -106,11 +113,14 @@ __all__ = [
     "rmsnorm",
     "roll",
     "rsqrt",
+    "scatter",
     "select",
+    "select_scatter",
     "sigmoid",
     "silu",
     "slice",
     "slice_axis",
+    "slice_scatter",
     "softmax",
     "split",
     "sqrt",

@@ -58,13 +58,14 @@ def min(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:  # noqa
 
 
 def _extreme(name: str, x: Tensor, axis: Axes, keepdims: bool, combine: Callable[[Scalar, Scalar], Scalar]) -> Tensor:
-    lowest, highest = _limits(x.dtype)
+    lowest, highest = limits_of(x.dtype)
     start = lowest if name == "max" else highest
     reduction = Reduction(combine, start, computed_in(x.dtype))
     return narrowed(name, accumulate(name, [x], axes_of(name, x, axis), reduction, keepdims), x.dtype)
 
 
-def _limits(dtype: DType) -> tuple[float, float]:
+def limits_of(dtype: DType) -> tuple[float, float]:
+    """The least and the largest value of a type; of a float type -inf and inf."""
     if dtype.is_float:
         return -np.inf, np.inf
     return dtype.limits

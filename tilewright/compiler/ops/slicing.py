@@ -38,9 +38,9 @@ def slice(  # noqa: A001
             if x.graph.bounds(larger - smaller)[1] < 0:
                 raise ShapeError(f"slice: elements {a} to {b} of axis {axis} of {shown(x.dims)}")
     result = window(x, starts, stops, [s if s > 0 else 1 for s in steps])
-    for axis, (b, e, s) in enumerate(zip(begin, end, steps, strict=True)):
-        if s < 0:
-            result = slice_axis(result, axis, b, e, s)
+    for axis, by in enumerate(steps):
+        if by < 0:
+            result = slice_axis(result, axis, begin[axis], end[axis], by)
     return result
 
 

@@ -55,7 +55,8 @@ def _shorten(op: ir.Operation, views: Reshaper) -> bool:
         if product(views.shapes.dims(source)) != product(target):
             return False  # equal by a check at run time only
         for length, earlier in enumerate(views.earlier(source, target), 2):
-            if views.steps(earlier.operands[0], target) < length - (earlier.name == "tensor.cast"):
+            steps = views.steps(earlier.operands[0], target)
+            if steps < 2 and steps < length - (earlier.name == "tensor.cast"):  # `reshape` would take the last of two again
                 replace_all_uses(op.results[0], views.as_type(views.reshape(source, target), op.results[0].type))
                 return True
     return False

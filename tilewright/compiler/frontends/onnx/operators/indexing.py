@@ -16,31 +16,20 @@ from tilewright.runtime.tensor import DType
 _ONE = Expr.of(1)
 
 
-def from_start(indices: ops.Tensor, extent: Expr) -> ops.Tensor:
-    """Indices that count from the start; negative ones count from the end."""
-    return indices.graph.pointwise("indices", lambda v, n: v.body.select(v.compare("lt", 0), v + n, v), indices, extent)
-
-
 @operator("Gather", either=[1])
 def gather(context: Context, x: ops.Tensor, indices: Known | ops.Tensor) -> ops.Tensor:
     axis = context.axis(x.rank, context.attribute("axis", 0))
-    if isinstance(indices, Known):
-        if not indices.symbolic and indices.elements.size == 1:
-            return _one(context, x, axis, int(indices.elements.item()), indices.elements.ndim)
-        if not indices.symbolic and (indices.elements >= 0).all():
-            return ops.gather(x, context.tensor(indices), axis)
-        indices = context.tensor(indices)
-    return ops.gather(x, from_start(indices, x.dims[axis]), axis)
-
-
-def _one(context: Context, x: ops.Tensor, axis: int, index: int, rank: int) -> ops.Tensor:
-    """One position as a slice."""
-    extent = x.dims[axis].constant
-    context.require(extent is None or -extent <= index < extent, f"index {index} on an axis of {extent}")
-    start = Expr.of(index) if index >= 0 else x.dims[axis] + index
-    starts: list[Expr | None] = [start if a == axis else None for a in range(x.rank)]
-    ends: list[Expr | None] = [start + 1 if a == axis else None for a in range(x.rank)]
-    return ops.reshape(ops.slice(x, starts, ends), [*x.dims[:axis], *[_ONE] * rank, *x.dims[axis + 1:]])
+    if not isinstance(indices, Known):
+        return ops.gather(x, indices, axis, negative=True)
+    if indices.elements.size == 1:
+        (place,), extent = indices.exprs(), x.dims[axis].constant
+        index = place.constant
+        context.require(None in (index, extent) or -(extent or 0) <= (index or 0) < (extent or 0),
+                        f"index {index} on an axis of {extent}")
+        found = ops.select(x, axis, place if index is None else index)
+        return ops.reshape(found, [*x.dims[:axis], *[_ONE] * indices.elements.ndim, *x.dims[axis + 1:]])
+    positive = not indices.symbolic and (indices.elements >= 0).all()
+    return ops.gather(x, context.tensor(indices), axis, negative=not positive)
 
 
 @operator("Trilu", either=[1])
@@ -67,32 +56,42 @@ def one_hot(context: Context, indices: ops.Tensor, depth: Known, values: ops.Ten
     rank = indices.rank + 1
     axis = context.axis(rank, context.attribute("axis", -1))
     whole = ops.cast(indices, DType.I64)
-    places = ops.reshape(from_start(whole, count), [*indices.dims[:axis], _ONE, *indices.dims[axis:]])
+    inside = context.graph.pointwise("OneHot", lambda v, n: v.body.select(v.compare("lt", 0), v + n, v), whole, count)
+    places = ops.reshape(inside, [*indices.dims[:axis], _ONE, *indices.dims[axis:]])
     position = ops.iota(context.graph, [count if a == axis else _ONE for a in range(rank)], axis, "i64")
-    off, on = (ops.reshape(ops.slice(values, [i], [i + 1]), ()) for i in (0, 1))
+    off, on = (ops.select(values, 0, i) for i in (0, 1))
     return ops.where(ops.compare(places, position, "eq"), on, off)
 
 
 @operator("GatherElements")
 def gather_elements(context: Context, x: ops.Tensor, indices: ops.Tensor) -> ops.Tensor:
-    axis = context.axis(x.rank, context.attribute("axis", 0))
-    return ops.gather_elements(x, from_start(indices, x.dims[axis]), axis)
+    return ops.gather_elements(x, indices, context.axis(x.rank, context.attribute("axis", 0)), negative=True)
 
 
 @operator("GatherND")
 def gather_nd(context: Context, x: ops.Tensor, indices: ops.Tensor) -> ops.Tensor:
-    return ops.gather_nd(x, indices, batch_dims=context.attribute("batch_dims", 0))
+    return ops.gather_nd(x, indices, context.attribute("batch_dims", 0), negative=True)
 
 
 @operator("ScatterElements", "Scatter")
 def scatter_elements(context: Context, x: ops.Tensor, indices: ops.Tensor, updates: ops.Tensor) -> ops.Tensor:
     axis = context.axis(x.rank, context.attribute("axis", 0))
-    return ops.scatter_elements(x, from_start(indices, x.dims[axis]), updates, axis, context.attribute("reduction", "none"))
+    return ops.scatter(x, indices, updates, axis, reduce=_reduction(context), negative=True)
 
 
 @operator("ScatterND")
 def scatter_nd(context: Context, x: ops.Tensor, indices: ops.Tensor, updates: ops.Tensor) -> ops.Tensor:
-    return ops.scatter_nd(x, indices, updates, context.attribute("reduction", "none"))
+    count = indices.dims[-1].constant
+    context.require(count is not None and 0 < count <= x.rank, f"indices that name {indices.dims[-1]} of {x.rank} axes")
+    places = [ops.select(indices, indices.rank - 1, i) for i in range(count or 0)]
+    return ops.index_put(x, places, updates, reduce=_reduction(context))
+
+
+def _reduction(context: Context) -> str:
+    names = {"none": "set", "add": "add", "mul": "multiply", "max": "max", "min": "min"}
+    given = context.attribute("reduction", "none")
+    context.require(given in names, f"reduction={given!r}", f"Use one of {', '.join(names)}")
+    return names[given]
 
 
 @operator("ReverseSequence")

@@ -79,11 +79,10 @@ def _constant(context: Context) -> Array:
     raise context.refused(f"a constant given by {kinds} is not compiled", "Give its numbers as a dense tensor")
 
 
-def _like(x: Known, elements: Array) -> Known:
-    """Elements of x's type; expressions that are all numbers become numbers."""
-    if elements.dtype == object:
-        return Known.sizes(elements.reshape(-1), x.dtype, elements.shape)
-    return Known(elements, x.dtype)
+def _like(x: Known, elements: Any) -> Known:
+    """Elements of x's type; expressions that are all numbers become numbers. (NumPy gives a single object without its array.)"""
+    cells = np.asarray(elements)
+    return Known.sizes(cells.reshape(-1), x.dtype, cells.shape) if cells.dtype == object else Known(cells, x.dtype)
 
 
 def _integers(context: Context, value: Known | None, default: Any) -> Any:
@@ -235,8 +234,7 @@ def _reduced(combine: Callable[[Array, Array], Array]) -> Callable[..., Known]:
             for part in parts[1:]:
                 total = combine(total, part)
             elements = np.expand_dims(np.asarray(total, x.elements.dtype), axis)
-        kept = elements if context.attribute("keepdims", 1) else elements.squeeze(tuple(over))
-        return _like(x, np.asarray(kept, x.elements.dtype))
+        return _like(x, elements if context.attribute("keepdims", 1) else elements.squeeze(tuple(over)))
 
     return fold
 

@@ -50,8 +50,11 @@ from tilewright.compiler.ops.reshaping import (
     unsqueeze,
     with_dims,
 )
+from tilewright.compiler.ops.scans import cummax, cummin, cumprod, cumsum, logcumsumexp
 from tilewright.compiler.ops.scatter import index_put, masked_fill, scatter, select_scatter, slice_scatter
 from tilewright.compiler.ops.slicing import chunk, flip, narrow, roll, select, slice, slice_axis, split, unbind  # noqa: A004
+from tilewright.compiler.ops.sorting import argsort, searchsorted, sort, topk
+from tilewright.compiler.ops.statistics import all, any, argmax, argmin, count_nonzero, logsumexp, norm, std, var  # noqa: A004
 from tilewright.compiler.ops.transformer import EncoderWeights, attention, transformer_encoder_layer
 
 __all__ = [
@@ -61,7 +64,12 @@ __all__ = [
     "Tensor",
     "absolute",
     "add",
+    "all",
+    "any",
     "arange",
+    "argmax",
+    "argmin",
+    "argsort",
     "attention",
     "avg_pool2d",
     "batch_matmul",
@@ -72,6 +80,11 @@ __all__ = [
     "concat",
     "conv1d",
     "conv2d",
+    "count_nonzero",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "dense",
     "divide",
     "erf",
@@ -90,6 +103,8 @@ __all__ = [
     "iota",
     "layernorm",
     "log",
+    "logcumsumexp",
+    "logsumexp",
     "masked_fill",
     "matmul",
     "max",
@@ -101,6 +116,7 @@ __all__ = [
     "move_axes",
     "multiply",
     "narrow",
+    "norm",
     "one_hot",
     "ones",
     "pad",
@@ -114,6 +130,7 @@ __all__ = [
     "roll",
     "rsqrt",
     "scatter",
+    "searchsorted",
     "select",
     "select_scatter",
     "sigmoid",
@@ -122,15 +139,18 @@ __all__ = [
     "slice_axis",
     "slice_scatter",
     "softmax",
+    "sort",
     "split",
     "sqrt",
     "squeeze",
     "stack",
+    "std",
     "subtract",
     "sum",
     "swap_axes",
     "tanh",
     "tile",
+    "topk",
     "transformer_encoder_layer",
     "transpose",
     "triangle",
@@ -139,6 +159,7 @@ __all__ = [
     "unbind",
     "unflatten",
     "unsqueeze",
+    "var",
     "where",
     "with_dims",
     "zeros",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from onnx import helper
 
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.unify import DimsEqual, solved
-from tilewright.compiler.frontends.onnx.values import Known, Value, dims_of
+from tilewright.compiler.frontends.onnx.values import Known, Value
 from tilewright.compiler.frontends.registry import register
 from tilewright.compiler.ops.body import Scalar
 from tilewright.runtime.errors import DTypeError, IngestError
@@ -23,26 +23,18 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Scope:
-    """The dims that are known while a model is read. ranges: inclusive, of every dim; unnamed: dims that may give way."""
-
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    unnamed: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
 class Context:
     """One node while it is built.
 
     opset: the version of the node's domain. place: the node in words, for messages. array: reads a tensor attribute.
-    tensor: makes a known value a tensor of the graph.
+    tensor: makes a known value a tensor of the graph. unnamed: dims that the model has no name for, which give way first.
     """
 
     graph: ops.Graph
     node: onnx.NodeProto
     opset: int
     place: str
-    scope: Scope
+    unnamed: frozenset[str]
     array: Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
     tensor: Callable[[Value], ops.Tensor]
 
@@ -78,37 +70,52 @@ class Context:
         if not condition:
             raise self.refused(reason, remedy)
 
-    def equal(self, a: Expr, b: Expr) -> Expr:
-        """The two extents, which have to be equal; a dim gives way where they are not so by themselves.
+    def equal(self, a: Expr, b: Expr) -> None:
+        """States that two extents are equal; a dim gives way where they are not so by themselves.
+
+        Floored divisions and the like are no reason to refuse: whether they are equal is checked at every call (`restated`).
 
         Raises:
             IngestError: they differ for every shape, or are not solved for a dim. DimsEqual: the import starts again.
         """
         if a == b:
-            return a
-        low, high = (a - b).bounds(self.scope.ranges)
-        found = solved(a, b, set(self.scope.unnamed))
-        if found is None or low > 0 or high < 0:
-            raise self.refused(f"needs the extents {a} and {b} to be equal", "Give the axes of the inputs one dim_param, or correct "
-                               "the model")
+            return
+        low, high = self.graph.bounds(a - b)
+        possible = low <= 0 <= high
+        if possible and any(atom.op != "dim" for factors, _ in (a - b).terms for atom in factors):
+            return
+        found = solved(a, b, self.unnamed) if possible else None
+        if found is None:
+            raise self.refused(f"needs the extents {a} and {b} to be equal", "Give the axes of the inputs one dim_param; or, where the "
+                               "exporter has fixed a size while tracing, export with that axis dynamic")
         raise DimsEqual(*found, self.place)
 
-    def fit(self, *values: Value | None, skip: int = 0) -> None:
-        """Makes sure that shapes broadcast; the last `skip` axes are left out."""
+    def restated(self, x: ops.Tensor, dims: Sequence[Expr]) -> ops.Tensor:
+        """x with these extents, which are stated to be equal to its own."""
+        for a, b in zip(x.dims, dims, strict=True):
+            self.equal(a, b)
+        return x if tuple(dims) == x.dims else ops.with_dims(x, dims)
+
+    def fit(self, *tensors: ops.Tensor, skip: int = 0) -> list[ops.Tensor]:
+        """The tensors with extents that broadcast; the last `skip` axes are left as they are."""
         one = Expr.of(1)
-        shapes = [dims_of(v) for v in values if v is not None]
-        shapes = [s[:len(s) - skip] for s in shapes]
-        for back in range(1, max(map(len, shapes), default=0) + 1):
-            extents = [s[-back] for s in shapes if len(s) >= back and s[-back] != one]
-            for other in extents[1:]:
-                self.equal(extents[0], other)
+        ranks = [t.rank - skip for t in tensors]
+        wanted: dict[int, Expr] = {}
+        for back in range(1, max(ranks) + 1):
+            extents = [t.dims[r - back] for t, r in zip(tensors, ranks, strict=True) if r >= back and t.dims[r - back] != one]
+            if extents:
+                wanted[back] = extents[0]
+        found = []
+        for t, r in zip(tensors, ranks, strict=True):
+            dims = [d if a >= r or d == one else wanted[r - a] for a, d in enumerate(t.dims)]
+            found.append(self.restated(t, dims))
+        return found
 
     def binary(
         self, name: str, function: Callable[[Scalar, Scalar], Scalar], a: ops.Tensor, b: ops.Tensor, dtype: DType | None = None
     ) -> ops.Tensor:
         """A function of two tensors' elements, broadcast; dtype: of the result, default theirs."""
-        self.fit(a, b)
-        return self.graph.pointwise(name, function, a, b, dtype=dtype)
+        return self.graph.pointwise(name, function, *self.fit(a, b), dtype=dtype)
 
     def element(self, number: int) -> DType:
         """An ONNX element type; IngestError when the compiler has none such."""

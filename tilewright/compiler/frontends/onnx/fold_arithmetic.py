@@ -51,7 +51,7 @@ def _quotient(a: Any, b: Any) -> Any:
 
 
 def _size_quotient(context: Context, a: Expr, b: Expr) -> Expr:
-    if a.bounds(context.scope.ranges)[0] < 0 or b.bounds(context.scope.ranges)[0] <= 0:
+    if context.graph.bounds(a)[0] < 0 or context.graph.bounds(b)[0] <= 0:
         raise Undecided
     return a // b
 
@@ -68,7 +68,7 @@ _whole_quotient = _binary(_quotient, _size_quotient)
 
 
 def _size_modulo(context: Context, a: Expr, b: Expr) -> Expr:
-    if b.bounds(context.scope.ranges)[0] <= 0 or a.bounds(context.scope.ranges)[0] < 0:
+    if context.graph.bounds(b)[0] <= 0 or context.graph.bounds(a)[0] < 0:
         raise Undecided
     return a % b
 
@@ -100,7 +100,7 @@ def _power(context: Context, a: Expr, b: Expr) -> Expr:
 
 def _decided(context: Context, a: Expr, b: Expr, strict: bool) -> bool:
     """a < b (strict) or a <= b, by the ranges of the dims."""
-    low, high = (a - b).bounds(context.scope.ranges)
+    low, high = context.graph.bounds(a - b)
     if high < 0 or (high == 0 and not strict):
         return True
     if low > 0 or (low == 0 and strict):
@@ -111,7 +111,7 @@ def _decided(context: Context, a: Expr, b: Expr, strict: bool) -> bool:
 def _equal(context: Context, a: Expr, b: Expr) -> bool:
     if a == b:
         return True
-    low, high = (a - b).bounds(context.scope.ranges)
+    low, high = context.graph.bounds(a - b)
     if low > 0 or high < 0:
         return False
     raise Undecided
@@ -139,7 +139,7 @@ def _unary(numbers: Callable[[Array], Any], sizes: Callable[[Context, Expr], Exp
 
 
 def _positive(context: Context, v: Expr) -> Expr:
-    if v.bounds(context.scope.ranges)[0] < 0:
+    if context.graph.bounds(v)[0] < 0:
         raise Undecided
     return v
 

@@ -14,7 +14,6 @@ import onnx
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.imported import ImportedModel
 from tilewright.compiler.frontends.onnx import operators as operators  # fills the table
-from tilewright.compiler.frontends.onnx.context import Scope
 from tilewright.compiler.frontends.onnx.initializers import array_of
 from tilewright.compiler.frontends.onnx.input_dims import InputDims, input_dims
 from tilewright.compiler.frontends.onnx.model_file import ModelFile, OnnxModel, read_onnx
@@ -101,10 +100,8 @@ def _attempt(
     file, main = reading.file, reading.file.proto.graph
     used = sorted({s for dims in extents.values() for d in dims for s in d.symbols})
     _want_ranges(used, ranges, reading, extents)
-    bounds = {n: (float(ranges[n].lo), float(ranges[n].hi)) for n in used}
     graph = ops.Graph(promotion=Promotion.STRICT, ranges={n: (ranges[n].lo, ranges[n].hi) for n in used})
-    scope = Scope(bounds, frozenset(reading.found.unnamed))
-    builder = NodeBuilder(graph, file, scope)
+    builder = NodeBuilder(graph, file, frozenset(reading.found.unnamed))
     values: dict[str, Value] = dict(reading.bound)
     names: list[str] = []
     for value in reading.inputs:

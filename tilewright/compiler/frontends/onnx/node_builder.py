@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from tilewright.compiler import ops
-from tilewright.compiler.frontends.onnx.context import Context, Operator, Scope
+from tilewright.compiler.frontends.onnx.context import Context, Operator
 from tilewright.compiler.frontends.onnx.fold import folded
 from tilewright.compiler.frontends.onnx.functions import body_of, inlined_nodes, local_functions
 from tilewright.compiler.frontends.onnx.initializers import array_of
@@ -32,7 +32,7 @@ class NodeBuilder:
 
     graph: ops.Graph
     file: ModelFile
-    scope: Scope
+    unnamed: frozenset[str]
     _tensors: dict[int, ops.Tensor] = field(default_factory=dict)
     _kept: list[Known] = field(default_factory=list)
     _names: set[str] = field(default_factory=set)
@@ -96,7 +96,7 @@ class NodeBuilder:
         version = opsets.get(domain, 1 if domain else NEWEST)
         if domain == "" and version < OLDEST:
             _refuse_old(node, version, label)
-        return Context(self.graph, node, version, label, self.scope, lambda t: array_of(t, self.file), self.tensor)
+        return Context(self.graph, node, version, label, self.unnamed, lambda t: array_of(t, self.file), self.tensor)
 
     def _lowered(self, context: Context, lowering: Lowering, inputs: Sequence[Value | None]) -> Sequence[Value]:
         given: list[Any] = []

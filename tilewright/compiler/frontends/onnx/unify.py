@@ -15,7 +15,7 @@ class DimsEqual(Exception):  # noqa: N818 - no error: it says how to go on
         self.name, self.value, self.reason = name, value, reason
 
 
-def solved(a: Expr, b: Expr, prefer: set[str]) -> tuple[str, Expr] | None:
+def solved(a: Expr, b: Expr, prefer: frozenset[str]) -> tuple[str, Expr] | None:
     """A dim that a = b gives as an expression of the others, first one of `prefer`; None when there is no such dim."""
     difference = a - b
     linear: dict[str, int] = {}

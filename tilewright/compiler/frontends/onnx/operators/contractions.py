@@ -22,8 +22,9 @@ def product(
     row, column = a.rank == 1, b.rank == 1
     left = ops.reshape(a, [1, *a.dims]) if row else a
     right = ops.reshape(b, [*b.dims, 1]) if column else b
-    context.equal(left.dims[-2 if transpose_a else -1], right.dims[-1 if transpose_b else -2])
-    context.fit(left, right, skip=2)
+    inner = left.dims[-2 if transpose_a else -1]
+    right = context.restated(right, [*right.dims[:-2], *((right.dims[-2], inner) if transpose_b else (inner, right.dims[-1]))])
+    left, right = context.fit(left, right, skip=2)
     if left.rank > 2 and right.rank > 2:
         left, right = _same_batch(context, left, right)
     found = ops.matmul(left, right, transpose_a, transpose_b)

@@ -44,7 +44,7 @@ def convolution(context: Context, x: ops.Tensor, w: ops.Tensor, bias: ops.Tensor
     kernel = [d.constant or 0 for d in w.dims[2:]]
     strides, dilations = context.attribute("strides", [1] * rank), context.attribute("dilations", [1] * rank)
     groups = context.attribute("group", 1)
-    context.equal(w.dims[1] * groups, x.dims[1])
+    x = context.restated(x, [x.dims[0], w.dims[1] * groups, *x.dims[2:]])
     padding = window_padding(context, x, kernel, strides, dilations)
     build = ops.conv1d if rank == 1 else ops.conv2d
     return build(x, w, bias, groups=groups, stride=strides, dilation=dilations, padding=padding)

@@ -113,8 +113,7 @@ def is_inf(context: Context, x: ops.Tensor) -> ops.Tensor:
 
 @operator("Where")
 def where(context: Context, condition: ops.Tensor, a: ops.Tensor, b: ops.Tensor) -> ops.Tensor:
-    context.fit(condition, a, b)
-    return ops.where(condition, a, b)
+    return ops.where(*context.fit(condition, a, b))
 
 
 @operator("Clip")

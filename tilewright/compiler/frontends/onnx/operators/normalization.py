@@ -49,7 +49,8 @@ def layer_normalization(
 def _layer(
     context: Context, x: ops.Tensor, scale: ops.Tensor, bias: ops.Tensor | None, axis: int, eps: float
 ) -> ops.Tensor:
-    context.fit(x, scale, bias)
+    x, scale, *rest = context.fit(x, scale, *(() if bias is None else (bias,)))
+    bias = rest[0] if rest else None
     whole = scale.dims == x.dims[axis:] and (bias is None or bias.dims == scale.dims) and scale.dtype is x.dtype
     if whole:
         row = math.prod(x.dims[axis:], start=_ONE)
@@ -68,7 +69,7 @@ def rms_normalization(context: Context, x: ops.Tensor, scale: ops.Tensor) -> ops
 
 
 def _rms(context: Context, x: ops.Tensor, scale: ops.Tensor, axis: int, eps: float) -> ops.Tensor:
-    context.fit(x, scale)
+    x, scale = context.fit(x, scale)
     if scale.dims == x.dims[axis:] and scale.dtype is x.dtype:
         row = math.prod(x.dims[axis:], start=_ONE)
         flat = ops.reshape(x, [*x.dims[:axis], row])

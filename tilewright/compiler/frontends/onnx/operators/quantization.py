@@ -23,7 +23,7 @@ def spread(context: Context, parameter: ops.Tensor, x: ops.Tensor, axis: int, bl
         return ops.reshape(parameter, ())
     at = context.axis(x.rank, axis)
     if parameter.rank == 1:
-        context.equal(parameter.dims[0], x.dims[at])
+        parameter = context.restated(parameter, [x.dims[at]])
         return ops.reshape(parameter, [x.dims[at] if a == at else _ONE for a in range(x.rank)])
     context.require(parameter.rank == x.rank, f"a scale of rank {parameter.rank} for a tensor of rank {x.rank}")
     if parameter.dims[at] == x.dims[at]:

@@ -10,7 +10,6 @@ from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
 from tilewright.compiler.frontends.onnx.values import Known
 from tilewright.compiler.ops import scalar_functions
-from tilewright.compiler.ops.body import Scalar
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
@@ -34,15 +33,7 @@ def _root(x: ops.Tensor) -> ops.Tensor:
 
 
 def _log_sum_exp(x: ops.Tensor, axes: list[int], keepdims: bool) -> ops.Tensor:
-    wide = x if x.dtype.is_float else ops.cast(x, DType.F64)
-    largest = wide.graph.pointwise("ReduceLogSumExp", _finite_or_zero, ops.max(wide, axes, True))
-    total = ops.sum(ops.exp(ops.subtract(wide, largest)), axes, keepdims)
-    shift = largest if keepdims else ops.reshape(largest, total.dims)
-    return ops.cast(ops.add(ops.log(total), shift), x.dtype)
-
-
-def _finite_or_zero(v: Scalar) -> Scalar:
-    return v.body.select(scalar_functions.is_finite(v), v, 0.0)
+    return ops.cast(ops.logsumexp(x if x.dtype.is_float else ops.cast(x, DType.F64), axes, keepdims), x.dtype)
 
 
 _REDUCTIONS: dict[str, _Reduction] = {
@@ -74,13 +65,9 @@ def reduce(context: Context, x: ops.Tensor, axes: Known | None = None) -> ops.Te
 
 @operator("ArgMax", "ArgMin")
 def arg_extreme(context: Context, x: ops.Tensor) -> ops.Tensor:
-    axis, keep = context.axis(x.rank, context.attribute("axis", 0)), bool(context.attribute("keepdims", 1))
-    extreme = ops.max if context.node.op_type == "ArgMax" else ops.min
-    last = bool(context.attribute("select_last_index", 0))
-    hit = ops.compare(x, extreme(x, axis, True), "eq")
-    place = ops.iota(context.graph, x.dims, axis, "i64")
-    outside = context.graph.scalar(-1 if last else (1 << 62), DType.I64)
-    return (ops.max if last else ops.min)(ops.where(hit, place, outside), axis, keep)
+    axis = context.axis(x.rank, context.attribute("axis", 0))
+    find = ops.argmax if context.node.op_type == "ArgMax" else ops.argmin
+    return find(x, axis, bool(context.attribute("keepdims", 1)), last=bool(context.attribute("select_last_index", 0)))
 
 
 @operator("Softmax")
@@ -99,24 +86,15 @@ def log_softmax(context: Context, x: ops.Tensor) -> ops.Tensor:
 def hardmax(context: Context, x: ops.Tensor) -> ops.Tensor:
     axis = context.axis(x.rank, context.attribute("axis", -1))
     place = ops.iota(context.graph, x.dims, axis, "i64")
-    hit = ops.compare(x, ops.max(x, axis, True), "eq")
-    first = ops.min(ops.where(hit, place, context.graph.scalar(1 << 62, DType.I64)), axis, True)
-    return ops.cast(ops.compare(place, first, "eq"), x.dtype)
+    return ops.cast(ops.compare(place, ops.argmax(x, axis, True), "eq"), x.dtype)
 
 
 @operator("CumSum", "CumProd", known=[1])
 def running(context: Context, x: ops.Tensor, axis: Known) -> ops.Tensor:
     (given,) = context.numbers(axis, "axis")
-    at, product = context.axis(x.rank, given), context.node.op_type == "CumProd"
-    reverse = bool(context.attribute("reverse", 0))
-    flipped = ops.flip(x, [at]) if reverse else x
-    found = (ops.cumprod if product else ops.cumsum)(flipped, at)
-    found = ops.cast(found, x.dtype)
-    if context.attribute("exclusive", 0):
-        low = [1 if a == at else 0 for a in range(x.rank)]
-        padded = ops.pad(found, low, [0] * x.rank, 1 if product else 0)
-        found = ops.slice(padded, [0] * x.rank, list(x.dims))
-    return ops.flip(found, [at]) if reverse else found
+    build = ops.cumprod if context.node.op_type == "CumProd" else ops.cumsum
+    exclusive, reverse = bool(context.attribute("exclusive", 0)), bool(context.attribute("reverse", 0))
+    return build(x, context.axis(x.rank, given), exclusive=exclusive, reverse=reverse, dtype=x.dtype)
 
 
 @operator("TopK", known=[1])
@@ -124,7 +102,7 @@ def top_k(context: Context, x: ops.Tensor, k: Known) -> list[ops.Tensor]:
     (count,) = k.exprs()
     axis = context.axis(x.rank, context.attribute("axis", -1))
     values, indices = ops.topk(x, count, axis, largest=bool(context.attribute("largest", 1)))
-    return [values, ops.cast(indices, DType.I64)]
+    return [values, indices]
 
 
 @operator("LpNormalization")

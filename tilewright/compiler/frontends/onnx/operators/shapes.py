@@ -36,8 +36,7 @@ def reshaped(context: Context, x: ops.Tensor, wanted: Sequence[Expr]) -> ops.Ten
     if open_axes:
         return ops.reshape(x, [-1 if i in open_axes else d for i, d in enumerate(wanted)])
     total, found = math.prod(x.dims, start=_ONE), math.prod(wanted, start=_ONE)
-    if total != found and not any(a.op != "dim" for factors, _ in (total - found).terms for a in factors):
-        context.equal(total, found)
+    context.equal(total, found)
     return ops.reshape(x, wanted)
 
 
@@ -56,8 +55,7 @@ def squeeze(context: Context, x: ops.Tensor, axes: Known | None = None) -> ops.T
         over = [a for a, d in enumerate(x.dims) if d == _ONE]
     else:
         over = context.axes(x.rank, given)
-    for a in over:
-        context.equal(x.dims[a], _ONE)
+    x = context.restated(x, [_ONE if a in over else d for a, d in enumerate(x.dims)])
     return ops.reshape(x, [d for a, d in enumerate(x.dims) if a not in over])
 
 
@@ -80,10 +78,8 @@ def concat(context: Context, *tensors: ops.Tensor) -> ops.Tensor:
     axis = context.axis(first.rank, context.attribute("axis", 1))
     for t in tensors[1:]:
         context.require(t.rank == first.rank, f"inputs of rank {first.rank} and {t.rank}")
-        for a in range(first.rank):
-            if a != axis:
-                context.equal(first.dims[a], t.dims[a])
-    return ops.concat(tensors, axis)
+    dims = [[d if a == axis else first.dims[a] for a, d in enumerate(t.dims)] for t in tensors]
+    return ops.concat([context.restated(t, d) for t, d in zip(tensors, dims, strict=True)], axis)
 
 
 @operator("Split", known=[1])
@@ -93,7 +89,8 @@ def split(context: Context, x: ops.Tensor, sizes: Known | None = None) -> list[o
     if sizes is not None or context.has("split"):
         lengths = sizes.exprs() if sizes is not None else [Expr.of(n) for n in context.attribute("split")]
         context.require(len(lengths) == count, f"{len(lengths)} lengths for {count} results")
-        context.equal(sum(lengths, start=Expr.of(0)), extent)
+        total = sum(lengths, start=Expr.of(0))
+        x = context.restated(x, [total if a == axis else d for a, d in enumerate(x.dims)])
     else:
         chunk = extent.ceildiv(count)
         lengths = [chunk] * (count - 1) + [extent - chunk * (count - 1)]
@@ -119,8 +116,9 @@ def broadcast_to(context: Context, x: ops.Tensor, wanted: Sequence[Expr]) -> ops
     rank = max(x.rank, len(wanted))
     have = [_ONE] * (rank - x.rank) + list(x.dims)
     want = [_ONE] * (rank - len(wanted)) + list(wanted)
-    dims = [h if w == _ONE else w if h == _ONE else context.equal(h, w) for h, w in zip(have, want, strict=True)]
-    return x if dims == list(x.dims) else ops.broadcast_to(x, dims)
+    whole = context.restated(ops.reshape(x, have), [h if _ONE in (h, w) else w for h, w in zip(have, want, strict=True)])
+    dims = [h if w == _ONE else w for h, w in zip(whole.dims, want, strict=True)]
+    return x if dims == list(x.dims) else ops.broadcast_to(whole, dims)
 
 
 @operator("Tile", known=[1])

@@ -38,7 +38,7 @@ def _of_length(context: Context, x: ops.Tensor, axis: int, size: Expr) -> ops.Te
     extent = x.dims[axis]
     if extent == size:
         return x
-    low, high = (size - extent).bounds(context.scope.ranges)
+    low, high = context.graph.bounds(size - extent)
     context.require(low >= 0 or high <= 0, f"a transform of length {size} on an axis of {extent}: either may be larger")
     if low >= 0:
         return ops.pad(x, [0] * x.rank, [size - extent if a == axis else 0 for a in range(x.rank)])

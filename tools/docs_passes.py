@@ -36,7 +36,13 @@ after is that of the pass's lit test in `tests/lit/passes`. `python -m tools.doc
 | pass | pipeline | options |
 |---|---|---|
 """
-REQUESTED = {"lower-precision": "graph, with `precision=`", "pack-constants": "host, after constants are folded"}
+REQUESTED = {
+    "expand-layouts": "at reading, where a model packs or unpacks",
+    "insert-to-select": "at reading, where a model inserts elements",
+    "widen-sub-byte": "at reading, where a model holds 2 to 7 bit integers",
+    "lower-precision": "graph, with `precision=`",
+    "pack-constants": "host, after constants are folded",
+}
 _RUN = re.compile(r"RUN: tilewright opt %s --pass (['\"])(.*?)\1 \|")
 
 

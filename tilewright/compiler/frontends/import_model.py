@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tilewright.compiler.frontends.imported import ExampleInputs, ImportedModel
+from tilewright.compiler.ops.graph import Graph
 from tilewright.runtime.errors import IngestError, OptionError
 from tilewright.runtime.shape import Dim
 
@@ -47,6 +48,8 @@ def import_model(model: M, dims: Mapping[str, Dim], example: ExampleInputs) -> M
         return _torch(_saved_program(_existing(path)), dims, example)
     if path is not None and path.suffix == ".onnx":
         return _onnx(_existing(path), dims)
+    if isinstance(model, Graph):
+        return ImportedModel(model.module_text(), constants=model.constants)
     return model
 
 

@@ -11,9 +11,11 @@ from tilewright.compiler.dims.dim_checks import model_checks
 from tilewright.compiler.dims.places import argument_names, take_result_names
 from tilewright.compiler.frontends.refuse import refuse_data_dependent, refuse_unsupported
 from tilewright.compiler.frontends.source import ModelIR, new_context, read_model, select_function
-from tilewright.passes.linalg.symbolic import UNSIGNED, SymbolicShapes, argument_attributes, result_attributes
-from tilewright.passes.mlir import ir, operations
-from tilewright.runtime.errors import IngestError
+from tilewright.passes.base import PassPipeline
+from tilewright.passes.linalg.symbolic import DIMS, UNSIGNED, SymbolicShapes, argument_attributes, result_attributes
+from tilewright.passes.mlir import arith, functions, ir, operations
+from tilewright.passes.pipeline.pipelines import legalize_passes
+from tilewright.runtime.errors import IngestError, PassError
 from tilewright.runtime.program.program import Argument, Check, DimInfo
 from tilewright.runtime.shape import Dim, ShapeRange
 from tilewright.runtime.tensor import DType
@@ -64,17 +66,43 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
         refuse_unsupported(fn)
         unsigned = [UNSIGNED in named for named in result_attributes(fn)]
         names, results = argument_names(fn), take_result_names(fn)
+        fn = _legalized(module, fn)
         bound = bind_dims(fn, dynamic_dims, defaults)
+        _plain_indices(fn)
         shapes = SymbolicShapes(fn)
         refuse_data_dependent(fn, shapes)
         checks = model_checks(fn, bound.open)
-        block, shapes = fn.regions[0].blocks[0], SymbolicShapes(fn)
-        inputs = tuple(_argument(n, v, shapes, UNSIGNED in named)
-                       for n, v, named in zip(names, block.arguments, argument_attributes(fn), strict=True))
+        block, shapes, named = fn.regions[0].blocks[0], SymbolicShapes(fn), argument_attributes(fn)
+        inputs = tuple(_argument(n, v, shapes, UNSIGNED in a) for n, v, a in zip(names, block.arguments, named, strict=True))
         returned = operations(block)[-1].operands
         outputs = tuple(_output(n, v, shapes, u) for n, v, u in zip(results, returned, unsigned, strict=True))
         module.operation.verify()
         return Ingested(str(module), bound.dims, inputs, outputs, checks)
+
+
+def _legalized(module: ir.Module, fn: ir.Operation) -> ir.Operation:
+    """The model's function with every operation in a form that the passes read."""
+    passes = legalize_passes(fn)
+    if not passes:
+        return fn
+    try:
+        PassPipeline(passes).run(module)
+    except PassError as error:
+        raise IngestError(str(error)) from error
+    return next(functions(module))
+
+
+def _plain_indices(fn: ir.Operation) -> None:
+    """Index arguments that are data and no dims become i64: in a kernel, an index argument is a dim."""
+    block = fn.regions[0].blocks[0]
+    for argument, named in zip(block.arguments, argument_attributes(fn), strict=True):
+        if isinstance(argument.type, ir.IndexType) and DIMS not in named:
+            argument.set_type(ir.IntegerType.get_signless(64))
+            with ir.InsertionPoint.at_block_begin(block):
+                cast = arith.IndexCastOp(ir.IndexType.get(), argument)
+            argument.replace_all_uses_except(cast.result, cast.operation)
+    types = [a.type for a in block.arguments], [v.type for v in operations(block)[-1].operands]
+    fn.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
 
 
 def _argument(name: str, value: ir.Value, shapes: SymbolicShapes, unsigned: bool) -> Argument:

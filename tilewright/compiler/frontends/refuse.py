@@ -9,6 +9,7 @@ from tilewright.runtime.errors import IngestError
 from tilewright.runtime.tensor import DType
 
 _ELEMENTS = {d.signless.value for d in DType} | {"index"}
+_NARROW = {f"i{width}" for width in range(2, 8)}  # read and widened: passes/transforms/widen_sub_byte.py
 _DIALECTS = ("arith", "math", "linalg", "tensor")
 _SINGLE_OPS = ("func.return", "cf.assert", "affine.apply", "affine.min", "affine.max", "ub.poison")
 _TENSOR_OPS = {
@@ -38,6 +39,8 @@ _REMEDIES = {
     "bufferization": "the model must be on tensors: export it before bufferization",
     "complex": "complex numbers are not supported: split the model into real and imaginary parts",
     "ml_program": "global state (a seed, a counter) is not supported: pass it as an argument and return its new value",
+    "tm_tensor": "scans, sorts and scatters of torch-mlir's own dialect are not compiled: compile the PyTorch model itself, "
+    "tw.compile(torch.export.export(...)), which needs no torch-mlir",
     "torch": "lower it first, to linalg on tensors (torch-backend-to-linalg-on-tensors-backend-pipeline)",
     "stablehlo": "lower it first, to linalg on tensors (stablehlo-legalize-to-linalg)",
     "tosa": "lower it first, to linalg on tensors (tosa-to-linalg-pipeline)",
@@ -50,7 +53,10 @@ def refuse_unsupported(fn: ir.Operation) -> None:
     if len(fn.regions[0].blocks) != 1:
         raise IngestError(f"func.func @main at {where(fn)} has {len(fn.regions[0].blocks)} blocks: {_REMEDIES['cf']}")
     for index, argument in enumerate(fn.regions[0].blocks[0].arguments):
-        _refuse_type(argument.type, f"argument {index} of @main at {where(fn)}")
+        at = f"argument {index} of @main at {where(fn)}"
+        _refuse_type(argument.type, at)
+        if str(argument.type) in _NARROW:
+            raise IngestError(f"{at}: a scalar of type {argument.type}; pass it as i8")
     for op in walk(fn):
         _refuse_op(op)
         for value in op.results:
@@ -92,7 +98,7 @@ def _refuse_type(kind: ir.Type, at: str) -> None:
         kind = kind.element_type
     elif isinstance(kind, ir.ShapedType):
         raise IngestError(f"{at}: type {kind}; the model must be on tensors")
-    if str(kind) not in _ELEMENTS:
+    if str(kind) not in _ELEMENTS | _NARROW:
         raise IngestError(
             f"{at}: element type {kind} is not supported; use one of {', '.join(d.value for d in DType if not d.is_unsigned)}, and "
             "cast the model's inputs and weights to it"

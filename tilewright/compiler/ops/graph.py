@@ -101,8 +101,8 @@ class Graph:
     _names: list[str] = field(default_factory=list)
     _dims: list[str] = field(default_factory=list)
     _outputs: list[Tensor] = field(default_factory=list, repr=False)
-    _output_names: list[str] = field(default_factory=list, repr=False)
     _constants: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+    _output_names: list[str] = field(default_factory=list, repr=False)
 
     @property
     def constants(self) -> Mapping[str, np.ndarray]:
@@ -217,10 +217,9 @@ class Graph:
         if not self._outputs:
             raise OptionError("the graph has no output: call output(tensor) first")
         types = ", ".join(t.type for t in self._outputs)
-        results = ", ".join(
-            f'{t.type} {{tw.name = "{name}"{", tw.unsigned" if t.dtype.is_unsigned else ""}}}'
-            for t, name in zip(self._outputs, self._output_names, strict=True)
-        )
+        unsigned = [", tw.unsigned" if t.dtype.is_unsigned else "" for t in self._outputs]
+        named = zip(self._outputs, self._output_names, unsigned, strict=True)
+        results = ", ".join(f'{t.type} {{tw.name = "{name}"{mark}}}' for t, name, mark in named)
         head = [f"{name} = arith.constant {text}" for text, name in self.emitter.constants.items()]
         last = f"return {', '.join(t.ssa for t in self._outputs)} : {types}"
         body = "\n".join(f"    {line}" for line in (*head, *self.emitter.lines, last))

@@ -21,6 +21,7 @@ from tilewright.passes.transforms.assert_to_facts import AssertToFacts
 from tilewright.passes.transforms.channels_last import ChannelsLast
 from tilewright.passes.transforms.decompose import Decompose
 from tilewright.passes.transforms.drop_dead_results import DropDeadResults
+from tilewright.passes.transforms.expand_layouts import ExpandLayouts
 from tilewright.passes.transforms.extract_to_operand import ExtractToOperand
 from tilewright.passes.transforms.flatten_contraction import FlattenContraction
 from tilewright.passes.transforms.fold_broadcast import FoldBroadcast
@@ -28,6 +29,7 @@ from tilewright.passes.transforms.fold_reshapes import FoldReshapes
 from tilewright.passes.transforms.fold_transpose import FoldTranspose
 from tilewright.passes.transforms.fold_unit_dims import FoldUnitDims
 from tilewright.passes.transforms.generalize import Generalize
+from tilewright.passes.transforms.insert_to_select import InsertToSelect
 from tilewright.passes.transforms.lower_precision import LowerPrecision
 from tilewright.passes.transforms.normalize import Normalize
 from tilewright.passes.transforms.resolve_reshape import ResolveReshape
@@ -35,10 +37,14 @@ from tilewright.passes.transforms.simplify_shapes import SimplifyShapes
 from tilewright.passes.transforms.split_init import SplitInit
 from tilewright.passes.transforms.uncollapse_contraction import UncollapseContraction
 from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
+from tilewright.passes.transforms.widen_sub_byte import WidenSubByte
 from tilewright.runtime.errors import OptionError
 
 PASSES: tuple[type[Pass], ...] = (
     Mlir,
+    ExpandLayouts,
+    InsertToSelect,
+    WidenSubByte,
     AssertToFacts,
     SimplifyShapes,
     ResolveReshape,

@@ -18,7 +18,6 @@ from tilewright.runtime.call.interop import Array, Wrap, view
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.shape import Expr, ShapeRange
-from tilewright.runtime.tensor import DType
 
 
 class Bound(NamedTuple):

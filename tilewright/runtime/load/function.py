@@ -112,9 +112,9 @@ class CompiledFunction:
             OptionError: apache-tvm-ffi is not installed.
         """
         is_flat = self._caller.signature.is_flat
-        return tvm_function(self if is_flat else self._call_flat, len(self.inputs), len(self.outputs))
+        return tvm_function(self if is_flat else self.call_flat, len(self.inputs), len(self.outputs))
 
-    def _call_flat(self, *args: Any, out: Any = None) -> Any:
+    def call_flat(self, *args: Any, out: Any = None) -> Any:
         """The program's own inputs and results."""
         return self._caller(*args, out=out)
 

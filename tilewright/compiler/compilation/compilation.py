@@ -47,7 +47,7 @@ class Compilation:
     def model(self) -> ImportedModel | ModelIR:
         """What is read: the model itself, or what its front end made of it."""
         dims = {n: d if isinstance(d, Dim) else Dim(*d) for n, d in self.dynamic_dims.items()}
-        return import_model(self.model_ir, dims, self.example)
+        return import_model(self.model_ir, dims, self.example, self.constants)
 
     @cached_property
     def imported(self) -> ImportedModel:
@@ -57,7 +57,13 @@ class Compilation:
     @property
     def all_constants(self) -> dict[str, Any]:
         """The caller's constants and those of the model: of a front end, or of a graph of `tw.ops`."""
-        return {**getattr(self.model, "constants", {}), **self.constants}
+        own = {n: v for n, v in self.constants.items() if n not in self.imported.consumed}
+        return {**getattr(self.model, "constants", {}), **own}
+
+    @property
+    def open_dims(self) -> dict[str, Dim | tuple[int, int]]:
+        """The caller's dims that a front end has not put in place already."""
+        return {n: d for n, d in self.dynamic_dims.items() if n not in self.imported.consumed}
 
     @property
     def all_donations(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,16 +26,20 @@ from tilewright.runtime.shape import Dim, Expr
 from tilewright.runtime.tensor import DType
 
 _LOG = logging.getLogger("tilewright")
-DimRange = Dim | tuple[int, int] | int
+DimRange = Dim | tuple[int, int]
 
 
 @dataclass(frozen=True)
 class OnnxGraph:
-    """A model as a graph. dims: ranges of all. notes: what was renamed or made equal, as sentences."""
+    """A model as a graph. dims: ranges of all. notes: what was renamed or made equal, as sentences.
+
+    consumed: the given dims and constants that the graph does not name.
+    """
 
     graph: ops.Graph
     dims: Mapping[str, Dim]
     notes: tuple[str, ...]
+    consumed: frozenset[str]
 
 
 def import_onnx(
@@ -45,7 +49,7 @@ def import_onnx(
     made = onnx_graph(model, dims, constants)
     for note in made.notes:
         _LOG.info("%s", note)
-    return ImportedModel(made.graph.module_text(), made.dims, made.graph.constants)
+    return ImportedModel(made.graph.module_text(), made.dims, made.graph.constants, consumed=made.consumed)
 
 
 def onnx_graph(
@@ -55,21 +59,22 @@ def onnx_graph(
 
     Args:
         model: a path, the bytes of a file, or a ModelProto.
-        dims: name -> range. Names are the model's dim_params; an extent without one is called after its input, `x_0`. An int
-            makes the dim static.
-        constants: input name -> array, bound now: shapes, axes and the like that the model takes as inputs.
+        dims: name -> range. Names are the model's dim_params; an extent without one is called after its input, `x_0`. A range of
+            one value makes the dim static.
+        constants: input name -> array, bound now: shapes, axes and the like that the model takes as inputs. Other names are left.
     Raises:
         IngestError: the file is damaged, or the model cannot be compiled; names the node, what was wanted and the remedy.
     """
     file = read_onnx(model)
-    held = {t.name for t in file.proto.graph.initializer}
+    held, given = {t.name for t in file.proto.graph.initializer}, constants or {}
     inputs = [v for v in file.proto.graph.input if v.name not in held]
-    bound = _bound(constants or {}, inputs)
+    bound = {v.name: Known.of(np.asarray(given[v.name])) for v in inputs if v.name in given}
     inputs = [v for v in inputs if v.name not in bound]
     _want_tensors(inputs, file)
     found = input_dims(inputs)
     ranges, static = _ranges(found, dims or {})
-    return _built(_Reading(file, inputs, bound, found), ranges, static)
+    made = _built(_Reading(file, inputs, bound, found), ranges, static)
+    return replace(made, consumed=frozenset(bound) | {n for n in dims or {} if n not in made.dims})
 
 
 @dataclass(frozen=True)
@@ -115,15 +120,7 @@ def _attempt(
             raise IngestError(f"{file.name}: the output {value.name!r} is made by no node. Export the model again")
         results.append(_plain_name(value.name, results))
         graph.output(builder.tensor(values[value.name], value.name), name=results[-1])
-    return OnnxGraph(graph, {n: ranges[n] for n in used}, tuple(notes))
-
-
-def _bound(constants: Mapping[str, Any], inputs: Sequence[onnx.ValueInfoProto]) -> dict[str, Known]:
-    known = [v.name for v in inputs]
-    for name in constants:
-        if name not in known:
-            raise IngestError(f"constants name {name!r}, which is no input of the model; inputs: {', '.join(known)}")
-    return {name: Known.of(np.asarray(value)) for name, value in constants.items()}
+    return OnnxGraph(graph, {n: ranges[n] for n in used}, tuple(notes), frozenset())
 
 
 def _want_tensors(inputs: Sequence[onnx.ValueInfoProto], file: ModelFile) -> None:
@@ -156,16 +153,16 @@ def _plain_name(name: str, taken: Sequence[str]) -> str:
 
 
 def _ranges(found: InputDims, given: Mapping[str, DimRange]) -> tuple[dict[str, Dim], dict[str, Expr]]:
-    """Ranges of dims by their names here, and the extents of those that are given as an integer."""
-    ranges, static = {}, {}
+    """Ranges of dims by their names here, and the extents of those that have one value."""
+    ranges: dict[str, Dim] = {}
+    static: dict[str, Expr] = {}
     for text, value in given.items():
         name = found.names.get(text, text)
-        if isinstance(value, int):
-            static[name] = Expr.of(value)
-        else:
-            ranges[name] = value if isinstance(value, Dim) else Dim(*value)
+        ranges[name] = value if isinstance(value, Dim) else Dim(*value)
+        if ranges[name].lo == ranges[name].hi:
+            static[name] = Expr.of(ranges[name].lo)
     known = {s for dims in found.extents.values() for d in dims for s in d.symbols}
-    if over := sorted((ranges.keys() | static.keys()) - known):
+    if over := sorted(ranges.keys() - known):
         raise IngestError(f"{', '.join(over)} is no dim of the model; its dims are {', '.join(sorted(known)) or 'all static'}")
     return ranges, static
 

@@ -112,7 +112,10 @@ def _attempt(
     for value in reading.inputs:
         names.append(_plain_name(value.name, names))
         values[value.name] = graph.input(names[-1], extents[value.name], _element(value))
-    values |= {t.name: Known.of(array_of(t, file)) for t in main.initializer}
+    for tensor in main.initializer:
+        if tensor.name in values:
+            raise IngestError(f"{file.name} gives the value {tensor.name!r} twice: names are given once. Export the model again")
+        values[tensor.name] = Known.of(array_of(tensor, file))
     builder.run(main.node, values, dict(file.opsets))
     results: list[str] = []
     for value in main.output:

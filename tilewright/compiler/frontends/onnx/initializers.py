@@ -70,8 +70,8 @@ def _mapped(tensor: onnx.TensorProto, file: ModelFile, what: str) -> np.ndarray[
     if file.folder is None:
         raise IngestError(f"{what} lies in the file {location!r} beside the model, and the model came from memory: pass the "
                           "path of the .onnx file")
-    path = (file.folder / location).resolve()
-    inside = location and not Path(location).is_absolute() and ".." not in Path(location).parts
+    inside = location and "\0" not in location and not Path(location).is_absolute() and ".." not in Path(location).parts
+    path = (file.folder / location).resolve() if inside else file.folder
     if not inside or not any(path.is_relative_to(home) for home in (file.folder.resolve(), file.home)):
         raise IngestError(f"{what} names the file {location!r}, which is not inside of the model's folder {file.folder}: keep "
                           "external data beside the model")

@@ -49,6 +49,8 @@ def read_onnx(model: OnnxModel) -> ModelFile:
         return _checked(ModelFile(model, "the ONNX model"))
     if isinstance(model, bytes):
         return _checked(ModelFile(_parsed(model, "the ONNX model"), "the ONNX model"))
+    if not isinstance(model, str | os.PathLike):
+        raise IngestError(f"wanted the path of an .onnx file, its bytes or an onnx.ModelProto; got {type(model).__name__}")
     path = Path(model)
     if not path.is_file():
         raise IngestError(f"no model at {str(path)!r}: pass the path of an .onnx file")
@@ -68,6 +70,8 @@ def _checked(file: ModelFile) -> ModelFile:
     if not model.HasField("graph") or not model.graph.output:
         raise IngestError(f"{name} is no ONNX model: it has no graph with an output. Pass a file that was written by an "
                           "ONNX exporter")
+    if model.graph.sparse_initializer:
+        raise IngestError(f"{name} has sparse initializers, which are not compiled: export its weights as dense tensors")
     version = file.opsets.get("", NEWEST)
     if version > NEWEST:
         raise IngestError(f"{name} is of opset {version}; wanted {OLDEST} to {NEWEST}. Upgrade the onnx package "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,11 +18,13 @@ from tilewright.compiler.frontends.onnx.initializers import array_of
 from tilewright.compiler.frontends.onnx.model_file import NEWEST, OLDEST, ModelFile, opsets_of
 from tilewright.compiler.frontends.onnx.node_order import in_order
 from tilewright.compiler.frontends.onnx.refusals import refuse_known
+from tilewright.compiler.frontends.onnx.signatures import check_call, check_signature
 from tilewright.compiler.frontends.onnx.values import Known, Value, tensor_of
 from tilewright.compiler.frontends.registry import Lowering, lowerings
 from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
 
-_MOST_NODES = 200_000
+_MOST_NODES = 100_000
+_MOST_ELEMENTS = 1 << 44
 _DEEPEST = 32
 _READ_IN_BOTH_FORMS = ("Clip", "Dropout", "ReduceSum", "Split", "Squeeze", "Unsqueeze")
 
@@ -36,8 +39,12 @@ class NodeBuilder:
     _tensors: dict[int, ops.Tensor] = field(default_factory=dict)
     _kept: list[Known] = field(default_factory=list)
     _names: set[str] = field(default_factory=set)
+    _functions: Mapping[tuple[str, str], onnx.FunctionProto] = field(default_factory=dict)
     _built: int = 0
     _depth: int = 0
+
+    def __post_init__(self) -> None:
+        self._functions = local_functions(self.file.proto)
 
     def run(self, nodes: Sequence[onnx.NodeProto], values: dict[str, Value], opsets: Mapping[str, int]) -> None:
         """Build nodes; their results are added to `values`."""
@@ -73,6 +80,9 @@ class NodeBuilder:
                               "smaller model")
         domain = "" if node.domain == "ai.onnx" else node.domain
         context = self._context(node, domain, opsets)
+        local = self._functions.get((domain, node.op_type))
+        if local is None:
+            check_signature(context)
         if domain == "" and node.op_type == "If":
             return self._branch(context, inputs, values, opsets)
         found = folded(context, inputs)
@@ -81,7 +91,6 @@ class NodeBuilder:
         refuse_known(context)
         name = f"{domain}.{node.op_type}" if domain else node.op_type
         lowering = lowerings("onnx").get(name)
-        local = local_functions(self.file.proto).get((domain, node.op_type))
         if local is None and lowering is not None:
             return self._lowered(context, lowering, inputs)
         body = local if local is not None else body_of(context, inputs)
@@ -99,6 +108,7 @@ class NodeBuilder:
         return Context(self.graph, node, version, label, self.unnamed, lambda t: array_of(t, self.file), self.tensor)
 
     def _lowered(self, context: Context, lowering: Lowering, inputs: Sequence[Value | None]) -> Sequence[Value]:
+        check_call(context, lowering, len(inputs))
         given: list[Any] = []
         for i, value in enumerate(inputs):
             known = isinstance(lowering, Operator) and (i in lowering.known or (i in lowering.either and isinstance(value, Known)))
@@ -112,7 +122,17 @@ class NodeBuilder:
             results = lowering(context, *given)
         except (ShapeError, DTypeError, OptionError) as error:
             raise context.refused(str(error).rstrip("."), "Correct the model, or rewrite this operator before export") from error
-        return results if isinstance(results, list | tuple) else [results]
+        made: list[Value] = list(results) if isinstance(results, list | tuple) else [results]
+        for result in made:
+            self._bounded(context, result)
+        return made
+
+    def _bounded(self, context: Context, value: Value) -> None:
+        """Refuse a result that no memory holds."""
+        largest = math.prod(max(self.graph.bounds(d)[1], 1.0) for d in value.dims) if isinstance(value, ops.Tensor) else 0
+        if largest > _MOST_ELEMENTS:
+            raise context.refused(f"its result may have {largest:.0e} elements", "Give the dims smaller ranges, or correct "
+                                  "the model")
 
     def _argument(self, context: Context, value: Value, number: int) -> ops.Tensor:
         try:

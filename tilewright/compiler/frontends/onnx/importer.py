@@ -156,18 +156,34 @@ def _plain_name(name: str, taken: Sequence[str]) -> str:
 
 
 def _ranges(found: InputDims, given: Mapping[str, DimRange]) -> tuple[dict[str, Dim], dict[str, Expr]]:
-    """Ranges of dims by their names here, and the extents of those that have one value."""
+    """Ranges of dims by their names here; and what dims are replaced by: a number where there is one value, a name given `at`."""
     ranges: dict[str, Dim] = {}
-    static: dict[str, Expr] = {}
+    replaced: dict[str, Expr] = {}
     for text, value in given.items():
-        name = found.names.get(text, text)
-        ranges[name] = value if isinstance(value, Dim) else Dim(*value)
-        if ranges[name].lo == ranges[name].hi:
-            static[name] = Expr.of(ranges[name].lo)
-    known = {s for dims in found.extents.values() for d in dims for s in d.symbols}
+        dim = value if isinstance(value, Dim) else Dim(*value)
+        name = found.names.get(text) or _at(found, text) or text
+        ranges[name] = replace(dim, at=None)
+        for place in dim.at or ():
+            symbol = _at(found, place)
+            if symbol is None:
+                raise IngestError(f"dimension {text} is declared at {place!r}, which is no dynamic axis of an input; write the "
+                                  "input and the axis, such as 'x.0'")
+            replaced |= {} if symbol == name else {symbol: Expr.dim(name)}
+        if dim.lo == dim.hi:
+            replaced[name] = Expr.of(dim.lo)
+    dims = [d.substitute(replaced) for extents in found.extents.values() for d in extents]
+    known = {s for d in dims for s in d.symbols} | replaced.keys()
     if over := sorted(ranges.keys() - known):
         raise IngestError(f"{', '.join(over)} is no dim of the model; its dims are {', '.join(sorted(known)) or 'all static'}")
-    return ranges, static
+    return ranges, {n: e.substitute(replaced) for n, e in replaced.items()}
+
+
+def _at(found: InputDims, place: str) -> str | None:
+    """The dim of a place such as "x.0" or "arg1.0", when there is one by itself."""
+    name, _, axis = place.rpartition(".")
+    numbered = {f"arg{i}": n for i, n in enumerate(found.extents)}
+    extents = found.extents.get(name) or found.extents.get(numbered.get(name, ""), ())
+    return extents[int(axis)].symbol if axis.isdecimal() and int(axis) < len(extents) else None
 
 
 def _want_ranges(

@@ -6,13 +6,23 @@
     fn = tw.compile(g, {"B": (1, 8), "S": (1, 512)})
 """
 
+from tilewright.compiler.ops.attention import attention
 from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
-from tilewright.compiler.ops.convolutions import conv1d, conv2d
+from tilewright.compiler.ops.convolutions import conv1d, conv2d, conv3d, conv_transpose
 from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota, ones, triangle, tril, triu, zeros
+from tilewright.compiler.ops.einsum import einsum
 from tilewright.compiler.ops.graph import Graph, Tensor
 from tilewright.compiler.ops.indexing import gather, gather_elements, gather_nd, index, one_hot
 from tilewright.compiler.ops.joining import broadcast_to, concat, repeat, stack, tile
-from tilewright.compiler.ops.normalization import layernorm, rmsnorm, softmax
+from tilewright.compiler.ops.normalization import (
+    batchnorm,
+    groupnorm,
+    instancenorm,
+    layernorm,
+    log_softmax,
+    rmsnorm,
+    softmax,
+)
 from tilewright.compiler.ops.padding import pad
 from tilewright.compiler.ops.pointwise import (
     absolute,
@@ -36,7 +46,16 @@ from tilewright.compiler.ops.pointwise import (
     tanh,
     where,
 )
-from tilewright.compiler.ops.pooling import avg_pool2d, max_pool2d
+from tilewright.compiler.ops.pooling import (
+    adaptive_avg_pool,
+    adaptive_max_pool,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 from tilewright.compiler.ops.promotion import Promotion, promote_types, result_type
 from tilewright.compiler.ops.reductions import max, mean, min, prod, sum  # noqa: A004
 from tilewright.compiler.ops.reshaping import (
@@ -55,7 +74,7 @@ from tilewright.compiler.ops.scatter import index_put, masked_fill, scatter, sel
 from tilewright.compiler.ops.slicing import chunk, flip, narrow, roll, select, slice, slice_axis, split, unbind  # noqa: A004
 from tilewright.compiler.ops.sorting import argsort, searchsorted, sort, topk
 from tilewright.compiler.ops.statistics import all, any, argmax, argmin, count_nonzero, logsumexp, norm, std, var  # noqa: A004
-from tilewright.compiler.ops.transformer import EncoderWeights, attention, transformer_encoder_layer
+from tilewright.compiler.ops.transformer import EncoderWeights, transformer_encoder_layer
 
 __all__ = [
     "EncoderWeights",
@@ -63,6 +82,8 @@ __all__ = [
     "Promotion",
     "Tensor",
     "absolute",
+    "adaptive_avg_pool",
+    "adaptive_max_pool",
     "add",
     "all",
     "any",
@@ -71,8 +92,11 @@ __all__ = [
     "argmin",
     "argsort",
     "attention",
+    "avg_pool1d",
     "avg_pool2d",
+    "avg_pool3d",
     "batch_matmul",
+    "batchnorm",
     "broadcast_to",
     "cast",
     "chunk",
@@ -80,6 +104,8 @@ __all__ = [
     "concat",
     "conv1d",
     "conv2d",
+    "conv3d",
+    "conv_transpose",
     "count_nonzero",
     "cummax",
     "cummin",
@@ -87,6 +113,7 @@ __all__ = [
     "cumsum",
     "dense",
     "divide",
+    "einsum",
     "erf",
     "exp",
     "eye",
@@ -98,17 +125,22 @@ __all__ = [
     "gather_elements",
     "gather_nd",
     "gelu",
+    "groupnorm",
     "index",
     "index_put",
+    "instancenorm",
     "iota",
     "layernorm",
     "log",
+    "log_softmax",
     "logcumsumexp",
     "logsumexp",
     "masked_fill",
     "matmul",
     "max",
+    "max_pool1d",
     "max_pool2d",
+    "max_pool3d",
     "maximum",
     "mean",
     "min",

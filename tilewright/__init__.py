@@ -16,25 +16,35 @@ from typing import TYPE_CHECKING, Any
 from tilewright.version import VERSION
 
 if TYPE_CHECKING:
+    from tilewright.compiler import frontends as frontends
     from tilewright.compiler import ops as ops
     from tilewright.compiler.api import compile as compile  # noqa: A004 - the public name; written tw.compile
+    from tilewright.compiler.api import tune as tune
     from tilewright.compiler.compilation.options import CompileOptions as CompileOptions
+    from tilewright.compiler.compilation.options import Precision as Precision
     from tilewright.runtime import errors as errors
+    from tilewright.runtime.load.function import CompiledFunction as CompiledFunction
     from tilewright.runtime.load.function import load as load
+    from tilewright.runtime.load.torch_op import torch_op as torch_op
     from tilewright.runtime.shape import Dim as Dim
     from tilewright.runtime.target import Target as Target
 
 __version__ = VERSION
-__all__ = ["CompileOptions", "Dim", "Target", "__version__", "compile", "errors", "load", "ops"]
+__all__ = ["CompileOptions", "CompiledFunction", "Dim", "Precision", "Target", "__version__", "compile", "errors", "frontends",
+           "load", "ops", "torch_op", "tune"]
 
 _HOMES = {
     "CompileOptions": "compiler.compilation.options",
+    "CompiledFunction": "runtime.load.function",
     "Dim": "runtime.shape",
+    "Precision": "compiler.compilation.options",
     "Target": "runtime.target",
     "compile": "compiler.api",
     "load": "runtime.load.function",
+    "torch_op": "runtime.load.torch_op",
+    "tune": "compiler.api",
 }
-_MODULES = {"errors": "runtime.errors", "ops": "compiler.ops"}
+_MODULES = {"errors": "runtime.errors", "frontends": "compiler.frontends", "ops": "compiler.ops"}
 
 
 def __getattr__(name: str) -> Any:

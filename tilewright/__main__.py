@@ -12,8 +12,13 @@ def main() -> int:
     if sys.argv[1:] == ["--version"]:
         print(VERSION)
         return 0
-    from tilewright.compiler.cli.main import main as run
+    from tilewright.runtime.errors import DeviceError
 
+    try:
+        from tilewright.compiler.cli.main import main as run
+    except DeviceError as error:  # the platform
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     return run()
 
 

@@ -322,7 +322,7 @@ def test_explain_names_the_kernel_of_each_call() -> None:
     assert '"kernel":"k1"' in large.to_json()
     with pytest.raises(ShapeError, match="T = 99"):
         fn.explain(T=99)
-    with pytest.raises(OptionError, match="wanted a value for each of the dims T"):
+    with pytest.raises(OptionError, match=r"no dim 'S'; wanted a value for each of its dims: T \(1..16\)"):
         fn.explain(S=4)
 
 

@@ -112,7 +112,7 @@ def test_calls_by_name(fn: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("args", "named", "message"), [
     ((X,), {"w": W}, r"wanted 3 arguments \(x: f32\[T, 8\], w: f32\[8, 4\], bias: f32\[4\]\), got 2; pass bias too"),
-    ((X, W), {"bais": B}, r"wanted one of the arguments x: .*, got bais=; call it by its name, perhaps bias"),
+    ((X, W), {"bais": B}, r"wanted the arguments \(x: .*\), got bais=; call each by its name; perhaps 'bias' is meant"),
     ((X, W, B), {"w": W}, "argument w: wanted one value, got two"),
     ((X, W, B, B), {"q": B}, r"wanted 3 arguments .*, got 5; leave the rest out"),
     ((X, W.T), {"bias": B}, r"argument w, axis 0: wanted extent 8 as in w: f32\[8, 4\]"),

@@ -73,7 +73,7 @@ def test_threads_bound_the_cores_that_kernels_are_chosen_for(monkeypatch: pytest
     host = Target.parse("host")
     found = [limits(host, threads) for threads in (None, 1, 3, 8)]
     assert [(x.cores, x.threads) for x in found if isinstance(x, HostLimits)] == [(4, 4), (4, 1), (4, 3), (4, 4)]
-    one, three, four, eight = (Compilation("model", {}, host, CompileOptions(threads=n)).key() for n in (1, 3, 4, 8))
+    one, three, four, eight = (Compilation("module {}", {}, host, CompileOptions(threads=n)).key() for n in (1, 3, 4, 8))
     assert four == eight and len({one, three, four}) == 3
     gpu = Target.parse("cuda:sm_80")
     assert limits(gpu, 1) == limits(gpu)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from tilewright.compiler.assemble import assemble
@@ -17,19 +19,21 @@ from tilewright.compiler.tuning.choose_tables import choose_tables
 from tilewright.runtime import knobs
 from tilewright.runtime.load.devices import device_for
 from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.log import LOG, show_as_asked, timed
 from tilewright.runtime.program.artifact import Bundle
-from tilewright.runtime.shape import Dim
+from tilewright.runtime.program.program import Program
+from tilewright.runtime.shape import DimLike
 from tilewright.runtime.target import Target
 
 
 def compile(  # noqa: A001 - the public name; written tw.compile
     model_ir: AnyModel,
-    dynamic_dims: Mapping[str, Dim | tuple[int, int]] | None = None,
+    dynamic_dims: Mapping[str, DimLike] | None = None,
     target: Target | str = "host",
-    options: CompileOptions | None = None,
+    options: CompileOptions | Mapping[str, Any] | None = None,
     *,
     constants: Mapping[str, Any] | None = None,
-    donate: Sequence[str] = (),
+    donate: Iterable[str] = (),
     function: str | None = None,
     args: tuple[Any, ...] | None = None,
     kwargs: Mapping[str, Any] | None = None,
@@ -40,10 +44,11 @@ def compile(  # noqa: A001 - the public name; written tw.compile
     Args:
         model_ir: linalg-level MLIR as text, a path, an `ir.Module`, or what `tw.ops` built; a torch.nn.Module, an
             ExportedProgram or the path of one (.pt2); an onnx.ModelProto or the path of one (.onnx).
-        dynamic_dims: dim name -> Dim or (lo, hi); a name is one of `tw.dims` in the model, or a place such as "x.1" or "arg0.1".
-        target: "host", or "host:<level>" such as "host:x86-64-v3"; "cuda" for the GPU that is here, "cuda:sm_90a" for one that
-            need not be; "emulator:sm_90a".
-        options: see CompileOptions. A compile with a callback, a builder or a log of its own is never cached.
+        dynamic_dims: dim name -> Dim, (lo, hi), (lo, hi, multiple), range(lo, hi + 1) or torch.export.Dim; a name is one of
+            `tw.dims` in the model, or a place such as "x.1" or "arg0.1".
+        target: "host" (or "cpu"), or "host:<level>" such as "host:x86-64-v3"; "cuda" for the GPU that is here, "cuda:sm_90a" for
+            one that need not be; "emulator:sm_90a".
+        options: CompileOptions, or a dict of them. A compile with a callback, a builder or a log of its own is never cached.
         constants: argument name ("w" or "arg1") -> array, bound now and stored with the function.
         donate: arguments whose buffer a result of equal type and extents may take.
         function: which function of the module, when it has several public ones.
@@ -53,9 +58,48 @@ def compile(  # noqa: A001 - the public name; written tw.compile
     Raises:
         IngestError, OptionError, BuildError: each says what was wanted, what came and what to do.
     """
-    options = options or CompileOptions()
-    compilation = Compilation(model_ir, dynamic_dims or {}, full_target(target), options, constants or {}, tuple(donate),
-                              function, ExampleInputs(args, kwargs, dynamic_shapes))
+    compilation = Compilation(model_ir, {} if dynamic_dims is None else dynamic_dims, full_target(target),
+                              CompileOptions.of(options), {} if constants is None else constants, donate, function,
+                              ExampleInputs(args, kwargs, dynamic_shapes))
+    return _compile(compilation)
+
+
+def tune(
+    model_ir: AnyModel,
+    dynamic_dims: Mapping[str, DimLike] | None = None,
+    target: Target | str = "host",
+    options: CompileOptions | Mapping[str, Any] | None = None,
+    *,
+    seconds: float | None = None,
+    constants: Mapping[str, Any] | None = None,
+    donate: Iterable[str] = (),
+    function: str | None = None,
+    args: tuple[Any, ...] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> CompiledFunction:
+    """`compile` with a search: kernels of the whole range are measured on this machine, for the model's time as a whole.
+
+    Args:
+        seconds: time for the search; None: the option of that name, or 60 where neither it nor `trials` is given.
+        the others: as of `compile`. Without a policy of its own the search is by "ucb": what pays most for the whole model.
+    Returns:
+        As `compile`; `.program.certificates` says how close to the best its kernels are.
+    Raises:
+        As `compile`.
+    """
+    chosen = CompileOptions.of(options)
+    if seconds is None:
+        seconds = 60.0 if not chosen.searches else chosen.seconds
+    chosen = replace(chosen, seconds=seconds, policy=chosen.policy or "ucb")
+    return compile(model_ir, dynamic_dims, target, chosen, constants=constants, donate=donate, function=function, args=args,
+                   kwargs=kwargs, dynamic_shapes=dynamic_shapes)
+
+
+def _compile(compilation: Compilation) -> CompiledFunction:
+    options = compilation.options
+    start = time.perf_counter()
+    show_as_asked()
     if options.callback or options.builder or options.log or knobs.DUMP.get():
         bundle = compile_bundle(compilation)
     else:
@@ -64,9 +108,21 @@ def compile(  # noqa: A001 - the public name; written tw.compile
         bundle = found or compile_bundle(compilation)
         if found is None:
             cache.put(key, bundle)
+        else:
+            LOG.info("taken from the cache, key %s", key[:12])
+    _report(bundle.program)
+    LOG.debug("compiled in %.2f s", time.perf_counter() - start)
     device = device_for(bundle.program, bundle.code)
     return CompiledFunction(bundle.program, bundle.code, bundle.constants, device, llvm_ir=bundle.llvm_ir,
                             threads=options.threads)
+
+
+def _report(program: Program) -> None:
+    """What was built, and why."""
+    for table in program.tables:
+        families = ", ".join(dict.fromkeys(k.family for k in table.kernels))
+        refused = program.refused.get(table.name)
+        LOG.info("%s: %d kernels of %s%s", table.name, len(table.kernels), families, f"; {refused}" if refused else "")
 
 
 def compile_bundle(compilation: Compilation) -> Bundle:
@@ -78,6 +134,9 @@ def compile_bundle(compilation: Compilation) -> Bundle:
             builder = workers = stack.enter_context(WorkerBuilder(compilation.target, inspect=options.searches))
             if options.searches:
                 workers.warm()  # they start while the passes run
-        model = outline(compilation)
-        tables = choose_tables(model, builder)
-    return assemble(model, tables)
+        with timed("graph passes"):
+            model = outline(compilation)
+        with timed("kernels"):
+            tables = choose_tables(model, builder)
+    with timed("host program"):
+        return assemble(model, tables)

@@ -1,5 +1,10 @@
 """Errors of Tilewright: each says what was wanted, what came and what to do about it."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class TilewrightError(Exception):
     """Base of all errors that a user's input or environment can cause."""
@@ -39,3 +44,9 @@ class ArtifactError(TilewrightError):
 
 class DeviceError(TilewrightError):
     """A device, driver or target is missing or refused the work."""
+
+
+def perhaps(name: object, known: Iterable[str]) -> str:
+    """The end of a message about a name that is not known: the one that it is close to, or nothing."""
+    close = get_close_matches(str(name), list(known), 1)
+    return f"; perhaps {close[0]!r} is meant" if close else ""

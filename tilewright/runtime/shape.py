@@ -11,11 +11,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Union
+from typing import Any, Union
 
+from tilewright.runtime.dim_forms import Bounds, as_integer, as_integers, as_places, bounds_of
 from tilewright.runtime.errors import OptionError, ShapeError
 
 Operand = Union["Expr", int]
+DimLike = Union["Dim", tuple[int, int], tuple[int, int, int], range, Any]  # Any: a torch.export.Dim
 _CALLS = ("floordiv", "mod", "min", "max")
 
 
@@ -156,6 +158,14 @@ class Expr:
             atom = self.terms[0][0][0]
             return atom.name if atom.op == "dim" else None
         return None
+
+    @property
+    def linear(self) -> tuple[str, int, int] | None:
+        """(dim, factor, offset) when the expression is factor * dim + offset with a positive factor, else None."""
+        terms = [(factors, c) for factors, c in self.terms if factors]
+        if len(terms) != 1 or len(terms[0][0]) != 1 or terms[0][0][0].op != "dim" or terms[0][1] < 1:
+            return None
+        return terms[0][0][0].name, terms[0][1], sum(c for factors, c in self.terms if not factors)
 
     @property
     def symbols(self) -> frozenset[str]:
@@ -309,10 +319,14 @@ class Dim:
     """A dimension whose value is known only at run time.
 
     Args:
-        lo, hi: inclusive range of legal values; lo may be 0.
+        lo, hi: inclusive range of legal values; lo may be 0. Both in one: (lo, hi), (lo, hi, multiple), range(lo, hi + 1, step),
+            a torch.export.Dim, or another Dim.
         multiple_of: every legal value is a multiple of this.
         samples: values worth measuring; never the only legal ones.
-        at: places that the dimension is read from, such as "arg0.1" (axis 1 of argument 0) or "arg2" (a scalar).
+        at: the place, or the places, that the dimension is read from, such as "x.1" (axis 1 of argument x), "arg0.1" (of the
+            first argument) or "n" (a scalar).
+    Raises:
+        OptionError: none of these forms, or no legal value; says what was wanted.
     """
 
     lo: int
@@ -321,19 +335,52 @@ class Dim:
     samples: tuple[int, ...] | None = None
     at: tuple[str, ...] | None = None
 
-    def __post_init__(self) -> None:
-        for field in ("samples", "at"):
-            value = getattr(self, field)
-            object.__setattr__(self, field, None if value is None else tuple(value))
+    def __init__(
+        self,
+        lo: Any,
+        hi: int | None = None,
+        multiple_of: int = 1,
+        samples: Iterable[int] | None = None,
+        at: str | Iterable[str] | None = None,
+    ) -> None:
+        if hi is not None:
+            bounds = Bounds(as_integer(lo, "Dim: lo"), as_integer(hi, "Dim: hi"))
+        elif isinstance(lo, Dim):
+            bounds = Bounds(lo.lo, lo.hi, lo.multiple_of)
+            samples, at = lo.samples if samples is None else samples, lo.at if at is None else at
+        else:
+            bounds = bounds_of(lo, "Dim")
+        step = as_integer(multiple_of, "Dim: multiple_of") if bounds.multiple_of == 1 else bounds.multiple_of
+        fields = {"lo": bounds.lo, "hi": bounds.hi, "multiple_of": step, "samples": as_integers(samples, "Dim: samples"),
+                  "at": as_places(at)}
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        self._check()
+
+    @staticmethod
+    def of(value: DimLike, what: str) -> Dim:
+        """A Dim from what `dynamic_dims` takes; OptionError that names `what`, as in "dim T"."""
+        if isinstance(value, Dim):
+            return value
+        bounds = bounds_of(value, what)
+        try:
+            return Dim(*bounds)
+        except OptionError as error:
+            raise OptionError(f"{what}: {error}") from None
+
+    def _check(self) -> None:
         if not 0 <= self.lo <= self.hi:
-            raise OptionError(f"Dim({self.lo}, {self.hi}): wanted 0 <= lo <= hi")
+            swapped = f"; swap them, ({self.hi}, {self.lo})" if 0 <= self.hi < self.lo else "; give sizes from 0 on"
+            raise OptionError(f"Dim({self.lo}, {self.hi}): wanted 0 <= lo <= hi, got lo = {self.lo} and hi = {self.hi}{swapped}")
         if self.multiple_of < 1:
-            raise OptionError(f"Dim(multiple_of={self.multiple_of}): wanted a positive integer")
+            raise OptionError(f"Dim(multiple_of={self.multiple_of}): wanted an integer >= 1; leave it out where any size is "
+                              "legal")
         if not self.values(1):
-            raise OptionError(f"Dim({self.lo}, {self.hi}, multiple_of={self.multiple_of}): no value in the range is legal")
+            raise OptionError(f"Dim({self.lo}, {self.hi}, multiple_of={self.multiple_of}): wanted a multiple of "
+                              f"{self.multiple_of} between {self.lo} and {self.hi}, and there is none; widen the range")
         for s in self.samples or ():
             if not self.contains(s):
-                raise OptionError(f"Dim sample {s} is not a legal value of {self}")
+                raise OptionError(f"Dim: sample {s} is not a legal value; wanted values of {self}")
 
     def contains(self, value: int) -> bool:
         return self.lo <= value <= self.hi and value % self.multiple_of == 0
@@ -365,8 +412,13 @@ class ShapeRange(Mapping[str, Dim]):
     dims: tuple[tuple[str, Dim], ...]
 
     @staticmethod
-    def of(dims: Mapping[str, Dim | tuple[int, int]]) -> ShapeRange:
-        return ShapeRange(tuple((n, d if isinstance(d, Dim) else Dim(*d)) for n, d in dims.items()))
+    def of(dims: Mapping[str, DimLike]) -> ShapeRange:
+        """From what `dynamic_dims` takes; OptionError names the dim that is wrong."""
+        for name in dims:
+            if not isinstance(name, str):
+                raise OptionError(f'dynamic_dims: wanted the name of a dim or a place such as "x.1", got {name!r} of type '
+                                  f"{type(name).__name__}; write it as text")
+        return ShapeRange(tuple((n, Dim.of(d, f"dim {n}")) for n, d in dims.items()))
 
     def __getitem__(self, name: str) -> Dim:
         for n, d in self.dims:
@@ -386,11 +438,12 @@ class ShapeRange(Mapping[str, Dim]):
     def multiples(self) -> dict[str, int]:
         return {n: d.multiple_of for n, d in self.dims}
 
-    def check(self, values: Mapping[str, int]) -> None:
-        """Raise ShapeError naming the dim, its range and the value that lies outside."""
+    def check(self, values: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
+        """Raise ShapeError naming the dim, its range, the value that lies outside and, where it is told, the place of that."""
         for name, dim in self.dims:
             if not dim.contains(values[name]):
-                raise ShapeError(f"dim {name} = {values[name]} is outside its range {dim}; compile with a wider range, "
+                place = f"{places[name]}: " if places else ""
+                raise ShapeError(f"{place}dim {name} = {values[name]} is outside its range {dim}; compile with a wider range, "
                                  'or with out_of_range="fallback"')
 
     def points(self, per_dim: int) -> list[dict[str, int]]:

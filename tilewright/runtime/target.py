@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from tilewright.runtime.errors import OptionError
+from tilewright.runtime.errors import OptionError, perhaps
 
 
 class TargetKind(Enum):
@@ -14,6 +14,10 @@ class TargetKind(Enum):
     HOST = "host"
     CUDA = "cuda"
     EMULATOR = "emulator"
+
+
+_ALSO = {"cpu": "host", "llvm": "host"}
+_LIKELY = {"gpu": "cuda", "nvidia": "cuda", "x86": "host", "x86_64": "host", "x86-64": "host"}
 
 
 @dataclass(frozen=True)
@@ -25,13 +29,20 @@ class Target:
 
     @staticmethod
     def parse(text: str) -> Target:
+        """A target from its text; "cpu" and "llvm" are other words for "host".
+
+        Raises:
+            OptionError: an unknown kind.
+        """
         kind, _, arch = text.partition(":")
         try:
-            return Target(TargetKind(kind), arch)
+            return Target(TargetKind(_ALSO.get(kind, kind)), arch)
         except ValueError:
-            wanted = ", ".join(k.value for k in TargetKind)
-            raise OptionError(f"target {text!r}: kind {kind!r} is unknown; wanted one of {wanted}, "
-                              "with an optional arch as in host:x86-64-v3 or cuda:sm_90a") from None
+            wanted = [k.value for k in TargetKind]
+            likely = f"cuda:{text}" if text.startswith("sm_") else _LIKELY.get(kind)
+            guess = f"; write {likely!r}" if likely else perhaps(kind, [*wanted, *_ALSO])
+            raise OptionError(f"target {text!r}: wanted one of {', '.join(wanted)}, with an architecture as in host:x86-64-v3 or "
+                              f"cuda:sm_90a where it is not this machine's{guess}") from None
 
     def __str__(self) -> str:
         return f"{self.kind.value}:{self.arch}" if self.arch else self.kind.value

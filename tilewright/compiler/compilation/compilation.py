@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Union
-
-import numpy as np
 
 from tilewright.compiler.builder.cache import cache_key
 from tilewright.compiler.builder.codegen import host_target, limits, lowest_target
 from tilewright.compiler.builder.fingerprint import fingerprint
 from tilewright.compiler.compilation.options import CompileOptions
+from tilewright.compiler.constants.bind_constants import as_constant
 from tilewright.compiler.frontends.import_model import import_model
 from tilewright.compiler.frontends.imported import ExampleInputs, ImportedModel
-from tilewright.compiler.frontends.source import HasModuleText, ModelIR
+from tilewright.compiler.frontends.source import ModelIR, model_content
 from tilewright.runtime.cuda.cuda_device import arch_of
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.limits import Limits
 from tilewright.runtime.program.artifact import raw_bytes
-from tilewright.runtime.shape import Dim
+from tilewright.runtime.shape import DimLike, ShapeRange
 from tilewright.runtime.target import Target, TargetKind
 
 AnyModel = Union[ModelIR, ImportedModel, Any]  # Any: a torch or onnx model, which only its front end knows
@@ -35,19 +34,37 @@ class Compilation:
     """
 
     model_ir: AnyModel
-    dynamic_dims: Mapping[str, Dim | tuple[int, int]]
+    dynamic_dims: Mapping[str, DimLike]
     target: Target
     options: CompileOptions = field(default_factory=CompileOptions)
     constants: Mapping[str, Any] = field(default_factory=dict)
-    donate: tuple[str, ...] = ()
+    donate: Iterable[str] = ()
     function: str | None = None
     example: ExampleInputs = field(default_factory=ExampleInputs)
 
     @cached_property
     def model(self) -> ImportedModel | ModelIR:
         """What is read: the model itself, or what its front end made of it."""
-        dims = {n: d if isinstance(d, Dim) else Dim(*d) for n, d in self.dynamic_dims.items()}
-        return import_model(self.model_ir, dims, self.example, self.constants)
+        return import_model(self.model_ir, dict(self.dims), self.example, self._constants())
+
+    @cached_property
+    def dims(self) -> ShapeRange:
+        """The caller's dynamic_dims."""
+        if not isinstance(self.dynamic_dims, Mapping):
+            raise OptionError('dynamic_dims: wanted a dict such as {"T": (1, 128)}, got '
+                              f"{type(self.dynamic_dims).__name__}; give each dim its name and range")
+        return ShapeRange.of(self.dynamic_dims)
+
+    @property
+    def open_dims(self) -> dict[str, Dim]:
+        """The caller's dims that a front end has not put in place already."""
+        return {n: d for n, d in self.dims.items() if n not in self.imported.consumed}
+
+    def _constants(self) -> Mapping[str, Any]:
+        if not isinstance(self.constants, Mapping):
+            raise OptionError('constants: wanted a dict such as {"w": array}, got '
+                              f"{type(self.constants).__name__}; give each value the name of its argument")
+        return self.constants
 
     @cached_property
     def imported(self) -> ImportedModel:
@@ -57,17 +74,14 @@ class Compilation:
     @property
     def all_constants(self) -> dict[str, Any]:
         """The caller's constants and those of the model: of a front end, or of a graph of `tw.ops`."""
-        own = {n: v for n, v in self.constants.items() if n not in self.imported.consumed}
+        own = {n: v for n, v in self._constants().items() if n not in self.imported.consumed}
         return {**getattr(self.model, "constants", {}), **own}
-
-    @property
-    def open_dims(self) -> dict[str, Dim | tuple[int, int]]:
-        """The caller's dims that a front end has not put in place already."""
-        return {n: d for n, d in self.dynamic_dims.items() if n not in self.imported.consumed}
 
     @property
     def all_donations(self) -> tuple[str, ...]:
         """The arguments that the caller or the front end donates."""
+        if isinstance(self.donate, str) or not isinstance(self.donate, Iterable):
+            raise OptionError(f"donate: wanted names of arguments, got {self.donate!r}; give them as a tuple, such as ('x',)")
         return tuple(dict.fromkeys((*self.imported.donate, *self.donate)))
 
     @property
@@ -86,26 +100,21 @@ class Compilation:
 
     def key(self) -> str:
         """sha256 over everything that decides what is compiled."""
-        dims = {n: replace(d) if isinstance(d, Dim) else Dim(*d) for n, d in self.dynamic_dims.items()}
         near, asked = host_target(self.host), replace(self.options, threads=None, log=None)
         structures = (self.imported.input_structure, self.imported.output_structure)
         parts: list[str | bytes | memoryview] = [
-            fingerprint(), self._text(), repr(sorted(dims.items())), str(self.target), near.cpu, near.features,
+            fingerprint(), self._text(), repr(sorted(self.dims.items())), str(self.target), near.cpu, near.features,
             repr(self.limits), repr(asked), repr(self.all_donations), repr(self.function),
             repr(sorted(self.imported.dims.items())), repr(structures)]
         constants = self.all_constants
         for name in sorted(constants):
-            array = np.asarray(constants[name])
+            array = as_constant(name, constants[name])
             parts += [f"{name}:{array.dtype}:{array.shape}", raw_bytes(array)]
         return cache_key(*parts)
 
-    def _text(self) -> str:
+    def _text(self) -> str | bytes:
         model = self.model
-        if isinstance(model, ImportedModel):
-            return model.text
-        if isinstance(model, str | Path) and "\n" not in str(model) and Path(model).is_file():
-            return Path(model).read_text()
-        return model.module_text() if isinstance(model, HasModuleText) else str(model)
+        return model.text if isinstance(model, ImportedModel) else model_content(model)
 
 
 def full_target(target: Target | str) -> Target:
@@ -114,9 +123,14 @@ def full_target(target: Target | str) -> Target:
     Raises:
         OptionError: a GPU target names no architecture. DeviceError: "cuda", and no GPU is here.
     """
+    if not isinstance(target, str | Target):
+        raise OptionError(f"target: wanted a text such as 'host' or 'cuda:sm_90a', or a tw.Target, got {target!r} of type "
+                          f"{type(target).__name__}; write it as text")
     target = Target.parse(target) if isinstance(target, str) else target
     if target == Target(TargetKind.CUDA):
         target = Target(TargetKind.CUDA, arch_of(0))
-    if target.kind is not TargetKind.HOST and not target.arch:
-        raise OptionError(f"target {target}: name the architecture, as in {target}:sm_90a or {target}:sm_80")
+    if target.kind is not TargetKind.HOST and not re.fullmatch(r"sm_\d+a?", target.arch):
+        kind, got = target.kind.value, repr(target.arch) if target.arch else "none"
+        raise OptionError(f"target {target}: wanted an architecture such as sm_90a, got {got}; name the architecture, as in "
+                          f"{kind}:sm_90a or {kind}:sm_80")
     return target

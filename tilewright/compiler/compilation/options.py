@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tilewright.runtime.errors import OptionError
+from tilewright.runtime.errors import OptionError, perhaps
 from tilewright.runtime.shape import ShapeRange
 from tilewright.search.task_scheduler.policies import policies
 
@@ -98,6 +98,28 @@ class CompileOptions:
     builder: Builder | None = field(default=None, compare=False, repr=False)
     progress: Callable[[Progress | ModelProgress], None] | None = field(default=None, compare=False, repr=False)
 
+    def __new__(cls, *args: Any, **named: Any) -> CompileOptions:
+        """OptionError for a name that is no option."""
+        for name in named:
+            if name not in cls.__dataclass_fields__:
+                options = cls.__dataclass_fields__
+                raise OptionError(f"options: wanted {', '.join(options)}, got {name!r}; leave it out{perhaps(name, options)}")
+        return super().__new__(cls)
+
+    @staticmethod
+    def of(value: CompileOptions | Mapping[str, Any] | None) -> CompileOptions:
+        """Options from what `compile` takes: themselves, or a dict of them.
+
+        Raises:
+            OptionError: neither, or an unknown or bad option.
+        """
+        if isinstance(value, CompileOptions):
+            return value
+        if value is not None and not isinstance(value, Mapping):
+            raise OptionError(f"options: wanted tw.CompileOptions or a dict such as {{'seconds': 60}}, got {value!r} of type "
+                              f"{type(value).__name__}; name the option")
+        return CompileOptions(**{str(name): item for name, item in (value or {}).items()})
+
     def __post_init__(self) -> None:
         for name in ("threads", "trials", "max_kernels"):
             _check_count(name, getattr(self, name), 1)
@@ -107,9 +129,10 @@ class CompileOptions:
         _check_real("max_regret", self.max_regret, "a fraction >= 0, e.g. 0.05")
         for name in ("prior", "winograd"):
             if not isinstance(getattr(self, name), bool):
-                raise OptionError(f"{name}={getattr(self, name)!r}: wanted True or False")
+                raise OptionError(f"{name}={getattr(self, name)!r}: wanted True or False; leave it out for the default")
         if self.policy is not None and self.policy not in policies():
-            raise OptionError(f"policy={self.policy!r}: wanted one of {', '.join(map(repr, policies()))}")
+            raise OptionError(f"policy={self.policy!r}: wanted one of {', '.join(map(repr, policies()))}; leave it out for "
+                              "the default")
         if self.until_regret is not None:
             _check_real("until_regret", self.until_regret, "a fraction >= 0, e.g. 0.02")
             if self.policy is None or not policies()[self.policy].believes:
@@ -132,7 +155,7 @@ class CompileOptions:
             shape = dict(dims)
             if set(shape) != set(ranges):
                 raise OptionError(f"traffic entry {shape} (weight {weight}) names dims {sorted(shape)}; "
-                                  f"wanted each of {sorted(ranges)}")
+                                  f"wanted each of {sorted(ranges)}; name each dim once")
             for name, value in shape.items():
                 if not ranges[name].contains(value):
                     raise OptionError(f"traffic entry {shape}: {name} = {value} is outside its range {ranges[name]}")
@@ -142,19 +165,19 @@ def _check_count(name: str, value: object, least: int) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise OptionError(f"{name}={value!r}: wanted an integer >= {least}")
+        raise OptionError(f"{name}={value!r}: wanted an integer >= {least}; leave it out for the default")
 
 
 def _check_real(name: str, value: object, wanted: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise OptionError(f"{name}={value!r}: wanted {wanted}")
+        raise OptionError(f"{name}={value!r}: wanted {wanted}; leave it out for the default")
 
 
 def _path(name: str, value: object) -> Path | None:
     if value is None or isinstance(value, Path):
         return value
     if not isinstance(value, str) or not value:
-        raise OptionError(f"{name}={value!r}: wanted a path")
+        raise OptionError(f"{name}={value!r}: wanted a path; leave it out where nothing is to be written")
     return Path(value)
 
 
@@ -162,8 +185,9 @@ def _member(name: str, kind: type[E], value: E | str) -> E:
     try:
         return kind(value)
     except ValueError:
-        legal = ", ".join(repr(m.value) for m in kind)
-        raise OptionError(f"{name}={value!r}: wanted one of {legal}") from None
+        legal = [m.value for m in kind]
+        guess = perhaps(value, legal) or "; leave it out for the default"
+        raise OptionError(f"{name}={value!r}: wanted one of {', '.join(map(repr, legal))}{guess}") from None
 
 
 def _traffic(entries: Any) -> Traffic:

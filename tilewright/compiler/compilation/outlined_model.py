@@ -27,7 +27,8 @@ from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VA
 from tilewright.passes.spaces.workload import Workload
 from tilewright.passes.transforms.lower_precision import LowerPrecision
 from tilewright.runtime import knobs
-from tilewright.runtime.errors import OptionError
+from tilewright.runtime.call.binder import describe
+from tilewright.runtime.errors import OptionError, perhaps
 from tilewright.runtime.limits import GpuLimits, HostLimits, Limits
 from tilewright.runtime.shape import Expr, ShapeRange
 
@@ -104,12 +105,14 @@ def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: S
         number = ingested.number(name)
         if number not in inputs:
             names = ", ".join(ingested.inputs[i].name for i in inputs)
-            raise OptionError(f"donate names {name!r}, which is no input; inputs: {names}")
+            raise OptionError(f"donate names {name!r}, which is no input; name one of {names}{perhaps(name, names.split(', '))}")
         given = ingested.inputs[number]
         fits = [i for i, o in enumerate(ingested.outputs)
                 if i not in taken and o.dtype == given.dtype and o.dims == given.dims and o.dims is not None]
         if not fits:
-            raise OptionError(f"donate names {name!r}, but no result has its type {given.dtype.value} and extents {given.dims}")
+            results = ", ".join(map(describe, ingested.outputs))
+            raise OptionError(f"donate names {name!r}, but wanted a result of its type and extents to take its buffer, "
+                              f"{describe(given)}, and the results are {results}; leave it out")
         taken.add(fits[0])
         pairs.append((inputs.index(number), fits[0]))
     return tuple(pairs)

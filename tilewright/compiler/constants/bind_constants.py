@@ -12,7 +12,7 @@ from tilewright.compiler.constants.dense_resources import resource_array, resour
 from tilewright.compiler.frontends.ingest import Ingested
 from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, argument_attributes, write_dims
 from tilewright.passes.mlir import functions, ir, operations, replace_all_uses
-from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
+from tilewright.runtime.errors import DTypeError, OptionError, ShapeError, perhaps
 from tilewright.runtime.tensor import DType
 
 
@@ -33,18 +33,21 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
     for name, value in constants.items():
         number = ingested.number(name)
         if number is None:
-            raise OptionError(f"constants name {name!r}, which is no argument; arguments: {', '.join(names)}")
+            raise OptionError(f"constants name {name!r}, which is no argument; name one of "
+                              f"{', '.join(names)}{perhaps(name, names)}")
         if number in bound:
             raise OptionError(f"constants name argument {names[number]} twice, also as {name!r}; give it once")
         spec = ingested.inputs[number].spec()
         shape = [d.constant for d in spec.dims]
         if ingested.inputs[number].dims is None or None in shape:
-            raise OptionError(f"constant {name}: only tensors of static shape can be bound, and {name} is {spec}")
-        array = np.asarray(value)
+            raise OptionError(f"constant {name}: only tensors of static shape can be bound, and {name} is {spec}; pass it in "
+                              "each call")
+        array = as_constant(name, value)
         if array.dtype != spec.dtype.numpy:
-            raise DTypeError(f"constant {name}: wanted {spec.dtype.numpy}, got {array.dtype}; convert it with .astype()")
+            raise DTypeError(f"constant {name}: wanted {spec.dtype.numpy}, got {array.dtype}; convert it with "
+                             f".astype({spec.dtype.numpy.name!r})")
         if list(array.shape) != shape:
-            raise ShapeError(f"constant {name}: wanted shape {tuple(shape)}, got {array.shape}")
+            raise ShapeError(f"constant {name}: wanted shape {tuple(shape)}, got {array.shape}; transpose or reshape it")
         own = np.array(array, order="C", copy=True)  # the caller may change its own
         bound[number] = own.view(spec.dtype.signless.numpy)
     with ir.Context(), ir.Location.unknown():
@@ -71,6 +74,19 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
         results = [v.type for v in operations(block)[-1].operands]
         main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], results))
         return replace(ingested, text=str(module)), bound
+
+
+def as_constant(name: str, value: Any) -> np.ndarray:
+    """An array of numbers; DTypeError for what is none."""
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise DTypeError(f"constant {name}: wanted an array, got {type(value).__name__} that is none: {error}; convert it with "
+                         "numpy.asarray") from None
+    if array.dtype.kind in "OUSM":
+        raise DTypeError(f"constant {name}: wanted an array of numbers, got {type(value).__name__} {str(value)[:40]!r}; load "
+                         "or convert it to an array first")
+    return array
 
 
 def _splat(op: ir.Operation) -> bool:

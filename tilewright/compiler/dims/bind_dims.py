@@ -25,9 +25,9 @@ from tilewright.passes.linalg.symbolic import (
 from tilewright.passes.mlir import ir, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.program import DimInfo
-from tilewright.runtime.shape import Dim, Expr, ShapeRange
+from tilewright.runtime.shape import Dim, DimLike, Expr, ShapeRange
 
-DynamicDims = Mapping[str, "Dim | tuple[int, int]"]
+DynamicDims = Mapping[str, DimLike]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def bind_dims(fn: ir.Operation, dynamic_dims: DynamicDims, defaults: Mapping[str
     places = Places.of(fn)
     declared = _declared(fn, places)
     own = frozenset().union(*(e.symbols for e in declared.values()), frozenset())
-    given = _Given.of({n: d if isinstance(d, Dim) else Dim(*d) for n, d in dynamic_dims.items()}, places, own)
+    given = _Given.of(dict(ShapeRange.of(dynamic_dims)), places, own)
     _declare_at(declared, given, places)
     names = sorted(frozenset().union(*(e.symbols for e in declared.values()), frozenset()))
     if clash := [n for n in names if n in places.extents]:
@@ -95,9 +95,10 @@ class _Given:
     def of(dims: Mapping[str, Dim], places: Places, own: frozenset[str]) -> _Given:
         """own: the names in the model's `tw.dims`, which count before places."""
         placed = {n: d for n, d in dims.items() if n not in own and not d.at and places.is_place(n)}
-        for name in dims.keys() - placed.keys():
+        for name in (n for n in dims if n not in placed):
             if not is_dim_name(name):
-                raise IngestError(f"{name!r} is not a dimension name: use an identifier such as T, or a place such as arg0.1")
+                raise IngestError(f"{name!r} is not a dimension name and no place of the arguments {', '.join(places.names)}; "
+                                  f"use an identifier such as T, or a place such as {(*places.names, 'arg0')[0]}.0")
         return _Given({n: d for n, d in dims.items() if n not in placed}, placed)
 
 
@@ -133,7 +134,7 @@ def _declare_at(declared: dict[str, Expr], given: _Given, places: Places) -> Non
             if symbol is None or places.extents[symbol] is not None:
                 raise IngestError(
                     f"dimension {name} is declared at {place!r}, which is no dynamic axis or integer scalar of "
-                    f"@main; those are {', '.join(map(places.text, places.dynamic)) or 'none'}"
+                    f"@main; name one of {', '.join(map(places.text, places.dynamic)) or 'none'}"
                 )
             value = Expr.dim(name)
             if declared.setdefault(symbol, value) != value:
@@ -161,8 +162,11 @@ def _range_places(solution: Solution, given: _Given, ranges: dict[str, Dim], sca
     for name, dim in given.placed.items():
         place = solution.known.find(name)
         if place is None or place not in solution.places:
+            size = solution.known.extents.get(place or "")
+            why = "" if size is None else f": its extent is always {size}, so leave it out"
             raise IngestError(
-                f"{name} is no dynamic axis or integer scalar of @main\n{_listing(solution, ranges, scalars)}"
+                f"{name} is no dynamic axis or integer scalar of @main{why}. The dimensions are:\n"
+                f"{_listing(solution, ranges, scalars)}"
             )
         symbol = solution.places[place].symbol
         if symbol is None:
@@ -216,11 +220,11 @@ def _listing(solution: Solution, ranges: Mapping[str, Dim], scalars: set[str]) -
 
 def _info(name: str, dim: Dim, extents: Mapping[str, Expr], places: Places) -> DimInfo:
     at = tuple(places.text(p) for p, e in extents.items() if e.symbol == name)
-    if not at:
+    if not at and not any(e.linear is not None and name in e.symbols for e in extents.values()):
         held = ", ".join(f"{places.text(p)} = {e}" for p, e in extents.items() if name in e.symbols)
         raise IngestError(
             f"dimension {name} cannot be read from an argument ({held}); give an axis or an index argument that is "
-            f"{name} itself"
+            f"{name} itself, or a multiple of it"
         )
     return DimInfo(name, dim.lo, dim.hi, dim.multiple_of, dim.samples, at)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tilewright.compiler.frontends.imported import ExampleInputs, ImportedModel
+from tilewright.compiler.frontends.unreadable import no_file
 from tilewright.compiler.ops.graph import Graph
 from tilewright.runtime.errors import IngestError, OptionError
 from tilewright.runtime.shape import Dim
@@ -42,7 +43,7 @@ def import_model(
         return _torch(model, dims, example)
     if example.given:
         raise OptionError("args=, kwargs= and dynamic_shapes= are for a torch.nn.Module, which they export; got "
-                          f"{type(model).__name__}: leave them out and give its dims in dynamic_dims")
+                          f"{type(model).__name__}; leave them out and give its dims in dynamic_dims")
     if _is_one_of(model, "torch", "ExportedProgram"):
         return _torch(model, dims, example)
     if _is_one_of(model, "onnx", "ModelProto"):
@@ -63,7 +64,7 @@ def _is_one_of(model: object, library: str, name: str) -> bool:
 
 def _existing(path: Path) -> Path:
     if not path.is_file():
-        raise IngestError(f"no model at {str(path)!r}: wanted a file{', got a folder' if path.is_dir() else ''}; check the path")
+        raise no_file(path)
     return path
 
 

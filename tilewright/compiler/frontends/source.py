@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Protocol, Union, runtime_checkable
 
 from tilewright.compiler.dims.places import argument_names
+from tilewright.compiler.frontends.unreadable import check_content, no_file, no_model, no_text
 from tilewright.passes.base import Mlir
 from tilewright.passes.mlir import functions, ir, walk
-from tilewright.runtime.errors import IngestError
+from tilewright.runtime.errors import IngestError, perhaps
 
 _LOOKS_LIKE_TEXT = re.compile(r"\n|func\.func|\bmodule\b\s*(?:@\w+\s*)?(?:attributes\s*)?\{")
 _INLINE = Mlir("inline,symbol-dce")
+_LONGEST_PATH = 4095
 
 
 @runtime_checkable
@@ -39,34 +41,53 @@ def read_model(model: ModelIR, context: ir.Context) -> ir.Module:
     Raises:
         IngestError: the file is missing, the text does not parse (names file and line), or `model` is none of these.
     """
-    if isinstance(model, str) and _LOOKS_LIKE_TEXT.search(model):
+    if isinstance(model, str) and (_LOOKS_LIKE_TEXT.search(model) or len(model) > _LONGEST_PATH):
         return _parse(model, context)
     if isinstance(model, (str, os.PathLike)):
         return _parse_file(Path(model), context)
+    return _parse(_printed(model), context)
+
+
+def model_content(model: ModelIR) -> str | bytes:
+    """What tells a model from all others: its text, or the content of its file; IngestError where `read_model` gives one."""
+    if isinstance(model, str) and (_LOOKS_LIKE_TEXT.search(model) or len(model) > _LONGEST_PATH):
+        return model
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        _check_file(path)
+        return path.read_bytes()
+    return _printed(model)
+
+
+def _printed(model: ModelIR) -> str:
     if isinstance(model, ir.Module):
-        return _parse(model.operation.get_asm(enable_debug_info=True), context)
-    if isinstance(model, HasModuleText):
-        return _parse(model.module_text(), context)
-    raise IngestError(
-        f"cannot read a model from {type(model).__name__}: wanted MLIR text, a path to an .mlir file, an "
-        "ir.Module, or an object with module_text()"
-    )
+        return str(model.operation.get_asm(enable_debug_info=True))
+    if isinstance(model, type) or not isinstance(model, HasModuleText):
+        raise no_model(model)
+    return model.module_text()
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise no_file(path)
+    check_content(path)
 
 
 def _parse(text: str, context: ir.Context) -> ir.Module:
+    if (problem := no_text(text, "the model's text")) is not None:
+        raise problem
     try:
         return ir.Module.parse(text, context)
     except ir.MLIRError as error:
-        raise IngestError(f"the model is not valid MLIR. {error}") from error
+        raise IngestError(f"the model is not valid MLIR; correct it there, or export it again. {error}") from error
 
 
 def _parse_file(path: Path, context: ir.Context) -> ir.Module:
-    if not path.is_file():
-        raise IngestError(f"no model at {str(path)!r}: pass the path of an .mlir file, or MLIR text")
+    _check_file(path)
     try:
         return ir.Module.parseFile(str(path), context)
     except ir.MLIRError as error:
-        raise IngestError(f"{path} is not valid MLIR. {error}") from error
+        raise IngestError(f"{path} is not valid MLIR; correct it there, or export it again. {error}") from error
 
 
 def select_function(module: ir.Module, wanted: str | None) -> ir.Operation:
@@ -87,7 +108,8 @@ def select_function(module: ir.Module, wanted: str | None) -> ir.Operation:
             if not chosen
             else f"{len(chosen)} public functions"
         )
-        raise IngestError(f'the model has {what} (public: {names}); choose one with function="name"')
+        guess = perhaps(wanted, map(_name, public)) if wanted is not None else ""
+        raise IngestError(f'the model has {what} (public: {names}); wanted one, choose it with function="name"{guess}')
     target = chosen[0]
     for other in functions(module):
         if other != target:

@@ -106,8 +106,10 @@ class Binder:
             DTypeError: wrong count or element type. ShapeError: wrong rank or extent, or a dim outside its range.
         """
         if len(args) != len(self._inputs):
+            missing = ", ".join(a.name for a in self._inputs[len(args):])
             raise DTypeError(
-                f"wanted {len(self._inputs)} arguments ({', '.join(map(describe, self._inputs))}), got {len(args)}"
+                f"wanted {len(self._inputs)} arguments ({', '.join(map(describe, self._inputs))}), got {len(args)}; "
+                + (f"pass {missing} too" if missing else "leave the rest out")
             )
         arrays: list[Array] = []
         is_shared: list[bool] = []
@@ -120,7 +122,7 @@ class Binder:
             if array.ndim != rank:
                 raise ShapeError(
                     f"argument {argument.name}: wanted rank {rank} as in {describe(argument)}, got rank {array.ndim} "
-                    f"with shape {array.shape}"
+                    f"with shape {array.shape}; reshape it to [{', '.join(argument.dims or ())}]"
                 )
             flags = array.flags
             if array.dtype != dtype or not flags.c_contiguous or not flags.aligned:
@@ -143,7 +145,7 @@ class Binder:
             for value, (_, dim) in zip(dims, self._ranges.dims, strict=True):
                 if not dim.lo <= value <= dim.hi or value % dim.multiple_of:
                     self._check_inputs(self._evaluate(dims, shapes), shapes)
-                    self._ranges.check(dict(zip(self.names, dims, strict=True)))
+                    self._ranges.check(dict(zip(self.names, dims, strict=True)), self._source_places())
         elif dims and not 0 <= min(dims) <= max(dims) < 1 << 63:
             raise ShapeError(f"{self._point(dims)}: a dim is neither negative nor beyond 63 bits")
         extents = self._evaluate(dims, shapes)
@@ -156,6 +158,14 @@ class Binder:
                     f"a result has the shape {shape} at {self._point(dims)}; the model is not defined there"
                 )
         return extents[count:]
+
+    def _source_places(self) -> dict[str, str]:
+        """Where each dim is read, in words."""
+        found = {}
+        for name, site in zip(self.names, self.sources, strict=True):
+            axis = f", axis {site.axis}" if site.tensor >= 0 else ""
+            found[name] = f"argument {self._inputs[site.argument].name}{axis}"
+        return found
 
     def _evaluate(self, dims: list[int], shapes: Shapes) -> Shapes:
         try:
@@ -180,7 +190,7 @@ class Binder:
                     meaning = f" ({expr})" if expr.constant is None else ""
                     raise ShapeError(
                         f"argument {argument.name}, axis {axis}: wanted extent {w}{meaning} as in "
-                        f"{describe(argument)}, got {g} in shape {got}"
+                        f"{describe(argument)}, got {g} in shape {got}; pass an array of that extent"
                     )
 
     def _point(self, dims: Sequence[int]) -> str:
@@ -195,7 +205,7 @@ class Binder:
                 place = f"{argument.name}.{axis}"
                 if expr.symbol in sites:
                     sites[expr.symbol].append(Site(place, position, tensor, axis))
-                elif (linear := _linear(expr)) is not None and linear[0] in sites:
+                elif (linear := expr.linear) is not None and linear[0] in sites:
                     scaled.append((linear[0], Site(place, position, tensor, axis, *linear[1:])))
         for dim in program.dims:
             for position, argument in enumerate(program.inputs):
@@ -258,18 +268,6 @@ def _item(value: Any) -> Any:
         return item()
     except (ValueError, RuntimeError):
         return value
-
-
-def _linear(expr: Expr) -> tuple[str, int, int] | None:
-    """(dim, factor, offset) when the expression is factor * dim + offset with a positive factor."""
-    if len(expr.symbols) != 1:
-        return None
-    name = next(iter(expr.symbols))
-    offset = (expr - expr.substitute({name: 0})).terms
-    rest = expr.substitute({name: 0}).constant
-    if rest is None or len(offset) != 1 or len(offset[0][0]) != 1 or offset[0][0][0].op != "dim" or offset[0][1] < 1:
-        return None
-    return name, offset[0][1], rest
 
 
 def _converted(array: Array, dtype: np.dtype[Any], argument: Argument) -> Array:

@@ -57,7 +57,7 @@ class Caller(ABC):
     def refuse_stream(self, stream: Any) -> None:
         """OptionError where a stream is given to a device that has none."""
         if stream is not None:
-            raise OptionError(f"stream={stream!r}: {self.program.target} has no streams")
+            raise OptionError(f"stream={stream!r}: wanted None, {self.program.target} has no streams; leave it out")
 
     def check(self, status: int, dims: Sequence[int], device: str) -> None:
         """Raise what the status of `tw_call` stands for, if it is not 0 (runtime/program/program.py).

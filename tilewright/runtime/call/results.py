@@ -47,7 +47,8 @@ class Results:
         given = out if isinstance(out, tuple | list) else (out,)
         if len(given) != len(self._outputs):
             raise DTypeError(
-                f"out: wanted {len(self._outputs)} arrays ({', '.join(map(describe, self._outputs))}), got {len(given)}"
+                f"out: wanted {len(self._outputs)} arrays ({', '.join(map(describe, self._outputs))}), got {len(given)}; pass "
+                "one for each result, or leave it out"
             )
         arrays = [
             self._checked(i, value, shape) for i, (value, shape) in enumerate(zip(given, bound.outputs, strict=True))
@@ -95,10 +96,12 @@ class Results:
         array = self._view(value, name)
         if array.dtype != dtype:
             raise DTypeError(
-                f"{name}: wanted {argument.dtype.value} ({dtype.name}), got {array.dtype}; a result is never converted"
+                f"{name}: wanted {argument.dtype.value} ({dtype.name}), got {array.dtype}; a result is never converted: take "
+                f"a fresh numpy.empty({shape}, {dtype.name!r})"
             )
         if array.shape != shape:
-            raise ShapeError(f"{name}: wanted shape {shape} as in {describe(argument)}, got {array.shape}")
+            raise ShapeError(f"{name}: wanted shape {shape} as in {describe(argument)}, got {array.shape}; take a fresh "
+                             f"numpy.empty({shape}, {dtype.name!r})")
         flags = array.flags
         for is_met, wanted in (
             (flags.c_contiguous, "C-contiguous"),
@@ -106,7 +109,8 @@ class Results:
             (flags.aligned, "aligned"),
         ):
             if not is_met:
-                raise ShapeError(f"{name}: wanted {wanted} memory; take a fresh numpy.empty({shape}, {dtype.name!r})")
+                raise ShapeError(f"{name}: wanted {wanted} memory, got strides {array.strides} and flags that say otherwise; "
+                                 f"take a fresh numpy.empty({shape}, {dtype.name!r})")
         return array
 
     def _check_overlap(self, bound: Bound, arrays: list[Array]) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from tilewright.runtime.call.binder import describe
-from tilewright.runtime.errors import DTypeError
+from tilewright.runtime.errors import DTypeError, perhaps
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.program.structure import Structure
 
@@ -49,9 +48,7 @@ class Signature:
             if name in values:
                 raise DTypeError(f"argument {name}: wanted one value, got two, by position and by name; give it once")
             if name not in parameters:
-                close = get_close_matches(name, parameters, 1)
-                guess = f", perhaps {close[0]}" if close else ""
-                raise DTypeError(f"wanted one of the arguments {self}, got {name}=; call it by its name{guess}")
+                raise DTypeError(f"wanted the arguments ({self}), got {name}=; call each by its name{perhaps(name, parameters)}")
             values[name] = value
         if missing := [p for p in parameters if p not in values and not self._may_miss(p)]:
             raise DTypeError(f"wanted {len(parameters)} arguments ({self}), got {len(args) + len(named)}; "

@@ -85,8 +85,9 @@ class HostCaller(Caller):
         most = self.most_threads if knob is None else min(self.most_threads, knob)
         if threads is None:
             return most
-        if threads < 1:
-            raise OptionError(f"threads={threads}: wanted at least 1")
+        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+            raise OptionError(f"threads={threads!r}: wanted an integer >= 1, or None for all that the function may use; give "
+                              "a number")
         return min(threads, most)
 
     def _kernel_addresses(self) -> list[int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.runtime.call.caller import Caller
 from tilewright.runtime.cuda.cuda_caller import CudaCaller
-from tilewright.runtime.errors import OptionError
+from tilewright.runtime.errors import OptionError, perhaps
 from tilewright.runtime.gpu.accelerator import Accelerator
 from tilewright.runtime.gpu.gpu_caller import GpuCaller
 from tilewright.runtime.host.cpu import HostDevice
@@ -34,8 +34,31 @@ class Cuda:
 AnyDevice = HostDevice | Accelerator | Cuda
 
 
-def device_for(program: Program, code: Mapping[str, Memory]) -> AnyDevice:
-    """The device that a program was compiled for."""
+@dataclass(frozen=True)
+class DeviceName:
+    """A kind of device, and which GPU of the process where a call does not say it."""
+
+    kind: TargetKind
+    ordinal: int = 0
+
+    @staticmethod
+    def parse(text: str) -> DeviceName:
+        """"cpu" (or "host"), "cuda", "cuda:1", "emulator"; OptionError for others."""
+        kind, _, rest = text.partition(":")
+        try:
+            target = Target.parse(kind)
+        except OptionError:
+            names = ("cpu", "cuda", "cuda:1", "emulator")
+            raise OptionError(f"device={text!r}: wanted one of {', '.join(names)}, or None for what the file was saved for"
+                              f"{perhaps(kind, names)}") from None
+        if rest and (target.kind is not TargetKind.CUDA or not rest.isdecimal()):
+            raise OptionError(f"device={text!r}: wanted 'cpu', 'emulator', or 'cuda' with the number of a GPU as in 'cuda:1'; "
+                              f"leave {rest!r} out, the file says what it was compiled for")
+        return DeviceName(target.kind, int(rest or 0))
+
+
+def device_for(program: Program, code: Mapping[str, Memory], ordinal: int = 0) -> AnyDevice:
+    """The device that a program was compiled for. ordinal: the GPU of calls with host arrays alone."""
     target = Target.parse(program.target)
     if target.kind is TargetKind.HOST:
         return HostDevice(bytes(code[program.runtime_object]))
@@ -43,7 +66,7 @@ def device_for(program: Program, code: Mapping[str, Memory]) -> AnyDevice:
         from tilewright.runtime.emulator.emulator_device import EmulatorDevice
 
         return EmulatorDevice(target.arch)
-    return Cuda()
+    return Cuda(ordinal)
 
 
 def caller_for(program: Program, code: Mapping[str, Memory], constants: Mapping[str, Memory], device: AnyDevice,

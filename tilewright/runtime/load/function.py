@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from tilewright.runtime.call.binder import describe
 from tilewright.runtime.call.tvm_function import tvm_function
@@ -13,12 +13,14 @@ from tilewright.runtime.host import native_call
 from tilewright.runtime.host.host_caller import HostCaller, objects
 from tilewright.runtime.host.recompile import can_recompile, recompile
 from tilewright.runtime.host.required_features import foreign_machine, missing_features
-from tilewright.runtime.load.devices import AnyDevice, caller_for, device_for
+from tilewright.runtime.load.devices import AnyDevice, DeviceName, caller_for, device_for
 from tilewright.runtime.program import artifact, explanation
 from tilewright.runtime.program.artifact import Bundle, Memory, Verify
 from tilewright.runtime.program.explanation import Explanation, MemoryUse
+from tilewright.runtime.program.html_table import html_table
 from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.shape import ShapeRange
+from tilewright.runtime.target import TargetKind
 
 
 class CompiledFunction:
@@ -49,6 +51,7 @@ class CompiledFunction:
         threads: int | None = None,
     ) -> None:
         self.program = program
+        self._device, self._threads = device, threads
         self._bundle = Bundle(program, code, constants, llvm_ir or {})
         self._caller = caller_for(program, code, constants, device, threads)
         self._kept: tuple[object, ...] = ()
@@ -89,13 +92,19 @@ class CompiledFunction:
         """The dims that are read from the arguments, with their ranges."""
         return self.program.ranges()
 
-    def explain(self, **dims: int) -> Explanation:
-        """Which kernel serves each call at these dims; `print` it, or take `.calls`, `.to_json()`."""
-        return explanation.explain(self.program, dims)
+    def explain(self, shape: Mapping[str, int] | None = None, /, **dims: int) -> Explanation:
+        """Which kernel serves each call at these dims; `print` it, or take `.calls`, `.to_json()`.
 
-    def memory(self, *, threads: int | None = None, **dims: int) -> MemoryUse:
-        """Bytes of arena, constants and results at these dims."""
-        return explanation.memory(self.program, dims, self._caller.thread_count(threads))
+        Args:
+            shape, dims: a value for each dim of the model, in a dict or by name.
+        Raises:
+            OptionError: a dim is missing or unknown, or a value is no integer. ShapeError: it is outside its range.
+        """
+        return explanation.explain(self.program, _point(shape, dims))
+
+    def memory(self, shape: Mapping[str, int] | None = None, /, *, threads: int | None = None, **dims: int) -> MemoryUse:
+        """Bytes of arena, constants and results at these dims; arguments and errors as of `explain`."""
+        return explanation.memory(self.program, _point(shape, dims), self._caller.thread_count(threads))
 
     def dispatch_source(self) -> str:
         """The dispatch function as text."""
@@ -123,26 +132,67 @@ class CompiledFunction:
         dims = "".join(f"; {name} in {dim}" for name, dim in self.dims.items())
         return f"CompiledFunction({inputs} -> {outputs}{dims}; {self.program.target})"
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a CompiledFunction cannot be pickled or copied; save() it to a file and load() that")
+    def _repr_html_(self) -> str:
+        """For notebooks: inputs, results and dims."""
+        rows = [("input", a.name, describe(a).partition(": ")[2]) for a in self.inputs]
+        rows += [("result", a.name, describe(a).partition(": ")[2]) for a in self.outputs]
+        rows += [("dim", name, str(dim)) for name, dim in self.dims.items()]
+        return html_table(f"CompiledFunction for {self.program.target}", ("", "name", "type or range"), rows)
+
+    def __copy__(self) -> CompiledFunction:
+        """Itself: nothing of it changes."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> CompiledFunction:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By the bytes that `save` would write; like that file, a pickle is native code: take it from no stranger."""
+        own = CompiledFunction if type(self) is native_call.callable_type(CompiledFunction) else type(self)
+        kind, ordinal = self._device.name.partition(":")[0], getattr(self._device, "ordinal", 0)
+        device = f"{kind}:{ordinal}" if kind == TargetKind.CUDA.value else kind
+        return _restored, (own, artifact.artifact_bytes([self._bundle]), device, self._threads)
 
 
-def load(path: str | os.PathLike[str], device: AnyDevice | None = None, verify: Verify = "code") -> CompiledFunction:
+def _restored(kind: type[CompiledFunction], data: bytes, device: str, threads: int | None) -> CompiledFunction:
+    """A function out of its pickle."""
+    return _loaded(artifact.Artifact("the pickled function", data), device, threads, kind)
+
+
+def _point(shape: Mapping[str, int] | None, dims: Mapping[str, int]) -> dict[str, int]:
+    if shape is not None and not isinstance(shape, Mapping):
+        raise OptionError(f"wanted each dim by its name, got {shape!r}; give it as T={shape!r}, or in a dict")
+    return {**(shape or {}), **dims}
+
+
+def load(path: str | os.PathLike[str], device: AnyDevice | str | None = None, verify: Verify = "code") -> CompiledFunction:
     """Open a saved model.
 
     Args:
-        device: where to run; None is the host CPU when the file holds code for one, else the device of its first target.
+        device: where to run: "cpu", "cuda", "cuda:1" (for calls with host arrays), "emulator", or a device object; None is the
+            host CPU when the file holds code for one, else the device of its first target.
         verify: "code" checks the hashes of all but the constants, "all" reads those too.
     Raises:
-        ArtifactError: not a saved model, damaged, of another version, or for another machine.
+        ArtifactError: not a saved model, damaged, of another version, or for another machine. OptionError: no such device.
     """
     if verify not in ("code", "all"):
-        raise OptionError(f"verify={verify!r}: wanted 'code' or 'all'")
+        raise OptionError(f"verify={verify!r}: wanted 'code' or 'all'; leave it out for 'code'")
     opened = artifact.Artifact(path)
     if verify == "all":
         opened.verify_all()
+    return _loaded(opened, device)
+
+
+def _loaded(opened: artifact.Artifact, device: AnyDevice | str | None, threads: int | None = None,
+            function: type[CompiledFunction] = CompiledFunction) -> CompiledFunction:
     groups = [g.target.partition(":")[0] for g in opened.manifest.groups]
-    kind = device.name.partition(":")[0] if device is not None else "host" if "host" in groups or not groups else groups[0]
+    named = DeviceName.parse(device) if isinstance(device, str) else None
+    if named is not None:
+        kind = named.kind.value
+    elif device is not None:
+        kind = _name_of(device).partition(":")[0]
+    else:
+        kind = "host" if "host" in groups or not groups else groups[0]
     stored = list(opened.bundles(kind))
     if not stored:
         kinds = ", ".join(sorted({g.target for g in opened.manifest.groups})) or "nothing"
@@ -154,10 +204,18 @@ def load(path: str | os.PathLike[str], device: AnyDevice | None = None, verify: 
     code = _recompiled(chosen, program, lacking[-1]) if runnable is None else chosen.code()
     lost = {program.runtime_object, *objects(program)} - {""} - set(code)
     if lost:
-        raise ArtifactError(f"{path} is damaged: it holds no code {', '.join(sorted(lost))}; save it again")
-    if device is None:
-        device = device_for(program, code)
-    return CompiledFunction(program, code, chosen.constants(), device, llvm_ir=chosen.llvm_ir())
+        raise ArtifactError(f"{opened.path} is damaged: it holds no code {', '.join(sorted(lost))}; save it again")
+    if device is None or isinstance(device, str):
+        device = device_for(program, code, named.ordinal if named is not None else 0)
+    return function(program, code, chosen.constants(), device, llvm_ir=chosen.llvm_ir(), threads=threads)
+
+
+def _name_of(device: Any) -> str:
+    name = getattr(device, "name", None)
+    if not isinstance(name, str):
+        raise OptionError(f"device={device!r}: wanted 'cpu', 'cuda', 'cuda:1' or 'emulator', got {type(device).__name__}; "
+                          "write it as text")
+    return name
 
 
 def _lacking(bundle: artifact.LazyBundle) -> tuple[str, ...]:

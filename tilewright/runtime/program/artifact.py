@@ -8,6 +8,7 @@ from the first boundary after the manifest. Hashes detect damage, not malice: an
 from __future__ import annotations
 
 import hashlib
+import io
 import mmap
 import os
 import secrets
@@ -15,7 +16,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union
+from typing import IO, Any, Literal, TypeVar, Union
 
 import msgspec
 import numpy as np
@@ -75,11 +76,35 @@ def write_artifact(path: str | os.PathLike[str], bundles: Sequence[Bundle]) -> N
     Raises:
         ArtifactError: the folder does not exist, may not be written, or is full.
     """
-    target = Path(path)
+    target = _path(path, "save")
     if not target.parent.is_dir():
         raise ArtifactError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
     if target.is_dir():
         raise ArtifactError(f"cannot write {target}: it is a folder; give a file name such as {target / 'model.tw'}")
+    temporary = target.parent / f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    try:
+        try:
+            with temporary.open("xb") as file:
+                _write(file, bundles)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise ArtifactError(
+            f"cannot write {target}: {error.strerror}; choose a folder with room that may be written"
+        ) from error
+
+
+def artifact_bytes(bundles: Sequence[Bundle]) -> bytes:
+    """What `write_artifact` would write."""
+    file = io.BytesIO()
+    _write(file, bundles)
+    return file.getvalue()
+
+
+def _write(file: IO[bytes], bundles: Sequence[Bundle]) -> None:
     contents: dict[str, memoryview] = {}
     groups = tuple(_group(index, bundle, contents) for index, bundle in enumerate(bundles))
     sections, end = [], 0
@@ -90,23 +115,16 @@ def write_artifact(path: str | os.PathLike[str], bundles: Sequence[Bundle]) -> N
     start = _align(_HEADER.size + len(manifest))
     size = start + max((s.offset + s.size for s in sections), default=0)
     header = _HEADER.pack(MAGIC, SCHEMA, len(manifest), size, hashlib.sha256(manifest).digest())
-    temporary = target.parent / f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
-    try:
-        try:
-            with temporary.open("xb") as file:
-                file.write(header + manifest)
-                for section, data in zip(sections, contents.values(), strict=True):
-                    file.write(bytes(start + section.offset - file.tell()))
-                    file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise ArtifactError(
-            f"cannot write {target}: {error.strerror}; choose a folder with room that may be written"
-        ) from error
+    file.write(header + manifest)
+    for section, data in zip(sections, contents.values(), strict=True):
+        file.write(bytes(start + section.offset - file.tell()))
+        file.write(data)
+
+
+def _path(path: Any, what: str) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise ArtifactError(f"{what}: wanted the path of a file such as 'model.tw', got {type(path).__name__}; give it as text")
+    return Path(path)
 
 
 def _group(index: int, bundle: Bundle, contents: dict[str, memoryview]) -> Group:
@@ -130,24 +148,18 @@ def _group(index: int, bundle: Bundle, contents: dict[str, memoryview]) -> Group
 class Artifact:
     """An open artifact; the file stays mapped as long as this or any section's memory lives.
 
+    Args:
+        data: the file's content, where it was read already; `path` then only names it.
     Raises:
         ArtifactError: not an artifact, of another version, truncated or damaged.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        try:
-            with self.path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                if file.read(len(MAGIC)) != MAGIC:
-                    raise ArtifactError(f"{self.path} is not a Tilewright model; wanted a file that save() wrote")
-                if size < _HEADER.size:
-                    raise ArtifactError(
-                        f"{self.path} is truncated: {size} bytes are less than a header; copy or save it again"
-                    )
-                self._memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        except OSError as error:
-            raise ArtifactError(f"cannot read {self.path}: {error.strerror}") from error
+    def __init__(self, path: str | os.PathLike[str], data: bytes | None = None) -> None:
+        self.path = _path(path, "load")
+        self._memory = _mapped(self.path) if data is None else memoryview(data)
+        size = self._memory.nbytes
+        if size < _HEADER.size:
+            raise ArtifactError(f"{self.path} is truncated: {size} bytes are less than a header; copy or save it again")
         _, schema, length, whole, digest = _HEADER.unpack(self._memory[: _HEADER.size])
         if schema not in READABLE:
             raise ArtifactError(
@@ -193,6 +205,21 @@ class Artifact:
         for group in self.manifest.groups:
             if group.target.partition(":")[0] == kind:
                 yield LazyBundle(self, group)
+
+
+def _mapped(path: Path) -> memoryview:
+    """The file's content. ArtifactError when it cannot be read or does not begin as an artifact does."""
+    if path.is_dir():
+        raise ArtifactError(f"cannot read {path}: it is a folder; wanted a file that save() wrote, such as {path / 'model.tw'}")
+    try:
+        with path.open("rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                source = path.suffix in (".mlir", ".onnx", ".pt2", ".txt")
+                remedy = f"give it to tw.compile({str(path)!r}) first" if source else "check the path, or save the model again"
+                raise ArtifactError(f"{path} is not a Tilewright model; wanted a file that save() wrote: {remedy}")
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise ArtifactError(f"cannot read {path}: {error.strerror}; wanted a file that save() wrote: check the path") from error
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,16 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tilewright.runtime.errors import OptionError
+from tilewright.runtime.dim_forms import as_integer
+from tilewright.runtime.errors import OptionError, ShapeError, perhaps
 from tilewright.runtime.program.certificate import Expected
 from tilewright.runtime.program.dispatch import DispatchTable
+from tilewright.runtime.program.html_table import html_table
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.shape import Expr
 
 _UNTUNED = "by the rules of its family, not tuned"
+_HEAD = ("call", "workload", "kernel", "family", "config", "units", "threads", "dims", "predicted", "measured")
 
 
 class CallChoice(msgspec.Struct, frozen=True):
@@ -59,9 +62,28 @@ class Explanation(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
     def __str__(self) -> str:
-        head = f"{self.target}  {_point(self.dims)}".rstrip()
-        rows = [("call", "workload", "kernel", "family", "config", "units", "threads", "dims", "predicted", "measured")]
-        rows += [
+        rows = [_HEAD, *self._rows()]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
+        numbers = {0, 5, 6}
+        lines = [
+            "  ".join(
+                cell.rjust(w) if i in numbers else cell.ljust(w)
+                for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([self._title(), *lines, *(f"call {c.call}: {c.why}" for c in self.calls if c.why != _UNTUNED)])
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the table, with why as its last column."""
+        rows = [(*row, c.why) for row, c in zip(self._rows(), self.calls, strict=True)]
+        return html_table(self._title(), (*_HEAD, "why"), rows)
+
+    def _title(self) -> str:
+        return f"{self.target}  {_point(self.dims)}".rstrip()
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
             (
                 str(c.call),
                 c.workload,
@@ -76,16 +98,6 @@ class Explanation(msgspec.Struct, frozen=True):
             )
             for c in self.calls
         ]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        numbers = {0, 5, 6}
-        lines = [
-            "  ".join(
-                cell.rjust(w) if i in numbers else cell.ljust(w)
-                for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
-        return "\n".join([head, *lines, *(f"call {c.call}: {c.why}" for c in self.calls if c.why != _UNTUNED)])
 
 
 def explain(program: Program, dims: Mapping[str, int]) -> Explanation:
@@ -158,16 +170,23 @@ def _why(program: Program, table: DispatchTable, known: Expected | None, local: 
 
 def resolve(program: Program, dims: Mapping[str, int]) -> dict[str, int]:
     """The dims in the program's order, checked."""
-    names = [d.name for d in program.dims]
-    wrong = sorted(set(dims) ^ set(names))
-    if wrong:
-        raise OptionError(
-            f"wanted a value for each of the dims {', '.join(names) or '(none)'}, got "
-            f"{', '.join(dims) or 'none'}; see {', '.join(wrong)}"
-        )
-    point = {name: int(dims[name]) for name in names}
+    ranges = program.ranges()
+    known = ", ".join(f"{n} ({d})" for n, d in ranges.items()) or "none"
+    for name in dims:
+        if name not in ranges:
+            example = ", ".join(f"{n}={d.lo}" for n, d in ranges.items())
+            raise OptionError(f"the model has no dim {name!r}; wanted a value for each of its dims: {known}; give ({example})"
+                              f"{perhaps(name, ranges)}")
+    for name in ranges:
+        if name not in dims:
+            raise OptionError(f"dim {name}: wanted a value for each of the dims {known}, got "
+                              f"{', '.join(f'{n}={v!r}' for n, v in dims.items()) or 'none'}; give {name}={ranges[name].lo} too")
+    point = {name: as_integer(dims[name], f"dim {name}") for name in ranges}
     if program.out_of_range == "error":
-        program.ranges().check(point)
+        ranges.check(point)
+    for name, value in point.items():
+        if value < 0:
+            raise ShapeError(f"dim {name} = {value}: wanted a size from 0 on; give one of {ranges[name]}")
     return point
 
 

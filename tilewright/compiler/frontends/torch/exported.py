@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
@@ -16,6 +17,7 @@ from tilewright.runtime.errors import IngestError, OptionError
 from tilewright.runtime.shape import Dim as Range
 
 Ranges = Mapping[str, Range]
+ELEMENTS = ("aten.item.default", "aten._local_scalar_dense.default")  # a tensor's element as a number
 INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 
 
@@ -93,23 +95,40 @@ def _name(dim: Any) -> str | None:
 
 
 def with_known_operators(program: ExportedProgram) -> ExportedProgram:
-    """The same program without in-place operators, and with the operators that the table does not know decomposed."""
+    """The same program without in-place operators, and with the operators that the table does not know decomposed.
+
+    Raises:
+        IngestError: torch.export cannot take the in-place operators out.
+    """
     known = lowerings("torch")
     changes = unknown = False
     for node in nodes(program.graph_module):
-        if isinstance(node.target, torch._ops.OpOverload):
-            unknown |= operator_name(node.target) not in known
-            changes |= node.target._schema.is_mutable and operator_name(node.target) not in known
-        elif node.target is torch.ops.higher_order.wrap_with_autocast:
-            unknown |= bool(node.args[2])
+        if isinstance(node.target, torch._ops.OpOverload) and makes_tensors(node) and operator_name(node.target) not in ELEMENTS:
+            missing = operator_name(node.target) not in known
+            changes |= missing and node.target._schema.is_mutable
+            unknown |= missing
+        elif operator_name(node.target) == "wrap_with_autocast":
+            changes |= bool(node.args[2])
+        elif isinstance(node.target, torch._ops.HigherOrderOperator) and operator_name(node.target) not in INLINED:
+            return program  # control flow, which is refused where it stands
     if not unknown and not changes:
         return program
-    decompositions = torch.export.default_decompositions()
-    kept = [op for op in decompositions if operator_name(op) in known]
-    for op in kept:
-        del decompositions[op]
-    with torch.no_grad():
-        return program.run_decompositions(decompositions)
+    every = {**torch.export.default_decompositions().materialize(), **decomposition_table}
+    decompositions = {op: function for op, function in every.items() if operator_name(op) not in (*known, *ELEMENTS)}
+    try:
+        with torch.no_grad():
+            return program.run_decompositions(decompositions)
+    except Exception as error:  # whatever a decomposition raises
+        if changes:
+            raise IngestError(f"torch.export cannot take the in-place operators out of the model: {error}; write it without "
+                              "them") from error
+        return program
+
+
+def makes_tensors(node: torch.fx.Node) -> bool:
+    """Is it neither a size or another Python number, nor an assertion?"""
+    value = node.meta.get("val")
+    return not isinstance(value, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)) and not (value is None and not node.users)
 
 
 def nodes(module: torch.fx.GraphModule) -> list[torch.fx.Node]:

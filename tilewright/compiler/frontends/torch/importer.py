@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,9 +21,11 @@ from tilewright.compiler import ops
 from tilewright.compiler.frontends.imported import ImportedModel
 from tilewright.compiler.frontends.registry import lowerings
 from tilewright.compiler.frontends.torch import operators as _operators  # noqa: F401 - fills the table
+from tilewright.compiler.frontends.torch import complex_numbers, symbolic_floats
+from tilewright.compiler.frontends.torch.complex_numbers import Complex
 from tilewright.compiler.frontends.torch.constants import Constants
-from tilewright.compiler.frontends.torch.context import Context, location, operator_name
-from tilewright.compiler.frontends.torch.exported import INLINED, export_module, given_names, with_known_operators
+from tilewright.compiler.frontends.torch.context import Context, location, operator_name, refuse_unknown
+from tilewright.compiler.frontends.torch.exported import ELEMENTS, INLINED, export_module, given_names, makes_tensors, with_known_operators
 from tilewright.compiler.frontends.torch.signature import program_dims, structure, user_placeholders
 from tilewright.compiler.frontends.torch.sizes import DataDependentSizeError, Sizes
 from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
@@ -68,10 +70,10 @@ class _Import:
     program: ExportedProgram
     given: Sequence[Mapping[int, str]]
     ranges: Mapping[str, Dim]
-    graph: ops.Graph = field(default_factory=ops.Graph)
 
     def run(self) -> ImportedModel:
         self.dims = program_dims(self.program, self.given, self.ranges)
+        self.graph = ops.Graph(ranges={n: (d.lo, d.hi) for n, d in self.dims.ranges.items()})
         self.sizes = Sizes(self.dims.names)
         self.constants = Constants(self.graph)
         self.state: dict[str, str] = {}  # name of the input -> what holds its new value
@@ -124,6 +126,8 @@ class _Import:
             if size.symbol is None:
                 raise IngestError(f"input {name} is the integer {size}; wanted one that is a dim by itself")
             return self.graph.dim(size.symbol)
+        if value.is_complex():
+            raise IngestError(f"input {name} is complex; pass real and imaginary part, and join them with torch.complex")
         return self.graph.input(name, context.shape(), context.dtype())
 
     def _arguments(self) -> dict[str, Any]:
@@ -164,27 +168,29 @@ class _Import:
     def _node(self, node: torch.fx.Node, known: Mapping[torch.fx.Node, Any]) -> Any:
         meta = node.meta.get("val")
         name = operator_name(node.target)
-        if isinstance(meta, (torch.SymInt, int)) and not isinstance(meta, bool) and node.target is not operator.getitem:
-            return self._size(node, meta)
         args, kwargs = _resolved(node.args, known), _resolved(node.kwargs, known)
         if node.target is operator.getitem:
             return args[0][args[1]]
+        if name in ELEMENTS:
+            return args[0]  # a number that depends on data is a tensor of rank 0
+        if not makes_tensors(node):
+            return self._number(node, meta, args)
         if name in INLINED:
             return self._inlined(node, name, args)
-        if isinstance(meta, torch.SymBool) or (meta is None and not node.users):
-            return None  # an assertion on sizes, which hold by the ranges of the dims
-        lowering = lowerings("torch").get(name)
         context = Context(self.graph, self.sizes, node)
-        if lowering is None:
-            raise IngestError(_unknown(node, name))
         try:
-            return _checked(context, lowering(context, *args, **kwargs), meta)
+            return _checked(context, _built(context, name, args, kwargs), meta)
         except DataDependentSizeError as error:
             raise IngestError(_data_dependent(node, name, error)) from error
         except (OptionError, ShapeError, DTypeError) as error:
             raise IngestError(f"{name} at {location(node)}: {error}") from error
 
-    def _size(self, node: torch.fx.Node, value: Any) -> Expr:
+    def _number(self, node: torch.fx.Node, value: Any, args: Sequence[Any]) -> Any:
+        """A Python number; None for assertions on sizes, which hold by the ranges of the dims."""
+        if isinstance(value, torch.SymFloat):
+            return symbolic_floats.build(self.graph, node.target, args, location(node))
+        if isinstance(value, (bool, float, torch.SymBool, type(None))):
+            return value
         try:
             return self.sizes.expr(value)
         except DataDependentSizeError as error:
@@ -238,8 +244,12 @@ class _Held:
     value: torch.Tensor
 
     @property
-    def tensor(self) -> ops.Tensor:
-        return self.constants.tensor(re.sub(r"[^\w.-]", "_", self.name), self.value)
+    def tensor(self) -> ops.Tensor | Complex:
+        name = re.sub(r"[^\w.-]", "_", self.name)
+        if self.value.is_complex():
+            parts = torch.view_as_real(self.value.detach().resolve_conj())
+            return Complex(*(self.constants.tensor(f"{name}.{n}", parts[..., i]) for i, n in enumerate(("real", "imag"))))
+        return self.constants.tensor(name, self.value)
 
 
 def _resolved(argument: Any, known: Mapping[torch.fx.Node, Any]) -> Any:
@@ -274,6 +284,17 @@ def _leaves(item: Structure) -> int:
     return 1 if item.kind in ("leaf", "none") else sum(map(_leaves, item.items))
 
 
+def _built(context: Context, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    for number, _ in enumerate(context.tensors):
+        context.shape(number)  # refuses sizes that depend on data
+    if complex_numbers.takes_part(args) or any(t.is_complex() for t in context.tensors):
+        return complex_numbers.build(context, name, args, kwargs)
+    lowering = lowerings("torch").get(name)
+    if lowering is None:
+        refuse_unknown(context)
+    return lowering(context, *args, **kwargs)
+
+
 def _checked(context: Context, made: Any, meta: Any) -> Any:
     """What a function of the table gave, compared with what PyTorch says of it."""
     if isinstance(meta, (tuple, list)):
@@ -284,6 +305,8 @@ def _checked(context: Context, made: Any, meta: Any) -> Any:
 
 
 def _restated(context: Context, made: Any, result: int) -> Any:
+    if isinstance(made, Complex):
+        return Complex(_restated(context, made.real, result), _restated(context, made.imag, result))
     if not isinstance(made, ops.Tensor):
         return made
     wanted, kind = context.shape(result), context.dtype(result)
@@ -299,11 +322,6 @@ def _with_dims(x: ops.Tensor, dims: tuple[Expr, ...]) -> ops.Tensor:
     if all(a == b for a, b in static):
         return replace(x, dims=dims)
     return x.graph.result(f"tensor.cast {x.ssa} : {x.type} to ", x.dtype, dims)
-
-
-def _unknown(node: torch.fx.Node, name: str) -> str:
-    return (f"operator {name} at {location(node)} is not known. Write a function that builds it from tw.ops, and register it: "
-            f'@tw.frontends.register("torch", "{name}")')
 
 
 def _data_dependent(node: torch.fx.Node, name: str, error: DataDependentSizeError) -> str:

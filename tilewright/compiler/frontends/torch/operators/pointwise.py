@@ -101,6 +101,9 @@ _ARITHMETIC: Mapping[str, Function] = {
     "bitwise_xor": operator.xor,
     "bitwise_left_shift": scalar.shift_left,
     "bitwise_right_shift": scalar.shift_right,
+    "__and__": operator.and_,
+    "__or__": operator.or_,
+    "__xor__": operator.xor,
     "__lshift__": scalar.shift_left,
     "__rshift__": scalar.shift_right,
 }

@@ -9,6 +9,7 @@ from tilewright.compiler import ops
 from tilewright.compiler.frontends.registry import register
 from tilewright.compiler.frontends.torch.context import Context
 from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 
 @register(
@@ -72,44 +73,18 @@ def expand(context: Context, x: ops.Tensor, *_: Any, **__: Any) -> ops.Tensor:
 
 
 @register("torch", "aten.slice.Tensor")
-def slice_(context: Context, x: ops.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> ops.Tensor:
-    axis = dim % x.rank
-    return part(x, axis, first_of(x, axis, start, context.shape()[axis], end), context.shape()[axis], step)
-
-
-def first_of(x: ops.Tensor, axis: int, start: Any, count: Expr, end: Any) -> Expr:
-    """Where a slice of `count` elements begins, clamped to the axis as Python does."""
-    extent = x.dims[axis]
-    begin = Expr.of(0 if start is None else start)
-    if begin.constant is not None and begin.constant < 0:
-        begin = (extent + begin).maximum(0)
-    elif begin.constant is None and begin.bounds({})[1] <= 0:
-        begin = extent + begin
-    sizes = [extent - begin] + ([] if end is None else [Expr.of(end) - begin, extent + end - begin])
-    return begin if count in sizes or begin == Expr.of(0) else begin.minimum(extent)
-
-
-def part(x: ops.Tensor, axis: int, begin: Expr, count: Expr, step: int = 1) -> ops.Tensor:
-    """`count` elements along an axis."""
-    if begin == Expr.of(0) and count == x.dims[axis] and step == 1:
-        return x
-    starts, ends, steps = [Expr.of(0)] * x.rank, list(x.dims), [1] * x.rank
-    starts[axis], ends[axis], steps[axis] = begin, begin + (count - 1) * step + 1, step
-    return ops.slice(x, starts, ends, steps)
+def slice_(_: Context, x: ops.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> ops.Tensor:
+    return ops.slice_axis(x, dim, start, end, step)
 
 
 @register("torch", "aten.narrow.default")
-def narrow(context: Context, x: ops.Tensor, dim: int, start: Any, length: Any) -> ops.Tensor:
-    axis = dim % x.rank
-    return part(x, axis, first_of(x, axis, start, Expr.of(length), None), context.shape()[axis])
+def narrow(_: Context, x: ops.Tensor, dim: int, start: Any, length: Any) -> ops.Tensor:
+    return ops.narrow(x, dim, start, length)
 
 
 @register("torch", "aten.select.int")
-def select(context: Context, x: ops.Tensor, dim: int, index: Any) -> ops.Tensor:
-    axis, at = dim % x.rank, Expr.of(index)
-    if at.constant is not None and at.constant < 0:
-        at = x.dims[axis] + at
-    return ops.reshape(part(x, axis, at, Expr.of(1)), context.shape())
+def select(_: Context, x: ops.Tensor, dim: int, index: Any) -> ops.Tensor:
+    return ops.select(x, dim, index)
 
 
 def _parts(context: Context, x: ops.Tensor, dim: int) -> list[ops.Tensor]:
@@ -117,7 +92,7 @@ def _parts(context: Context, x: ops.Tensor, dim: int) -> list[ops.Tensor]:
     found, begin = [], Expr.of(0)
     for number in range(context.results):
         count = context.shape(number)[dim]
-        found.append(part(x, dim % x.rank, begin, count))
+        found.append(ops.narrow(x, dim, begin, count))
         begin = begin + count
     return found
 
@@ -136,9 +111,8 @@ def split(context: Context, x: ops.Tensor, _: Any, dim: int = 0) -> list[ops.Ten
 
 
 @register("torch", "aten.unbind.int")
-def unbind(context: Context, x: ops.Tensor, dim: int = 0) -> list[ops.Tensor]:
-    axis = dim % x.rank
-    return [ops.reshape(part(x, axis, Expr.of(i), Expr.of(1)), context.shape(i)) for i in range(context.results)]
+def unbind(_: Context, x: ops.Tensor, dim: int = 0) -> list[ops.Tensor]:
+    return ops.unbind(x, dim)
 
 
 @register("torch", "aten.cat.default", "aten.concat.default", "aten.concatenate.default")
@@ -155,6 +129,75 @@ def stack(context: Context, tensors: Sequence[ops.Tensor], dim: int = 0) -> ops.
     shape[axis] = Expr.of(1)
     held = [ops.reshape(ops.cast(t, context.dtype()), shape) for t in tensors]
     return held[0] if len(held) == 1 else ops.concat(held, axis)
+
+
+@register("torch", "aten.repeat.default", "aten.tile.default")
+def repeat(_: Context, x: ops.Tensor, repeats: Sequence[Any]) -> ops.Tensor:
+    return ops.tile(ops.reshape(x, [*[1] * (len(repeats) - x.rank), *x.dims]), [*[1] * (x.rank - len(repeats)), *repeats])
+
+
+@register("torch", "aten.repeat_interleave.self_int")
+def repeat_interleave(_: Context, x: ops.Tensor, repeats: Any, dim: int | None = None, **__: Any) -> ops.Tensor:
+    return ops.repeat(ops.flatten(x) if dim is None else x, repeats, 0 if dim is None else dim)
+
+
+@register("torch", "aten.roll.default")
+def roll(_: Context, x: ops.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> ops.Tensor:
+    return ops.roll(x, shifts, dims) if dims else ops.roll(x, shifts[0])
+
+
+@register("torch", "aten.flip.default")
+def flip(_: Context, x: ops.Tensor, dims: Sequence[int]) -> ops.Tensor:
+    return ops.flip(x, dims)
+
+
+@register("torch", "aten.diff.default")
+def diff(
+    context: Context, x: ops.Tensor, n: int = 1, dim: int = -1, prepend: ops.Tensor | None = None, append: ops.Tensor | None = None
+) -> ops.Tensor:
+    parts = [p for p in (prepend, x, append) if p is not None]
+    joined = parts[0] if len(parts) == 1 else ops.concat(parts, dim)
+    for _ in range(n):
+        after, before = ops.slice_axis(joined, dim, 1), ops.slice_axis(joined, dim, 0, -1)
+        joined = ops.compare(after, before, "ne") if x.dtype is DType.I1 else after - before
+    return joined
+
+
+@register("torch", "aten.pad.default")
+def pad(_: Context, x: ops.Tensor, pad: Sequence[Any], mode: str = "constant", value: float | None = None) -> ops.Tensor:
+    return padded(x, pad, value or 0, {"replicate": "edge", "circular": "wrap"}.get(mode, mode))
+
+
+@register("torch", "aten.constant_pad_nd.default")
+def constant_pad(_: Context, x: ops.Tensor, pad: Sequence[Any], value: float = 0) -> ops.Tensor:
+    return padded(x, pad, value, "constant")
+
+
+def padded(x: ops.Tensor, widths: Sequence[Any], value: float, mode: str) -> ops.Tensor:
+    """widths: low and high of the last axis, then of the one before, and so on."""
+    rest = x.rank - len(widths) // 2
+    low, high = ([0] * rest + list(widths[side::2])[::-1] for side in (0, 1))
+    return ops.pad(x, low, high, value, mode)
+
+
+@register("torch", "aten.pixel_shuffle.default")
+def pixel_shuffle(_: Context, x: ops.Tensor, upscale_factor: int) -> ops.Tensor:
+    """[..., C * r * r, H, W] -> [..., C, H * r, W * r]."""
+    r, lead, (channels, height, width) = upscale_factor, list(x.dims[:-3]), x.dims[-3:]
+    n = len(lead)
+    split = ops.reshape(x, [*lead, channels // (r * r), r, r, height, width])
+    turned = ops.transpose(split, [*range(n), n, n + 3, n + 1, n + 4, n + 2])
+    return ops.reshape(turned, [*lead, channels // (r * r), height * r, width * r])
+
+
+@register("torch", "aten.meshgrid.default", "aten.meshgrid.indexing")
+def meshgrid(context: Context, tensors: Sequence[ops.Tensor], indexing: str = "ij") -> list[ops.Tensor]:
+    shape = context.shape()
+    axes = list(range(len(tensors)))
+    if indexing == "xy" and len(axes) > 1:
+        axes[:2] = [1, 0]
+    return [ops.broadcast_to(ops.reshape(t, [-1 if a == axis else 1 for a in range(len(shape))]), shape)
+            for t, axis in zip(tensors, axes, strict=True)]
 
 
 @register(

@@ -1,0 +1,127 @@
+"""Recurrent layers: every step of a sequence of fixed length, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.compiler import ops
+from tilewright.compiler.frontends.registry import register
+from tilewright.compiler.frontends.torch.context import Context
+from tilewright.compiler.frontends.torch.operators.contractions import rows
+from tilewright.runtime.shape import Expr
+
+_LONGEST = 512  # steps of a sequence, each of which is code of its own
+State = tuple[ops.Tensor, ...]
+Cell = Callable[[ops.Tensor, State, Sequence[ops.Tensor]], State]  # projected input, state, recurrent weights
+
+
+def _lstm(projected: ops.Tensor, state: State, weights: Sequence[ops.Tensor]) -> State:
+    """Hochreiter and Schmidhuber 1997, with forget gates: input, forget, cell and output gate side by side."""
+    hidden, cell = state
+    gates = projected + _product(hidden, weights)
+    i, f, g, o = ops.chunk(gates, 4, 1)
+    kept = ops.sigmoid(f) * cell + ops.sigmoid(i) * ops.tanh(g)
+    return ops.sigmoid(o) * ops.tanh(kept), kept
+
+
+def _gru(projected: ops.Tensor, state: State, weights: Sequence[ops.Tensor]) -> State:
+    """Cho et al. 2014: reset, update and new gate side by side."""
+    (hidden,) = state
+    own, recurrent = ops.chunk(projected, 3, 1), ops.chunk(_product(hidden, weights), 3, 1)
+    reset, update = ops.sigmoid(own[0] + recurrent[0]), ops.sigmoid(own[1] + recurrent[1])
+    new = ops.tanh(own[2] + reset * recurrent[2])
+    return (new + update * (hidden - new),)
+
+
+def _elman(function: Callable[[ops.Tensor], ops.Tensor]) -> Cell:
+    return lambda projected, state, weights: (function(projected + _product(state[0], weights)),)
+
+
+def _product(x: ops.Tensor, weights: Sequence[ops.Tensor]) -> ops.Tensor:
+    """x @ weight^T + bias, the bias where there is one."""
+    total = ops.matmul(x, weights[0], transpose_b=True)
+    return total + weights[1] if len(weights) > 1 else total
+
+
+def _layer(x: ops.Tensor, state: State, weights: Sequence[ops.Tensor], cell: Cell, backwards: bool) -> tuple[ops.Tensor, State]:
+    """One direction of one layer: x [T, B, I] -> [T, B, H], and the last state."""
+    steps = x.dims[0].constant or 0
+    half = len(weights) // 2
+    own, recurrent = weights[:half] if half == 1 else (weights[0], weights[2]), weights[half:] if half == 1 else (weights[1], weights[3])
+    projected = _product(rows(x), own)
+    wide = ops.reshape(projected, [*x.dims[:-1], projected.dims[-1]])
+    made: list[ops.Tensor] = []
+    for step in range(steps)[:: -1 if backwards else 1]:
+        state = cell(ops.select(wide, 0, step), state, recurrent)
+        made.append(state[0])
+    return ops.stack(made[:: -1 if backwards else 1], 0), state
+
+
+def _network(context: Context, x: ops.Tensor, states: Sequence[ops.Tensor], weights: Sequence[ops.Tensor], options: Sequence[Any],
+             cell: Cell) -> list[ops.Tensor]:  # fmt: skip
+    """options: has_biases, num_layers, dropout, train, bidirectional, batch_first."""
+    biases, layers, dropout, train, bidirectional, batch_first = options
+    if train and dropout:
+        context.refuse("dropout between layers makes random numbers", "call model.eval() before the export")
+    if x.rank != 3:
+        context.refuse("an input without a batch axis", "add one with unsqueeze")
+    x = ops.transpose(x, [1, 0, 2]) if batch_first else x
+    steps = x.dims[0].constant
+    if steps is None or not 0 < steps <= _LONGEST:
+        context.refuse(f"a sequence of {x.dims[0]} steps, each of which needs the one before",
+                       f"give the sequence a fixed length of 1 to {_LONGEST}; loops over a dynamic length are not compiled")
+    each = 4 if biases else 2
+    last: list[State] = []
+    for layer in range(layers):
+        made = []
+        for direction in range(2 if bidirectional else 1):
+            number = layer * (2 if bidirectional else 1) + direction
+            start = tuple(ops.select(s, 0, number) for s in states)
+            result, state = _layer(x, start, weights[number * each : (number + 1) * each], cell, direction == 1)
+            made.append(result)
+            last.append(state)
+        x = made[0] if len(made) == 1 else ops.concat(made, 2)
+    final = [ops.stack(list(s), 0) for s in zip(*last, strict=True)]
+    return [ops.transpose(x, [1, 0, 2]) if batch_first else x, *final]
+
+
+@register("torch", "aten.lstm.input")
+def lstm(context: Context, x: ops.Tensor, hx: Sequence[ops.Tensor], params: Sequence[ops.Tensor], *options: Any) -> list[ops.Tensor]:
+    if len(hx) == 2 and hx[0].dims[-1] != hx[1].dims[-1]:
+        context.refuse("a projection of the hidden state", "use an LSTM without proj_size")
+    return _network(context, x, hx, params, options, _lstm)
+
+
+@register("torch", "aten.gru.input")
+def gru(context: Context, x: ops.Tensor, hx: ops.Tensor, params: Sequence[ops.Tensor], *options: Any) -> list[ops.Tensor]:
+    return _network(context, x, [hx], params, options, _gru)
+
+
+@register("torch", "aten.rnn_tanh.input", "aten.rnn_relu.input")
+def rnn(context: Context, x: ops.Tensor, hx: ops.Tensor, params: Sequence[ops.Tensor], *options: Any) -> list[ops.Tensor]:
+    return _network(context, x, [hx], params, options, _elman(ops.tanh if "tanh" in context.operator else ops.relu))
+
+
+def _cell(context: Context, x: ops.Tensor, state: State, weights: Sequence[ops.Tensor | None], cell: Cell) -> State:
+    """One step; weights: of the input, of the state, and their biases."""
+    own, recurrent = ([w for w in weights[i::2] if w is not None] for i in range(2))
+    single = x.rank == 1
+    lead = [Expr.of(1)] if single else []
+    x, state = ops.reshape(x, [*lead, *x.dims]), tuple(ops.reshape(s, [*lead, *s.dims]) for s in state)
+    return tuple(ops.reshape(s, context.shape()) for s in cell(_product(x, own), state, recurrent))
+
+
+@register("torch", "aten.lstm_cell.default")
+def lstm_cell(context: Context, x: ops.Tensor, hx: Sequence[ops.Tensor], *weights: ops.Tensor | None) -> list[ops.Tensor]:
+    return list(_cell(context, x, tuple(hx), weights, _lstm))
+
+
+@register("torch", "aten.gru_cell.default")
+def gru_cell(context: Context, x: ops.Tensor, hx: ops.Tensor, *weights: ops.Tensor | None) -> ops.Tensor:
+    return _cell(context, x, (hx,), weights, _gru)[0]
+
+
+@register("torch", "aten.rnn_tanh_cell.default", "aten.rnn_relu_cell.default")
+def rnn_cell(context: Context, x: ops.Tensor, hx: ops.Tensor, *weights: ops.Tensor | None) -> ops.Tensor:
+    return _cell(context, x, (hx,), weights, _elman(ops.tanh if "tanh" in context.operator else ops.relu))[0]

@@ -55,7 +55,8 @@ def test_attention() -> None:
     }, DIMS)
     cases: list[tuple[int, str | None, bool | str, bool]] = [
         (4, None, False, False), (4, "keys", "top-left", False), (4, "plain", False, False), (2, "plain", "bottom-right", True),
-        (2, "keys", False, False), (1, None, True, True), (1, "rows", False, True), (2, "bias", False, False), (4, "rows", True, True),
+        (2, "keys", False, False), (1, None, True, True), (1, "rows", False, True), (2, "bias", False, False),
+        (4, "rows", True, True),
     ]
     for heads, mask, causal, safe in cases:
         given = checks["q"], checks[f"k{heads}"], checks[f"v{heads}"]
@@ -88,7 +89,8 @@ def test_attention_is_one_kernel(heads: int, mask: list[int | str] | None, causa
 
 def test_attention_of_more_axes_and_narrow_floats() -> None:
     torch = pytest.importorskip("torch")
-    checks = Checks({"q": Given(["B", 3, 4, "S", 8], "f16"), "k": Given(["B", 3, 2, "S", 8], "f16"), "z": Given([2, "S", "T"])}, DIMS)
+    halves = {"q": Given(["B", 3, 4, "S", 8], "f16"), "k": Given(["B", 3, 2, "S", 8], "f16")}
+    checks = Checks(halves | {"z": Given([2, "S", "T"])}, DIMS)
 
     def want(v: Mapping[str, Array], _: object) -> Array:
         q, k = (torch.from_numpy(v[n].astype("f4")) for n in "qk")
@@ -139,8 +141,8 @@ def test_norms_are_torch_s() -> None:
 
 def test_einsum_and_dense() -> None:
     checks = Checks({
-        "a": Given(["B", "S", 6]), "b": Given(["B", 6, "T"]), "s": Given(["S", "S"]), "v": Given(["S"]), "i": Given(["S", 6], "i32"),
-        "w": Given([7, 6]), "c": Given([7]), "o": Given([1, 6]),
+        "a": Given(["B", "S", 6]), "b": Given(["B", 6, "T"]), "s": Given(["S", "S"]), "v": Given(["S"]),
+        "i": Given(["S", 6], "i32"), "w": Given([7, 6]), "c": Given([7]), "o": Given([1, 6]),
     }, DIMS)
     equations = {"bsk,bkt->tsb": "ab", "...sk,...kt->...st": "ab", "ii->i": "s", "ii": "s",
                  "bsk->s": "a", "s,t->st": "vv", "bsk,s,nk->bn": "avw", "bsk,nk->bsn": "aw",

@@ -8,7 +8,7 @@
 
 from tilewright.compiler.ops.attention import attention
 from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
-from tilewright.compiler.ops.convolutions import conv1d, conv2d
+from tilewright.compiler.ops.convolutions import conv1d, conv2d, conv3d, conv_transpose
 from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota, ones, triangle, tril, triu, zeros
 from tilewright.compiler.ops.einsum import einsum
 from tilewright.compiler.ops.graph import Graph, Tensor
@@ -46,7 +46,16 @@ from tilewright.compiler.ops.pointwise import (
     tanh,
     where,
 )
-from tilewright.compiler.ops.pooling import avg_pool2d, max_pool2d
+from tilewright.compiler.ops.pooling import (
+    adaptive_avg_pool,
+    adaptive_max_pool,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 from tilewright.compiler.ops.promotion import Promotion, promote_types, result_type
 from tilewright.compiler.ops.reductions import max, mean, min, prod, sum  # noqa: A004
 from tilewright.compiler.ops.reshaping import (
@@ -73,6 +82,8 @@ __all__ = [
     "Promotion",
     "Tensor",
     "absolute",
+    "adaptive_avg_pool",
+    "adaptive_max_pool",
     "add",
     "all",
     "any",
@@ -81,7 +92,9 @@ __all__ = [
     "argmin",
     "argsort",
     "attention",
+    "avg_pool1d",
     "avg_pool2d",
+    "avg_pool3d",
     "batch_matmul",
     "batchnorm",
     "broadcast_to",
@@ -91,6 +104,8 @@ __all__ = [
     "concat",
     "conv1d",
     "conv2d",
+    "conv3d",
+    "conv_transpose",
     "count_nonzero",
     "cummax",
     "cummin",
@@ -123,7 +138,9 @@ __all__ = [
     "masked_fill",
     "matmul",
     "max",
+    "max_pool1d",
     "max_pool2d",
+    "max_pool3d",
     "maximum",
     "mean",
     "min",

@@ -24,15 +24,14 @@ from tilewright.compiler.frontends.torch import operators as _operators  # noqa:
 from tilewright.compiler.frontends.torch import complex_numbers, symbolic_floats
 from tilewright.compiler.frontends.torch.complex_numbers import Complex
 from tilewright.compiler.frontends.torch.constants import Constants
-from tilewright.compiler.frontends.torch.context import Context, location, operator_name
-from tilewright.compiler.frontends.torch.exported import INLINED, export_module, given_names, makes_tensors, with_known_operators
+from tilewright.compiler.frontends.torch.context import Context, location, operator_name, refuse_unknown
+from tilewright.compiler.frontends.torch.exported import ELEMENTS, INLINED, export_module, given_names, makes_tensors, with_known_operators
 from tilewright.compiler.frontends.torch.signature import program_dims, structure, user_placeholders
 from tilewright.compiler.frontends.torch.sizes import DataDependentSizeError, Sizes
 from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
 from tilewright.runtime.program.structure import NONE, Structure
 from tilewright.runtime.shape import Dim, Expr
 
-_ELEMENTS = ("aten.item.default", "aten._local_scalar_dense.default")
 _IGNORED = (torch.device, torch.layout, torch.memory_format)
 _STATE = {OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION}
 
@@ -172,7 +171,7 @@ class _Import:
         args, kwargs = _resolved(node.args, known), _resolved(node.kwargs, known)
         if node.target is operator.getitem:
             return args[0][args[1]]
-        if name in _ELEMENTS:
+        if name in ELEMENTS:
             return args[0]  # a number that depends on data is a tensor of rank 0
         if not makes_tensors(node):
             return self._number(node, meta, args)
@@ -286,11 +285,13 @@ def _leaves(item: Structure) -> int:
 
 
 def _built(context: Context, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    if complex_numbers.takes_part(args) or context.is_complex:
+    for number, _ in enumerate(context.tensors):
+        context.shape(number)  # refuses sizes that depend on data
+    if complex_numbers.takes_part(args) or any(t.is_complex() for t in context.tensors):
         return complex_numbers.build(context, name, args, kwargs)
     lowering = lowerings("torch").get(name)
     if lowering is None:
-        raise IngestError(_unknown(context.node, name))
+        refuse_unknown(context)
     return lowering(context, *args, **kwargs)
 
 
@@ -321,11 +322,6 @@ def _with_dims(x: ops.Tensor, dims: tuple[Expr, ...]) -> ops.Tensor:
     if all(a == b for a, b in static):
         return replace(x, dims=dims)
     return x.graph.result(f"tensor.cast {x.ssa} : {x.type} to ", x.dtype, dims)
-
-
-def _unknown(node: torch.fx.Node, name: str) -> str:
-    return (f"operator {name} at {location(node)} is not known. Write a function that builds it from tw.ops, and register it: "
-            f'@tw.frontends.register("torch", "{name}")')
 
 
 def _data_dependent(node: torch.fx.Node, name: str, error: DataDependentSizeError) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.compiler.compilation.options import CompileOptions
-from tools import docs_passes
+from tools import docs_operators, docs_passes
 from tools.bench.__main__ import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +31,12 @@ def test_the_pages_build_strictly(tmp_path: Path) -> None:
 
 def test_the_page_of_the_passes_is_what_the_passes_do() -> None:
     assert docs_passes.PAGE.read_text() == docs_passes.page(), "run python -m tools.docs_passes"
+
+
+def test_the_page_of_the_operators_is_what_the_tables_hold() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("onnx")
+    assert docs_operators.PAGE.read_text() == docs_operators.page(), "run python -m tools.docs_operators"
 
 
 def test_every_attribute_is_described() -> None:

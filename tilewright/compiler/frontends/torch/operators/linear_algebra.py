@@ -14,9 +14,7 @@ from tilewright.compiler.ops.scalar_functions import absolute, power
 
 
 @register("torch", *names("addbmm"))
-def addbmm(
-    context: Context, bias: ops.Tensor, a: ops.Tensor, b: ops.Tensor, *, beta: Any = 1, alpha: Any = 1
-) -> ops.Tensor:
+def addbmm(context: Context, bias: ops.Tensor, a: ops.Tensor, b: ops.Tensor, *, beta: Any = 1, alpha: Any = 1) -> ops.Tensor:
     """beta bias + alpha times the sum of a batch of products."""
     batch, rows, inner = a.dims
     left = ops.reshape(ops.transpose(a, [1, 0, 2]), [rows, batch * inner])

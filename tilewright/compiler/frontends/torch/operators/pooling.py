@@ -41,7 +41,13 @@ def _lowest(dtype: DType) -> float:
 
 @register("torch", *names(*(f"max_pool{n}d" for n in (1, 2, 3))))
 def max_pool(
-    context: Context, x: ops.Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
+    context: Context,
+    x: ops.Tensor,
+    kernel: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
 ) -> ops.Tensor:
     """The largest element of every window; NaN wins."""
     n = _axes_of(context.operator)
@@ -57,7 +63,13 @@ def _batched(x: ops.Tensor, n: int, build: Callable[[ops.Tensor], ops.Tensor]) -
 
 @register("torch", *names(*(f"max_pool{n}d_with_indices" for n in (1, 2, 3))))
 def max_pool_with_indices(
-    context: Context, x: ops.Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
+    context: Context,
+    x: ops.Tensor,
+    kernel: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
 ) -> list[ops.Tensor]:
     """The largest element of every window, and its number in the plane."""
     n = _axes_of(context.operator)
@@ -76,7 +88,7 @@ def adaptive_max_pool(context: Context, x: ops.Tensor, size: Sizes) -> list[ops.
 
 def _maxima(x: ops.Tensor, axes: Sequence[WindowAxis], shape: Sequence[Expr]) -> list[ops.Tensor]:
     best = reduce_windows(x, axes, shape, Reduction(Scalar.maximum, _lowest(x.dtype)), x.dtype)
-    plane = x.dims[x.rank - len(axes):]
+    plane = x.dims[x.rank - len(axes) :]
 
     def number(v: Scalar, places: Sequence[Scalar], found: Sequence[Scalar]) -> Scalar:
         same = v.cast(found[0].kind).compare("eq", found[0])
@@ -134,7 +146,10 @@ def _divided(x: ops.Tensor, total: ops.Tensor, n: int, length: Any) -> ops.Tenso
     return x.graph.generic([(total, loops)], into, ["parallel"] * total.rank, body)
 
 
-@register("torch", *names("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"))
+@register(
+    "torch",
+    *names("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"),
+)
 def adaptive_avg_pool(context: Context, x: ops.Tensor, size: Sizes) -> ops.Tensor:
     """The mean of every window of as many as are wanted."""
     n = _axes_of(context.operator)

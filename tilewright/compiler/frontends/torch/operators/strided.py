@@ -37,7 +37,9 @@ def _diagonal(context: Context, x: ops.Tensor, offset: int, dim1: int, dim2: int
 
 
 @register("torch", *names("diagonal_scatter"))
-def diagonal_scatter(context: Context, x: ops.Tensor, part: ops.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> ops.Tensor:
+def diagonal_scatter(
+    context: Context, x: ops.Tensor, part: ops.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> ops.Tensor:
     """x with `part` in place of a diagonal."""
     rows, columns = dim1 % x.rank, dim2 % x.rank
     rest = [a for a in range(x.rank) if a not in (rows, columns)]

@@ -180,50 +180,45 @@ def _name(dim: Any) -> str:
 def with_known_operators(program: ExportedProgram) -> ExportedProgram:
     """The same program without in-place operators, and with the operators that the table does not know decomposed.
 
+    By PyTorch's core decompositions, and what these leave by all others, as far as they can be traced.
+
     Raises:
         IngestError: torch.export cannot take the in-place operators out.
     """
     changes = False
     for node in nodes(program.graph_module):
-        if isinstance(node.target, torch._ops.OpOverload):
-            changes |= node.target._schema.is_mutable and node.target in _unknown(node)
-        elif operator_name(node.target) == "wrap_with_autocast":
+        if operator_name(node.target) == "wrap_with_autocast":
             changes |= bool(node.args[2])
         elif isinstance(node.target, torch._ops.HigherOrderOperator) and operator_name(node.target) not in INLINED:
             return program  # control flow, which is refused where it stands
-    if not changes and not _unknown(*nodes(program.graph_module)):
+    unknown = _unknown(program)
+    changes |= any(op._schema.is_mutable for op in unknown)
+    if not unknown and not changes:
         return program
+    core = _decomposed(program, torch.export.default_decompositions().materialize(), changes)
+    return _decomposed(core, decomposition_table, False) if any(op in decomposition_table for op in _unknown(core)) else core
+
+
+def _unknown(program: ExportedProgram) -> list[torch._ops.OpOverload]:
+    """The operators of a program that the table does not know."""
+    targets = [node.target for node in nodes(program.graph_module) if makes_tensors(node)]
+    known = (*lowerings("torch"), *ELEMENTS)
+    return [t for t in targets if isinstance(t, torch._ops.OpOverload) and operator_name(t) not in known]
+
+
+def _decomposed(program: ExportedProgram, table: Mapping[Any, Any], required: bool) -> ExportedProgram:
+    """The program with the operators decomposed that `table` can decompose and ours does not know; unchanged where that fails and
+    is not required: the operators are then refused by name."""
+    known = (*lowerings("torch"), *ELEMENTS)
+    unknown = {op: function for op, function in table.items() if operator_name(op) not in known}
     try:
-        core = _decomposed(program, torch.export.default_decompositions().materialize())
-    except Exception as error:  # a decomposition raises whatever it likes
-        if not changes:
-            return program
-        raise IngestError(f"torch.export cannot take the in-place operators out of the model: {error}; write it without "
-                          "them") from error
-    if not any(op in decomposition_table for op in _unknown(*nodes(core.graph_module))):
-        return core
-    try:
-        return _decomposed(core, decomposition_table)
-    except Exception:  # the operator that it was for is then refused by name
-        return core
-
-
-def _unknown(*nodes: torch.fx.Node) -> list[torch._ops.OpOverload]:
-    """The operators that the table does not know."""
-    targets = [n.target for n in nodes if isinstance(n.target, torch._ops.OpOverload) and makes_tensors(n)]
-    return [t for t in targets if not _is_known(t)]
-
-
-def _is_known(operator: Any) -> bool:
-    name = operator_name(operator)
-    return name in lowerings("torch") or name in ELEMENTS
-
-
-def _decomposed(program: ExportedProgram, table: Mapping[Any, Any]) -> ExportedProgram:
-    """The program with the operators decomposed that `table` can decompose and ours does not know."""
-    unknown = {op: function for op, function in table.items() if not _is_known(op)}
-    with torch.no_grad():
-        return program.run_decompositions(unknown)
+        with torch.no_grad():
+            return program.run_decompositions(unknown)
+    except Exception as error:  # whatever a decomposition raises
+        if required:
+            raise IngestError(f"torch.export cannot take the in-place operators out of the model: {error}; write it without "
+                              "them") from error
+        return program
 
 
 def makes_tensors(node: torch.fx.Node) -> bool:

@@ -7,6 +7,7 @@ from tilewright.compiler.frontends.torch.operators import (  # noqa: F401
     convolution,
     creation,
     indexing,
+    linear_algebra,
     normalization,
     pointwise,
     pooling,

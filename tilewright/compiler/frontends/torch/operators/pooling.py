@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
@@ -41,21 +41,35 @@ def _lowest(dtype: DType) -> float:
 
 @register("torch", *names(*(f"max_pool{n}d" for n in (1, 2, 3))))
 def max_pool(
-    context: Context, x: ops.Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
+    context: Context,
+    x: ops.Tensor,
+    kernel: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
 ) -> ops.Tensor:
     """The largest element of every window; NaN wins."""
     n = _axes_of(context.operator)
     sizes, moves = _each(kernel, n), _each(stride, n, _each(kernel, n))
-    low, steps = _each(padding, n), _each(dilation, n)
-    if n == 2 and x.rank == 4 and x.dtype.is_float and not ceil_mode:
-        return ops.max_pool2d(x, sizes, moves, low, steps)
-    axes = [strided(*a) for a in zip(moves, low, sizes, steps, strict=True)]
-    return reduce_windows(x, axes, context.shape(), Reduction(Scalar.maximum, _lowest(x.dtype)), x.dtype)
+    build = (ops.max_pool1d, ops.max_pool2d, ops.max_pool3d)[n - 1]
+    return _batched(x, n, lambda t: build(t, sizes, moves, _each(padding, n), _each(dilation, n), ceil_mode=ceil_mode))
+
+
+def _batched(x: ops.Tensor, n: int, build: Callable[[ops.Tensor], ops.Tensor]) -> ops.Tensor:
+    """An input without a batch axis is given one, which its result loses."""
+    return build(x) if x.rank == n + 2 else ops.squeeze(build(ops.unsqueeze(x, 0)), 0)
 
 
 @register("torch", *names(*(f"max_pool{n}d_with_indices" for n in (1, 2, 3))))
 def max_pool_with_indices(
-    context: Context, x: ops.Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
+    context: Context,
+    x: ops.Tensor,
+    kernel: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
 ) -> list[ops.Tensor]:
     """The largest element of every window, and its number in the plane."""
     n = _axes_of(context.operator)
@@ -74,7 +88,7 @@ def adaptive_max_pool(context: Context, x: ops.Tensor, size: Sizes) -> list[ops.
 
 def _maxima(x: ops.Tensor, axes: Sequence[WindowAxis], shape: Sequence[Expr]) -> list[ops.Tensor]:
     best = reduce_windows(x, axes, shape, Reduction(Scalar.maximum, _lowest(x.dtype)), x.dtype)
-    plane = x.dims[x.rank - len(axes):]
+    plane = x.dims[x.rank - len(axes) :]
 
     def number(v: Scalar, places: Sequence[Scalar], found: Sequence[Scalar]) -> Scalar:
         same = v.cast(found[0].kind).compare("eq", found[0])
@@ -100,8 +114,9 @@ def avg_pool(
     n = _axes_of(context.operator)
     sizes, moves = _each(kernel, n), _each(stride, n, _each(kernel, n))
     low = _each(padding, n)
-    if n == 2 and x.rank == 4 and x.dtype.is_float and not ceil_mode and divisor_override is None:
-        return ops.avg_pool2d(x, sizes, moves, low, count_include_pad)
+    if x.dtype.is_float and divisor_override is None:
+        build = (ops.avg_pool1d, ops.avg_pool2d, ops.avg_pool3d)[n - 1]
+        return _batched(x, n, lambda t: build(t, sizes, moves, low, count_include_pad, ceil_mode=ceil_mode))
     axes = [strided(m, p, k) for m, p, k in zip(moves, low, sizes, strict=True)]
     total = reduce_windows(x, axes, context.shape(), SUM, computed_in(x.dtype))
     if divisor_override is not None:
@@ -131,14 +146,19 @@ def _divided(x: ops.Tensor, total: ops.Tensor, n: int, length: Any) -> ops.Tenso
     return x.graph.generic([(total, loops)], into, ["parallel"] * total.rank, body)
 
 
-@register("torch", *names("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"))
+@register(
+    "torch",
+    *names("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"),
+)
 def adaptive_avg_pool(context: Context, x: ops.Tensor, size: Sizes) -> ops.Tensor:
     """The mean of every window of as many as are wanted."""
     n = _axes_of(context.operator)
     shape = context.shape()
     spatial = range(x.rank - n, x.rank)
-    if all(shape[a] == Expr.of(1) for a in spatial) and x.dtype.is_float:
-        return ops.mean(x, list(spatial), keepdims=True)
+    if x.dtype.is_float:
+        if all(shape[a] == Expr.of(1) for a in spatial):
+            return ops.mean(x, list(spatial), keepdims=True)
+        return _batched(x, n, lambda t: ops.adaptive_avg_pool(t, [shape[a] for a in spatial]))
     axes = [adaptive(x, a, shape[a]) for a in spatial]
     total = reduce_windows(x, axes, shape, SUM, computed_in(x.dtype))
 

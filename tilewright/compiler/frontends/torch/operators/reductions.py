@@ -28,7 +28,12 @@ def axes_of(x: ops.Tensor, axes: Axes) -> tuple[int, ...]:
 
 
 def reduce(
-    context: Context, x: ops.Tensor, axes: Axes, keepdims: bool, reduction: Reduction, element: Callable[[Scalar], Scalar] | None = None
+    context: Context,
+    x: ops.Tensor,
+    axes: Axes,
+    keepdims: bool,
+    reduction: Reduction,
+    element: Callable[[Scalar], Scalar] | None = None,
 ) -> ops.Tensor:
     """The reduction of element(x) in the type that the node's element type is computed in."""
     return reduced(context, x, axes, keepdims, reduction, element, context.dtype())
@@ -200,12 +205,16 @@ def count_nonzero(context: Context, x: ops.Tensor, axes: Axes = None) -> ops.Ten
 # -- variances and norms
 
 
-def _variance(context: Context, x: ops.Tensor, axes: Axes, correction: float | None, keepdims: bool) -> tuple[ops.Tensor, ops.Tensor]:
+def _variance(
+    context: Context, x: ops.Tensor, axes: Axes, correction: float | None, keepdims: bool
+) -> tuple[ops.Tensor, ops.Tensor]:
     """The variance and the mean in the type that is computed in; both keep their axes when `keepdims`."""
     kind = computed_in(x.dtype)
     at = axes_of(x, axes)
     number = count(x, at)
-    mean = x.graph.pointwise("mean", lambda v, n: v / n, reduced(context, x, at, True, SUM, None, kind) if at else x, number, dtype=kind)
+    mean = x.graph.pointwise(
+        "mean", lambda v, n: v / n, reduced(context, x, at, True, SUM, None, kind) if at else x, number, dtype=kind
+    )
     freedom: Any = number - int(1 if correction is None else correction)
     if correction is not None and correction != int(correction):
         context.refuse(f"the correction {correction} is no whole number", "use 0 or 1")
@@ -215,14 +224,18 @@ def _variance(context: Context, x: ops.Tensor, axes: Axes, correction: float | N
         return distance * distance
 
     whole = Reduction(SUM.combine, SUM.start, kind)
-    total = accumulate("var", [x, mean], at, whole, keepdims, square) if at else x.graph.pointwise("var", square, x, mean, dtype=kind)
+    total = (
+        accumulate("var", [x, mean], at, whole, keepdims, square) if at else x.graph.pointwise("var", square, x, mean, dtype=kind)
+    )
     variance = x.graph.pointwise("var", lambda v, n: v / n.maximum(0), total, freedom, dtype=kind)
     short = mean if keepdims or not at else ops.reshape(mean, [d for a, d in enumerate(x.dims) if a not in at])
     return variance, short
 
 
 @register("torch", "aten.var.correction", "aten.std.correction")
-def spread(context: Context, x: ops.Tensor, axes: Axes = None, *, correction: float | None = 1, keepdim: bool = False) -> ops.Tensor:
+def spread(
+    context: Context, x: ops.Tensor, axes: Axes = None, *, correction: float | None = 1, keepdim: bool = False
+) -> ops.Tensor:
     """The variance, or its root."""
     variance, _ = _variance(context, x, axes, correction, keepdim)
     if context.operator.startswith("aten.std"):
@@ -252,7 +265,9 @@ def vector_norm(
         extreme = Reduction(Scalar.maximum, 0) if order == inf else Reduction(Scalar.minimum, inf)
         return reduce(context, x, axes, keepdims, extreme, scalar.absolute)
     element: Callable[[Scalar], Scalar] = {
-        0: lambda v: v.compare("ne", 0).cast(v.kind), 1: scalar.absolute, 2: lambda v: v * v,
+        0: lambda v: v.compare("ne", 0).cast(v.kind),
+        1: scalar.absolute,
+        2: lambda v: v * v,
     }.get(order, lambda v: scalar.power(scalar.absolute(v), float(order)))  # type: ignore[call-overload]
     total = reduced(context, x, axes, keepdims, SUM, element, kind)
     if order in (0, 1):

@@ -36,7 +36,7 @@ def sort_stable(
 
 
 @register("torch", *names("topk"))
-def topk(context: Context, x: ops.Tensor, k: Any, axis: int = -1, largest: bool = True, sorted: bool = True) -> list[ops.Tensor]:
+def topk(context: Context, x: ops.Tensor, k: Any, axis: int = -1, largest: bool = True, sorted: bool = True) -> list[ops.Tensor]:  # noqa: A002
     """The k largest or smallest elements in order, and where they stood."""
     if x.rank:
         return list(ops.topk(x, k, axis, largest))
@@ -106,14 +106,17 @@ def _places(context: Context, boundaries: ops.Tensor, values: Any, right: bool) 
 
 
 @register("torch", "aten.bucketize.Tensor", "aten.bucketize.Scalar")
-def bucketize(context: Context, values: Any, boundaries: ops.Tensor, *, out_int32: bool = False, right: bool = False) -> ops.Tensor:
+def bucketize(
+    context: Context, values: Any, boundaries: ops.Tensor, *, out_int32: bool = False, right: bool = False
+) -> ops.Tensor:
     """The bucket of each value between sorted boundaries."""
     return _places(context, boundaries, values, right)
 
 
 @register("torch", "aten.searchsorted.Tensor", "aten.searchsorted.Scalar")
 def searchsorted(
-    context: Context, boundaries: ops.Tensor, values: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
+    context: Context, boundaries: ops.Tensor, values: Any, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None,
     sorter: ops.Tensor | None = None,
 ) -> ops.Tensor:  # fmt: skip
     """Where each value would be inserted in a sorted sequence."""

@@ -37,7 +37,9 @@ def _diagonal(context: Context, x: ops.Tensor, offset: int, dim1: int, dim2: int
 
 
 @register("torch", *names("diagonal_scatter"))
-def diagonal_scatter(context: Context, x: ops.Tensor, part: ops.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> ops.Tensor:
+def diagonal_scatter(
+    context: Context, x: ops.Tensor, part: ops.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> ops.Tensor:
     """x with `part` in place of a diagonal."""
     rows, columns = dim1 % x.rank, dim2 % x.rank
     rest = [a for a in range(x.rank) if a not in (rows, columns)]
@@ -101,3 +103,10 @@ def slice_scatter(
 ) -> ops.Tensor:
     """x with `part` in place of a slice."""
     return ops.slice_scatter(x, part, axis, start, end, step)
+
+
+@register("torch", *names("copy"))
+def copy(context: Context, x: ops.Tensor, source: ops.Tensor, non_blocking: bool = False) -> ops.Tensor:
+    """The source in x's shape and element type."""
+    wide = ops.cast(source, context.dtype())
+    return wide if wide.dims == context.shape() else ops.broadcast_to(wide, context.shape())

@@ -166,7 +166,7 @@ def diff(
 
 @register("torch", "aten.pad.default")
 def pad(_: Context, x: ops.Tensor, pad: Sequence[Any], mode: str = "constant", value: float | None = None) -> ops.Tensor:
-    return padded(x, pad, value or 0, {"replicate": "edge", "circular": "wrap"}.get(mode, mode))
+    return padded(x, pad, value or 0, mode)
 
 
 @register("torch", "aten.constant_pad_nd.default")

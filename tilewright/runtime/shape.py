@@ -161,6 +161,14 @@ class Expr:
         return None
 
     @property
+    def linear(self) -> tuple[str, int, int] | None:
+        """(dim, factor, offset) when the expression is factor * dim + offset with a positive factor, else None."""
+        terms = [(factors, c) for factors, c in self.terms if factors]
+        if len(terms) != 1 or len(terms[0][0]) != 1 or terms[0][0][0].op != "dim" or terms[0][1] < 1:
+            return None
+        return terms[0][0][0].name, terms[0][1], sum(c for factors, c in self.terms if not factors)
+
+    @property
     def symbols(self) -> frozenset[str]:
         found: set[str] = set()
         for factors, _ in self.terms:

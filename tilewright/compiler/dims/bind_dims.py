@@ -245,11 +245,11 @@ def _listing(solution: Solution, ranges: Mapping[str, Dim], scalars: set[str]) -
 
 def _info(name: str, dim: Dim, extents: Mapping[str, Expr], places: Places) -> DimInfo:
     at = tuple(places.text(p) for p, e in extents.items() if e.symbol == name)
-    if not at:
+    if not at and not any(e.linear is not None and name in e.symbols for e in extents.values()):
         held = ", ".join(f"{places.text(p)} = {e}" for p, e in extents.items() if name in e.symbols)
         raise IngestError(
             f"dimension {name} cannot be read from an argument ({held}); give an axis or an index argument that is "
-            f"{name} itself"
+            f"{name} itself, or a multiple of it"
         )
     return DimInfo(name, dim.lo, dim.hi, dim.multiple_of, dim.samples, at)
 

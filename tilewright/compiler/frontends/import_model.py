@@ -23,12 +23,15 @@ from tilewright.runtime.shape import Dim
 M = TypeVar("M")
 
 
-def import_model(model: M, dims: Mapping[str, Dim], example: ExampleInputs) -> M | ImportedModel:
+def import_model(
+    model: M, dims: Mapping[str, Dim], example: ExampleInputs, constants: Mapping[str, Any] | None = None
+) -> M | ImportedModel:
     """The model through its front end; one that needs none as it is.
 
     Args:
         dims: the caller's ranges, by dim name or place.
         example: for a torch.nn.Module.
+        constants: the caller's, by argument; inputs of an ONNX model that decide shapes are among them.
     Raises:
         IngestError: the front end's library is not installed, or refuses the model.
         OptionError: `example` is given for another kind of model, or missing for a module.
@@ -46,11 +49,11 @@ def import_model(model: M, dims: Mapping[str, Dim], example: ExampleInputs) -> M
     if _is_one_of(model, "torch", "ExportedProgram"):
         return _torch(model, dims, example)
     if _is_one_of(model, "onnx", "ModelProto"):
-        return _onnx(model, dims)
+        return _onnx(model, dims, constants or {})
     if path is not None and path.suffix == ".pt2":
         return _torch(_saved_program(_existing(path)), dims, example)
     if path is not None and path.suffix == ".onnx":
-        return _onnx(_existing(path), dims)
+        return _onnx(_existing(path), dims, constants or {})
     if isinstance(model, Graph):
         return ImportedModel(model.module_text(), constants=model.constants)
     return model
@@ -73,8 +76,8 @@ def _torch(model: Any, dims: Mapping[str, Dim], example: ExampleInputs) -> Impor
     return found
 
 
-def _onnx(model: Any, dims: Mapping[str, Dim]) -> ImportedModel:
-    found: ImportedModel = _front_end("onnx").import_onnx(model, dims)
+def _onnx(model: Any, dims: Mapping[str, Dim], constants: Mapping[str, Any]) -> ImportedModel:
+    found: ImportedModel = _front_end("onnx").import_onnx(model, dims, constants)
     return found
 
 

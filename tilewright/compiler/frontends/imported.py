@@ -25,6 +25,7 @@ class ImportedModel:
         input_structure: a "dict" of the parameters in the order of positional calls; a leaf's number is that of the argument of
             @main. Arguments that are constants have no leaf. None: the arguments are the parameters.
         output_structure: a leaf's number is that of the result of @main. None: one array, or a tuple of several.
+        consumed: the caller's dims and constants that the front end has put in place already, and that the text does not name.
     """
 
     text: str
@@ -33,6 +34,7 @@ class ImportedModel:
     donate: tuple[str, ...] = ()
     input_structure: Structure | None = None
     output_structure: Structure | None = None
+    consumed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

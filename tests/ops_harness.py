@@ -10,6 +10,7 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tilewright.compiler.reference import evaluate
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
@@ -62,16 +63,24 @@ class Checks:
 
     def run(self, shapes: Sequence[Mapping[str, int]], tolerance: float = 2e-5, **options: Any) -> Any:
         fn = tw.compile(self.graph, self.dims, **options)
+        self._compare(fn, shapes, tolerance)
+        return fn
+
+    def evaluate(self, shapes: Sequence[Mapping[str, int]]) -> None:
+        """The graph by the reference interpreter: what it means, without the seconds that its kernels take to compile."""
+        text = self.graph.module_text()
+        self._compare(lambda *arrays: tuple(evaluate(text, arrays, dtype_outputs=True)), shapes, 2e-5)
+
+    def _compare(self, function: Callable[..., Any], shapes: Sequence[Mapping[str, int]], tolerance: float) -> None:
         for number, sizes in enumerate(shapes):
             random = np.random.default_rng(number)
             arrays = {n: g.array(random, sizes) for n, g in self.inputs.items()}
-            results = fn(*arrays.values())
+            results = function(*arrays.values())
             results = results if isinstance(results, tuple) else (results,)
             for name, want, got in zip(self.names, self.wants, results, strict=True):
                 with np.errstate(all="ignore"):
                     wanted = np.asarray(want(arrays, sizes))
                 agree(f"{name} at {dict(sizes)}", got, wanted, tolerance)
-        return fn
 
 
 def agree(what: str, got: Array, wanted: Array, tolerance: float) -> None:

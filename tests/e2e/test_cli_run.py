@@ -116,7 +116,7 @@ def test_a_wrong_result_exits_with_1(model: Path, capsys: Capture, monkeypatch: 
     (["--dim", "T@arg0.0=1:64", "--dim", "T=65"], 1, "T = 65 is outside its range 1..64"),
     (["--dim", "T@arg0.0=1:64", "--dim", "T=3", "--input", "arg7=1"], 1, "no input 'arg7'"),
     (["--dim", "T@arg0.0=1:64", "--shapes", "3", "--dim", "T=3"], 2, "--shapes picks"),
-    (["--dim", "T@arg0.0=1:64", "--dim", "T=3", "--target", "mars"], 1, "kind 'mars' is unknown"),
+    (["--dim", "T@arg0.0=1:64", "--dim", "T=3", "--target", "mars"], 1, "target 'mars': wanted one of host"),
     ([], 1, "arg0.0"),
 ])
 def test_run_says_what_is_wrong(argv: list[str], code: int, says: str, model: Path, capsys: Capture) -> None:

@@ -161,6 +161,14 @@ class Expr:
         return None
 
     @property
+    def linear(self) -> tuple[str, int, int] | None:
+        """(dim, factor, offset) when the expression is factor * dim + offset with a positive factor, else None."""
+        terms = [(factors, c) for factors, c in self.terms if factors]
+        if len(terms) != 1 or len(terms[0][0]) != 1 or terms[0][0][0].op != "dim" or terms[0][1] < 1:
+            return None
+        return terms[0][0][0].name, terms[0][1], sum(c for factors, c in self.terms if not factors)
+
+    @property
     def symbols(self) -> frozenset[str]:
         found: set[str] = set()
         for factors, _ in self.terms:
@@ -365,6 +373,9 @@ class Dim:
         if not 0 <= self.lo <= self.hi:
             swapped = f"; swap them, ({self.hi}, {self.lo})" if 0 <= self.hi < self.lo else "; give sizes from 0 on"
             raise OptionError(f"Dim({self.lo}, {self.hi}): wanted 0 <= lo <= hi, got lo = {self.lo} and hi = {self.hi}{swapped}")
+        if self.hi >= 1 << 63:
+            raise OptionError(f"Dim({self.lo}, {self.hi}): wanted sizes below 2**63, got {self.hi}; give the largest size that a "
+                              "call has")
         if self.multiple_of < 1:
             raise OptionError(f"Dim(multiple_of={self.multiple_of}): wanted an integer >= 1; leave it out where any size is "
                               "legal")

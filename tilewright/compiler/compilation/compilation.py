@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -45,7 +46,7 @@ class Compilation:
     @cached_property
     def model(self) -> ImportedModel | ModelIR:
         """What is read: the model itself, or what its front end made of it."""
-        return import_model(self.model_ir, dict(self.dims), self.example)
+        return import_model(self.model_ir, dict(self.dims), self.example, self._constants())
 
     @cached_property
     def dims(self) -> ShapeRange:
@@ -55,6 +56,17 @@ class Compilation:
                               f"{type(self.dynamic_dims).__name__}; give each dim its name and range")
         return ShapeRange.of(self.dynamic_dims)
 
+    @property
+    def open_dims(self) -> dict[str, Dim]:
+        """The caller's dims that a front end has not put in place already."""
+        return {n: d for n, d in self.dims.items() if n not in self.imported.consumed}
+
+    def _constants(self) -> Mapping[str, Any]:
+        if not isinstance(self.constants, Mapping):
+            raise OptionError('constants: wanted a dict such as {"w": array}, got '
+                              f"{type(self.constants).__name__}; give each value the name of its argument")
+        return self.constants
+
     @cached_property
     def imported(self) -> ImportedModel:
         """What a front end adds to the model; nothing where none was needed."""
@@ -63,12 +75,10 @@ class Compilation:
     @property
     def all_constants(self) -> dict[str, Any]:
         """The caller's constants and those of the model: of a front end, or of a graph of `tw.ops`."""
-        if not isinstance(self.constants, Mapping):
-            raise OptionError('constants: wanted a dict such as {"w": array}, got '
-                              f"{type(self.constants).__name__}; give each value the name of its argument")
-        return {**self.imported.constants, **self.constants}
+        own = {n: v for n, v in self._constants().items() if n not in self.imported.consumed}
+        return {**getattr(self.model, "constants", {}), **own}
 
-    @property
+    @cached_property
     def all_donations(self) -> tuple[str, ...]:
         """The arguments that the caller or the front end donates."""
         if isinstance(self.donate, str) or not isinstance(self.donate, Iterable):
@@ -93,14 +103,14 @@ class Compilation:
         """sha256 over everything that decides what is compiled."""
         near, asked = host_target(self.host), replace(self.options, threads=None, log=None)
         structures = (self.imported.input_structure, self.imported.output_structure)
-        parts: list[str | bytes | memoryview] = [
+        parts = [
             fingerprint(), self._text(), repr(sorted(self.dims.items())), str(self.target), near.cpu, near.features,
             repr(self.limits), repr(asked), repr(self.all_donations), repr(self.function),
             repr(sorted(self.imported.dims.items())), repr(structures)]
         constants = self.all_constants
         for name in sorted(constants):
             array = as_constant(name, constants[name])
-            parts += [f"{name}:{array.dtype}:{array.shape}", raw_bytes(array)]
+            parts += [f"{name}:{array.dtype}:{array.shape}", hashlib.sha256(raw_bytes(array)).hexdigest()]
         return cache_key(*parts)
 
     def _text(self) -> str | bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -131,6 +132,11 @@ class CompileOptions:
         for name in ("prior", "winograd"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(option(name, getattr(self, name)) + ": wanted True or False; leave it out for the default")
+        for name in ("callback", "progress"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise OptionError(option(name, getattr(self, name)) + ": wanted a function; leave it out where nothing is to watch")
+        if self.builder is not None and not hasattr(self.builder, "build"):
+            raise OptionError(option("builder", self.builder) + ": wanted an object with build(); leave it out for worker processes")
         if self.policy is not None and self.policy not in policies():
             raise OptionError(option("policy", self.policy) + ": wanted one of " + choices(policies())
                               + "; leave it out for the default")
@@ -179,6 +185,8 @@ def _path(name: str, value: object) -> Path | None:
         return value
     if not isinstance(value, str) or not value:
         raise OptionError(option(name, value) + ": wanted a path; leave it out where nothing is to be written")
+    if os.path.isdir(value):
+        raise OptionError(option(name, value) + ": wanted the path of a file, got a folder; name a file in it")
     return Path(value)
 
 

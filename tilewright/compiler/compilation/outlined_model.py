@@ -71,7 +71,7 @@ def outline(compilation: Compilation) -> OutlinedModel:
     options = compilation.options
     model = compilation.model
     source = model.text if isinstance(model, ImportedModel) else model
-    ingested = ingest(source, compilation.dims, compilation.function, compilation.imported.dims)
+    ingested = ingest(source, compilation.open_dims, compilation.function, compilation.imported.dims)
     options.check_traffic(ingested.ranges())
     ingested, bound = bind_constants(ingested, compilation.all_constants)
     donated = donated_pairs(ingested, bound, compilation.all_donations)

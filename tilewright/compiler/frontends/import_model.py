@@ -23,12 +23,15 @@ from tilewright.runtime.shape import Dim
 M = TypeVar("M")
 
 
-def import_model(model: M, dims: Mapping[str, Dim], example: ExampleInputs) -> M | ImportedModel:
+def import_model(
+    model: M, dims: Mapping[str, Dim], example: ExampleInputs, constants: Mapping[str, Any] | None = None
+) -> M | ImportedModel:
     """The model through its front end; one that needs none as it is.
 
     Args:
         dims: the caller's ranges, by dim name or place.
         example: for a torch.nn.Module.
+        constants: the caller's, by argument; inputs of an ONNX model that decide shapes are among them.
     Raises:
         IngestError: the front end's library is not installed, or refuses the model.
         OptionError: `example` is given for another kind of model, or missing for a module.
@@ -38,6 +41,7 @@ def import_model(model: M, dims: Mapping[str, Dim], example: ExampleInputs) -> M
         if example.args is None and example.kwargs is None:
             raise OptionError(f"{type(model).__name__} is a torch.nn.Module: wanted args=(...) or kwargs={{...}}, example inputs "
                               "to export it with; got neither")
+        example.check()
         return _torch(model, dims, example)
     if example.given:
         raise OptionError("args=, kwargs= and dynamic_shapes= are for a torch.nn.Module, which they export; got "
@@ -45,11 +49,11 @@ def import_model(model: M, dims: Mapping[str, Dim], example: ExampleInputs) -> M
     if _is_one_of(model, "torch", "ExportedProgram"):
         return _torch(model, dims, example)
     if _is_one_of(model, "onnx", "ModelProto"):
-        return _onnx(model, dims)
+        return _onnx(model, dims, constants or {})
     if path is not None and path.suffix == ".pt2":
         return _torch(_saved_program(_existing(path)), dims, example)
     if path is not None and path.suffix == ".onnx":
-        return _onnx(_existing(path), dims)
+        return _onnx(_existing(path), dims, constants or {})
     if isinstance(model, Graph):
         return ImportedModel(model.module_text(), constants=model.constants)
     return model
@@ -61,7 +65,7 @@ def _is_one_of(model: object, library: str, name: str) -> bool:
 
 
 def _existing(path: Path) -> Path:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise no_file(path)
     return path
 
@@ -72,8 +76,8 @@ def _torch(model: Any, dims: Mapping[str, Dim], example: ExampleInputs) -> Impor
     return found
 
 
-def _onnx(model: Any, dims: Mapping[str, Dim]) -> ImportedModel:
-    found: ImportedModel = _front_end("onnx").import_onnx(model, dims)
+def _onnx(model: Any, dims: Mapping[str, Dim], constants: Mapping[str, Any]) -> ImportedModel:
+    found: ImportedModel = _front_end("onnx").import_onnx(model, dims, constants)
     return found
 
 
@@ -88,6 +92,9 @@ def _require(library: str) -> None:
 
 
 def _saved_program(path: Path) -> Any:
+    if not zipfile.is_zipfile(path):
+        raise IngestError(f"{path} is no exported program: wanted a file that torch.export.save wrote, and it is no archive; "
+                          "save it again")
     _require("torch")
     if not zipfile.is_zipfile(path):
         raise IngestError(f"{path} is no program that torch.export.save wrote: it is no archive; save it again")

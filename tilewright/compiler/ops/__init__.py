@@ -6,13 +6,24 @@
     fn = tw.compile(g, {"B": (1, 8), "S": (1, 512)})
 """
 
+from tilewright.compiler.ops.attention import attention
 from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
-from tilewright.compiler.ops.convolutions import conv1d, conv2d
+from tilewright.compiler.ops.convolutions import conv1d, conv2d, conv3d, conv_transpose
 from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota, ones, triangle, tril, triu, zeros
+from tilewright.compiler.ops.einsum import einsum
 from tilewright.compiler.ops.graph import Graph, Tensor
 from tilewright.compiler.ops.indexing import gather, gather_elements, gather_nd, index, one_hot
+from tilewright.compiler.ops.interpolation import interpolate
 from tilewright.compiler.ops.joining import broadcast_to, concat, repeat, stack, tile
-from tilewright.compiler.ops.normalization import layernorm, rmsnorm, softmax
+from tilewright.compiler.ops.normalization import (
+    batchnorm,
+    groupnorm,
+    instancenorm,
+    layernorm,
+    log_softmax,
+    rmsnorm,
+    softmax,
+)
 from tilewright.compiler.ops.padding import pad
 from tilewright.compiler.ops.pointwise import (
     absolute,
@@ -36,7 +47,16 @@ from tilewright.compiler.ops.pointwise import (
     tanh,
     where,
 )
-from tilewright.compiler.ops.pooling import avg_pool2d, max_pool2d
+from tilewright.compiler.ops.pooling import (
+    adaptive_avg_pool,
+    adaptive_max_pool,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 from tilewright.compiler.ops.promotion import Promotion, promote_types, result_type
 from tilewright.compiler.ops.reductions import max, mean, min, prod, sum  # noqa: A004
 from tilewright.compiler.ops.reshaping import (
@@ -50,9 +70,12 @@ from tilewright.compiler.ops.reshaping import (
     unsqueeze,
     with_dims,
 )
+from tilewright.compiler.ops.scans import cummax, cummin, cumprod, cumsum, logcumsumexp
 from tilewright.compiler.ops.scatter import index_put, masked_fill, scatter, select_scatter, slice_scatter
 from tilewright.compiler.ops.slicing import chunk, flip, narrow, roll, select, slice, slice_axis, split, unbind  # noqa: A004
-from tilewright.compiler.ops.transformer import EncoderWeights, attention, transformer_encoder_layer
+from tilewright.compiler.ops.sorting import argsort, searchsorted, sort, topk
+from tilewright.compiler.ops.statistics import all, any, argmax, argmin, count_nonzero, logsumexp, norm, std, var  # noqa: A004
+from tilewright.compiler.ops.transformer import EncoderWeights, transformer_encoder_layer
 
 __all__ = [
     "EncoderWeights",
@@ -60,11 +83,21 @@ __all__ = [
     "Promotion",
     "Tensor",
     "absolute",
+    "adaptive_avg_pool",
+    "adaptive_max_pool",
     "add",
+    "all",
+    "any",
     "arange",
+    "argmax",
+    "argmin",
+    "argsort",
     "attention",
+    "avg_pool1d",
     "avg_pool2d",
+    "avg_pool3d",
     "batch_matmul",
+    "batchnorm",
     "broadcast_to",
     "cast",
     "chunk",
@@ -72,8 +105,16 @@ __all__ = [
     "concat",
     "conv1d",
     "conv2d",
+    "conv3d",
+    "conv_transpose",
+    "count_nonzero",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "dense",
     "divide",
+    "einsum",
     "erf",
     "exp",
     "eye",
@@ -85,15 +126,23 @@ __all__ = [
     "gather_elements",
     "gather_nd",
     "gelu",
+    "groupnorm",
     "index",
     "index_put",
+    "instancenorm",
+    "interpolate",
     "iota",
     "layernorm",
     "log",
+    "log_softmax",
+    "logcumsumexp",
+    "logsumexp",
     "masked_fill",
     "matmul",
     "max",
+    "max_pool1d",
     "max_pool2d",
+    "max_pool3d",
     "maximum",
     "mean",
     "min",
@@ -101,6 +150,7 @@ __all__ = [
     "move_axes",
     "multiply",
     "narrow",
+    "norm",
     "one_hot",
     "ones",
     "pad",
@@ -114,6 +164,7 @@ __all__ = [
     "roll",
     "rsqrt",
     "scatter",
+    "searchsorted",
     "select",
     "select_scatter",
     "sigmoid",
@@ -122,15 +173,18 @@ __all__ = [
     "slice_axis",
     "slice_scatter",
     "softmax",
+    "sort",
     "split",
     "sqrt",
     "squeeze",
     "stack",
+    "std",
     "subtract",
     "sum",
     "swap_axes",
     "tanh",
     "tile",
+    "topk",
     "transformer_encoder_layer",
     "transpose",
     "triangle",
@@ -139,6 +193,7 @@ __all__ = [
     "unbind",
     "unflatten",
     "unsqueeze",
+    "var",
     "where",
     "with_dims",
     "zeros",

@@ -177,6 +177,11 @@ class Scalar:
         """A function of the math dialect, such as `exp`."""
         return self.body.emit(f"math.{name} {self.ssa} : {self.type}", self.kind)
 
+    def power(self, exponent: Number) -> Scalar:
+        """Raised to a power; floats only."""
+        value = self.body.value(exponent, self.kind)
+        return self.body.emit(f"math.powf {self.ssa}, {value.ssa} : {self.type}", self.kind)
+
     def compare(self, predicate: str, other: Number) -> Scalar:
         """`predicate`: eq, ne, lt, le, gt, ge. A comparison with NaN is false, ne true."""
         value = self.body.value(other, self.kind)

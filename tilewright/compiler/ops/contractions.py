@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.compiler.ops.graph import Tensor, same_dtype, shown, want_equal, want_rank
 from tilewright.compiler.ops.pointwise import activation_of
 from tilewright.compiler.ops.reductions import accumulator_of, narrowed
-from tilewright.compiler.ops.reshaping import collapse, expand
+from tilewright.compiler.ops.reshaping import collapse, expand, reshape
 from tilewright.runtime.errors import ShapeError
 from tilewright.runtime.shape import Expr
 
@@ -27,18 +29,24 @@ def batch_matmul(a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: b
     return narrowed("batch_matmul", product("batch_matmul", a, b, transpose_a, transpose_b), a.dtype)
 
 
-def dense(x: Tensor, w: Tensor, bias: Tensor | None = None, activation: str | None = None) -> Tensor:
-    """activation(x @ w + bias): x [..., K], w [K, N], bias [N]; activation relu, gelu, silu, tanh or None."""
+def dense(
+    x: Tensor, w: Tensor, bias: Tensor | None = None, activation: str | None = None, transposed: bool = False
+) -> Tensor:
+    """activation(x @ w + bias): x [..., K], w [K, N], bias [N] -> [..., N]; activation relu, gelu, silu, tanh or None.
+
+    transposed: w is [N, K], as torch.nn.Linear has it, and is read so without a copy.
+    """
     function = activation_of("dense", activation)
     want_rank("dense", "the weight", w, 2)
-    if x.rank < 2:
-        raise ShapeError(f"dense: the input has rank {x.rank}, shape {shown(x.dims)}; wanted rank 2 or more")
-    rows = collapse(x, [list(range(x.rank - 1)), [x.rank - 1]])
-    total = product("dense", rows, w)
+    if x.rank < 1:
+        raise ShapeError(f"dense: the input has rank {x.rank}, shape {shown(x.dims)}; wanted rank 1 or more")
+    rows = reshape(x, [1, x.dims[0]]) if x.rank == 1 else collapse(x, [list(range(x.rank - 1)), [x.rank - 1]])
+    columns = w.dims[0] if transposed else w.dims[1]
+    total = product("dense", rows, w, transpose_b=transposed)
     if bias is not None:
         same_dtype("dense", [x, w, bias])
         want_rank("dense", "the bias", bias, 1)
-        want_equal("dense", "the columns of the weight and the bias", w.dims[1], bias.dims[0])
+        want_equal("dense", "the columns of the weight and the bias", columns, bias.dims[0])
     if bias is None and activation is None:
         result = narrowed("dense", total, x.dtype)
     else:
@@ -46,7 +54,7 @@ def dense(x: Tensor, w: Tensor, bias: Tensor | None = None, activation: str | No
         operands = [total, *(() if bias is None else (bias,))]
         result = x.graph.map_elements("dense", lambda v, *b: function(v + b[0].cast(v.kind) if b else v), operands,
                                       dtype, total.dtype)
-    return expand(result, [x.dims[:-1], w.dims[1:]])
+    return reshape(result, [columns]) if x.rank == 1 else expand(result, [x.dims[:-1], [columns]])
 
 
 def product(name: str, a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
@@ -72,6 +80,25 @@ def product(name: str, a: Tensor, b: Tensor, transpose_a: bool = False, transpos
     kind = "batch_matmul" if left.rank == right.rank else "contract"
     op = f"linalg.{kind}" + ("" if plain else f" indexing_maps = [{_maps('b, m, n, k', maps)}]")
     return expand(a.graph.named(op, [left, right], into), [batch, [m], [n]])
+
+
+def contract(
+    name: str, a: Tensor, b: Tensor, axes_a: Sequence[str], axes_b: Sequence[str], axes: Sequence[str]
+) -> Tensor:
+    """The sum of products over all named axes that the result does not have, in the accumulator's type.
+
+    Axes of one name have one extent, and each name comes once an operand. ShapeError when extents differ.
+    """
+    extents: dict[str, Expr] = {}
+    for x, own in ((a, axes_a), (b, axes_b)):
+        for axis, extent in zip(own, x.dims, strict=True):
+            want_equal(name, f"the extents of axis {axis}", extents.setdefault(axis, extent), extent)
+    order = [*axes, *(n for n in extents if n not in axes)]
+    loops = {n: f"d{i}" for i, n in enumerate(order)}
+    maps = [", ".join(loops[n] for n in own) for own in (axes_a, axes_b, axes)]
+    into = a.graph.filled(0, accumulator_of(name, same_dtype(name, [a, b])), [extents[n] for n in axes])
+    op = f"linalg.contract indexing_maps = [{_maps(', '.join(loops.values()), maps)}]"
+    return a.graph.named(op, [a, b], into)
 
 
 def _matrix(x: Tensor, transposed: bool) -> tuple[Expr, Expr]:

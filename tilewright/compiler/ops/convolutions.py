@@ -1,4 +1,4 @@
-"""Convolutions over one and two spatial axes, grouped and depthwise too."""
+"""Convolutions over one, two and three spatial axes, grouped, depthwise and transposed too."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from tilewright.compiler.ops.body import Body, Scalar
-from tilewright.compiler.ops.graph import Tensor, same_dtype, want_equal, want_rank
+from tilewright.compiler.ops.graph import Size, Tensor, same_dtype, want_equal, want_rank
+from tilewright.compiler.ops.padding import pad
 from tilewright.compiler.ops.reductions import accumulator_of, narrowed
-from tilewright.compiler.ops.reshaping import collapse, expand
-from tilewright.compiler.ops.sliding_windows import Layout, SlidingWindow, WindowOptions, layout_of, static
+from tilewright.compiler.ops.reshaping import collapse, expand, reshape, swap_axes, unsqueeze
+from tilewright.compiler.ops.slicing import flip
+from tilewright.compiler.ops.sliding_windows import Layout, SlidingWindow, Spatial, WindowOptions, layout_of, static
 from tilewright.runtime.errors import ShapeError
 from tilewright.runtime.shape import Expr
 
@@ -52,6 +54,79 @@ def conv2d(
     return _convolution(layout_of("conv2d", layout, 2), x, w, bias, groups, window)
 
 
+def conv3d(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    *,
+    groups: int = 1,
+    layout: str = "ncdhw",
+    **window: Unpack[WindowOptions],
+) -> Tensor:
+    """Cross-correlation, as conv2d with one more spatial axis.
+
+    `ncdhw`: x [N, C, D, H, W], w [F, C/groups, KD, KH, KW]; `ndhwc`: x [N, D, H, W, C], w [KD, KH, KW, C/groups, F]; bias [F].
+    """
+    return _convolution(layout_of("conv3d", layout, 3), x, w, bias, groups, window)
+
+
+def conv_transpose(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    *,
+    groups: int = 1,
+    output_padding: Spatial = 0,
+    **window: Unpack[WindowOptions],
+) -> Tensor:
+    """The transpose of a convolution over one, two or three axes: x [N, C, ...], w [C, F/groups, K...], bias [F].
+
+    stride, padding and dilation are those of the convolution that it transposes; output_padding elements are added at the end of
+    each axis, whose extent is (L - 1) * stride - padding + dilation * (K - 1) + output_padding + 1. It is a convolution of x with
+    stride - 1 zeros between its elements, by the weight turned around.
+
+    Raises:
+        ShapeError: channels do not fit the groups, a kernel extent is not an integer, or another rank.
+    """
+    rank = w.rank - 2
+    if not 1 <= rank <= 3:
+        raise ShapeError(f"conv_transpose: the weight has rank {w.rank}; wanted rank 3, 4 or 5")
+    want_rank("conv_transpose", "the input", x, w.rank)
+    inputs = static("conv_transpose", "the number of input channels", w.dims[0])
+    if groups < 1 or inputs % groups or w.dims[0] != x.dims[1]:
+        raise ShapeError(f"conv_transpose: {x.dims[1]} input channels in {groups} groups do not fit a weight of {w.dims[0]}")
+    plain = SlidingWindow.of("conv_transpose", [static("conv_transpose", "a kernel extent", k) for k in w.dims[2:]], **window)
+    more = (output_padding,) * rank if isinstance(output_padding, int) else tuple(output_padding)
+    spread = x
+    for n, step in enumerate(plain.strides):
+        spread = _spread(spread, 2 + n, step)
+    low, high = list[Size]([0, 0]), list[Size]([0, 0])
+    for n in range(rank):
+        reach = Expr.of(plain.dilations[n] * (plain.extents[n] - 1))
+        low.append(reach - plain.padding[n][0])
+        high.append(reach - plain.padding[n][1] + more[n])
+    form = layout_of("conv_transpose", "nc" + "dhw"[3 - rank:], rank)
+    return _convolution(form, pad(spread, low, high), _turned(w, groups), bias, groups, {"dilation": plain.dilations})
+
+
+def _spread(x: Tensor, axis: int, step: int) -> Tensor:
+    """step - 1 zeros between the elements along an axis."""
+    if step == 1:
+        return x
+    extent = x.dims[axis]
+    split = unsqueeze(x, axis + 1)
+    wide = pad(split, [0] * split.rank, [step - 1 if a == axis + 1 else 0 for a in range(split.rank)])
+    flat = reshape(wide, [extent * step if a == axis else d for a, d in enumerate(x.dims)])
+    return pad(flat, [0] * x.rank, [1 - step if a == axis else 0 for a in range(x.rank)])
+
+
+def _turned(w: Tensor, groups: int) -> Tensor:
+    """[C, F / groups, K...] as [F, C / groups, K...], turned around along K."""
+    inputs, outputs, *kernel = w.dims
+    split = reshape(flip(w, range(2, w.rank)), [groups, inputs // groups, outputs, *kernel])
+    return reshape(swap_axes(split, 1, 2), [outputs * groups, inputs // groups, *kernel])
+
+
 def _convolution(form: Layout, x: Tensor, w: Tensor, bias: Tensor | None, groups: int, options: WindowOptions) -> Tensor:
     rank = len(form.spatial)
     name = f"conv{rank}d"
@@ -67,10 +142,10 @@ def _convolution(form: Layout, x: Tensor, w: Tensor, bias: Tensor | None, groups
     window = SlidingWindow.of(name, [static(name, "a kernel extent", k) for k in kernel], **options)
     padded = window.pad(x, form, 0)
     dims = window.result_dims(padded, form, filters)
-    if groups == 1:
+    if groups == 1 and form.text in _DENSE:
         op = f"linalg.{_DENSE[form.text]} {window.attributes}"
         total = x.graph.named(op, [padded, w], x.graph.filled(0, dtype, dims))
-    elif depth == Expr.of(1) and filters == channels:
+    elif depth == Expr.of(1) and filters == channels and form.text in _DEPTHWISE:
         # depthwise: [C, 1, K...] -> [C, K...] or [K..., 1, C] -> [K..., C]
         at = 0 if first else rank
         flat = collapse(w, _joined(w.rank, at))

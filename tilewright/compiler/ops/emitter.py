@@ -86,9 +86,17 @@ class Emitter:
     def _atom(self, atom: Atom) -> str:
         if atom.op == "dim":
             expr = Expr.dim(atom.name)
-            if expr not in self.sources:
-                raise OptionError(f"dim {atom.name} cannot be read: no input has an axis of that size; "
-                                  f"add one, or declare a scalar with dim({atom.name!r})")
-            return self.index(expr)
+            return self.index(expr) if expr in self.sources else self._solved(atom.name)
         a, b = (self.index(e) for e in atom.args)
         return self.emit(f"arith.{_ATOM_OPS[atom.op]} {a}, {b} : index")
+
+    def _solved(self, dim: str) -> str:
+        """A dim that is read from an axis of factor * dim + offset elements."""
+        for size in self.sources:
+            if (linear := size.linear) is not None and linear[0] == dim:
+                _, factor, offset = linear
+                found = self.index(size)
+                found = self.emit(f"arith.subi {found}, {self.index(offset)} : index") if offset else found
+                return self.emit(f"arith.floordivsi {found}, {self.index(factor)} : index")
+        raise OptionError(f"dim {dim} cannot be read: no input has an axis of that size; "
+                          f"add one, or declare a scalar with dim({dim!r})")

@@ -100,8 +100,8 @@ def gather_nd(x: Tensor, indices: Tensor, batch_axes: int = 0, negative: bool = 
     want_indices("gather_nd", indices)
     count = indices.dims[-1].constant if indices.rank else None
     if count is None or batch_axes + count > x.rank or count < 1:
-        raise ShapeError(f"gather_nd: indices {shown(indices.dims)} name places of {shown(x.dims)} after {batch_axes} axes; wanted "
-                         "a last axis of a fixed extent that fits")
+        raise ShapeError(f"gather_nd: indices {shown(indices.dims)} name places of {shown(x.dims)} after {batch_axes} axes; "
+                         "wanted a last axis of a fixed extent that fits")
     if indices.dims[:batch_axes] != x.dims[:batch_axes]:
         raise ShapeError(f"gather_nd: the first {batch_axes} axes of {shown(indices.dims)} and {shown(x.dims)} differ")
     parts = [select(indices, -1, k) for k in range(count)]

@@ -131,8 +131,8 @@ def collapse(x: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
 
 
 def expand(x: Tensor, groups: Sequence[Sequence[Expr]]) -> Tensor:
-    """Axis i split into the extents groups[i]."""
-    if all(len(g) == 1 for g in groups):
+    """Axis i split into the extents groups[i]; a tensor of rank 0 into one group of ones."""
+    if len(groups) == x.rank and all(len(g) == 1 for g in groups):
         return x
     dims = [d for g in groups for d in g]
     if Expr.of(0) in x.dims:

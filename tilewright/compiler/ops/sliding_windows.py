@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from tilewright.compiler.ops.graph import Tensor, shown
+from tilewright.compiler.ops.graph import Size, Tensor, shown
 from tilewright.compiler.ops.padding import pad
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 
 Spatial = int | Sequence[int]
-Padding = int | Sequence[int | Sequence[int]]
+Width = int | Expr
+Padding = Width | Sequence[Width | Sequence[Width]]
 
 
 class WindowOptions(TypedDict, total=False):
@@ -33,8 +34,8 @@ class Layout:
 
 
 def layout_of(name: str, layout: str, rank: int) -> Layout:
-    """From `nchw`/`nhwc` (`ncw`/`nwc` for one spatial axis); OptionError for anything else."""
-    letters = "hw"[2 - rank:]
+    """From `nchw`/`nhwc` (`ncw`, `ncdhw` and so on for one and three spatial axes); OptionError for anything else."""
+    letters = "dhw"[3 - rank:]
     known = {f"nc{letters}": Layout(f"nc{letters}", 1, tuple(range(2, 2 + rank))),
              f"n{letters}c": Layout(f"n{letters}c", 1 + rank, tuple(range(1, 1 + rank)))}
     if layout not in known:
@@ -50,17 +51,17 @@ class SlidingWindow:
     extents: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
+    padding: tuple[tuple[Width, Width], ...]
 
     @staticmethod
     def of(name: str, extents: Sequence[int], stride: Spatial = 1, padding: Padding = 0,
            dilation: Spatial = 1) -> SlidingWindow:
         rank = len(extents)
-        sides = (padding,) * rank if isinstance(padding, int) else tuple(padding)
+        sides = (padding,) * rank if isinstance(padding, (int, Expr)) else tuple(padding)
         if len(sides) != rank:
             raise OptionError(f"{name}: padding {padding!r}; wanted one entry for each of the {rank} spatial axes")
-        pairs = [(p, p) if isinstance(p, int) else tuple(p) for p in sides]
-        if any(len(p) != 2 or min(p) < 0 for p in pairs):
+        pairs = [(p, p) if isinstance(p, (int, Expr)) else tuple(p) for p in sides]
+        if any(len(p) != 2 or any(isinstance(w, int) and w < 0 for w in p) for p in pairs):
             raise OptionError(f"{name}: padding {padding!r}; wanted widths of 0 or more, or (low, high) pairs of them")
         return SlidingWindow(name, tuple(extents), per_axis(name, "stride", stride, rank),
                              per_axis(name, "dilation", dilation, rank), tuple((p[0], p[1]) for p in pairs))
@@ -72,10 +73,35 @@ class SlidingWindow:
                   for k, v in (("dilations", self.dilations), ("strides", self.strides))]
         return f"{{{', '.join(values)}}}"
 
-    def pad(self, x: Tensor, layout: Layout, value: float) -> Tensor:
-        widths = dict(zip(layout.spatial, self.padding, strict=True))
-        low, high = ([widths.get(a, (0, 0))[side] for a in range(x.rank)] for side in (0, 1))
+    def pad(self, x: Tensor, layout: Layout, value: float, beyond: Sequence[Width] | None = None) -> Tensor:
+        """x with its padding; beyond: more of it after each spatial axis."""
+        low: list[Size] = [0] * x.rank
+        high: list[Size] = [0] * x.rank
+        for n, axis in enumerate(layout.spatial):
+            low[axis], high[axis] = self.padding[n]
+            if beyond is not None:
+                high[axis] = Expr.of(self.padding[n][1]) + beyond[n]
         return pad(x, low, high, value)
+
+    def placed(self, x: Tensor, layout: Layout, value: float, ceil_mode: bool) -> tuple[Tensor, list[Expr]]:
+        """The padded input and the extents of the result, with ceil_mode those whose last window may reach beyond the padding."""
+        if not ceil_mode:
+            padded = self.pad(x, layout, value)
+            return padded, self.result_dims(padded, layout, x.dims[layout.channel])
+        g, counts, beyond = x.graph, [], []
+        for n, axis in enumerate(layout.spatial):
+            low, high = (Expr.of(w) for w in self.padding[n])
+            reach, stride = Expr.of(self.dilations[n] * (self.extents[n] - 1) + 1), self.strides[n]
+            whole = x.dims[axis] + low + high
+            if g.bounds(whole - reach)[1] < 0:
+                raise ShapeError(f"{self.name}: a window of {self.extents[n]} does not fit {shown(x.dims)} on axis {axis}")
+            count = g.smaller((whole - reach).ceildiv(stride) + 1, (x.dims[axis] + low).ceildiv(stride))
+            counts.append(count)
+            beyond.append(g.larger((count - 1) * stride + reach - whole, Expr.of(0)))
+        dims = list(x.dims)
+        for axis, count in zip(layout.spatial, counts, strict=True):
+            dims[axis] = count
+        return self.pad(x, layout, value, beyond), dims
 
     def output(self, padded: Tensor, layout: Layout) -> list[Expr]:
         """Extents of the spatial axes of the result; ShapeError when a window is known not to fit."""

@@ -125,6 +125,7 @@ def lgamma(v: Scalar) -> Scalar:
     sine = call("math.absf", call("math.sin", (v - call("math.floor", v)) * pi))
     mirrored = _log(pi / sine) - right
     mirrored = select(call("math.floor", v).compare("eq", v), constant(v, inf), mirrored)
+    right = select(v.compare("eq", 1) | v.compare("eq", 2), constant(v, 0), right)
     return select(is_inf(v), constant(v, inf), select(low, mirrored, right))
 
 

@@ -1,63 +1,18 @@
-"""Attention and the transformer encoder layer."""
+"""The transformer encoder layer."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-import numpy as np
-
 from tilewright.compiler.ops import slicing
-from tilewright.compiler.ops.body import Body, Scalar
-from tilewright.compiler.ops.contractions import dense, product
-from tilewright.compiler.ops.graph import Graph, Size, Tensor, same_dtype, shown, size, want_float, want_rank
-from tilewright.compiler.ops.normalization import layernorm, softmax
-from tilewright.compiler.ops.pointwise import cast
-from tilewright.compiler.ops.reductions import narrowed
+from tilewright.compiler.ops.attention import attention
+from tilewright.compiler.ops.contractions import dense
+from tilewright.compiler.ops.graph import Graph, Size, Tensor, size, want_rank
+from tilewright.compiler.ops.normalization import layernorm
 from tilewright.compiler.ops.reshaping import reshape, transpose
-from tilewright.runtime.errors import OptionError, ShapeError
+from tilewright.runtime.errors import ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
-
-
-def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> Tensor:
-    """softmax(q @ k^T * scale) @ v: q [B, H, S, D], k and v [B, H, T, D] -> [B, H, S, D]; scale: default 1 / sqrt(D).
-
-    causal: query i sees the keys up to i + T - S, so that the last query sees all. For 16-bit floats scores and softmax
-    are in f32.
-    """
-    want_float("attention", q, k, v)
-    same_dtype("attention", [q, k, v])
-    for what, x in (("q", q), ("k", k), ("v", v)):
-        want_rank("attention", what, x, 4)
-    if q.dims[:2] != k.dims[:2] or k.dims[:3] != v.dims[:3] or q.dims[3] != k.dims[3]:
-        raise ShapeError(f"attention: q {shown(q.dims)}, k {shown(k.dims)} and v {shown(v.dims)} do not fit; "
-                         "wanted [B, H, S, D], [B, H, T, D] and [B, H, T, E]")
-    if scale is None:
-        if q.dims[3].constant is None:
-            raise OptionError(f"attention: scale is needed when the head size is not an integer but {q.dims[3]}")
-        scale = 1 / math.sqrt(q.dims[3].constant or 1)
-    scores = _scaled(product("attention", q, k, transpose_b=True), scale, causal)
-    weights = cast(softmax(scores), v.dtype)
-    return narrowed("attention", product("attention", weights, v), v.dtype)
-
-
-def _scaled(scores: Tensor, scale: float, causal: bool) -> Tensor:
-    graph = scores.graph
-    offset = scores.dims[3] - scores.dims[2]
-    loops = [f"d{i}" for i in range(4)]
-
-    def body(region: Body, scalars: Sequence[Scalar], _: Scalar) -> Scalar:
-        value = scalars[0] * scale
-        if not causal:
-            return value
-        last = region.index(2)
-        if offset != Expr.of(0):
-            last = last + Scalar(region, graph.emitter.index(offset), "index")
-        return region.select(region.index(3).compare("le", last), value, -np.inf)
-
-    return graph.generic([(scores, loops)], (graph.empty(scores.dtype, scores.dims), loops), ["parallel"] * 4, body)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tilewright.runtime.call.extents import Shapes, compile_shapes
 from tilewright.runtime.call.interop import Array, Wrap, view
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.program.program import Argument, Program
-from tilewright.runtime.shape import Expr, ShapeRange
+from tilewright.runtime.shape import ShapeRange
 
 
 class Bound(NamedTuple):
@@ -205,7 +205,7 @@ class Binder:
                 place = f"{argument.name}.{axis}"
                 if expr.symbol in sites:
                     sites[expr.symbol].append(Site(place, position, tensor, axis))
-                elif (linear := _linear(expr)) is not None and linear[0] in sites:
+                elif (linear := expr.linear) is not None and linear[0] in sites:
                     scaled.append((linear[0], Site(place, position, tensor, axis, *linear[1:])))
         for dim in program.dims:
             for position, argument in enumerate(program.inputs):
@@ -268,18 +268,6 @@ def _item(value: Any) -> Any:
         return item()
     except (ValueError, RuntimeError):
         return value
-
-
-def _linear(expr: Expr) -> tuple[str, int, int] | None:
-    """(dim, factor, offset) when the expression is factor * dim + offset with a positive factor."""
-    if len(expr.symbols) != 1:
-        return None
-    name = next(iter(expr.symbols))
-    offset = (expr - expr.substitute({name: 0})).terms
-    rest = expr.substitute({name: 0}).constant
-    if rest is None or len(offset) != 1 or len(offset[0][0]) != 1 or offset[0][0][0].op != "dim" or offset[0][1] < 1:
-        return None
-    return name, offset[0][1], rest
 
 
 def _converted(array: Array, dtype: np.dtype[Any], argument: Argument) -> Array:

@@ -31,6 +31,8 @@ DTYPES = {
     torch.float64: DType.F64,
     torch.float8_e4m3fn: DType.F8E4M3,
     torch.float8_e5m2: DType.F8E5M2,
+    torch.complex64: DType.F32,  # of the parts
+    torch.complex128: DType.F64,
 }
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
@@ -62,6 +64,12 @@ class Context:
         value = self.node.meta["val"]
         return len(value) if isinstance(value, (tuple, list)) else 1
 
+    @property
+    def tensors(self) -> Sequence[torch.Tensor]:
+        """What PyTorch knows of the results, for one result and for several."""
+        value = self.node.meta["val"]
+        return [v for v in (value if isinstance(value, (tuple, list)) else [value]) if isinstance(v, torch.Tensor)]
+
     def element_type(self, dtype: torch.dtype) -> DType:
         if dtype not in DTYPES:
             self.refuse(f"the element type {dtype} is not supported", f"use one of {', '.join(d.value for d in DType)}")
@@ -86,8 +94,22 @@ def operator_name(target: Any) -> str:
 def location(node: torch.fx.Node) -> str:
     """The line of the user's model that a node comes from, and the module that it runs in."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    own = [f for f in frames if "/torch/" not in f[0]] or frames
+    own = [f for f in frames if "/torch/" not in f[0] and not f[0].startswith("<")]  # "<": code that torch made
     at = f"{own[-1][0]}:{own[-1][1]} in {own[-1][2]}" if own else f"node {node.name}"
     stack: Sequence[tuple[str, Any]] = list((node.meta.get("nn_module_stack") or {}).values())
     path = stack[-1][0] if stack else ""
     return f"{at} (module {path})" if path else at
+
+
+def refuse_unknown(context: Context) -> NoReturn:
+    """Raise IngestError for an operator that the table does not have: what it does that cannot be compiled, or how to add it."""
+    target = context.node.target
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        context.refuse("control flow is not compiled", "unroll it, or export branches and bodies of loops as models of their own")
+    tags = getattr(target, "tags", ())
+    if torch.Tag.dynamic_output_shape in tags:
+        context.refuse("the shape of its result depends on data", "return a padded tensor and its length, or a mask")
+    if torch.Tag.nondeterministic_seeded in tags:
+        context.refuse("random numbers are not compiled", "make them outside and pass them as an argument")
+    context.refuse("the operator is not known", "write a function that builds it from tw.ops and register it: "
+                   f'@tw.frontends.register("torch", "{context.operator}")')

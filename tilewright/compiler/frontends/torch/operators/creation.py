@@ -1,4 +1,4 @@
-"""Tensors made from numbers and sizes."""
+"""Tensors made from numbers and sizes; embeddings."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def ones(context: Context, *_: Any, **__: Any) -> ops.Tensor:
     "aten.fill.Scalar",
     "aten.fill.Tensor",
 )
-def full(context: Context, _: Any, fill_value: Any, **__: Any) -> ops.Tensor:
-    return _filled(context, fill_value)
+def full(context: Context, *given: Any, **_: Any) -> ops.Tensor:
+    """The number is the last of the arguments, behind the shape and the tensor that it is like."""
+    return _filled(context, given[-1])
 
 
 @register("torch", "aten.scalar_tensor.default")
@@ -82,3 +83,8 @@ def lower_triangle(_: Context, x: ops.Tensor, diagonal: Any = 0) -> ops.Tensor:
 @register("torch", "aten.triu.default")
 def upper_triangle(_: Context, x: ops.Tensor, diagonal: Any = 0) -> ops.Tensor:
     return triu(x, diagonal)
+
+
+@register("torch", "aten.embedding.default")
+def embedding(_: Context, weight: ops.Tensor, indices: ops.Tensor, *__: Any, **___: Any) -> ops.Tensor:
+    return ops.gather(weight, indices)

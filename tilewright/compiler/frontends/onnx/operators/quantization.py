@@ -1,0 +1,173 @@
+"""Quantised values: codes with scales and zero points, as expressions that decode them."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import helper
+
+from tilewright.compiler import ops
+from tilewright.compiler.frontends.onnx.context import Context, operator
+from tilewright.compiler.frontends.onnx.float8 import saturated_float
+from tilewright.compiler.frontends.onnx.operators.contractions import centred, product
+from tilewright.compiler.frontends.onnx.values import Known
+from tilewright.compiler.ops.body import Scalar
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
+
+_ONE = Expr.of(1)
+
+
+def spread(context: Context, parameter: ops.Tensor, x: ops.Tensor, axis: int, block: int) -> ops.Tensor:
+    """A scale or zero point against x: one for all, one for each element of an axis, or one for each block along it."""
+    if parameter.rank == 0 or parameter.dims == (_ONE,):
+        return ops.reshape(parameter, ())
+    at = context.axis(x.rank, axis)
+    if parameter.rank == 1:
+        parameter = context.restated(parameter, [x.dims[at]])
+        return ops.reshape(parameter, [x.dims[at] if a == at else _ONE for a in range(x.rank)])
+    context.require(parameter.rank == x.rank, f"a scale of rank {parameter.rank} for a tensor of rank {x.rank}")
+    if parameter.dims[at] == x.dims[at]:
+        return parameter
+    context.require(block > 0, "a scale for blocks without block_size")
+    split = [e for a, d in enumerate(parameter.dims) for e in ((d, _ONE) if a == at else (d,))]
+    wide = [e for a, d in enumerate(parameter.dims) for e in ((d, Expr.of(block)) if a == at else (d,))]
+    whole = ops.reshape(ops.broadcast_to(ops.reshape(parameter, split), wide),
+                        [d * block if a == at else d for a, d in enumerate(parameter.dims)])
+    if whole.dims[at] == x.dims[at]:
+        return whole
+    return ops.slice(whole, [0] * x.rank, [d if a == at else None for a, d in enumerate(x.dims)])
+
+
+@operator("DequantizeLinear", "com.microsoft.DequantizeLinear")
+def dequantize(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: ops.Tensor | None = None) -> ops.Tensor:
+    axis, block = context.attribute("axis", 1), context.attribute("block_size", 0)
+    wanted = context.attribute("output_dtype", 0)
+    kind = context.element(wanted) if wanted else scale.dtype
+    factor = spread(context, scale, x, axis, block)
+    wide = DType.F32 if kind.bytes < 4 else kind
+    codes = x if x.dtype.is_float else ops.cast(x, DType.I32)
+    if zero is not None:
+        shift = spread(context, ops.cast(zero, codes.dtype), x, axis, block)
+        codes = context.binary("DequantizeLinear", Scalar.__sub__, codes, shift)
+    found = context.binary("DequantizeLinear", Scalar.__mul__, ops.cast(codes, wide), ops.cast(factor, wide))
+    return ops.cast(found, kind)
+
+
+@operator("QuantizeLinear", "com.microsoft.QuantizeLinear", either=[2])
+def quantize(
+    context: Context, x: ops.Tensor, scale: ops.Tensor, zero: Known | ops.Tensor | None = None
+) -> ops.Tensor:
+    axis, block = context.attribute("axis", 1), context.attribute("block_size", 0)
+    wanted = context.attribute("output_dtype", 0)
+    shift = context.tensor(zero) if isinstance(zero, Known) else zero
+    if isinstance(zero, Known):
+        context.element(helper.np_dtype_to_tensor_dtype(zero.dtype))  # refused below 8 bits
+    kind = shift.dtype if shift is not None else context.element(wanted) if wanted else DType.U8
+    wide = DType.F32 if x.dtype.bytes < 4 else x.dtype
+    factor = spread(context, ops.cast(scale, wide), x, axis, block)
+    ratio = context.binary("QuantizeLinear", Scalar.__truediv__, ops.cast(x if x.dtype.is_float else ops.cast(x, wide), wide), factor)
+    if kind.is_float:
+        return saturated_float(context, ratio, kind)
+    low, high = kind.limits
+    whole = context.graph.pointwise("QuantizeLinear", lambda v: v.math("roundeven"), ratio)
+    if shift is not None:
+        whole = context.binary("QuantizeLinear", Scalar.__add__, whole, ops.cast(spread(context, shift, x, axis, block), wide))
+    return ops.cast(context.graph.pointwise("QuantizeLinear", lambda v: v.maximum(float(low)).minimum(float(high)), whole), kind)
+
+
+@operator("DynamicQuantizeLinear")
+def dynamic_quantize(context: Context, x: ops.Tensor) -> list[ops.Tensor]:
+    """Codes of u8, their scale and zero point, from the range of the data with 0 in it."""
+    high, low = (context.graph.pointwise("DynamicQuantizeLinear", f, r) for f, r in (
+        (lambda v: v.maximum(0), ops.max(x)), (lambda v: v.minimum(0), ops.min(x))))
+    scale = context.graph.pointwise("DynamicQuantizeLinear", lambda h, lo: (h - lo) / 255, high, low)
+    zero = context.graph.pointwise(
+        "DynamicQuantizeLinear", lambda lo, s: (-(lo / s)).maximum(0).minimum(255).math("roundeven"), low, scale)
+    codes = context.graph.pointwise(
+        "DynamicQuantizeLinear", lambda v, s, z: ((v / s).math("roundeven") + z).maximum(0).minimum(255), x, scale, zero)
+    return [ops.cast(codes, DType.U8), scale, ops.cast(zero, DType.U8)]
+
+
+@operator("QLinearMatMul")
+def qlinear_matmul(
+    context: Context, a: ops.Tensor, scale_a: ops.Tensor, zero_a: ops.Tensor, b: ops.Tensor, scale_b: ops.Tensor,
+    *result: ops.Tensor,
+) -> ops.Tensor:
+    total = product(context, centred(context, a, zero_a, -2), centred(context, b, zero_b := result[0], -1))
+    assert zero_b is not None
+    scale, zero = result[1], result[2]
+    factor = _outer(context, total, scale_a, scale_b)
+    return _requantised(context, ops.multiply(ops.cast(total, DType.F32), factor), scale, zero, -1)
+
+
+def _outer(context: Context, total: ops.Tensor, scale_a: ops.Tensor, scale_b: ops.Tensor) -> ops.Tensor:
+    """Scales of rows and columns of a product, in f32."""
+    left, right = ops.cast(scale_a, DType.F32), ops.cast(scale_b, DType.F32)
+    left = ops.reshape(left, ()) if left.rank < 2 and left.dims in ((), (_ONE,)) else \
+        ops.reshape(left, [left.dims[0], _ONE]) if left.rank == 1 else left
+    right = ops.reshape(right, ()) if right.dims in ((), (_ONE,)) else right
+    return context.binary(context.node.op_type, Scalar.__mul__, left, right)
+
+
+def _requantised(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: ops.Tensor, axis: int) -> ops.Tensor:
+    low, high = zero.dtype.limits
+    factor = spread(context, ops.cast(scale, DType.F32), x, axis, 0)
+    shift = spread(context, ops.cast(zero, DType.F32), x, axis, 0)
+    found = context.graph.pointwise(context.node.op_type, lambda v, s, z: ((v / s).math("roundeven") + z).maximum(float(low))
+                                    .minimum(float(high)), x, factor, shift)
+    return ops.cast(found, zero.dtype)
+
+
+@operator("ConvInteger")
+def conv_integer(
+    context: Context, x: ops.Tensor, w: ops.Tensor, zero_x: ops.Tensor | None = None, zero_w: ops.Tensor | None = None
+) -> ops.Tensor:
+    from tilewright.compiler.frontends.onnx.operators.convolutions import convolution
+
+    return convolution(context, centred(context, x, zero_x, 1), centred(context, w, zero_w, 0), None)
+
+
+@operator("QLinearConv")
+def qlinear_conv(
+    context: Context, x: ops.Tensor, scale_x: ops.Tensor, zero_x: ops.Tensor, w: ops.Tensor, scale_w: ops.Tensor,
+    *rest: ops.Tensor,
+) -> ops.Tensor:
+    from tilewright.compiler.frontends.onnx.operators.convolutions import convolution
+
+    zero_w, scale, zero, bias = rest[0], rest[1], rest[2], rest[3] if len(rest) > 3 else None
+    total = convolution(context, centred(context, x, zero_x, 1), centred(context, w, zero_w, 0), bias)
+    factor = context.binary("QLinearConv", Scalar.__mul__, ops.reshape(scale_x, ()), scale_w)
+    wide = context.binary("QLinearConv", Scalar.__mul__, ops.cast(total, DType.F32), spread(context, factor, total, 1, 0))
+    return _requantised(context, wide, scale, zero, 1)
+
+
+@operator("com.microsoft.MatMulNBits", known=[1, 3])
+def matmul_n_bits(
+    context: Context, x: ops.Tensor, codes: Known, scales: ops.Tensor, zeros: Known | None = None, *rest: ops.Tensor | None
+) -> ops.Tensor:
+    """x @ W^T, W [N, K] in codes of 2, 4 or 8 bits [N, blocks, bytes] with a scale, and a zero point, for each block of K."""
+    k, n = context.attribute("K"), context.attribute("N")
+    bits, block = context.attribute("bits", 4), context.attribute("block_size")
+    context.require(bits in (2, 4, 8), f"codes of {bits} bits", "Use 2, 4 or 8")
+    blocks = -(-k // block)
+    context.require(not codes.symbolic and codes.elements.size == n * blocks * (block * bits // 8), "the codes have another size")
+    unpacked = _unpacked(codes, bits).reshape(n, blocks, block)
+    shift: ops.Tensor | float = float(1 << (bits - 1))
+    if zeros is not None and zeros.dtype.kind == "u":
+        shift = context.graph.constant(_unpacked(zeros, bits).reshape(n, -1)[:, :blocks].astype(x.dtype.numpy).reshape(n, blocks, 1))
+    elif zeros is not None:
+        shift = context.graph.constant(np.asarray(zeros.elements, x.dtype.numpy).reshape(n, blocks, 1))
+    codes_tensor = ops.cast(context.graph.constant(unpacked), x.dtype)
+    factor = ops.cast(ops.reshape(scales, [n, blocks, 1]), x.dtype)
+    weight = ops.reshape((codes_tensor - shift) * factor, [n, blocks * block])
+    weight = weight if blocks * block == k else ops.slice(weight, [0, 0], [n, k])
+    found = product(context, x, weight, transpose_b=True)
+    bias = rest[1] if len(rest) > 1 else None
+    return found if bias is None else context.binary("MatMulNBits", Scalar.__add__, found, bias)
+
+
+def _unpacked(codes: Known, bits: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """One code a byte; the first lies in the low bits."""
+    raw = np.asarray(codes.elements, np.uint8)
+    parts = [(raw >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
+    return np.stack(parts, -1).reshape(*raw.shape[:-1], -1)

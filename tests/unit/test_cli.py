@@ -70,7 +70,7 @@ def test_wrong_usage_is_2(argv: list[str], capsys: Capture, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("argv", "says"), [
-    (["opt", "/no/such/file"], "error: [Errno 2] No such file"),
+    (["opt", "/no/such/file"], "error: cannot read /no/such/file: No such file"),
     (["opt", "-", "--pass", "nope"], "error: no pass 'nope'; the passes are "),
     (["opt", "-", "--pass", "mlir{"], "error: cannot read 'mlir{'"),
     (["opt", "-", "--pipeline", "nope"], "error: there is no pipeline 'nope'; the pipelines are "),

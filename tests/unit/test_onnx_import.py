@@ -125,7 +125,7 @@ def test_undeclared_dims_are_listed_with_a_line_to_paste() -> None:
     with pytest.raises(IngestError) as error:
         built("g (float[B, S] x) => (y) { y = Relu(x) }", {"B": (1, 8)})
     assert "no range is given for S" in str(error.value)
-    assert 'paste and edit: {"B": (1, 8), "S": (1, 128)}' in str(error.value)
+    assert 'paste and edit: dynamic_dims={"B": tw.Dim(1, 8), "S": tw.Dim(1, 128)}' in str(error.value)
 
 
 def test_inputs_that_decide_shapes_are_bound() -> None:

@@ -31,7 +31,7 @@ def explain_command(
 ) -> None:
     """Show the operators of a model and, with --dim, the kernels and memory of one shape."""
     out, arguments = Output(json), parse_dims(dim)
-    fn = compiled(out, file, arguments, CompileChoice(target, function, bound_arrays(constants))).fn
+    fn = compiled(out, file, arguments, CompileChoice(target, function, bound_arrays(constants, file, arguments))).fn
     program = fn.program
     if dispatch:
         out.event("dispatch", source=fn.dispatch_source())

@@ -76,11 +76,19 @@ def model_text(path: Path, dims: Mapping[str, Dim]) -> str:
     return mlir_text(model) if isinstance(model, Path) else model.text
 
 
-def bound_arrays(path: Path | None) -> dict[str, Any]:
-    """Arrays by argument name: of a .npz or .safetensors file, or the weights of a model."""
+def bound_arrays(path: Path | None, file: Path, dims: DimArguments) -> dict[str, Any]:
+    """Arrays by argument name: of a .npz or .safetensors file, or the weights of a model.
+
+    file: the model they are for, which tells its dims when it is compiled. dims: else.
+    """
     if path is None or path.suffix not in IMPORTED:
         return load_constants(path)
-    model = imported(path, {})
+    ranges = dims.as_ranges()
+    if file.suffix == COMPILED:
+        from tilewright.runtime.load.function import load
+
+        ranges = dict(load(file).program.ranges().dims)
+    model = imported(path, ranges)
     return {} if isinstance(model, Path) else dict(model.constants)
 
 

@@ -69,7 +69,7 @@ def run_command(
     if shapes and output:
         raise typer.BadParameter("results are written for one shape: leave out --shapes", param_hint="--output")
     arguments = parse_dims(dim)
-    model = compiled(out, file, arguments, CompileChoice(target, function, bound_arrays(constants)))
+    model = compiled(out, file, arguments, CompileChoice(target, function, bound_arrays(constants, file, arguments)))
     fn, fixed = model.fn, model.constants
     given = load_inputs(inputs)
     program: Program = fn.program

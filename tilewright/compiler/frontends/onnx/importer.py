@@ -24,6 +24,7 @@ from tilewright.compiler.ops.promotion import Promotion
 from tilewright.runtime.errors import DTypeError, IngestError
 from tilewright.runtime.shape import Dim, Expr
 from tilewright.runtime.tensor import DType
+from tilewright.runtime.wording import ranges_to_paste
 
 _LOG = logging.getLogger("tilewright")
 DimRange = Dim | tuple[int, int]
@@ -196,6 +197,6 @@ def _want_ranges(
     for name in used:
         at = [f"axis {a} of {i}" for i, dims in extents.items() for a, d in enumerate(dims) if d == Expr.dim(name)]
         lines.append(f"  {name:12} {', '.join(at[:4]) + (', ...' if len(at) > 4 else '')} range {ranges.get(name, 'not given')}")
-    paste = ", ".join(f'"{n}": ({ranges[n].lo}, {ranges[n].hi})' if n in ranges else f'"{n}": (1, 128)' for n in used)
+    paste = ranges_to_paste((n, ranges[n].lo, ranges[n].hi) if n in ranges else (n, 1, 128) for n in used)
     raise IngestError(f"no range is given for {', '.join(missing)}. The dims of {reading.file.name} are:\n" + "\n".join(lines)
-                      + f"\npaste and edit: {{{paste}}}")
+                      + "\npaste and edit: " + paste)

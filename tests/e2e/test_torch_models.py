@@ -153,7 +153,7 @@ class Refused(nn.Module):
     ("function", "words"),
     [
         (lambda x: x.nonzero(), ("aten.nonzero.default", "depends on data", "padded")),
-        (lambda x: x[x > 0], ("aten.index.Tensor", "data")),
+        (lambda x: x[x > 0], ("aten.index.Tensor", "mask")),
         (lambda x: x + torch.rand_like(x), ("aten.rand_like.default", "argument")),
         (lambda x: torch.linalg.eigvalsh(x @ x.T), ("linalg", "tw.frontends.register")),
         (lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), ("cond", "control flow")),

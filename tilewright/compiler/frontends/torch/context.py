@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -34,6 +35,7 @@ DTYPES = {
     torch.complex64: DType.F32,  # of the parts
     torch.complex128: DType.F64,
 }
+_TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
@@ -94,7 +96,7 @@ def operator_name(target: Any) -> str:
 def location(node: torch.fx.Node) -> str:
     """The line of the user's model that a node comes from, and the module that it runs in."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    own = [f for f in frames if "/torch/" not in f[0] and not f[0].startswith("<")]  # "<": code that torch made
+    own = [f for f in frames if not f[0].startswith((_TORCH, "<"))]  # "<": code that torch made
     at = f"{own[-1][0]}:{own[-1][1]} in {own[-1][2]}" if own else f"node {node.name}"
     stack: Sequence[tuple[str, Any]] = list((node.meta.get("nn_module_stack") or {}).values())
     path = stack[-1][0] if stack else ""

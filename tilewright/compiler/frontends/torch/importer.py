@@ -117,7 +117,8 @@ class _Import:
             else:
                 leaves.append(NONE)
                 self.values[node.name] = value
-        nested = _parameters(structure(spec, iter(leaves)), [n.name for n in user_placeholders(self.program)])
+        parameters = self.program.module_call_graph[0].signature
+        nested = _parameters(structure(spec, iter(leaves)), parameters.forward_arg_names if parameters else None)
         changed = {s.target for s in self.program.graph_signature.output_specs if s.kind in _STATE}
         own: dict[str, Structure] = {}
         for spec_in in self.program.graph_signature.input_specs:
@@ -291,19 +292,12 @@ def _attribute(module: torch.fx.GraphModule, target: str, constants: Constants) 
     return _Held(constants, target, value) if isinstance(value, torch.Tensor) else value
 
 
-def _parameters(nested: Structure, names: Sequence[str]) -> Structure:
-    """(args, kwargs) as a dict of parameters; a positional one is called as its only leaf."""
+def _parameters(nested: Structure, names: Sequence[str] | None) -> Structure:
+    """(args, kwargs) as a dict of parameters. names: of the model's parameters, positional ones first."""
     args, kwargs = nested.items
-    leaves = iter(names)
-    found: dict[str, Structure] = {}
-    for item in args.items:
-        own = [next(leaves) for _ in range(_leaves(item))]
-        found[own[0] if item.kind in ("leaf", "none") and own else f"arg{len(found)}"] = item
+    known = list(names or ())
+    found = {known[i] if i < len(known) else f"arg{i}": item for i, item in enumerate(args.items)}
     return Structure.mapping({**found, **dict(zip(kwargs.keys, kwargs.items, strict=True))})
-
-
-def _leaves(item: Structure) -> int:
-    return 1 if item.kind in ("leaf", "none") else sum(map(_leaves, item.items))
 
 
 def _built(context: Context, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -32,7 +32,7 @@ def program_dims(program: ExportedProgram, given: Sequence[Mapping[int, str]], w
 
     Args:
         given: for every leaf of the inputs: axis -> name that the user gave its dim.
-        wanted: ranges that take the place of the program's own.
+        wanted: ranges that take the place of the program's own, by name or by place, "input_ids.1".
 
     A dim without a name is called after the first input that has it, `input_ids_1`. A program that was traced for sizes from 2
     on is right for 1, too: 2 is where torch.export lets every dim begin that has no other bound.
@@ -50,7 +50,9 @@ def program_dims(program: ExportedProgram, given: Sequence[Mapping[int, str]], w
     for _, _, size in sizes:
         for symbol in sorted(size.free_symbols, key=str):
             names.setdefault(symbol, _free(str(symbol), names.values()))
-    ranges = {name: wanted.get(name) or _range(program, symbol) for symbol, name in names.items()}
+    places = {f"{argument}.{axis}": size for number, axis, size in sizes for argument in (inputs[number].name, f"arg{number}")}
+    asked = {size: wanted[place] for place, size in places.items() if place in wanted}
+    ranges = {name: wanted.get(name) or asked.get(symbol) or _range(program, symbol) for symbol, name in names.items()}
     return ProgramDims(names, ranges)
 
 

@@ -46,6 +46,9 @@ class TorchDim:
     def __init__(self, name: str, low: Any, high: Any) -> None:
         self.__name__, self.min, self.max = name, low, high
 
+    def __repr__(self) -> str:
+        return f"TorchDim({self.__name__}, {self.min}, {self.max})"
+
 
 # -- dims
 
@@ -54,7 +57,7 @@ class TorchDim:
     ((1, 9), tw.Dim(1, 9)), ([1, 9], tw.Dim(1, 9)), ((np.int64(1), np.int32(9)), tw.Dim(1, 9)), (range(1, 10), tw.Dim(1, 9)),
     ((2, 8, 2), tw.Dim(2, 8, 2)), (range(2, 10, 2), tw.Dim(2, 8, 2)), (range(0, 9, 4), tw.Dim(0, 8, 4)),
     (TorchDim("b", 1, 9), tw.Dim(1, 9)), (tw.Dim(1, 9, samples=(4,)), tw.Dim(1, 9, samples=(4,))),
-], ids=repr)  # fmt: skip
+]], ids=repr)  # fmt: skip
 def test_forms_of_a_range(form: Any, want: tw.Dim) -> None:
     assert tw.Dim(form) == want == tw.Dim.of(form, "dim T")
     assert type(want.lo) is int and hash(tw.Dim(form)) == hash(want)

@@ -57,7 +57,7 @@ class TorchDim:
     ((1, 9), tw.Dim(1, 9)), ([1, 9], tw.Dim(1, 9)), ((np.int64(1), np.int32(9)), tw.Dim(1, 9)), (range(1, 10), tw.Dim(1, 9)),
     ((2, 8, 2), tw.Dim(2, 8, 2)), (range(2, 10, 2), tw.Dim(2, 8, 2)), (range(0, 9, 4), tw.Dim(0, 8, 4)),
     (TorchDim("b", 1, 9), tw.Dim(1, 9)), (tw.Dim(1, 9, samples=(4,)), tw.Dim(1, 9, samples=(4,))),
-]], ids=repr)  # fmt: skip
+], ids=repr)  # fmt: skip
 def test_forms_of_a_range(form: Any, want: tw.Dim) -> None:
     assert tw.Dim(form) == want == tw.Dim.of(form, "dim T")
     assert type(want.lo) is int and hash(tw.Dim(form)) == hash(want)

@@ -141,7 +141,7 @@ def test_places_that_tensors_name() -> None:
 
 def test_order() -> None:
     def run(x: Any, y: Any) -> Any:
-        s = torch.sort(x, 0, descending=True, stable=True)
+        s = torch.sort(x, dim=0, descending=True, stable=True)
         t, k, m = torch.topk(y, 2, 1), torch.kthvalue(x, 2, 1), torch.cummax(y, 0)
         return (s.values, s.indices, t.values, t.indices, k.values, m.values, m.indices, torch.cumsum(x, 0), torch.cumprod(y,
                 1),
@@ -194,7 +194,7 @@ def test_no_elements() -> None:
 @pytest.mark.parametrize(("function", "said"), [
     (lambda x, y: x[y > 0], "depend"),
     (lambda x, y: torch.argsort(x > 0), "stable=True"),
-    (lambda x, y: torch.bernoulli(y), "not known"),
+    (lambda x, y: torch.bernoulli(y), "random"),
     (lambda x, y: torch.linalg.svd(x)[1], "not known"),
 ])  # fmt: skip
 def test_refused_with_operator_and_line(function: Callable[..., Any], said: str) -> None:

@@ -10,13 +10,20 @@ from pathlib import Path
 
 import pytest
 
+import tilewright as tw
+from tilewright.compiler import ops
 from tilewright.compiler.compilation.options import CompileOptions
-from tools import docs_operators, docs_passes
+from tools import docs_operators, docs_ops, docs_passes
 from tools.bench.__main__ import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SOURCES = [p for folder in ("compiler", "passes", "search", "runtime") for p in (ROOT / folder).resolve().rglob("*.py")]
+
+
+def section(title: str) -> str:
+    """A section of the page of the architecture."""
+    return (DOCS / "architecture.md").read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 def test_the_pages_build_strictly(tmp_path: Path) -> None:
@@ -33,6 +40,12 @@ def test_the_page_of_the_passes_is_what_the_passes_do() -> None:
     assert docs_passes.PAGE.read_text() == docs_passes.page(), "run python -m tools.docs_passes"
 
 
+def test_the_page_of_the_builders_is_what_their_docstrings_say() -> None:
+    assert docs_ops.PAGE.read_text() == docs_ops.page(), "run python -m tools.docs_ops"
+    assert not [n for n in ops.__all__ if not getattr(ops, n).__doc__]
+    assert sorted(ops.__all__) == list(ops.__all__)
+
+
 def test_the_page_of_the_operators_is_what_the_tables_hold() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("onnx")
@@ -42,8 +55,14 @@ def test_the_page_of_the_operators_is_what_the_tables_hold() -> None:
 def test_every_attribute_is_described() -> None:
     """And no attribute that there is not."""
     written = {a for path in SOURCES for a in re.findall(r"""["'](tw\.[a-z_]+)["']""", path.read_text())}
-    described = set(re.findall(r"^\| `(tw\.[a-z_]+)` \|", (DOCS / "architecture.md").read_text(), re.MULTILINE))
+    described = set(re.findall(r"^\| `(tw\.[a-z_]+)` \|", section("Attributes between passes"), re.MULTILINE))
     assert written and described == written
+
+
+def test_every_public_name_is_described() -> None:
+    rows = [line.split("|")[1] for line in section("Public names").splitlines() if line.startswith("| `")]
+    described = set(re.findall(r"`tw\.(\w+)`", " ".join(rows)))
+    assert described == set(tw.__all__) - {"__version__"}
 
 
 def test_every_pass_of_the_registry_is_in_a_pipeline_of_the_page() -> None:

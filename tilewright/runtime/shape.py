@@ -372,6 +372,9 @@ class Dim:
         if not 0 <= self.lo <= self.hi:
             swapped = f"; swap them, ({self.hi}, {self.lo})" if 0 <= self.hi < self.lo else "; give sizes from 0 on"
             raise OptionError(f"Dim({self.lo}, {self.hi}): wanted 0 <= lo <= hi, got lo = {self.lo} and hi = {self.hi}{swapped}")
+        if self.hi >= 1 << 63:
+            raise OptionError(f"Dim({self.lo}, {self.hi}): wanted sizes below 2**63, got {self.hi}; give the largest size that a "
+                              "call has")
         if self.multiple_of < 1:
             raise OptionError(f"Dim(multiple_of={self.multiple_of}): wanted an integer >= 1; leave it out where any size is "
                               "legal")

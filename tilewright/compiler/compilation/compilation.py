@@ -77,7 +77,7 @@ class Compilation:
         own = {n: v for n, v in self._constants().items() if n not in self.imported.consumed}
         return {**getattr(self.model, "constants", {}), **own}
 
-    @property
+    @cached_property
     def all_donations(self) -> tuple[str, ...]:
         """The arguments that the caller or the front end donates."""
         if isinstance(self.donate, str) or not isinstance(self.donate, Iterable):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -130,6 +131,11 @@ class CompileOptions:
         for name in ("prior", "winograd"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name}={getattr(self, name)!r}: wanted True or False; leave it out for the default")
+        for name in ("callback", "progress"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise OptionError(f"{name}={getattr(self, name)!r}: wanted a function; leave it out where nothing is to watch")
+        if self.builder is not None and not hasattr(self.builder, "build"):
+            raise OptionError(f"builder={self.builder!r}: wanted an object with build(); leave it out for worker processes")
         if self.policy is not None and self.policy not in policies():
             raise OptionError(f"policy={self.policy!r}: wanted one of {', '.join(map(repr, policies()))}; leave it out for "
                               "the default")
@@ -178,6 +184,8 @@ def _path(name: str, value: object) -> Path | None:
         return value
     if not isinstance(value, str) or not value:
         raise OptionError(f"{name}={value!r}: wanted a path; leave it out where nothing is to be written")
+    if os.path.isdir(value):
+        raise OptionError(f"{name}={value!r}: wanted the path of a file, got a folder; name a file in it")
     return Path(value)
 
 

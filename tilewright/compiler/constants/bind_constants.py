@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from tilewright.compiler.constants.dense_resources import resource_array, resour
 from tilewright.compiler.frontends.ingest import Ingested
 from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, argument_attributes, write_dims
 from tilewright.passes.mlir import functions, ir, operations, replace_all_uses
+from tilewright.runtime.call.interop import view
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError, perhaps
 from tilewright.runtime.tensor import DType
 
@@ -77,15 +79,18 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
 
 
 def as_constant(name: str, value: Any) -> np.ndarray:
-    """An array of numbers; DTypeError for what is none."""
+    """An array of numbers, of any library or of Python's own; DTypeError for what is none."""
+    if value is None or isinstance(value, str | os.PathLike):
+        raise DTypeError(f"constant {name}: wanted an array of numbers, got {type(value).__name__} {str(value)[:40]!r}; load "
+                         "or convert it to an array first")
     try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError) as error:
+        array = np.asarray(value) if isinstance(value, list | tuple | int | float) else view(value, name)[0]
+    except ValueError as error:
         raise DTypeError(f"constant {name}: wanted an array, got {type(value).__name__} that is none: {error}; convert it with "
                          "numpy.asarray") from None
     if array.dtype.kind in "OUSM":
-        raise DTypeError(f"constant {name}: wanted an array of numbers, got {type(value).__name__} {str(value)[:40]!r}; load "
-                         "or convert it to an array first")
+        raise DTypeError(f"constant {name}: wanted an array of numbers, got elements of {array.dtype}; convert them to numbers "
+                         "first")
     return array
 
 

@@ -47,6 +47,7 @@ def bind_dims(fn: ir.Operation, dynamic_dims: DynamicDims, defaults: Mapping[str
         IngestError: a name fits no dimension, a dimension has no name or range, or sizes contradict each other.
     """
     places = Places.of(fn)
+    _check_attributes(fn, places)
     declared = _declared(fn, places)
     own = frozenset().union(*(e.symbols for e in declared.values()), frozenset())
     given = _Given.of(dict(ShapeRange.of(dynamic_dims)), places, own)
@@ -100,6 +101,25 @@ class _Given:
                 raise IngestError(f"{name!r} is not a dimension name and no place of the arguments {', '.join(places.names)}; "
                                   f"use an identifier such as T, or a place such as {(*places.names, 'arg0')[0]}.0")
         return _Given({n: d for n, d in dims.items() if n not in placed}, placed)
+
+
+def _check_attributes(fn: ir.Operation, places: Places) -> None:
+    """IngestError where the model's own `tw.dims` or `tw.ranges` have another form."""
+    for name, named in zip(places.names, argument_attributes(fn), strict=True):
+        if DIMS in named and not (isinstance(named[DIMS], ir.ArrayAttr)
+                                  and all(isinstance(a, ir.StringAttr | ir.IntegerAttr) for a in ir.ArrayAttr(named[DIMS]))):
+            raise IngestError(f"tw.dims = {named[DIMS]} on argument {name}: wanted a name, size or expression for each axis; "
+                              'write it as ["T", 768]')
+    ranges = fn.attributes[RANGES] if RANGES in fn.attributes else ir.DictAttr.get({})
+    if not (isinstance(ranges, ir.DictAttr) and all(_is_range(n.attr) for n in ir.DictAttr(ranges))):
+        raise IngestError(f"{RANGES} = {ranges}: wanted [lo, hi, multiple] for each dim; write it as {{T = [1, 128, 1]}}")
+
+
+def _is_range(attribute: ir.Attribute) -> bool:
+    if not isinstance(attribute, ir.ArrayAttr):
+        return False
+    numbers = list(ir.ArrayAttr(attribute))
+    return len(numbers) == 3 and all(isinstance(a, ir.IntegerAttr) for a in numbers)
 
 
 def _declared(fn: ir.Operation, places: Places) -> dict[str, Expr]:

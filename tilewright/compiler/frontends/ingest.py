@@ -36,9 +36,11 @@ class Ingested:
     outputs: tuple[Argument, ...]
     checks: tuple[Check, ...]
 
-    def number(self, name: str) -> int | None:
+    def number(self, name: object) -> int | None:
         """Position of the input of this name, or "arg{i}" for the one at position i; None when there is none."""
         names = [a.name for a in self.inputs]
+        if not isinstance(name, str):
+            return None
         position = int(name[3:]) if re.fullmatch(r"arg\d+", name) else len(names)
         return names.index(name) if name in names else position if position < len(names) else None
 

@@ -68,7 +68,7 @@ def _printed(model: ModelIR) -> str:
 
 
 def _check_file(path: Path) -> None:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise no_file(path)
     check_content(path)
 

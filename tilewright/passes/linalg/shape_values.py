@@ -17,11 +17,15 @@ class ShapeValues:
         self._last: ir.Operation | None = None
         self._values: dict[Expr, ir.Value] = {}
         self._places: dict[str, tuple[int, int]] = {}
+        self._scaled: dict[str, tuple[tuple[int, int], int, int]] = {}  # axis of factor * dim + offset elements, factor, offset
         for i, named in enumerate(argument_attributes(fn)):
             if DIMS in named:
                 for axis, dim in enumerate(read_dims(named[DIMS])):
                     if dim.symbol is not None:
                         self._places.setdefault(dim.symbol, (i, axis))
+                    elif dim.linear is not None:
+                        symbol, factor, offset = dim.linear
+                        self._scaled.setdefault(symbol, ((i, axis), factor, offset))
 
     def value(self, expr: Expr) -> ir.Value:
         """The index value of an Expr; ValueError when one of its symbols is no dim of the function."""
@@ -73,8 +77,20 @@ class ShapeValues:
 
     def _read(self, symbol: str) -> ir.Value:
         if symbol not in self._places:
+            return self._solved(symbol)
+        return self._extent(*self._places[symbol])
+
+    def _solved(self, symbol: str) -> ir.Value:
+        """A dim that is read from an axis of factor * dim + offset elements."""
+        if symbol not in self._scaled:
             raise ValueError(f"dimension {symbol} is no axis and no scalar argument of the function")
-        index, axis = self._places[symbol]
+        place, factor, offset = self._scaled[symbol]
+        found = self._extent(*place)
+        if offset:
+            found = self._binary(arith.SubIOp, found, self.value(Expr.of(offset)))
+        return self._binary(arith.FloorDivSIOp, found, self.value(Expr.of(factor)))
+
+    def _extent(self, index: int, axis: int) -> ir.Value:
         argument = self._block.arguments[index]
         if isinstance(argument.type, ir.RankedTensorType):
             at = self.value(Expr.of(axis))

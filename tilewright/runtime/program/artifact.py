@@ -79,7 +79,7 @@ def write_artifact(path: str | os.PathLike[str], bundles: Sequence[Bundle]) -> N
     target = _path(path, "save")
     if not target.parent.is_dir():
         raise ArtifactError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
-    if target.is_dir():
+    if os.path.isdir(target):  # False also for a name that is too long
         raise ArtifactError(f"cannot write {target}: it is a folder; give a file name such as {target / 'model.tw'}")
     temporary = target.parent / f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     try:
@@ -124,6 +124,8 @@ def _write(file: IO[bytes], bundles: Sequence[Bundle]) -> None:
 def _path(path: Any, what: str) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise ArtifactError(f"{what}: wanted the path of a file such as 'model.tw', got {type(path).__name__}; give it as text")
+    if "\0" in os.fspath(path):
+        raise ArtifactError(f"{what}: wanted the path of a file, got one with a null byte, {os.fspath(path)!r}; leave it out")
     return Path(path)
 
 
@@ -245,6 +247,9 @@ class LazyBundle:
 
     def llvm_ir(self) -> Mapping[str, str]:
         return StoredTexts(self.artifact, self.group.llvm_ir)
+
+    def load(self) -> Bundle:
+        return Bundle(self.program(), self.code(), self.constants(), self.llvm_ir())
 
 
 @dataclass(frozen=True)

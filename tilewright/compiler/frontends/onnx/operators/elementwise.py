@@ -212,7 +212,18 @@ def _converted(context: Context, x: ops.Tensor, kind: DType) -> ops.Tensor:
 
 @operator("BitCast")
 def bit_cast(context: Context, x: ops.Tensor) -> ops.Tensor:
-    return ops.bitcast(x, context.element(context.attribute("to")))
+    """The same bits as another type of the same width."""
+    kind = context.element(context.attribute("to"))
+    context.require(kind.bytes == x.dtype.bytes and DType.I1 not in (kind, x.dtype), f"from {x.dtype.value} to {kind.value}",
+                    "Use types of one width, other than bool")
+
+    def scalar(v: Scalar) -> Scalar:
+        own = v.cast(x.dtype.value)
+        if not x.dtype.is_float and not kind.is_float:
+            return own.cast(kind.value)
+        return own.body.emit(f"arith.bitcast {own.ssa} : {own.type} to {kind.signless.value}", kind.value)
+
+    return context.graph.pointwise("BitCast", scalar, x, dtype=kind)
 
 
 @operator("Dropout", known=[2])

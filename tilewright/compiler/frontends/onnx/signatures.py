@@ -21,19 +21,29 @@ def check_signature(context: Context) -> None:
     except onnx.defs.SchemaError:
         return
     count = len(node.input)
-    context.require(schema.min_input <= count <= schema.max_input,
-                    f"it has {count} inputs; wanted {schema.min_input} to {schema.max_input}", _REMEDY)
+    context.require(
+        schema.min_input <= count <= schema.max_input,
+        f"it has {count} inputs; wanted {schema.min_input} to {schema.max_input}",
+        _REMEDY,
+    )
     for given, formal in zip(node.input, schema.inputs, strict=False):
-        context.require(bool(given) or formal.option != _Schema.FormalParameterOption.Single, f"its input {formal.name} is missing",
-                        _REMEDY)
-    context.require(schema.min_output <= len(node.output) <= schema.max_output,
-                    f"it has {len(node.output)} results; wanted {schema.min_output} to {schema.max_output}", _REMEDY)
+        context.require(
+            bool(given) or formal.option != _Schema.FormalParameterOption.Single, f"its input {formal.name} is missing", _REMEDY
+        )
+    context.require(
+        schema.min_output <= len(node.output) <= schema.max_output,
+        f"it has {len(node.output)} results; wanted {schema.min_output} to {schema.max_output}",
+        _REMEDY,
+    )
     given_names = {a.name for a in node.attribute}
     for attribute in node.attribute:
         formal_attribute = schema.attributes.get(attribute.name)
         if formal_attribute is not None:
-            context.require(int(attribute.type) == int(formal_attribute.type.value), f"its attribute {attribute.name} is of another "
-                            f"type than {formal_attribute.type.name}", _REMEDY)
+            context.require(
+                int(attribute.type) == int(formal_attribute.type.value),
+                f"its attribute {attribute.name} is of another type than {formal_attribute.type.name}",
+                _REMEDY,
+            )
     for name, formal_attribute in schema.attributes.items():
         context.require(name in given_names or not formal_attribute.required, f"its attribute {name} is missing", _REMEDY)
 

@@ -76,13 +76,17 @@ def conv_transpose(context: Context, x: ops.Tensor, w: ops.Tensor, bias: ops.Ten
             if (total or 0) < 0:
                 padding[-1], more[i] = (0, 0), more[i] - (total or 0)
     groups = context.attribute("group", 1)
-    return ops.cast(ops.conv_transpose(x, w, bias, groups=groups, output_padding=more, stride=strides, dilation=dilations,
-                                       padding=padding), x.dtype)
+    return ops.cast(
+        ops.conv_transpose(x, w, bias, groups=groups, output_padding=more, stride=strides, dilation=dilations, padding=padding),
+        x.dtype,
+    )
 
 
 def _spatial_rank(context: Context, x: ops.Tensor, w: ops.Tensor) -> int:
     rank = x.rank - 2
-    context.require(1 <= rank <= 3 and w.rank == x.rank, f"an input of rank {x.rank} and a weight of rank {w.rank}; wanted 3 to 5")
+    context.require(
+        1 <= rank <= 3 and w.rank == x.rank, f"an input of rank {x.rank} and a weight of rank {w.rank}; wanted 3 to 5"
+    )
     given = context.attribute("kernel_shape")
     context.require(given is None or [Expr.of(k) for k in given] == list(w.dims[2:]), "kernel_shape is not that of the weight")
     return rank

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
 from tilewright.compiler.frontends.onnx.values import Known
-from tilewright.compiler.ops.body import Scalar
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
@@ -24,10 +19,11 @@ def gather(context: Context, x: ops.Tensor, indices: Known | ops.Tensor) -> ops.
     if indices.elements.size == 1:
         (place,), extent = indices.exprs(), x.dims[axis].constant
         index = place.constant
-        context.require(None in (index, extent) or -(extent or 0) <= (index or 0) < (extent or 0),
-                        f"index {index} on an axis of {extent}")
+        context.require(
+            None in (index, extent) or -(extent or 0) <= (index or 0) < (extent or 0), f"index {index} on an axis of {extent}"
+        )
         found = ops.select(x, axis, place if index is None else index)
-        return ops.reshape(found, [*x.dims[:axis], *[_ONE] * indices.elements.ndim, *x.dims[axis + 1:]])
+        return ops.reshape(found, [*x.dims[:axis], *[_ONE] * indices.elements.ndim, *x.dims[axis + 1 :]])
     positive = not indices.symbolic and (indices.elements >= 0).all()
     return ops.gather(x, context.tensor(indices), axis, negative=not positive)
 
@@ -100,5 +96,6 @@ def reverse_sequence(context: Context, x: ops.Tensor, lengths: ops.Tensor) -> op
     position = ops.iota(context.graph, x.dims, time, "i64")
     count = ops.reshape(ops.cast(lengths, DType.I64), [x.dims[batch] if a == batch else _ONE for a in range(x.rank)])
     places = context.graph.pointwise(
-        "ReverseSequence", lambda p, n: p.body.select(p.compare("lt", n), n - 1 - p, p), position, count)
+        "ReverseSequence", lambda p, n: p.body.select(p.compare("lt", n), n - 1 - p, p), position, count
+    )
     return ops.gather_elements(x, places, time)

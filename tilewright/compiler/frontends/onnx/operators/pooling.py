@@ -99,14 +99,16 @@ def _max_with_places(context: Context, x: ops.Tensor, window: _Window, lowest: f
 def average_pool(context: Context, x: ops.Tensor) -> ops.Tensor:
     padded = bool(context.attribute("count_include_pad", 0))
     whole, window = _window(context, x, 0)
-    context.require(padded or whole.dims == x.dims, "padding that depends on the dims and does not count", "Set count_include_pad=1")
+    context.require(
+        padded or whole.dims == x.dims, "padding that depends on the dims and does not count", "Set count_include_pad=1"
+    )
     if all(d == 1 for d in window.dilations):
         build = (ops.avg_pool1d, ops.avg_pool2d, ops.avg_pool3d)[window.rank - 1]
         return build(whole, window.kernel, window.strides, window.padding, count_include_pad=padded, ceil_mode=window.ceil)
     ones = ops.ones(context.graph, [1, 1, *x.dims[2:]], x.dtype)
     if padded:
-        sides = [[0, 0, *(p[i] for p in window.padding)] for i in (0, 1)]
-        ones = ops.pad(ones, *sides, 1)
+        low, high = ([0, 0, *(p[i] for p in window.padding)] for i in (0, 1))
+        ones = ops.pad(ones, low, high, 1)
         bare = _Window(window.kernel, window.strides, window.dilations, [(0, 0)] * window.rank, window.ceil)
         counts = _folded(bare.taps(context, ones, 0), ops.add)
     else:
@@ -123,6 +125,7 @@ def lp_pool(context: Context, x: ops.Tensor) -> ops.Tensor:
 
 def _norm(p: int) -> tuple[Callable[[Scalar], Scalar], Callable[[Scalar], Scalar]]:
     """|v|^p, and the p-th root."""
+
     def power(v: Scalar) -> Scalar:
         total = size = v.math("absf")
         for _ in range(p - 1):
@@ -130,7 +133,9 @@ def _norm(p: int) -> tuple[Callable[[Scalar], Scalar], Callable[[Scalar], Scalar
         return total
 
     def root(v: Scalar) -> Scalar:
-        return v if p == 1 else v.math("sqrt") if p == 2 else v.body.select(v.compare("gt", 0), (v.math("log") / p).math("exp"), 0.0)
+        return (
+            v if p == 1 else v.math("sqrt") if p == 2 else v.body.select(v.compare("gt", 0), (v.math("log") / p).math("exp"), 0.0)
+        )
 
     return power, root
 

@@ -31,8 +31,9 @@ def spread(context: Context, parameter: ops.Tensor, x: ops.Tensor, axis: int, bl
     context.require(block > 0, "a scale for blocks without block_size")
     split = [e for a, d in enumerate(parameter.dims) for e in ((d, _ONE) if a == at else (d,))]
     wide = [e for a, d in enumerate(parameter.dims) for e in ((d, Expr.of(block)) if a == at else (d,))]
-    whole = ops.reshape(ops.broadcast_to(ops.reshape(parameter, split), wide),
-                        [d * block if a == at else d for a, d in enumerate(parameter.dims)])
+    whole = ops.reshape(
+        ops.broadcast_to(ops.reshape(parameter, split), wide), [d * block if a == at else d for a, d in enumerate(parameter.dims)]
+    )
     if whole.dims[at] == x.dims[at]:
         return whole
     return ops.slice(whole, [0] * x.rank, [d if a == at else None for a, d in enumerate(x.dims)])
@@ -54,9 +55,7 @@ def dequantize(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: ops.Ten
 
 
 @operator("QuantizeLinear", "com.microsoft.QuantizeLinear", either=[2])
-def quantize(
-    context: Context, x: ops.Tensor, scale: ops.Tensor, zero: Known | ops.Tensor | None = None
-) -> ops.Tensor:
+def quantize(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: Known | ops.Tensor | None = None) -> ops.Tensor:
     axis, block = context.attribute("axis", 1), context.attribute("block_size", 0)
     wanted = context.attribute("output_dtype", 0)
     shift = context.tensor(zero) if isinstance(zero, Known) else zero
@@ -65,7 +64,9 @@ def quantize(
     kind = shift.dtype if shift is not None else context.element(wanted) if wanted else DType.U8
     wide = DType.F32 if x.dtype.bytes < 4 else x.dtype
     factor = spread(context, ops.cast(scale, wide), x, axis, block)
-    ratio = context.binary("QuantizeLinear", Scalar.__truediv__, ops.cast(x if x.dtype.is_float else ops.cast(x, wide), wide), factor)
+    ratio = context.binary(
+        "QuantizeLinear", Scalar.__truediv__, ops.cast(x if x.dtype.is_float else ops.cast(x, wide), wide), factor
+    )
     if kind.is_float:
         return saturated_float(context, ratio, kind)
     low, high = kind.limits
@@ -78,19 +79,28 @@ def quantize(
 @operator("DynamicQuantizeLinear")
 def dynamic_quantize(context: Context, x: ops.Tensor) -> list[ops.Tensor]:
     """Codes of u8, their scale and zero point, from the range of the data with 0 in it."""
-    high, low = (context.graph.pointwise("DynamicQuantizeLinear", f, r) for f, r in (
-        (lambda v: v.maximum(0), ops.max(x)), (lambda v: v.minimum(0), ops.min(x))))
+    high, low = (
+        context.graph.pointwise("DynamicQuantizeLinear", f, r)
+        for f, r in ((lambda v: v.maximum(0), ops.max(x)), (lambda v: v.minimum(0), ops.min(x)))
+    )
     scale = context.graph.pointwise("DynamicQuantizeLinear", lambda h, lo: (h - lo) / 255, high, low)
     zero = context.graph.pointwise(
-        "DynamicQuantizeLinear", lambda lo, s: (-(lo / s)).maximum(0).minimum(255).math("roundeven"), low, scale)
+        "DynamicQuantizeLinear", lambda lo, s: (-(lo / s)).maximum(0).minimum(255).math("roundeven"), low, scale
+    )
     codes = context.graph.pointwise(
-        "DynamicQuantizeLinear", lambda v, s, z: ((v / s).math("roundeven") + z).maximum(0).minimum(255), x, scale, zero)
+        "DynamicQuantizeLinear", lambda v, s, z: ((v / s).math("roundeven") + z).maximum(0).minimum(255), x, scale, zero
+    )
     return [ops.cast(codes, DType.U8), scale, ops.cast(zero, DType.U8)]
 
 
 @operator("QLinearMatMul")
 def qlinear_matmul(
-    context: Context, a: ops.Tensor, scale_a: ops.Tensor, zero_a: ops.Tensor, b: ops.Tensor, scale_b: ops.Tensor,
+    context: Context,
+    a: ops.Tensor,
+    scale_a: ops.Tensor,
+    zero_a: ops.Tensor,
+    b: ops.Tensor,
+    scale_b: ops.Tensor,
     *result: ops.Tensor,
 ) -> ops.Tensor:
     total = product(context, centred(context, a, zero_a, -2), centred(context, b, zero_b := result[0], -1))
@@ -103,8 +113,13 @@ def qlinear_matmul(
 def _outer(context: Context, total: ops.Tensor, scale_a: ops.Tensor, scale_b: ops.Tensor) -> ops.Tensor:
     """Scales of rows and columns of a product, in f32."""
     left, right = ops.cast(scale_a, DType.F32), ops.cast(scale_b, DType.F32)
-    left = ops.reshape(left, ()) if left.rank < 2 and left.dims in ((), (_ONE,)) else \
-        ops.reshape(left, [left.dims[0], _ONE]) if left.rank == 1 else left
+    left = (
+        ops.reshape(left, ())
+        if left.rank < 2 and left.dims in ((), (_ONE,))
+        else ops.reshape(left, [left.dims[0], _ONE])
+        if left.rank == 1
+        else left
+    )
     right = ops.reshape(right, ()) if right.dims in ((), (_ONE,)) else right
     return context.binary(context.node.op_type, Scalar.__mul__, left, right)
 
@@ -113,8 +128,13 @@ def _requantised(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: ops.T
     low, high = zero.dtype.limits
     factor = spread(context, ops.cast(scale, DType.F32), x, axis, 0)
     shift = spread(context, ops.cast(zero, DType.F32), x, axis, 0)
-    found = context.graph.pointwise(context.node.op_type, lambda v, s, z: ((v / s).math("roundeven") + z).maximum(float(low))
-                                    .minimum(float(high)), x, factor, shift)
+    found = context.graph.pointwise(
+        context.node.op_type,
+        lambda v, s, z: ((v / s).math("roundeven") + z).maximum(float(low)).minimum(float(high)),
+        x,
+        factor,
+        shift,
+    )
     return ops.cast(found, zero.dtype)
 
 
@@ -129,7 +149,12 @@ def conv_integer(
 
 @operator("QLinearConv")
 def qlinear_conv(
-    context: Context, x: ops.Tensor, scale_x: ops.Tensor, zero_x: ops.Tensor, w: ops.Tensor, scale_w: ops.Tensor,
+    context: Context,
+    x: ops.Tensor,
+    scale_x: ops.Tensor,
+    zero_x: ops.Tensor,
+    w: ops.Tensor,
+    scale_w: ops.Tensor,
     *rest: ops.Tensor,
 ) -> ops.Tensor:
     from tilewright.compiler.frontends.onnx.operators.convolutions import convolution
@@ -154,7 +179,9 @@ def matmul_n_bits(
     unpacked = _unpacked(codes, bits).reshape(n, blocks, block)
     shift: ops.Tensor | float = float(1 << (bits - 1))
     if zeros is not None and zeros.dtype.kind == "u":
-        shift = context.graph.constant(_unpacked(zeros, bits).reshape(n, -1)[:, :blocks].astype(x.dtype.numpy).reshape(n, blocks, 1))
+        shift = context.graph.constant(
+            _unpacked(zeros, bits).reshape(n, -1)[:, :blocks].astype(x.dtype.numpy).reshape(n, blocks, 1)
+        )
     elif zeros is not None:
         shift = context.graph.constant(np.asarray(zeros.elements, x.dtype.numpy).reshape(n, blocks, 1))
     codes_tensor = ops.cast(context.graph.constant(unpacked), x.dtype)

@@ -257,8 +257,8 @@ def test_unsound_models(edit: Callable[[Any], object], wanted: str) -> None:
         ("y = NonZero(x)", "the shape of its result depends on data"),
         ("y = SequenceConstruct(x)", "sequences and optional values"),
         (
-            "a = Cast<to = 9>(x) c = Squeeze(a) y = If<then_branch = t () => (p) { p = Relu(x) }, else_branch = e () => (q) { q = Neg(x) }>"
-            "(c)",
+            "a = Cast<to = 9>(x) c = Squeeze(a) "
+            "y = If<then_branch = t () => (p) { p = Relu(x) }, else_branch = e () => (q) { q = Neg(x) }>(c)",
             "control flow is not compiled yet",
         ),
         ("y = Softmax<axis = 5>(x)", "axis 5 of a tensor of rank 2"),

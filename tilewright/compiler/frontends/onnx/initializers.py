@@ -56,7 +56,8 @@ def _held(tensor: onnx.TensorProto) -> int:
 
 def _dtype(tensor: onnx.TensorProto, what: str) -> np.dtype[Any]:
     try:
-        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        found: np.dtype[Any] = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        return found
     except KeyError:
         raise IngestError(f"{what} is of element type {tensor.data_type}, which ONNX {onnx.__version__} does not know") from None
 

@@ -164,7 +164,7 @@ def mean_variance_normalization(context: Context, x: ops.Tensor) -> ops.Tensor:
 
 @operator("LRN")
 def local_response_normalization(context: Context, x: ops.Tensor) -> ops.Tensor:
-    size, alpha = context.attribute("size"), context.attribute("alpha", 1e-4)
+    size, alpha = int(context.attribute("size")), float(context.attribute("alpha", 1e-4))
     beta, bias = float(context.attribute("beta", 0.75)), float(context.attribute("bias", 1.0))
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
     low, high = ([w if a == 1 else 0 for a in range(x.rank)] for w in (before, after))

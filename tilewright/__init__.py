@@ -10,9 +10,9 @@ Importing this package loads nothing heavy; each name below is imported at its f
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
+from tilewright.distribution import import_part
 from tilewright.version import VERSION
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ _MODULES = {"errors": "runtime.errors", "frontends": "compiler.frontends", "ops"
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        value: Any = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+        value: Any = import_part(_MODULES[name], f"tilewright.{name}")
     elif name in _HOMES:
-        value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        value = getattr(import_part(_HOMES[name], f"tilewright.{name}"), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
     globals()[name] = value

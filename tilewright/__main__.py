@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from tilewright.distribution import import_part
 from tilewright.version import VERSION
 
 
@@ -15,11 +16,11 @@ def main() -> int:
     from tilewright.runtime.errors import DeviceError
 
     try:
-        from tilewright.compiler.cli.main import main as run
-    except DeviceError as error:  # the platform
+        run = import_part("compiler.cli.main", "the command tilewright").main
+    except (DeviceError, ImportError) as error:  # the platform; what is not installed
         print(f"error: {error}", file=sys.stderr)
         return 1
-    return run()
+    return int(run())
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import tilewright as tw
 from tilewright.compiler.compilation.options import CompileOptions
 from tools import docs_passes
 from tools.bench.__main__ import COMMANDS
@@ -17,6 +18,11 @@ from tools.bench.__main__ import COMMANDS
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SOURCES = [p for folder in ("compiler", "passes", "search", "runtime") for p in (ROOT / folder).resolve().rglob("*.py")]
+
+
+def section(title: str) -> str:
+    """A section of the page of the architecture."""
+    return (DOCS / "architecture.md").read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 def test_the_pages_build_strictly(tmp_path: Path) -> None:
@@ -36,8 +42,14 @@ def test_the_page_of_the_passes_is_what_the_passes_do() -> None:
 def test_every_attribute_is_described() -> None:
     """And no attribute that there is not."""
     written = {a for path in SOURCES for a in re.findall(r"""["'](tw\.[a-z_]+)["']""", path.read_text())}
-    described = set(re.findall(r"^\| `(tw\.[a-z_]+)` \|", (DOCS / "architecture.md").read_text(), re.MULTILINE))
+    described = set(re.findall(r"^\| `(tw\.[a-z_]+)` \|", section("Attributes between passes"), re.MULTILINE))
     assert written and described == written
+
+
+def test_every_public_name_is_described() -> None:
+    rows = [line.split("|")[1] for line in section("Public names").splitlines() if line.startswith("| `")]
+    described = set(re.findall(r"`tw\.(\w+)`", " ".join(rows)))
+    assert described == set(tw.__all__) - {"__version__"}
 
 
 def test_every_pass_of_the_registry_is_in_a_pipeline_of_the_page() -> None:

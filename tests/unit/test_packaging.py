@@ -17,6 +17,7 @@ import tilewright
 from tilewright import passes
 from tilewright.passes.base import Pass
 from tilewright.passes.pipeline.pass_registry import PASSES
+from tools import lowest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -44,6 +45,16 @@ def test_links_of_the_checkout() -> None:
         assert (ROOT / room).is_symlink()
         assert (ROOT / room).resolve() == (ROOT / "tilewright" / room).resolve()
         assert ("tilewright", room) in seen and room not in {parts[0] for parts in seen}
+
+
+def test_lowest_versions_are_those_of_the_project() -> None:
+    assert lowest.FILE.read_text() == lowest.constraints(), "run python -m tools.lowest --write"
+    assert all((ROOT / path).exists() for path in lowest.TESTS)
+
+
+def test_what_one_installs_of_all() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert extras["all"] == ["tilewright[torch,onnx,report]"] and {"torch", "onnx", "report"} < set(extras)
 
 
 def test_test_extra_pulls_no_framework() -> None:

@@ -12,6 +12,9 @@ import numpy.typing as npt
 from tilewright.runtime.errors import DTypeError
 from tilewright.runtime.shape import Expr
 
+_PLAIN = {"i1": "?", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "f16": "f2", "f32": "f4", "f64": "f8",
+          "ui8": "u1", "ui16": "u2", "ui32": "u4", "ui64": "u8"}
+
 
 class DType(Enum):
     """Element types by their MLIR names. In the IR, and so inside kernels, an unsigned type is the signless one of its width."""
@@ -67,12 +70,12 @@ class DType(Enum):
     @property
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy dtype; bf16 and fp8 come from ml_dtypes."""
-        plain = {"i1": "?", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "f16": "f2", "f32": "f4", "f64": "f8",
-                 "ui8": "u1", "ui16": "u2", "ui32": "u4", "ui64": "u8"}
-        if self.value in plain:
-            return np.dtype(plain[self.value])
-        import ml_dtypes
-
+        if self.value in _PLAIN:
+            return np.dtype(_PLAIN[self.value])
+        try:
+            import ml_dtypes
+        except ImportError as error:
+            raise DTypeError(f"NumPy has no {self.value} of its own: pip install ml_dtypes") from error
         extra: dict[str, Any] = {"bf16": ml_dtypes.bfloat16, "f8E4M3FN": ml_dtypes.float8_e4m3fn, "f8E5M2": ml_dtypes.float8_e5m2}
         made: np.dtype[np.generic] = np.dtype(extra[self.value])
         return made
@@ -81,10 +84,10 @@ class DType(Enum):
     def of(dtype: npt.DTypeLike) -> DType:
         """From a NumPy dtype; DTypeError when there is no such element type."""
         wanted = np.dtype(dtype)
-        for candidate in DType:
+        for candidate in sorted(DType, key=lambda d: d.value not in _PLAIN):  # so that plain types need no ml_dtypes
             if candidate.numpy == wanted:
                 return candidate
-        raise DTypeError(f"element type {wanted} is not supported; use one of {', '.join(d.numpy.name for d in DType)}")
+        raise DTypeError(f"element type {wanted} is not supported; use one of {', '.join(d.value for d in DType)}")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The command line: `tilewright compile|tune|build-kernels|measure|run|explain|report|opt|targets`.
+"""The command line: `tilewright compile|tune|build-kernels|measure|run|explain|export|report|opt|targets`.
 
 Exit codes: 0 done, 1 an error or a failed check, 2 wrong usage, 130 interrupted.
 """
@@ -15,6 +15,7 @@ import typer
 from tilewright.compiler.cli.build_kernels import build_kernels_command
 from tilewright.compiler.cli.compile import compile_command
 from tilewright.compiler.cli.explain import explain_command
+from tilewright.compiler.cli.export import export_command
 from tilewright.compiler.cli.measure import measure_command
 from tilewright.compiler.cli.opt import opt_command
 from tilewright.compiler.cli.report import report_command
@@ -45,6 +46,7 @@ def application() -> typer.Typer:
     app.command("measure")(measure_command)
     app.command("run")(run_command)
     app.command("explain")(explain_command)
+    app.command("export")(export_command)
     app.command("report")(report_command)
     app.command("opt")(opt_command)
     app.command("targets")(targets_command)

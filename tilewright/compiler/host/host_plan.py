@@ -125,7 +125,7 @@ class _Planner:
                 self.scalar_at[value] = len(self.scalar_at)
         for _, value in inputs:
             self.places[value] = CallerMemory(len(self.places))
-        self.input_values = [v for _, v in inputs]
+        self.input_values = [v for v, n in zip(self.block.arguments, named, strict=True) if CONSTANT not in n]  # scalars too
         for number, value in bound:
             if next(iter(value.uses), None) is None:
                 continue

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tilewright.runtime.call.binder import describe
 from tilewright.runtime.call.tvm_function import tvm_function
 from tilewright.runtime.errors import ArtifactError, BuildError, OptionError
+from tilewright.runtime.export.c_library import CLibrary, write_c_library
 from tilewright.runtime.host import native_call
 from tilewright.runtime.host.host_caller import HostCaller, objects
 from tilewright.runtime.host.recompile import can_recompile, recompile
@@ -113,6 +115,18 @@ class CompiledFunction:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as one file that `load` runs without the compiler; ArtifactError when it cannot be."""
         artifact.write_artifact(path, [self._bundle])
+
+    def export_c(self, folder: str | os.PathLike[str], *, name: str = "model", compiler: str | None = None) -> CLibrary:
+        """Write lib<name>.so, <name>.h and example.cpp: the model for C and C++, without Python (docs/deploy.md).
+
+        Args:
+            folder: is made where there is none.
+            name: a C identifier, which all functions begin with.
+            compiler: a C compiler, which links the library; None: the first of cc, gcc and clang on PATH.
+        Raises:
+            OptionError: compiled for a GPU, or the name is no identifier. BuildError: no compiler, or it fails.
+        """
+        return write_c_library(self._bundle, Path(folder), name, compiler)
 
     def to_tvm_ffi(self) -> Any:
         """This function as a `tvm_ffi.Function`: inputs to results, or inputs and outputs to None, all flat; keeps this alive.

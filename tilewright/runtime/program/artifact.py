@@ -246,6 +246,9 @@ class LazyBundle:
     def llvm_ir(self) -> Mapping[str, str]:
         return StoredTexts(self.artifact, self.group.llvm_ir)
 
+    def load(self) -> Bundle:
+        return Bundle(self.program(), self.code(), self.constants(), self.llvm_ir())
+
 
 @dataclass(frozen=True)
 class StoredTexts(Mapping[str, str]):

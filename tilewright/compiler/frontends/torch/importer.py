@@ -53,7 +53,7 @@ def import_torch(
     Raises:
         IngestError: names the operator, the line of the model and what to do.
     """
-    ranges = {name: d if isinstance(d, Dim) else Dim(*d) for name, d in (dims or {}).items()}
+    ranges = {name: Dim.of(d, f"dim {name}") for name, d in (dims or {}).items()}
     given: list[Any] = []
     if isinstance(model, torch.nn.Module):
         if args is None and kwargs is None:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import tilewright as tw
+from tilewright.compiler import ops
 from tilewright.compiler.compilation.options import CompileOptions
-from tools import docs_passes
+from tools import docs_ops, docs_passes
 from tools.bench.__main__ import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +38,12 @@ def test_the_pages_build_strictly(tmp_path: Path) -> None:
 
 def test_the_page_of_the_passes_is_what_the_passes_do() -> None:
     assert docs_passes.PAGE.read_text() == docs_passes.page(), "run python -m tools.docs_passes"
+
+
+def test_the_page_of_the_builders_is_what_their_docstrings_say() -> None:
+    assert docs_ops.PAGE.read_text() == docs_ops.page(), "run python -m tools.docs_ops"
+    assert not [n for n in ops.__all__ if not getattr(ops, n).__doc__]
+    assert sorted(ops.__all__) == list(ops.__all__)
 
 
 def test_every_attribute_is_described() -> None:

@@ -94,6 +94,31 @@ def test_compiled() -> None:
     checks.run(SHAPES)
 
 
+def test_resampling() -> None:
+    torch = pytest.importorskip("torch")
+    f = torch.nn.functional
+    given = {"x": Given(["N", 2, "H", "W"]), "y": Given(["N", 2, "H"], "f16"), "i": Given(["N", 2, "H"], "i32")}
+    checks, add = checks_of(given, torch)
+    x, y, i = (checks[n] for n in "xyi")
+    wide, high = x.dims[3] * 2, x.dims[2] // 2 + 1
+
+    def size(a: Any) -> tuple[int, int]:
+        return a["x"].shape[2] // 2 + 1, a["x"].shape[3] * 2
+
+    add("nearest", ops.interpolate(x, [high, wide], "floor", "asymmetric"), lambda a: f.interpolate(a["x"], size(a)))
+    add("nearest exact", ops.interpolate(x, [7, 11]), lambda a: f.interpolate(a["x"], (7, 11), mode="nearest-exact"))
+    for align in (False, True):
+        corners = "align_corners" if align else "half_pixel"
+        add(f"linear {align}", ops.interpolate(x, [high, wide], "linear", corners),
+            lambda a, c=align: f.interpolate(a["x"], size(a), mode="bilinear", align_corners=c))
+        add(f"cubic {align}", ops.interpolate(x, [high, 13], "cubic", corners),
+            lambda a, c=align: f.interpolate(a["x"], (size(a)[0], 13), mode="bicubic", align_corners=c))
+    add("by scales", ops.interpolate(y, [y.dims[2] * 3 // 2], "linear", scales=[1.5]),
+        lambda a: f.interpolate(a["y"].float(), scale_factor=1.5, mode="linear").half())
+    add("integers", ops.interpolate(i, [5], "floor", "asymmetric"), lambda a: f.interpolate(a["i"].double(), 5).int())
+    checks.run(SHAPES)
+
+
 def test_mistakes_are_named() -> None:
     g = ops.Graph()
     x = g.input("x", ["N", 4, "H", 2])
@@ -103,5 +128,7 @@ def test_mistakes_are_named() -> None:
         ops.max_pool2d(x, 3, ceil_mode=True)
     with pytest.raises(ShapeError, match="1 sizes for the axes after the channels"):
         ops.adaptive_avg_pool(x, [1])
+    with pytest.raises(OptionError, match="use nearest, floor, linear, cubic and half_pixel"):
+        ops.interpolate(x, [1, 2], "area")
     with pytest.raises(OptionError, match="use ncdhw or ndhwc"):
         ops.conv3d(x, x, layout="nchw")

@@ -100,6 +100,6 @@ def _refuse_type(kind: ir.Type, at: str) -> None:
         raise IngestError(f"{at}: type {kind}; the model must be on tensors")
     if str(kind) not in _ELEMENTS | _NARROW:
         raise IngestError(
-            f"{at}: element type {kind} is not supported; use one of {', '.join(d.value for d in DType if not d.is_unsigned)}, and "
-            "cast the model's inputs and weights to it"
+            f"{at}: element type {kind} is not supported; use one of "
+            f"{', '.join(d.value for d in DType if not d.is_unsigned)}, and cast the model's inputs and weights to it"
         )

@@ -18,30 +18,37 @@ def _unary(name: str, function: Callable[[Scalar], Scalar], x: Tensor) -> Tensor
 
 
 def exp(x: Tensor) -> Tensor:
+    """e to the power of x."""
     return _unary("exp", lambda v: v.math("exp"), x)
 
 
 def log(x: Tensor) -> Tensor:
+    """Natural logarithm; NaN below 0."""
     return _unary("log", lambda v: v.math("log"), x)
 
 
 def tanh(x: Tensor) -> Tensor:
+    """Hyperbolic tangent."""
     return _unary("tanh", lambda v: v.math("tanh"), x)
 
 
 def erf(x: Tensor) -> Tensor:
+    """Error function."""
     return _unary("erf", lambda v: v.math("erf"), x)
 
 
 def sqrt(x: Tensor) -> Tensor:
+    """Square root; NaN below 0."""
     return _unary("sqrt", lambda v: v.math("sqrt"), x)
 
 
 def rsqrt(x: Tensor) -> Tensor:
+    """1 / sqrt(x)."""
     return _unary("rsqrt", lambda v: v.math("rsqrt"), x)
 
 
 def sigmoid(x: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))."""
     return _unary("sigmoid", scalar_sigmoid, x)
 
 
@@ -56,6 +63,7 @@ def gelu(x: Tensor) -> Tensor:
 
 
 def absolute(x: Tensor) -> Tensor:
+    """|x|; floats and integers."""
     if x.dtype.is_float:
         return _unary("absolute", lambda v: v.math("absf"), x)
     return x.graph.pointwise("absolute", lambda v: v.maximum(0 - v), x)
@@ -98,14 +106,17 @@ def activation_of(name: str, activation: str | None) -> Callable[[Scalar], Scala
 
 
 def add(a: Operand, b: Operand) -> Tensor:
+    """a + b, broadcast, in the type in which both meet."""
     return _binary("add", operator.add, a, b)
 
 
 def subtract(a: Operand, b: Operand) -> Tensor:
+    """a - b, broadcast, in the type in which both meet."""
     return _binary("subtract", operator.sub, a, b)
 
 
 def multiply(a: Operand, b: Operand) -> Tensor:
+    """a * b, broadcast, in the type in which both meet."""
     return _binary("multiply", operator.mul, a, b)
 
 

@@ -23,7 +23,8 @@ RNG = np.random.default_rng(3)
 OPTIONS = tw.CompileOptions(threads=1)
 BLOCK = """<ir_version: 9, opset_import: ["": 17]>
 g (float[batch, seq, 32] x, int64[batch, seq] mask) => (y) <int64[4] split = {0, 0, 4, 8},
-  int64[3] merge = {0, 0, 32}, int64[2] middle = {1, 2}, float scale = {0.35355338}, float one = {1.0}, float lowest = {-10000.0}> {
+  int64[3] merge = {0, 0, 32}, int64[2] middle = {1, 2},
+  float scale = {0.35355338}, float one = {1.0}, float lowest = {-10000.0}> {
     q = MatMul(x, wq)  k = MatMul(x, wk)  v0 = MatMul(x, wv)
     v = Add(v0, bv)
     q4 = Reshape(q, split)  k4 = Reshape(k, split)  v4 = Reshape(v, split)

@@ -158,6 +158,8 @@ class Context:
 class Operator:
     """A function of the table that gets some inputs as `Known` values.
 
+    A function gives NotImplemented for a node that is to be built from what ONNX defines its operator by.
+
     known: numbers of those inputs; a node whose input is not known at import is refused. either: known where they are, else a
         tensor.
     """

@@ -215,7 +215,9 @@ def _constant_of_shape(context: Context, shape: Known) -> Known:
 def _range(context: Context, start: Known, limit: Known, step: Known) -> Known:
     if start.symbolic or limit.symbolic or step.symbolic:
         raise Undecided
-    first, last, by = (v.elements.astype(np.float64 if v.dtype.kind not in "iu" else np.int64).item() for v in (start, limit, step))
+    first, last, by = (
+        v.elements.astype(np.float64 if v.dtype.kind not in "iu" else np.int64).item() for v in (start, limit, step)
+    )
     count = max(math.ceil((last - first) / by), 0)
     _bounded(context, count)
     return Known.of((first + np.arange(count) * by).astype(start.dtype))

@@ -93,7 +93,9 @@ class NodeBuilder:
         name = f"{domain}.{node.op_type}" if domain else node.op_type
         lowering = lowerings("onnx").get(name)
         if local is None and lowering is not None:
-            return self._lowered(context, lowering, inputs)
+            made = self._lowered(context, lowering, inputs)
+            if made is not None:
+                return made
         body = local if local is not None else body_of(context, inputs)
         if body is None:
             raise context.refused(
@@ -110,7 +112,8 @@ class NodeBuilder:
             _refuse_old(node, version, label)
         return Context(self.graph, node, version, label, self.unnamed, lambda t: array_of(t, self.file), self.tensor)
 
-    def _lowered(self, context: Context, lowering: Lowering, inputs: Sequence[Value | None]) -> Sequence[Value]:
+    def _lowered(self, context: Context, lowering: Lowering, inputs: Sequence[Value | None]) -> Sequence[Value] | None:
+        """Results of the operator's function; None when it leaves the node to the operator's definition."""
         check_call(context, lowering, len(inputs))
         given: list[Any] = []
         for i, value in enumerate(inputs):
@@ -128,6 +131,8 @@ class NodeBuilder:
             results = lowering(context, *given)
         except (ShapeError, DTypeError, OptionError) as error:
             raise context.refused(str(error).rstrip("."), "Correct the model, or rewrite this operator before export") from error
+        if results is NotImplemented:
+            return None
         made: list[Value] = list(results) if isinstance(results, list | tuple) else [results]
         for result in made:
             self._bounded(context, result)

@@ -94,7 +94,7 @@ def running(context: Context, x: ops.Tensor, axis: Known) -> ops.Tensor:
     (given,) = context.numbers(axis, "axis")
     build = ops.cumprod if context.node.op_type == "CumProd" else ops.cumsum
     exclusive, reverse = bool(context.attribute("exclusive", 0)), bool(context.attribute("reverse", 0))
-    return build(x, context.axis(x.rank, given), exclusive=exclusive, reverse=reverse, dtype=x.dtype)
+    return build(x, context.axis(x.rank, given), exclusive=exclusive, reverse=reverse)
 
 
 @operator("TopK", known=[1])

@@ -37,9 +37,8 @@ _REFUSED: Mapping[str, tuple[str, str]] = {
         ),
         _SEQUENCES,
     ),
-    **dict.fromkeys(
-        ("StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer", "ImageDecoder"), _STRINGS
-    ),
+    **dict.fromkeys(("StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer"), _STRINGS),
+    "ImageDecoder": ("the extents of an encoded image depend on data", "Decode images outside of the model"),
 }
 
 

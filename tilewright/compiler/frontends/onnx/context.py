@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,8 +26,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 class Context:
     """One node while it is built.
 
-    opset: the version of the node's domain. place: the node in words, for messages. array: reads a tensor attribute.
-    tensor: makes a known value a tensor of the graph. unnamed: dims that the model has no name for, which give way first.
+    opset: the version of the node's domain. place: the node in words, for messages. array: reads a tensor attribute. tensor: makes
+    a known value a tensor of the graph. unnamed: dims that the model has no name for, which give way first. read: the attributes
+    that have been asked for.
     """
 
     graph: ops.Graph
@@ -37,9 +38,11 @@ class Context:
     unnamed: frozenset[str]
     array: Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
     tensor: Callable[[Value], ops.Tensor]
+    read: set[str] = field(default_factory=set)
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute as a Python value (a tensor as an array), or the default."""
+        self.read.add(name)
         for a in self.node.attribute:
             if a.name == name:
                 if a.type == onnx.AttributeProto.TENSOR:
@@ -50,6 +53,7 @@ class Context:
 
     def has(self, name: str) -> bool:
         """Does the node carry this attribute?"""
+        self.read.add(name)
         return any(a.name == name for a in self.node.attribute)
 
     @property

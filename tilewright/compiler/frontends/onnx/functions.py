@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import onnx
 from onnx import helper
@@ -26,22 +25,14 @@ def body_of(context: Context, inputs: Sequence[Value | None]) -> onnx.FunctionPr
     except onnx.defs.SchemaError:
         return None
     if schema.has_function:
-        return _parsed(schema, None)
+        body: onnx.FunctionProto = schema.function_body
+        return body
     if not schema.has_context_dependent_function:
         return None
-    types = [_type(v) for v in inputs]
-    return _parsed(schema, (node, types))
-
-
-def _parsed(schema: Any, call: tuple[onnx.NodeProto, list[bytes]] | None) -> onnx.FunctionProto | None:
-    if call is None:
-        return schema.function_body
-    node, types = call
-    versions = [v for v in schema.context_dependent_function_opset_versions if v <= schema.since_version] or list(
-        schema.context_dependent_function_opset_versions
-    )
-    body = schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), types)
-    return onnx.FunctionProto.FromString(body) if body else None
+    known = schema.context_dependent_function_opset_versions
+    version = max([v for v in known if v <= schema.since_version] or known)
+    made = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), [_type(v) for v in inputs])
+    return onnx.FunctionProto.FromString(made) if made else None
 
 
 def _type(value: Value | None) -> bytes:

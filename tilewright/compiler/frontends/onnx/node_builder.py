@@ -18,7 +18,7 @@ from tilewright.compiler.frontends.onnx.initializers import array_of
 from tilewright.compiler.frontends.onnx.model_file import NEWEST, OLDEST, ModelFile, opsets_of
 from tilewright.compiler.frontends.onnx.node_order import in_order
 from tilewright.compiler.frontends.onnx.refusals import refuse_known
-from tilewright.compiler.frontends.onnx.signatures import check_call, check_signature
+from tilewright.compiler.frontends.onnx.signatures import check_call, check_read, check_signature
 from tilewright.compiler.frontends.onnx.values import Known, Value, tensor_of
 from tilewright.compiler.frontends.registry import Lowering, lowerings
 from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
@@ -133,6 +133,8 @@ class NodeBuilder:
             raise context.refused(str(error).rstrip("."), "Correct the model, or rewrite this operator before export") from error
         if results is NotImplemented:
             return None
+        if isinstance(lowering, Operator):
+            check_read(context)
         made: list[Value] = list(results) if isinstance(results, list | tuple) else [results]
         for result in made:
             self._bounded(context, result)

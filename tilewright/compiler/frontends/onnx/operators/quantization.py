@@ -9,6 +9,7 @@ from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
 from tilewright.compiler.frontends.onnx.float8 import saturated_float
 from tilewright.compiler.frontends.onnx.operators.contractions import centred, product
+from tilewright.compiler.frontends.onnx.operators.convolutions import convolution
 from tilewright.compiler.frontends.onnx.values import Known
 from tilewright.compiler.ops.body import Scalar
 from tilewright.runtime.shape import Expr
@@ -94,34 +95,17 @@ def dynamic_quantize(context: Context, x: ops.Tensor) -> list[ops.Tensor]:
 
 
 @operator("QLinearMatMul")
-def qlinear_matmul(
-    context: Context,
-    a: ops.Tensor,
-    scale_a: ops.Tensor,
-    zero_a: ops.Tensor,
-    b: ops.Tensor,
-    scale_b: ops.Tensor,
-    *result: ops.Tensor,
-) -> ops.Tensor:
-    total = product(context, centred(context, a, zero_a, -2), centred(context, b, zero_b := result[0], -1))
-    assert zero_b is not None
-    scale, zero = result[1], result[2]
-    factor = _outer(context, total, scale_a, scale_b)
+def qlinear_matmul(context: Context, *inputs: ops.Tensor) -> ops.Tensor:
+    """a and b as codes, scale and zero point each, then scale and zero point of the result."""
+    a, scale_a, zero_a, b, scale_b, zero_b, scale, zero = inputs
+    total = product(context, centred(context, a, zero_a, -2), centred(context, b, zero_b, -1))
+    rows, columns = ops.cast(scale_a, DType.F32), ops.cast(scale_b, DType.F32)
+    if rows.rank == 1:
+        rows = ops.reshape(rows, () if rows.dims == (_ONE,) else [rows.dims[0], _ONE])
+    factor = context.binary("QLinearMatMul", Scalar.__mul__, rows, columns)
+    if factor.rank == 1 and factor.dims == (_ONE,):
+        factor = ops.reshape(factor, ())
     return _requantised(context, ops.multiply(ops.cast(total, DType.F32), factor), scale, zero, -1)
-
-
-def _outer(context: Context, total: ops.Tensor, scale_a: ops.Tensor, scale_b: ops.Tensor) -> ops.Tensor:
-    """Scales of rows and columns of a product, in f32."""
-    left, right = ops.cast(scale_a, DType.F32), ops.cast(scale_b, DType.F32)
-    left = (
-        ops.reshape(left, ())
-        if left.rank < 2 and left.dims in ((), (_ONE,))
-        else ops.reshape(left, [left.dims[0], _ONE])
-        if left.rank == 1
-        else left
-    )
-    right = ops.reshape(right, ()) if right.dims in ((), (_ONE,)) else right
-    return context.binary(context.node.op_type, Scalar.__mul__, left, right)
 
 
 def _requantised(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: ops.Tensor, axis: int) -> ops.Tensor:
@@ -142,24 +126,14 @@ def _requantised(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: ops.T
 def conv_integer(
     context: Context, x: ops.Tensor, w: ops.Tensor, zero_x: ops.Tensor | None = None, zero_w: ops.Tensor | None = None
 ) -> ops.Tensor:
-    from tilewright.compiler.frontends.onnx.operators.convolutions import convolution
-
     return convolution(context, centred(context, x, zero_x, 1), centred(context, w, zero_w, 0), None)
 
 
 @operator("QLinearConv")
-def qlinear_conv(
-    context: Context,
-    x: ops.Tensor,
-    scale_x: ops.Tensor,
-    zero_x: ops.Tensor,
-    w: ops.Tensor,
-    scale_w: ops.Tensor,
-    *rest: ops.Tensor,
-) -> ops.Tensor:
-    from tilewright.compiler.frontends.onnx.operators.convolutions import convolution
-
-    zero_w, scale, zero, bias = rest[0], rest[1], rest[2], rest[3] if len(rest) > 3 else None
+def qlinear_conv(context: Context, *inputs: ops.Tensor) -> ops.Tensor:
+    """x and w as codes, scale and zero point each, scale and zero point of the result, then the bias."""
+    x, scale_x, zero_x, w, scale_w, zero_w, scale, zero, *rest = inputs
+    bias = rest[0] if rest else None
     total = convolution(context, centred(context, x, zero_x, 1), centred(context, w, zero_w, 0), bias)
     factor = context.binary("QLinearConv", Scalar.__mul__, ops.reshape(scale_x, ()), scale_w)
     wide = context.binary("QLinearConv", Scalar.__mul__, ops.cast(total, DType.F32), spread(context, factor, total, 1, 0))
@@ -174,6 +148,7 @@ def matmul_n_bits(
     k, n = context.attribute("K"), context.attribute("N")
     bits, block = context.attribute("bits", 4), context.attribute("block_size")
     context.require(bits in (2, 4, 8), f"codes of {bits} bits", "Use 2, 4 or 8")
+    context.require(not rest or rest[0] is None, "rows in another order (g_idx)", "Export without reordered groups")
     blocks = -(-k // block)
     context.require(not codes.symbolic and codes.elements.size == n * blocks * (block * bits // 8), "the codes have another size")
     unpacked = _unpacked(codes, bits).reshape(n, blocks, block)

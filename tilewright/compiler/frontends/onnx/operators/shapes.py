@@ -83,6 +83,7 @@ def concat(context: Context, *tensors: ops.Tensor) -> ops.Tensor:
 def split(context: Context, x: ops.Tensor, sizes: Known | None = None) -> list[ops.Tensor]:
     axis = context.axis(x.rank, context.attribute("axis", 0))
     extent, count = x.dims[axis], len(context.node.output)
+    context.require(context.attribute("num_outputs", count) == count, f"num_outputs is not {count}, the number of its results")
     if sizes is not None or context.has("split"):
         lengths = sizes.exprs() if sizes is not None else [Expr.of(n) for n in context.attribute("split")]
         context.require(len(lengths) == count, f"{len(lengths)} lengths for {count} results")

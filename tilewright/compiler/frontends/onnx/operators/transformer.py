@@ -11,6 +11,7 @@ from tilewright.compiler.ops.body import Scalar
 from tilewright.runtime.shape import Expr
 
 _ONE = Expr.of(1)
+_PLAIN_ATTENTION = {"is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap", "softmax_precision"}
 
 
 @operator("com.microsoft.BiasGelu")
@@ -43,7 +44,9 @@ def attention(
 
     Those are a cache, its lengths, capped scores, scores as a result, a mask of bools, and a causal one that is not square.
     """
-    plain = not rest and not any(context.wants(i) for i in (1, 2, 3)) and not context.attribute("softcap", 0.0)
+    given = {a.name for a in context.node.attribute}
+    plain = given <= _PLAIN_ATTENTION and not rest and not any(context.wants(i) for i in (1, 2, 3))
+    plain &= not context.attribute("softcap", 0.0)
     causal = bool(context.attribute("is_causal", 0))
     plain &= (
         (mask is None or mask.dtype is q.dtype) and (not causal or q.dims[-2] == k.dims[-2]) and q.dtype is k.dtype is v.dtype

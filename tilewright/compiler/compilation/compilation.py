@@ -20,7 +20,7 @@ from tilewright.runtime.cuda.cuda_device import arch_of
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.limits import Limits
 from tilewright.runtime.program.artifact import raw_bytes
-from tilewright.runtime.shape import DimLike, ShapeRange
+from tilewright.runtime.shape import Dim, DimLike, ShapeRange
 from tilewright.runtime.target import Target, TargetKind
 
 AnyModel = Union[ModelIR, ImportedModel, Any]  # Any: a torch or onnx model, which only its front end knows

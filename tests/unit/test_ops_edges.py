@@ -50,7 +50,7 @@ def test_extents_of_nothing_and_of_one() -> None:
 
 
 def test_element_types() -> None:
-    kinds = ["i1", "ui8", "bf16", "f64"]
+    kinds = ["i1", "ui8", "bf16"]
     checks = Checks({
         **{k: Given(["B", "S"], k) for k in kinds}, "i": Given(["B", "S"], "i64", lambda r, s: r.integers(0, 2, s)),
         "p": Given([3], "i32", lambda r, s: r.integers(-2, 2, s)),

@@ -46,6 +46,7 @@ def diagonal_scatter(
     loops = [f"d{d}" for d in range(x.rank)]
     if Expr.of(0) in part.dims:
         return x
+    part = ops.broadcast_to(part, [*(x.dims[a] for a in rest), part.dims[-1]])
 
     def body(region: Body, scalars: Sequence[Scalar], _: Scalar) -> Scalar:
         row, column = region.index(rows), region.index(columns)

@@ -20,7 +20,7 @@ from tilewright.runtime.shape import Expr
 def diagonal(context: Context, x: ops.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> ops.Tensor:
     """x[..., i, i + offset] of two axes as a last axis."""
     if context.operator.startswith("aten.linalg"):
-        offset, dim1, dim2 = context.node.kwargs.get("offset", 0), -2, -1  # type: ignore[assignment]
+        offset, dim1, dim2 = context.node.kwargs.get("offset", 0), -2, -1
     return _diagonal(context, x, offset, dim1, dim2)
 
 
@@ -46,7 +46,6 @@ def diagonal_scatter(
     loops = [f"d{d}" for d in range(x.rank)]
     if Expr.of(0) in part.dims:
         return x
-    part = ops.broadcast_to(part, [*(x.dims[a] for a in rest), part.dims[-1]])
 
     def body(region: Body, scalars: Sequence[Scalar], _: Scalar) -> Scalar:
         row, column = region.index(rows), region.index(columns)

@@ -76,13 +76,25 @@ def test_comparisons_of_sizes_are_decided_by_the_ranges() -> None:
     assert shapes(made) == ["B, 5"]
 
 
-@pytest.mark.parametrize(("text", "wanted"), [
-    ("s = Shape(x) m = ReduceProd<keepdims = 1>(s) y = ConstantOfShape(m)", "12*B*S"),
-    ("s = Shape<start = 1, end = 2>(x) two = Constant<value_ints = [2]>() h = Div(s, two) y = ConstantOfShape(h)", "floordiv(S, 2)"),
-    ("z = Constant<value_int = 0>() n = Constant<value_int = 2>() s = Shape(x) i = Constant<value_int = 1>() l = Gather(s, i) "
-     "y = Range(z, l, n)", "floordiv(S + 1, 2)"),
-    ("a = Constant<value_ints = [1]>() e = Constant<value_ints = [9223372036854775807]>() y = Slice(x, a, e, a)", "B, S - 1, 12"),
-])
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("s = Shape(x) m = ReduceProd<keepdims = 1>(s) y = ConstantOfShape(m)", "12*B*S"),
+        (
+            "s = Shape<start = 1, end = 2>(x) two = Constant<value_ints = [2]>() h = Div(s, two) y = ConstantOfShape(h)",
+            "floordiv(S, 2)",
+        ),
+        (
+            "z = Constant<value_int = 0>() n = Constant<value_int = 2>() s = Shape(x) i = Constant<value_int = 1>() "
+            "l = Gather(s, i) y = Range(z, l, n)",
+            "floordiv(S + 1, 2)",
+        ),
+        (
+            "a = Constant<value_ints = [1]>() e = Constant<value_ints = [9223372036854775807]>() y = Slice(x, a, e, a)",
+            "B, S - 1, 12",
+        ),
+    ],
+)
 def test_shapes_over_dims(text: str, wanted: str) -> None:
     assert shapes(built(f"g (float[B, S, 12] x) => (y) {{ {text} }}")) == [wanted]
 
@@ -104,10 +116,13 @@ def test_dim_names() -> None:
 
 
 def test_named_dims_that_have_to_be_equal() -> None:
-    made = built("g (float[past, 4] p, float[new, 4] x, float[total] m) => (y) { a = Concat<axis = 0>(p, x) "
-                 "b = ReduceSum<keepdims = 0, noop_with_empty_axes = 0>(a, one) y = Add(b, m) }".replace("=> (y) {", "=> (y) <int64[1] "
-                                                                                                        "one = {1}> {"),
-                 {"past": (0, 8), "new": (1, 4), "total": (1, 12)})
+    made = built(
+        "g (float[past, 4] p, float[new, 4] x, float[total] m) => (y) { a = Concat<axis = 0>(p, x) "
+        "b = ReduceSum<keepdims = 0, noop_with_empty_axes = 0>(a, one) y = Add(b, m) }".replace(
+            "=> (y) {", "=> (y) <int64[1] one = {1}> {"
+        ),
+        {"past": (0, 8), "new": (1, 4), "total": (1, 12)},
+    )
     assert shapes(made) == ["new + past"]
     assert any("total = new + past" in n for n in made.notes)
 
@@ -138,18 +153,24 @@ def test_inputs_that_decide_shapes_are_bound() -> None:
 
 
 def test_local_functions_and_function_bodies() -> None:
-    loaded = onnx.parser.parse_model(HEAD + """g (float[B, 4] x) => (y) { a = local.twice<scale = 3.0>(x) y = MeanVarianceNormalization<axes = [1]>(a) }
+    loaded = onnx.parser.parse_model(
+        HEAD
+        + """g (float[B, 4] x) => (y) { a = local.twice<scale = 3.0>(x) y = MeanVarianceNormalization<axes = [1]>(a) }
         <domain: "local", opset_import: ["": 18]> twice <scale: float> (v) => (w) {
             s = Constant<value_float: float = @scale>() t = Mul(v, s) w = local.again(t) }
-        <domain: "local", opset_import: ["": 18]> again (v) => (w) { w = Add(v, v) }""")
+        <domain: "local", opset_import: ["": 18]> again (v) => (w) { w = Add(v, v) }"""
+    )
     x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
     (y,) = results(onnx_graph(loaded, {"B": (1, 4)}), x)
     assert np.allclose(y, (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True), atol=1e-5)
 
 
 def test_branch_with_a_constant_condition() -> None:
-    made = built("""g (float[B, 4] x) => (y) <bool c = {0}> {
-        y = If<then_branch = t () => (a) { a = Relu(x) }, else_branch = e () => (b) { b = Neg(x) }>(c) }""", {"B": (1, 4)})
+    made = built(
+        """g (float[B, 4] x) => (y) <bool c = {0}> {
+        y = If<then_branch = t () => (a) { a = Relu(x) }, else_branch = e () => (b) { b = Neg(x) }>(c) }""",
+        {"B": (1, 4)},
+    )
     (y,) = results(made, np.ones((2, 4), np.float32))
     assert (y == -1).all()
 
@@ -176,15 +197,18 @@ def test_external_data_is_mapped(tmp_path: Path) -> None:
     assert y.tolist() == [[0, 1], [2, 3]]
 
 
-@pytest.mark.parametrize(("entries", "wanted"), [
-    ({"location": "../w.bin"}, "not inside of the model's folder"),
-    ({"location": "/etc/passwd"}, "not inside of the model's folder"),
-    ({"location": "link", "length": "16"}, "not inside of the model's folder"),
-    ({"location": "none.bin"}, "does not exist"),
-    ({"location": "w.bin", "offset": "8"}, "needs 16 bytes"),
-    ({"location": "w.bin", "length": "4"}, "needs 16 bytes"),
-    ({"location": "w.bin", "offset": "x"}, "no numbers"),
-])
+@pytest.mark.parametrize(
+    ("entries", "wanted"),
+    [
+        ({"location": "../w.bin"}, "not inside of the model's folder"),
+        ({"location": "/etc/passwd"}, "not inside of the model's folder"),
+        ({"location": "link", "length": "16"}, "not inside of the model's folder"),
+        ({"location": "none.bin"}, "does not exist"),
+        ({"location": "w.bin", "offset": "8"}, "needs 16 bytes"),
+        ({"location": "w.bin", "length": "4"}, "needs 16 bytes"),
+        ({"location": "w.bin", "offset": "x"}, "no numbers"),
+    ],
+)
 def test_bad_external_data(tmp_path: Path, entries: dict[str, str], wanted: str) -> None:
     path = external(tmp_path, **entries)
     (tmp_path / "link").symlink_to("/etc/passwd")
@@ -199,21 +223,24 @@ def _node(m: Any, op: str, inputs: list[str], outputs: list[str]) -> None:
     m.graph.node.append(onnx.helper.make_node(op, inputs, outputs))
 
 
-@pytest.mark.parametrize(("edit", "wanted"), [
-    (lambda m: setattr(m.opset_import[0], "version", 99), "of opset 99; wanted 13 to"),
-    (lambda m: m.graph.ClearField("output"), "no graph with an output"),
-    (lambda m: setattr(m.graph.output[0], "name", "z"), "'z' is made by no node"),
-    (lambda m: (_node(m, "Add", ["x", "b"], ["a"]), _node(m, "Neg", ["a"], ["b"])), "the graph has a cycle"),
-    (lambda m: _node(m, "Neg", ["x"], ["y"]), "makes the value 'y', which is there already"),
-    (lambda m: _node(m, "Neg", ["nothing"], ["z"]), "reads the value 'nothing'"),
-    (lambda m: m.graph.input.append(m.graph.input[0]), "two inputs 'x'"),
-    (lambda m: m.graph.node[0].input.append("x"), "it has 2 inputs; wanted 1 to 1"),
-    (lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", -3), "has the extent -3"),
-    (lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", 1 << 60), "may have .* elements"),
-    (lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 8), "of element type STRING"),
-    (lambda m: m.graph.initializer.add(name="w", data_type=1, dims=[1 << 40], raw_data=b"1234"), "needs 4398046511104 bytes"),
-    (lambda m: m.graph.sparse_initializer.add(), "sparse initializers"),
-])
+@pytest.mark.parametrize(
+    ("edit", "wanted"),
+    [
+        (lambda m: setattr(m.opset_import[0], "version", 99), "of opset 99; wanted 13 to"),
+        (lambda m: m.graph.ClearField("output"), "no graph with an output"),
+        (lambda m: setattr(m.graph.output[0], "name", "z"), "'z' is made by no node"),
+        (lambda m: (_node(m, "Add", ["x", "b"], ["a"]), _node(m, "Neg", ["a"], ["b"])), "the graph has a cycle"),
+        (lambda m: _node(m, "Neg", ["x"], ["y"]), "makes the value 'y', which is there already"),
+        (lambda m: _node(m, "Neg", ["nothing"], ["z"]), "reads the value 'nothing'"),
+        (lambda m: m.graph.input.append(m.graph.input[0]), "two inputs 'x'"),
+        (lambda m: m.graph.node[0].input.append("x"), "it has 2 inputs; wanted 1 to 1"),
+        (lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", -3), "has the extent -3"),
+        (lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", 1 << 60), "may have .* elements"),
+        (lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 8), "of element type STRING"),
+        (lambda m: m.graph.initializer.add(name="w", data_type=1, dims=[1 << 40], raw_data=b"1234"), "needs 4398046511104 bytes"),
+        (lambda m: m.graph.sparse_initializer.add(), "sparse initializers"),
+    ],
+)
 def test_unsound_models(edit: Callable[[Any], object], wanted: str) -> None:
     loaded = model(ONE)
     edit(loaded)
@@ -221,18 +248,24 @@ def test_unsound_models(edit: Callable[[Any], object], wanted: str) -> None:
         onnx_graph(loaded, {"S": (1, 4)} if loaded.graph.input[0].type.tensor_type.shape.dim[0].dim_value else RANGES)
 
 
-@pytest.mark.parametrize(("body", "wanted"), [
-    ("y = Foo(x)", r'this operator is not known. Add it with tw.frontends.register\("onnx", "Foo"\)'),
-    ("y = local.Foo(x)", r'tw.frontends.register\("onnx", "local.Foo"\)'),
-    ("y = RandomNormalLike(x)", "random numbers are not compiled"),
-    ("y = NonZero(x)", "the shape of its result depends on data"),
-    ("y = SequenceConstruct(x)", "sequences and optional values"),
-    ("a = Cast<to = 9>(x) c = Squeeze(a) y = If<then_branch = t () => (p) { p = Relu(x) }, else_branch = e () => (q) { q = Neg(x) }>(c)",
-     "control flow is not compiled yet"),
-    ("y = Softmax<axis = 5>(x)", "axis 5 of a tensor of rank 2"),
-    ("y = Add(x, z)", "needs the extents 7 and B to be equal"),
-    ("y = local.f(x)", "nested more than 32 deep"),
-])
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ("y = Foo(x)", r'this operator is not known. Add it with tw.frontends.register\("onnx", "Foo"\)'),
+        ("y = local.Foo(x)", r'tw.frontends.register\("onnx", "local.Foo"\)'),
+        ("y = RandomNormalLike(x)", "random numbers are not compiled"),
+        ("y = NonZero(x)", "the shape of its result depends on data"),
+        ("y = SequenceConstruct(x)", "sequences and optional values"),
+        (
+            "a = Cast<to = 9>(x) c = Squeeze(a) "
+            "y = If<then_branch = t () => (p) { p = Relu(x) }, else_branch = e () => (q) { q = Neg(x) }>(c)",
+            "control flow is not compiled yet",
+        ),
+        ("y = Softmax<axis = 5>(x)", "axis 5 of a tensor of rank 2"),
+        ("y = Add(x, z)", "needs the extents 7 and B to be equal"),
+        ("y = local.f(x)", "nested more than 32 deep"),
+    ],
+)
 def test_refused_nodes(body: str, wanted: str) -> None:
     text = f"g (float[B, S] x, float[7, 3] z) => (y) {{ {body} }}"
     if "local.f(" in body:
@@ -250,7 +283,9 @@ def test_files_that_are_no_models(tmp_path: Path, data: bytes) -> None:
 
 
 def test_operators_of_old_opsets() -> None:
-    old = onnx.parser.parse_model('<ir_version: 7, opset_import: ["": 11]>\ng (float[B, 4] x) => (y) { a = Relu(x) y = Unsqueeze<axes = [0]>(a) }')
+    old = onnx.parser.parse_model(
+        '<ir_version: 7, opset_import: ["": 11]>\ng (float[B, 4] x) => (y) { a = Relu(x) y = Unsqueeze<axes = [0]>(a) }'
+    )
     assert shapes(onnx_graph(old, {"B": (1, 4)})) == ["1, B, 4"]
     changed = onnx.parser.parse_model('<ir_version: 7, opset_import: ["": 11]>\ng (float[B, 4] x) => (y) { y = Softmax(x) }')
     with pytest.raises(IngestError, match="version_converter"):

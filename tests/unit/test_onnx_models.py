@@ -22,8 +22,9 @@ from onnx import numpy_helper  # noqa: E402
 RNG = np.random.default_rng(3)
 OPTIONS = tw.CompileOptions(threads=1)
 BLOCK = """<ir_version: 9, opset_import: ["": 17]>
-g (float[batch, seq, 32] x, int64[batch, seq] mask) => (float[batch, seq, 32] y) <int64[4] split = {0, 0, 4, 8}, int64[3] merge = {0, 0, 32},
-  int64[2] middle = {1, 2}, float scale = {0.35355338}, float one = {1.0}, float lowest = {-10000.0}> {
+g (float[batch, seq, 32] x, int64[batch, seq] mask) => (y) <int64[4] split = {0, 0, 4, 8},
+  int64[3] merge = {0, 0, 32}, int64[2] middle = {1, 2},
+  float scale = {0.35355338}, float one = {1.0}, float lowest = {-10000.0}> {
     q = MatMul(x, wq)  k = MatMul(x, wk)  v0 = MatMul(x, wv)
     v = Add(v0, bv)
     q4 = Reshape(q, split)  k4 = Reshape(k, split)  v4 = Reshape(v, split)
@@ -89,11 +90,21 @@ def session(model: Any, *inputs: np.ndarray) -> list[np.ndarray]:
 
 def test_weights_quantised_per_channel_between_quantised_activations() -> None:
     x = RNG.standard_normal((5, 16)).astype(np.float32)
-    weights = {"w": RNG.integers(-128, 128, (16, 8)).astype(np.int8), "ws": (RNG.random(8) / 50 + 0.01).astype(np.float32),
-               "wz": np.zeros(8, np.int8), "s": np.float32(0.03).reshape(()), "z": np.uint8(120).reshape(())}
-    got, model = run("""g (float[N, 16] x) => (float[N, 8] y) {
-        c = QuantizeLinear(x, s, z)  a = DequantizeLinear(c, s, z)  b = DequantizeLinear<axis = 1>(w, ws, wz)  y = MatMul(a, b) }""",
-                     weights, {"N": (1, 9)}, x)
+    weights = {
+        "w": RNG.integers(-128, 128, (16, 8)).astype(np.int8),
+        "ws": (RNG.random(8) / 50 + 0.01).astype(np.float32),
+        "wz": np.zeros(8, np.int8),
+        "s": np.float32(0.03).reshape(()),
+        "z": np.uint8(120).reshape(()),
+    }
+    got, model = run(
+        """g (float[N, 16] x) => (float[N, 8] y) {
+        c = QuantizeLinear(x, s, z)  a = DequantizeLinear(c, s, z)  b = DequantizeLinear<axis = 1>(w, ws, wz)
+        y = MatMul(a, b) }""",
+        weights,
+        {"N": (1, 9)},
+        x,
+    )
     assert np.allclose(got, session(model, x)[0], rtol=1e-5, atol=1e-5)
 
 
@@ -105,17 +116,25 @@ def test_weights_in_blocks_of_few_bits(bits: int, zeros: bool) -> None:
                "s": (RNG.random(n * k // block) / 10 + 0.01).astype(np.float32)}  # fmt: skip
     if zeros:
         weights["z"] = RNG.integers(0, 256, n * (k // block * bits // 8 or 1)).astype(np.uint8)
-    got, model = run(f"g (float[N, {k}] x) => (float[N, {n}] y) {{ y = com.microsoft.MatMulNBits<K = {k}, N = {n}, bits = {bits}, "
-                     f"block_size = {block}>(x, w, s{', z' if zeros else ''}) }}", weights, {"N": (1, 9)}, x)
+    got, model = run(
+        f"g (float[N, {k}] x) => (float[N, {n}] y) {{ y = com.microsoft.MatMulNBits<K = {k}, N = {n}, bits = {bits}, "
+        f"block_size = {block}>(x, w, s{', z' if zeros else ''}) }}",
+        weights,
+        {"N": (1, 9)},
+        x,
+    )
     assert np.allclose(got, session(model, x)[0], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("node", [
-    "y = com.microsoft.BiasGelu(x, v)",
-    "y = com.microsoft.FastGelu(x, v)",
-    "y = com.microsoft.SkipLayerNormalization<epsilon = 1e-5>(x, x, v, v, v)",
-    "y = com.microsoft.FusedMatMul<alpha = 0.5, transB = 1>(x, w)",
-])
+@pytest.mark.parametrize(
+    "node",
+    [
+        "y = com.microsoft.BiasGelu(x, v)",
+        "y = com.microsoft.FastGelu(x, v)",
+        "y = com.microsoft.SkipLayerNormalization<epsilon = 1e-5>(x, x, v, v, v)",
+        "y = com.microsoft.FusedMatMul<alpha = 0.5, transB = 1>(x, w)",
+    ],
+)
 def test_fused_operators(node: str) -> None:
     x = RNG.standard_normal((2, 3, 16)).astype(np.float32)
     weights = {"v": RNG.standard_normal(16).astype(np.float32), "w": RNG.standard_normal((16, 16)).astype(np.float32)}
@@ -125,7 +144,9 @@ def test_fused_operators(node: str) -> None:
 
 
 def test_an_input_that_decides_a_shape_is_bound_by_the_caller() -> None:
-    model = onnx.parser.parse_model('<ir_version: 9, opset_import: ["": 17]>\ng (float[N, 6] x, int64[3] s) => (y) { y = Reshape(x, s) }')
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 17]>\ng (float[N, 6] x, int64[3] s) => (y) { y = Reshape(x, s) }'
+    )
     fn = compiled(model, {"N": (1, 4)}, {"s": np.array([0, 2, 3])})
     assert fn(np.ones((2, 6), np.float32)).shape == (2, 2, 3)
 
@@ -135,21 +156,25 @@ def test_registered_operator() -> None:
     def twice(context: Any, x: tw.ops.Tensor) -> tw.ops.Tensor:
         return x * context.attribute("by", 2.0)
 
-    model = onnx.parser.parse_model('<ir_version: 9, opset_import: ["": 17, "test": 1]>\ng (float[N] x) => (y) { y = test.Twice<by = 4.0>(x) }')
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 17, "test": 1]>\ng (float[N] x) => (y) { y = test.Twice<by = 4.0>(x) }'
+    )
     assert compiled(model, {"N": (1, 4)})(np.ones(2, np.float32)).tolist() == [4, 4]
 
 
-NODES = [
-    "add_bcast", "and_bcast4v2d", "argmax_negative_axis_keepdims_example_select_last_index", "attention_3d_gqa", "batchnorm_example",
-    "cast_FLOAT_to_BFLOAT16", "clip_example", "concat_3d_axis_negative_1", "conv_with_strides_padding", "cumsum_2d_axis_1",
-    "depthtospace_crd_mode_example", "dft_inverse", "dynamicquantizelinear", "expand_dim_changed", "gather_elements_negative_indices",
-    "gathernd_example_float32", "gemm_all_attributes", "group_normalization_example", "hardmax_axis_1", "layer_normalization_4d_axis1",
-    "logsoftmax_large_number_expanded", "lrn", "lstm_with_peepholes", "gru_batchwise", "mod_mixed_sign_int32", "nllloss_NCd1d2_with_weight",
-    "onehot_negative_indices", "pow_types_int32_float32", "qlinearmatmul_2D_uint8_float32", "quantizelinear_axis", "range_int32_type_negative_delta",
-    "reduce_log_sum_exp_keepdims_random", "resize_downsample_sizes_cubic", "reversesequence_time", "rotary_embedding_with_rotary_dim",
-    "scatter_elements_with_duplicate_indices", "scatternd_multiply", "slice_neg_steps", "split_variable_parts_2d_opset18",
-    "tile", "top_k_smallest", "tril_pos", "where_long_example",
-]  # fmt: skip
+NODES = """
+    add_bcast and_bcast4v2d argmax_negative_axis_keepdims_example_select_last_index attention_3d_gqa batchnorm_example
+    cast_FLOAT_to_BFLOAT16 clip_example concat_3d_axis_negative_1 conv_with_strides_padding cumsum_2d_axis_1
+    depthtospace_crd_mode_example dft_inverse dynamicquantizelinear expand_dim_changed gather_elements_negative_indices
+    gathernd_example_float32 gemm_all_attributes group_normalization_example hardmax_axis_1 layer_normalization_4d_axis1
+    logsoftmax_large_number_expanded lrn lstm_with_peepholes gru_batchwise mod_mixed_sign_int32 nllloss_NCd1d2_with_weight
+    onehot_negative_indices pow_types_int32_float32 qlinearmatmul_2D_uint8_float32 quantizelinear_axis
+    range_int32_type_negative_delta reduce_log_sum_exp_keepdims_random resize_downsample_sizes_cubic reversesequence_time
+    rotary_embedding_with_rotary_dim scatter_elements_with_duplicate_indices scatternd_multiply slice_neg_steps
+    split_variable_parts_2d_opset18 tile top_k_smallest tril_pos where_long_example maxpool_2d_ceil
+    maxpool_with_argmax_2d_precomputed_strides averagepool_2d_dilations convtranspose_output_shape einsum_batch_matmul
+    bitcast_float32_to_int32 lppool_2d_pads
+"""
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +189,7 @@ def _array(value: Any) -> np.ndarray:
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
 
 
-@pytest.mark.parametrize("name", NODES)
+@pytest.mark.parametrize("name", NODES.split())
 def test_node(name: str, cases: dict[str, Any]) -> None:
     case = cases[f"test_{name}"]
     inputs, wanted = ([_array(a) for a in part] for part in case.data_sets[0])
@@ -178,7 +203,8 @@ def test_node(name: str, cases: dict[str, Any]) -> None:
 
 def _shape_inputs(model: Any) -> Sequence[str]:
     """Inputs that the test cases give as data, and that decide a shape."""
-    places = {"Expand": [1], "Slice": [1, 2, 3, 4], "Split": [1], "Tile": [1], "TopK": [1], "Range": [0, 1, 2], "OneHot": [1], "Resize": [1, 2, 3],
+    places = {"Expand": [1], "Slice": [1, 2, 3, 4], "Split": [1], "Tile": [1], "TopK": [1], "Range": [0, 1, 2], "OneHot": [1],
+              "Resize": [1, 2, 3],
               "CumSum": [1], "DFT": [1, 2], "ReduceLogSumExp": [1]}  # fmt: skip
     return [n for node in model.graph.node for i, n in enumerate(node.input) if i in places.get(node.op_type, [])]
 

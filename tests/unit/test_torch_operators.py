@@ -141,7 +141,7 @@ def test_places_that_tensors_name() -> None:
 
 def test_order() -> None:
     def run(x: Any, y: Any) -> Any:
-        s = torch.sort(x, 0, descending=True, stable=True)
+        s = torch.sort(x, dim=0, descending=True, stable=True)
         t, k, m = torch.topk(y, 2, 1), torch.kthvalue(x, 2, 1), torch.cummax(y, 0)
         return (s.values, s.indices, t.values, t.indices, k.values, m.values, m.indices, torch.cumsum(x, 0), torch.cumprod(y,
                 1),
@@ -161,8 +161,7 @@ def test_windows_and_strided_parts() -> None:
         values, places = f.max_pool2d(x, 3, 2, 1, ceil_mode=True, return_indices=True)
         return (values, places, f.avg_pool2d(x, 2, 1, count_include_pad=False), f.adaptive_avg_pool2d(x, (3, 2)),
                 f.adaptive_max_pool1d(x[0], 3), torch.diagonal(x, 1, 2, 3), x.unfold(3, 3, 2), torch.tril(y > 0), f.pad(x,
-                (1, 2),
-                mode="replicate"), torch.diagonal_scatter(y, y[0, :, 0], 0, 1, 2), f.avg_pool2d(x, 2,
+                (1, 2, 0, 1), mode="replicate"), torch.diagonal_scatter(y, y[:, :, 0], 0, 1, 2), f.avg_pool2d(x, 2,
                 divisor_override=3))  # fmt: skip
 
     cases = [[torch.randn(n, 3, 7, 6), torch.randn(n, 5, 5)] for n in (2, 4)]
@@ -194,7 +193,7 @@ def test_no_elements() -> None:
 @pytest.mark.parametrize(("function", "said"), [
     (lambda x, y: x[y > 0], "depend"),
     (lambda x, y: torch.argsort(x > 0), "stable=True"),
-    (lambda x, y: torch.bernoulli(y), "not known"),
+    (lambda x, y: torch.bernoulli(y), "random"),
     (lambda x, y: torch.linalg.svd(x)[1], "not known"),
 ])  # fmt: skip
 def test_refused_with_operator_and_line(function: Callable[..., Any], said: str) -> None:

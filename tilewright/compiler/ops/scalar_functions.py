@@ -59,11 +59,11 @@ def absolute(v: Scalar) -> Scalar:
 
 
 def sign(v: Scalar) -> Scalar:
-    """-1, 0 or 1; 0 and NaN give themselves."""
+    """-1, 0 or 1; 0 for both zeros and, as in PyTorch, for NaN."""
     if v.kind == "i1":
         return v
-    negative = select(v.compare("lt", 0), constant(v, -1), v)
-    return select(v.compare("gt", 0), constant(v, 1), negative)
+    positive = select(v.compare("gt", 0), constant(v, 1), constant(v, 0))
+    return positive if v.is_unsigned else select(v.compare("lt", 0), constant(v, -1), positive)
 
 
 def fraction(v: Scalar) -> Scalar:

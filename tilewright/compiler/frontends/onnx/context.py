@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,8 +27,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 class Context:
     """One node while it is built.
 
-    opset: the version of the node's domain. place: the node in words, for messages. array: reads a tensor attribute.
-    tensor: makes a known value a tensor of the graph. unnamed: dims that the model has no name for, which give way first.
+    opset: the version of the node's domain. place: the node in words, for messages. array: reads a tensor attribute. tensor: makes
+    a known value a tensor of the graph. unnamed: dims that the model has no name for, which give way first. read: the attributes
+    that have been asked for.
     """
 
     graph: ops.Graph
@@ -38,9 +39,11 @@ class Context:
     unnamed: frozenset[str]
     array: Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
     tensor: Callable[[Value], ops.Tensor]
+    read: set[str] = field(default_factory=set)
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute as a Python value (a tensor as an array), or the default."""
+        self.read.add(name)
         for a in self.node.attribute:
             if a.name == name:
                 if a.type == onnx.AttributeProto.TENSOR:
@@ -51,6 +54,7 @@ class Context:
 
     def has(self, name: str) -> bool:
         """Does the node carry this attribute?"""
+        self.read.add(name)
         return any(a.name == name for a in self.node.attribute)
 
     @property
@@ -66,7 +70,9 @@ class Context:
         """The error that refuses this node; to be raised."""
         return IngestError(f"{self.place}: {reason}. " + remedy)
 
-    def require(self, condition: bool, reason: str, remedy: str = "Correct the model, or rewrite this operator before export") -> None:
+    def require(
+        self, condition: bool, reason: str, remedy: str = "Correct the model, or rewrite this operator before export"
+    ) -> None:
         """Refuse the node unless the condition holds."""
         if not condition:
             raise self.refused(reason, remedy)
@@ -87,8 +93,11 @@ class Context:
             return
         found = solved(a, b, self.unnamed) if possible else None
         if found is None:
-            raise self.refused(f"needs the extents {a} and {b} to be equal", "Give the axes of the inputs one dim_param; or, where the "
-                               "exporter has fixed a size while tracing, export with that axis dynamic")
+            raise self.refused(
+                f"needs the extents {a} and {b} to be equal",
+                "Give the axes of the inputs one dim_param; or, where the "
+                "exporter has fixed a size while tracing, export with that axis dynamic",
+            )
         raise DimsEqual(*found, self.place)
 
     def restated(self, x: ops.Tensor, dims: Sequence[Expr]) -> ops.Tensor:
@@ -124,8 +133,10 @@ class Context:
             return DType.of(helper.tensor_dtype_to_np_dtype(number))
         except (KeyError, DTypeError):
             kinds = {v: k for k, v in onnx.TensorProto.DataType.items()}
-            raise self.refused(f"element type {kinds.get(number, number)} is not compiled",
-                               f"Use one of {', '.join(d.numpy.name for d in DType)}") from None
+            raise self.refused(
+                f"element type {kinds.get(number, number)} is not compiled",
+                f"Use one of {', '.join(d.numpy.name for d in DType)}",
+            ) from None
 
     def axis(self, rank: int, axis: int) -> int:
         """A possibly negative axis as a position."""
@@ -140,8 +151,11 @@ class Context:
 
     def numbers(self, value: Known, what: str) -> list[Any]:
         """The elements of an input that must be the same for every shape."""
-        self.require(not value.symbolic, f"its input {what} depends on the dims", "Only numbers that are the same for every shape are "
-                     "compiled here: make it a constant of the model")
+        self.require(
+            not value.symbolic,
+            f"its input {what} depends on the dims",
+            "Only numbers that are the same for every shape are compiled here: make it a constant of the model",
+        )
         return list(value.elements.reshape(-1).tolist())
 
 
@@ -149,7 +163,10 @@ class Context:
 class Operator:
     """A function of the table that gets some inputs as `Known` values.
 
-    known: numbers of those inputs; a node whose input is not known at import is refused. either: known where they are, else a tensor.
+    A function gives NotImplemented for a node that is to be built from what ONNX defines its operator by.
+
+    known: numbers of those inputs; a node whose input is not known at import is refused. either: known where they are, else a
+        tensor.
     """
 
     function: Callable[..., Any]
@@ -168,4 +185,3 @@ def operator(*names: str, known: Sequence[int] = (), either: Sequence[int] = ())
         return function
 
     return add
-

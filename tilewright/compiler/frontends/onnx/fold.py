@@ -40,7 +40,7 @@ def folded(context: Context, inputs: Sequence[Value | None]) -> list[Value] | No
     if name == "Constant":
         return [Known.of(_constant(context))]
     known = [v for v in inputs if v is not None]
-    if not known or not all(isinstance(v, Known) for v in known) or name not in _FOLDS and name not in ARITHMETIC:
+    if not known or not all(isinstance(v, Known) for v in known) or (name not in _FOLDS and name not in ARITHMETIC):
         return None
     values = [v if isinstance(v, Known) else None for v in inputs]
     if name not in _VIEWS and sum(v.elements.size for v in values if v is not None) > MOST_ELEMENTS:
@@ -114,8 +114,11 @@ def _cast(context: Context, x: Known, like: Known | None = None) -> Known:
         if wanted == np.bool_:
             raise Undecided
         return Known(x.elements, wanted)
-    if wanted.kind not in "biuf" or x.dtype.kind not in "biuf" or (x.dtype.kind == "f" and wanted.kind in "iu"
-                                                                  and not np.isfinite(x.elements).all()):
+    if (
+        wanted.kind not in "biuf"
+        or x.dtype.kind not in "biuf"
+        or (x.dtype.kind == "f" and wanted.kind in "iu" and not np.isfinite(x.elements).all())
+    ):
         raise Undecided
     return Known.of(x.elements.astype(wanted))
 
@@ -212,11 +215,12 @@ def _constant_of_shape(context: Context, shape: Known) -> Known:
 def _range(context: Context, start: Known, limit: Known, step: Known) -> Known:
     if start.symbolic or limit.symbolic or step.symbolic:
         raise Undecided
-    first, last, by = (v.elements.item() for v in (start, limit, step))
+    first, last, by = (
+        v.elements.astype(np.float64 if v.dtype.kind not in "iu" else np.int64).item() for v in (start, limit, step)
+    )
     count = max(math.ceil((last - first) / by), 0)
     _bounded(context, count)
-    return Known.of(first + np.arange(count).astype(start.dtype) * np.asarray(by, start.dtype)) if count else \
-        Known.of(np.zeros(0, start.dtype))
+    return Known.of((first + np.arange(count) * by).astype(start.dtype))
 
 
 def _reduced(combine: Callable[[Array, Array], Array]) -> Callable[..., Known]:

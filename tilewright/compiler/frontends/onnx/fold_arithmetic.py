@@ -1,4 +1,4 @@
-"""Arithmetic on values that are known at import: on numbers by NumPy, on sizes by Expr, comparisons decided by the dims' ranges."""
+"""Arithmetic on values that are known at import: numbers by NumPy, sizes by Expr, comparisons decided by the dims' ranges."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def _lifted(value: Known) -> Array:
     return flat.reshape(value.elements.shape)
 
 
-def _binary(numbers: Callable[[Any, Any], Any], sizes: Callable[[Context, Expr, Expr], Any], boolean: bool = False) -> Callable[..., Known]:
+def _binary(
+    numbers: Callable[[Any, Any], Any], sizes: Callable[[Context, Expr, Expr], Any], boolean: bool = False
+) -> Callable[..., Known]:
     """An operator of two inputs; `sizes` for a pair of sizes."""
 
     def fold(context: Context, a: Known, b: Known) -> Known:

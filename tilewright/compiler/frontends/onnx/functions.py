@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import onnx
 from onnx import helper
@@ -26,32 +25,25 @@ def body_of(context: Context, inputs: Sequence[Value | None]) -> onnx.FunctionPr
     except onnx.defs.SchemaError:
         return None
     if schema.has_function:
-        return _parsed(schema, None)
+        body: onnx.FunctionProto = schema.function_body
+        return body
     if not schema.has_context_dependent_function:
         return None
-    types = [_type(v) for v in inputs]
-    return _parsed(schema, (node, types))
-
-
-def _parsed(schema: Any, call: tuple[onnx.NodeProto, list[bytes]] | None) -> onnx.FunctionProto | None:
-    if call is None:
-        return schema.function_body  # type: ignore[no-any-return]
-    node, types = call
-    versions = [v for v in schema.context_dependent_function_opset_versions if v <= schema.since_version] or \
-        list(schema.context_dependent_function_opset_versions)
-    body = schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), types)
-    return onnx.FunctionProto.FromString(body) if body else None
+    known = schema.context_dependent_function_opset_versions
+    version = max([v for v in known if v <= schema.since_version] or known)
+    made = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), [_type(v) for v in inputs])
+    return onnx.FunctionProto.FromString(made) if made else None
 
 
 def _type(value: Value | None) -> bytes:
     if value is None:
-        return onnx.TypeProto().SerializeToString()
+        return bytes(onnx.TypeProto().SerializeToString())
     try:
         number = helper.np_dtype_to_tensor_dtype(dtype_of(value).numpy)
     except DTypeError:
         number = onnx.TensorProto.UNDEFINED
     shape = [d.constant if d.constant is not None else str(d) for d in dims_of(value)]
-    return helper.make_tensor_type_proto(number, shape).SerializeToString()
+    return bytes(helper.make_tensor_type_proto(number, shape).SerializeToString())
 
 
 def inlined_nodes(call: onnx.NodeProto, body: onnx.FunctionProto, missing: set[str]) -> list[onnx.NodeProto]:
@@ -71,9 +63,7 @@ def _defaults(call: onnx.NodeProto, body: onnx.FunctionProto) -> dict[str, onnx.
     return {n: a.default_value for n, a in schema.attributes.items() if a.default_value.type}
 
 
-def _inlined(
-    node: onnx.NodeProto, given: dict[str, onnx.AttributeProto], missing: set[str], label: str
-) -> onnx.NodeProto:
+def _inlined(node: onnx.NodeProto, given: dict[str, onnx.AttributeProto], missing: set[str], label: str) -> onnx.NodeProto:
     made = onnx.NodeProto()
     made.CopyFrom(node)
     made.name = f"{label}/{node.name or node.output[0]}"
@@ -88,7 +78,7 @@ def _inlined(
                 made.attribute[-1].name = a.name
             continue
         made.attribute.append(a)
-        for inner in ([made.attribute[-1].g] if a.type == onnx.AttributeProto.GRAPH else made.attribute[-1].graphs):
+        for inner in [made.attribute[-1].g] if a.type == onnx.AttributeProto.GRAPH else made.attribute[-1].graphs:
             nodes = [_inlined(n, given, missing, label) for n in inner.node]
             del inner.node[:]
             inner.node.extend(nodes)

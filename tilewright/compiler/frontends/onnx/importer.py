@@ -132,8 +132,10 @@ def _want_tensors(inputs: Sequence[onnx.ValueInfoProto], file: ModelFile) -> Non
     for value in inputs:
         kind = value.type.WhichOneof("value")
         if kind != "tensor_type":
-            raise IngestError(f"input {value.name!r} is a {(kind or 'value without a type').removesuffix('_type')}; only tensors "
-                              "are compiled: give every tensor an input of its own")
+            raise IngestError(
+                f"input {value.name!r} is a {(kind or 'value without a type').removesuffix('_type')}; only tensors "
+                "are compiled: give every tensor an input of its own"
+            )
         if value.name in seen:
             raise IngestError(f"{file.name} has two inputs {value.name!r}. Export the model again")
         seen.add(value.name)
@@ -145,8 +147,10 @@ def _element(value: onnx.ValueInfoProto) -> DType:
         return DType.of(onnx.helper.tensor_dtype_to_np_dtype(number))
     except (KeyError, DTypeError):
         kinds = {v: k for k, v in onnx.TensorProto.DataType.items()}
-        raise IngestError(f"input {value.name!r} is of element type {kinds.get(number, number)}, which is not compiled; use one of "
-                          f"{', '.join(d.numpy.name for d in DType)}") from None
+        raise IngestError(
+            f"input {value.name!r} is of element type {kinds.get(number, number)}, which is not compiled; use one of "
+            f"{', '.join(d.numpy.name for d in DType)}"
+        ) from None
 
 
 def _plain_name(name: str, taken: Sequence[str]) -> str:
@@ -167,8 +171,10 @@ def _ranges(found: InputDims, given: Mapping[str, DimRange]) -> tuple[dict[str, 
         for place in dim.at or ():
             symbol = _at(found, place)
             if symbol is None:
-                raise IngestError(f"dimension {text} is declared at {place!r}, which is no dynamic axis of an input; write the "
-                                  "input and the axis, such as 'x.0'")
+                raise IngestError(
+                    f"dimension {text} is declared at {place!r}, which is no dynamic axis of an input; write the "
+                    "input and the axis, such as 'x.0'"
+                )
             replaced |= {} if symbol == name else {symbol: Expr.dim(name)}
         if dim.lo == dim.hi:
             replaced[name] = Expr.of(dim.lo)

@@ -62,7 +62,9 @@ def _texts(inputs: Sequence[onnx.ValueInfoProto]) -> list[str]:
 
 
 def _is_name(text: str) -> bool:
-    return text.isidentifier() and not keyword.iskeyword(text) and text not in _RESERVED and not re.fullmatch(r"arg\d+(_\d+)?", text)
+    return (
+        text.isidentifier() and not keyword.iskeyword(text) and text not in _RESERVED and not re.fullmatch(r"arg\d+(_\d+)?", text)
+    )
 
 
 def _expression(text: str, alone: set[str]) -> Expr | None:

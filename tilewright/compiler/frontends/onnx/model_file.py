@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Union
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from tilewright.runtime.errors import IngestError
 
@@ -61,21 +61,26 @@ def _parsed(data: bytes, name: str) -> onnx.ModelProto:
     try:
         return onnx.ModelProto.FromString(data)
     except DecodeError as error:
-        raise IngestError(f"{name} is no ONNX model, or was cut off: its {len(data)} bytes do not parse as a ModelProto. "
-                          "Export it again, or copy the whole file") from error
+        raise IngestError(
+            f"{name} is no ONNX model, or was cut off: its {len(data)} bytes do not parse as a ModelProto. "
+            "Export it again, or copy the whole file"
+        ) from error
 
 
 def _checked(file: ModelFile) -> ModelFile:
     model, name = file.proto, file.name
     if not model.HasField("graph") or not model.graph.output:
-        raise IngestError(f"{name} is no ONNX model: it has no graph with an output. Pass a file that was written by an "
-                          "ONNX exporter")
+        raise IngestError(
+            f"{name} is no ONNX model: it has no graph with an output. Pass a file that was written by an ONNX exporter"
+        )
     if model.graph.sparse_initializer:
         raise IngestError(f"{name} has sparse initializers, which are not compiled: export its weights as dense tensors")
     version = file.opsets.get("", NEWEST)
     if version > NEWEST:
-        raise IngestError(f"{name} is of opset {version}; wanted {OLDEST} to {NEWEST}. Upgrade the onnx package "
-                          f"({onnx.__version__} is installed), or export with opset_version={NEWEST}")
+        raise IngestError(
+            f"{name} is of opset {version}; wanted {OLDEST} to {NEWEST}. Upgrade the onnx package "
+            f"({onnx.__version__} is installed), or export with opset_version={NEWEST}"
+        )
     if version < 1:
         raise IngestError(f"{name} is of opset {version}; wanted {OLDEST} to {NEWEST}")
     return file

@@ -1,4 +1,4 @@
-"""Building the nodes of a graph in order: known values are folded, operators looked up, functions and decided branches inlined."""
+"""Building the nodes of a graph in order: known values folded, operators looked up, functions and decided branches inlined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.compiler.frontends.onnx.initializers import array_of
 from tilewright.compiler.frontends.onnx.model_file import NEWEST, OLDEST, ModelFile, opsets_of
 from tilewright.compiler.frontends.onnx.node_order import in_order
 from tilewright.compiler.frontends.onnx.refusals import refuse_known
-from tilewright.compiler.frontends.onnx.signatures import check_call, check_signature
+from tilewright.compiler.frontends.onnx.signatures import check_call, check_read, check_signature
 from tilewright.compiler.frontends.onnx.values import Known, Value, tensor_of
 from tilewright.compiler.frontends.registry import Lowering, lowerings
 from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
@@ -77,8 +77,9 @@ class NodeBuilder:
     ) -> Sequence[Value]:
         self._built += 1
         if self._built > _MOST_NODES:
-            raise IngestError(f"{self.file.name} has more than {_MOST_NODES} nodes once its functions are inlined. Export a "
-                              "smaller model")
+            raise IngestError(
+                f"{self.file.name} has more than {_MOST_NODES} nodes once its functions are inlined. Export a smaller model"
+            )
         domain = "" if node.domain == "ai.onnx" else node.domain
         context = self._context(node, domain, opsets)
         local = self._functions.get((domain, node.op_type))
@@ -93,11 +94,15 @@ class NodeBuilder:
         name = f"{domain}.{node.op_type}" if domain else node.op_type
         lowering = lowerings("onnx").get(name)
         if local is None and lowering is not None:
-            return self._lowered(context, lowering, inputs)
+            made = self._lowered(context, lowering, inputs)
+            if made is not None:
+                return made
         body = local if local is not None else body_of(context, inputs)
         if body is None:
-            raise context.refused("this operator is not known", f'Add it with tw.frontends.register("onnx", "{name}"), or export '
-                                  "the model without it")
+            raise context.refused(
+                "this operator is not known",
+                f'Add it with tw.frontends.register("onnx", "{name}"), or export the model without it',
+            )
         return self._inlined(context, body, inputs, opsets)
 
     def _context(self, node: onnx.NodeProto, domain: str, opsets: Mapping[str, int]) -> Context:
@@ -108,11 +113,14 @@ class NodeBuilder:
             _refuse_old(node, version, label)
         return Context(self.graph, node, version, label, self.unnamed, lambda t: array_of(t, self.file), self.tensor)
 
-    def _lowered(self, context: Context, lowering: Lowering, inputs: Sequence[Value | None]) -> Sequence[Value]:
+    def _lowered(self, context: Context, lowering: Lowering, inputs: Sequence[Value | None]) -> Sequence[Value] | None:
+        """Results of the operator's function; None when it leaves the node to the operator's definition."""
         check_call(context, lowering, len(inputs))
         given: list[Any] = []
         for i, value in enumerate(inputs):
-            known = isinstance(lowering, Operator) and (i in lowering.known or (i in lowering.either and isinstance(value, Known)))
+            known = isinstance(lowering, Operator) and (
+                i in lowering.known or (i in lowering.either and isinstance(value, Known))
+            )
             if known and isinstance(value, ops.Tensor):
                 raise context.refused(
                     f"its input {i} ({context.node.input[i]!r}) is computed from data, and decides a shape",
@@ -123,6 +131,10 @@ class NodeBuilder:
             results = lowering(context, *given)
         except (ShapeError, DTypeError, OptionError) as error:
             raise context.refused(str(error).rstrip("."), "Correct the model, or rewrite this operator before export") from error
+        if results is NotImplemented:
+            return None
+        if isinstance(lowering, Operator):
+            check_read(context)
         made: list[Value] = list(results) if isinstance(results, list | tuple) else [results]
         for result in made:
             self._bounded(context, result)
@@ -132,8 +144,9 @@ class NodeBuilder:
         """Refuse a result that no memory holds."""
         largest = math.prod(max(self.graph.bounds(d)[1], 1.0) for d in value.dims) if isinstance(value, ops.Tensor) else 0
         if largest > _MOST_ELEMENTS:
-            raise context.refused(f"its result may have {largest:.0e} elements", "Give the dims smaller ranges, or correct "
-                                  "the model")
+            raise context.refused(
+                f"its result may have {largest:.0e} elements", "Give the dims smaller ranges, or correct the model"
+            )
 
     def _argument(self, context: Context, value: Value, number: int) -> ops.Tensor:
         try:
@@ -156,8 +169,9 @@ class NodeBuilder:
     ) -> Sequence[Value]:
         condition = inputs[0] if inputs else None
         if not isinstance(condition, Known) or condition.symbolic or condition.elements.size != 1:
-            raise context.refused("control flow is not compiled yet", "Export the model without it, or with a condition that is "
-                                  "constant")
+            raise context.refused(
+                "control flow is not compiled yet", "Export the model without it, or with a condition that is constant"
+            )
         chosen = context.attribute("then_branch" if bool(condition.elements.item()) else "else_branch")
         if chosen is None:
             raise context.refused("a branch is missing", "Export the model again")
@@ -168,8 +182,10 @@ class NodeBuilder:
 
     def _deeper(self, context: Context) -> _Depth:
         if self._depth >= _DEEPEST:
-            raise context.refused(f"functions and branches are nested more than {_DEEPEST} deep", "A function may not call itself: "
-                                  "export the model without it")
+            raise context.refused(
+                f"functions and branches are nested more than {_DEEPEST} deep",
+                "A function may not call itself: export the model without it",
+            )
         return _Depth(self)
 
 
@@ -200,10 +216,12 @@ def _refuse_old(node: onnx.NodeProto, version: int, label: str) -> None:
     except onnx.defs.SchemaError:
         return
     inputs, attributes = [i.name for i in now.inputs], _defaults(now)
-    kept = [i.name for i in then.inputs] == inputs[:len(then.inputs)] and _defaults(then).items() <= attributes.items()
+    kept = [i.name for i in then.inputs] == inputs[: len(then.inputs)] and _defaults(then).items() <= attributes.items()
     if not kept and node.op_type not in _READ_IN_BOTH_FORMS:
-        raise IngestError(f"{label}: the model is of opset {version}, where this operator was another; wanted {OLDEST} to {NEWEST}. "
-                          f"Convert the model with onnx.version_converter.convert_version(model, {OLDEST})")
+        raise IngestError(
+            f"{label}: the model is of opset {version}, where this operator was another; wanted {OLDEST} to {NEWEST}. "
+            f"Convert the model with onnx.version_converter.convert_version(model, {OLDEST})"
+        )
 
 
 def _defaults(schema: onnx.defs.OpSchema) -> dict[str, bytes]:

@@ -19,15 +19,18 @@ def in_order(nodes: Sequence[onnx.NodeProto], known: Container[str]) -> list[onn
     for i, node in enumerate(nodes):
         for name in filter(None, node.output):
             if name in makers or name in known:
-                raise IngestError(f"{_label(node)} makes the value {name!r}, which is there already: names are given once. "
-                                  "Export the model again")
+                raise IngestError(
+                    f"{_label(node)} makes the value {name!r}, which is there already: names are given once. "
+                    "Export the model again"
+                )
             makers[name] = i
     needs = [{makers[n] for n in _read(node) if n in makers} for node in nodes]
     for node in nodes:
         for name in filter(None, node.input):
             if name not in makers and name not in known:
-                raise IngestError(f"{_label(node)} reads the value {name!r}, which no node, input or initializer makes. Export "
-                                  "the model again")
+                raise IngestError(
+                    f"{_label(node)} reads the value {name!r}, which no node, input or initializer makes. Export the model again"
+                )
     return [nodes[i] for i in _sorted(nodes, needs)]
 
 
@@ -56,7 +59,7 @@ def _read(node: onnx.NodeProto) -> list[str]:
     """Values that a node reads, those of its branches too."""
     found = list(node.input)
     for a in node.attribute:
-        for inner in ([a.g] if a.type == onnx.AttributeProto.GRAPH else a.graphs):
+        for inner in [a.g] if a.type == onnx.AttributeProto.GRAPH else a.graphs:
             for n in inner.node:
                 found += _read(n)
             found += [o.name for o in inner.output]

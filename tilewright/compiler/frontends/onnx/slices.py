@@ -13,7 +13,7 @@ Bounds = tuple[list[Expr], list[Expr], list[int], list[int]]
 
 def slice_bounds(context: Context, rank: int, given: Sequence[Known | None]) -> Bounds:
     """Starts, ends (as the model has them: negative counts from the end), axes and steps, one each per sliced axis."""
-    starts, ends, axes, steps = [*given, *[None] * (4 - len(given))]
+    starts, ends, axes, steps = (given[i] if i < len(given) else None for i in range(4))
     context.require(starts is not None and ends is not None, "wanted starts and ends")
     begin, stop = (v.exprs() for v in (starts, ends) if v is not None)
     over = list(range(len(begin))) if axes is None else context.numbers(axes, "axes")

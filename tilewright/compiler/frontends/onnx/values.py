@@ -9,7 +9,6 @@ from typing import Any, Union
 import numpy as np
 
 from tilewright.compiler import ops
-from tilewright.runtime.errors import DTypeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
@@ -45,7 +44,7 @@ class Known:
 
     @property
     def symbolic(self) -> bool:
-        return self.elements.dtype == object
+        return bool(self.elements.dtype == object)
 
     def exprs(self) -> list[Expr]:
         """The elements of an integer value, flat."""

@@ -14,9 +14,7 @@ def matmul(context: Context, a: ops.Tensor, b: ops.Tensor) -> ops.Tensor:
     return ops.cast(product(context, a, b), a.dtype)
 
 
-def product(
-    context: Context, a: ops.Tensor, b: ops.Tensor, transpose_a: bool = False, transpose_b: bool = False
-) -> ops.Tensor:
+def product(context: Context, a: ops.Tensor, b: ops.Tensor, transpose_a: bool = False, transpose_b: bool = False) -> ops.Tensor:
     """numpy.matmul, the last two axes of an operand swapped on request; batch axes broadcast."""
     context.require(a.rank > 0 and b.rank > 0, "an operand of rank 0")
     row, column = a.rank == 1, b.rank == 1
@@ -70,8 +68,11 @@ def scaled(x: ops.Tensor, factor: float) -> ops.Tensor:
 
 @operator("com.microsoft.FusedMatMul")
 def fused_matmul(context: Context, a: ops.Tensor, b: ops.Tensor) -> ops.Tensor:
-    context.require(not context.attribute("transBatchA", 0) and not context.attribute("transBatchB", 0), "transposed batch axes",
-                    "Export without this fusion")
+    context.require(
+        not context.attribute("transBatchA", 0) and not context.attribute("transBatchB", 0),
+        "transposed batch axes",
+        "Export without this fusion",
+    )
     found = product(context, a, b, bool(context.attribute("transA", 0)), bool(context.attribute("transB", 0)))
     return scaled(ops.cast(found, a.dtype), context.attribute("alpha", 1.0))
 

@@ -35,8 +35,26 @@ def _binary(name: str, function: _Binary, dtype: DType | None = None) -> None:
         return context.binary(name, function, a, b, dtype)
 
 
-for _name in ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "Log", "Sin", "Sinh",
-              "Sqrt", "Tan", "Tanh"):
+for _name in (
+    "Acos",
+    "Acosh",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
+    "Ceil",
+    "Cos",
+    "Cosh",
+    "Erf",
+    "Exp",
+    "Floor",
+    "Log",
+    "Sin",
+    "Sinh",
+    "Sqrt",
+    "Tan",
+    "Tanh",
+):
     _unary(_name, _math(_name.lower()))
 _unary("BitwiseNot", lambda v: ~v)
 _unary("Identity", lambda v: v)
@@ -117,15 +135,13 @@ def where(context: Context, condition: ops.Tensor, a: ops.Tensor, b: ops.Tensor)
 
 
 @operator("Clip")
-def clip(
-    context: Context, x: ops.Tensor, low: ops.Tensor | None = None, high: ops.Tensor | None = None
-) -> ops.Tensor:
+def clip(context: Context, x: ops.Tensor, low: ops.Tensor | None = None, high: ops.Tensor | None = None) -> ops.Tensor:
     for bound, name, function in ((low, "min", Scalar.maximum), (high, "max", Scalar.minimum)):
         if bound is not None:
             x = context.binary("Clip", function, x, ops.reshape(bound, ()))
         elif context.has(name):
             number = context.attribute(name)
-            x = context.graph.pointwise("Clip", lambda v, f=function, n=number: f(v, n), x)  # type: ignore[misc]
+            x = context.graph.pointwise("Clip", lambda v, f=function, n=number: f(v, n), x)
     return x
 
 
@@ -212,12 +228,29 @@ def _converted(context: Context, x: ops.Tensor, kind: DType) -> ops.Tensor:
 
 @operator("BitCast")
 def bit_cast(context: Context, x: ops.Tensor) -> ops.Tensor:
-    return ops.bitcast(x, context.element(context.attribute("to")))
+    """The same bits as another type of the same width."""
+    kind = context.element(context.attribute("to"))
+    context.require(
+        kind.bytes == x.dtype.bytes and DType.I1 not in (kind, x.dtype),
+        f"from {x.dtype.value} to {kind.value}",
+        "Use types of one width, other than bool",
+    )
+
+    def scalar(v: Scalar) -> Scalar:
+        own = v.cast(x.dtype.value)
+        if not x.dtype.is_float and not kind.is_float:
+            return own.cast(kind.value)
+        return own.body.emit(f"arith.bitcast {own.ssa} : {own.type} to {kind.signless.value}", kind.value)
+
+    return context.graph.pointwise("BitCast", scalar, x, dtype=kind)
 
 
 @operator("Dropout", known=[2])
 def dropout(context: Context, x: ops.Tensor, ratio: ops.Tensor | None = None, training: Known | None = None) -> list[ops.Tensor]:
     """Of a model in use: nothing is dropped."""
-    context.require(training is None or not training.elements.any(), "random numbers are not compiled, and this dropout trains",
-                    "Export the model for inference")
+    context.require(
+        training is None or not training.elements.any(),
+        "random numbers are not compiled, and this dropout trains",
+        "Export the model for inference",
+    )
     return [x, ops.full(context.graph, x.dims, True, DType.I1)]

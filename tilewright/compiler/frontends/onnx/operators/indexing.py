@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
 from tilewright.compiler.frontends.onnx.values import Known
@@ -24,10 +20,11 @@ def gather(context: Context, x: ops.Tensor, indices: Known | ops.Tensor) -> ops.
     if indices.elements.size == 1:
         (place,), extent = indices.exprs(), x.dims[axis].constant
         index = place.constant
-        context.require(None in (index, extent) or -(extent or 0) <= (index or 0) < (extent or 0),
-                        f"index {index} on an axis of {extent}")
+        context.require(
+            None in (index, extent) or -(extent or 0) <= (index or 0) < (extent or 0), f"index {index} on an axis of {extent}"
+        )
         found = ops.select(x, axis, place if index is None else index)
-        return ops.reshape(found, [*x.dims[:axis], *[_ONE] * indices.elements.ndim, *x.dims[axis + 1:]])
+        return ops.reshape(found, [*x.dims[:axis], *[_ONE] * indices.elements.ndim, *x.dims[axis + 1 :]])
     positive = not indices.symbolic and (indices.elements >= 0).all()
     return ops.gather(x, context.tensor(indices), axis, negative=not positive)
 
@@ -100,5 +97,41 @@ def reverse_sequence(context: Context, x: ops.Tensor, lengths: ops.Tensor) -> op
     position = ops.iota(context.graph, x.dims, time, "i64")
     count = ops.reshape(ops.cast(lengths, DType.I64), [x.dims[batch] if a == batch else _ONE for a in range(x.rank)])
     places = context.graph.pointwise(
-        "ReverseSequence", lambda p, n: p.body.select(p.compare("lt", n), n - 1 - p, p), position, count)
+        "ReverseSequence", lambda p, n: p.body.select(p.compare("lt", n), n - 1 - p, p), position, count
+    )
     return ops.gather_elements(x, places, time)
+
+
+@operator("TensorScatter")
+def tensor_scatter(context: Context, past: ops.Tensor, update: ops.Tensor, starts: ops.Tensor | None = None) -> ops.Tensor:
+    """A cache with `update` written along an axis, in each row of the batch from its own place on."""
+    axis, mode = context.axis(past.rank, context.attribute("axis", -2)), context.attribute("mode", "linear")
+    context.require(
+        axis > 0 and mode in ("linear", "circular"), f"axis {axis}, mode={mode!r}", "Use linear or circular, behind the batch"
+    )
+    update = context.restated(update, [d if a == axis else past.dims[a] for a, d in enumerate(update.dims)])
+    position = ops.iota(context.graph, [d if a == axis else _ONE for a, d in enumerate(past.dims)], axis, DType.I64)
+    if starts is None:
+        first = ops.zeros(context.graph, [_ONE] * past.rank, DType.I64)
+    else:
+        first = ops.reshape(ops.cast(starts, DType.I64), [past.dims[0], *[_ONE] * (past.rank - 1)])
+
+    def source(p: Scalar, start: Scalar, length: Scalar) -> Scalar:
+        return (p - start).modulo(length) if mode == "circular" else p - start
+
+    place = context.graph.pointwise("TensorScatter", source, position, first, past.dims[axis])
+    inside = context.graph.pointwise(
+        "TensorScatter", lambda p, n: p.compare("ge", 0) & p.compare("lt", n), place, update.dims[axis], dtype=DType.I1
+    )
+    clamped = context.graph.pointwise("TensorScatter", lambda p, n: p.maximum(0).minimum(n - 1), place, update.dims[axis])
+    return ops.where(inside, ops.gather_elements(update, ops.broadcast_to(clamped, past.dims), axis), past)
+
+
+@operator("ai.onnx.ml.ArrayFeatureExtractor")
+def array_feature_extractor(context: Context, x: ops.Tensor, indices: ops.Tensor) -> ops.Tensor:
+    return ops.gather(x, ops.reshape(indices, [-1]), x.rank - 1)
+
+
+@operator("ai.onnx.ml.Binarizer")
+def binarizer(context: Context, x: ops.Tensor) -> ops.Tensor:
+    return ops.cast(ops.compare(x, context.attribute("threshold", 0.0), "gt"), x.dtype)

@@ -33,9 +33,7 @@ def _wide(context: Context, x: ops.Tensor) -> ops.Tensor:
 
 
 @operator("LayerNormalization", "SimplifiedLayerNormalization")
-def layer_normalization(
-    context: Context, x: ops.Tensor, scale: ops.Tensor, bias: ops.Tensor | None = None
-) -> list[ops.Tensor]:
+def layer_normalization(context: Context, x: ops.Tensor, scale: ops.Tensor, bias: ops.Tensor | None = None) -> list[ops.Tensor]:
     axis, eps = context.axis(x.rank, context.attribute("axis", -1)), context.attribute("epsilon", 1e-5)
     if context.node.op_type == "SimplifiedLayerNormalization":
         return [_rms(context, x, scale, axis, eps)]
@@ -46,9 +44,7 @@ def layer_normalization(
     return [found, *_statistics(_wide(context, x), over, eps)]
 
 
-def _layer(
-    context: Context, x: ops.Tensor, scale: ops.Tensor, bias: ops.Tensor | None, axis: int, eps: float
-) -> ops.Tensor:
+def _layer(context: Context, x: ops.Tensor, scale: ops.Tensor, bias: ops.Tensor | None, axis: int, eps: float) -> ops.Tensor:
     x, scale, *rest = context.fit(x, scale, *(() if bias is None else (bias,)))
     bias = rest[0] if rest else None
     whole = scale.dims == x.dims[axis:] and (bias is None or bias.dims == scale.dims) and scale.dtype is x.dtype
@@ -76,13 +72,21 @@ def _rms(context: Context, x: ops.Tensor, scale: ops.Tensor, axis: int, eps: flo
         return ops.reshape(ops.rmsnorm(flat, ops.reshape(scale, [row]), eps), x.dims)
     wide = _wide(context, x)
     squares = ops.mean(ops.multiply(wide, wide), list(range(axis, x.rank)), True)
-    return ops.cast(context.graph.pointwise("RMSNormalization", lambda v, s, g: v * (s + eps).math("rsqrt") * g, wide, squares,
-                                            ops.cast(scale, wide.dtype)), x.dtype)
+    return ops.cast(
+        context.graph.pointwise(
+            "RMSNormalization", lambda v, s, g: v * (s + eps).math("rsqrt") * g, wide, squares, ops.cast(scale, wide.dtype)
+        ),
+        x.dtype,
+    )
 
 
 @operator("com.microsoft.SkipLayerNormalization")
 def skip_layer_normalization(
-    context: Context, x: ops.Tensor, skip: ops.Tensor, scale: ops.Tensor, shift: ops.Tensor | None = None,
+    context: Context,
+    x: ops.Tensor,
+    skip: ops.Tensor,
+    scale: ops.Tensor,
+    shift: ops.Tensor | None = None,
     bias: ops.Tensor | None = None,
 ) -> list[ops.Tensor]:
     total = _skipped(context, x, skip, bias)
@@ -99,8 +103,9 @@ def skip_simplified_layer_normalization(
 
 
 def _skipped(context: Context, x: ops.Tensor, skip: ops.Tensor, bias: ops.Tensor | None) -> ops.Tensor:
-    context.require(not (context.wants(1) or context.wants(2)), "mean and deviation as results of this fusion",
-                    "Export without this fusion")
+    context.require(
+        not (context.wants(1) or context.wants(2)), "mean and deviation as results of this fusion", "Export without this fusion"
+    )
     total = context.binary(context.node.op_type, Scalar.__add__, x, skip)
     return total if bias is None else context.binary(context.node.op_type, Scalar.__add__, total, bias)
 
@@ -119,8 +124,9 @@ def group_normalization(context: Context, x: ops.Tensor, scale: ops.Tensor, bias
     per_channel = scale.dims[0] == channels and (instance or context.opset >= 21 or scale.dims[0] != groups)
     shape = [groups, channels // groups, _ONE] if per_channel else [groups, _ONE, _ONE]
     factor, shift = (ops.reshape(ops.cast(t, wide.dtype), shape) for t in (scale, bias))
-    found = context.graph.pointwise(context.node.op_type, lambda v, m, s, g, b: (v - m) * s * g + b, grouped, mean, inverse,
-                                    factor, shift)
+    found = context.graph.pointwise(
+        context.node.op_type, lambda v, m, s, g, b: (v - m) * s * g + b, grouped, mean, inverse, factor, shift
+    )
     return ops.cast(ops.reshape(found, x.dims), x.dtype)
 
 
@@ -128,7 +134,7 @@ def group_normalization(context: Context, x: ops.Tensor, scale: ops.Tensor, bias
 def batch_normalization(
     context: Context, x: ops.Tensor, scale: ops.Tensor, bias: ops.Tensor, mean: ops.Tensor, variance: ops.Tensor
 ) -> list[ops.Tensor]:
-    eps, momentum = context.attribute("epsilon", 1e-5), context.attribute("momentum", 0.9)
+    eps, momentum = float(context.attribute("epsilon", 1e-5)), context.attribute("momentum", 0.9)
     results = []
     if context.attribute("training_mode", 0):
         over = [a for a in range(x.rank) if a != 1]
@@ -158,8 +164,8 @@ def mean_variance_normalization(context: Context, x: ops.Tensor) -> ops.Tensor:
 
 @operator("LRN")
 def local_response_normalization(context: Context, x: ops.Tensor) -> ops.Tensor:
-    size, alpha = context.attribute("size"), context.attribute("alpha", 1e-4)
-    beta, bias = context.attribute("beta", 0.75), context.attribute("bias", 1.0)
+    size, alpha = int(context.attribute("size")), float(context.attribute("alpha", 1e-4))
+    beta, bias = float(context.attribute("beta", 0.75)), float(context.attribute("bias", 1.0))
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
     low, high = ([w if a == 1 else 0 for a in range(x.rank)] for w in (before, after))
     squares = ops.pad(ops.multiply(x, x), low, high)

@@ -9,6 +9,7 @@ from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
 from tilewright.compiler.frontends.onnx.float8 import saturated_float
 from tilewright.compiler.frontends.onnx.operators.contractions import centred, product
+from tilewright.compiler.frontends.onnx.operators.convolutions import convolution
 from tilewright.compiler.frontends.onnx.values import Known
 from tilewright.compiler.ops.body import Scalar
 from tilewright.runtime.shape import Expr
@@ -31,8 +32,9 @@ def spread(context: Context, parameter: ops.Tensor, x: ops.Tensor, axis: int, bl
     context.require(block > 0, "a scale for blocks without block_size")
     split = [e for a, d in enumerate(parameter.dims) for e in ((d, _ONE) if a == at else (d,))]
     wide = [e for a, d in enumerate(parameter.dims) for e in ((d, Expr.of(block)) if a == at else (d,))]
-    whole = ops.reshape(ops.broadcast_to(ops.reshape(parameter, split), wide),
-                        [d * block if a == at else d for a, d in enumerate(parameter.dims)])
+    whole = ops.reshape(
+        ops.broadcast_to(ops.reshape(parameter, split), wide), [d * block if a == at else d for a, d in enumerate(parameter.dims)]
+    )
     if whole.dims[at] == x.dims[at]:
         return whole
     return ops.slice(whole, [0] * x.rank, [d if a == at else None for a, d in enumerate(x.dims)])
@@ -54,9 +56,7 @@ def dequantize(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: ops.Ten
 
 
 @operator("QuantizeLinear", "com.microsoft.QuantizeLinear", either=[2])
-def quantize(
-    context: Context, x: ops.Tensor, scale: ops.Tensor, zero: Known | ops.Tensor | None = None
-) -> ops.Tensor:
+def quantize(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: Known | ops.Tensor | None = None) -> ops.Tensor:
     axis, block = context.attribute("axis", 1), context.attribute("block_size", 0)
     wanted = context.attribute("output_dtype", 0)
     shift = context.tensor(zero) if isinstance(zero, Known) else zero
@@ -65,7 +65,9 @@ def quantize(
     kind = shift.dtype if shift is not None else context.element(wanted) if wanted else DType.U8
     wide = DType.F32 if x.dtype.bytes < 4 else x.dtype
     factor = spread(context, ops.cast(scale, wide), x, axis, block)
-    ratio = context.binary("QuantizeLinear", Scalar.__truediv__, ops.cast(x if x.dtype.is_float else ops.cast(x, wide), wide), factor)
+    ratio = context.binary(
+        "QuantizeLinear", Scalar.__truediv__, ops.cast(x if x.dtype.is_float else ops.cast(x, wide), wide), factor
+    )
     if kind.is_float:
         return saturated_float(context, ratio, kind)
     low, high = kind.limits
@@ -78,43 +80,45 @@ def quantize(
 @operator("DynamicQuantizeLinear")
 def dynamic_quantize(context: Context, x: ops.Tensor) -> list[ops.Tensor]:
     """Codes of u8, their scale and zero point, from the range of the data with 0 in it."""
-    high, low = (context.graph.pointwise("DynamicQuantizeLinear", f, r) for f, r in (
-        (lambda v: v.maximum(0), ops.max(x)), (lambda v: v.minimum(0), ops.min(x))))
+    high, low = (
+        context.graph.pointwise("DynamicQuantizeLinear", f, r)
+        for f, r in ((lambda v: v.maximum(0), ops.max(x)), (lambda v: v.minimum(0), ops.min(x)))
+    )
     scale = context.graph.pointwise("DynamicQuantizeLinear", lambda h, lo: (h - lo) / 255, high, low)
     zero = context.graph.pointwise(
-        "DynamicQuantizeLinear", lambda lo, s: (-(lo / s)).maximum(0).minimum(255).math("roundeven"), low, scale)
+        "DynamicQuantizeLinear", lambda lo, s: (-(lo / s)).maximum(0).minimum(255).math("roundeven"), low, scale
+    )
     codes = context.graph.pointwise(
-        "DynamicQuantizeLinear", lambda v, s, z: ((v / s).math("roundeven") + z).maximum(0).minimum(255), x, scale, zero)
+        "DynamicQuantizeLinear", lambda v, s, z: ((v / s).math("roundeven") + z).maximum(0).minimum(255), x, scale, zero
+    )
     return [ops.cast(codes, DType.U8), scale, ops.cast(zero, DType.U8)]
 
 
 @operator("QLinearMatMul")
-def qlinear_matmul(
-    context: Context, a: ops.Tensor, scale_a: ops.Tensor, zero_a: ops.Tensor, b: ops.Tensor, scale_b: ops.Tensor,
-    *result: ops.Tensor,
-) -> ops.Tensor:
-    total = product(context, centred(context, a, zero_a, -2), centred(context, b, zero_b := result[0], -1))
-    assert zero_b is not None
-    scale, zero = result[1], result[2]
-    factor = _outer(context, total, scale_a, scale_b)
+def qlinear_matmul(context: Context, *inputs: ops.Tensor) -> ops.Tensor:
+    """a and b as codes, scale and zero point each, then scale and zero point of the result."""
+    a, scale_a, zero_a, b, scale_b, zero_b, scale, zero = inputs
+    total = product(context, centred(context, a, zero_a, -2), centred(context, b, zero_b, -1))
+    rows, columns = ops.cast(scale_a, DType.F32), ops.cast(scale_b, DType.F32)
+    if rows.rank == 1:
+        rows = ops.reshape(rows, () if rows.dims == (_ONE,) else [rows.dims[0], _ONE])
+    factor = context.binary("QLinearMatMul", Scalar.__mul__, rows, columns)
+    if factor.rank == 1 and factor.dims == (_ONE,):
+        factor = ops.reshape(factor, ())
     return _requantised(context, ops.multiply(ops.cast(total, DType.F32), factor), scale, zero, -1)
-
-
-def _outer(context: Context, total: ops.Tensor, scale_a: ops.Tensor, scale_b: ops.Tensor) -> ops.Tensor:
-    """Scales of rows and columns of a product, in f32."""
-    left, right = ops.cast(scale_a, DType.F32), ops.cast(scale_b, DType.F32)
-    left = ops.reshape(left, ()) if left.rank < 2 and left.dims in ((), (_ONE,)) else \
-        ops.reshape(left, [left.dims[0], _ONE]) if left.rank == 1 else left
-    right = ops.reshape(right, ()) if right.dims in ((), (_ONE,)) else right
-    return context.binary(context.node.op_type, Scalar.__mul__, left, right)
 
 
 def _requantised(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: ops.Tensor, axis: int) -> ops.Tensor:
     low, high = zero.dtype.limits
     factor = spread(context, ops.cast(scale, DType.F32), x, axis, 0)
     shift = spread(context, ops.cast(zero, DType.F32), x, axis, 0)
-    found = context.graph.pointwise(context.node.op_type, lambda v, s, z: ((v / s).math("roundeven") + z).maximum(float(low))
-                                    .minimum(float(high)), x, factor, shift)
+    found = context.graph.pointwise(
+        context.node.op_type,
+        lambda v, s, z: ((v / s).math("roundeven") + z).maximum(float(low)).minimum(float(high)),
+        x,
+        factor,
+        shift,
+    )
     return ops.cast(found, zero.dtype)
 
 
@@ -122,19 +126,14 @@ def _requantised(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: ops.T
 def conv_integer(
     context: Context, x: ops.Tensor, w: ops.Tensor, zero_x: ops.Tensor | None = None, zero_w: ops.Tensor | None = None
 ) -> ops.Tensor:
-    from tilewright.compiler.frontends.onnx.operators.convolutions import convolution
-
     return convolution(context, centred(context, x, zero_x, 1), centred(context, w, zero_w, 0), None)
 
 
 @operator("QLinearConv")
-def qlinear_conv(
-    context: Context, x: ops.Tensor, scale_x: ops.Tensor, zero_x: ops.Tensor, w: ops.Tensor, scale_w: ops.Tensor,
-    *rest: ops.Tensor,
-) -> ops.Tensor:
-    from tilewright.compiler.frontends.onnx.operators.convolutions import convolution
-
-    zero_w, scale, zero, bias = rest[0], rest[1], rest[2], rest[3] if len(rest) > 3 else None
+def qlinear_conv(context: Context, *inputs: ops.Tensor) -> ops.Tensor:
+    """x and w as codes, scale and zero point each, scale and zero point of the result, then the bias."""
+    x, scale_x, zero_x, w, scale_w, zero_w, scale, zero, *rest = inputs
+    bias = rest[0] if rest else None
     total = convolution(context, centred(context, x, zero_x, 1), centred(context, w, zero_w, 0), bias)
     factor = context.binary("QLinearConv", Scalar.__mul__, ops.reshape(scale_x, ()), scale_w)
     wide = context.binary("QLinearConv", Scalar.__mul__, ops.cast(total, DType.F32), spread(context, factor, total, 1, 0))
@@ -149,12 +148,15 @@ def matmul_n_bits(
     k, n = context.attribute("K"), context.attribute("N")
     bits, block = context.attribute("bits", 4), context.attribute("block_size")
     context.require(bits in (2, 4, 8), f"codes of {bits} bits", "Use 2, 4 or 8")
+    context.require(not rest or rest[0] is None, "rows in another order (g_idx)", "Export without reordered groups")
     blocks = -(-k // block)
     context.require(not codes.symbolic and codes.elements.size == n * blocks * (block * bits // 8), "the codes have another size")
     unpacked = _unpacked(codes, bits).reshape(n, blocks, block)
     shift: ops.Tensor | float = float(1 << (bits - 1))
     if zeros is not None and zeros.dtype.kind == "u":
-        shift = context.graph.constant(_unpacked(zeros, bits).reshape(n, -1)[:, :blocks].astype(x.dtype.numpy).reshape(n, blocks, 1))
+        shift = context.graph.constant(
+            _unpacked(zeros, bits).reshape(n, -1)[:, :blocks].astype(x.dtype.numpy).reshape(n, blocks, 1)
+        )
     elif zeros is not None:
         shift = context.graph.constant(np.asarray(zeros.elements, x.dtype.numpy).reshape(n, blocks, 1))
     codes_tensor = ops.cast(context.graph.constant(unpacked), x.dtype)

@@ -128,24 +128,37 @@ def _recurrent(
     context: Context, inputs: Sequence[ops.Tensor | None], cell: _Cell, functions: Sequence[str], states: int
 ) -> list[ops.Tensor]:
     """Y [steps, directions, batch, hidden] and the last states [directions, batch, hidden], or batch first with layout=1."""
-    x, w, r, bias, lengths, *rest = [*inputs, *[None] * (8 - len(inputs))]
+    x, w, r, bias, lengths = (inputs[i] if i < len(inputs) else None for i in range(5))
+    rest = [inputs[i] if i < len(inputs) else None for i in range(5, 8)]
     assert x is not None and w is not None and r is not None
     batch_first = bool(context.attribute("layout", 0))
     x = ops.swap_axes(x, 0, 1) if batch_first else x
     steps = x.dims[0].constant
-    context.require(steps is not None and steps <= _MOST_STEPS, f"control flow is not compiled yet, and {x.dims[0]} steps are not "
-                    "unrolled", f"Make the number of steps an integer of at most {_MOST_STEPS}")
+    context.require(
+        steps is not None and steps <= _MOST_STEPS,
+        f"control flow is not compiled yet, and {x.dims[0]} steps are not unrolled",
+        f"Make the number of steps an integer of at most {_MOST_STEPS}",
+    )
     starts = [ops.swap_axes(s, 0, 1) if batch_first and s is not None else s for s in rest[:states]]
     direction = context.attribute("direction", "forward")
     ways = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
-    names = [a.decode().lower() if isinstance(a, bytes) else a.lower() for a in context.attribute("activations", list(functions) * len(ways))]
+    names = [
+        a.decode().lower() if isinstance(a, bytes) else a.lower()
+        for a in context.attribute("activations", list(functions) * len(ways))
+    ]
     context.require(all(n in _ACTIVATIONS for n in names), f"activations {', '.join(names)}", f"Use {', '.join(_ACTIVATIONS)}")
     found, last = [], []
     for d, backward in enumerate(ways):
-        layer = _layer(context, d, (x, w, r, bias, lengths, rest[2] if states == 2 else None),
-                       names[d * len(functions):(d + 1) * len(functions)])
-        state = tuple(ops.select(s, 0, d) if s is not None else ops.zeros(context.graph, [layer.batch, layer.hidden], x.dtype)
-                      for s in starts)
+        layer = _layer(
+            context,
+            d,
+            (x, w, r, bias, lengths, rest[2] if states == 2 else None),
+            names[d * len(functions) : (d + 1) * len(functions)],
+        )
+        state = tuple(
+            ops.select(s, 0, d) if s is not None else ops.zeros(context.graph, [layer.batch, layer.hidden], x.dtype)
+            for s in starts
+        )
         outputs, state = _unrolled(layer, cell, state, range(steps or 0), backward)
         found.append(ops.stack(outputs, 0))
         last.append(state)
@@ -163,8 +176,16 @@ def _layer(context: Context, number: int, inputs: Sequence[ops.Tensor | None], n
     gates = ops.matmul(x, ops.select(w, 0, number), transpose_b=True)
     if own is not None:
         gates = ops.add(gates, ops.narrow(own, 0, 0, w.dims[1]))
-    return _Layer(context, gates, ops.select(r, 0, number), own, hidden, lengths, [_ACTIVATIONS[n] for n in names],
-                  None if peepholes is None else ops.select(peepholes, 0, number))
+    return _Layer(
+        context,
+        gates,
+        ops.select(r, 0, number),
+        own,
+        hidden,
+        lengths,
+        [_ACTIVATIONS[n] for n in names],
+        None if peepholes is None else ops.select(peepholes, 0, number),
+    )
 
 
 def _unrolled(layer: _Layer, cell: _Cell, state: _State, steps: range, backward: bool) -> tuple[list[ops.Tensor], _State]:

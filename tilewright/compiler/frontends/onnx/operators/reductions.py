@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
 from tilewright.compiler.frontends.onnx.values import Known
@@ -20,8 +19,9 @@ def _mean(x: ops.Tensor, axes: list[int], keepdims: bool) -> ops.Tensor:
     if x.dtype.is_float:
         return ops.mean(x, axes, keepdims)
     total = ops.sum(x, axes, keepdims)
-    return total.graph.pointwise("ReduceMean", scalar_functions.truncated_quotient, total,
-                                 math.prod((x.dims[a] for a in axes), start=Expr.of(1)))
+    return total.graph.pointwise(
+        "ReduceMean", scalar_functions.truncated_quotient, total, math.prod((x.dims[a] for a in axes), start=Expr.of(1))
+    )
 
 
 def _log(x: ops.Tensor) -> ops.Tensor:
@@ -94,7 +94,7 @@ def running(context: Context, x: ops.Tensor, axis: Known) -> ops.Tensor:
     (given,) = context.numbers(axis, "axis")
     build = ops.cumprod if context.node.op_type == "CumProd" else ops.cumsum
     exclusive, reverse = bool(context.attribute("exclusive", 0)), bool(context.attribute("reverse", 0))
-    return build(x, context.axis(x.rank, given), exclusive=exclusive, reverse=reverse, dtype=x.dtype)
+    return build(x, context.axis(x.rank, given), exclusive=exclusive, reverse=reverse)
 
 
 @operator("TopK", known=[1])
@@ -111,5 +111,3 @@ def lp_normalization(context: Context, x: ops.Tensor) -> ops.Tensor:
     context.require(p in (1, 2), f"p={p}", "Use 1 or 2")
     size = ops.sum(ops.absolute(x), axis, True) if p == 1 else ops.sqrt(ops.sum(ops.multiply(x, x), axis, True))
     return context.graph.pointwise("LpNormalization", lambda v, n: v.body.select(n.compare("eq", 0), 0.0 * v, v / n), x, size)
-
-

@@ -57,22 +57,29 @@ def upsample(context: Context, x: ops.Tensor, scales: Known) -> ops.Tensor:
 def _axes(
     context: Context, x: ops.Tensor, over: Sequence[int], scales: Known | None, sizes: Known | None, roi: Sequence[float]
 ) -> list[_Axis]:
-    windows = list(zip(roi[:len(over)], roi[len(over):], strict=True))
+    windows = list(zip(roi[: len(over)], roi[len(over) :], strict=True))
     if scales is not None and scales.elements.size:
         factors = context.numbers(scales, "scales")
         context.require(len(factors) == len(over), f"{len(factors)} scales for {len(over)} axes")
-        return [_Axis(a, x.dims[a], _scaled(x.dims[a], f * _span(context, w)), f, w) for a, f, w in zip(over, factors, windows, strict=True)]
+        return [
+            _Axis(a, x.dims[a], _scaled(x.dims[a], f * _span(context, w)), f, w)
+            for a, f, w in zip(over, factors, windows, strict=True)
+        ]
     context.require(sizes is not None and len(sizes.exprs()) == len(over), "wanted scales or sizes, one for each axis")
     wanted = [] if sizes is None else sizes.exprs()
     policy = context.attribute("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
         return [_Axis(a, x.dims[a], s, None, w) for a, s, w in zip(over, wanted, windows, strict=True)]
     pairs = [(s.constant, x.dims[a].constant) for a, s in zip(over, wanted, strict=True)]
-    context.require(all(s is not None and d for s, d in pairs), f"keep_aspect_ratio_policy={policy!r} with extents that are dynamic")
+    context.require(
+        all(s is not None and d for s, d in pairs), f"keep_aspect_ratio_policy={policy!r} with extents that are dynamic"
+    )
     ratios = [(s or 0) / (d or 1) for s, d in pairs]
     scale = min(ratios) if policy == "not_larger" else max(ratios)
-    return [_Axis(a, x.dims[a], Expr.of(math.floor(scale * (d or 1) + 0.5)), scale, w)
-            for a, (_, d), w in zip(over, pairs, windows, strict=True)]
+    return [
+        _Axis(a, x.dims[a], Expr.of(math.floor(scale * (d or 1) + 0.5)), scale, w)
+        for a, (_, d), w in zip(over, pairs, windows, strict=True)
+    ]
 
 
 def _span(context: Context, window: tuple[float, float]) -> float:
@@ -107,7 +114,9 @@ def _along(context: Context, x: ops.Tensor, a: _Axis) -> tuple[ops.Tensor, ops.T
         weights = [ops.divide(w, total) for w in weights]
     found = None
     for t, w in zip(taps, weights, strict=True):
-        index = graph.pointwise("Resize", lambda p, n, t=t: (p.math("floor") + float(t)).maximum(0).minimum(n - 1), place, a.before)
+        index = graph.pointwise(
+            "Resize", lambda p, n, t=t: (p.math("floor") + float(t)).maximum(0).minimum(n - 1), place, a.before
+        )
         part = ops.gather(x, ops.cast(index, DType.I64), a.axis)
         shape = [a.after if i == a.axis else Expr.of(1) for i in range(x.rank)]
         term = ops.multiply(part, ops.reshape(ops.cast(w, x.dtype), shape))
@@ -191,7 +200,8 @@ def _extrapolated(context: Context, x: ops.Tensor, places: Sequence[tuple[_Axis,
     value = context.graph.scalar(context.attribute("extrapolation_value", 0.0), x.dtype)
     for a, place in places:
         outside = context.graph.pointwise(
-            "Resize", lambda p, n: p.compare("lt", 0) | p.compare("gt", n - 1), place, a.before, dtype=DType.I1)
+            "Resize", lambda p, n: p.compare("lt", 0) | p.compare("gt", n - 1), place, a.before, dtype=DType.I1
+        )
         shape = [a.after if i == a.axis else Expr.of(1) for i in range(x.rank)]
         x = ops.where(ops.reshape(outside, shape), value, x)
     return x

@@ -51,10 +51,7 @@ def flatten(context: Context, x: ops.Tensor) -> ops.Tensor:
 @operator("Squeeze", known=[1])
 def squeeze(context: Context, x: ops.Tensor, axes: Known | None = None) -> ops.Tensor:
     given = context.attribute("axes") if axes is None else context.numbers(axes, "axes")
-    if given is None:
-        over = [a for a, d in enumerate(x.dims) if d == _ONE]
-    else:
-        over = context.axes(x.rank, given)
+    over = [a for a, d in enumerate(x.dims) if d == _ONE] if given is None else context.axes(x.rank, given)
     x = context.restated(x, [_ONE if a in over else d for a, d in enumerate(x.dims)])
     return ops.reshape(x, [d for a, d in enumerate(x.dims) if a not in over])
 
@@ -86,6 +83,7 @@ def concat(context: Context, *tensors: ops.Tensor) -> ops.Tensor:
 def split(context: Context, x: ops.Tensor, sizes: Known | None = None) -> list[ops.Tensor]:
     axis = context.axis(x.rank, context.attribute("axis", 0))
     extent, count = x.dims[axis], len(context.node.output)
+    context.require(context.attribute("num_outputs", count) == count, f"num_outputs is not {count}, the number of its results")
     if sizes is not None or context.has("split"):
         lengths = sizes.exprs() if sizes is not None else [Expr.of(n) for n in context.attribute("split")]
         context.require(len(lengths) == count, f"{len(lengths)} lengths for {count} results")
@@ -135,7 +133,9 @@ def constant_of_shape(context: Context, shape: Known) -> ops.Tensor:
 
 @operator("Range", known=[0, 1, 2])
 def range_(context: Context, start: Known, limit: Known, delta: Known) -> ops.Tensor:
-    context.require(start.dtype.kind in "iu", "a range of floats whose length depends on the dims", "Make it of integers and cast it")
+    context.require(
+        start.dtype.kind in "iu", "a range of floats whose length depends on the dims", "Make it of integers and cast it"
+    )
     (first,), (last,), (step,) = start.exprs(), limit.exprs(), delta.exprs()
     context.require(step.constant not in (None, 0), f"a step of {step}", "Wanted an integer other than 0")
     return ops.arange(context.graph, first, last, step, dtype=DType.of(start.dtype))
@@ -189,8 +189,9 @@ def center_crop_pad(context: Context, x: ops.Tensor, shape: Known) -> ops.Tensor
     for a, wanted in zip(axes, shape.exprs(), strict=True):
         more = wanted - x.dims[a]
         grows = context.graph.at_least(wanted, x.dims[a])
-        context.require(grows or context.graph.at_least(x.dims[a], wanted),
-                        f"axis {a} of {x.dims[a]} may be cropped or padded to {wanted}")
+        context.require(
+            grows or context.graph.at_least(x.dims[a], wanted), f"axis {a} of {x.dims[a]} may be cropped or padded to {wanted}"
+        )
         low[a] = more // 2 if grows else -((-more) // 2)
         high[a] = more - low[a]
     return ops.pad(x, low, high)

@@ -15,8 +15,13 @@ from tilewright.runtime.tensor import DType
 @operator("DFT", known=[1, 2])
 def dft(context: Context, x: ops.Tensor, length: Known | None = None, axis: Known | None = None) -> ops.Tensor:
     """Over one axis; the last axis of the input has 1 (real) or 2 (complex) parts, that of the result 2."""
-    given = context.attribute("axis", 1) if axis is None and context.opset < 20 else \
-        -2 if axis is None else context.numbers(axis, "axis")[0]
+    given = (
+        context.attribute("axis", 1)
+        if axis is None and context.opset < 20
+        else -2
+        if axis is None
+        else context.numbers(axis, "axis")[0]
+    )
     at = context.axis(x.rank, given)
     parts = x.dims[-1].constant
     context.require(parts in (1, 2) and at < x.rank - 1, f"a last axis of {x.dims[-1]} parts, transformed along axis {given}")
@@ -53,8 +58,11 @@ def _real_inverse(context: Context, x: ops.Tensor, axis: int, length: Known | No
     x = _of_length(context, x, axis, size // 2 + 1)
     moved = ops.transpose(x, [*[a for a in range(x.rank) if a != axis], axis])
     twice = context.graph.pointwise(
-        "DFT", lambda k, s: k.body.select(k.compare("eq", 0) | (k * 2).compare("eq", s), k.body.value(1, "i64"), 2),
-        ops.iota(context.graph, [x.dims[axis]], 0, DType.I64), size)
+        "DFT",
+        lambda k, s: k.body.select(k.compare("eq", 0) | (k * 2).compare("eq", s), k.body.value(1, "i64"), 2),
+        ops.iota(context.graph, [x.dims[axis]], 0, DType.I64),
+        size,
+    )
     weighted = ops.multiply(moved, ops.cast(twice, x.dtype))
     cosine, sine = (_matrix(context, x.dims[axis], size, size, name, DType.F64) for name in ("cos", "sin"))
     total = ops.matmul(_part(weighted, 0), cosine) - ops.matmul(_part(weighted, 1), sine)
@@ -68,9 +76,7 @@ def _part(x: ops.Tensor, number: int) -> ops.Tensor:
     return ops.cast(ops.reshape(ops.narrow(x, -2, number, 1), [math.prod(x.dims[:-2], start=Expr.of(1)), x.dims[-1]]), DType.F64)
 
 
-def _transformed(
-    context: Context, x: ops.Tensor, size: Expr, bins: Expr, inverse: bool
-) -> tuple[ops.Tensor, ops.Tensor]:
+def _transformed(context: Context, x: ops.Tensor, size: Expr, bins: Expr, inverse: bool) -> tuple[ops.Tensor, ops.Tensor]:
     """x [..., parts, size] times e^(-+ 2 pi i k n / size), in f64: real and imaginary part [..., bins]."""
     cosine, sine = (_matrix(context, size, bins, size, name, DType.F64) for name in ("cos", "sin"))
     sign = 1.0 if inverse else -1.0

@@ -131,7 +131,7 @@ def avg_pool(
     return _divided(x, total, n, length)
 
 
-def _divided(x: ops.Tensor, total: ops.Tensor, n: int, length: Any) -> ops.Tensor:
+def _divided(x: ops.Tensor, total: ops.Tensor, n: int, length: Callable[[Scalar, int], Scalar]) -> ops.Tensor:
     """Sums over windows divided by their lengths, which follow from the place."""
     loops = [f"d{i}" for i in range(total.rank)]
 

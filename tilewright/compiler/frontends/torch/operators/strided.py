@@ -20,7 +20,7 @@ from tilewright.runtime.shape import Expr
 def diagonal(context: Context, x: ops.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> ops.Tensor:
     """x[..., i, i + offset] of two axes as a last axis."""
     if context.operator.startswith("aten.linalg"):
-        offset, dim1, dim2 = context.node.kwargs.get("offset", 0), -2, -1  # type: ignore[assignment]
+        offset, dim1, dim2 = context.node.kwargs.get("offset", 0), -2, -1
     return _diagonal(context, x, offset, dim1, dim2)
 
 

@@ -73,7 +73,9 @@ def expand(context: Context, x: ops.Tensor, *_: Any, **__: Any) -> ops.Tensor:
 
 
 @register("torch", "aten.slice.Tensor")
-def slice_(_: Context, x: ops.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> ops.Tensor:
+def slice_(context: Context, x: ops.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> ops.Tensor:
+    if isinstance(start, ops.Tensor) or isinstance(end, ops.Tensor):
+        context.refuse("the bounds of the slice are elements of a tensor", "pass them as integers")
     return ops.slice_axis(x, dim, start, end, step)
 
 

@@ -49,6 +49,7 @@ class CurveArm:
     done: int = 0
     interrupt_at: int | None = None
     log: list[str] = field(default_factory=list)
+    known: bool = True
 
     @property
     def latency(self) -> float:

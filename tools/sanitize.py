@@ -22,10 +22,10 @@ import msgspec
 import typer
 
 import tilewright as tw
-from tilewright.compiler.cli.arguments import load_constants, parse_dims
+from tilewright.compiler.cli.arguments import Array, load_constants, parse_dims
 from tilewright.compiler.cli.output import Output, dims_text
 from tilewright.compiler.cli.run import source_inputs, tolerance_of
-from tilewright.compiler.cli.sampling import Array, random_inputs, shapes_of
+from tilewright.compiler.cli.sampling import random_inputs, shapes_of
 from tilewright.compiler.reference import compare, evaluate
 from tilewright.runtime.emulator import ALL_CHECKS, EmulatorDevice, EmulatorError, Finding, FindingReport
 from tilewright.runtime.errors import ArtifactError, TilewrightError

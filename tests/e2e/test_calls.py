@@ -84,17 +84,17 @@ def test_inputs_may_be_read_only_and_stay_as_they_are(dense: CompiledFunction) -
 
 
 @pytest.mark.parametrize(("args", "error", "says"), [
-    ((f32(3, 24).astype("f8"), W, B), DTypeError, "arg0"),
-    ((f32(3, 24), W.astype("f2"), B), DTypeError, "arg1"),
-    ((f32(3, 24).astype(complex), W, B), DTypeError, "arg0"),
+    ((f32(3, 24).astype("f8"), W, B), DTypeError, "argument x"),
+    ((f32(3, 24), W.astype("f2"), B), DTypeError, "argument w"),
+    ((f32(3, 24).astype(complex), W, B), DTypeError, "argument x"),
     ((f32(24), W, B), ShapeError, "rank 2"),
     ((f32(1, 3, 24), W, B), ShapeError, "rank 2"),
     ((f32(3, 23), W, B), ShapeError, "24"),
-    ((f32(3, 24), W.T, B), ShapeError, "arg1"),
+    ((f32(3, 24), W.T, B), ShapeError, "argument w"),
     ((f32(65, 24), W, B), ShapeError, r"M.*65|65.*M"),
     ((f32(3, 24), W), DTypeError, "3 arguments"),
     ((f32(3, 24), W, B, B), DTypeError, "3 arguments"),
-    (("no array", W, B), DTypeError, "arg0"),
+    (("no array", W, B), DTypeError, "argument x"),
 ])
 def test_what_does_not_fit_is_refused(
     dense: CompiledFunction, args: tuple[object, ...], error: type[Exception], says: str
@@ -188,7 +188,7 @@ def test_constants_leave_the_signature() -> None:
     held = W.copy()
     fn = built(dense_graph(), {"M": (1, 40)}, constants={"arg1": held, "arg2": B})
     held[:] = 0
-    assert [a.name for a in fn.inputs] == ["arg0"]
+    assert [a.name for a in fn.inputs] == ["x"]
     check(fn(x := f32(33, 24)), want(x))
     with pytest.raises(ShapeError):
         built(dense_graph(), {"M": (1, 40)}, constants={"arg1": W.T})

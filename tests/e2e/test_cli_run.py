@@ -116,7 +116,7 @@ def test_a_wrong_result_exits_with_1(model: Path, capsys: Capture, monkeypatch: 
     (["--dim", "T@arg0.0=1:64", "--dim", "T=65"], 1, "T = 65 is outside its range 1..64"),
     (["--dim", "T@arg0.0=1:64", "--dim", "T=3", "--input", "arg7=1"], 1, "no input 'arg7'"),
     (["--dim", "T@arg0.0=1:64", "--shapes", "3", "--dim", "T=3"], 2, "--shapes picks"),
-    (["--dim", "T@arg0.0=1:64", "--dim", "T=3", "--target", "mars"], 1, "kind 'mars' is unknown"),
+    (["--dim", "T@arg0.0=1:64", "--dim", "T=3", "--target", "mars"], 1, "target 'mars': wanted one of host"),
     ([], 1, "arg0.0"),
 ])
 def test_run_says_what_is_wrong(argv: list[str], code: int, says: str, model: Path, capsys: Capture) -> None:
@@ -145,3 +145,45 @@ def test_compile_prints_ir(model: Path, tmp_path: Path, capsys: Capture) -> None
     argv = ["compile", str(model), "--dim", "T@arg0.0=1:64", "-o", str(tmp_path / "m.tw"), "--print-ir-after-all"]
     assert main(argv) == 0
     assert "// ----- after " in capsys.readouterr().err
+
+
+def test_an_exported_program_brings_its_dims_inputs_and_weights(tmp_path: Path, capsys: Capture) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Embedded(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.linear = torch.nn.Embedding(50, 8), torch.nn.Linear(8, 4)
+
+        def forward(self, ids: Any, cache: Any) -> Any:
+            return {"y": self.linear(self.table(ids)) + cache[0], "kept": (cache[1] * 2,)}
+
+    batch = torch.export.Dim("batch", min=1, max=16)
+    inputs = (torch.zeros(2, 3, dtype=torch.int64), (torch.randn(2, 3, 4), torch.randn(2, 4)))
+    exported = torch.export.export(Embedded().eval(), inputs, dynamic_shapes=({0: batch}, ({0: batch}, {0: batch})))
+    model, saved = tmp_path / "model.pt2", tmp_path / "model.tw"
+    torch.export.save(exported, model)
+    assert main(["compile", str(model), "-o", str(saved), "--json"]) == 0
+    (dim,) = [e for e in events(capsys) if e["event"] == "dim"]
+    assert (dim["lo"], dim["hi"]) == (1, 16)
+    argv = ["run", str(saved), "--dim", f"{dim['name']}=5", "--input", "ids=random:0:49", "--check", "--json"]
+    assert main(argv) == 1
+    assert "give --constants" in events(capsys)[-1]["message"]
+    assert main([*argv, "--constants", str(model)]) == 0
+    found = events(capsys)
+    assert [e["shape"] for e in found[:2]] == [[5, 3, 4], [5, 4]] and all(e["ok"] for e in found[:2])
+    assert main(["opt", str(model)]) == 0
+    assert "func.func @main" in capsys.readouterr().out
+
+
+def test_run_tells_null_for_what_it_did_not_compare(model: Path, capsys: Capture) -> None:
+    assert main(["run", str(model), "--dim", "T@arg0.0=1:64", "--dim", "T=3", "--json"]) == 0
+    run = next(e for e in events(capsys) if e["event"] == "run")
+    assert run["norm_error"] is run["max_error"] is run["ok"] is run["nonfinite_match"] is None and run["seconds"] > 0
+
+
+def test_explain_compiles_a_model_first_and_tells_null_for_what_was_not_measured(model: Path, capsys: Capture) -> None:
+    assert main(["explain", str(model), "--dim", "T@arg0.0=1:64", "--dim", "T=5", "--json"]) == 0
+    found = events(capsys)
+    call = next(e for e in found if e["event"] == "call")
+    assert found[0]["event"] == "compiled" and call["predicted"] is call["measured"] is None

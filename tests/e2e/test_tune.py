@@ -90,8 +90,8 @@ def test_the_command_resumes_and_reports(tuned: tuple[tw.CompiledFunction, Path]
 def test_the_command_shows_arms_and_logs_the_schedule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "model.mlir").write_text(MODEL)
     log = tmp_path / "log.jsonl"
-    arguments = ["tune", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"), "--dim", "T=1:40", "--seconds", "12",
-                 "--threads", "1", "--log", str(log), "--json"]
+    arguments = ["tune", str(tmp_path / "model.mlir"), "-o", str(tmp_path / "m.tw"), "--dim", "T=1:40", "--seconds", "60",
+                 "--trials", "60", "--threads", "1", "--log", str(log), "--json"]
     assert main(arguments) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     slots = [e for e in events if e["event"] == "slot"]

@@ -159,8 +159,8 @@ def test_real_searches_are_arms_and_the_best_model_can_be_taken_any_time() -> No
     uses = model(clock, log)
     made = operator_arms(uses, Peak(1e12, 1e12), clock, buckets=2)
     assert [a.key.rpartition("/")[2] for a in made] == ["small", "large"] * 2
-    for arm in made:
-        arm.warm_up()
+    for use in uses:
+        use.tuner.step()
     assert sum(a.latency for a in made[2:]) == pytest.approx(6 * uses[1].tuner.ledger.evidence.latency)
     assert all(a.ideal < a.latency for a in made)
     found = ModelTuner(made, ModelBudget(seconds=12.0), clock, ModelTuneOptions(slot_seconds=2.0), log, BeliefPool(sampler=SHORT))

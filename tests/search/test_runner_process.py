@@ -93,3 +93,13 @@ def test_launches_are_timed_beside_the_first_one_of_their_shape(monkeypatch: pyt
     assert run("second", 3)[1] == pytest.approx(4.0 * 5e-6)
     assert run("second", 4, 2) == (4e-6, 5e-6, 6e-6)
     assert run("first", 4)[1] == pytest.approx(1e-5) and next(rounds, None) is None
+
+
+def test_what_is_not_measured_in_its_time_is_late() -> None:
+    with ProcessRunner(time_limit=20.0) as quick:
+        assert quick.run(dense(), kernel("good"), code("good", "  ret void"), {"d0": 3}, 1, 0.0).late
+        assert not quick.run(dense(), kernel("good"), code("good", "  ret void"), {"d0": 3}, 1, 20.0).late
+        loop = "  br label %again\nagain:\n  call void asm sideeffect \"\", \"\"()\n  br label %again"
+        found = quick.run(dense(), kernel("stuck"), code("stuck", loop), {"d0": 3}, 1, 0.5)
+        assert found.late and not found.seconds
+        assert not quick.run(dense(), kernel("good"), code("good", "  ret void"), {"d0": 3}, 1, 20.0).error

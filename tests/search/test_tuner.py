@@ -87,10 +87,10 @@ def test_a_killed_run_resumes_and_measures_little_twice(tmp_path: Path, stop: in
 
     class Killed(SurfaceRunner):
         def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int],
-                threads: int = 1) -> Measurement:
+                threads: int = 1, seconds: float | None = None) -> Measurement:
             if self.runs == stop:
                 raise KeyboardInterrupt
-            return super().run(workload, kernel, code, dims, threads)
+            return super().run(workload, kernel, code, dims, threads, seconds)
 
     options = TuneOptions(certify=0.0)
     with pytest.raises(KeyboardInterrupt):
@@ -103,9 +103,9 @@ def test_a_killed_run_resumes_and_measures_little_twice(tmp_path: Path, stop: in
 
     class Watched(SurfaceRunner):
         def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int],
-                threads: int = 1) -> Measurement:
+                threads: int = 1, seconds: float | None = None) -> Measurement:
             seen.append((kernel.config, dims["d0"], threads))
-            return super().run(workload, kernel, code, dims, threads)
+            return super().run(workload, kernel, code, dims, threads, seconds)
 
     tuner = Tuner(task, clock.context(Watched(matmul_seconds), resumed), Budget(trials=60), options)
     while not tuner.done:

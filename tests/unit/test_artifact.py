@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -23,6 +24,7 @@ from tilewright.runtime.host.recompile import recompile
 from tilewright.runtime.host.thread_pool import runtime_object_ir
 from tilewright.runtime.load import function
 from tilewright.runtime.load.function import CompiledFunction, load
+from tilewright.runtime.program import artifact
 from tilewright.runtime.program.artifact import Artifact, Bundle, write_artifact
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf
 from tilewright.runtime.program.kernel import MicroKernel
@@ -195,6 +197,20 @@ def test_another_version(saved: Path) -> None:
     damage(saved, 8, struct.pack("<I", 99))
     with pytest.raises(ArtifactError, match="has format 99 and this Tilewright reads 1 and 2; compile the model again"):
         load(saved)
+
+
+def test_the_version_before_names_and_nesting(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its programs have no fields for nesting, and inputs are called by their positions."""
+    fields = [f for f in msgspec.structs.fields(Program) if f.name not in ("input_structure", "output_structure")]
+    former = msgspec.defstruct("Program", [(f.name, f.type) for f in fields])
+    values = {f.name: getattr(bundle.program, f.name) for f in fields}
+    monkeypatch.setattr(artifact, "SCHEMA", 1)
+    write_artifact(tmp_path / "old.tw", [dataclasses.replace(bundle, program=former(**{**values, "schema": 1}))])
+    old = (tmp_path / "old.tw").read_bytes()
+    assert struct.unpack_from("<I", old, 8) == (1,) and b"input_structure" not in old
+    fn = load(tmp_path / "old.tw")
+    check(fn)
+    np.testing.assert_array_equal(fn(arg0=X), fn(X))
 
 
 def test_a_damaged_manifest(saved: Path) -> None:

@@ -70,3 +70,12 @@ def test_batches_until_the_median_is_steady(monkeypatch: pytest.MonkeyPatch) -> 
     machine = Machine(monkeypatch)
     steady = Timing(warmup=0.0, batch=0.0001, fewest=3, most=9)
     assert time_call(machine.call(1e-5), steady) == pytest.approx([2e-5] * 3)
+
+
+def test_calls_that_take_long_are_timed_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    assert len(time_call(machine.call(1.0), Timing(longest=2.0))) == 1
+    begin = machine.now
+    ratios = time_beside(machine.call(1.0), machine.call(1.0), Timing(longest=2.0))
+    assert len(ratios) == 2 and machine.now - begin < 13.0
+    assert len(time_call(machine.call(1e-3), Timing(longest=2.0))) >= 5

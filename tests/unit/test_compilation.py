@@ -76,9 +76,9 @@ def test_the_passes_output_is_planned_once_and_never_read_again(monkeypatch: pyt
     monkeypatch.setattr(host_plan._Planner, "run", planned)
 
     class Unread(LocalBuilder):
-        def build(self, candidates):  # type: ignore[no-untyped-def]
+        def build(self, candidates, seconds=None):  # type: ignore[no-untyped-def]
             kept = list(texts)
-            built = super().build(candidates)
+            built = super().build(candidates, seconds)
             texts[:] = kept  # kernels are built from texts of their own
             return built
 

@@ -7,7 +7,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.compiler.builder.local_builder import LocalBuilder
-from tilewright.compiler.constants.bind_constants import packed
+from tilewright.compiler.constants.stored_constants import packed
 from tilewright.runtime.target import Target
 
 rng = np.random.default_rng(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.compilation.options import CompileOptions
-from tools import docs_ops, docs_passes
+from tools import docs_operators, docs_ops, docs_passes
 from tools.bench.__main__ import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +45,12 @@ def test_the_page_of_the_builders_is_what_their_docstrings_say() -> None:
     assert docs_ops.PAGE.read_text() == docs_ops.page(), "run python -m tools.docs_ops"
     assert not [n for n in ops.__all__ if not getattr(ops, n).__doc__]
     assert sorted(ops.__all__) == list(ops.__all__)
+
+
+def test_the_page_of_the_operators_is_what_the_tables_hold() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("onnx")
+    assert docs_operators.PAGE.read_text() == docs_operators.page(), "run python -m tools.docs_operators"
 
 
 def test_every_attribute_is_described() -> None:
@@ -78,3 +85,20 @@ def test_links_of_the_repository_s_own_pages_lead_somewhere() -> None:
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         for link in re.findall(r"\]\(([^)#]+)", (ROOT / name).read_text()):
             assert link.startswith("http") or (ROOT / link).exists(), f"{name}: {link}"
+
+
+def test_every_event_of_the_command_line_is_described_with_its_fields() -> None:
+    rows: dict[str, str] = {}
+    page = (DOCS / "command-line.md").read_text().partition("## JSON")[2]
+    for name, text in re.findall(r"^\| `([a-z_]+)` \|[^|]*\|(.*)\|$", page, re.MULTILINE):
+        rows[name] = rows.get(name, "") + text
+    found: set[str] = set()
+    for path in (ROOT / "tilewright" / "compiler" / "cli").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "event":
+                if not node.args or not isinstance(node.args[0], ast.Constant):
+                    continue
+                name = str(node.args[0].value)
+                found.add(name)
+                assert [k.arg for k in node.keywords if k.arg and f"`{k.arg}`" not in rows.get(name, "")] == [], name
+    assert found == set(rows)

@@ -22,6 +22,7 @@ RNG = np.random.default_rng(0)
 X, W, B = (RNG.standard_normal(s).astype(np.float32) for s in ((3, 8), (8, 4), (4,)))
 DIMS = {"T": (1, 9)}
 Y = np.zeros((3, 4), np.float32)
+VECTOR = "func.func @main(%x: tensor<?xf32> {{{}}}) -> tensor<?xf32> {{\n  return %x : tensor<?xf32>\n}}"
 
 
 class Given(NamedTuple):
@@ -56,6 +57,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Given:
     (folder / "page.mlir").write_text("<!DOCTYPE html>\n<html><body>404</body></html>\n")
     (folder / "empty.mlir").touch()
     (folder / "weights.npz").write_bytes(b"PK\x03\x04")
+    (folder / "binary.pt2").write_bytes(bytes(range(64)))
     (folder / "binary.mlir").write_bytes(bytes(range(64)))
     return Given(graph, fn, folder)
 
@@ -82,7 +84,7 @@ MODELS = [
     ("an empty text", of(lambda g: ""), "wanted MLIR text", "an empty text", "pass one of these"),
     ("a binary file", of(lambda g: g.folder / "binary.mlir"), "wanted its text or bytecode", "other binary content",
      "export the"),
-    ("a text that does not parse", of(lambda g: "func.func @main( {\n}"), "valid MLIR", '"-":1:18', "correct it there"),
+    ("a text that does not parse", of(lambda g: "func.func @main( {\n}"), "valid MLIR", '"-":1:17', "correct it there"),
     ("a saved model", of(lambda g: g.folder / "model.tw"), "wanted a model to compile", "got what save() wrote", "tw.load("),
     ("a file of weights", of(lambda g: g.folder / "weights.npz"), "wanted a model", "got a .npz file", "constants="),
     ("a state dict", of(lambda g: {"w": W}), "wanted MLIR text", "from dict", "pass the torch.nn.Module"),
@@ -92,6 +94,10 @@ MODELS = [
     ("a function", of(lambda g: lambda x: x), "wanted MLIR text", "from function", "tw.ops"),
     ("no model", of(lambda g: None), "wanted MLIR text", "from NoneType", "pass one of these"),
     ("no .onnx file", of(lambda g: "none.onnx"), "wanted the path of a file", "none.onnx", "check the path"),
+    ("tw.dims of another form", of(lambda g: VECTOR.format('tw.dims = "T"')), "wanted a name, size", 'tw.dims = "T"',
+     "write it as"),
+    ("tw.name of another form", of(lambda g: VECTOR.format("tw.name = 3")), "wanted a text", "tw.name = 3", "write it as"),
+    ("a file that is no archive", of(lambda g: g.folder / "binary.pt2"), "torch.export.save wrote", "no archive", "save it"),
     ("example inputs for a graph", compiled(args=(X,)), "for a torch.nn.Module", "got Graph", "leave them out"),
     ("another function", compiled(function="forward"), "public: @main", "no function @forward", 'choose it with function="name"'),
 ]
@@ -107,6 +113,7 @@ DIM_MISTAKES = [
     ("an open range", compiled(dynamic_dims={"T": (1, None)}), "wanted an integer", "got None", "convert it with int()"),
     ("a range that begins off its step", compiled(dynamic_dims={"T": range(1, 9, 2)}), "wanted multiples of the step 2",
             "range(1, 9, 2)", "give (1, 7)"),
+    ("a range without end", compiled(dynamic_dims={"T": (1, 10**30)}), "wanted sizes below 2**63", "got 1000", "the largest"),
     ("dims as a list", compiled(dynamic_dims=[(1, 9)]), "wanted a dict", "got list", "give each dim its name and range"),
     ("a number as a dim's name", compiled(dynamic_dims={0: (1, 9)}), "wanted the name of a dim", "got 0", "write it as text"),
 ]
@@ -123,6 +130,10 @@ OPTION_MISTAKES = [
      "as in cuda:sm_90a"),
     ("an unknown CPU", compiled(target="cpu:avx512"), "wanted host or one of", "level 'avx512'", "host:x86-64-v4"),
     ("a target that is no text", compiled(target=0), "wanted a text such as 'host'", "got 0", "write it as text"),
+    ("a callback that is none", compiled(options={"callback": 5}), "wanted a function", "callback=5", "leave it out"),
+    ("a folder as the log", compiled(options={"log": "/tmp"}), "wanted the path of a file", "got a folder", "name a file in it"),
+    ("a constant by number", compiled(constants={2: B}), "name one of x, w, bias", "constants name 2", "name one of"),
+    ("a donation by number", compiled(donate=(0,)), "name one of x, w, bias", "donate names 0", "name one of"),
     ("a constant of another name", compiled(constants={"baias": B}), "name one of x, w, bias", "'baias'", "'bias' is meant"),
     ("a constant transposed", compiled(constants={"w": W.T}), "wanted shape (8, 4)", "got (4, 8)", "transpose or reshape it"),
     ("a constant of f64", compiled(constants={"w": W.astype("d")}), "wanted float32", "got float64", ".astype('float32')"),
@@ -169,6 +180,7 @@ FILES = [
     ("load on another device", lambda g: tw.load(g.folder / "model.tw", device="cuda"), "none for cuda", "code for host",
             "compile it for cuda"),
     ("load on no device", lambda g: tw.load(g.folder / "model.tw", device="tpu"), "wanted one of cpu, cuda", "'tpu'", "or None"),
+    ("load of a null byte", lambda g: tw.load("a\0b"), "wanted the path", "a null byte", "leave it out"),
     ("load of a function", lambda g: tw.load(g.fn), "wanted the path", "got CompiledFunction", "give it as text"),
     ("save in no folder", lambda g: g.fn.save(g.folder / "no" / "m.tw"), "m.tw", "does not exist", "create it first"),
     ("save over a folder", lambda g: g.fn.save(g.folder), "give a file name", "it is a folder", "such as"),

@@ -67,8 +67,9 @@ def test_scatters_are_torch_s() -> None:
         for include in (True, False):
             checks.add(f"{reduce} {include}", ops.scatter(x, i, u, 1, reduce=reduce, include_self=include),
                        lambda v, d, r=reduce, n=include: by_torch(v, "x", "u", r, n))
-            checks.add(f"{reduce} {include} i32", ops.scatter(xi, i, ui, 1, reduce=reduce, include_self=include),
-                       lambda v, d, r=reduce, n=include: by_torch(v, "xi", "ui", r, n))
+            if reduce in ("max", "mean"):
+                checks.add(f"{reduce} {include} i32", ops.scatter(xi, i, ui, 1, reduce=reduce, include_self=include),
+                           lambda v, d, r=reduce, n=include: by_torch(v, "xi", "ui", r, n))
 
     def halves(v: Mapping[str, Array], _: object) -> Array:
         wide = {"i": v["i"], "x": v["xh"].astype("f4"), "u": v["u"].astype("f2").astype("f4")}

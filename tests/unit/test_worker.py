@@ -191,3 +191,32 @@ def test_no_worker_outlives_its_pool() -> None:
             return
         time.sleep(0.05)
     pytest.fail("the worker is still there")
+
+
+def test_requests_that_are_given_up_cost_their_workers_and_no_more() -> None:
+    with WorkerPool(workers=1, time_limit=60.0) as pool:
+        assert pool.submit(PingRequest()).result().ok
+        stuck, waiting = pool.submit(FaultRequest("hang")), pool.submit(FaultRequest("hang"))
+        while not stuck.running():
+            time.sleep(0.01)
+        while not pool._team._serving:
+            time.sleep(0.01)
+        pool.abandon([stuck, waiting])
+        assert waiting.cancelled() and "killed by SIGKILL" in stuck.result().error
+        assert pool.submit(PingRequest()).result().ok
+
+
+def test_kernels_that_are_not_built_in_time_are_late_and_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from search_surfaces import LIMITS, dense
+
+    from tilewright.compiler.builder.cache import Cache
+    from tilewright.compiler.builder.worker_builder import WorkerBuilder
+    from tilewright.passes.spaces.family_registry import heuristics_of
+    from tilewright.runtime.target import Target
+
+    config = heuristics_of("host_matmul").default(dense(), LIMITS)[0][0]
+    with WorkerBuilder(Target.parse("host"), Cache(tmp_path), workers=1) as builder:
+        monkeypatch.setattr(builder, "_request", lambda workload, config: FaultRequest("hang"))
+        (found,) = builder.build([(dense(), config)], 0.0)
+        assert found.late and found.kernel is None
+        assert not [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size > 1000]

@@ -14,6 +14,7 @@ from tilewright.compiler.builder.worker_builder import WorkerBuilder
 from tilewright.compiler.compilation.compilation import AnyModel, Compilation, full_target
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.compilation.outlined_model import outline
+from tilewright.compiler.constants.stored_constants import StoredConstants
 from tilewright.compiler.frontends.imported import ExampleInputs
 from tilewright.compiler.tuning.choose_tables import choose_tables
 from tilewright.runtime import knobs
@@ -49,7 +50,8 @@ def compile(  # noqa: A001 - the public name; written tw.compile
         target: "host" (or "cpu"), or "host:<level>" such as "host:x86-64-v3"; "cuda" for the GPU that is here, "cuda:sm_90a" for
             one that need not be; "emulator:sm_90a".
         options: CompileOptions, or a dict of them. A compile with a callback, a builder or a log of its own is never cached.
-        constants: argument name ("w" or "arg1") -> array, bound now and stored with the function.
+        constants: argument name ("w" or "arg1") -> array, bound now and stored with the function. They are read until
+            this returns, and not kept.
         donate: arguments whose buffer a result of equal type and extents may take.
         function: which function of the module, when it has several public ones.
         args, kwargs, dynamic_shapes: of a torch.nn.Module, as torch.export.export takes them.
@@ -101,20 +103,29 @@ def _compile(compilation: Compilation) -> CompiledFunction:
     start = time.perf_counter()
     show_as_asked()
     if options.callback or options.builder or options.log or knobs.DUMP.get():
-        bundle = compile_bundle(compilation)
+        bundle = in_memory(compile_bundle(compilation))
     else:
         cache, key = ModelCache(), compilation.key()
         found = cache.get(key)
-        bundle = found or compile_bundle(compilation)
-        if found is None:
-            cache.put(key, bundle)
-        else:
+        bundle = found or _kept(compile_bundle(compilation), cache, key)
+        if found is not None:
             LOG.info("taken from the cache, key %s", key[:12])
     _report(bundle.program)
     LOG.debug("compiled in %.2f s", time.perf_counter() - start)
     device = device_for(bundle.program, bundle.code)
     return CompiledFunction(bundle.program, bundle.code, bundle.constants, device, llvm_ir=bundle.llvm_ir,
                             threads=options.threads)
+
+
+def _kept(bundle: Bundle, cache: ModelCache, key: str) -> Bundle:
+    """The bundle as the cache maps it, so that its constants take no memory of their own; without a cache, in memory."""
+    return cache.put(key, bundle) or in_memory(bundle)
+
+
+def in_memory(bundle: Bundle) -> Bundle:
+    """The bundle with memory of its own for its constants."""
+    assert isinstance(bundle.constants, StoredConstants)
+    return replace(bundle, constants=bundle.constants.in_memory())
 
 
 def _report(program: Program) -> None:

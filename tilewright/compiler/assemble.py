@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-import numpy as np
 from msgspec.structs import replace
 
 from tilewright.compiler.builder.codegen import compile_object, host_target, runtime_object
@@ -13,9 +12,9 @@ from tilewright.compiler.builder.llvm_bridge import to_llvm22
 from tilewright.compiler.builder.lowering import to_llvm_text
 from tilewright.compiler.compilation.options import OutOfRange, Precision
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
-from tilewright.compiler.constants.bind_constants import packed
+from tilewright.compiler.constants.stored_constants import stored_constants
 from tilewright.compiler.host.call_path import call_path_ir, model_work
-from tilewright.compiler.host.host_plan import HostPlan, PlannedCall
+from tilewright.compiler.host.host_plan import PlannedCall
 from tilewright.compiler.host.host_program import HostProgram, layout_of
 from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.passes.mlir import ir
@@ -24,10 +23,9 @@ from tilewright.runtime.errors import IngestError
 from tilewright.runtime.host.thread_pool import runtime_object_ir
 from tilewright.runtime.program.artifact import Bundle
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node
-from tilewright.runtime.program.program import Argument, Call, Constant, Program
+from tilewright.runtime.program.program import Argument, Call, Program
 from tilewright.runtime.program.structure import Structure
 from tilewright.runtime.target import TargetKind
-from tilewright.runtime.tensor import DType
 
 
 def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
@@ -49,7 +47,8 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         runtime = _add(compile_object(table, near), table, code, llvm_ir)
     elif not gpu:
         runtime = _add(runtime_object(near), runtime_object_ir(host_target(near).arch), code, llvm_ir)
-    constants, memory = _constants(plan, model)
+    used = [(b.argument, b.layout) for b in plan.bound]
+    constants, memory = stored_constants(used, model.bound, [a.name for a in ingested.inputs])
     kept = [i for i, _ in enumerate(ingested.inputs) if i not in model.bound]
     inputs = tuple(ingested.inputs[i] for i in kept)
     outputs = tuple(replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
@@ -110,19 +109,6 @@ def _add(code: bytes, text: str, codes: dict[str, bytes], texts: dict[str, str])
     digest = hashlib.sha256(code).hexdigest()
     codes[digest], texts[digest] = code, to_llvm22(text)
     return digest
-
-
-def _constants(plan: HostPlan, model: OutlinedModel) -> tuple[tuple[Constant, ...], dict[str, np.ndarray]]:
-    infos, memory = [], {}
-    for b in plan.bound:
-        own = b.argument < len(model.ingested.inputs)
-        name = model.ingested.inputs[b.argument].name if own else f"arg{b.argument}"
-        array = packed(model.bound[b.argument], b.layout) if b.layout else model.bound[b.argument]
-        data = np.ascontiguousarray(array).reshape(array.shape)
-        digest = hashlib.sha256(data.tobytes()).hexdigest()
-        infos.append(Constant(name, DType.of(data.dtype), tuple(data.shape), digest))
-        memory[digest] = data
-    return tuple(infos), memory
 
 
 def dispatch_text(table: DispatchTable) -> str:

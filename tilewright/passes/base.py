@@ -45,6 +45,22 @@ class Mlir(Pass):
             PassManager.parse(f"builtin.module({self.pipeline})").run(module.operation)
 
 
+def until_stable(what: str, round_: Callable[[], bool], rounds: int) -> None:
+    """Repeat `round_` until it says that it changed nothing.
+
+    Args:
+        what: the name of the pass, for the error.
+        rounds: more than any function takes; a pass that works against itself ends here.
+    Raises:
+        PassError: the last of `rounds` still changed something.
+    """
+    for _ in range(rounds):
+        if not round_():
+            return
+    raise PassError(f"pass {what} did not come to an end: it still changes the function after {rounds} rounds; leave it out with "
+                    "a pipeline of your own, and report the module")
+
+
 Callback = Callable[[str, ir.Module, "Pass"], None]
 
 

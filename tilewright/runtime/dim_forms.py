@@ -61,8 +61,8 @@ def as_places(at: Any) -> tuple[str, ...] | None:
         return None if at is None else (at,)
     places = tuple(at) if isinstance(at, Iterable) else (at,)
     if wrong := [p for p in places if not isinstance(p, str)]:
-        raise OptionError(f'at: wanted places such as "x.1" (axis 1 of argument x) or "arg0.1", got {wrong[0]!r}; write it as '
-                          'text')
+        raise OptionError(f'at: wanted places such as "x.1" (axis 1 of argument x) or "arg0.1", got {wrong[0]!r}; '
+                          "write it as text")
     return places
 
 

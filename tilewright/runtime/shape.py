@@ -15,6 +15,7 @@ from typing import Any, Union
 
 from tilewright.runtime.dim_forms import Bounds, as_integer, as_integers, as_places, bounds_of
 from tilewright.runtime.errors import OptionError, ShapeError
+from tilewright.runtime.wording import option
 
 Operand = Union["Expr", int]
 DimLike = Union["Dim", tuple[int, int], tuple[int, int, int], range, Any]  # Any: a torch.export.Dim
@@ -372,6 +373,9 @@ class Dim:
         if not 0 <= self.lo <= self.hi:
             swapped = f"; swap them, ({self.hi}, {self.lo})" if 0 <= self.hi < self.lo else "; give sizes from 0 on"
             raise OptionError(f"Dim({self.lo}, {self.hi}): wanted 0 <= lo <= hi, got lo = {self.lo} and hi = {self.hi}{swapped}")
+        if self.hi >= 1 << 63:
+            raise OptionError(f"Dim({self.lo}, {self.hi}): wanted sizes below 2**63, got {self.hi}; give the largest size that a "
+                              "call has")
         if self.multiple_of < 1:
             raise OptionError(f"Dim(multiple_of={self.multiple_of}): wanted an integer >= 1; leave it out where any size is "
                               "legal")
@@ -444,7 +448,7 @@ class ShapeRange(Mapping[str, Dim]):
             if not dim.contains(values[name]):
                 place = f"{places[name]}: " if places else ""
                 raise ShapeError(f"{place}dim {name} = {values[name]} is outside its range {dim}; compile with a wider range, "
-                                 'or with out_of_range="fallback"')
+                                 "or with " + option("out_of_range", "fallback"))
 
     def points(self, per_dim: int) -> list[dict[str, int]]:
         """A grid of representative shapes: each dim's samples, else `per_dim` values spread over its range."""

@@ -16,35 +16,47 @@ from tilewright.runtime.program.kernel import MicroKernel
 
 @dataclass(frozen=True)
 class BuildResult:
-    """A built kernel with its object code, or the reason why there is none. seconds: time the build took."""
+    """A built kernel with its object code, or the reason why there is none. seconds: time the build took.
+
+    late: it was given up, since the time it had was over; that says nothing of the candidate.
+    """
 
     kernel: MicroKernel | None
     code: bytes = b""
     llvm_ir: str = ""
     error: str = ""
     seconds: float = 0.0
+    late: bool = False
 
 
 @dataclass(frozen=True)
 class Measurement:
     """Times of one kernel at one shape, in seconds a launch, best first; `error` says why there are none.
 
-    cache: the state of the operands before each launch, "warm": as the launch before left them.
+    cache: the state of the operands before each launch, "warm": as the launch before left them. late: it was stopped, since the
+    time it had was over; that says nothing of the kernel.
     """
 
     seconds: tuple[float, ...] = ()
     error: str = ""
     cache: str = "warm"
+    late: bool = False
 
 
 class Builder(Protocol):
-    """Builds kernels, in parallel if it can; results come in the order of the candidates."""
+    """Builds kernels, in parallel if it can; results come in the order of the candidates.
 
-    def build(self, candidates: Sequence[tuple[Workload, TileConfig]]) -> list[BuildResult]: ...
+    seconds: that all may take, None: as long as they need. What is not built by then is given up and comes as `late`.
+    """
+
+    def build(self, candidates: Sequence[tuple[Workload, TileConfig]], seconds: float | None = None) -> list[BuildResult]: ...
 
 
 class Runner(Protocol):
-    """Runs built kernels at local dims on some threads and times them."""
+    """Runs built kernels at local dims on some threads and times them.
 
-    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int],
-            threads: int = 1) -> Measurement: ...
+    seconds: that it may take, None: as long as it needs. A measurement that is not over by then is `late`.
+    """
+
+    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1,
+            seconds: float | None = None) -> Measurement: ...

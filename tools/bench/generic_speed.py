@@ -64,8 +64,8 @@ class Recorder:
     inner: LocalBuilder = field(default_factory=lambda: LocalBuilder(Target.parse("host")))
     taken: dict[str, tuple[Workload, str]] = field(default_factory=dict)
 
-    def build(self, candidates: Sequence[tuple[Workload, TileConfig]]) -> list[BuildResult]:
-        results = self.inner.build(candidates)
+    def build(self, candidates: Sequence[tuple[Workload, TileConfig]], seconds: float | None = None) -> list[BuildResult]:
+        results = self.inner.build(candidates, seconds)
         for (workload, config), result in zip(candidates, results, strict=True):
             if result.kernel is not None:
                 self.taken[workload.key] = (workload, config.family)

@@ -45,8 +45,8 @@ class RecordingBuilder:
     inner: LocalBuilder
     calls: list[dict[str, str]] = field(default_factory=list)
 
-    def build(self, candidates: Sequence[tuple[Workload, TileConfig]]) -> list[BuildResult]:
-        results = self.inner.build(candidates)
+    def build(self, candidates: Sequence[tuple[Workload, TileConfig]], seconds: float | None = None) -> list[BuildResult]:
+        results = self.inner.build(candidates, seconds)
         for (workload, config), result in zip(candidates, results, strict=True):
             error = "" if result.kernel is not None else result.error.splitlines()[0]
             self.calls.append({"name": workload.name, "kind": workload.kind.value, "family": config.family, "error": error})

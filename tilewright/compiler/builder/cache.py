@@ -12,6 +12,7 @@ import os
 import secrets
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -29,7 +30,7 @@ class CacheWarning(UserWarning):
 
 
 def cache_key(*parts: str | bytes | memoryview) -> str:
-    """sha256 over the parts and their lengths."""
+    """sha256 over the parts and their lengths; a memoryview is one of bytes."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -71,22 +72,28 @@ class Cache:
 
     def put(self, key: str, data: bytes) -> Path | None:
         """Store an entry; None (and one warning) when the folder cannot take it, or the entry exceeds the limit."""
-        if len(data) > self.limit:
+        return self.put_file(key, len(data), lambda draft: draft.write_bytes(data))
+
+    def put_file(self, key: str, least: int, write: Callable[[Path], object]) -> Path | None:
+        """Store what `write` puts into the file that it is given, of `least` bytes or more; None as of `put`."""
+        if not self.limit or least > self.limit:
             return None
         place = self._place(key)
         draft = place.with_name(f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}")
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             try:
-                draft.write_bytes(data)
+                write(draft)
+                size = draft.stat().st_size
+                if size > self.limit:
+                    return None
                 os.replace(draft, place)
-            except OSError:
+            finally:
                 draft.unlink(missing_ok=True)
-                raise
         except OSError as error:
             self._warn(error)
             return None
-        self._unchecked += len(data)
+        self._unchecked += size
         if self._unchecked >= self.limit // 16:
             self._unchecked = 0
             self.prune()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -20,8 +21,9 @@ class LocalBuilder:
     def __init__(self, target: Target) -> None:
         self.target = target
 
-    def build(self, candidates: Sequence[tuple[Workload, TileConfig]]) -> list[BuildResult]:
-        return [self._build(w, c) for w, c in candidates]
+    def build(self, candidates: Sequence[tuple[Workload, TileConfig]], seconds: float | None = None) -> list[BuildResult]:
+        end = math.inf if seconds is None else time.perf_counter() + seconds
+        return [self._build(w, c) if time.perf_counter() < end else BuildResult(None, late=True) for w, c in candidates]
 
     def _build(self, workload: Workload, config: TileConfig) -> BuildResult:
         start = time.perf_counter()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 import warnings
-from pathlib import Path
 
 from tilewright.compiler.builder.cache import Cache, CacheWarning
 from tilewright.runtime.errors import ArtifactError
-from tilewright.runtime.program.artifact import Artifact, Bundle, write_artifact
+from tilewright.runtime.program.artifact import Artifact, Bundle, LazyBundle, constant_bytes, write_artifact
 
 
 class ModelCache:
@@ -22,19 +20,18 @@ class ModelCache:
         if found is None:
             return None
         try:
-            stored = next(Artifact(found).bundles("host"))
+            opened = Artifact(found)
+            stored = LazyBundle(opened, opened.manifest.groups[0])
             return Bundle(stored.program(), stored.code(), stored.constants(), stored.llvm_ir())
-        except (ArtifactError, StopIteration):
+        except (ArtifactError, IndexError):
             return None
 
-    def put(self, key: str, bundle: Bundle) -> None:
-        """Store a bundle; one warning and no more when there is no room for it."""
+    def put(self, key: str, bundle: Bundle) -> Bundle | None:
+        """Store a bundle, and give it as it is stored: mapped, not in memory. None where there is no room for it."""
+        size = sum(constant_bytes(bundle).values())
         try:
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "model.tw"
-                write_artifact(path, [bundle])
-                data = path.read_bytes()
-        except (ArtifactError, OSError) as error:
+            path = self.cache.put_file(key, size, lambda draft: write_artifact(draft, [bundle], sync=False))
+        except ArtifactError as error:
             warnings.warn(f"the compiled model is not cached: {error}", CacheWarning, stacklevel=2)
-            return
-        self.cache.put(key, data)
+            return None
+        return None if path is None else self.get(key)

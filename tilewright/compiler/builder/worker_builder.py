@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from types import TracebackType
 
 import msgspec
@@ -56,15 +56,21 @@ class WorkerBuilder:
         """Start the workers, without waiting for them."""
         self.pool.warm()
 
-    def build(self, candidates: Sequence[tuple[Workload, TileConfig]]) -> list[BuildResult]:
-        """Results in the order of the candidates; a failed build is a result with its error and is not cached."""
+    def build(self, candidates: Sequence[tuple[Workload, TileConfig]], seconds: float | None = None) -> list[BuildResult]:
+        """Results in the order of the candidates; a failed build is a result with its error and is not cached.
+
+        After `seconds` the kernels that are not built yet are given up.
+        """
         keys = [self._key(w, c) for w, c in candidates]
         found = [self._cached(key) for key in keys]
         pending: dict[str, Future[KernelReply]] = {}
         for (w, c), key, result in zip(candidates, keys, found, strict=True):
             if result is None and key not in pending:
                 pending[key] = self.pool.submit(self._request(w, c))
-        built = {key: self._result(key, future.result()) for key, future in pending.items()}
+        _, late = wait(pending.values(), seconds)
+        self.pool.abandon(late)
+        built = {key: BuildResult(None, late=True) if future in late else self._result(key, future.result())
+                 for key, future in pending.items()}
         return [result or built[key] for key, result in zip(keys, found, strict=True)]
 
     def _request(self, workload: Workload, config: TileConfig) -> KernelRequest:

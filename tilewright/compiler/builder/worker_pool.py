@@ -9,7 +9,7 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import Future
 from types import TracebackType
 
@@ -55,6 +55,10 @@ class WorkerPool:
         """All replies, in the order of the requests."""
         return [future.result() for future in [self.submit(r) for r in requests]]
 
+    def abandon(self, futures: Collection[Future[KernelReply]]) -> None:
+        """Give up requests: those that wait are cancelled, workers that serve one are ended and replaced by the next request."""
+        self._team.abandon(futures)
+
     def close(self) -> None:
         """End the workers. Requests that wait are cancelled; those being served get a failure reply."""
         self._finalizer()
@@ -83,6 +87,7 @@ class _Team:
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._running: set[WorkerProcess] = set()
+        self._serving: dict[Future[KernelReply], WorkerProcess] = {}
         self._waiting = 0
         self._closed = False
 
@@ -98,6 +103,14 @@ class _Team:
                 self._threads.append(thread)
                 thread.start()
         return future
+
+    def abandon(self, futures: Collection[Future[KernelReply]]) -> None:
+        for future in futures:
+            if not future.cancel():
+                with self._lock:
+                    worker = self._serving.get(future)
+                    if worker is not None:
+                        worker.kill()
 
     def close(self) -> None:
         if self.process != os.getpid():
@@ -130,6 +143,8 @@ class _Team:
                     if worker is None or not worker.alive:
                         self._forget(worker)
                         worker = self._employ()
+                    with self._lock:
+                        self._serving[future] = worker
                     reply = worker.ask(request)
                 except WorkerLostError as error:
                     self._forget(worker)
@@ -138,6 +153,9 @@ class _Team:
                 except BaseException as error:
                     future.set_exception(error)
                     raise
+                finally:
+                    with self._lock:
+                        self._serving.pop(future, None)
                 future.set_result(reply)
             with self._lock:
                 self._waiting -= 1

@@ -1,8 +1,9 @@
-"""What command-line text means: dims, constants, inputs, targets."""
+"""What command-line text means: dims, constants, inputs."""
 
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from tilewright.runtime.errors import OptionError
 from tilewright.runtime.shape import Dim
 
 Array = npt.NDArray[Any]
 _DIM = re.compile(r"(?:(?P<name>[^@=]+)@)?(?P<place>[^@=]+)=(?P<lo>\d+)(?::(?P<hi>\d+)(?::(?P<multiple>\d+))?)?")
-DIM_HELP = "Range of a dim: T=1:128, T@arg0.1=1:128, arg0.1=1:128, with :multiple at the end if need be. Repeatable."
+DIM_HELP = ("Range of a dim: T=1:128, by the name that the model or its exporter gave it; x.1=1:128 by its place; T@x.1=1:128 "
+            "for both; with :multiple at the end if need be. Repeatable.")
+INPUT_HELP = "x=x.npy, n=0.5, or ids=random:0:30000 for values in a range; the other inputs are random. Repeatable."
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,23 @@ class DimArguments:
         return {**{n: Dim(v, v) for n, v in self.values.items()}, **self.ranges}
 
 
+@dataclass(frozen=True)
+class RandomValues:
+    """What an input is filled with: values in [lo, hi], of integers both ends included."""
+
+    lo: float
+    hi: float
+
+    def draw(self, shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
+        """An array of this type."""
+        if np.issubdtype(dtype, np.integer):
+            return rng.integers(round(self.lo), round(self.hi), size=shape, endpoint=True).astype(dtype)
+        return np.asarray(rng.uniform(self.lo, self.hi, size=shape)).astype(dtype)
+
+
+Given = Array | RandomValues
+
+
 def parse_dims(texts: Iterable[str] | None) -> DimArguments:
     """Read --dim options: `[NAME@]PLACE[,PLACE]=LO:HI[:MULTIPLE]`, `NAME=LO:HI[:MULTIPLE]` or `NAME=VALUE`."""
     ranges: dict[str, Dim] = {}
@@ -39,7 +58,7 @@ def parse_dims(texts: Iterable[str] | None) -> DimArguments:
     for text in texts or ():
         m = _DIM.fullmatch(text.strip())
         if m is None:
-            raise typer.BadParameter(f"{text!r}: wanted NAME=LO:HI, NAME@argN.AXIS=LO:HI or argN.AXIS=LO:HI, with "
+            raise typer.BadParameter(f"{text!r}: wanted NAME=LO:HI, NAME@ARGUMENT.AXIS=LO:HI or ARGUMENT.AXIS=LO:HI, with "
                                      ":MULTIPLE at the end if need be, or NAME=VALUE", param_hint="--dim")
         name, at = (m["name"], tuple(m["place"].split(","))) if m["name"] else (m["place"], None)
         known: Mapping[str, object] = values if m["hi"] is None else ranges
@@ -50,11 +69,16 @@ def parse_dims(texts: Iterable[str] | None) -> DimArguments:
                 raise typer.BadParameter(f"{text!r}: a place needs a range, LO:HI", param_hint="--dim")
             values[name] = int(m["lo"])
         else:
-            try:
-                ranges[name] = Dim(int(m["lo"]), int(m["hi"]), int(m["multiple"] or 1), at=at)
-            except OptionError as error:
-                raise typer.BadParameter(f"{text!r}: {error}", param_hint="--dim") from error
+            ranges[name] = _range(text, int(m["lo"]), int(m["hi"]), int(m["multiple"] or 1), at)
     return DimArguments(ranges, values)
+
+
+def _range(text: str, lo: int, hi: int, multiple: int, at: tuple[str, ...] | None) -> Dim:
+    if lo > hi:
+        raise typer.BadParameter(f"{text!r}: the range is empty; wanted LO <= HI", param_hint="--dim")
+    if multiple < 1 or hi // multiple * multiple < lo:
+        raise typer.BadParameter(f"{text!r}: no value from {lo} to {hi} is a multiple of {multiple}", param_hint="--dim")
+    return Dim(lo, hi, multiple, at=at)
 
 
 def load_constants(path: Path | None) -> dict[str, Array]:
@@ -62,25 +86,58 @@ def load_constants(path: Path | None) -> dict[str, Array]:
     if path is None:
         return {}
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
+        except (ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise typer.BadParameter(f"{path} is damaged, no .npz file, or holds more than numbers",
+                                     param_hint="--constants") from error
     if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
-        arrays: dict[str, Array] = load_file(path)
+        try:
+            arrays: dict[str, Array] = load_file(path)
+        except SafetensorError as error:
+            raise typer.BadParameter(f"{path} is damaged or no .safetensors file: {error}", param_hint="--constants") from error
         return arrays
     raise typer.BadParameter(f"{path}: wanted a .npz or .safetensors file", param_hint="--constants")
 
 
-def load_inputs(texts: Iterable[str] | None) -> dict[str, Array]:
-    """Arrays by argument name from `--input arg0=x.npy` options; a number stands for a scalar: `arg3=0.5`."""
-    found: dict[str, Array] = {}
+def load_inputs(texts: Iterable[str] | None) -> dict[str, Given]:
+    """What --input options give, by argument name: `x=x.npy`, a number for a scalar, `n=0.5`, or `ids=random:0:30000`."""
+    found: dict[str, Given] = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"{text!r}: wanted argN=FILE.npy or argN=NUMBER", param_hint="--input")
-        found[name] = np.load(value, allow_pickle=False) if value.endswith(".npy") else _number(text, value)
+            raise typer.BadParameter(f"{text!r}: wanted NAME=FILE.npy, NAME=NUMBER or NAME=random:LO:HI", param_hint="--input")
+        if name in found:
+            raise typer.BadParameter(f"{name!r} is given twice", param_hint="--input")
+        if value.startswith("random:"):
+            found[name] = _random(text, value)
+        else:
+            found[name] = _array(text, Path(value)) if value.endswith(".npy") else _number(text, value)
     return found
+
+
+def _array(text: str, path: Path) -> Array:
+    if not path.is_file():
+        raise typer.BadParameter(f"{text!r}: there is no file {str(path)!r}", param_hint="--input")
+    try:
+        return np.asarray(np.load(path, allow_pickle=False))
+    except (ValueError, EOFError) as error:
+        raise typer.BadParameter(f"{text!r}: {path} is damaged, no .npy file, or holds more than numbers",
+                                 param_hint="--input") from error
+
+
+def _random(text: str, value: str) -> RandomValues:
+    try:
+        lo, hi = map(float, value.split(":")[1:])
+    except ValueError:
+        raise typer.BadParameter(f"{text!r}: wanted NAME=random:LO:HI, as in ids=random:0:30000", param_hint="--input") from None
+    if not -np.inf < lo <= hi < np.inf:
+        raise typer.BadParameter(f"{text!r}: the range is empty; wanted LO <= HI", param_hint="--input")
+    return RandomValues(lo, hi)
 
 
 def _number(text: str, value: str) -> Array:
@@ -89,4 +146,4 @@ def _number(text: str, value: str) -> Array:
             return np.asarray(kind(value))
         except ValueError:
             continue
-    raise typer.BadParameter(f"{text!r}: wanted a .npy file or a number", param_hint="--input")
+    raise typer.BadParameter(f"{text!r}: wanted a .npy file, a number or random:LO:HI", param_hint="--input")

@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from tilewright.compiler.cli.layout import Column, FittedTable, arm_label
 from tilewright.search.task_scheduler.model_tuner import ArmProgress, ModelProgress
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 _Z80 = 1.2816  # deviations of a normal on each side of its mean that hold 80 %
 _LEVELS = "▁▂▃▄▅▆▇█"
-_WIDTH = 40  # of the curve
+_WIDTH = 40  # of the curve, at most
 _ROWS = 20  # arms shown; the others are counted
+_COLUMNS = (Column("arm"), Column("slots", True, 5), Column("time", True, 4), Column("trials", True, 7),
+            Column("latency", True, 1), Column("speed-up", True, 2), Column("expected gain", True, 6),
+            Column("80 % interval", True, 8), Column("", False, 3))
 
 
 def arm_event(state: ModelProgress) -> dict[str, Any]:
-    """The fields of the event `slot`: seconds of the model, and of each arm what it got and may still gain."""
-    arms = [
-        {"arm": a.key, "slots": a.pulls, "seconds": round(a.seconds, 3), "trials": a.trials, "latency": a.latency,
-         "gain": a.gain, "low": expected(a)[0], "high": expected(a)[1], "resting": a.resting}
-        for a in state.arms
-    ]
-    return {"slot": state.slot, "arm": state.arm, "policy": state.policy, "seconds": round(state.seconds, 3),
-            "trials": state.trials, "latency": state.latency, "best": best_so_far(state)[-1][1], "untuned": state.untuned,
+    """The fields of the event `slot`: seconds of the model, and of each arm what it got and may still gain; None is not known."""
+    arms = []
+    for a in state.arms:
+        low, high = expected(a) or (None, None)
+        arms.append({"arm": a.key, "slots": a.pulls, "seconds": round(a.seconds, 3), "trials": a.trials, "latency": a.latency,
+                     "gain": a.gain, "low": low, "high": high, "resting": a.resting})
+    whole = state.measured
+    return {"slot": state.slot, "arm": state.arm or None, "policy": state.policy, "seconds": round(state.seconds, 3),
+            "trials": state.trials, "latency": state.latency if whole else None,
+            "best": best_so_far(state)[-1][1] if whole else None, "untuned": state.untuned if whole else None,
             "share": round(state.share, 4), "eta": state.eta, "overhead": round(state.overhead, 4), "arms": arms}
 
 
-def expected(arm: ArmProgress) -> tuple[float, float]:
-    """An interval of 80 % of the share of the model's latency that the arm's next slot saves."""
+def expected(arm: ArmProgress) -> tuple[float, float] | None:
+    """An interval of 80 % of the share of the model's latency that the arm's next slot saves; None where nothing is expected."""
+    if arm.gain is None or arm.deviation is None:
+        return None
     return max(0.0, arm.gain - _Z80 * arm.deviation), arm.gain + _Z80 * arm.deviation
 
 
@@ -51,32 +63,42 @@ def curve(points: Sequence[tuple[float, float]], width: int = _WIDTH) -> str:
     return "".join(text)
 
 
-def arm_table(state: ModelProgress) -> Any:
-    """A table with a row an arm, those that got most time first; above it the model."""
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
+@dataclass(frozen=True)
+class ArmTable:
+    """A rich renderable: the model above, then a row an arm, those that got most time first. note: what is done beside slots."""
 
-    points = best_so_far(state)
-    model = Table(box=None, show_header=False, padding=(0, 1))
-    left = "" if state.eta is None else f"{state.eta:.0f} s left"
-    model.add_row("model", f"{milliseconds(points[-1][1])}, {points[0][1] / points[-1][1]:.2f}x", Text(curve(points)),
-                  ProgressBar(total=1.0, completed=state.share, width=20), left)
-    table = Table(box=None)
-    columns = ("arm", "slots", "time", "trials", "latency", "speed-up", "expected gain", "80 % interval", "")
-    for name in columns:
-        table.add_column(name, justify="left" if name in ("arm", "") else "right")
-    ordered = sorted(state.arms, key=lambda a: (-a.seconds, a.key))
-    for a in ordered[:_ROWS]:
-        low, high = expected(a)
-        gain, interval = (f"{a.gain:.2%}", f"{low:.2%} to {high:.2%}") if a.gain or a.deviation else ("", "")
-        mark = "now" if a.key == state.arm else "resting" if a.resting else ""
-        table.add_row(Text(a.key), str(a.pulls), f"{a.seconds:.1f} s", str(a.trials), milliseconds(a.latency),
-                      f"{a.untuned / a.latency:.2f}x", gain, interval, mark)
-    beliefs = f", beliefs {state.overhead:.1%} of the time" if state.overhead else ""
-    more = f"{len(ordered) - _ROWS} more arms; " if len(ordered) > _ROWS else ""
-    return Group(model, table, Text(f"{more}policy {state.policy}, slot {state.slot}, {state.trials} trials{beliefs}"))
+    state: ModelProgress
+    note: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.progress_bar import ProgressBar
+        from rich.segment import Segment
+        from rich.text import Text
+
+        state, width = self.state, options.max_width
+        points = best_so_far(state)
+        left = self.note or ("" if state.eta is None else f"{state.eta:.0f} s left")
+        head = [f"model {milliseconds(points[-1][1])}, {points[0][1] / points[-1][1]:.2f}x" if state.measured else "model", left]
+        text = "  ".join(t for t in head if t)
+        room = min(_WIDTH, width - len(text) - 2)
+        yield Text(f"{text}  {curve(points, room)}" if state.measured and room >= 8 else text, overflow="ellipsis", no_wrap=True)
+        yield ProgressBar(total=1.0, completed=state.share, width=min(_WIDTH, width))
+        yield Segment.line()
+        ordered = sorted(state.arms, key=lambda a: (-a.seconds, a.key))
+        yield FittedTable(_COLUMNS, [_row(a, state) for a in ordered[:_ROWS]], arm_label)
+        beliefs = f", beliefs {state.overhead:.1%} of the time" if state.overhead else ""
+        more = f"{len(ordered) - _ROWS} more arms; " if len(ordered) > _ROWS else ""
+        yield Text(f"{more}policy {state.policy}, slot {state.slot}, {state.trials} trials{beliefs}")
+
+
+def _row(a: ArmProgress, state: ModelProgress) -> tuple[str, ...]:
+    interval = expected(a)
+    gain = "" if a.gain is None else f"{a.gain:.2%}"
+    between = "" if interval is None else f"{interval[0]:.2%} to {interval[1]:.2%}"
+    latency = "" if a.latency is None else milliseconds(a.latency)
+    faster = "" if a.latency is None or a.untuned is None else f"{a.untuned / a.latency:.2f}x"
+    mark = "now" if a.key == state.arm else "resting" if a.resting else ""
+    return a.key, str(a.pulls), f"{a.seconds:.1f} s", str(a.trials), latency, faster, gain, between, mark
 
 
 def milliseconds(seconds: float) -> str:

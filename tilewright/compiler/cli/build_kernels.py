@@ -8,24 +8,24 @@ from typing import Annotated
 
 import typer
 
-from tilewright.compiler.cli.arguments import DIM_HELP, load_constants, parse_dims
-from tilewright.compiler.cli.output import JSON_HELP, Output
+from tilewright.compiler.cli.arguments import load_constants, parse_dims
+from tilewright.compiler.cli.compile_arguments import Constants, Dims, Function, Json, MaxRegret, ModelFile, Precision, Seed
+from tilewright.compiler.cli.model_files import model_file, place_to_write
+from tilewright.compiler.cli.output import Output
 
 
 def build_kernels_command(
-    file: Annotated[Path, typer.Argument(help="The model: a .mlir file.", exists=True, dir_okay=False)],
+    file: ModelFile,
     target: Annotated[str, typer.Option(help="cuda:sm_90a, cuda:sm_80, ...: the GPU that will measure.")] = "cuda:sm_90a",
     output: Annotated[Path, typer.Option("-o", "--output", help="The archive to write.")] = Path("kernels.tw"),
-    dim: Annotated[list[str] | None, typer.Option(help=DIM_HELP)] = None,
-    constants: Annotated[
-        Path | None, typer.Option(help="Arguments to bind now, by name: a .npz or .safetensors file.", exists=True)
-    ] = None,
-    function: Annotated[str | None, typer.Option(help="The function to compile, where there are several.")] = None,
-    precision: Annotated[str, typer.Option(help="f32; tf32, bf16 or f16 for the contractions of f32 models.")] = "f32",
+    dim: Dims = None,
+    constants: Constants = None,
+    function: Function = None,
+    precision: Precision = "f32",
     kernels: Annotated[int, typer.Option(help="Most candidates of an operator.")] = 64,
-    max_regret: Annotated[float, typer.Option(help="Allowed slowness against the best kernel of a shape, a fraction.")] = 0.05,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
+    max_regret: MaxRegret = 0.05,
+    seed: Seed = 0,
+    json: Json = False,
 ) -> None:
     """Build the kernels that promise most over a model's range, with what they must compute, for `tilewright measure`."""
     from tilewright.compiler.compilation.compilation import Compilation, full_target
@@ -33,6 +33,7 @@ def build_kernels_command(
     from tilewright.compiler.tuning.archive_kernels import archive_kernels
 
     out = Output(json)
+    place_to_write(output)
     start = time.perf_counter()
 
     def told(name: str, built: int, failed: int) -> None:
@@ -41,7 +42,7 @@ def build_kernels_command(
 
     options = CompileOptions(precision=precision, max_regret=max_regret, seed=seed)
     with out.progress(f"building kernels of {file}"):
-        compilation = Compilation(file, parse_dims(dim).as_ranges(), full_target(target), options,
+        compilation = Compilation(model_file(file), parse_dims(dim).as_ranges(), full_target(target), options,
                                   load_constants(constants), function=function)
         archive_kernels(compilation, output, kernels, told)
     size, seconds = output.stat().st_size, time.perf_counter() - start

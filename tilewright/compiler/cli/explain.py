@@ -10,22 +10,28 @@ import typer
 
 from tilewright.compiler.cli.arguments import parse_dims
 from tilewright.compiler.cli.compile import describe
-from tilewright.compiler.cli.output import JSON_HELP, Output, dims_text
+from tilewright.compiler.cli.compile_arguments import Constants, Function, Json, Target
+from tilewright.compiler.cli.model_files import ANY_MODEL_HELP, CompileChoice, bound_arrays, compiled
+from tilewright.compiler.cli.output import Output, dims_text, known
 from tilewright.compiler.cli.sampling import check_dims
 
 
 def explain_command(
-    file: Annotated[Path, typer.Argument(help="A saved model (.tw).", exists=True, dir_okay=False)],
-    dim: Annotated[list[str] | None, typer.Option(help="Value of a dim: T=57. Repeatable.")] = None,
+    file: Annotated[Path, typer.Argument(help=ANY_MODEL_HELP, exists=True, dir_okay=False)],
+    dim: Annotated[
+        list[str] | None,
+        typer.Option(help="Value of a dim: T=57; ranges, T=1:128, for a model that is not compiled yet. Repeatable."),
+    ] = None,
+    constants: Constants = None,
+    target: Target = "host",
+    function: Function = None,
     dispatch: Annotated[bool, typer.Option("--dispatch", help="Print the source of the dispatch function.")] = False,
     source: Annotated[bool, typer.Option("--source", help="Print the MLIR that was compiled.")] = False,
-    json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
+    json: Json = False,
 ) -> None:
-    """Show the operators of a saved model and, with --dim, the kernels and memory of one shape."""
-    from tilewright.runtime.load.function import load
-
-    out = Output(json)
-    fn = load(file)
+    """Show the operators of a model and, with --dim, the kernels and memory of one shape."""
+    out, arguments = Output(json), parse_dims(dim)
+    fn = compiled(out, file, arguments, CompileChoice(target, function, bound_arrays(constants))).fn
     program = fn.program
     if dispatch:
         out.event("dispatch", source=fn.dispatch_source())
@@ -36,13 +42,14 @@ def explain_command(
     if dispatch or source:
         return
     describe(out, program)
-    values = parse_dims(dim).values
+    values = arguments.values
     if not values and program.dims:
         return
     dims = check_dims(program, values)
     explanation, memory = fn.explain(**dims), fn.memory(**dims)
     for call in explanation.calls:
-        out.event("call", **msgspec.structs.asdict(call))
+        figures = {"predicted": known(call.predicted, call.predicted), "measured": known(call.measured, call.measured)}
+        out.event("call", **(msgspec.structs.asdict(call) | figures))
     out.event("memory", **msgspec.structs.asdict(memory))
     rows = [(c.call, c.workload, c.config, c.units, c.threads or "all", dims_text(c.dims), c.why) for c in explanation.calls]
     out.table(f"Calls at {dims_text(dims)}", ("call", "operator", "kernel", "units", "threads", "dims", "why"), rows)

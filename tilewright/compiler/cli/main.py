@@ -5,6 +5,8 @@ Exit codes: 0 done, 1 an error or a failed check, 2 wrong usage, 130 interrupted
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,34 +16,40 @@ import typer
 
 from tilewright.compiler.cli.build_kernels import build_kernels_command
 from tilewright.compiler.cli.compile import compile_command
+from tilewright.compiler.cli.compile_arguments import CompileArguments, TuneArguments
+from tilewright.compiler.cli.declared import command_of
 from tilewright.compiler.cli.explain import explain_command
 from tilewright.compiler.cli.export import export_command
 from tilewright.compiler.cli.measure import measure_command
 from tilewright.compiler.cli.opt import opt_command
+from tilewright.compiler.cli.output import Output
 from tilewright.compiler.cli.report import report_command
 from tilewright.compiler.cli.run import run_command
 from tilewright.compiler.cli.targets import targets_command
 from tilewright.compiler.cli.tune import tune_command
 from tilewright.runtime import knobs
 from tilewright.runtime.errors import TilewrightError
+from tilewright.runtime.wording import command_text
 from tilewright.version import VERSION
 
 DEBUG = "--debug"
+_WIDE = 72  # columns from which help is shown in boxes
 
 
 def application() -> typer.Typer:
     """The commands, with their help."""
+    wide = shutil.get_terminal_size().columns >= _WIDE
     app = typer.Typer(
         name="tilewright",
         help="Compile tensor programs with dynamic shapes, run them and look inside.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
+        rich_markup_mode="rich" if wide else None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_globals)
-    app.command("compile")(compile_command)
-    app.command("tune")(tune_command)
+    app.command("compile")(command_of(CompileArguments, compile_command))
+    app.command("tune")(command_of(TuneArguments, tune_command))
     app.command("build-kernels")(build_kernels_command)
     app.command("measure")(measure_command)
     app.command("run")(run_command)
@@ -73,10 +81,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (TilewrightError, OSError) as error:
         if debug:
             traceback.print_exc()
-        print(f"error: {error}", file=sys.stderr)
+        Output("--json" in args).event("error", kind=type(error).__name__, message=command_text(error))
+        print(f"error: {command_text(error)}", file=sys.stderr)
         return 1
     return 0
 

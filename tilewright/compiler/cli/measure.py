@@ -10,6 +10,7 @@ import typer
 
 from tilewright.compiler.cli.output import JSON_HELP, Output
 from tilewright.compiler.cli.tune_view import TuneView
+from tilewright.compiler.cli.tuning_summary import certificate_fields
 
 if TYPE_CHECKING:
     from tilewright.runtime.target import Target
@@ -33,16 +34,18 @@ def measure_command(
     from tilewright.search.archive.archive_tuning import MeasurePlan, cases_of, measure_archive
     from tilewright.search.archive.kernel_archive import KernelArchive
     from tilewright.search.database.records import TuningLog
+    from tilewright.search.libraries import load_libraries
     from tilewright.search.prior.transfer import prior_from_log
     from tilewright.search.runner.gpu_environment import device_name, measured_limits
     from tilewright.search.runner.gpu_process import gpu_process
     from tilewright.search.runner.measurer import Environment
+    from tilewright.search.time_left import steady_clock
 
     out = Output(json)
     found = KernelArchive(archive)
     where = Target.parse(target or found.manifest.target)
     check_target(found, where, ordinal)
-    environment = Environment(device_name(where, ordinal), time.time, dict(found.manifest.versions))
+    environment = Environment(device_name(where, ordinal), steady_clock(), dict(found.manifest.versions))
     records = TuningLog(log)
     for skipped in records.skipped:
         out.event("skipped", path=skipped.path, line=skipped.line, reason=skipped.reason)
@@ -52,6 +55,7 @@ def measure_command(
     time_limit = 60.0 if seconds is None and trials is None else seconds
     plan = MeasurePlan(measured_limits(where, ordinal), environment, time_limit, trials,
                        lambda task: prior_from_log(records, task.families, environment.device))
+    load_libraries()
     start = time.perf_counter()
     try:
         with TuneView(out) as view, gpu_process(where, cases_of(found), ordinal) as runner:
@@ -85,7 +89,5 @@ def tell(out: Output, tuned: dict[str, Tuned]) -> None:
     """The certificates of a search, and how many kernels each keeps."""
     for name, found in tuned.items():
         c = found.certificate
-        out.event("certificate", name=name, measured_mean=c.measured_mean, measured_worst=c.measured_worst,
-                  predicted_mean=c.predicted_mean, predicted_worst=c.predicted_worst, held_out=len(c.held_out),
-                  kernels=len(found.configs), trials=c.trials)
-        out.text(f"{name}: {len(found.configs)} kernels; {c}")
+        out.event("certificate", name=name, **certificate_fields(c), kernels=len(found.configs))
+        out.text(f"{name}: {len(found.configs)} kernels; {c}" if c.expected else f"{name}: not measured")

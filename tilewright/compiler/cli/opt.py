@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tilewright.compiler.cli.arguments import parse_dims
+from tilewright.compiler.cli.model_files import model_text
 from tilewright.runtime.errors import IngestError, OptionError
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def opt_command(
-    file: Annotated[str, typer.Argument(help="A file of MLIR, or - for standard input.")],
+    file: Annotated[str, typer.Argument(help="A model: .mlir, .onnx or .pt2; - for MLIR on standard input.")],
     passes: Annotated[
         list[str] | None,
         typer.Option("--pass", help='Passes, in order: "name{option=value ...},name,...". Repeatable.'),
@@ -42,7 +44,7 @@ def opt_command(
     from tilewright.passes.pipeline.instruments import PassTiming, PrintAfterAll, chain, standard
     from tilewright.runtime import knobs
 
-    text = sys.stdin.read() if file == "-" else Path(file).read_text()
+    text = _standard_input() if file == "-" else model_text(Path(file), parse_dims(dim).as_ranges())
     steps = [*_pipeline(pipeline), *_passes(passes or [])]
     clock = PassTiming() if timing else None
     with ir.Context():
@@ -58,6 +60,14 @@ def opt_command(
             output.write_text(f"{result}\n")
         else:
             print(result)
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise IngestError(f"standard input is no MLIR: byte {error.start} is no text in UTF-8; wanted the text of a "
+                          "module") from error
 
 
 def _emitted(module: ir.Module, form: str | None, target: str) -> str:
@@ -83,7 +93,6 @@ def _parse(text: str, file: str) -> ir.Module:
 
 
 def _bind(text: str, dims: list[str]) -> ir.Module:
-    from tilewright.compiler.cli.arguments import parse_dims
     from tilewright.compiler.frontends.ingest import ingest
     from tilewright.passes.mlir import ir
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ class Output:
     as_json: bool
 
     def event(self, event: str, **fields: Any) -> None:
-        """A line of JSON; nothing for people."""
+        """A line of JSON, in which what is not a finite number is null; nothing for people."""
         if self.as_json:
-            print(json.dumps({"event": event, **fields}, default=str), flush=True)
+            print(json.dumps({"event": event, **_plain(fields)}, default=str, allow_nan=False), flush=True)
 
     def text(self, text: str) -> None:
         """A line for people; nothing with --json."""
@@ -28,20 +29,16 @@ class Output:
             print(text, flush=True)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A table for people; nothing with --json. Columns of numbers are aligned to the right."""
+        """A table for people, of records where the terminal is narrow; nothing with --json. Numbers are aligned to the right."""
         if self.as_json:
             return
         from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
 
-        table = Table(title=title, title_justify="left")
-        for i, name in enumerate(columns):
-            numeric = bool(rows) and all(isinstance(r[i], int | float) for r in rows)
-            table.add_column(name, justify="right" if numeric else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(f"{v:.3g}" if isinstance(v, float) else str(v)) for v in row))
-        Console(soft_wrap=False).print(table)
+        from tilewright.compiler.cli.layout import Facts
+
+        numeric = [bool(rows) and all(isinstance(r[i], int | float) for r in rows) for i in range(len(columns))]
+        texts = [[f"{v:.3g}" if isinstance(v, float) else str(v) for v in row] for row in rows]
+        Console(soft_wrap=False).print(Facts(title, columns, texts, numeric))
 
     @contextmanager
     def progress(self, what: str) -> Iterator[None]:
@@ -55,6 +52,20 @@ class Output:
             yield
 
 
+def known(value: float, is_known: object = True) -> float | None:
+    """A figure as an event has it: None, which is null, where it was not measured."""
+    return value if is_known and math.isfinite(value) else None
+
+
 def dims_text(dims: Mapping[str, int]) -> str:
     """`B=1 S=57`."""
     return " ".join(f"{n}={v}" for n, v in dims.items()) or "static"
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become null."""
+    if isinstance(value, float):
+        return known(value)
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value

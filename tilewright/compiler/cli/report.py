@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tilewright.compiler.cli.model_files import place_to_write
 from tilewright.compiler.cli.output import JSON_HELP, Output
 from tilewright.runtime.errors import OptionError
 
@@ -25,6 +26,7 @@ def report_command(
     except ImportError as error:
         raise OptionError("report needs plotly: pip install 'tilewright[report]'") from error
     out = Output(json)
+    place_to_write(output)
     sections = from_artifact(file) if file.suffix == ".tw" else from_log(file)
     if not sections:
         raise OptionError(f"{file} holds neither slots nor measurements nor certificates; wanted a log of `tilewright tune`")

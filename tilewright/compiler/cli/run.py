@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from tilewright.compiler.cli.arguments import DIM_HELP, DimArguments, load_constants, load_inputs, parse_dims
-from tilewright.compiler.cli.output import JSON_HELP, Output, dims_text
+from tilewright.compiler.cli.arguments import DIM_HELP, INPUT_HELP, load_inputs, parse_dims
+from tilewright.compiler.cli.compile_arguments import Constants, Function, Json, Seed, Target
+from tilewright.compiler.cli.model_files import ANY_MODEL_HELP, CompileChoice, bound_arrays, compiled
+from tilewright.compiler.cli.output import Output, dims_text
 from tilewright.compiler.cli.sampling import check_dims, dims_of, random_inputs, shapes_of
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.tensor import DType
@@ -48,31 +50,27 @@ _ROUNDING = {"f32": DType.F32, "tf32": DType.F16, "f16": DType.F16, "bf16": DTyp
 
 
 def run_command(
-    file: Annotated[Path, typer.Argument(help="A saved model (.tw) or MLIR.", exists=True, dir_okay=False)],
+    file: Annotated[Path, typer.Argument(help=ANY_MODEL_HELP, exists=True, dir_okay=False)],
     dim: Annotated[list[str] | None, typer.Option(help=f"{DIM_HELP} T=64 picks the value to run at.")] = None,
-    inputs: Annotated[
-        list[str] | None, typer.Option("--input", help="arg0=x.npy or arg3=0.5; the rest is random. Repeatable.")
-    ] = None,
-    constants: Annotated[
-        Path | None, typer.Option(help="Arguments bound at compile time: .npz or .safetensors.", exists=True)
-    ] = None,
-    target: Annotated[str, typer.Option(help="What to compile MLIR for.")] = "host",
-    function: Annotated[str | None, typer.Option(help="The function to compile, where there are several.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of random inputs and shapes.")] = 0,
+    inputs: Annotated[list[str] | None, typer.Option("--input", help=INPUT_HELP)] = None,
+    constants: Constants = None,
+    target: Target = "host",
+    function: Function = None,
+    seed: Seed = 0,
     shapes: Annotated[
         int, typer.Option(min=0, help="Run at this many shapes of the range: its ends, primes, random ones.")
     ] = 0,
     check: Annotated[bool, typer.Option("--check", help="Compare with a float64 evaluation of the model.")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the results: a .npz file.")] = None,
-    json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
+    json: Json = False,
 ) -> None:
     """Run a model; with --check, exit with 1 if a result is wrong."""
     out = Output(json)
     if shapes and output:
         raise typer.BadParameter("results are written for one shape: leave out --shapes", param_hint="--output")
     arguments = parse_dims(dim)
-    fixed = load_constants(constants)
-    fn = _load(out, file, arguments, fixed, target, function)
+    model = compiled(out, file, arguments, CompileChoice(target, function, bound_arrays(constants)))
+    fn, fixed = model.fn, model.constants
     given = load_inputs(inputs)
     program: Program = fn.program
     if shapes:
@@ -101,35 +99,20 @@ def run_command(
         raise typer.Exit(1)
 
 
-def _load(
-    out: Output, file: Path, dims: DimArguments, constants: Mapping[str, Array], target: str, function: str | None
-) -> CompiledFunction:
-    from tilewright.compiler.api import compile as compile_model
-    from tilewright.runtime.load.function import load
-
-    if file.suffix == ".tw":
-        if dims.ranges or function or target != "host":
-            raise typer.BadParameter(f"{file} is compiled: --dim takes NAME=VALUE, and nothing is left to choose")
-        return load(file)
-    start = time.perf_counter()
-    with out.progress(f"compiling {file}"):
-        fn = compile_model(file, dims.as_ranges(), target=target, constants=constants or None, function=function)
-    seconds = time.perf_counter() - start
-    out.event("compiled", seconds=round(seconds, 3), operators=len(fn.program.tables))
-    out.text(f"compiled {file} in {seconds:.1f} s: {len(fn.program.tables)} operators")
-    return fn
-
-
 def _refuse_values(values: Mapping[str, int]) -> None:
     if values:
         raise typer.BadParameter(f"--shapes picks the values of {', '.join(values)}", param_hint="--dim")
 
 
 def _call(fn: CompiledFunction, arrays: Sequence[Array]) -> tuple[list[Array], float]:
-    """The results as a list, and the seconds that the call took."""
+    """The results as a list, and the seconds that the call took; what is nested is nested before and flat after it."""
+    inputs, outputs = fn.program.input_structure, fn.program.output_structure
+    arguments = list(inputs.unflatten(arrays).values()) if inputs else arrays
     start = time.perf_counter()
-    results = fn(*arrays)
+    results = fn(*arguments)
     seconds = time.perf_counter() - start
+    if outputs:
+        return outputs.flatten(results, "result"), seconds
     return list(results) if isinstance(results, tuple) else [results], seconds
 
 
@@ -141,7 +124,8 @@ def _report(
     wrong = 0
     for i, (result, error) in enumerate(results):
         row = (dims_text(dims), f"out{i}", "x".join(map(str, result.shape)) or "scalar", seconds * 1e3)
-        facts: dict[str, Any] = {"dims": dict(dims), "result": i, "shape": list(result.shape), "seconds": seconds}
+        facts: dict[str, Any] = {"dims": dict(dims), "result": i, "shape": list(result.shape), "seconds": seconds,
+                                 "norm_error": None, "max_error": None, "nonfinite_match": None, "ok": None}
         if error is None:
             rows.append(row)
         else:
@@ -166,12 +150,15 @@ def _compare(
 
 
 def source_inputs(program: Program, constants: Mapping[str, Array], arrays: Sequence[Array]) -> list[Array]:
-    """The arguments of the source in order: inputs of the call and constants bound at compile time, by their names."""
+    """The arguments of the source in order: inputs of the call and constants bound at compile time, by names or positions."""
     from tilewright.compiler.frontends.source import source_arguments
 
-    by_name = {**constants, **{a.name: v for a, v in zip(program.inputs, arrays, strict=True)}}
+    names = source_arguments(program.source)
+    positions = {f"arg{i}": name for i, name in enumerate(names)}
+    by_name = {name if name in names else positions.get(name, name): value for name, value in constants.items()}
+    by_name |= {a.name: v for a, v in zip(program.inputs, arrays, strict=True)}
     missing = [c.name for c in program.constants if c.name not in by_name]
     if missing:
         raise OptionError(f"--check needs the constants {', '.join(missing)} that the model was compiled with: "
-                          "give --constants")
-    return [by_name[name] for name in source_arguments(program.source)]
+                          "give --constants, the .npz, .safetensors, .onnx or .pt2 file that they are from")
+    return [by_name[name] for name in names]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.compiler.cli.arguments import Array, Given, RandomValues
 from tilewright.runtime.errors import ShapeError
 from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.shape import Dim, Expr, ShapeRange
 from tilewright.runtime.tensor import DType
-
-Array = npt.NDArray[Any]
 
 
 def shapes_of(ranges: ShapeRange, count: int, seed: int) -> list[dict[str, int]]:
@@ -60,16 +57,16 @@ def _prime(n: int) -> bool:
     return all(n % k for k in range(2, math.isqrt(n) + 1))
 
 
-def dims_of(program: Program, given: Mapping[str, Array]) -> dict[str, int]:
+def dims_of(program: Program, given: Mapping[str, Given]) -> dict[str, int]:
     """The dims that the given inputs fix; ShapeError when two of them disagree."""
     found: dict[str, tuple[int, str]] = {}
     scalars = {a.name for a in program.inputs if a.dims is None}
     for dim in program.dims:
         for place in dim.at:
             name, axis = (place, "") if place in scalars else place.rsplit(".", 1)
-            if name not in given:
+            array = given.get(name)
+            if array is None or isinstance(array, RandomValues):
                 continue
-            array = given[name]
             if axis and int(axis) >= array.ndim:
                 raise ShapeError(f"input {name} has rank {array.ndim}; {dim.name} is read from its axis {axis}")
             value = array.shape[int(axis)] if axis else int(array)
@@ -95,13 +92,13 @@ def check_dims(program: Program, values: Mapping[str, int]) -> dict[str, int]:
 
 
 def random_inputs(
-    program: Program, dims: Mapping[str, int], seed: int, given: Mapping[str, Array] | None = None
+    program: Program, dims: Mapping[str, int], seed: int, given: Mapping[str, Given] | None = None
 ) -> list[Array]:
     """An array per input of the program at these dims, those of `given` taken as they are.
 
     Weights (tensors of two or more axes, all static) have a variance of 1 / fan-in, static vectors lie in [0.5, 1.5],
     so that activations stay near 1 and variances are positive. Integers are 0 or 1, which most index operands allow
-    (i8: -4 to 4).
+    (i8: -4 to 4); where `given` names a range, they are drawn from it.
     """
     supplied = dict(given or {})
     rng = np.random.default_rng(seed)
@@ -111,15 +108,18 @@ def random_inputs(
         value = _random(argument, dims, rng)  # drawn even if supplied, so that the others do not depend on it
         if argument.name in places and argument.dims is None:
             value = np.asarray(places[argument.name], dtype=argument.dtype.numpy)
-        found.append(_convert(argument, supplied.pop(argument.name)) if argument.name in supplied else value)
+        found.append(_given(argument, supplied.pop(argument.name), value, seed) if argument.name in supplied else value)
     if supplied:
         names = ", ".join(a.name for a in program.inputs)
         raise ShapeError(f"the model has no input {', '.join(map(repr, supplied))}; its inputs: {names}")
     return found
 
 
-def _convert(argument: Argument, value: Array) -> Array:
-    return value.astype(argument.dtype.numpy) if argument.dims is None else value
+def _given(argument: Argument, given: Given, drawn: Array, seed: int) -> Array:
+    """What is given for an argument, of the shape that was drawn for it where only a range is."""
+    if isinstance(given, RandomValues):
+        return given.draw(drawn.shape, np.dtype(argument.dtype.numpy), np.random.default_rng([seed, *argument.name.encode()]))
+    return given.astype(argument.dtype.numpy) if argument.dims is None else given
 
 
 def _random(argument: Argument, dims: Mapping[str, int], rng: np.random.Generator) -> Array:

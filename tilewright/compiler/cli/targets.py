@@ -8,9 +8,7 @@ from typing import Annotated
 import typer
 
 from tilewright.compiler.cli.output import JSON_HELP, Output
-
-LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
-ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")
+from tilewright.compiler.cli.values import ARCHS, LEVELS
 
 
 def targets_command(json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False) -> None:

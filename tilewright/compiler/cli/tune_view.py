@@ -9,14 +9,19 @@ import time
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tilewright.compiler.cli.arm_view import arm_event, arm_table
-from tilewright.compiler.cli.output import Output
+from tilewright.compiler.cli.arm_view import ArmTable, arm_event
+from tilewright.compiler.cli.layout import Column, FittedTable, abbreviated
+from tilewright.compiler.cli.output import Output, known
 from tilewright.search.task_scheduler.model_tuner import ModelProgress
 
 if TYPE_CHECKING:
     from tilewright.search.search_strategy.outcome import Progress
 
+_AFTER, _NOTE = ("verifying", "certifying"), 28  # phases after the last slot; characters of an operator's name in their note
 _EVERY = 0.5  # seconds between two events with --json
+_COLUMNS = (Column("operator"), Column("phase", False, 4), Column("measured", True, 4), Column("kernels", True, 6),
+            Column("failed", True, 7), Column("latency", True, 1), Column("speed-up", True, 2), Column("budget", True, 5),
+            Column("left", True, 3))
 
 
 class TuneView:
@@ -29,6 +34,7 @@ class TuneView:
         self.out = out
         self._states: dict[str, Progress] = {}
         self._model: ModelProgress | None = None
+        self._note = ""
         self._first: dict[str, float] = {}
         self._told: dict[str, float] = {}
         self._live: Any = None
@@ -61,32 +67,28 @@ class TuneView:
         if self._interrupted:
             raise KeyboardInterrupt
         if isinstance(state, ModelProgress):
-            self._model = state
+            self._model, self._note = state, ""
             self.out.event("slot", **arm_event(state))
             return
         self._states[state.workload] = state
+        self._note = f"{state.phase} {abbreviated(state.workload, _NOTE)}" if state.phase in _AFTER else self._note
         if math.isfinite(state.latency):
             self._first.setdefault(state.workload, state.latency)
         now = time.monotonic()
         if self.out.as_json and now - self._told.get(state.workload, -_EVERY) >= _EVERY:
             self._told[state.workload] = now
             self.out.event("progress", workload=state.workload, phase=state.phase, trials=state.trials, kernels=state.kernels,
-                           failed=state.failed, latency=state.latency, share=round(state.share, 4), eta=state.eta)
+                           failed=state.failed, latency=known(state.latency), share=round(state.share, 4), eta=state.eta)
 
     def _table(self) -> Any:
         if self._model is not None:
-            return arm_table(self._model)
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-
-        table = Table(box=None)
-        for name in ("operator", "phase", "measured", "kernels", "failed", "weighted latency", "speed-up", "budget", "", "left"):
-            table.add_column(name, justify="left" if name in ("operator", "phase", "budget") else "right")
+            return ArmTable(self._model, self._note)
+        rows = []
         for s in self._states.values():
             first = self._first.get(s.workload)
             faster = f"{first / s.latency:.2f}x" if first and math.isfinite(s.latency) else ""
             latency = f"{s.latency * 1e6:.1f} us" if math.isfinite(s.latency) else ""
             left = "" if s.eta is None else f"{s.eta:.0f} s"
-            table.add_row(s.workload, s.phase, str(s.trials), str(s.kernels), str(s.failed), latency, faster,
-                          ProgressBar(total=1.0, completed=s.share, width=20), f"{s.share:.0%}", left)
-        return table
+            counts = (str(s.trials), str(s.kernels), str(s.failed))
+            rows.append((s.workload, s.phase, *counts, latency, faster, f"{s.share:.0%}", left))
+        return FittedTable(_COLUMNS, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.runtime.errors import OptionError, perhaps
 from tilewright.runtime.shape import ShapeRange
+from tilewright.runtime.wording import choices, option
 from tilewright.search.task_scheduler.policies import policies
 
 if TYPE_CHECKING:
@@ -129,15 +131,20 @@ class CompileOptions:
         _check_real("max_regret", self.max_regret, "a fraction >= 0, e.g. 0.05")
         for name in ("prior", "winograd"):
             if not isinstance(getattr(self, name), bool):
-                raise OptionError(f"{name}={getattr(self, name)!r}: wanted True or False; leave it out for the default")
+                raise OptionError(option(name, getattr(self, name)) + ": wanted True or False; leave it out for the default")
+        for name in ("callback", "progress"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise OptionError(option(name, getattr(self, name)) + ": wanted a function; leave it out where nothing is to watch")
+        if self.builder is not None and not hasattr(self.builder, "build"):
+            raise OptionError(option("builder", self.builder) + ": wanted an object with build(); leave it out for worker processes")
         if self.policy is not None and self.policy not in policies():
-            raise OptionError(f"policy={self.policy!r}: wanted one of {', '.join(map(repr, policies()))}; leave it out for "
-                              "the default")
+            raise OptionError(option("policy", self.policy) + ": wanted one of " + choices(policies())
+                              + "; leave it out for the default")
         if self.until_regret is not None:
             _check_real("until_regret", self.until_regret, "a fraction >= 0, e.g. 0.02")
             if self.policy is None or not policies()[self.policy].believes:
-                raise OptionError(f"until_regret={self.until_regret} needs a policy that expects gains; wanted one of "
-                                  + ", ".join(repr(n) for n, p in policies().items() if p.believes))
+                raise OptionError(option("until_regret", self.until_regret) + " needs a policy that expects gains; wanted one of "
+                                  + choices(n for n, p in policies().items() if p.believes))
         object.__setattr__(self, "log", _path("log", self.log))
         object.__setattr__(self, "precision", _member("precision", Precision, self.precision))
         object.__setattr__(self, "deterministic", _member("deterministic", Deterministic, self.deterministic))
@@ -165,19 +172,21 @@ def _check_count(name: str, value: object, least: int) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise OptionError(f"{name}={value!r}: wanted an integer >= {least}; leave it out for the default")
+        raise OptionError(option(name, value) + f": wanted an integer >= {least}; leave it out for the default")
 
 
 def _check_real(name: str, value: object, wanted: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise OptionError(f"{name}={value!r}: wanted {wanted}; leave it out for the default")
+        raise OptionError(option(name, value) + f": wanted {wanted}; leave it out for the default")
 
 
 def _path(name: str, value: object) -> Path | None:
     if value is None or isinstance(value, Path):
         return value
     if not isinstance(value, str) or not value:
-        raise OptionError(f"{name}={value!r}: wanted a path; leave it out where nothing is to be written")
+        raise OptionError(option(name, value) + ": wanted a path; leave it out where nothing is to be written")
+    if os.path.isdir(value):
+        raise OptionError(option(name, value) + ": wanted the path of a file, got a folder; name a file in it")
     return Path(value)
 
 
@@ -187,7 +196,7 @@ def _member(name: str, kind: type[E], value: E | str) -> E:
     except ValueError:
         legal = [m.value for m in kind]
         guess = perhaps(value, legal) or "; leave it out for the default"
-        raise OptionError(f"{name}={value!r}: wanted one of {', '.join(map(repr, legal))}{guess}") from None
+        raise OptionError(option(name, value) + ": wanted one of " + choices(legal) + guess) from None
 
 
 def _traffic(entries: Any) -> Traffic:

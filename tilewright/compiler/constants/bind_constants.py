@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from tilewright.compiler.constants.dense_resources import resource_array, resour
 from tilewright.compiler.frontends.ingest import Ingested
 from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, argument_attributes, write_dims
 from tilewright.passes.mlir import functions, ir, operations, replace_all_uses
+from tilewright.runtime.call.interop import view
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError, perhaps
 from tilewright.runtime.tensor import DType
 
@@ -22,8 +24,8 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
     Args:
         constants: argument name, "w" or "arg1" -> array of the argument's dtype and (static) shape.
     Returns:
-        The model with `tw.constant` on those arguments, and argument number -> contiguous array. The numbers of the model's own
-        constants follow those of its arguments.
+        The model with `tw.constant` on those arguments, and argument number -> array. The numbers of the model's own constants
+        follow those of its arguments. Arrays that were given are not copied: they are read until the compile ends.
     Raises:
         OptionError: no such argument, or one with dynamic extents. DTypeError, ShapeError: the array does not fit. IngestError:
             the model leaves out the data of a constant.
@@ -48,8 +50,7 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
                              f".astype({spec.dtype.numpy.name!r})")
         if list(array.shape) != shape:
             raise ShapeError(f"constant {name}: wanted shape {tuple(shape)}, got {array.shape}; transpose or reshape it")
-        own = np.array(array, order="C", copy=True)  # the caller may change its own
-        bound[number] = own.view(spec.dtype.signless.numpy)
+        bound[number] = array.view(spec.dtype.signless.numpy)
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(ingested.text)
         main = next(functions(module))
@@ -77,15 +78,18 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
 
 
 def as_constant(name: str, value: Any) -> np.ndarray:
-    """An array of numbers; DTypeError for what is none."""
+    """An array of numbers, of any library or of Python's own; DTypeError for what is none."""
+    if value is None or isinstance(value, str | os.PathLike):
+        raise DTypeError(f"constant {name}: wanted an array of numbers, got {type(value).__name__} {str(value)[:40]!r}; load "
+                         "or convert it to an array first")
     try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError) as error:
+        array = np.asarray(value) if isinstance(value, list | tuple | int | float) else view(value, name)[0]
+    except ValueError as error:
         raise DTypeError(f"constant {name}: wanted an array, got {type(value).__name__} that is none: {error}; convert it with "
                          "numpy.asarray") from None
     if array.dtype.kind in "OUSM":
-        raise DTypeError(f"constant {name}: wanted an array of numbers, got {type(value).__name__} {str(value)[:40]!r}; load "
-                         "or convert it to an array first")
+        raise DTypeError(f"constant {name}: wanted an array of numbers, got elements of {array.dtype}; convert them to numbers "
+                         "first")
     return array
 
 
@@ -105,19 +109,3 @@ def constant_array(op: ir.Operation) -> np.ndarray:
         values = [ir.FloatAttr(a).value for a in dense]
         return np.array(values, dtype=np.float64).astype(dtype.numpy).reshape(shape)
     return np.ascontiguousarray(np.broadcast_to(np.array(dense), shape).astype(dtype.numpy))
-
-
-def packed(array: np.ndarray, layout: tuple[int, ...]) -> np.ndarray:
-    """[ceil(n / tile)][other axes][tile], columns beyond n are 0; where several values of the last other axis lie side by side,
-    [...][tile][side], with 0 beyond the last (passes/dispatch_creation/pack_constants.py)."""
-    tile, side, axis, *order = layout
-    moved = np.transpose(array, [*order, axis])
-    panels = -(-moved.shape[-1] // tile)
-    padded = np.zeros((*moved.shape[:-1], panels * tile), dtype=array.dtype)
-    padded[..., : moved.shape[-1]] = moved
-    split = np.moveaxis(padded.reshape(*moved.shape[:-1], panels, tile), -2, 0)
-    if side > 1:
-        over = -split.shape[-2] % side
-        split = np.pad(split, [*[(0, 0)] * (split.ndim - 2), (0, over), (0, 0)])
-        split = np.moveaxis(split.reshape(*split.shape[:-2], -1, side, tile), -2, -1)
-    return np.ascontiguousarray(split)

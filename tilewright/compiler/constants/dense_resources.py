@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.passes.mlir import ir
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.tensor import DType
+from tilewright.runtime.wording import option
 
 _HEADER = 4  # bytes, little endian: the alignment
 _SECTION = "{-#"
@@ -51,7 +52,8 @@ def resource_array(op: ir.Operation, name: str, resources: Mapping[str, str]) ->
     where, dtype, shape = f"{op.name} {t} at {op.location}", DType(str(t.element_type)), tuple(t.shape)
     if name not in resources:
         raise IngestError(f"{where}: the data of dense_resource<{name}> is not in the model; it is left out when a module is "
-                          "printed with a limit on large constants: print it without one, or pass the weights with constants=")
+                          "printed with a limit on large constants: print it without one, or pass the weights with "
+                          + option("constants"))
     digits = resources[name]
     data = bytes.fromhex(digits) if len(digits) % 2 == 0 else b""
     wanted = int(np.prod(shape, dtype=np.int64)) * dtype.numpy.itemsize

@@ -26,6 +26,7 @@ from tilewright.passes.mlir import ir, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.program import DimInfo
 from tilewright.runtime.shape import Dim, DimLike, Expr, ShapeRange
+from tilewright.runtime.wording import Wording, ranges_to_paste
 
 DynamicDims = Mapping[str, DimLike]
 
@@ -47,6 +48,7 @@ def bind_dims(fn: ir.Operation, dynamic_dims: DynamicDims, defaults: Mapping[str
         IngestError: a name fits no dimension, a dimension has no name or range, or sizes contradict each other.
     """
     places = Places.of(fn)
+    _check_attributes(fn, places)
     declared = _declared(fn, places)
     own = frozenset().union(*(e.symbols for e in declared.values()), frozenset())
     given = _Given.of(dict(ShapeRange.of(dynamic_dims)), places, own)
@@ -102,13 +104,41 @@ class _Given:
         return _Given({n: d for n, d in dims.items() if n not in placed}, placed)
 
 
+def _by_argument(places: Iterable[str]) -> dict[int, list[str]]:
+    """Number of an argument -> its places, in order."""
+    found: dict[int, list[str]] = {}
+    for place in places:
+        found.setdefault(int(place[len("arg"):].partition("_")[0]), []).append(place)
+    return found
+
+
+def _check_attributes(fn: ir.Operation, places: Places) -> None:
+    """IngestError where the model's own `tw.dims` or `tw.ranges` have another form."""
+    for name, named in zip(places.names, argument_attributes(fn), strict=True):
+        if DIMS in named and not (isinstance(named[DIMS], ir.ArrayAttr)
+                                  and all(isinstance(a, ir.StringAttr | ir.IntegerAttr) for a in ir.ArrayAttr(named[DIMS]))):
+            raise IngestError(f"tw.dims = {named[DIMS]} on argument {name}: wanted a name, size or expression for each axis; "
+                              'write it as ["T", 768]')
+    ranges = fn.attributes[RANGES] if RANGES in fn.attributes else ir.DictAttr.get({})
+    if not (isinstance(ranges, ir.DictAttr) and all(_is_range(n.attr) for n in ir.DictAttr(ranges))):
+        raise IngestError(f"{RANGES} = {ranges}: wanted [lo, hi, multiple] for each dim; write it as {{T = [1, 128, 1]}}")
+
+
+def _is_range(attribute: ir.Attribute) -> bool:
+    if not isinstance(attribute, ir.ArrayAttr):
+        return False
+    numbers = list(ir.ArrayAttr(attribute))
+    return len(numbers) == 3 and all(isinstance(a, ir.IntegerAttr) for a in numbers)
+
+
 def _declared(fn: ir.Operation, places: Places) -> dict[str, Expr]:
     """What the model's own tw.dims say about its places."""
     found: dict[str, Expr] = {}
+    own_places = _by_argument(places.extents)
     for i, named in enumerate(argument_attributes(fn)):
         if DIMS not in named:
             continue
-        own = _of_argument(i, places.extents)
+        own = own_places.get(i, [])
         dims = read_dims(named[DIMS])
         if len(dims) != len(own):
             raise IngestError(f"tw.dims = {named[DIMS]} on argument {places.names[i]} has {len(dims)} entries; its type has "
@@ -120,11 +150,6 @@ def _declared(fn: ir.Operation, places: Places) -> dict[str, Expr]:
             elif dim != Expr.of(size):
                 raise IngestError(f"tw.dims says {places.text(place)} is {dim}; its type says {size}")
     return found
-
-
-def _of_argument(number: int, symbols: Iterable[str]) -> list[str]:
-    """The places of one argument."""
-    return [p for p in symbols if p == f"arg{number}" or p.startswith(f"arg{number}_")]
 
 
 def _declare_at(declared: dict[str, Expr], given: _Given, places: Places) -> None:
@@ -152,7 +177,7 @@ def _used_as_extents(fn: ir.Operation, shapes: SymbolicShapes, facts: list[Equat
                     dims = shapes.dims(value)
                 except ValueError:
                     continue
-                used = used.union(*(d.symbols for d in dims))
+                used.update(*(d.symbols for d in dims))
     return used
 
 
@@ -166,7 +191,7 @@ def _range_places(solution: Solution, given: _Given, ranges: dict[str, Dim], sca
             why = "" if size is None else f": its extent is always {size}, so leave it out"
             raise IngestError(
                 f"{name} is no dynamic axis or integer scalar of @main{why}. The dimensions are:\n"
-                f"{_listing(solution, ranges, scalars)}"
+                + _listing(solution, ranges, scalars)
             )
         symbol = solution.places[place].symbol
         if symbol is None:
@@ -198,15 +223,15 @@ def _match_last(
     if missing or over or unbound:
         said = [f"no range is given for {', '.join(map(solution.known.text, missing))}"] if missing else []
         said += [f"{', '.join(over + unbound)} fits no dimension by itself"] if over or unbound else []
-        raise IngestError(f"{'; '.join(said)}. The dimensions of @main are:\n{_listing(solution, ranges, scalars)}")
+        raise IngestError(f"{'; '.join(said)}. The dimensions of @main are:\n" + _listing(solution, ranges, scalars))
 
 
 def _at(solution: Solution, symbol: str) -> list[str]:
     return solution.places_of(Expr.dim(symbol))
 
 
-def _listing(solution: Solution, ranges: Mapping[str, Dim], scalars: set[str]) -> str:
-    """Every dimension with its places and range, and a dynamic_dims to paste."""
+def _listing(solution: Solution, ranges: Mapping[str, Dim], scalars: set[str]) -> Wording:
+    """Every dimension with its places and range, and ranges to paste."""
     free = sorted(frozenset().union(*(e.symbols for p, e in solution.places.items() if p not in scalars), frozenset()))
     lines, paste, written = [], [], solution.known.text
     for symbol in free:
@@ -214,8 +239,8 @@ def _listing(solution: Solution, ranges: Mapping[str, Dim], scalars: set[str]) -
         lines.append(
             f"  {written(symbol):12} at {', '.join(_at(solution, symbol)) or '-':32} range {known or 'not given'}"
         )
-        paste.append(f'"{written(symbol)}": tw.Dim({known.lo if known else 1}, {known.hi if known else 128})')
-    return "\n".join([*lines, f"paste and edit: dynamic_dims={{{', '.join(paste)}}}"])
+        paste.append((written(symbol), known.lo if known else 1, known.hi if known else 128))
+    return "\n".join([*lines, "paste and edit: "]) + ranges_to_paste(paste)
 
 
 def _info(name: str, dim: Dim, extents: Mapping[str, Expr], places: Places) -> DimInfo:
@@ -231,9 +256,10 @@ def _info(name: str, dim: Dim, extents: Mapping[str, Expr], places: Places) -> D
 
 def _write(fn: ir.Operation, extents: Mapping[str, Expr], ranges: ShapeRange) -> None:
     attributes = []
+    places, arguments = _by_argument(extents), list(fn.regions[0].blocks[0].arguments)
     for i, named in enumerate(argument_attributes(fn)):
-        own = [extents[p] for p in _of_argument(i, extents)]
-        tensor = isinstance(fn.regions[0].blocks[0].arguments[i].type, ir.RankedTensorType)
+        own = [extents[p] for p in places.get(i, [])]
+        tensor = isinstance(arguments[i].type, ir.RankedTensorType)
         kept = {k: v for k, v in named.items() if k != DIMS}
         attributes.append(ir.DictAttr.get({**kept, DIMS: write_dims(own)} if own or tensor else kept))
     fn.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)

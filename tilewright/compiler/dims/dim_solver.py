@@ -29,6 +29,15 @@ class Solution:
     order: dict[str, int]
     origin: dict[str, str] = field(default_factory=dict)
     open: list[Equation] = field(default_factory=list)
+    _holders: dict[str, set[str]] = field(default_factory=dict)  # symbol -> the places whose extents mention it
+
+    def __post_init__(self) -> None:
+        for place, expr in self.places.items():
+            self._hold(place, expr)
+
+    def _hold(self, place: str, expr: Expr) -> None:
+        for symbol in expr.symbols:
+            self._holders.setdefault(symbol, set()).add(place)
 
     def reduce(self, expr: Expr) -> Expr:
         return expr.substitute(self.places) if expr.symbols & self.places.keys() else expr
@@ -48,7 +57,9 @@ class Solution:
             chosen = max(alone or removable, key=lambda s: self.order[s])
             coefficient = dict(difference.terms)[_factor(difference, chosen)]
             value = Expr.dim(chosen) - difference * coefficient
-            self.places = {p: e.substitute({chosen: value}) for p, e in self.places.items()}
+            for place in self._holders.pop(chosen, ()):
+                self.places[place] = self.places[place].substitute({chosen: value})
+                self._hold(place, self.places[place])
             self.origin[chosen] = equation.reason
         elif solvable and difference.symbols <= self.names:
             raise IngestError(self._contradiction(equation, a, b))

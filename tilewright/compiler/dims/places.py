@@ -92,9 +92,7 @@ def argument_names(fn: ir.Operation) -> tuple[str, ...]:
     """Each argument's `tw.name`, or "arg{i}" where the model gives none; IngestError when two are equal."""
     found: list[str] = []
     for i, named in enumerate(argument_attributes(fn)):
-        if NAME in named and not isinstance(named[NAME], ir.StringAttr):
-            raise IngestError(f"argument {i} of @main: tw.name = {named[NAME]}; wanted a text such as \"input_ids\"")
-        name = ir.StringAttr(named[NAME]).value if NAME in named else f"arg{i}"
+        name = _name(named, f"argument {i} of @main") or f"arg{i}"
         if name in found:
             raise IngestError(f"arguments {found.index(name)} and {i} of @main are both called {name!r}; give each a tw.name "
                               "of its own")
@@ -109,4 +107,10 @@ def take_result_names(fn: ir.Operation) -> tuple[str, ...]:
         return tuple(f"result{i}" for i in range(count))
     given = [{n.name: n.attr for n in ir.DictAttr(a)} for a in ir.ArrayAttr(fn.attributes["res_attrs"])]
     del fn.attributes["res_attrs"]
-    return tuple(ir.StringAttr(named[NAME]).value if NAME in named else f"result{i}" for i, named in enumerate(given))
+    return tuple(_name(named, f"result {i} of @main") or f"result{i}" for i, named in enumerate(given))
+
+
+def _name(named: Mapping[str, ir.Attribute], what: str) -> str:
+    if NAME in named and not isinstance(named[NAME], ir.StringAttr):
+        raise IngestError(f'{what}: tw.name = {named[NAME]}; wanted a text, write it as "input_ids"')
+    return str(ir.StringAttr(named[NAME]).value) if NAME in named else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +41,7 @@ def import_model(
         if example.args is None and example.kwargs is None:
             raise OptionError(f"{type(model).__name__} is a torch.nn.Module: wanted args=(...) or kwargs={{...}}, example inputs "
                               "to export it with; got neither")
+        example.check()
         return _torch(model, dims, example)
     if example.given:
         raise OptionError("args=, kwargs= and dynamic_shapes= are for a torch.nn.Module, which they export; got "
@@ -63,7 +65,7 @@ def _is_one_of(model: object, library: str, name: str) -> bool:
 
 
 def _existing(path: Path) -> Path:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise no_file(path)
     return path
 
@@ -90,7 +92,12 @@ def _require(library: str) -> None:
 
 
 def _saved_program(path: Path) -> Any:
+    if not zipfile.is_zipfile(path):
+        raise IngestError(f"{path} is no exported program: wanted a file that torch.export.save wrote, and it is no archive; "
+                          "save it again")
     _require("torch")
+    if not zipfile.is_zipfile(path):
+        raise IngestError(f"{path} is no program that torch.export.save wrote: it is no archive; save it again")
     try:
         return importlib.import_module("torch.export").load(path)
     except (RuntimeError, ValueError, KeyError, OSError) as error:

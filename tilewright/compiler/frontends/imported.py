@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.runtime.errors import OptionError
 from tilewright.runtime.program.structure import Structure
 from tilewright.runtime.shape import Dim
 
@@ -46,4 +47,12 @@ class ExampleInputs:
 
     @property
     def given(self) -> bool:
-        return (self.args, self.kwargs, self.dynamic_shapes) != (None, None, None)
+        return any(part is not None for part in (self.args, self.kwargs, self.dynamic_shapes))
+
+    def check(self) -> None:
+        """OptionError where the example is no call."""
+        if self.args is not None and not isinstance(self.args, tuple | list):
+            raise OptionError(f"args: wanted a tuple of example inputs, got {type(self.args).__name__}; write args=(x,)")
+        if self.kwargs is not None and not isinstance(self.kwargs, Mapping):
+            raise OptionError(f"kwargs: wanted a dict of example inputs, got {type(self.kwargs).__name__}; write "
+                              'kwargs={"x": x}')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewright.compiler.dims.bind_dims import DynamicDims, bind_dims
 from tilewright.compiler.dims.dim_checks import model_checks
@@ -36,11 +37,18 @@ class Ingested:
     outputs: tuple[Argument, ...]
     checks: tuple[Check, ...]
 
-    def number(self, name: str) -> int | None:
+    def number(self, name: object) -> int | None:
         """Position of the input of this name, or "arg{i}" for the one at position i; None when there is none."""
-        names = [a.name for a in self.inputs]
-        position = int(name[3:]) if re.fullmatch(r"arg\d+", name) else len(names)
-        return names.index(name) if name in names else position if position < len(names) else None
+        if not isinstance(name, str):
+            return None
+        if name in self._numbers:
+            return self._numbers[name]
+        position = int(name[3:]) if re.fullmatch(r"arg\d+", name) else len(self.inputs)
+        return position if position < len(self.inputs) else None
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {a.name: i for i, a in reversed(list(enumerate(self.inputs)))}
 
     def ranges(self) -> ShapeRange:
         """The ranges of all dims."""
@@ -72,7 +80,7 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
         shapes = SymbolicShapes(fn)
         refuse_data_dependent(fn, shapes)
         checks = model_checks(fn, bound.open)
-        block, shapes, named = fn.regions[0].blocks[0], SymbolicShapes(fn), argument_attributes(fn)
+        block, named = fn.regions[0].blocks[0], argument_attributes(fn)
         inputs = tuple(_argument(n, v, shapes, UNSIGNED in a) for n, v, a in zip(names, block.arguments, named, strict=True))
         returned = operations(block)[-1].operands
         outputs = tuple(_output(n, v, shapes, u) for n, v, u in zip(results, returned, unsigned, strict=True))

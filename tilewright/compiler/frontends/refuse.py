@@ -7,6 +7,7 @@ from tilewright.passes.linalg.symbolic import SymbolicShapes
 from tilewright.passes.mlir import ir, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.tensor import DType
+from tilewright.runtime.wording import Wording
 
 _ELEMENTS = {d.signless.value for d in DType} | {"index"}
 _NARROW = {f"i{width}" for width in range(2, 8)}  # read and widened: passes/transforms/widen_sub_byte.py
@@ -32,7 +33,7 @@ _TENSOR_OPS = {
     "splat",
     "gather",
 }
-_REMEDIES = {
+_REMEDIES: dict[str, Wording | str] = {
     "scf": "control flow on tensors is not compiled: unroll it, or export branches and loop bodies as their own models",
     "cf": "control flow is not compiled: export a model of one block",
     "memref": "the model must be on tensors: export it before bufferization",
@@ -40,7 +41,8 @@ _REMEDIES = {
     "complex": "complex numbers are not supported: split the model into real and imaginary parts",
     "ml_program": "global state (a seed, a counter) is not supported: pass it as an argument and return its new value",
     "tm_tensor": "scans, sorts and scatters of torch-mlir's own dialect are not compiled: compile the PyTorch model itself, "
-    "tw.compile(torch.export.export(...)), which needs no torch-mlir",
+    + Wording("tw.compile(torch.export.export(...))", "the .pt2 file of torch.export.save")
+    + ", which needs no torch-mlir",
     "torch": "lower it first, to linalg on tensors (torch-backend-to-linalg-on-tensors-backend-pipeline)",
     "stablehlo": "lower it first, to linalg on tensors (stablehlo-legalize-to-linalg)",
     "tosa": "lower it first, to linalg on tensors (tosa-to-linalg-pipeline)",
@@ -88,7 +90,7 @@ def _refuse_op(op: ir.Operation) -> None:
     known = op.name in _SINGLE_OPS or (dialect in _DIALECTS and (dialect != "tensor" or name in _TENSOR_OPS))
     if not known:
         remedy = _REMEDIES.get(dialect, "the model must use the dialects linalg, tensor, arith and math only")
-        raise IngestError(f"{op.name} at {where(op)} is not supported: {remedy}")
+        raise IngestError(f"{op.name} at {where(op)} is not supported: " + remedy)
 
 
 def _refuse_type(kind: ir.Type, at: str) -> None:

@@ -12,6 +12,7 @@ from tilewright.compiler.frontends.unreadable import check_content, no_file, no_
 from tilewright.passes.base import Mlir
 from tilewright.passes.mlir import functions, ir, walk
 from tilewright.runtime.errors import IngestError, perhaps
+from tilewright.runtime.wording import Wording
 
 _LOOKS_LIKE_TEXT = re.compile(r"\n|func\.func|\bmodule\b\s*(?:@\w+\s*)?(?:attributes\s*)?\{")
 _INLINE = Mlir("inline,symbol-dce")
@@ -68,7 +69,7 @@ def _printed(model: ModelIR) -> str:
 
 
 def _check_file(path: Path) -> None:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise no_file(path)
     check_content(path)
 
@@ -109,7 +110,8 @@ def select_function(module: ir.Module, wanted: str | None) -> ir.Operation:
             else f"{len(chosen)} public functions"
         )
         guess = perhaps(wanted, map(_name, public)) if wanted is not None else ""
-        raise IngestError(f'the model has {what} (public: {names}); wanted one, choose it with function="name"{guess}')
+        raise IngestError(f"the model has {what} (public: {names}); wanted one, choose it with "
+                          + Wording('function="name"', "--function NAME") + guess)
     target = chosen[0]
     for other in functions(module):
         if other != target:

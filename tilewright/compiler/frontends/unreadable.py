@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from tilewright.runtime.errors import IngestError, perhaps
+from tilewright.runtime.wording import Wording, option
 
 WANTED = ("wanted MLIR text, the path of an .mlir, .onnx or .pt2 file, an ir.Module, what tw.ops built, a torch.nn.Module or "
           "ExportedProgram, or an onnx.ModelProto")
@@ -25,10 +27,10 @@ def no_file(path: Path) -> IngestError:
     """For a path that is no file."""
     if not str(path).strip() or path == Path():
         return IngestError(f"the model is an empty text: {WANTED}; pass one of these")
-    if path.is_dir():
+    if os.path.isdir(path):  # False also for a name that is too long
         return IngestError(f"no model at {str(path)!r}: wanted a file, got a folder; name the file in it")
     folder = path.parent
-    there = [p.name for p in folder.iterdir() if p.suffix == path.suffix and p.is_file()] if folder.is_dir() else []
+    there = [p.name for p in folder.iterdir() if p.suffix == path.suffix and p.is_file()] if os.path.isdir(folder) else []
     return IngestError(f"no model at {str(path)!r}: wanted the path of a file, and there is none; check the path"
                        f"{perhaps(path.name, there)}")
 
@@ -46,14 +48,19 @@ def no_text(content: str, where: str) -> IngestError | None:
 
 def check_content(path: Path) -> None:
     """Look at how the file begins. IngestError when it is certainly no MLIR, as text or as bytecode."""
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError as error:
+        raise IngestError(f"cannot read {path}: {error.strerror}; wanted a file that may be read, check its rights") from error
     if path.suffix == ".tw" or head.startswith(b"\x89TWMODL"):
         raise IngestError(f"{path} is compiled already: wanted a model to compile, got what save() wrote; open it with "
-                          f"tw.load({str(path)!r})")
+                          + Wording(f"tw.load({str(path)!r})", "`tilewright run` or `tilewright explain`"))
     if path.suffix in _WEIGHTS:
-        raise IngestError(f"{path} holds weights: wanted a model, got a {path.suffix} file; pass the torch.nn.Module that "
-                          "they belong to, or bind them with constants= to a model that takes them as arguments")
+        raise IngestError(f"{path} holds weights: wanted a model, got a {path.suffix} file; pass "
+                          + Wording("the torch.nn.Module", "the .pt2 file of the torch.nn.Module")
+                          + " that they belong to, or bind them with " + option("constants")
+                          + " to a model that takes them as arguments")
     if head.startswith(_BYTECODE):
         return
     if b"\0" in head:

@@ -139,4 +139,5 @@ def triu(x: Tensor, diagonal: Size = 0) -> Tensor:
 def _masked(name: str, x: Tensor, diagonal: Size, upper: bool) -> Tensor:
     axis_of(name, x, -2)
     rows, columns = x.dims[-2:]
-    return where(triangle(x.graph, rows, columns, diagonal=diagonal, upper=upper), x, 0)
+    kept = triangle(x.graph, rows, columns, diagonal=diagonal, upper=upper)
+    return kept.graph.pointwise(name, lambda k, v: k & v, kept, x) if x.dtype is DType.I1 else where(kept, x, 0)

@@ -151,9 +151,19 @@ def power(a: Scalar, b: Number) -> Scalar:
     """a^b as C's pow; an integer to a negative power is 1, -1 or 0."""
     if not is_float(a.kind):
         return call("math.ipowi", a, b)
-    simple = None if isinstance(b, Scalar) else {
-        0.5: lambda: call("math.sqrt", a), -0.5: lambda: 1 / call("math.sqrt", a), 1: lambda: a, 2: lambda: a * a,
-        3: lambda: a * a * a, -1: lambda: 1 / a, -2: lambda: 1 / (a * a)}.get(float(b))
+    simple = (
+        None
+        if isinstance(b, Scalar)
+        else {
+            0.5: lambda: call("math.sqrt", a),
+            -0.5: lambda: 1 / call("math.sqrt", a),
+            1: lambda: a,
+            2: lambda: a * a,
+            3: lambda: a * a * a,
+            -1: lambda: 1 / a,
+            -2: lambda: 1 / (a * a),
+        }.get(float(b))
+    )
     return simple() if simple else call("math.powf", a, b)
 
 

@@ -11,6 +11,7 @@ from tilewright.compiler.tuning.gpu_tuning import gpu_runner
 from tilewright.compiler.tuning.model_tuning import tune_model
 from tilewright.compiler.tuning.operator_tuning import tables_from_log, tune_tables
 from tilewright.search.database.records import TuningLog
+from tilewright.search.libraries import load_libraries
 from tilewright.search.protocols import Builder
 from tilewright.search.runner.runner_process import ProcessRunner
 
@@ -33,6 +34,7 @@ def choose_tables(model: OutlinedModel, builder: Builder) -> Tables:
         native = stack.enter_context(ProcessRunner())
         if not compilation.on_gpu:
             native.start()  # while kernels are built
+        load_libraries()
         tables = default_tables(model.workloads, compilation.limits, builder, numerics)
         runner = stack.enter_context(gpu_runner(model, tables)) if compilation.on_gpu else native
         if options.policy is not None and not compilation.on_gpu:

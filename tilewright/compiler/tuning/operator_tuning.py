@@ -28,34 +28,42 @@ from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
 from tilewright.search.search_strategy.tuner import Tuner, tune
 from tilewright.search.space.shapes import ShapeDemand
 from tilewright.search.space.task import Task
+from tilewright.search.time_left import steady_clock
+
+_LEAST = 4.0  # times what it takes to make the space of an operator, that a search of it gets: less would find nothing
 
 
 def environment(target: Target) -> Environment:
     """This machine, or its GPU, as records name it; DeviceError for a GPU that is not here."""
     if target.kind is not TargetKind.HOST:
-        return Environment(device_name(target), time.time, {"compiler": fingerprint()[:12]})
+        return Environment(device_name(target), steady_clock(), {"compiler": fingerprint()[:12]})
     found, host = limits(target), host_target(target)
     assert isinstance(found, HostLimits)
     device = f"host {host.cpu} {found.vector_bytes * 8} bits l2={found.l2 >> 10}K l3={found.l3 >> 20}M cores={affinity()}"
-    return Environment(device, time.time, {"compiler": fingerprint()[:12]})
+    return Environment(device, steady_clock(), {"compiler": fingerprint()[:12]})
 
 
 def tune_tables(model: OutlinedModel, tables: Tables, builder: Builder, runner: Runner, log: TuningLog) -> None:
     """Search each operator, the largest first, and put the result in its table. The time one leaves goes to those after it.
 
     An operator's share of the budget grows with the root of its arithmetic times its calls: the large ones decide the latency,
-    yet small ones have as many kernels to try.
+    yet small ones have as many kernels to try. Where the time does not do for all, the small ones keep what runs untuned.
     """
-    started = time.monotonic()
     compilation, wanted = model.compilation, model.compilation.options
+    context = MeasureContext(builder, runner, environment(compilation.target), log)
+    options, clock = tune_options(wanted, compilation.target), context.environment.clock
+    started = clock()
     here_limits = measured_limits(compilation.target) if compilation.on_gpu else compilation.limits
     left = {w.key: weight_of(w, model) for w in model.workloads}
     trials = 0
     for workload in sorted(model.workloads, key=lambda w: -left[w.key]):
         weight = left.pop(workload.key)
         share = weight / (weight + sum(left.values()))
-        seconds, most = wanted.seconds, wanted.trials
-        budget = Budget(None if seconds is None else max(0.0, seconds - (time.monotonic() - started)) * share,
+        opening, most = context.costs.get("opening", 0.0), wanted.trials
+        seconds = None if wanted.seconds is None else max(0.0, wanted.seconds - (clock() - started))
+        if seconds is not None and seconds <= opening:
+            break  # the operators that are left keep what runs untuned
+        budget = Budget(None if seconds is None else min(seconds, max(seconds * share, _LEAST * opening)),
                         None if most is None else round((most - trials) * share))
         states: list[Progress] = []
 
@@ -65,9 +73,8 @@ def tune_tables(model: OutlinedModel, tables: Tables, builder: Builder, runner: 
                 wanted.progress(state)
 
         task = task_of(workload, model, tables, here_limits)
-        here, options = environment(compilation.target), tune_options(wanted, compilation.target)
-        prior = prior_of(task, log, here.device) if wanted.prior else None
-        found = tune(task, MeasureContext(builder, runner, here, log), budget, options, prior, follow)
+        prior = prior_of(task, log, context.environment.device) if wanted.prior else None
+        found = tune(task, context, budget, options, prior, follow)
         trials += states[-1].trials if states else 0
         tuned_table(workload, found, builder, tables)
 

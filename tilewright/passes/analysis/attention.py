@@ -248,10 +248,18 @@ class _Match:
                 raise AttentionError("zero-start", f"{view.op.name} at {view.op.location} does not start from zero")
 
     def _depends(self, value: ir.Value, source: ir.Operation) -> bool:
-        op = owner(value)
-        if op is None or op not in self.members:
-            return False
-        return op == source or any(self._depends(v, source) for v in op.operands)
+        """Does the value follow from `source` through members?"""
+        seen: set[ir.Operation] = set()
+        todo = [value]
+        while todo:
+            op = owner(todo.pop())
+            if op is None or op in seen or op not in self.members:
+                continue
+            if op == source:
+                return True
+            seen.add(op)
+            todo += op.operands
+        return False
 
 
 def _contraction(op: ir.Operation, shapes: SymbolicShapes) -> Contraction:

@@ -1,20 +1,23 @@
 """fuse-attention: the regions of scores, softmax and mixing become one region, so that no T x T tensor exists.
 
-Runs between fuse and outline, on `tw.region`. A trial works on a copy of the function: reshapes between the three regions are
-moved out of them first, by splitting the loops of their operations, and a refusal leaves the function as it was.
+Runs between fuse and outline, on `tw.region`. A trial works on copies of the three regions, which take the place of these in
+the function: reshapes between them are moved out first, by splitting the loops of their operations. A refusal puts the regions
+back, so that the function is as it was. A trial looks at the three regions only, however long the function is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cmp_to_key
 from typing import ClassVar
 
 from tilewright.passes.analysis.attention import Attention, AttentionError
 from tilewright.passes.analysis.contraction import sums_products
 from tilewright.passes.analysis.placement import place
-from tilewright.passes.base import Pass
+from tilewright.passes.base import Pass, until_stable
 from tilewright.passes.dispatch_creation.fuse import REGION, renumber_regions
-from tilewright.passes.linalg.clone import users
+from tilewright.passes.linalg.clone import clone, enclosing, erase_with_sources, users
 from tilewright.passes.linalg.reshape import RESHAPES, Reshaper
 from tilewright.passes.linalg.split_loop import can_split, split_loop
 from tilewright.passes.linalg.structured import erase_unused, iterator_kinds, uncast
@@ -60,38 +63,42 @@ class FuseAttention(Pass):
 
 
 def fuse_attentions(fn: ir.Operation, rules: FuseAttention | None = None) -> list[AttentionError]:
-    """Fuses what can be fused, replacing the function; why the other candidates stay as they are."""
+    """Fuses what can be fused; why the other candidates stay as they are."""
     rules = rules or FuseAttention()
     refused: dict[Triple, AttentionError] = {}
-    while (triple := next((t for t in candidates(fn) if t not in refused), None)) is not None:
-        trial = fn.clone(ip=ir.InsertionPoint(fn)).operation
-        try:
-            _fuse(trial, triple, rules)
-        except AttentionError as refusal:
-            refused[triple] = refusal
-            trial.erase()
-            continue
-        fn.erase()
-        fn = trial
+    regions: dict[int, list[ir.Operation]] = {}
+    for op in operations(fn.regions[0].blocks[0]):
+        if REGION in op.attributes:
+            regions.setdefault(integer(op.attributes[REGION]), []).append(op)
+    given, todo = set(regions), list(reversed(regions))
+    while todo:
+        last = todo.pop()
+        while last in regions and (triple := next((t for t in candidates(regions, last) if t not in refused), None)):
+            try:
+                fused = _Trial(fn, [op for n in triple for op in regions[n]]).fuse(rules, triple[0])
+            except AttentionError as refusal:
+                refused[triple] = refusal
+                continue
+            for number in triple:
+                del regions[number]
+            regions[triple[0]] = fused
+            todo.append(triple[0])
+    if regions.keys() != given:
+        erase_unused(fn)
     renumber_regions(fn.regions[0].blocks[0])
     return list(refused.values())
 
 
-def candidates(fn: ir.Operation) -> list[Triple]:
-    """Numbers of a region with a contraction, one with reductions that reads it, and one with a contraction that reads
-    that."""
-    ops: dict[int, list[ir.Operation]] = {}
-    for op in operations(fn.regions[0].blocks[0]):
-        if REGION in op.attributes:
-            ops.setdefault(integer(op.attributes[REGION]), []).append(op)
+def candidates(regions: Mapping[int, list[ir.Operation]], last: int) -> list[Triple]:
+    """Numbers of a region with a contraction, one with reductions that reads it, and `last`, a region with a contraction that
+    reads that."""
     found: dict[Triple, None] = {}
-    for last in ops:
-        for middle in _sources(ops[last]):
-            if not _products(ops[last]) or _products(ops[middle]) or not _reduces(ops[middle]):
-                continue
-            for first in _sources(ops[middle]):
-                if len(_products(ops[first])) == 1 and first != last:
-                    found[first, middle, last] = None
+    for middle in _sources(regions[last]) if _products(regions[last]) else ():
+        if _products(regions[middle]) or not _reduces(regions[middle]):
+            continue
+        for first in _sources(regions[middle]):
+            if len(_products(regions[first])) == 1 and first != last:
+                found[first, middle, last] = None
     return list(found)
 
 
@@ -104,12 +111,12 @@ def _reduces(ops: list[ir.Operation]) -> bool:
 
 
 def _sources(ops: list[ir.Operation]) -> list[int]:
-    """Numbers of the regions that these operations read, through views."""
+    """Numbers of the regions that these operations of one region read, through views."""
     found: dict[int, None] = {}
     for op in ops:
         for value in op.operands:
             source = owner(_behind(value))
-            if source is not None and REGION in source.attributes and source not in ops:
+            if source is not None and REGION in source.attributes and source.attributes[REGION] != op.attributes[REGION]:
                 found[integer(source.attributes[REGION])] = None
     return list(found)
 
@@ -121,64 +128,126 @@ def _behind(value: ir.Value) -> ir.Value:
     return value
 
 
-def _fuse(fn: ir.Operation, triple: Triple, rules: FuseAttention) -> None:
-    """One region in place of three; AttentionError says which rule forbids it."""
-    while _align(fn, triple):
-        erase_unused(fn)
-    shapes = SymbolicShapes(fn)
-    ops = _members(fn, triple)
-    found = Attention.of(ops, shapes)
-    rules.check(found)
-    outputs = [r for op in ops for r in op.results if any(u not in ops for u in users(r))]
-    mixed = found.mixed.op
-    try:
-        place(shapes, mixed.results[0], ops[ops.index(mixed) + 1 :], outputs)
-    except ValueError as error:
-        raise AttentionError("only-inside", str(error)) from error
-    for op in ops:
-        op.attributes[REGION] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), triple[0])
+def _between(members: Sequence[ir.Operation]) -> list[ir.Operation]:
+    """The views through which members read each other."""
+    inside, found = set(members), []
+    for op in members:
+        for value in op.operands:
+            chain: list[ir.Operation] = []
+            end = _behind(value)
+            while value != end and (link := owner(value)) is not None:
+                chain.append(link)
+                value = link.operands[0]
+            if owner(end) in inside:
+                found += chain
+    return found
 
 
-def _members(fn: ir.Operation, triple: Triple) -> list[ir.Operation]:
-    return [op for op in operations(fn.regions[0].blocks[0])
-            if REGION in op.attributes and integer(op.attributes[REGION]) in triple]
+class _Trial:
+    """Copies of the members of three regions, and of the views between them, that their readers read in their place."""
 
+    def __init__(self, fn: ir.Operation, members: Sequence[ir.Operation]) -> None:
+        self.fn, self.originals = fn, sorted({*members, *_between(members)}, key=cmp_to_key(_compared))
+        self.members: list[ir.Operation] = []
+        copies: dict[ir.Value, ir.Value] = {}
+        for op in self.originals:
+            with ir.InsertionPoint(op):
+                made = clone(op, lambda v: copies.get(v, v))
+            copies.update(zip(op.results, made.results, strict=True))
+            if REGION in op.attributes:
+                self.members.append(made)
+        inside = set(self.originals)
+        self.readers = [(use.owner.operation, use.operand_number, value) for value in copies for use in value.uses
+                        if enclosing(use.owner.operation, op.block) not in inside]
+        for reader, number, value in self.readers:
+            reader.operands[number] = copies[value]
 
-def _align(fn: ir.Operation, triple: Triple) -> bool:
-    """Moves one reshape between members out of the region; False when there is none."""
-    members = _members(fn, triple)
-    views = Reshaper(fn)
-    for reader in members:
-        for number, value in enumerate(reader.operands):
-            source = owner(_behind(value))
-            if source is None or source not in members or _behind(value) == value:
+    def fuse(self, rules: FuseAttention, number: int) -> list[ir.Operation]:
+        """The members as region `number`, the originals erased; AttentionError says which rule forbids it, and all is as
+        before."""
+        try:
+            until_stable(rules.name, self._align, sum(map(_axes, self.members)))
+            self._check(rules)
+        except AttentionError:
+            for reader, at, value in self.readers:
+                reader.operands[at] = value
+            _discard(self.members)
+            raise
+        _discard(self.originals)
+        for op in self.members:
+            op.attributes[REGION] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
+        return self.members
+
+    def _check(self, rules: FuseAttention) -> None:
+        shapes, ops, inside = SymbolicShapes(self.fn), self.members, set(self.members)
+        found = Attention.of(ops, shapes)
+        rules.check(found)
+        outputs = [r for op in ops for r in op.results if any(u not in inside for u in users(r))]
+        mixed = found.mixed.op
+        try:
+            place(shapes, mixed.results[0], ops[ops.index(mixed) + 1 :], outputs)
+        except ValueError as error:
+            raise AttentionError("only-inside", str(error)) from error
+
+    def _align(self) -> bool:
+        """Moves one reshape between members out of the region; False when there is none."""
+        views = Reshaper(self.fn)
+        for reader in self.members:
+            for number, value in enumerate(reader.operands):
+                source = owner(_behind(value))
+                if source is None or source not in self.members or _behind(value) == value:
+                    continue
+                if views.shapes.dims(_behind(value)) != views.shapes.dims(value):
+                    self._move(reader, number, source, views)
+                    return True
+                reader.operands[number] = _behind(value)
+                if not users(value):
+                    erase_with_sources([value.owner.operation], REGION)
+                return True
+        return False
+
+    def _move(self, reader: ir.Operation, number: int, source: ir.Operation, views: Reshaper) -> None:
+        """Splits a loop of the reader below a collapse, or of the source above an expansion."""
+        op = owner(uncast(reader.operands[number]))
+        assert op is not None
+        expands = op.name == "tensor.expand_shape"
+        target = source if expands else reader
+        if (expands and _behind(op.operands[0]) != uncast(op.operands[0])) or not target.name.startswith("linalg."):
+            raise AttentionError("views-move-out", f"{op.name} at {op.location} is one of several reshapes")
+        maps = maps_of(target)
+        access = maps[len(target.operands) - len(target.results)] if expands else maps[number]
+        fine = views.shapes.dims(op.results[0] if expands else op.operands[0])
+        for axis, group in enumerate(reassociation(op)):
+            loop = position(access.results[axis])
+            if len(group) == 1:
                 continue
-            if views.shapes.dims(_behind(value)) != views.shapes.dims(value):
-                return _move(reader, number, source, views)
-            reader.operands[number] = _behind(value)
-            return True
-    return False
+            if loop is None or not can_split(target, loop) or len(target.results) != 1:
+                raise AttentionError("views-move-out",
+                                     f"{op.name} at {op.location}: {target.name} has no loop along its axis {axis}")
+            made = split_loop(target, loop, [fine[a] for a in group], views)
+            made.attributes[REGION] = target.attributes[REGION]
+            self.members[self.members.index(target)] = made
+            erase_with_sources([target], REGION)
+            return
+        raise AttentionError("views-move-out", f"{op.name} at {op.location} has no group of axes")
 
 
-def _move(reader: ir.Operation, number: int, source: ir.Operation, views: Reshaper) -> bool:
-    """Splits a loop of the reader below a collapse, or of the source above an expansion."""
-    op = owner(uncast(reader.operands[number]))
-    assert op is not None
-    expands = op.name == "tensor.expand_shape"
-    target = source if expands else reader
-    if (expands and _behind(op.operands[0]) != uncast(op.operands[0])) or not target.name.startswith("linalg."):
-        raise AttentionError("views-move-out", f"{op.name} at {op.location} is one of several reshapes")
-    maps = maps_of(target)
-    access = maps[len(target.operands) - len(target.results)] if expands else maps[number]
-    fine = views.shapes.dims(op.results[0] if expands else op.operands[0])
-    for axis, group in enumerate(reassociation(op)):
-        loop = position(access.results[axis])
-        if len(group) == 1:
-            continue
-        if loop is None or not can_split(target, loop) or len(target.results) != 1:
-            raise AttentionError("views-move-out", f"{op.name} at {op.location}: {target.name} has no loop along its axis {axis}")
-        made = split_loop(target, loop, [fine[a] for a in group], views)
-        made.attributes[REGION] = target.attributes[REGION]
-        target.erase()
-        return True
-    raise AttentionError("views-move-out", f"{op.name} at {op.location} has no group of axes")
+def _axes(op: ir.Operation) -> int:
+    """Axes of its operands and results: more than there are reshapes to move."""
+    types = [v.type for v in (*op.operands, *op.results)]
+    return sum(ir.RankedTensorType(t).rank + 1 for t in types if isinstance(t, ir.RankedTensorType))
+
+
+def _discard(ops: Sequence[ir.Operation]) -> None:
+    """Erases operations, what reads them, and what only they needed."""
+    doomed, todo = set(ops), list(ops)
+    while todo:
+        readers = {u for r in todo.pop().results for u in users(r)} - doomed
+        doomed |= readers
+        todo += readers
+    erase_with_sources(sorted(doomed, key=cmp_to_key(_compared), reverse=True), REGION)
+
+
+def _compared(a: ir.Operation, b: ir.Operation) -> int:
+    """By their order in the block."""
+    return 0 if a == b else -1 if a.is_before_in_block(b) else 1

@@ -16,7 +16,7 @@ from tilewright.passes.dispatch_creation.outlined import workloads_of
 from tilewright.passes.dispatch_creation.region_function import RegionFunction, as_type
 from tilewright.passes.dispatch_creation.workload_name import workload_name
 from tilewright.passes.linalg.builders import i64
-from tilewright.passes.linalg.clone import captured, erase_dead
+from tilewright.passes.linalg.clone import erase_dead, producers_first
 from tilewright.passes.linalg.collapse import Groups
 from tilewright.passes.linalg.shape_values import ShapeValues, tensor_type
 from tilewright.passes.linalg.strides import Views
@@ -36,13 +36,44 @@ class Outline(Pass):
     name: ClassVar[str] = "outline"
 
     def run(self, module: ir.Module) -> None:
-        made: dict[str, str] = {}
+        made = _Functions(module)
         for fn in list(functions(module)):
             if "sym_visibility" not in fn.attributes:
-                _outline(module, fn, made)
+                _outline(fn, made)
 
 
-def _outline(module: ir.Module, fn: ir.Operation, made: dict[str, str]) -> None:
+class _Functions:
+    """The functions of a module: the names that are taken, and the symbol of each outlined one by its key."""
+
+    def __init__(self, module: ir.Module) -> None:
+        self._body = module.body
+        self._by_key: dict[str, str] = {}
+        self._taken = {ir.StringAttr(f.attributes["sym_name"]).value for f in functions(module)}
+        self._numbers: dict[str, int] = {}  # of a name, all lower ones are taken
+
+    def build(self, region: RegionFunction) -> str:
+        """The symbol of the region's function; a function with the same key serves again."""
+        name = self._free_name(workload_name(region.ops, region.views))
+        function = region.build(self._body, name)
+        function.attributes[KIND] = ir.StringAttr.get(_as_taken(_kind(region.ops, region.views), function).value)
+        key = key_of(function)
+        function.attributes[KEY] = ir.StringAttr.get(key)
+        if key in self._by_key:
+            function.erase()
+        else:
+            self._by_key[key] = name
+            self._taken.add(name)
+        return self._by_key[key]
+
+    def _free_name(self, base: str) -> str:
+        number = self._numbers.get(base, 0)
+        while (name := f"{base}_{number}" if number else base) in self._taken:
+            number += 1
+        self._numbers[base] = number
+        return name
+
+
+def _outline(fn: ir.Operation, made: _Functions) -> None:
     block = fn.regions[0].blocks[0]
     extents = ShapeValues(fn)
     views = Views(SymbolicShapes(fn))
@@ -56,7 +87,7 @@ def _outline(module: ir.Module, fn: ir.Operation, made: dict[str, str]) -> None:
             raise PassError(f"{op.name} at {op.location} has no region; run fuse before outline")
     functions_of = [RegionFunction(ops, views, constants) for ops in regions.values()]
     used = [region for region in functions_of if region.signature.outputs]
-    callees = [_build(module, region, made) for region in used]
+    callees = [made.build(region) for region in used]
     replaced: dict[ir.Value, ir.Value] = {}
     with ir.InsertionPoint(operations(block)[-1]):
         for region, callee in zip(used, callees, strict=True):
@@ -70,20 +101,6 @@ def _outline(module: ir.Module, fn: ir.Operation, made: dict[str, str]) -> None:
     _cancel(block)
     _sort(block)
     erase_dead(block)
-
-
-def _build(module: ir.Module, region: RegionFunction, made: dict[str, str]) -> str:
-    """The symbol of the region's function; a function with the same key serves again."""
-    base = workload_name(region.ops, region.views)
-    taken = {ir.StringAttr(f.attributes["sym_name"]).value for f in functions(module)}
-    name = next(n for n in (base, *(f"{base}_{i}" for i in range(1, len(taken) + 2))) if n not in taken)
-    function = region.build(module.body, name)
-    function.attributes[KIND] = ir.StringAttr.get(_as_taken(_kind(region.ops, region.views), function).value)
-    key = key_of(function)
-    function.attributes[KEY] = ir.StringAttr.get(key)
-    if key in made:
-        function.erase()
-    return made.setdefault(key, name)
 
 
 def _call(region: RegionFunction, callee: str, extents: ShapeValues) -> dict[ir.Value, ir.Value]:
@@ -193,19 +210,6 @@ def _cancel(block: ir.Block) -> None:
 
 def _sort(block: ir.Block) -> None:
     """Topological order, program order where it can be: a call may need values made after its region's first op."""
-    order: dict[ir.Operation, None] = {}
-
-    def visit(op: ir.Operation) -> None:
-        if op in order:
-            return
-        for value in captured(op):
-            if (source := owner(value)) is not None:
-                visit(source)
-        order[op] = None
-
     *body, last = operations(block)
-    for op in body:
-        visit(op)
-    for op in order:
-        if op != last:
-            op.move_before(last)
+    for op in producers_first(body):
+        op.move_before(last)

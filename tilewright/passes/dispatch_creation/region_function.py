@@ -9,7 +9,7 @@ from functools import reduce
 from tilewright.passes.analysis.contraction import is_contraction
 from tilewright.passes.analysis.windows import ZEROS, windows_of, zeros_of
 from tilewright.passes.linalg.builders import fill, generic, i64, renumber
-from tilewright.passes.linalg.clone import captured, clone, users
+from tilewright.passes.linalg.clone import captured, clone, producers_first, users
 from tilewright.passes.linalg.collapse import Collapse, Groups, collapse, is_cheap
 from tilewright.passes.linalg.shape_values import tensor_type
 from tilewright.passes.linalg.strides import Views, collapsed_stride
@@ -50,7 +50,7 @@ class RegionFunction:
         self.views, self.shapes, self.constants = views, views.shapes, constants
         self.signature = Signature()
         self.signature.outputs = [r for op in ops for r in op.results if any(u not in members for u in users(r))]
-        self.ops = _ordered(ops, self.signature.outputs)
+        self.ops = producers_first((v.owner.operation for v in self.signature.outputs), members)
         self.collapse: Collapse = collapse(self.ops, views)
         self._collect()
 
@@ -292,24 +292,6 @@ def as_type(value: ir.Value, wanted: ir.Type) -> ir.Value:
 def grouped(dims: Sequence[Expr], groups: Groups) -> list[Expr]:
     """Products of the extents of each group."""
     return [reduce(Expr.__mul__, (dims[a] for a in g), Expr.of(1)) for g in groups]
-
-
-def _ordered(ops: Sequence[ir.Operation], outputs: Sequence[ir.Value]) -> list[ir.Operation]:
-    """Operations that the outputs need, producers first, in an order that follows from the data flow alone."""
-    members = set(ops)
-    order: dict[ir.Operation, None] = {}
-
-    def visit(op: ir.Operation) -> None:
-        if op in order or op not in members:
-            return
-        for value in captured(op):
-            if (source := owner(value)) is not None:
-                visit(source)
-        order[op] = None
-
-    for value in outputs:
-        visit(value.owner.operation)
-    return list(order)
 
 
 def _require_scalar(op: ir.Operation) -> None:

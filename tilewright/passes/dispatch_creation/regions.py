@@ -8,10 +8,11 @@ places: then a kernel that walks the frame can compute each value where it stand
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.passes.analysis.op_kinds import OpKind, arithmetic, body_names, constant_pad, expensive, op_kind, scatters
+from tilewright.passes.dispatch_creation.region_order import RegionOrder
 from tilewright.passes.linalg.clone import captured, users
 from tilewright.passes.linalg.strides import Views
 from tilewright.passes.linalg.structured import inputs, iterator_kinds, loop_extents
@@ -67,6 +68,8 @@ class Partition:
         self.order = {op: i for i, op in enumerate(operations(self.block))}
         self.kinds = {op: op_kind(op, self.views) for op in self.order}
         self.region_of: dict[ir.Operation, Region] = {}
+        self.paths: RegionOrder[ir.Operation] = RegionOrder()
+        self._loads: dict[ir.Operation, list[ir.Operation] | None] = {}
         self.refusals: list[Refusal] = []
         named = zip(self.block.arguments, argument_attributes(fn), strict=True)
         self.bound = {v for v, attributes in named if CONSTANT in attributes}  # known at compile time
@@ -74,10 +77,13 @@ class Partition:
             if self._constant(op):
                 self.bound.update(op.results)
         for op, kind in self.kinds.items():
+            self.paths.add(op, [p for v in captured(op) if (p := owner(v)) is not None])
             if kind in _COMPUTE:
                 self._place(op, kind)
             elif op.name == "linalg.fill" and any(self.kinds[u] not in _COMPUTE for u in users(op.results[0])):
                 self._place(op, OpKind.ELEMENTWISE)
+        for region in self.regions():
+            region.ops.sort(key=self.order.__getitem__)
 
     def regions(self) -> list[Region]:
         """Each region once, ordered by its first operation."""
@@ -114,16 +120,12 @@ class Partition:
         return Region(kind, op, frame, columns, [op], {op: tuple(range(len(frame)))}, places)
 
     def _join(self, op: ir.Operation, source: Region) -> None:
-        region = self.region_of[op]
-        merged = self._merge(op, region, source)
-        if isinstance(merged, Refusal):
-            self.refusals.append(merged)
-            return
-        for member in merged.ops:
-            self.region_of[member] = merged
+        refusal = self._merge(op, self.region_of[op], source)
+        if refusal is not None:
+            self.refusals.append(refusal)
 
-    def _merge(self, op: ir.Operation, region: Region, source: Region) -> Region | Refusal:
-        """`region` (that of the reader `op`) and `source` as one, or the rule that forbids it."""
+    def _merge(self, op: ir.Operation, region: Region, source: Region) -> Refusal | None:
+        """`region` (that of the reader `op`) and `source` become one, or stay apart by the rule that forbids it."""
 
         def no(rule: str, reason: str) -> Refusal:
             return Refusal(op.name, source.root.name, rule, reason)
@@ -146,21 +148,25 @@ class Partition:
         )
         axes = pairs if other is source else {m: h for h, m in pairs.items()}
         loops, places = other.renamed([axes[a] for a in range(len(other.frame))])
-        merged = Region(
-            into.kind,
-            into.root,
-            into.frame,
-            into.columns,
-            sorted(into.ops + other.ops, key=self.order.__getitem__),
-            into.loops | loops,
-            into.places | places,
-        )
-        problem = _two_places(merged)
+        frames = (loops, source.places) if other is region else (region.loops, places)
+        problem = next((p for o in self._readers(region, source) if (p := _misread(o, *frames))), None)
         if problem:
             return no("one-map", problem)
-        if self._cycle(set(merged.ops)):
+        if self.paths.leads_around(source.root, op):
             return no("no-cycle", "a value of the region comes back through an operation outside it")
-        return merged
+        self.paths.merge(source.root, op)
+        into.ops += other.ops
+        into.loops |= loops
+        into.places |= places
+        for member in other.ops:
+            self.region_of[member] = into
+        return None
+
+    def _readers(self, region: Region, source: Region) -> Iterable[ir.Operation]:
+        """The operations of `region` that may read values of `source`."""
+        if len(region.ops) <= len(source.ops):
+            return region.ops
+        return dict.fromkeys(u for v in source.places for u in users(v) if self.region_of.get(u) is region)
 
     def _pairs(self, op: ir.Operation, region: Region, source: Region) -> dict[int, int] | str:
         """Axis of the source's frame -> axis of the region's frame, from how `op` reads the source's values."""
@@ -180,29 +186,6 @@ class Partition:
             return "two axes of the value are read along one loop"
         return pairs
 
-    def _cycle(self, members: set[ir.Operation]) -> bool:
-        """Does a path leave `members` and come back? Regions count as a whole."""
-        seen: set[ir.Operation] = set()
-        todo = [p for m in members for p in self._before(m) if p not in members]
-        while todo:
-            op = todo.pop()
-            if op in seen:
-                continue
-            seen.add(op)
-            whole = self.region_of[op].ops if op in self.region_of else [op]
-            if any(o in members for o in whole):
-                return True
-            seen.update(whole)
-            for o in whole:
-                for p in self._before(o):
-                    if p in members:
-                        return True
-                    todo.append(p)
-        return False
-
-    def _before(self, op: ir.Operation) -> Iterable[ir.Operation]:
-        return [p for v in captured(op) if (p := owner(v)) is not None]
-
     def adopt(self, copy: ir.Operation, original: ir.Operation, region: Region) -> None:
         """`copy` of `original` becomes a member of `region`."""
         self.kinds[copy] = self.kinds[original]
@@ -215,6 +198,12 @@ class Partition:
         return op.name == "linalg.generic" and bool(tensors) and len(body_names(op)) > 1 and all(v in self.bound for v in tensors)
 
     def loads(self, op: ir.Operation) -> list[ir.Operation] | None:
+        """`_chain`, found once: copies that are made of a chain change no answer."""
+        if op not in self._loads:
+            self._loads[op] = self._chain(op)
+        return self._loads[op]
+
+    def _chain(self, op: ir.Operation) -> list[ir.Operation] | None:
         """The chain of cheap producers up to `op` that a reader may compute at each load; None when it must be a value.
 
         Rule "cheap-load": casts, permutations, broadcasts and constant pads always; up to LOAD_ARITHMETIC scalar
@@ -285,16 +274,16 @@ def _match(
     return None
 
 
-def _two_places(region: Region) -> str | None:
-    for op in region.ops:
-        loops = region.loops.get(op)
-        maps = maps_of(op) if op.name.startswith("linalg.") else []
-        for i, value in enumerate(op.operands):
-            if value not in region.places:
-                continue
-            if loops is None or i >= len(maps):
-                return f"{op.name} reads a value of the region at other places"
-            at = _positions(maps[i])
-            if at is None or tuple(loops[d] for d in at) != region.places[value]:
-                return f"{op.name} reads a value of the region under another index map"
+def _misread(op: ir.Operation, loops_of: Mapping[ir.Operation, Place], places: Mapping[ir.Value, Place]) -> str | None:
+    """Does `op` read a value elsewhere than at its place?"""
+    loops = loops_of.get(op)
+    maps = maps_of(op) if op.name.startswith("linalg.") else []
+    for i, value in enumerate(op.operands):
+        if value not in places:
+            continue
+        if loops is None or i >= len(maps):
+            return f"{op.name} reads a value of the region at other places"
+        at = _positions(maps[i])
+        if at is None or tuple(loops[d] for d in at) != places[value]:
+            return f"{op.name} reads a value of the region under another index map"
     return None

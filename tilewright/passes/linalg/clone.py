@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable, Iterator
 
-from tilewright.passes.mlir import ir, operations, walk
+from tilewright.passes.mlir import ir, operations, owner, walk
 
 
 def captured(op: ir.Operation) -> list[ir.Value]:
@@ -38,15 +38,60 @@ def users(value: ir.Value) -> list[ir.Operation]:
     block = value.owner if isinstance(value.owner, ir.Block) else value.owner.operation.block
     found: dict[ir.Operation, None] = {}
     for use in value.uses:
-        op = use.owner.operation
-        while op.block != block:
-            op = op.parent.operation
-        found[op] = None
+        found[enclosing(use.owner.operation, block)] = None
     return list(found)
 
 
-def erase_dead(block: ir.Block, pure: tuple[str, ...] = ("tensor.", "arith.", "linalg.", "affine.", "math.")) -> None:
+def enclosing(op: ir.Operation, block: ir.Block) -> ir.Operation:
+    """The operation of `block` that `op` is or lies in."""
+    while op.block != block:
+        op = op.parent.operation
+    return op
+
+
+def producers_first(ops: Iterable[ir.Operation], among: Container[ir.Operation] | None = None) -> list[ir.Operation]:
+    """`ops`, and those of `among` (None: all) whose values they need, each after its producers, else in the given order."""
+    order: dict[ir.Operation, None] = {}
+    for first in ops:
+        path = [(first, _sources(first))]
+        while path:
+            op, left = path[-1]
+            step = None if op in order else next(left, None)
+            if step is None:
+                order[op] = None
+                path.pop()
+            elif step not in order and (among is None or step in among):
+                path.append((step, _sources(step)))
+    return list(order)
+
+
+def _sources(op: ir.Operation) -> Iterator[ir.Operation]:
+    return (source for v in captured(op) if (source := owner(v)) is not None)
+
+
+_PURE = ("tensor.", "arith.", "linalg.", "affine.", "math.")
+
+
+def erase_dead(block: ir.Block, pure: tuple[str, ...] = _PURE) -> None:
     """Erase operations of `block` without users, last first."""
     for op in reversed(operations(block)):
-        if op.name.startswith(pure) and not any(list(r.uses) for r in op.results):
+        if op.name.startswith(pure) and not _used(op):
             op.erase()
+
+
+def erase_with_sources(ops: Iterable[ir.Operation], kept: str) -> None:
+    """Erase operations without users, readers first, and then what nobody else used; ops with the attribute `kept` stay."""
+    unused: dict[ir.Operation, None] = {}
+    for op in ops:
+        unused.update(dict.fromkeys(_sources(op)))
+        unused.pop(op, None)
+        op.erase()
+    while unused:
+        op, _ = unused.popitem()
+        if op.name.startswith(_PURE) and kept not in op.attributes and not _used(op):
+            unused.update(dict.fromkeys(_sources(op)))
+            op.erase()
+
+
+def _used(op: ir.Operation) -> bool:
+    return any(next(iter(r.uses), None) is not None for r in op.results)

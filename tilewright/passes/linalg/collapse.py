@@ -6,8 +6,9 @@ So [B, S, 768] and [S, 768] share kernels: both become [rows, 768].
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tilewright.passes.linalg.clone import captured
 from tilewright.passes.linalg.strides import Views, collapsed_stride
@@ -17,6 +18,7 @@ from tilewright.passes.mlir import ir, maps_of, owner, position, walk
 from tilewright.runtime.shape import Expr
 
 Groups = tuple[tuple[int, ...], ...]
+Held = TypeVar("Held", ir.Value, ir.Operation)
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class _Classes:
 
     def find(self, node: object) -> object:
         while (up := self.parent.setdefault(node, node)) != node:
+            self.parent[node] = self.parent[up]  # the way gets shorter each time it is gone
             node = up
         return node
 
@@ -131,36 +134,51 @@ def _groups(
     views: Views,
 ) -> Collapse:
     pinned = {classes.find(n) for n in classes.pinned}
-    rows: dict[object, list[object]] = {v: [classes.find(n) for n in nodes] for v, nodes in values.items()}
+    rows: dict[ir.Value, list[object]] = {v: [classes.find(n) for n in nodes] for v, nodes in values.items()}
     loops = {op: [classes.find(n) for n in nodes] for op, nodes in nests.items()}
     kinds = {op: iterator_kinds(op) for op in nests}
     merged: dict[object, object] = {}
+    values_of, nests_of = _holders(rows), _holders(loops)
+    refused: dict[tuple[object, object], int] = {}  # how many were merged when it was refused
 
     def allowed(a: object, b: object) -> bool:
         if a == b or a in pinned or b in pinned:
             return False
-        for value, row in rows.items():
-            if (a in row or b in row) and not _adjacent(row, a, b):
+        for value in dict.fromkeys((*values_of[a], *values_of[b])):
+            row = rows[value]
+            if not _adjacent(row, a, b):
                 return False
-            if a in row and _is_empty(views.shapes.dims(value)[row.index(a) : row.index(a) + 2]):
+            if _is_empty(views.shapes.dims(value)[row.index(a) : row.index(a) + 2]):
                 return False
-            if a in row and value not in inside and not _nests(value, _run(row, row.index(a), merged), views):
+            if value not in inside and not _nests(value, _run(row, row.index(a), merged), views):
                 return False
-        for op, nest in loops.items():
-            if (a in nest or b in nest) and not (
-                nest.count(a) == nest.count(b) == 1 and kinds[op][nest.index(a)] == kinds[op][nest.index(b)]
-            ):
+        for op in dict.fromkeys((*nests_of.get(a, ()), *nests_of.get(b, ()))):
+            nest = loops[op]
+            if not nest.count(a) == nest.count(b) == 1 or kinds[op][nest.index(a)] != kinds[op][nest.index(b)]:
                 return False
         return True
 
     for row in list(rows.values()):
         for a, b in itertools.pairwise(row):
-            if (b not in merged or merged[b] != a) and allowed(a, b):
+            if (b in merged and merged[b] == a) or refused.get((a, b)) == len(merged):
+                continue
+            if allowed(a, b):
                 merged[b] = a
+            else:
+                refused[a, b] = len(merged)
     return Collapse(
         {v: _runs(row, merged) for v, row in rows.items()},
         {op: _loop_groups(nest, merged, kinds[op]) for op, nest in loops.items()},
     )
+
+
+def _holders(rows: Mapping[Held, Sequence[object]]) -> dict[object, list[Held]]:
+    """The rows in which each class occurs."""
+    found: dict[object, list[Held]] = {}
+    for holder, row in rows.items():
+        for node in dict.fromkeys(row):
+            found.setdefault(node, []).append(holder)
+    return found
 
 
 def _is_empty(dims: Sequence[Expr]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.passes.linalg.symbolic import DIMS, argument_attributes, read_dims
+from tilewright.passes.linalg.symbolic import DIMS, read_dims
 from tilewright.passes.mlir import arith, ir, tensor
 from tilewright.runtime.shape import Atom, Expr
 
@@ -16,12 +16,10 @@ class ShapeValues:
         self._block = fn.regions[0].blocks[0]
         self._last: ir.Operation | None = None
         self._values: dict[Expr, ir.Value] = {}
+        self._arguments = ir.ArrayAttr(fn.attributes["arg_attrs"]) if "arg_attrs" in fn.attributes else None
         self._places: dict[str, tuple[int, int]] = {}
-        for i, named in enumerate(argument_attributes(fn)):
-            if DIMS in named:
-                for axis, dim in enumerate(read_dims(named[DIMS])):
-                    if dim.symbol is not None:
-                        self._places.setdefault(dim.symbol, (i, axis))
+        self._scaled: dict[str, tuple[tuple[int, int], int, int]] = {}  # axis of factor * dim + offset elements, factor, offset
+        self._seen = 0  # arguments whose dims `_places` and `_scaled` hold
 
     def value(self, expr: Expr) -> ir.Value:
         """The index value of an Expr; ValueError when one of its symbols is no dim of the function."""
@@ -71,10 +69,34 @@ class ShapeValues:
         kinds = {"floordiv": arith.FloorDivSIOp, "min": arith.MinSIOp, "max": arith.MaxSIOp}
         return self._binary(kinds[atom.op], a, b)
 
+    def _place(self, symbol: str) -> tuple[int, int] | None:
+        """The first argument, and its axis, whose extent is this dim; arguments are looked at as far as it takes."""
+        while symbol not in self._places and self._arguments is not None and self._seen < len(self._arguments):
+            named = ir.DictAttr(self._arguments[self._seen])
+            for axis, dim in enumerate(read_dims(named[DIMS]) if DIMS in named else ()):
+                if dim.symbol is not None:
+                    self._places.setdefault(dim.symbol, (self._seen, axis))
+                elif dim.linear is not None:
+                    name, factor, offset = dim.linear
+                    self._scaled.setdefault(name, ((self._seen, axis), factor, offset))
+            self._seen += 1
+        return self._places.get(symbol)
+
     def _read(self, symbol: str) -> ir.Value:
-        if symbol not in self._places:
+        place = self._place(symbol)
+        return self._solved(symbol) if place is None else self._extent(*place)
+
+    def _solved(self, symbol: str) -> ir.Value:
+        """A dim that is read from an axis of factor * dim + offset elements."""
+        if symbol not in self._scaled:
             raise ValueError(f"dimension {symbol} is no axis and no scalar argument of the function")
-        index, axis = self._places[symbol]
+        place, factor, offset = self._scaled[symbol]
+        found = self._extent(*place)
+        if offset:
+            found = self._binary(arith.SubIOp, found, self.value(Expr.of(offset)))
+        return self._binary(arith.FloorDivSIOp, found, self.value(Expr.of(factor)))
+
+    def _extent(self, index: int, axis: int) -> ir.Value:
         argument = self._block.arguments[index]
         if isinstance(argument.type, ir.RankedTensorType):
             at = self.value(Expr.of(axis))

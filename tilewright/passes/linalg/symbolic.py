@@ -80,20 +80,22 @@ def result_attributes(fn: ir.Operation) -> list[dict[str, ir.Attribute]]:
 
 
 class SymbolicShapes:
-    """Lazy analysis of one function; build a new one after the IR changed."""
+    """Lazy analysis of one function; build a new one, which costs next to nothing, after the IR changed."""
 
     def __init__(self, fn: ir.Operation) -> None:
         self.fn = fn
         self.ranges = read_ranges(fn)
+        self._entry = fn.regions[0].blocks[0]
+        self._arguments = ir.ArrayAttr(fn.attributes["arg_attrs"]) if "arg_attrs" in fn.attributes else None
         self._dims: dict[ir.Value, tuple[Expr, ...]] = {}
         self._exprs: dict[ir.Value, Expr | None] = {}
-        for value, named in zip(fn.regions[0].blocks[0].arguments, argument_attributes(fn), strict=True):
-            if DIMS in named:
-                dims = read_dims(named[DIMS])
-                if isinstance(value.type, ir.RankedTensorType):
-                    self._dims[value] = dims
-                else:
-                    self._exprs[value] = dims[0]
+
+    def _declared(self, value: ir.Value) -> tuple[Expr, ...] | None:
+        """What `tw.dims` says of an argument of the function; None for any other value."""
+        if self._arguments is None or not isinstance(value.owner, ir.Block) or value.owner != self._entry:
+            return None
+        named = ir.DictAttr(self._arguments[ir.BlockArgument(value).arg_number])
+        return read_dims(named[DIMS]) if DIMS in named else None
 
     def expr(self, value: ir.Value) -> Expr | None:
         """An index or integer value over the dims; None when it is not an expression of them."""
@@ -104,7 +106,8 @@ class SymbolicShapes:
     def _expr(self, value: ir.Value) -> Expr | None:
         op = owner(value)
         if op is None:
-            return None
+            declared = None if isinstance(value.type, ir.RankedTensorType) else self._declared(value)
+            return None if declared is None else declared[0]
         name = op.name
         if name == "arith.constant":
             attribute = op.attributes["value"]
@@ -189,6 +192,8 @@ class SymbolicShapes:
         return self._dims[value]
 
     def _tensor(self, value: ir.Value) -> tuple[Expr, ...]:
+        if (declared := self._declared(value)) is not None:
+            return declared
         t = ir.RankedTensorType(value.type)
         static = [None if t.is_dynamic_dim(i) else Expr.of(t.get_dim_size(i)) for i in range(t.rank)]
         if all(s is not None for s in static):

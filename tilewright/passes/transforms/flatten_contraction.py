@@ -38,15 +38,16 @@ class FlattenContraction(Pass):
 
 
 def _flatten(op: ir.Operation, views: Reshaper) -> ir.Operation:
-    while True:
+    for _ in range(maps_of(op)[0].n_dims):  # each takes a loop away
         pairs = {
             (position(a), position(b)) for m in maps_of(op) for a, b in zip(m.results, m.results[1:], strict=False)
         }
         known = sorted((a, b) for a, b in pairs if a is not None and b is not None)
         pair = next((p for p in known if can_merge(op, p, views)), None)
         if pair is None:
-            return op
+            break
         op = merge(op, pair, views)
+    return op
 
 
 def _name(op: ir.Operation) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
-from tilewright.passes.base import Pass
+from tilewright.passes.base import Pass, until_stable
 from tilewright.passes.linalg.loop_groups import can_merge, merge
 from tilewright.passes.linalg.reshape import RESHAPES, Reshaper, full_axis, product
 from tilewright.passes.linalg.shape_values import tensor_type
-from tilewright.passes.linalg.structured import defined_by, erase_unused, inputs, main_of, use_count, users
+from tilewright.passes.linalg.structured import defined_by, erase_unused, inputs, main_of, users
 from tilewright.passes.linalg.symbolic import mixed, reassociation
 from tilewright.passes.mlir import ir, maps_of, owner, position, replace_all_uses, tensor, walk
 from tilewright.runtime.shape import Expr
+
+ROUNDS = 32  # besides one for each operation that a reshape can move past
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,19 @@ class FoldReshapes(Pass):
 
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
-            changed = True
-            while changed:
-                views = Reshaper(fn)
-                changed = sum(_fold(op, views) for op in walk(fn) if any(map(use_count, op.results))) > 0
-                erase_unused(fn)
+            until_stable(self.name, partial(_round, fn), ROUNDS + len(walk(fn)))
+
+
+def _round(fn: ir.Operation) -> bool:
+    """Each reshape moves by one operation at least."""
+    views = Reshaper(fn)
+    changed = [_fold(op, views) for op in walk(fn) if any(map(_used, op.results))]
+    erase_unused(fn)
+    return any(changed)
+
+
+def _used(value: ir.Value) -> bool:
+    return next(iter(value.uses), None) is not None
 
 
 def _fold(op: ir.Operation, views: Reshaper) -> bool:
@@ -55,9 +66,9 @@ def _shorten(op: ir.Operation, views: Reshaper) -> bool:
         if product(views.shapes.dims(source)) != product(target):
             return False  # equal by a check at run time only
         for length, earlier in enumerate(views.earlier(source, target), 2):
-            steps = views.steps(earlier.operands[0], target)
-            if steps < 2 and steps < length - (earlier.name == "tensor.cast"):  # `reshape` would take the last of two again
-                replace_all_uses(op.results[0], views.as_type(views.reshape(source, target), op.results[0].type))
+            first = earlier.operands[0]
+            if views.steps(first, target) < length - (earlier.name == "tensor.cast"):
+                replace_all_uses(op.results[0], views.as_type(views.reshape(first, target), op.results[0].type))
                 return True
     return False
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from tilewright.passes.analysis.op_kinds import scatters
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import fill, generic
-from tilewright.passes.linalg.clone import clone, users
+from tilewright.passes.linalg.clone import clone
 from tilewright.passes.linalg.collapse import is_dense_constant
 from tilewright.passes.linalg.reshape import Reshaper
 from tilewright.passes.linalg.structured import (
@@ -136,5 +136,5 @@ def _is_empty(value: ir.Value) -> bool:
         made is not None
         and made.name in ("tensor.empty", "tensor.cast")
         and (made.name == "tensor.empty" or _is_empty(made.operands[0]))
-        and bool(users(value))
+        and next(iter(value.uses), None) is not None
     )

@@ -17,7 +17,7 @@ from tilewright.runtime.call.extents import Shapes, compile_shapes
 from tilewright.runtime.call.interop import Array, Wrap, view
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.program.program import Argument, Program
-from tilewright.runtime.shape import Expr, ShapeRange
+from tilewright.runtime.shape import ShapeRange
 
 
 class Bound(NamedTuple):

@@ -103,14 +103,13 @@ class Results:
             raise ShapeError(f"{name}: wanted shape {shape} as in {describe(argument)}, got {array.shape}; take a fresh "
                              f"numpy.empty({shape}, {dtype.name!r})")
         flags = array.flags
-        for is_met, wanted in (
-            (flags.c_contiguous, "C-contiguous"),
-            (flags.writeable, "writeable"),
-            (flags.aligned, "aligned"),
+        for is_met, wanted, got in (
+            (flags.c_contiguous, "C-contiguous", f"strides {array.strides}"),
+            (flags.writeable, "writeable", "read-only memory"),
+            (flags.aligned, "aligned", f"an address that is no multiple of {dtype.alignment}"),
         ):
             if not is_met:
-                raise ShapeError(f"{name}: wanted {wanted} memory, got strides {array.strides} and flags that say otherwise; "
-                                 f"take a fresh numpy.empty({shape}, {dtype.name!r})")
+                raise ShapeError(f"{name}: wanted {wanted} memory, got {got}; take a fresh numpy.empty({shape}, {dtype.name!r})")
         return array
 
     def _check_overlap(self, bound: Bound, arrays: list[Array]) -> None:

@@ -8,9 +8,7 @@ from typing import Any
 from tilewright.runtime.call.binder import describe
 from tilewright.runtime.errors import DTypeError, perhaps
 from tilewright.runtime.program.program import Program
-from tilewright.runtime.program.structure import Structure
-
-KEYWORDS = ("out", "threads", "stream")  # of every call; an argument of this name is passed by position
+from tilewright.runtime.program.structure import NONE
 
 
 class Signature:
@@ -50,7 +48,7 @@ class Signature:
             if name not in parameters:
                 raise DTypeError(f"wanted the arguments ({self}), got {name}=; call each by its name{perhaps(name, parameters)}")
             values[name] = value
-        if missing := [p for p in parameters if p not in values and not self._may_miss(p)]:
+        if missing := [p for p in parameters if p not in values and not self._is_none(p)]:
             raise DTypeError(f"wanted {len(parameters)} arguments ({self}), got {len(args) + len(named)}; "
                              f"pass {', '.join(missing)} too")
         if self._inputs is None:
@@ -74,5 +72,6 @@ class Signature:
             return found
         return self._outputs.unflatten(found if len(self._program.outputs) != 1 else (found,))
 
-    def _may_miss(self, name: str) -> bool:
-        return self._inputs is not None and self._inputs.items[self.parameters.index(name)] == Structure("none")
+    def _is_none(self, name: str) -> bool:
+        """Was the model compiled with None here, so that the parameter may be left out?"""
+        return self._inputs is not None and self._inputs.items[self.parameters.index(name)] == NONE

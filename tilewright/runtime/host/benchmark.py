@@ -11,7 +11,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Timing:
     """How to time: seconds of warm-up, seconds of a batch at least, batches at least and at most, relative error wanted, seconds
-    of a turn at least."""
+    of a turn at least. longest: seconds after which what was timed so far has to do, for calls that take long."""
 
     warmup: float = 0.002
     batch: float = 0.001
@@ -19,18 +19,23 @@ class Timing:
     most: int = 40
     error: float = 0.02
     turn: float = 0.0002
+    longest: float = 2.0
 
 
+_PAIR = 2  # figures at least, of which a middle and a spread can be told
 _WAKE, _LONG = Timing(warmup=0.00006), 0.001  # seconds of a call that needs no others before it
 
 
 def time_call(call: Callable[[], object], timing: Timing = Timing()) -> list[float]:
     """Seconds per call, one figure a batch, until the interquartile range of the median is within the wanted error."""
+    begin = time.perf_counter()
     repeat = max(1, round(timing.batch / warm_up(call, timing)))
     times: list[float] = []
     while len(times) < timing.most:
         times.append(time_batch(call, repeat))
         if len(times) >= timing.fewest and spread(times) <= timing.error:
+            break
+        if time.perf_counter() - begin > timing.longest:
             break
     return times
 
@@ -39,6 +44,7 @@ def time_beside(call: Callable[[], object], other: Callable[[], object], timing:
     """A call's time over another's, one figure a round of a turn each, until their median is within the wanted error or they took
     as long as the most batches. Turns are so short that both have the speed that the machine just has, which changes many times
     a second where others share its cores."""
+    whole = time.perf_counter()
     costs = [warm_up(c, timing) for c in (call, other)]
     calls = [(c, max(1, round(timing.turn / each)), each < _LONG) for c, each in zip((call, other), costs, strict=True)]
     ratios: list[float] = []
@@ -49,6 +55,8 @@ def time_beside(call: Callable[[], object], other: Callable[[], object], timing:
         ratios.append(times[0] / times[1])
         enough = len(ratios) >= timing.fewest and time.perf_counter() - begin >= timing.fewest * timing.batch
         if enough and spread(ratios) <= timing.error:
+            break
+        if len(ratios) >= _PAIR and time.perf_counter() - whole > timing.longest:
             break
     return ratios
 

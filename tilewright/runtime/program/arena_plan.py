@@ -7,6 +7,7 @@ sizes and the plan is valid for all shapes at once.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -42,8 +43,22 @@ class ArenaPlan:
 
 @dataclass
 class _Slot:
+    """members: one after the other in time."""
+
     size: Expr
     members: list[Temporary] = field(default_factory=list)
+
+    def is_free(self, temporary: Temporary) -> bool:
+        """Over its whole life."""
+        at = bisect_left(self.members, temporary.birth, key=_birth)
+        return not any(temporary.overlaps(m) for m in self.members[max(0, at - 1) : at + 1])
+
+    def add(self, temporary: Temporary) -> None:
+        insort(self.members, temporary, key=_birth)
+
+
+def _birth(temporary: Temporary) -> int:
+    return temporary.birth
 
 
 def plan(temporaries: Sequence[Temporary], ranges: Mapping[str, tuple[float, float]] | None = None) -> ArenaPlan:
@@ -68,7 +83,7 @@ def plan(temporaries: Sequence[Temporary], ranges: Mapping[str, tuple[float, flo
             slots.append(_Slot(size, [temporary]))
             continue
         slot.size = larger(slot.size, size, known)
-        slot.members.append(temporary)
+        slot.add(temporary)
     offsets: dict[str, Expr] = {}
     total = Expr.of(0)
     for slot in slots:
@@ -105,7 +120,7 @@ def _choose(
     slots: Iterable[_Slot], temporary: Temporary, size: Expr, ranges: Mapping[str, tuple[float, float]]
 ) -> _Slot | None:
     """A slot that is free over the whole life: of the same size, else provably large enough, else any."""
-    free = [s for s in slots if not any(temporary.overlaps(m) for m in s.members)]
+    free = [s for s in slots if s.is_free(temporary)]
     same = next((s for s in free if s.size == size), None)
     enough = [s for s in reversed(free) if _at_least(s.size, size, ranges)]
     return same or next(iter(enough or free), None)

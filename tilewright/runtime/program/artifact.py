@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import mmap
 import os
 import secrets
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar, Union
 
@@ -70,24 +72,42 @@ class Manifest(msgspec.Struct, frozen=True):
     sections: tuple[Section, ...]
 
 
-def write_artifact(path: str | os.PathLike[str], bundles: Sequence[Bundle]) -> None:
-    """Write all bundles as one file, atomically: readers see the old file or the whole new one.
+@dataclass(frozen=True)
+class _Content:
+    """A section to be written; its memory is asked for when its turn comes, and need not exist before and after."""
 
+    size: int
+    sha256: str
+    memory: Callable[[], Memory]
+
+    @staticmethod
+    def of(data: Memory) -> _Content:
+        found = raw_bytes(data)
+        return _Content(found.nbytes, hashlib.sha256(found).hexdigest(), lambda: found)
+
+
+def write_artifact(path: str | os.PathLike[str], bundles: Sequence[Bundle], sync: bool = True) -> None:
+    """Write all bundles as one file, atomically: readers see the old file or the whole new one. Constants are asked for one by
+    one, so that a mapping may make each when it is asked for.
+
+    Args:
+        sync: wait until the disk has it.
     Raises:
-        ArtifactError: the folder does not exist, may not be written, or is full.
+        ArtifactError: the folder does not exist, may not be written, or is full; a constant is not what its digest says.
     """
     target = _path(path, "save")
     if not target.parent.is_dir():
         raise ArtifactError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
-    if target.is_dir():
+    if os.path.isdir(target):  # False also for a name that is too long
         raise ArtifactError(f"cannot write {target}: it is a folder; give a file name such as {target / 'model.tw'}")
     temporary = target.parent / f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     try:
         try:
             with temporary.open("xb") as file:
                 _write(file, bundles)
-                file.flush()
-                os.fsync(file.fileno())
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
@@ -105,44 +125,64 @@ def artifact_bytes(bundles: Sequence[Bundle]) -> bytes:
 
 
 def _write(file: IO[bytes], bundles: Sequence[Bundle]) -> None:
-    contents: dict[str, memoryview] = {}
+    contents: dict[str, _Content] = {}
     groups = tuple(_group(index, bundle, contents) for index, bundle in enumerate(bundles))
     sections, end = [], 0
-    for name, data in contents.items():
-        sections.append(Section(name, end, data.nbytes, hashlib.sha256(data).hexdigest()))
-        end = _align(end + data.nbytes)
+    for name, content in contents.items():
+        sections.append(Section(name, end, content.size, content.sha256))
+        end = _align(end + content.size)
     manifest = msgspec.json.encode(Manifest(SCHEMA, groups, tuple(sections)))
     start = _align(_HEADER.size + len(manifest))
     size = start + max((s.offset + s.size for s in sections), default=0)
     header = _HEADER.pack(MAGIC, SCHEMA, len(manifest), size, hashlib.sha256(manifest).digest())
     file.write(header + manifest)
-    for section, data in zip(sections, contents.values(), strict=True):
+    for section, content in zip(sections, contents.values(), strict=True):
         file.write(bytes(start + section.offset - file.tell()))
-        file.write(data)
+        file.write(_checked(section, raw_bytes(content.memory())))
 
 
 def _path(path: Any, what: str) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise ArtifactError(f"{what}: wanted the path of a file such as 'model.tw', got {type(path).__name__}; give it as text")
+    if "\0" in os.fspath(path):
+        raise ArtifactError(f"{what}: wanted the path of a file, got one with a null byte, {os.fspath(path)!r}; leave it out")
     return Path(path)
 
 
-def _group(index: int, bundle: Bundle, contents: dict[str, memoryview]) -> Group:
+def _group(index: int, bundle: Bundle, contents: dict[str, _Content]) -> Group:
     """Add the bundle's sections; equal ones are stored once."""
 
     def add(name: str, data: Memory) -> str:
-        contents.setdefault(name, raw_bytes(data))
+        return place(name, _Content.of(data))
+
+    def place(name: str, content: _Content) -> str:
+        contents.setdefault(name, content)
         return name
 
     program = bundle.program
+    constants = {d: _Content(size, d, partial(bundle.constants.__getitem__, d)) for d, size in constant_bytes(bundle).items()}
     return Group(
         program.target,
         program.features,
         add(f"program/{index}", msgspec.json.encode(program)),
         {d: add(f"code/{index}/{d}", data) for d, data in bundle.code.items()},
-        {d: add(f"constant/{d}", data) for d, data in bundle.constants.items()},
+        {d: place(f"constant/{d}", content) for d, content in constants.items()},
         {d: add(f"llvm/{index}/{d}", text.encode()) for d, text in bundle.llvm_ir.items()},
     )
+
+
+def constant_bytes(bundle: Bundle) -> dict[str, int]:
+    """The size of each constant, by its digest."""
+    return {c.digest: math.prod(c.shape) * c.dtype.bytes for c in bundle.program.constants}
+
+
+def _checked(section: Section, data: memoryview) -> memoryview:
+    """The data of a section, as it was described."""
+    later = section.name.startswith("constant/")  # hashed when it was described, and asked for only now
+    if data.nbytes != section.size or (later and hashlib.sha256(data).hexdigest() != section.sha256):
+        raise ArtifactError(f"{section.name} is not what the program says: an array that was given as a constant has changed "
+                            "since; compile the model again, and leave its arrays as they are meanwhile")
+    return data
 
 
 class Artifact:

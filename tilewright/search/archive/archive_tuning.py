@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -31,7 +30,7 @@ class ArchiveBuilder:
         self._kernels = {(o.workload.key, current_text(k.config)): k for o in archive for k in o.kernels}
         self._failed = {(o.workload.key, current_text(config)): why for o in archive for config, why in o.failed.items()}
 
-    def build(self, candidates: Sequence[tuple[Workload, TileConfig]]) -> list[BuildResult]:
+    def build(self, candidates: Sequence[tuple[Workload, TileConfig]], seconds: float | None = None) -> list[BuildResult]:
         return [self._find(w.key, config_text(c)) for w, c in candidates]
 
     def _find(self, workload: str, config: str) -> BuildResult:
@@ -63,12 +62,13 @@ def measure_archive(archive: KernelArchive, plan: MeasurePlan, runner: Runner, l
     The time that an operator leaves goes to those after it.
     """
     context = MeasureContext(ArchiveBuilder(archive), runner, plan.environment, log)
-    started, spent = time.monotonic(), 0
+    clock, spent = plan.environment.clock, 0
+    started = clock()
     found: dict[str, Tuned] = {}
     operators = list(archive)
     for number, operator in enumerate(operators):
         share = operator.share / sum(o.share for o in operators[number:])
-        left = None if plan.seconds is None else max(0.0, plan.seconds - (time.monotonic() - started)) * share
+        left = None if plan.seconds is None else max(0.0, plan.seconds - (clock() - started)) * share
         budget = Budget(left, None if plan.trials is None else max(1, round((plan.trials - spent) * share)))
         states: dict[str, int] = {}
 

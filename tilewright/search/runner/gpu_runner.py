@@ -94,7 +94,8 @@ class GpuRunner:
         self._verdicts: dict[tuple[str, str], str] = {}
         self._operands: dict[tuple[str, tuple[tuple[str, int], ...]], list[np.ndarray]] = {}
 
-    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1) -> Measurement:
+    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1,
+            seconds: float | None = None) -> Measurement:
         """Times of one launch; a kernel whose guards do not hold at `dims`, or that computes something else, is an error text.
 
         Raises:

@@ -40,7 +40,7 @@ def gpu_of(target: Target, ordinal: int) -> TimedGpu:
 
 def _run(runner: GpuRunner, workload: Workload, code: bytes, request: Run) -> RunnerReply:
     try:
-        found = runner.run(workload, request.kernel, code, request.dims, request.threads)
+        found = runner.run(workload, request.kernel, code, request.dims, request.threads, request.seconds)
     except (TilewrightError, MemoryError) as error:
         lost = isinstance(error, CudaError) and error.sticky
         return RunnerReply(error=f"{request.kernel.config}: {type(error).__name__}: {error}", lost=lost)

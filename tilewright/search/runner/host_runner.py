@@ -7,6 +7,7 @@ import hashlib
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -55,20 +56,22 @@ class HostRunner:
         self._first: dict[_Place, _First] = {}
         self._loaded: dict[bytes, LoadedCode] = {}
 
-    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1) -> Measurement:
-        """Times of one launch; a kernel whose guards do not hold at `dims` is an error text."""
+    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1,
+            seconds: float | None = None) -> Measurement:
+        """Times of one launch; a kernel whose guards do not hold at `dims` is an error text. In little time: fewer of them."""
         if not kernel.legal(dense_symbols(workload, dims)):
             return Measurement(error=f"{kernel.config} is not legal at {dict(dims)}")
         place = (workload.key, tuple(dims.items()))
         call, first = self.launcher(workload, kernel, code, dims, threads), self._first.get(place)
+        timing = self.timing if seconds is None else replace(self.timing, longest=min(self.timing.longest, seconds))
         if first is None:
-            seconds = sorted(time_call(call, self.timing))
-            self._first[place] = _First(kernel, code, threads, statistics.median(seconds))
-            return Measurement(tuple(seconds))
+            times = sorted(time_call(call, timing))
+            self._first[place] = _First(kernel, code, threads, statistics.median(times))
+            return Measurement(tuple(times))
         other = self.launcher(workload, first.kernel, first.code, dims, first.threads)
-        tries, begin = [time_beside(call, other, self.timing)], time.perf_counter()
+        tries, begin = [time_beside(call, other, timing)], time.perf_counter()
         while len(tries) < _TRIES and dispersion(tries[-1]) > _STEADY and time.perf_counter() - begin < _PATIENCE:
-            tries.append(time_beside(call, other, self.timing))
+            tries.append(time_beside(call, other, timing))
         steadiest = min(tries, key=dispersion)
         return Measurement(tuple(first.seconds * ratio for ratio in statistics.quantiles(steadiest, n=8)[2:5]))
 

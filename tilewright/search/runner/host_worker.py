@@ -22,7 +22,7 @@ def main() -> None:
 
     def run(workload: Workload, code: bytes, request: Run) -> RunnerReply:
         try:
-            found = runner.run(workload, request.kernel, code, request.dims, request.threads)
+            found = runner.run(workload, request.kernel, code, request.dims, request.threads, request.seconds)
         except (TilewrightError, MemoryError) as error:
             return RunnerReply(error=f"{type(error).__name__}: {error}")
         return RunnerReply(found.seconds, found.error, found.cache)

@@ -16,6 +16,7 @@ from tilewright.search.protocols import Builder, BuildResult, Measurement, Runne
 from tilewright.search.space.dense import dense_symbols
 from tilewright.search.space.kernel_facts import KernelFacts
 from tilewright.search.space.shapes import Dims
+from tilewright.search.time_left import TimeLeft
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,16 @@ class Environment:
 
 @dataclass(frozen=True)
 class MeasureContext:
-    """How kernels are built and measured, where, and the log that takes every outcome."""
+    """How kernels are built and measured, where, and the log that takes every outcome.
+
+    costs: part of a search -> the seconds it takes, which the searches of one model share.
+    """
 
     builder: Builder
     runner: Runner
     environment: Environment
     log: TuningLog = field(default_factory=TuningLog)
+    costs: dict[str, float] = field(default_factory=dict)
 
 
 class Measurer:
@@ -42,13 +47,14 @@ class Measurer:
 
     note: is told what the code of each built GPU kernel says, of this run and of the log.
 
-    trials: measurements taken; failed: candidates that could not be built or run.
+    trials: measurements taken; failed: candidates that could not be built or run; time: until when there is time for either.
     """
 
     def __init__(self, workload: Workload, context: MeasureContext,
                  note: Callable[[str, KernelFacts], None] = lambda config, facts: None) -> None:
         self.workload, self.context, self.note = workload, context, note
         log = context.log
+        self.time = TimeLeft(context.environment.clock, context.costs)
         self.trials = 0
         self.built: dict[str, BuildResult] = {}
         self.refused: dict[str, str] = {}
@@ -79,10 +85,13 @@ class Measurer:
         return sum(1 for r in self._known.values() if r.error)
 
     def build(self, configs: Sequence[TileConfig]) -> None:
-        """Build those that are not built yet; a failure is recorded once."""
+        """Build those that are not built yet, as far as the time allows; a failure is recorded once."""
         missing = [c for c in dict.fromkeys(configs) if config_text(c) not in self.built and config_text(c) not in self.refused]
-        for config, result in zip(missing, self.context.builder.build([(self.workload, c) for c in missing]), strict=True):
+        results = self.context.builder.build([(self.workload, c) for c in missing], self.time.limit)
+        for config, result in zip(missing, results, strict=True):
             text = config_text(config)
+            if result.late:
+                continue
             if result.kernel is None:
                 self.refused[text] = result.error
                 self._record(config, (), 0, Measurement(error=result.error), build_seconds=result.seconds)
@@ -92,7 +101,7 @@ class Measurer:
                     self.note(text, KernelFacts.of(result.kernel))
 
     def measure(self, config: TileConfig, shape: Dims, threads: int, again: bool = False) -> TuningRecord | None:
-        """The record of a kernel at a shape, taken now unless it is known; None where it cannot be built.
+        """The record of a kernel at a shape, taken now unless it is known; None where it cannot be built, or not in time.
 
         Equal machine code is measured once: the record of its twin is copied.
         """
@@ -113,7 +122,9 @@ class Measurer:
             if known is not None and known.error:
                 return known
             return self._record(config, shape, threads, Measurement(error=f"not legal at {dict(shape)}"), digest)
-        found = self.context.runner.run(self.workload, result.kernel, result.code, dict(shape), threads)
+        found = self.context.runner.run(self.workload, result.kernel, result.code, dict(shape), threads, self.time.limit)
+        if found.late:
+            return None
         self.trials += 1
         return self._record(config, shape, threads, found, digest, result.seconds)
 

@@ -20,7 +20,7 @@ class ReplayBuilder:
     def __init__(self, errors: Mapping[str, str] | None = None) -> None:
         self.errors = dict(errors or {})
 
-    def build(self, candidates: Sequence[tuple[Workload, TileConfig]]) -> list[BuildResult]:
+    def build(self, candidates: Sequence[tuple[Workload, TileConfig]], seconds: float | None = None) -> list[BuildResult]:
         return [self._build(w, config_text(c), c.family) for w, c in candidates]
 
     def _build(self, workload: Workload, text: str, family: str) -> BuildResult:
@@ -37,7 +37,8 @@ class ReplayRunner:
         self._known = {(r.workload, *key): r for w in {r.workload for r in records}
                        for key, r in latest(r for r in records if r.workload == w).items()}
 
-    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1) -> Measurement:
+    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1,
+            seconds: float | None = None) -> Measurement:
         record = self._known.get((workload.key, kernel.config, tuple(dims.items()), threads))
         if record is None:
             return Measurement(error=f"the log has no {kernel.config} at {dict(dims)} on {threads} threads")
@@ -51,7 +52,8 @@ class SurfaceRunner:
         self.surface, self.advance = surface, advance
         self.runs = 0
 
-    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1) -> Measurement:
+    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1,
+            seconds: float | None = None) -> Measurement:
         self.runs += 1
         seconds = self.surface(parse_config(kernel.config), dims, threads)
         self.advance(seconds)

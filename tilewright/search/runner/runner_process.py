@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -20,6 +22,7 @@ from tilewright.search.runner.verification import Case
 
 HOST_WORKER = f"{__package__}.host_worker"
 _START_SECONDS = 60.0
+_COOPERATIVE = 0.7  # of the time of a run, after which it stops by itself, so that its process need not be ended
 
 
 class ProcessRunner:
@@ -42,22 +45,28 @@ class ProcessRunner:
         """Start the process, without waiting for it."""
         self._alive()
 
-    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1) -> Measurement:
-        """A crash, a hang or an error of the process is a Measurement with an error."""
+    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1,
+            seconds: float | None = None) -> Measurement:
+        """A crash, a hang or an error of the process is a Measurement with an error; one for which there is no time is late."""
+        if seconds is not None and seconds <= 0:
+            return Measurement(error="there is no time left", late=True)
         digest = hashlib.sha256(code).hexdigest()
+        end = time.monotonic() + (math.inf if seconds is None else seconds)
         try:
             process = self._alive()
             if workload.key not in self._sent:
                 cases = tuple(map(CaseForm.of, self._cases.get(workload.key, ())))
-                self._ask(process, Prepare(WorkloadForm.of(workload), cases=cases), _START_SECONDS)
+                self._ask(process, Prepare(WorkloadForm.of(workload), cases=cases), min(_START_SECONDS, _until(end)))
                 self._sent.add(workload.key)
             if digest not in self._sent:
-                self._ask(process, Prepare(None, digest, code), _START_SECONDS)
+                self._ask(process, Prepare(None, digest, code), min(_START_SECONDS, _until(end)))
                 self._sent.add(digest)
-            reply = self._ask(process, Run(workload.key, kernel, digest, dict(dims), threads), self.time_limit)
+            limit = min(self.time_limit, _until(end))
+            request = Run(workload.key, kernel, digest, dict(dims), threads, None if seconds is None else _COOPERATIVE * limit)
+            reply = self._ask(process, request, limit)
         except WorkerLostError as error:
             self.close()
-            return Measurement(error=f"{kernel.config} at {dict(dims)}: {error}")
+            return Measurement(error=f"{kernel.config} at {dict(dims)}: {error}", late=time.monotonic() >= end)
         if reply.lost:
             self.close()
         return Measurement(reply.seconds, reply.error, reply.cache)
@@ -88,3 +97,8 @@ class ProcessRunner:
             return msgspec.json.decode(line, type=RunnerReply)
         except msgspec.DecodeError as error:
             raise WorkerLostError(f"the runner's reply cannot be read: {error}", process.log) from error
+
+
+def _until(end: float) -> float:
+    """Seconds until then."""
+    return max(0.0, end - time.monotonic())

@@ -20,13 +20,14 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", tag_field="op"):
 
 
 class Run(msgspec.Struct, frozen=True, tag="run", tag_field="op"):
-    """Time a kernel at local dims."""
+    """Time a kernel at local dims. seconds: that it may take."""
 
     workload: str
     kernel: MicroKernel
     digest: str
     dims: dict[str, int]
     threads: int = 1
+    seconds: float | None = None
 
 
 RunnerRequest = Prepare | Run

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.runtime.errors import OptionError
+from tilewright.runtime.wording import option_name
 from tilewright.search.space.array_types import Floats
 
 _EXCESS = 10.0  # price of regret beyond what is allowed, where max_kernels leaves no other choice
@@ -94,5 +95,5 @@ def _median(price: Floats, allowed: np.ndarray, count: int) -> list[int]:
              LinearConstraint(size.tocsr(), ub=count)]
     found = milp(cost, integrality=np.concatenate([np.ones(n), np.zeros(m)]), bounds=Bounds(0, 1), constraints=rules)
     if found.x is None:
-        raise OptionError(f"no {count} kernels serve every shape; raise max_kernels")
+        raise OptionError(f"no {count} kernels serve every shape; raise " + option_name("max_kernels"))
     return [i for i in range(n) if found.x[i] > 0.5]

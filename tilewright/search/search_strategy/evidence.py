@@ -99,6 +99,8 @@ class Evidence:
         The value of a cell is the expected gain from knowing it, which for the leader of a shape is the chance to drop it.
         """
         configs = sorted(self.curves)
+        if not configs:
+            return []
         mean = np.stack([self.curves[c].mean for c in configs]).transpose(0, 2, 1).reshape(-1, len(self.importance))
         deviation = np.stack([self.curves[c].deviation for c in configs]).transpose(0, 2, 1).reshape(mean.shape)
         if len(mean) < 2:

@@ -25,7 +25,10 @@ TURNS = 3  # measurements of a chosen kernel and of the untuned one in its place
 
 def best_known(ledger: SearchLedger) -> Tuned:
     """The dispatch that the measurements so far support; with none, the defaults of the family."""
-    chosen = ledger.selection()
+    return _tuned(ledger, ledger.selection())
+
+
+def _tuned(ledger: SearchLedger, chosen: Selection | None) -> Tuned:
     if chosen is None:
         configs, root = ledger.untuned()
         return Tuned(tuple(configs), root, _named(ledger, certify((), np.zeros(1), np.ones(1), 0), len(configs)))
@@ -38,12 +41,17 @@ def best_known(ledger: SearchLedger) -> Tuned:
 
 def certified(ledger: SearchLedger) -> Tuned:
     """`best_known` after its kernels were measured where it chooses them, and its regret at held-out shapes, as many of them as
-    the rest of the budget allows."""
+    the rest of the budget allows; the defaults of the family where it does not even allow to choose."""
+    ledger.certify_from_now()
+    if not ledger.time.affords("selection"):
+        return _tuned(ledger, None)
+    ledger.verify_from_now()
     verify(ledger)
-    found = best_known(ledger)
     chosen = ledger.selection()
+    found = _tuned(ledger, chosen)
     if chosen is None or not ledger.task.held_out:
         return found
+    ledger.certify_from_now()
     entries = _hold_out(ledger, chosen)
     certificate = certify(entries, chosen.regrets, np.array(ledger.task.points.weights), ledger.options.rivals)
     return replace(found, certificate=_named(ledger, certificate, len(found.configs), found.certificate.expected))
@@ -94,7 +102,7 @@ def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
 
     found = []
     for number, shape in enumerate(held_out):
-        if ledger.spent >= 1 and ledger.budget.seconds is not None:
+        if ledger.budget.seconds is not None and (ledger.spent >= 1 or not ledger.time.affords()):
             break
         leaf = chosen.leaf(dict(shape))
         rivals = [Leaf(c, t) for c, t in evidence.fastest(number, options.rivals)]

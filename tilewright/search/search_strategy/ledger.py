@@ -33,13 +33,14 @@ class SearchLedger:
     """Of one task.
 
     focus: factors of the importance of each point, while only a part of the range is looked at. gain: what the last proposals
-    promised, as a share of the weighted time.
+    promised, as a share of the weighted time. time: until when what is done now may last: of the search or of its end.
     """
 
     def __init__(self, task: Task, context: MeasureContext, budget: Budget, options: TuneOptions, prior: CostModel | None,
                  progress: Callable[[Progress], None]) -> None:
         self.task, self.budget, self.options, self.progress = task, budget, options, progress
         self.clock = context.environment.clock
+        self._started = self.clock()
         self.lattice = task.lattice()
         self.form = form_of(self.lattice)
         self.measurer = Measurer(task.workload, context, self.form.note)
@@ -48,8 +49,12 @@ class SearchLedger:
         self.space = FeatureSpace(self.form, self.points.shapes)
         self.focus: Floats | None = None
         self.gain = 1.0
-        self._started = self.clock()
+        self.time = self.measurer.time
+        _ = self.lattice.config_columns  # all that is learned and chosen reads them: they are a part of opening the search
+        self.time.costs["opening"] = self.clock() - self._started
         self._evidence: Evidence | None = None
+        self._outdated = True
+        self._spend_until(self._search_until)
 
     @property
     def records(self) -> Sequence[TuningRecord]:
@@ -69,12 +74,18 @@ class SearchLedger:
     @property
     def searching(self) -> bool:
         """Is there budget left beside what is kept for the choice and its certificate?"""
-        return self.spent < self._search_until
+        return self.spent < self._search_until and self.time.affords() and self._choosable
 
     @property
     def verifying(self) -> bool:
         """Is there budget left beside what is kept for the certificate?"""
-        return self.spent < self._certify_from
+        return self.spent < self._certify_from and self.time.affords("selection")
+
+    @property
+    def _choosable(self) -> bool:
+        """Is there time to choose what is verified, and then what is kept?"""
+        seconds = self.budget.seconds
+        return seconds is None or self._started + seconds - self.clock() > 2 * self.time.costs.get("selection", 0.0)
 
     @property
     def _search_until(self) -> float:
@@ -92,12 +103,27 @@ class SearchLedger:
             whole = seconds / max(1 - self._search_until, 1e-9)
             self.budget = Budget(seconds=whole)
             self._started = self.clock() - whole * self._search_until
+        self.verify_from_now()
+
+    def verify_from_now(self) -> None:
+        """The search is over: there is time for the choice."""
+        self._spend_until(self._certify_from)
+
+    def certify_from_now(self) -> None:
+        """The choice is made: there is time for its certificate."""
+        self._spend_until(1.0)
+
+    def _spend_until(self, share: float) -> None:
+        if self.budget.seconds is not None:
+            self.time.end = self._started + share * self.budget.seconds
 
     @property
     def evidence(self) -> Evidence:
-        """What the measurements say, since `outdate` was last called."""
-        if self._evidence is None:
-            self._evidence = Evidence.of(self.space, self.points, self.model, self.records, self.options.thread_choices)
+        """What the measurements say, since `outdate` was last called, or since there was last time to look."""
+        if self._evidence is None or (self._outdated and self.time.affords("evidence")):
+            with self.time.part("evidence"):
+                self._evidence = Evidence.of(self.space, self.points, self.model, self.records, self.options.thread_choices)
+            self._outdated = False
         if self.focus is not None:
             focused = self._evidence.importance * self.focus
             return replace(self._evidence, importance=focused / focused.sum())
@@ -105,16 +131,19 @@ class SearchLedger:
 
     def outdate(self) -> None:
         """There are measurements that the evidence does not know."""
-        self._evidence = None
+        self._outdated = True
 
     def learn(self) -> None:
-        """Train the model on what is known, when that has grown."""
+        """Train the model on what is known, when that has grown and there is time."""
         self.outdate()
-        if self.model.prior is not None:
-            refit_device(self.form, self.records, self.model.prior)
-        samples = training_samples(self.form, self.records)
-        if samples is not None and len(samples) >= _GROWTH * self.model.samples:
-            self.model.fit([samples])
+        if not self.time.affords("learn"):
+            return
+        with self.time.part("learn"):
+            if self.model.prior is not None:
+                refit_device(self.form, self.records, self.model.prior)
+            samples = training_samples(self.form, self.records)
+            if samples is not None and len(samples) >= _GROWTH * self.model.samples:
+                self.model.fit([samples])
 
     def taken(self) -> set[int]:
         """Configurations that were measured or cannot be built."""
@@ -152,6 +181,10 @@ class SearchLedger:
         """
         if not self.evidence.curves:
             return None
+        with self.time.part("selection"):
+            return self._selected(hopeful)
+
+    def _selected(self, hopeful: bool) -> Selection | None:
         leading = {self.lattice.texts[c] for c in self.evidence.leading(_FINALISTS)}
         defaults = [c for c in map(self.lattice.number, map(config_text, self.task.defaults())) if c is not None]
         leading |= {self.lattice.texts[c] for c in defaults}

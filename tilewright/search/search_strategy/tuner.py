@@ -40,7 +40,8 @@ def tune(task: Task, context: MeasureContext, budget: Budget, options: TuneOptio
 class Tuner:
     """A search that can be stepped, by `tune` or by a scheduler over many operators: it decides what is measured next.
 
-    ledger: what it knows and has spent. begun: was the first round, of the default kernel, taken?
+    ledger: what it knows and has spent. begun: was the first round, of the default kernel, taken? cut: was there no time for a
+    part of the last round?
     """
 
     def __init__(self, task: Task, context: MeasureContext, budget: Budget, options: TuneOptions | None = None,
@@ -49,23 +50,26 @@ class Tuner:
         self.ledger = SearchLedger(task, context, budget, self.options, prior, progress)
         self.proposer = Proposer(self.ledger.space, self.options.thread_choices, np.random.default_rng(self.options.seed),
                                  self.options.shapes_each)
-        self.begun = False
+        self.begun = self.cut = False
         self._idle = 0
 
     @property
     def done(self) -> bool:
         """Is the part of the budget spent that is not kept for the choice and its certificate, or is nothing left to gain?"""
-        return not self.ledger.searching or self._idle >= 2
+        return not self.ledger.searching or self._idle >= 2 or self.cut
 
     def step(self) -> None:
         """One round: new kernels, then the shapes where it is open which kernel wins."""
         ledger = self.ledger
         before = ledger.trials
         if not self.begun:
-            self.begun = True
             self._begin()
+            self.begun = ledger.time.affords() or bool(ledger.kernels())
             return
         self._compare_threads()
+        self.cut = not ledger.time.affords("evidence", "proposing")
+        if self.cut:
+            return
         proposals = self._propose()
         ledger.gain = sum(p.gain for p in proposals)
         if ledger.gain >= self.options.enough:
@@ -73,7 +77,8 @@ class Tuner:
             ledger.learn()
         self._settle()
         worth = ledger.trials > before and ledger.gain >= self.options.enough
-        self._idle = 0 if worth else self._idle + 1
+        self.cut = not ledger.time.affords()
+        self._idle = 0 if worth or self.cut else self._idle + 1
         ledger.report("searching")
 
     def best(self) -> Tuned:
@@ -96,7 +101,8 @@ class Tuner:
         known = ledger.kernels()
         self._measure("first kernels", self._untuned())
         self._compare_threads()
-        self._measure("first kernels", self.proposer.random(ledger.taken(), max(0, few - len(known))))
+        if ledger.time.affords():
+            self._measure("first kernels", self.proposer.random(ledger.taken(), max(0, few - len(known))))
         ledger.learn()
 
     def _compare_threads(self) -> None:
@@ -132,7 +138,8 @@ class Tuner:
         evidence, taken = self.ledger.evidence, self.ledger.taken()
         if not evidence.curves:
             return self.proposer.random(taken, self.options.batch)
-        found = self.proposer.propose(self.ledger.model, evidence.best, evidence.importance, taken, self.options.batch)
+        with self.ledger.time.part("proposing"):
+            found = self.proposer.propose(self.ledger.model, evidence.best, evidence.importance, taken, self.options.batch)
         if found and self.ledger.gain > 10 * self.options.enough:
             found[-1:] = self.proposer.random(taken | {p.config for p in found}, 1)
         return found
@@ -174,7 +181,9 @@ class Tuner:
         return own.seconds < min(_STRIKING * sure, fastest)
 
     def _settle(self) -> None:
-        """Measure where it is open which of the measured kernels wins."""
+        """Measure where it is open which of the measured kernels wins, when there is time to find out."""
+        if not self.ledger.time.affords("evidence"):
+            return
         enough = self.options.enough / len(self.ledger.points)
         unsure = self.ledger.evidence.open_cells(self.options.cells, enough)
         self._take("settling", [(shape, threads, config) for config, shape, threads in unsure])

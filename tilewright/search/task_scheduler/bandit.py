@@ -38,6 +38,11 @@ class Arm(Protocol):
         ...
 
     @property
+    def known(self) -> bool:
+        """Does `latency` rest on a measurement? Else it is a guess."""
+        ...
+
+    @property
     def trials(self) -> int:
         """Kernels tried for this arm, the untuned included."""
         ...

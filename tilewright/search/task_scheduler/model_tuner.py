@@ -5,6 +5,7 @@ Every slot is a record in the log, so that a run can be shown, replayed and resu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from tilewright.search.task_scheduler.belief_pool import BeliefOptions, BeliefPo
 from tilewright.search.task_scheduler.policies import Policy, Recorded, Ucb
 
 _FITS = 50  # a slot is at least as long as so many fits and as what its choice took, so that beliefs take 2 % of the time
+_SLOTS = 8  # at least, where slots can be short enough
 
 
 @dataclass(frozen=True)
@@ -52,16 +54,17 @@ class ModelTuneOptions:
 
 @dataclass(frozen=True)
 class ArmProgress:
-    """An arm for the live view. gain, deviation: expected of the next slot, shares of the model's latency."""
+    """An arm for the live view. latency, untuned: seconds, None while nothing was measured. gain, deviation: expected of the next
+    slot, shares of the model's latency; None before the first choice."""
 
     key: str
     pulls: int
     seconds: float
     trials: int
-    latency: float
-    untuned: float
-    gain: float
-    deviation: float
+    latency: float | None
+    untuned: float | None
+    gain: float | None
+    deviation: float | None
     resting: bool
 
 
@@ -84,6 +87,11 @@ class ModelProgress:
     overhead: float
     arms: tuple[ArmProgress, ...]
     history: tuple[tuple[float, float], ...]
+
+    @property
+    def measured(self) -> bool:
+        """Was every arm measured? Else the latencies of the model hold guesses."""
+        return all(a.latency is not None for a in self.arms)
 
 
 @dataclass(frozen=True)
@@ -117,12 +125,14 @@ class ModelTuner:
         pool: BeliefPool | None = None,
         progress: Callable[[ModelProgress], None] = lambda state: None,
     ) -> None:
+        self._started = clock()
         self.options = options or ModelTuneOptions()
         self.budget, self.clock, self.progress = budget, clock, progress
         self.log = TuningLog() if log is None else log
         self.pool = pool or BeliefPool(self.options.beliefs, clock=clock)
         self.bandit = Bandit(arms, self.options.policy, self._slot_seconds(), self.pool, self.options.patience, self.options.seed)
-        self._started = clock()
+        self._choice_seconds = 0.0
+        self._first: dict[str, float] = {}
         self.run_name = f"{self._started:.6f}"
         self.trials = 0
         self.untuned = self.bandit.latency
@@ -141,7 +151,7 @@ class ModelTuner:
     @property
     def done(self) -> bool:
         """Is the budget spent, or as little left to gain as was asked for?"""
-        if self.budget.share(self.seconds, self.trials) >= 1:
+        if self.budget.share(self.seconds + self._choice_seconds, self.trials) >= 1:
             return True
         wanted = self.budget.until_regret
         tried = all(s.pulls or s.arm.exhausted for s in self.bandit.states) or self.bandit.policy.believes
@@ -157,13 +167,14 @@ class ModelTuner:
     def step(self) -> bool:
         """One slot; False when there is nothing left to try."""
         fits, fit_seconds = self.pool.fits, self.pool.seconds
-        before = self.bandit.latency
+        before, begin = self.bandit.latency, self.clock()
         state = self.bandit.choose()
+        self._choice_seconds = self.clock() - begin
         if state is None:
             return False
         seconds = self.bandit.slot_seconds
         if self.options.slot_seconds is None:
-            seconds = max(seconds, _FITS * (self.pool.seconds - fit_seconds))
+            seconds = max(seconds, min(_FITS * (self.pool.seconds - fit_seconds), self._longest_slot()))
         if self.budget.seconds is not None:
             seconds = min(seconds, max(0.0, self.budget.seconds - self.seconds))
         begin, known = self.clock(), len(state.curve)
@@ -206,16 +217,19 @@ class ModelTuner:
         arms = []
         for s in self.bandit.states:
             last = self.bandit.last.get(s.arm.key)
+            known = s.arm.known
+            if known and s.arm.key not in self._first:
+                self._first[s.arm.key] = s.arm.latency if s.pulls else s.latencies[0]
             arms.append(
                 ArmProgress(
                     s.arm.key,
                     s.pulls,
                     s.seconds,
                     s.curve[-1][0],
-                    s.arm.latency,
-                    s.latencies[0],
-                    last.gain if last else 0.0,
-                    last.deviation if last else 0.0,
+                    s.arm.latency if known else None,
+                    self._first.get(s.arm.key),
+                    last.gain if last else None,
+                    last.deviation if last else None,
                     s.stopped or s.arm.exhausted,
                 )
             )
@@ -269,8 +283,14 @@ class ModelTuner:
     def _slot_seconds(self) -> float:
         if self.options.slot_seconds is not None:
             return self.options.slot_seconds
-        cost = cost_of_fit(self.clock, self.pool.sampler) if self.options.policy.believes else 0.0
-        return max(self.options.least, _FITS * cost)
+        least, longest = self.options.least, self._longest_slot()
+        if longest <= least or not self.options.policy.believes:
+            return least
+        return max(least, min(_FITS * cost_of_fit(self.clock, self.pool.sampler), longest))
+
+    def _longest_slot(self) -> float:
+        """So long that the budget holds several."""
+        return math.inf if self.budget.seconds is None else self.budget.seconds / _SLOTS
 
 
 def recorded_policy(slots: Sequence[SlotRecord]) -> Recorded:

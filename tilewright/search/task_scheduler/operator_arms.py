@@ -20,6 +20,7 @@ from tilewright.search.task_scheduler.peak import Peak
 _IDLE = 2  # steps without a gain after which a bucket rests
 _NAMES = {1: ("all",), 2: ("small", "large"), 3: ("small", "middle", "large")}
 _UNKNOWN = 100.0  # times the ideal, before anything ran
+_CUT = 3.0  # times its length, after which a slot is cut short within a step
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,12 @@ class OperatorUse:
 
     tuner: Tuner
     calls: int = 1
+
+    @property
+    def name(self) -> str:
+        """Of the operator, unique in a model."""
+        workload = self.tuner.ledger.task.workload
+        return f"{workload.name}-{workload.key[:6]}"
 
 
 class BucketArm:
@@ -40,7 +47,7 @@ class BucketArm:
     def __init__(self, use: OperatorUse, shapes: Sequence[int], bucket: str, peak: Peak, clock: Callable[[], float]) -> None:
         self.tuner, self.clock = use.tuner, clock
         workload, points = use.tuner.ledger.task.workload, use.tuner.ledger.points
-        self.key = f"{workload.name}-{workload.key[:6]}/{bucket}"
+        self.key = f"{use.name}/{bucket}"
         self.group = f"{workload.kind.value}/{bucket}"
         self._shapes = np.array(shapes)
         self._weights = use.calls * np.array(points.weights)[self._shapes]
@@ -62,35 +69,39 @@ class BucketArm:
         return found if math.isfinite(found) else _UNKNOWN * self.ideal
 
     @property
+    def known(self) -> bool:
+        return bool(self.tuner.ledger.evidence.curves)
+
+    @property
     def trials(self) -> int:
         return self._trials
 
     @property
     def exhausted(self) -> bool:
-        return self._idle >= _IDLE
-
-    def warm_up(self) -> None:
-        """Measure the default kernel, once for all arms of the operator."""
-        if not self.tuner.begun:
-            self.tuner.step()
+        return self._idle >= _IDLE or not self.tuner.ledger.time.affords("evidence", "proposing")
 
     def tune(self, seconds: float) -> list[tuple[int, float]]:
-        """Rounds of the tuner that look at this bucket only, until the time is over or it has nothing left to gain."""
+        """Rounds of the tuner that look at this bucket only, until the time is over or it has nothing left to gain.
+
+        A round goes on past the end of the slot, but not for long, and never past the deadline of the ledger.
+        """
         ledger, points = self.tuner.ledger, list[tuple[int, float]]()
         end = self.clock() + seconds
         least = self.latency
-        while self.clock() < end and not self.exhausted:
-            before = ledger.trials
-            ledger.focus = self._focus
-            try:
-                self.tuner.step()
-            finally:
-                ledger.focus = None
-            taken = ledger.trials - before
-            self._idle = 0 if taken and ledger.gain >= ledger.options.enough else self._idle + 1
-            self._trials += taken
-            least = min(least, self.latency)
-            points.append((self._trials, least))
+        with ledger.time.until(self.clock() + _CUT * seconds + 2 * sum(ledger.time.costs.values())):
+            while self.clock() < end and not self.exhausted:
+                before = ledger.trials
+                ledger.focus = self._focus
+                try:
+                    self.tuner.step()
+                finally:
+                    ledger.focus = None
+                taken = ledger.trials - before
+                worth = taken and ledger.gain >= ledger.options.enough
+                self._idle = 0 if worth or self.tuner.cut else self._idle + 1
+                self._trials += taken
+                least = min(least, self.latency)
+                points.append((self._trials, least))
         return points
 
 
@@ -121,6 +132,14 @@ def best_of(uses: Sequence[OperatorUse]) -> dict[str, Tuned]:
 
 
 def finish(uses: Sequence[OperatorUse], seconds: float | None) -> dict[str, Tuned]:
-    """Verify and certify each operator, in `seconds` for all together, or, None, by as many trials as its own allow."""
-    each = None if seconds is None else seconds / max(1, len(uses))
-    return {u.tuner.ledger.task.workload.key: u.tuner.finish(each) for u in uses}
+    """Verify and certify each operator, in `seconds` for all together, or, None, by as many trials as its own allow.
+
+    The time that one leaves goes to those after it.
+    """
+    found: dict[str, Tuned] = {}
+    begin = uses[0].tuner.ledger.clock() if uses else 0.0
+    for number, use in enumerate(uses):
+        ledger = use.tuner.ledger
+        left = None if seconds is None else max(0.0, begin + seconds - ledger.clock())
+        found[ledger.task.workload.key] = use.tuner.finish(None if left is None else left / (len(uses) - number))
+    return found

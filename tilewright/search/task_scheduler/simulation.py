@@ -28,7 +28,8 @@ class TableRunner:
         self._tables = {t.workload.key: t for t in tables}
         self.advance = advance
 
-    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1) -> Measurement:
+    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1,
+            seconds: float | None = None) -> Measurement:
         table = self._tables.get(workload.key)
         shape = tuple(dims.items())
         if table is None or kernel.config not in table.configs or shape not in table.shapes or threads != 1:
@@ -147,6 +148,10 @@ class TableArm:
         dims = [dict(table.shapes[s]) for s in self.shapes]
         self.flops = self._weight * float(sum(w.flops.evaluate(d) for d in dims))
         self.ideal = self._weight * sum(peak.seconds(w.flops.evaluate(d), w.bytes.evaluate(d)) for d in dims)
+
+    @property
+    def known(self) -> bool:
+        return True
 
     @property
     def latency(self) -> float:

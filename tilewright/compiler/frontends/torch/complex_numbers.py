@@ -26,8 +26,9 @@ _PARTWISE = frozenset(
         "view.default", "reshape.default", "_unsafe_view.default", "flatten.using_ints", "unflatten.int", "unsqueeze.default",
         "squeeze.default", "squeeze.dim", "squeeze.dims", "transpose.int", "permute.default", "t.default", "expand.default",
         "expand_as.default", "slice.Tensor", "select.int", "narrow.default", "split.Tensor", "split_with_sizes.default",
-        "chunk.default", "unbind.int", "cat.default", "stack.default", "index.Tensor", "index_select.default", "embedding.default",
-        "repeat.default", "alias.default", "detach.default", "detach_.default", "contiguous.default", "clone.default",
+        "chunk.default", "unbind.int", "cat.default", "stack.default", "index.Tensor", "index_select.default",
+        "embedding.default", "repeat.default",
+        "alias.default", "detach.default", "detach_.default", "contiguous.default", "clone.default",
         "lift_fresh_copy.default", "roll.default", "flip.default", "neg.default", "sum.dim_IntList", "mean.dim",
         "repeat_interleave.self_int",
     )
@@ -102,6 +103,10 @@ def _exp(x: Complex) -> Complex:
     return _polar(ops.exp(x.real), x.imag)
 
 
+def _conjugate(x: Complex) -> Complex:
+    return Complex(x.real, -x.imag)
+
+
 def _math(name: str, x: ops.Tensor) -> ops.Tensor:
     return x.graph.pointwise(name, lambda v: v.math(name), x)
 
@@ -118,7 +123,7 @@ _OPERATORS: Mapping[str, Callable[..., Any]] = {
     "aten.polar.default": _polar,
     "aten.real.default": lambda x: x.real,
     "aten.imag.default": lambda x: x.imag,
-    **dict.fromkeys(("aten.conj.default", "aten._conj.default", "aten.conj_physical.default"), lambda x: Complex(x.real, -x.imag)),
+    **dict.fromkeys(("aten.conj.default", "aten._conj.default", "aten.conj_physical.default"), _conjugate),
     **dict.fromkeys(("aten.resolve_conj.default", "aten.resolve_neg.default"), lambda x: x),
     "aten.abs.default": lambda x: ops.sqrt(x.real * x.real + x.imag * x.imag),
     "aten.exp.default": _exp,

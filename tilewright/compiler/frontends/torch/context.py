@@ -107,6 +107,8 @@ def refuse_unknown(context: Context) -> NoReturn:
     if isinstance(target, torch._ops.HigherOrderOperator):
         context.refuse("control flow is not compiled", "unroll it, or export branches and bodies of loops as models of their own")
     tags = getattr(target, "tags", ())
+    if torch.Tag.dynamic_output_shape in tags:
+        context.refuse("the shape of its result depends on data", "return a padded tensor and its length, or a mask")
     if torch.Tag.nondeterministic_seeded in tags:
         context.refuse("random numbers are not compiled", "make them outside and pass them as an argument")
     context.refuse("the operator is not known", "write a function that builds it from tw.ops and register it: "

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Kind
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Kind  # noqa: N811
 from torch._prims_common import elementwise_dtypes
 
 from tilewright.compiler import ops

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import sympy
 import torch
 from torch._decomp import decomposition_table
+from torch._dynamo.exc import UserError, UserErrorType
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
@@ -18,6 +22,9 @@ from tilewright.runtime.shape import Dim as Range
 
 Ranges = Mapping[str, Range]
 ELEMENTS = ("aten.item.default", "aten._local_scalar_dense.default")  # a tensor's element as a number
+# where the conditions stand that torch.export makes for the layout of tensors
+_LAYOUT = re.compile(r"\((_subclasses|_prims_common|_prims|_refs|_decomp|_meta_registrations|fx)\b")
+_SAMPLES = 64  # values of a dim that a condition is tried at
 INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 
 
@@ -34,10 +41,68 @@ def export_module(
                           "call model.eval() first")
     shapes = _with_dims(dynamic_shapes, ranges)
     try:
-        with torch.no_grad():
-            return torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=shapes, strict=False)
+        return _export(model, args, kwargs, shapes)
     except Exception as error:  # torch.export raises whatever the model and its own checks raise
-        raise IngestError(f"torch.export refuses {type(model).__name__}: {type(error).__name__}: {error}") from error
+        narrow = isinstance(error, UserError) and error.error_type is UserErrorType.CONSTRAINT_VIOLATION
+        program = _unconstrained(model, args, kwargs, shapes) if narrow else None
+        if program is None:
+            raise IngestError(f"torch.export refuses {type(model).__name__}: {type(error).__name__}: {error}") from error
+        return program
+
+
+def _export(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any) -> ExportedProgram:
+    with torch.no_grad():
+        return torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=shapes, strict=False)
+
+
+def _unconstrained(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any) -> ExportedProgram | None:
+    """The program without the bounds of its dims, where it is right within them nevertheless; else None.
+
+    torch.export narrows dims for the layout of its own tensors, as where a feature map of one element counts as contiguous. What
+    is computed does not depend on that. Conditions of the model itself must hold for every value of the dims.
+    """
+    found = [d for d in pytree.tree_leaves(shapes, is_leaf=lambda d: isinstance(d, Dim)) if isinstance(d, Dim)]
+    if any(hasattr(d, "root") for d in found):
+        return None
+    try:
+        free = pytree.tree_map(lambda d: Dim.AUTO if isinstance(d, Dim) else d, shapes, is_leaf=lambda d: isinstance(d, Dim))
+        program = _export(model, args, kwargs, free)
+    except Exception:  # the first refusal says more
+        return None
+    values = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
+    given = given_dims(model, args, kwargs, shapes)
+    symbols: dict[Any, Any] = {}
+    for value, axes in zip(values[len(values) - len(given) :], given, strict=True):
+        for axis, dim in axes.items():
+            size = value.shape[axis]
+            if not isinstance(size, torch.SymInt) or not isinstance(size.node.expr, sympy.Symbol):
+                return None
+            symbols[size.node.expr] = dim
+    return program if all(_holds(guard, symbols) for guard in _guards(values)) else None
+
+
+def _guards(values: Sequence[Any]) -> list[Any]:
+    """The conditions of the model itself on its dims."""
+    sizes = [d for v in values if isinstance(v, torch.Tensor) for d in v.shape if isinstance(d, torch.SymInt)]
+    if not sizes:
+        return []
+    shapes = sizes[0].node.shape_env
+    return [shapes.replace(g.expr) for g in shapes.guards if not _LAYOUT.match(str(g.sloc))]
+
+
+def _holds(condition: Any, dims: Mapping[Any, Any]) -> bool:
+    """Does a condition hold for a grid of values of its dims, the ends of their ranges among them?"""
+    if condition == sympy.true:
+        return True
+    if not condition.free_symbols <= dims.keys():
+        return False
+    own = {dims[s].__name__: dims[s] for s in condition.free_symbols}  # several symbols may be one dim
+    grids = [Range(max(int(d.min), 1), int(d.max)).values(_SAMPLES) for d in own.values()]
+    for point in itertools.product(*grids):
+        at = dict(zip(own, map(sympy.Integer, point), strict=True))
+        if condition.xreplace({s: at[dims[s].__name__] for s in condition.free_symbols}) != sympy.true:
+            return False
+    return True
 
 
 def _with_dims(shapes: Any, ranges: Ranges) -> Any:
@@ -64,16 +129,37 @@ def _with_dims(shapes: Any, ranges: Ranges) -> Any:
     return walk(shapes)
 
 
-def given_names(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any) -> list[Any]:
+def given_names(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> list[dict[int, str]]:
     """For every leaf of the model's inputs, in torch.export's order, what dynamic_shapes says: axis -> name of a dim."""
+    given = given_dims(model, args, kwargs, dynamic_shapes)
+    return [{axis: _name(dim) for axis, dim in axes.items()} for axes in given]
+
+
+def given_ranges(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any) -> dict[str, Range]:
+    """The ranges of the Dim objects of dynamic_shapes that have an upper bound."""
+    found: dict[str, Range] = {}
+    for axes in given_dims(model, args, kwargs, dynamic_shapes):
+        for dim in axes.values():
+            root = getattr(dim, "root", dim)
+            if not isinstance(dim, str) and isinstance(root.max, int):
+                found[root.__name__] = Range(max(root.min, 1), root.max)
+    return found
+
+
+def given_dims(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> list[dict[int, Any]]:
+    """For every leaf of the model's inputs: axis -> the Dim or name that dynamic_shapes has for it."""
     bound = inspect.signature(model.forward).bind(*args, **kwargs).arguments
     leaves, _ = pytree.tree_flatten_with_path(bound)
     if isinstance(dynamic_shapes, (tuple, list)):
         dynamic_shapes = dict(zip(bound, dynamic_shapes, strict=False))
-    return [_names_at(dynamic_shapes, path) for path, _ in leaves]
+    return [_dims_at(dynamic_shapes, path) for path, _ in leaves]
 
 
-def _names_at(spec: Any, path: Sequence[Any]) -> dict[int, str]:
+def _dims_at(spec: Any, path: Sequence[Any]) -> dict[int, Any]:
     for key in path:
         if spec is None:
             return {}
@@ -83,43 +169,53 @@ def _names_at(spec: Any, path: Sequence[Any]) -> dict[int, str]:
         else:
             spec = spec[name] if isinstance(spec, (tuple, list)) and isinstance(name, int) and name < len(spec) else None
     axes = spec.items() if isinstance(spec, Mapping) else enumerate(spec) if isinstance(spec, (tuple, list)) else ()
-    return {axis: name for axis, dim in axes if (name := _name(dim)) is not None}
+    return {axis: dim for axis, dim in axes if isinstance(dim, (str, Dim))}
 
 
-def _name(dim: Any) -> str | None:
+def _name(dim: Any) -> str:
     """The name of a dim, that of its root when it is derived from one."""
-    if isinstance(dim, str):
-        return dim
-    root = getattr(dim, "root", dim)
-    return root.__name__ if isinstance(root, Dim) else None
+    return dim if isinstance(dim, str) else str(getattr(dim, "root", dim).__name__)
 
 
 def with_known_operators(program: ExportedProgram) -> ExportedProgram:
     """The same program without in-place operators, and with the operators that the table does not know decomposed.
 
+    By PyTorch's core decompositions, and what these leave by all others, as far as they can be traced.
+
     Raises:
         IngestError: torch.export cannot take the in-place operators out.
     """
-    known = lowerings("torch")
-    changes = unknown = False
+    changes = False
     for node in nodes(program.graph_module):
-        if isinstance(node.target, torch._ops.OpOverload) and makes_tensors(node) and operator_name(node.target) not in ELEMENTS:
-            missing = operator_name(node.target) not in known
-            changes |= missing and node.target._schema.is_mutable
-            unknown |= missing
-        elif operator_name(node.target) == "wrap_with_autocast":
+        if operator_name(node.target) == "wrap_with_autocast":
             changes |= bool(node.args[2])
         elif isinstance(node.target, torch._ops.HigherOrderOperator) and operator_name(node.target) not in INLINED:
             return program  # control flow, which is refused where it stands
+    unknown = _unknown(program)
+    changes |= any(op._schema.is_mutable for op in unknown)
     if not unknown and not changes:
         return program
-    every = {**torch.export.default_decompositions().materialize(), **decomposition_table}
-    decompositions = {op: function for op, function in every.items() if operator_name(op) not in (*known, *ELEMENTS)}
+    core = _decomposed(program, torch.export.default_decompositions().materialize(), changes)
+    return _decomposed(core, decomposition_table, False) if any(op in decomposition_table for op in _unknown(core)) else core
+
+
+def _unknown(program: ExportedProgram) -> list[torch._ops.OpOverload]:
+    """The operators of a program that the table does not know."""
+    targets = [node.target for node in nodes(program.graph_module) if makes_tensors(node)]
+    known = (*lowerings("torch"), *ELEMENTS)
+    return [t for t in targets if isinstance(t, torch._ops.OpOverload) and operator_name(t) not in known]
+
+
+def _decomposed(program: ExportedProgram, table: Mapping[Any, Any], required: bool) -> ExportedProgram:
+    """The program with the operators decomposed that `table` can decompose and ours does not know; unchanged where that fails and
+    is not required: the operators are then refused by name."""
+    known = (*lowerings("torch"), *ELEMENTS)
+    unknown = {op: function for op, function in table.items() if operator_name(op) not in known}
     try:
         with torch.no_grad():
-            return program.run_decompositions(decompositions)
+            return program.run_decompositions(unknown)
     except Exception as error:  # whatever a decomposition raises
-        if changes:
+        if required:
             raise IngestError(f"torch.export cannot take the in-place operators out of the model: {error}; write it without "
                               "them") from error
         return program
@@ -128,7 +224,8 @@ def with_known_operators(program: ExportedProgram) -> ExportedProgram:
 def makes_tensors(node: torch.fx.Node) -> bool:
     """Is it neither a size or another Python number, nor an assertion?"""
     value = node.meta.get("val")
-    return not isinstance(value, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)) and not (value is None and not node.users)
+    numbers = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+    return not isinstance(value, numbers) and not (value is None and not node.users)
 
 
 def nodes(module: torch.fx.GraphModule) -> list[torch.fx.Node]:

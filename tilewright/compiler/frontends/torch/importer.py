@@ -20,12 +20,21 @@ from torch.fx.node import map_aggregate
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.imported import ImportedModel
 from tilewright.compiler.frontends.registry import lowerings
-from tilewright.compiler.frontends.torch import operators as _operators  # noqa: F401 - fills the table
 from tilewright.compiler.frontends.torch import complex_numbers, symbolic_floats
+from tilewright.compiler.frontends.torch import operators as _operators  # noqa: F401 - fills the table
 from tilewright.compiler.frontends.torch.complex_numbers import Complex
 from tilewright.compiler.frontends.torch.constants import Constants
 from tilewright.compiler.frontends.torch.context import Context, location, operator_name, refuse_unknown
-from tilewright.compiler.frontends.torch.exported import ELEMENTS, INLINED, export_module, given_names, makes_tensors, with_known_operators
+from tilewright.compiler.frontends.torch.exported import (
+    ELEMENTS,
+    INLINED,
+    export_module,
+    given_names,
+    given_ranges,
+    makes_tensors,
+    with_known_operators,
+)
+from tilewright.compiler.frontends.torch.known_elements import KnownElements
 from tilewright.compiler.frontends.torch.signature import program_dims, structure, user_placeholders
 from tilewright.compiler.frontends.torch.sizes import DataDependentSizeError, Sizes
 from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
@@ -41,7 +50,7 @@ def import_torch(
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
-    dims: Mapping[str, Dim | tuple[int, ...]] | None = None,
+    dims: Mapping[str, Dim | tuple[int, int]] | None = None,
 ) -> ImportedModel:
     """The model as linalg text with its constants, dims and nesting.
 
@@ -60,6 +69,7 @@ def import_torch(
             raise OptionError(f"{type(model).__name__}: an nn.Module needs args=(...), example inputs to export it with")
         program = export_module(model, args or (), kwargs or {}, dynamic_shapes, ranges)
         given = given_names(model, args or (), kwargs or {}, dynamic_shapes)
+        ranges = {**given_ranges(model, args or (), kwargs or {}, dynamic_shapes), **ranges}
     else:
         program = model
     return _Import(with_known_operators(program), given, ranges).run()
@@ -75,6 +85,7 @@ class _Import:
         self.dims = program_dims(self.program, self.given, self.ranges)
         self.graph = ops.Graph(ranges={n: (d.lo, d.hi) for n, d in self.dims.ranges.items()})
         self.sizes = Sizes(self.dims.names)
+        self.elements = KnownElements()
         self.constants = Constants(self.graph)
         self.state: dict[str, str] = {}  # name of the input -> what holds its new value
         inputs = self._inputs()
@@ -168,13 +179,16 @@ class _Import:
     def _node(self, node: torch.fx.Node, known: Mapping[torch.fx.Node, Any]) -> Any:
         meta = node.meta.get("val")
         name = operator_name(node.target)
+        if isinstance(meta, torch.SymBool) or (meta is None and not node.users):
+            return None  # an assertion on sizes, which hold by the ranges of the dims
         args, kwargs = _resolved(node.args, known), _resolved(node.kwargs, known)
         if node.target is operator.getitem:
             return args[0][args[1]]
         if name in ELEMENTS:
-            return args[0]  # a number that depends on data is a tensor of rank 0
+            return self._element(node, args[0])
         if not makes_tensors(node):
             return self._number(node, meta, args)
+        self.elements.follow(node, args)
         if name in INLINED:
             return self._inlined(node, name, args)
         context = Context(self.graph, self.sizes, node)
@@ -186,15 +200,23 @@ class _Import:
             raise IngestError(f"{name} at {location(node)}: {error}") from error
 
     def _number(self, node: torch.fx.Node, value: Any, args: Sequence[Any]) -> Any:
-        """A Python number; None for assertions on sizes, which hold by the ranges of the dims."""
+        """A Python number."""
         if isinstance(value, torch.SymFloat):
             return symbolic_floats.build(self.graph, node.target, args, location(node))
-        if isinstance(value, (bool, float, torch.SymBool, type(None))):
+        if isinstance(value, (bool, float, type(None))) or operator_name(node.target) == "aten.sym_storage_offset.default":
             return value
         try:
             return self.sizes.expr(value)
         except DataDependentSizeError as error:
             raise IngestError(_data_dependent(node, operator_name(node.target), error)) from error
+
+    def _element(self, node: torch.fx.Node, tensor: ops.Tensor) -> Any:
+        """A tensor's only element as a number: a size where it follows from sizes, else the tensor itself, of rank 0."""
+        value, size = node.meta.get("val"), self.elements.found.get(node.args[0])
+        if size is None or not isinstance(value, torch.SymInt):
+            return tensor
+        self.sizes.define(value, size)
+        return size
 
     def _inlined(self, node: torch.fx.Node, name: str, args: Sequence[Any]) -> Any:
         """The graph inside a region that only sets a mode."""
@@ -285,8 +307,6 @@ def _leaves(item: Structure) -> int:
 
 
 def _built(context: Context, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    for number, _ in enumerate(context.tensors):
-        context.shape(number)  # refuses sizes that depend on data
     if complex_numbers.takes_part(args) or any(t.is_complex() for t in context.tensors):
         return complex_numbers.build(context, name, args, kwargs)
     lowering = lowerings("torch").get(name)
@@ -299,7 +319,8 @@ def _checked(context: Context, made: Any, meta: Any) -> Any:
     """What a function of the table gave, compared with what PyTorch says of it."""
     if isinstance(meta, (tuple, list)):
         if len(made) != len(meta):
-            raise IngestError(f"{context.operator} at {location(context.node)}: its function gave {len(made)} results of {len(meta)}")
+            raise IngestError(f"{context.operator} at {location(context.node)}: its function gave {len(made)} results, "
+                              f"and PyTorch {len(meta)}")
         return [_restated(context, m, i) for i, m in enumerate(made)]
     return _restated(context, made, 0) if isinstance(meta, torch.Tensor) else made
 
@@ -309,6 +330,9 @@ def _restated(context: Context, made: Any, result: int) -> Any:
         return Complex(_restated(context, made.real, result), _restated(context, made.imag, result))
     if not isinstance(made, ops.Tensor):
         return made
+    for size, extent in zip(context.tensors[result].shape, made.dims, strict=False):
+        if isinstance(size, torch.SymInt):
+            context.sizes.define(size, extent)
     wanted, kind = context.shape(result), context.dtype(result)
     if made.dtype is not kind or made.rank != len(wanted):
         raise IngestError(f"{context.operator} at {location(context.node)}: its function gave {made.dtype.value} of rank "
@@ -325,5 +349,5 @@ def _with_dims(x: ops.Tensor, dims: tuple[Expr, ...]) -> ops.Tensor:
 
 
 def _data_dependent(node: torch.fx.Node, name: str, error: DataDependentSizeError) -> str:
-    return (f"{name} at {location(node)} makes a size that depends on data ({error}). Such sizes are not compiled: return a padded "
-            "tensor and its length, or pass the size as an argument that is a dim")
+    return (f"{name} at {location(node)} makes a size that depends on data ({error}). Such sizes are not compiled: return a "
+            "padded tensor and its length, or pass the size as an argument that is a dim")

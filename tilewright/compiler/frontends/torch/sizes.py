@@ -48,6 +48,11 @@ class Sizes:
             self._known[value] = self._convert(value)
         return self._known[value]
 
+    def define(self, value: torch.SymInt, size: Expr) -> None:
+        """A symbol that is no dim has this value, which follows from the dims."""
+        if isinstance(value.node.expr, sympy.Symbol) and value.node.expr not in self.names:
+            self._known[value.node.expr] = size
+
     def _convert(self, e: sympy.Expr) -> Expr:
         kind = type(e).__name__
         if isinstance(e, sympy.Symbol):
@@ -81,7 +86,7 @@ class Sizes:
             numerator, denominator = self._ratio(e.args[0])
             whole = numerator.ceildiv(denominator) if kind in ("CeilToInt", "ceiling") else numerator // denominator
             return whole
-        raise IngestError(f"the size {e} of the model uses {kind}, which sizes cannot hold: write it with + - * // %, min and max")
+        raise IngestError(f"the size {e} of the model uses {kind}, which sizes cannot hold: use + - * // %, min and max")
 
     def _ratio(self, e: sympy.Expr) -> tuple[Expr, Expr]:
         """A rational size as numerator and denominator."""

@@ -41,8 +41,9 @@ def ones(context: Context, *_: Any, **__: Any) -> ops.Tensor:
     "aten.fill.Scalar",
     "aten.fill.Tensor",
 )
-def full(context: Context, _: Any, fill_value: Any, **__: Any) -> ops.Tensor:
-    return _filled(context, fill_value)
+def full(context: Context, *given: Any, **_: Any) -> ops.Tensor:
+    """The number is the last of the arguments, behind the shape and the tensor that it is like."""
+    return _filled(context, given[-1])
 
 
 @register("torch", "aten.scalar_tensor.default")

@@ -77,8 +77,10 @@ def _inside(x: ops.Tensor, mask: ops.Tensor, indices: Indices) -> list[ops.Tenso
     def moved(i: Scalar, m: Scalar, n: Scalar) -> Scalar:
         return select(m.cast("i1"), i, i.maximum(0).minimum(n - 1))
 
-    return [t if t is None else x.graph.map_elements("index", moved, [t, mask, x.dims[a]], t.dtype, t.dtype)
-            for a, t in enumerate(indices)]
+    return [
+        t if t is None else x.graph.map_elements("index", moved, [t, mask, x.dims[a]], t.dtype, t.dtype)
+        for a, t in enumerate(indices)
+    ]
 
 
 # -- writing
@@ -96,7 +98,9 @@ def masked_fill(context: Context, x: ops.Tensor, mask: ops.Tensor, value: Any) -
 
 
 @register("torch", *names("scatter", overloads=("src", "value", "reduce", "value_reduce")))
-def scatter(context: Context, x: ops.Tensor, axis: int, index: ops.Tensor, source: Any, *, reduce: str | None = None) -> ops.Tensor:
+def scatter(
+    context: Context, x: ops.Tensor, axis: int, index: ops.Tensor, source: Any, *, reduce: str | None = None
+) -> ops.Tensor:
     """x with the source at the places that gather would read."""
     return _scattered(context, x, axis, index, source, _reduction(x, reduce))
 
@@ -161,9 +165,7 @@ def _by_slices(
 
 
 @register("torch", *names("index_put", "_unsafe_index_put"))
-def index_put(
-    context: Context, x: ops.Tensor, indices: Indices, values: ops.Tensor, accumulate: bool = False
-) -> ops.Tensor:
+def index_put(context: Context, x: ops.Tensor, indices: Indices, values: ops.Tensor, accumulate: bool = False) -> ops.Tensor:
     """x[indices] = values, or += on request."""
     mask = indices[0]
     if len(indices) == 1 and mask is not None and mask.dtype is DType.I1 and not accumulate and not values.rank:

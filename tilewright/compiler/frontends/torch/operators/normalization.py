@@ -44,7 +44,8 @@ def layer_norm(
 
 @register("torch", "aten.native_layer_norm.default")
 def native_layer_norm(
-    context: Context, x: ops.Tensor, normalized_shape: Sequence[Any], weight: ops.Tensor | None, bias: ops.Tensor | None, eps: float
+    context: Context, x: ops.Tensor, normalized_shape: Sequence[Any], weight: ops.Tensor | None, bias: ops.Tensor | None,
+    eps: float,
 ) -> list[ops.Tensor]:
     axes = list(range(x.rank - len(normalized_shape), x.rank))
     mean = ops.mean(x, axes, keepdims=True)

@@ -61,16 +61,17 @@ def _angle(v: Scalar) -> Scalar:
     return select(scalar.is_nan(v), v, turned)
 
 
+_MATH = ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "exp", "exp2", "expm1",
+         "log", "log2", "log10", "log1p", "erf", "erfc", "sqrt")  # fmt: skip
 _FLOAT: Mapping[str, Function] = {
-    **{name: _math(name) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
-                                      "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "sqrt")},
+    **{name: _math(name) for name in _MATH},
     "rsqrt": lambda v: 1 / call("math.sqrt", v),
     "reciprocal": lambda v: 1 / v,
     "deg2rad": lambda v: v * (pi / 180),
     "rad2deg": lambda v: v * (180 / pi),
     "sinc": scalar.sinc,
     "angle": _angle,
-}  # fmt: skip
+}
 _SAME: Mapping[str, Function] = {
     "abs": scalar.absolute,
     "neg": operator.neg,
@@ -215,7 +216,11 @@ def where(context: Context, condition: ops.Tensor, a: Any, b: Any) -> ops.Tensor
 
 @register("torch", *names("nan_to_num"))
 def nan_to_num(
-    context: Context, x: ops.Tensor, for_nan: float | None = None, for_inf: float | None = None, for_minus_inf: float | None = None
+    context: Context,
+    x: ops.Tensor,
+    for_nan: float | None = None,
+    for_inf: float | None = None,
+    for_minus_inf: float | None = None,
 ) -> ops.Tensor:
     """Numbers in place of NaN and the infinities; by default 0 and the largest and smallest numbers."""
     dtype = context.dtype()

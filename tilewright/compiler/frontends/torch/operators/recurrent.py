@@ -47,8 +47,7 @@ def _product(x: ops.Tensor, weights: Sequence[ops.Tensor]) -> ops.Tensor:
 def _layer(x: ops.Tensor, state: State, weights: Sequence[ops.Tensor], cell: Cell, backwards: bool) -> tuple[ops.Tensor, State]:
     """One direction of one layer: x [T, B, I] -> [T, B, H], and the last state."""
     steps = x.dims[0].constant or 0
-    half = len(weights) // 2
-    own, recurrent = weights[:half] if half == 1 else (weights[0], weights[2]), weights[half:] if half == 1 else (weights[1], weights[3])
+    own, recurrent = weights[0::2], weights[1::2]
     projected = _product(rows(x), own)
     wide = ops.reshape(projected, [*x.dims[:-1], projected.dims[-1]])
     made: list[ops.Tensor] = []
@@ -87,7 +86,9 @@ def _network(context: Context, x: ops.Tensor, states: Sequence[ops.Tensor], weig
 
 
 @register("torch", "aten.lstm.input")
-def lstm(context: Context, x: ops.Tensor, hx: Sequence[ops.Tensor], params: Sequence[ops.Tensor], *options: Any) -> list[ops.Tensor]:
+def lstm(
+    context: Context, x: ops.Tensor, hx: Sequence[ops.Tensor], params: Sequence[ops.Tensor], *options: Any
+) -> list[ops.Tensor]:
     if len(hx) == 2 and hx[0].dims[-1] != hx[1].dims[-1]:
         context.refuse("a projection of the hidden state", "use an LSTM without proj_size")
     return _network(context, x, hx, params, options, _lstm)

@@ -12,8 +12,8 @@ from tilewright.compiler.frontends.torch.context import Context
 from tilewright.compiler.frontends.torch.elementwise import names
 from tilewright.compiler.ops import scalar_functions as scalar
 from tilewright.compiler.ops.body import Scalar, computed_in, is_float
-from tilewright.compiler.ops.reductions import PRODUCT, SUM, Reduction, accumulate
-from tilewright.compiler.ops.scalar_functions import call, constant, select
+from tilewright.compiler.ops.reductions import PRODUCT, SUM, Reduction, accumulate, limits_of
+from tilewright.compiler.ops.scalar_functions import constant, select
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
@@ -28,7 +28,12 @@ def axes_of(x: ops.Tensor, axes: Axes) -> tuple[int, ...]:
 
 
 def reduce(
-    context: Context, x: ops.Tensor, axes: Axes, keepdims: bool, reduction: Reduction, element: Callable[[Scalar], Scalar] | None = None
+    context: Context,
+    x: ops.Tensor,
+    axes: Axes,
+    keepdims: bool,
+    reduction: Reduction,
+    element: Callable[[Scalar], Scalar] | None = None,
 ) -> ops.Tensor:
     """The reduction of element(x) in the type that the node's element type is computed in."""
     return reduced(context, x, axes, keepdims, reduction, element, context.dtype())
@@ -112,43 +117,18 @@ def count(x: ops.Tensor, axes: Sequence[int]) -> Expr:
 # -- extrema and their places
 
 
-def limits(dtype: DType) -> tuple[float, float]:
-    """The smallest and the largest value."""
-    if dtype.is_float:
-        return -inf, inf
-    if dtype is DType.I1:
-        return 0, 1
-    bits = 8 * dtype.bytes
-    return (0, (1 << bits) - 1) if dtype.is_unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
-
-
 def extremum(context: Context, x: ops.Tensor, axes: Axes, keepdims: bool, largest: bool) -> ops.Tensor:
     """The largest or smallest element over axes; NaN wins."""
-    low, high = limits(x.dtype)
+    low, high = limits_of(x.dtype)
     reduction = Reduction(Scalar.maximum, low) if largest else Reduction(Scalar.minimum, high)
     return reduced(context, x, axes, keepdims, reduction, None, x.dtype)
-
-
-def place(context: Context, x: ops.Tensor, axis: int, keepdims: bool, best: ops.Tensor) -> ops.Tensor:
-    """Where along an axis an extremum, kept as an axis of extent 1 in `best`, stands first; NaN is found before numbers."""
-    if not x.rank:
-        return x.graph.filled(0, DType.I64, [])
-    at = axis % x.rank
-
-    def element(v: Scalar, found: Scalar) -> Scalar:
-        same = v.compare("eq", found)
-        same = same | scalar.is_nan(v) if is_float(v.kind) else same
-        return select(same, v.body.index(at).cast("i64"), _LAST)
-
-    return accumulate(context.operator, [x, best], [at], Reduction(Scalar.minimum, _LAST, DType.I64), keepdims, element)
 
 
 def _extremum_and_place(context: Context, x: ops.Tensor, axis: int, keepdims: bool, largest: bool) -> list[ops.Tensor]:
     if not x.rank:
         return [x, x.graph.filled(0, DType.I64, [])]
-    best = extremum(context, x, axis, True, largest)
-    where = place(context, x, axis, keepdims, best)
-    return [best if keepdims else extremum(context, x, axis, False, largest), where]
+    where = (ops.argmax if largest else ops.argmin)(x, axis, keepdims)
+    return [extremum(context, x, axis, keepdims, largest), where]
 
 
 @register("torch", "aten.max.dim")
@@ -194,11 +174,9 @@ def argmin(context: Context, x: ops.Tensor, axis: int | None = None, keepdims: b
 
 
 def _argument(context: Context, x: ops.Tensor, axis: int | None, keepdims: bool, largest: bool) -> ops.Tensor:
-    if axis is None:
-        flat = ops.reshape(x, [-1])
-        found = place(context, flat, 0, False, extremum(context, flat, 0, True, largest))
-        return ops.reshape(found, context.shape())
-    return place(context, x, axis, keepdims, extremum(context, x, axis, True, largest))
+    if not x.rank:
+        return x.graph.filled(0, DType.I64, [])
+    return (ops.argmax if largest else ops.argmin)(x, axis, keepdims)
 
 
 # -- truth
@@ -227,12 +205,16 @@ def count_nonzero(context: Context, x: ops.Tensor, axes: Axes = None) -> ops.Ten
 # -- variances and norms
 
 
-def _variance(context: Context, x: ops.Tensor, axes: Axes, correction: float | None, keepdims: bool) -> tuple[ops.Tensor, ops.Tensor]:
+def _variance(
+    context: Context, x: ops.Tensor, axes: Axes, correction: float | None, keepdims: bool
+) -> tuple[ops.Tensor, ops.Tensor]:
     """The variance and the mean in the type that is computed in; both keep their axes when `keepdims`."""
     kind = computed_in(x.dtype)
     at = axes_of(x, axes)
     number = count(x, at)
-    mean = x.graph.pointwise("mean", lambda v, n: v / n, reduced(context, x, at, True, SUM, None, kind) if at else x, number, dtype=kind)
+    mean = x.graph.pointwise(
+        "mean", lambda v, n: v / n, reduced(context, x, at, True, SUM, None, kind) if at else x, number, dtype=kind
+    )
     freedom: Any = number - int(1 if correction is None else correction)
     if correction is not None and correction != int(correction):
         context.refuse(f"the correction {correction} is no whole number", "use 0 or 1")
@@ -242,14 +224,18 @@ def _variance(context: Context, x: ops.Tensor, axes: Axes, correction: float | N
         return distance * distance
 
     whole = Reduction(SUM.combine, SUM.start, kind)
-    total = accumulate("var", [x, mean], at, whole, keepdims, square) if at else x.graph.pointwise("var", square, x, mean, dtype=kind)
+    total = (
+        accumulate("var", [x, mean], at, whole, keepdims, square) if at else x.graph.pointwise("var", square, x, mean, dtype=kind)
+    )
     variance = x.graph.pointwise("var", lambda v, n: v / n.maximum(0), total, freedom, dtype=kind)
     short = mean if keepdims or not at else ops.reshape(mean, [d for a, d in enumerate(x.dims) if a not in at])
     return variance, short
 
 
 @register("torch", "aten.var.correction", "aten.std.correction")
-def spread(context: Context, x: ops.Tensor, axes: Axes = None, *, correction: float | None = 1, keepdim: bool = False) -> ops.Tensor:
+def spread(
+    context: Context, x: ops.Tensor, axes: Axes = None, *, correction: float | None = 1, keepdim: bool = False
+) -> ops.Tensor:
     """The variance, or its root."""
     variance, _ = _variance(context, x, axes, correction, keepdim)
     if context.operator.startswith("aten.std"):
@@ -279,7 +265,9 @@ def vector_norm(
         extreme = Reduction(Scalar.maximum, 0) if order == inf else Reduction(Scalar.minimum, inf)
         return reduce(context, x, axes, keepdims, extreme, scalar.absolute)
     element: Callable[[Scalar], Scalar] = {
-        0: lambda v: v.compare("ne", 0).cast(v.kind), 1: scalar.absolute, 2: lambda v: v * v,
+        0: lambda v: v.compare("ne", 0).cast(v.kind),
+        1: scalar.absolute,
+        2: lambda v: v * v,
     }.get(order, lambda v: scalar.power(scalar.absolute(v), float(order)))  # type: ignore[call-overload]
     total = reduced(context, x, axes, keepdims, SUM, element, kind)
     if order in (0, 1):
@@ -290,24 +278,6 @@ def vector_norm(
 @register("torch", *names("logsumexp"))
 def logsumexp(context: Context, x: ops.Tensor, axes: Axes, keepdims: bool = False) -> ops.Tensor:
     """log(sum of e^x) without overflow."""
-    result = context.dtype()
     at = axes_of(x, axes)
-    floating = ops.cast(x, result)
-    if not at:
-        return floating
-    best = extremum(context, floating, at, True, largest=True)
-    kind = computed_in(result).value
-
-    def element(v: Scalar, m: Scalar) -> Scalar:
-        return call("math.exp", v.cast(kind) - _finite(m.cast(kind)))
-
-    total = accumulate("logsumexp", [floating, best], at, Reduction(SUM.combine, 0, computed_in(result)), keepdims, element)
-    short = best if keepdims else ops.reshape(best, total.dims)
-    return x.graph.pointwise("logsumexp", lambda s, m: call("math.log", s) + _finite(m), total, short, dtype=result)
-
-
-def _finite(v: Scalar) -> Scalar:
-    """0 in place of an infinity."""
-    return select(scalar.is_inf(v), constant(v, 0), v)
-
-
+    floating = ops.cast(x, context.dtype())
+    return ops.logsumexp(floating, at, keepdims) if at else floating

@@ -1,34 +1,124 @@
-"""Order along an axis, and running sums."""
+"""Order along an axis: sorting, the largest elements, medians, places in sorted sequences."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.registry import register
 from tilewright.compiler.frontends.torch.context import Context
+from tilewright.compiler.frontends.torch.elementwise import names
+from tilewright.compiler.ops.body import Scalar
+from tilewright.compiler.ops.scalar_functions import is_nan, select
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 
-@register("torch", "aten.cumsum.default")
-def cumsum(context: Context, x: ops.Tensor, dim: int, **_: Any) -> ops.Tensor:
-    return ops.cumsum(x, dim, dtype=context.dtype()) if x.rank else ops.cast(x, context.dtype())
-
-
-@register("torch", "aten.topk.default")
-def topk(_: Context, x: ops.Tensor, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[ops.Tensor]:  # noqa: A002
-    return list(ops.topk(x, k, dim, largest))
+def _sorted(x: ops.Tensor, axis: int, descending: bool) -> list[ops.Tensor]:
+    return list(ops.sort(x, axis, descending)) if x.rank else [x, x.graph.filled(0, DType.I64, [])]
 
 
 @register("torch", "aten.sort.default")
-def sort(_: Context, x: ops.Tensor, dim: int = -1, descending: bool = False) -> list[ops.Tensor]:
-    return list(ops.sort(x, dim, descending))
+def sort(context: Context, x: ops.Tensor, axis: int = -1, descending: bool = False) -> list[ops.Tensor]:
+    """The elements in order, and where they stood."""
+    if x.dtype is DType.I1 and any(n.target is operator.getitem and n.args[1] == 1 for n in context.node.users):
+        context.refuse("equal booleans stand in no order that PyTorch promises", "call it with stable=True")
+    return _sorted(x, axis, descending)
 
 
 @register("torch", "aten.sort.stable")
-def stable_sort(_: Context, x: ops.Tensor, stable: bool | None, dim: int = -1, descending: bool = False) -> list[ops.Tensor]:
-    return list(ops.sort(x, dim, descending))
+def sort_stable(
+    context: Context, x: ops.Tensor, *, stable: bool | None = False, dim: int = -1, descending: bool = False
+) -> list[ops.Tensor]:
+    """The elements in order, and where they stood; equal ones keep their order."""
+    return _sorted(x, dim, descending)
 
 
-@register("torch", "aten.argsort.default")
-def argsort(_: Context, x: ops.Tensor, dim: int = -1, descending: bool = False) -> ops.Tensor:
-    return ops.argsort(x, dim, descending)
+@register("torch", *names("topk"))
+def topk(context: Context, x: ops.Tensor, k: Any, axis: int = -1, largest: bool = True, sorted: bool = True) -> list[ops.Tensor]:  # noqa: A002
+    """The k largest or smallest elements in order, and where they stood."""
+    if x.rank:
+        return list(ops.topk(x, k, axis, largest))
+    return [ops.reshape(ops.slice_axis(ops.reshape(t, [1]), 0, 0, k), context.shape()) for t in _sorted(x, 0, largest)]
+
+
+@register("torch", *names("kthvalue"))
+def kthvalue(context: Context, x: ops.Tensor, k: int, axis: int = -1, keepdims: bool = False) -> list[ops.Tensor]:
+    """The k-th smallest element, and where it stands."""
+    values, places = _sorted(x, axis, False)
+    return _at(values, places, axis, Expr.of(k - 1), keepdims)
+
+
+def _at(values: ops.Tensor, places: ops.Tensor, axis: int, rank: Expr, keepdims: bool) -> list[ops.Tensor]:
+    """One place of a sorted axis."""
+    if not values.rank:
+        return [values, places]
+    found = [ops.narrow(t, axis % t.rank, rank, 1) for t in (values, places)]
+    return found if keepdims else [ops.squeeze(t, axis) for t in found]
+
+
+def _ranked(x: ops.Tensor, axis: int, keepdims: bool, skip: bool) -> list[ops.Tensor]:
+    """The lower median; NaN where there is one, or among the numbers alone when `skip`."""
+    if not x.rank:
+        return [x, x.graph.filled(0, DType.I64, [])]
+    values, places = _sorted(x, axis, False)
+    at = axis % x.rank
+    if not x.dtype.is_float:
+        return _at(values, places, at, (x.dims[at] - 1) // 2, keepdims)
+    nan = ops.cast(x.graph.pointwise("nan", is_nan, x, dtype=DType.I1), DType.I64)
+    missing = ops.sum(nan, at, keepdims=True)
+
+    def middle(n: Scalar, extent: Scalar) -> Scalar:
+        low = (extent - 1 - n).maximum(0) / 2
+        return low if skip else select(n.compare("gt", 0), extent - n, low)
+
+    place = x.graph.pointwise("place", middle, missing, x.dims[at])
+    found = [ops.gather_elements(t, place, at) for t in (values, places)]
+    return found if keepdims else [ops.squeeze(t, at) for t in found]
+
+
+@register("torch", "aten.median.dim", "aten.nanmedian.dim")
+def median(context: Context, x: ops.Tensor, axis: int, keepdims: bool = False) -> list[ops.Tensor]:
+    """The lower of both middle elements, and where it stands."""
+    return _ranked(x, axis, keepdims, context.operator.startswith("aten.nan"))
+
+
+@register("torch", "aten.median.default", "aten.nanmedian.default")
+def median_all(context: Context, x: ops.Tensor) -> ops.Tensor:
+    """The lower of both middle elements."""
+    return _ranked(ops.reshape(x, [-1]) if x.rank else x, 0, False, context.operator.startswith("aten.nan"))[0]
+
+
+# -- places in sorted sequences
+
+
+def _places(context: Context, boundaries: ops.Tensor, values: Any, right: bool) -> ops.Tensor:
+    """How many boundaries of the last axis are below (right: not above) each value."""
+    g = context.graph
+    x = values if isinstance(values, ops.Tensor) else g.full([], values, boundaries.dtype)
+    if boundaries.rank == 1:
+        return ops.cast(ops.searchsorted(boundaries, x, right), context.dtype())
+    kind = g.common_type("searchsorted", boundaries, x)
+    row, wide = (ops.unsqueeze(ops.cast(t, kind), axis) for t, axis in ((boundaries, -2), (x, -1)))
+    below = ops.compare(row, wide, "le" if right else "lt")
+    return ops.cast(ops.sum(ops.cast(below, DType.I64), -1), context.dtype())
+
+
+@register("torch", "aten.bucketize.Tensor", "aten.bucketize.Scalar")
+def bucketize(
+    context: Context, values: Any, boundaries: ops.Tensor, *, out_int32: bool = False, right: bool = False
+) -> ops.Tensor:
+    """The bucket of each value between sorted boundaries."""
+    return _places(context, boundaries, values, right)
+
+
+@register("torch", "aten.searchsorted.Tensor", "aten.searchsorted.Scalar")
+def searchsorted(
+    context: Context, boundaries: ops.Tensor, values: Any, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None,
+    sorter: ops.Tensor | None = None,
+) -> ops.Tensor:  # fmt: skip
+    """Where each value would be inserted in a sorted sequence."""
+    row = boundaries if sorter is None else ops.gather_elements(boundaries, sorter, -1)
+    return _places(context, row, values, right or side == "right")

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.registry import register
 from tilewright.compiler.frontends.torch.context import Context
-from tilewright.compiler.frontends.torch.elementwise import TO_FLOAT, Function, elementwise, met, names, register_binary, register_unary
+from tilewright.compiler.frontends.torch.elementwise import (
+    TO_FLOAT,
+    Function,
+    elementwise,
+    met,
+    names,
+    register_binary,
+    register_unary,
+)
 from tilewright.compiler.ops import scalar_functions as scalar
 from tilewright.compiler.ops import special_functions as special
 

@@ -153,8 +153,9 @@ def flip(_: Context, x: ops.Tensor, dims: Sequence[int]) -> ops.Tensor:
 
 @register("torch", "aten.diff.default")
 def diff(
-    context: Context, x: ops.Tensor, n: int = 1, dim: int = -1, prepend: ops.Tensor | None = None, append: ops.Tensor | None = None
-) -> ops.Tensor:
+    context: Context, x: ops.Tensor, n: int = 1, dim: int = -1, prepend: ops.Tensor | None = None,
+    append: ops.Tensor | None = None,
+) -> ops.Tensor:  # fmt: skip
     parts = [p for p in (prepend, x, append) if p is not None]
     joined = parts[0] if len(parts) == 1 else ops.concat(parts, dim)
     for _ in range(n):
@@ -165,7 +166,7 @@ def diff(
 
 @register("torch", "aten.pad.default")
 def pad(_: Context, x: ops.Tensor, pad: Sequence[Any], mode: str = "constant", value: float | None = None) -> ops.Tensor:
-    return padded(x, pad, value or 0, {"replicate": "edge", "circular": "wrap"}.get(mode, mode))
+    return padded(x, pad, value or 0, mode)
 
 
 @register("torch", "aten.constant_pad_nd.default")

@@ -1,0 +1,122 @@
+"""The model that a command is given: a file in one of the forms that are read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tilewright.compiler.cli.arguments import DimArguments, load_constants
+from tilewright.compiler.cli.output import Output
+from tilewright.runtime.errors import IngestError, OptionError
+
+if TYPE_CHECKING:
+    from tilewright.compiler.frontends.imported import ImportedModel
+    from tilewright.runtime.load.function import CompiledFunction
+    from tilewright.runtime.shape import Dim
+
+MODEL_HELP = "The model: .mlir, .onnx (extra `onnx`), or .pt2 of torch.export.save (extra `torch`)."
+ANY_MODEL_HELP = "A saved model (.tw), or one to compile first: .mlir, .onnx or .pt2."
+IMPORTED = (".onnx", ".pt2")
+COMPILED = ".tw"
+
+
+def model_file(path: Path) -> Path:
+    """The path of a model that can be compiled, as far as its beginning tells.
+
+    Raises:
+        IngestError: it is compiled already, or something else.
+    """
+    if path.suffix not in IMPORTED:
+        from tilewright.compiler.frontends.unreadable import check_content
+
+        check_content(path)
+    return path
+
+
+def place_to_write(path: Path) -> Path:
+    """The path of a file to be written, before anything is worked out for it.
+
+    Raises:
+        OptionError: its folder is missing, or it is itself a folder.
+    """
+    if path.is_dir():
+        raise OptionError(f"--output {path} is a folder; wanted a file")
+    if not path.absolute().parent.is_dir():
+        raise OptionError(f"--output {path}: there is no folder {path.parent}; create it first")
+    return path
+
+
+def mlir_text(path: Path) -> str:
+    """The text of a file of MLIR; IngestError where it is none."""
+    try:
+        return model_file(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise IngestError(f"{path} is no MLIR: byte {error.start} is no text in UTF-8; wanted .mlir, .onnx or .pt2, which the "
+                          "name of a file tells") from error
+
+
+def imported(path: Path, dims: Mapping[str, Dim]) -> ImportedModel | Path:
+    """What its front end makes of a model that has one; else the path of one that can be compiled, as `model_file` gives it."""
+    if path.suffix not in IMPORTED:
+        return model_file(path)
+    from tilewright.compiler.frontends.import_model import import_model
+    from tilewright.compiler.frontends.imported import ExampleInputs
+
+    return import_model(path, dims, ExampleInputs())
+
+
+def model_text(path: Path, dims: Mapping[str, Dim]) -> str:
+    """The MLIR of a model; IngestError where it is none."""
+    model = imported(path, dims)
+    return mlir_text(model) if isinstance(model, Path) else model.text
+
+
+def bound_arrays(path: Path | None) -> dict[str, Any]:
+    """Arrays by argument name: of a .npz or .safetensors file, or the weights of a model."""
+    if path is None or path.suffix not in IMPORTED:
+        return load_constants(path)
+    model = imported(path, {})
+    return {} if isinstance(model, Path) else dict(model.constants)
+
+
+@dataclass(frozen=True)
+class CompileChoice:
+    """How a model that is not compiled yet is compiled on the way. constants: arrays by argument name."""
+
+    target: str = "host"
+    function: str | None = None
+    constants: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that can be called, and the values of its constants as far as they are known here, by argument name."""
+
+    fn: CompiledFunction
+    constants: Mapping[str, Any]
+
+
+def compiled(out: Output, path: Path, dims: DimArguments, choice: CompileChoice) -> LoadedModel:
+    """A saved model as it is; any other model compiled for these dims."""
+    if path.suffix == COMPILED:
+        from tilewright.runtime.load.function import load
+
+        if dims.ranges or choice.function or choice.target != "host":
+            raise typer.BadParameter(f"{path} is compiled: --dim takes NAME=VALUE, and nothing is left to choose")
+        return LoadedModel(load(path), choice.constants)
+    from tilewright.compiler.api import compile as compile_model
+
+    start = time.perf_counter()
+    ranges = dims.as_ranges()
+    with out.progress(f"compiling {path}"):
+        model = imported(path, ranges)
+        fn = compile_model(model, ranges, target=choice.target, constants=choice.constants or None, function=choice.function)
+    seconds = time.perf_counter() - start
+    out.event("compiled", seconds=round(seconds, 3), operators=len(fn.program.tables))
+    out.text(f"compiled {path} in {seconds:.1f} s: {len(fn.program.tables)} operators")
+    return LoadedModel(fn, choice.constants if isinstance(model, Path) else {**model.constants, **choice.constants})

@@ -103,6 +103,17 @@ def test_the_command_shows_arms_and_logs_the_schedule(tmp_path: Path, capsys: py
     assert {s.policy for s in TuningLog(log).slots} == {"ucb"}
 
 
+@pytest.mark.parametrize("policy", [None, "round_robin"])
+def test_a_search_without_time_keeps_what_the_log_knows(
+    policy: str | None, tuned: tuple[tw.CompiledFunction, Path], tmp_path: Path
+) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(tuned[1].read_bytes())
+    known = tw.compile(MODEL, DIMS, options=tw.CompileOptions(threads=1, log=log))
+    again = tw.compile(MODEL, DIMS, options=tw.CompileOptions(threads=1, log=log, seconds=1e-3, policy=policy))
+    assert again.program.tables == known.program.tables
+
+
 def test_explain_says_what_was_predicted_and_measured(tuned: tuple[tw.CompiledFunction, Path]) -> None:
     fn, log = tuned
     (certificate,) = fn.program.certificates

@@ -14,6 +14,7 @@ from tilewright.runtime.wording import Wording, choices, command_text, option, o
 
 HOME = Path(__file__).parents[2] / "tilewright"
 ATTRIBUTES = "dims|name|ranges|unit|constant|zeros|region|key|kind|pack|panel|copy|kernel|share|axes|block|config"
+ATTRIBUTES += "|frontends|ops"  # operators are added in Python alone
 PYTHON = re.compile(rf"\btw\.(?!{ATTRIBUTES})\w|dynamic_dims|CompileOptions"
                     r"|\b(constants|function|out_of_range|seconds|max_kernels)=")
 ROOMS = ("compiler/dims", "compiler/constants", "compiler/compilation", "compiler/frontends", "compiler/tuning", "search",

@@ -9,7 +9,7 @@ from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.tuning.dispatch_tables import Tables, default_tables, numerics_of
 from tilewright.compiler.tuning.gpu_tuning import gpu_runner
 from tilewright.compiler.tuning.model_tuning import tune_model
-from tilewright.compiler.tuning.operator_tuning import tables_from_log, tune_tables
+from tilewright.compiler.tuning.operator_tuning import known_to_log, tables_from_log, tune_tables
 from tilewright.search.database.records import TuningLog
 from tilewright.search.libraries import load_libraries
 from tilewright.search.protocols import Builder
@@ -28,7 +28,7 @@ def choose_tables(model: OutlinedModel, builder: Builder) -> Tables:
     if not options.searches:
         tables = default_tables(model.workloads, compilation.limits, builder, numerics)
         if len(log):
-            tables_from_log(model, tables, builder, log)
+            tables_from_log(model, tables, builder, log, known_to_log(model, log))
         return tables
     with ExitStack() as stack:
         native = stack.enter_context(ProcessRunner())
@@ -37,8 +37,8 @@ def choose_tables(model: OutlinedModel, builder: Builder) -> Tables:
         load_libraries()
         tables = default_tables(model.workloads, compilation.limits, builder, numerics)
         runner = stack.enter_context(gpu_runner(model, tables)) if compilation.on_gpu else native
-        if options.policy is not None and not compilation.on_gpu:
-            tune_model(model, tables, builder, runner, log)
-        else:
-            tune_tables(model, tables, builder, runner, log)
+        known = known_to_log(model, log)
+        search = tune_model if options.policy is not None and not compilation.on_gpu else tune_tables
+        chosen = search(model, tables, builder, runner, log)
+    tables_from_log(model, tables, builder, log, known - chosen)  # what earlier runs found does not go for want of time
     return tables

@@ -16,14 +16,14 @@ from tilewright.search.runner.measurer import MeasureContext
 from tilewright.search.search_strategy.tune_options import Budget
 from tilewright.search.search_strategy.tuner import Tuner
 from tilewright.search.task_scheduler.model_search import Opening, SearchPlan, search_model
-from tilewright.search.task_scheduler.model_tuner import ModelBudget, ModelTuneOptions, ModelTuner
+from tilewright.search.task_scheduler.model_tuner import ModelBudget, ModelTuneOptions
 from tilewright.search.task_scheduler.operator_arms import OperatorUse
 from tilewright.search.task_scheduler.peak import measure_peak
 from tilewright.search.task_scheduler.policies import Ucb, policies
 
 
-def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: Runner, log: TuningLog) -> ModelTuner:
-    """Search all operators together and put the results in their tables; returns the tuner, with its schedule and history.
+def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: Runner, log: TuningLog) -> set[str]:
+    """Search all operators together and put the results in their tables; returns the keys of those that there was time for.
 
     A schedule that the log holds is gone on with. An interrupt passes through: everything measured is in the log.
     """
@@ -37,7 +37,7 @@ def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: R
     for workload in model.workloads:
         if workload.key in found.tuned:
             tuned_table(workload, found.tuned[workload.key], builder, tables)
-    return found.tuner
+    return {key for key, tuned in found.tuned.items() if tuned.shapes}
 
 
 def _open(workload: Workload, model: OutlinedModel, tables: Tables, context: MeasureContext) -> OperatorUse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Collection
 from dataclasses import replace
 
 from tilewright.compiler.builder.codegen import host_target, limits
@@ -43,8 +44,9 @@ def environment(target: Target) -> Environment:
     return Environment(device, steady_clock(), {"compiler": fingerprint()[:12]})
 
 
-def tune_tables(model: OutlinedModel, tables: Tables, builder: Builder, runner: Runner, log: TuningLog) -> None:
+def tune_tables(model: OutlinedModel, tables: Tables, builder: Builder, runner: Runner, log: TuningLog) -> set[str]:
     """Search each operator, the largest first, and put the result in its table. The time one leaves goes to those after it.
+    Returns the keys of those that there was time for.
 
     An operator's share of the budget grows with the root of its arithmetic times its calls: the large ones decide the latency,
     yet small ones have as many kernels to try. Where the time does not do for all, the small ones keep what runs untuned.
@@ -55,7 +57,7 @@ def tune_tables(model: OutlinedModel, tables: Tables, builder: Builder, runner: 
     started = clock()
     here_limits = measured_limits(compilation.target) if compilation.on_gpu else compilation.limits
     left = {w.key: weight_of(w, model) for w in model.workloads}
-    trials = 0
+    trials, chosen = 0, set[str]()
     for workload in sorted(model.workloads, key=lambda w: -left[w.key]):
         weight = left.pop(workload.key)
         share = weight / (weight + sum(left.values()))
@@ -77,21 +79,30 @@ def tune_tables(model: OutlinedModel, tables: Tables, builder: Builder, runner: 
         found = tune(task, context, budget, options, prior, follow)
         trials += states[-1].trials if states else 0
         tuned_table(workload, found, builder, tables)
+        if found.shapes:
+            chosen.add(workload.key)
+    return chosen
 
 
-def tables_from_log(model: OutlinedModel, tables: Tables, builder: Builder, log: TuningLog) -> None:
-    """Put what a log says of this machine, or of a GPU of the target's kind, in the tables; nothing is measured.
+def known_to_log(model: OutlinedModel, log: TuningLog) -> set[str]:
+    """Keys of the operators of which a log has times, of this machine or of a GPU of the target's kind."""
+    here = logged_environment(model, log)
+    return set() if here is None else {w.key for w in model.workloads if any(r.seconds for r in log.of(w.key, here.device))}
 
-    Operators that it does not know keep theirs.
+
+def tables_from_log(model: OutlinedModel, tables: Tables, builder: Builder, log: TuningLog, known: Collection[str]) -> None:
+    """Put what a log says in the tables of the operators that it knows; nothing is measured.
+
+    known: their keys. The others keep their tables.
     """
     compilation, here = model.compilation, logged_environment(model, log)
     if here is None:
         return
     options = tune_options(compilation.options, compilation.target)
-    known = limits_of_name(here.device) if compilation.on_gpu else compilation.limits
+    limits = limits_of_name(here.device) if compilation.on_gpu else compilation.limits
     for workload in model.workloads:
-        if any(r.seconds for r in log.of(workload.key, here.device)):
-            found = best_known(task_of(workload, model, tables, known), builder, log, here, options)
+        if workload.key in known:
+            found = best_known(task_of(workload, model, tables, limits), builder, log, here, options)
             tuned_table(workload, found, builder, tables)
 
 

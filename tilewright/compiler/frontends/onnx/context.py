@@ -18,6 +18,7 @@ from tilewright.compiler.ops.body import Scalar
 from tilewright.runtime.errors import DTypeError, IngestError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
+from tilewright.runtime.wording import Wording
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -65,9 +66,9 @@ class Context:
         """Is this result used?"""
         return index < len(self.node.output) and bool(self.node.output[index])
 
-    def refused(self, reason: str, remedy: str) -> IngestError:
+    def refused(self, reason: str, remedy: Wording | str) -> IngestError:
         """The error that refuses this node; to be raised."""
-        return IngestError(f"{self.place}: {reason}. {remedy}")
+        return IngestError(f"{self.place}: {reason}. " + remedy)
 
     def require(
         self, condition: bool, reason: str, remedy: str = "Correct the model, or rewrite this operator before export"

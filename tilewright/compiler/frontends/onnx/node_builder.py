@@ -22,6 +22,7 @@ from tilewright.compiler.frontends.onnx.signatures import check_call, check_read
 from tilewright.compiler.frontends.onnx.values import Known, Value, tensor_of
 from tilewright.compiler.frontends.registry import Lowering, lowerings
 from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
+from tilewright.runtime.wording import option
 
 _MOST_NODES = 100_000
 _MOST_ELEMENTS = 1 << 44
@@ -124,7 +125,7 @@ class NodeBuilder:
                 raise context.refused(
                     f"its input {i} ({context.node.input[i]!r}) is computed from data, and decides a shape",
                     "Shapes that depend on data are not compiled: make it a constant of the model or, for an input of the model, "
-                    "bind it now with constants={...}",
+                    "bind it now with " + option("constants"),
                 )
             given.append(value if known or value is None else self._argument(context, value, i))
         try:

@@ -261,6 +261,7 @@ def test_unsound_models(edit: Callable[[Any], object], wanted: str) -> None:
             "y = If<then_branch = t () => (p) { p = Relu(x) }, else_branch = e () => (q) { q = Neg(x) }>(c)",
             "control flow is not compiled yet",
         ),
+        ("y = Relu<newer = 3>(x)", "its attribute newer is not compiled"),
         ("y = Softmax<axis = 5>(x)", "axis 5 of a tensor of rank 2"),
         ("y = Add(x, z)", "needs the extents 7 and B to be equal"),
         ("y = local.f(x)", "nested more than 32 deep"),
@@ -280,6 +281,23 @@ def test_files_that_are_no_models(tmp_path: Path, data: bytes) -> None:
     path.write_bytes(data)
     with pytest.raises(IngestError, match="is no ONNX model"):
         import_onnx(path)
+
+
+def test_attention_stays_whole() -> None:
+    loaded = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 23]>\n'
+                                     "g (float[B, S, 64] q, float[B, S, 32] k, float[B, S, 32] v, float[S, S] m) => (y) "
+                                     "{ y = Attention<q_num_heads = 4, kv_num_heads = 2>(q, k, v, m) }")  # fmt: skip
+    made = onnx_graph(loaded, {"B": (1, 4), "S": (1, 16)})
+    text = made.graph.module_text()
+    assert (shapes(made), text.count("linalg.softmax")) == (["B, S, 64"], 1)
+    rng = np.random.default_rng(1)
+    q, k, v, m = (rng.standard_normal(s).astype(np.float32) for s in ((2, 5, 64), (2, 5, 32), (2, 5, 32), (5, 5)))
+    heads = [np.moveaxis(a.reshape(2, 5, -1, 16), 1, 2) for a in (q, k, v)]
+    scores = heads[0] @ np.moveaxis(np.repeat(heads[1], 2, 1), 2, 3) / 4 + m
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    want = weights / weights.sum(-1, keepdims=True) @ np.repeat(heads[2], 2, 1)
+    (got,) = results(made, q, k, v, m)
+    assert np.allclose(got, np.moveaxis(want, 1, 2).reshape(2, 5, 64), atol=1e-5)
 
 
 def test_operators_of_old_opsets() -> None:

@@ -143,6 +143,16 @@ def test_fused_operators(node: str) -> None:
     assert np.allclose(got, session(model, x)[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("more", ["", ", interleaved = 1", ", rotary_embedding_dim = 4"])
+def test_rotary_embedding(more: str) -> None:
+    angles = RNG.standard_normal((32, 2 if "dim" in more else 4)).astype(np.float32)
+    x, places = RNG.standard_normal((2, 5, 16)).astype(np.float32), RNG.integers(0, 32, (2, 5))
+    got, model = run(f"""g (float[B, S, 16] x, int64[B, S] p) => (float[B, S, 16] y) {{
+        y = com.microsoft.RotaryEmbedding<num_heads = 2{more}>(x, p, c, s) }}""",
+                     {"c": np.cos(angles), "s": np.sin(angles)}, {"B": (1, 4), "S": (1, 8)}, x, places)  # fmt: skip
+    assert np.allclose(got, session(model, x, places)[0], atol=1e-5)
+
+
 def test_an_input_that_decides_a_shape_is_bound_by_the_caller() -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 9, opset_import: ["": 17]>\ng (float[N, 6] x, int64[3] s) => (y) { y = Reshape(x, s) }'

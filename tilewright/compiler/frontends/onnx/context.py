@@ -27,9 +27,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 class Context:
     """One node while it is built.
 
-    opset: the version of the node's domain. place: the node in words, for messages. array: reads a tensor attribute. tensor: makes
-    a known value a tensor of the graph. unnamed: dims that the model has no name for, which give way first. read: the attributes
-    that have been asked for.
+    opset: the version of the node's domain. place: the node in words, for messages. array: reads a tensor attribute. tensor:
+    makes a known value a tensor of the graph. unnamed: dims that the model has no name for, which give way first. read: the
+    attributes that have been asked for.
     """
 
     graph: ops.Graph

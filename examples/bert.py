@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import tilewright as tw
 import torch
-from common import arguments, compare
+from comparison import arguments, compare
 from torch.export import Dim
 from transformers import BertConfig, BertModel
+
+import tilewright as tw
 
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 1000}
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import tilewright as tw
 import torch
-from common import arguments, error
+from comparison import arguments, error
 from torch.export import Dim
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.cache_utils import DynamicCache
+
+import tilewright as tw
 
 SMALL = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 1000, "bos_token_id": 0, "eos_token_id": 0}
 Cache = tuple[tuple[torch.Tensor, torch.Tensor], ...]

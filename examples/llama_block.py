@@ -1,14 +1,15 @@
-"""One block of a Llama, grouped heads and rotary positions, for any batch and length: python examples/llama_block.py [--size small]."""
+"""One block of a Llama, grouped heads and rotary positions: python examples/llama_block.py [--size small]."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import tilewright as tw
 import torch
-from common import arguments, compare
+from comparison import arguments, compare
 from torch.export import Dim
 from transformers import LlamaConfig, LlamaModel
+
+import tilewright as tw
 
 SMALL = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128}
 REAL = {"hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 8192}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import tilewright as tw
 import torch
-from common import arguments, compare
+from comparison import arguments, compare
 from torch.export import Dim
 from transformers import ResNetConfig, ResNetForImageClassification
+
+import tilewright as tw
 
 SMALL = {"embedding_size": 16, "hidden_sizes": [32, 64], "depths": [1, 1], "num_labels": 10}
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import tilewright as tw
 import torch
-from common import arguments, compare
+from comparison import arguments, compare
 from torch.export import Dim
 from transformers import WhisperConfig
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+import tilewright as tw
 
 BASE = {"d_model": 512, "encoder_layers": 6, "encoder_attention_heads": 8, "encoder_ffn_dim": 2048}
 SMALL = {"d_model": 64, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 128, "max_source_positions": 50}

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+
 import tilewright as tw
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if p.stem != "common"]
+EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if p.stem != "comparison"]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)

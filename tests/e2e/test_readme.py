@@ -16,10 +16,10 @@ def test_python_example_runs(
 ) -> None:
     code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
     assert code is not None
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     exec(compile(code[1], "README.md", "exec"), {})
-    assert "M=57" in capsys.readouterr().out
+    assert "length=57" in capsys.readouterr().out
 
 
 def test_commands_name_what_exists() -> None:

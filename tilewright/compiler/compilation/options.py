@@ -134,9 +134,9 @@ class CompileOptions:
                 raise OptionError(option(name, getattr(self, name)) + ": wanted True or False; leave it out for the default")
         for name in ("callback", "progress"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
-                raise OptionError(option(name, getattr(self, name)) + ": wanted a function; leave it out where nothing is to watch")
+                raise OptionError(option(name, getattr(self, name)) + ": wanted a function; leave it out to watch nothing")
         if self.builder is not None and not hasattr(self.builder, "build"):
-            raise OptionError(option("builder", self.builder) + ": wanted an object with build(); leave it out for worker processes")
+            raise OptionError(option("builder", self.builder) + ": wanted an object with build(); leave it out for workers")
         if self.policy is not None and self.policy not in policies():
             raise OptionError(option("policy", self.policy) + ": wanted one of " + choices(policies())
                               + "; leave it out for the default")

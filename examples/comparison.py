@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tilewright as tw
 import torch
+
+import tilewright as tw
 
 LARGEST_ERROR = 2e-5  # of the norm, f32
 

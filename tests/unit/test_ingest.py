@@ -99,7 +99,7 @@ def test_extents_that_follow_from_others() -> None:
         (add(), {"B": Dim(1, 8, at=("arg7.0",))}, ["arg7.0", "arg0.0, arg0.1, arg1.0, arg1.1"]),
         (add(), {"not a name": (1, 2)}, ["'not a name' is not a dimension name"]),
         (add('["B"]'), {"B": (1, 8)}, ["has 1 entries", "2 axes"]),
-        (function("", '%a: tensor<?xf32> {tw.dims = ["2*T"]}'), {"T": (1, 4)}, ["T cannot be read", "arg0.0 = 2*T"]),
+        (function("", '%a: tensor<?xf32> {tw.dims = ["T*T"]}'), {"T": (1, 4)}, ["T cannot be read", "arg0.0 = T*T"]),
     ],
 )
 def test_binding_errors(text: str, given: dict[str, Dim | tuple[int, int]], words: list[str]) -> None:

@@ -182,7 +182,7 @@ def test_models_of_onnx_go_to_its_front_end(monkeypatch: pytest.MonkeyPatch, tmp
     proto = made_class("onnx", "ModelProto")()
     for given in (path, str(path), proto):
         tw.compile(given, {"T": (1, 4)})
-    assert taken == [(m, {"T": tw.Dim(1, 4)}) for m in (path, path, proto)]
+    assert taken == [(m, {"T": tw.Dim(1, 4)}, {}) for m in (path, path, proto)]
     with pytest.raises(IngestError, match=r"no model at '.*none.onnx': wanted the path of a file, and there is none"):
         tw.compile(tmp_path / "none.onnx")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import pickle
+import copy
 import re
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_text_is_added_on_both_sides_and_an_error_keeps_both() -> None:
     said = "it is " + option("threads", 0) + ", " + option("seed", 1) + ": no"
     error = OptionError(said)
     assert str(error) == "it is threads=0, seed=1: no" and command_text(error) == "it is --threads 0, --seed 1: no"
-    assert command_text(pickle.loads(pickle.dumps(error))) == command_text(error)
+    assert command_text(copy.deepcopy(error)) == command_text(error)
     assert command_text(IngestError("plain")) == "plain" and command_text(OSError(2, "gone")) == "[Errno 2] gone"
 
 

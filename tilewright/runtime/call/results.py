@@ -104,7 +104,7 @@ class Results:
                              f"numpy.empty({shape}, {dtype.name!r})")
         flags = array.flags
         for is_met, wanted, got in (
-            (flags.c_contiguous, "C-contiguous", f"strides {array.strides}"),
+            (flags.c_contiguous, "C-contiguous", "memory with gaps or with its axes in another order"),
             (flags.writeable, "writeable", "read-only memory"),
             (flags.aligned, "aligned", f"an address that is no multiple of {dtype.alignment}"),
         ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ ELEMENTS = ("aten.item.default", "aten._local_scalar_dense.default")  # a tensor
 # where the conditions stand that torch.export makes for the layout of tensors
 _LAYOUT = re.compile(r"\((_subclasses|_prims_common|_prims|_refs|_decomp|_meta_registrations|fx)\b")
 _SAMPLES = 64  # values of a dim that a condition is tried at
+_LOG = logging.getLogger("tilewright")
 INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 
 
@@ -67,7 +69,8 @@ def _unconstrained(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
     try:
         free = pytree.tree_map(lambda d: Dim.AUTO if isinstance(d, Dim) else d, shapes, is_leaf=lambda d: isinstance(d, Dim))
         program = _export(model, args, kwargs, free)
-    except Exception:  # the first refusal says more
+    except Exception as error:  # torch.export raises whatever it meets; the first refusal says more
+        _LOG.debug("the module is refused without its ranges, too: %s", error)
         return None
     values = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
     given = given_dims(model, args, kwargs, shapes)

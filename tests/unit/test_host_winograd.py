@@ -158,10 +158,11 @@ def test_rules_of_workloads() -> None:
 
 
 def test_space_is_legal_and_neither_empty_nor_huge() -> None:
+    work = layer(64, 64, 56)
     for limits in (AVX512, AVX2):
-        every = list(space(layer(64, 64, 56), limits))
+        every = list(space(work, limits))
         assert 300 < len(set(every)) == len(every) < 6000
-        assert all(why_invalid(c, layer(64, 64, 56), limits) is None for c in every)
+        assert all(why_invalid(c, work, limits) is None for c in every)
         assert {c.m for c in every} == {2, 4}
 
 

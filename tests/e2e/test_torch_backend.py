@@ -48,6 +48,25 @@ def test_one_compile_for_all_sizes() -> None:
     assert graphs() == 1 and counters["tilewright"] == {"graphs": 1}
 
 
+def test_a_mask_that_is_made_of_sizes() -> None:
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()
+
+    def causal(x: torch.Tensor) -> torch.Tensor:
+        return layer(x, src_mask=nn.Transformer.generate_square_subsequent_mask(x.shape[1]), is_causal=True)
+
+    run = compiled(causal)
+    for shape in ((2, 5, 32), (3, 17, 32)):
+        x = torch.randn(shape)
+        close(run(x), causal(x))
+    assert counters["tilewright"] == {"graphs": 1}
+
+
+def test_tensors_come_from_sizes_alone() -> None:
+    run = compiled(lambda n: torch.arange(n) * 2)
+    for n in (3, 7):
+        assert torch.equal(run(n), torch.arange(n) * 2)
+
+
 def test_sizes_views_and_numbers_come_back_as_they_are() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).eval()
 

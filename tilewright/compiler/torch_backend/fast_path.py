@@ -1,4 +1,4 @@
-"""PyTorch's fused encoder layer and attention, which Dynamo captures whole, as the operators that they stand for."""
+"""PyTorch's fused encoder layer, which Dynamo captures whole in inference, as the operators that it stands for."""
 
 from __future__ import annotations
 
@@ -12,19 +12,31 @@ from torch.nn import functional
 
 
 def expand_fast_path(gm: GraphModule) -> None:
-    """Replaces, in place, the fused calls that have no mask; those with one stay, for their rows without any key."""
+    """Replaces the fused calls, in place."""
     for node in gm.graph.nodes:
-        replacement = _EXPANDED.get(node.target) if node.op == "call_function" else None
-        if replacement is not None and all(node.args[i] is None for i in replacement[1] if i < len(node.args)):
-            node.target = replacement[0]
+        if node.op == "call_function" and node.target is torch._transformer_encoder_layer_fwd:
+            node.target = _encoder_layer
     gm.recompile()
 
 
-def _attention(x: Tensor, heads: int, in_weight: Tensor, in_bias: Tensor, out_weight: Tensor, out_bias: Tensor) -> Tensor:
+def _kept(mask: Tensor | None, kind: int | None) -> Tensor | None:
+    """Where attention may look, [B or 1, H or 1, S or 1, S], from what is masked.
+
+    kind: 0 for a mask [S, S], 1 for one of keys [B, S], 2 for one [B, H, S, S]. Numbers that are not 0 are masked, -inf for one.
+    """
+    if mask is None:
+        return None
+    kept = mask.to(torch.bool).logical_not()
+    return kept[:, None, None, :] if kind == 1 else kept
+
+
+def _attention(
+    x: Tensor, heads: int, in_weight: Tensor, in_bias: Tensor, out_weight: Tensor, out_bias: Tensor, kept: Tensor | None
+) -> Tensor:
     """Self attention of x [B, S, D] with the three projections in one weight [3D, D]."""
     batch, length, width = x.shape
     parts = functional.linear(x, in_weight, in_bias).view(batch, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
-    mixed = functional.scaled_dot_product_attention(parts[0], parts[1], parts[2])
+    mixed = functional.scaled_dot_product_attention(parts[0], parts[1], parts[2], attn_mask=kept)
     return functional.linear(mixed.transpose(1, 2).reshape(batch, length, width), out_weight, out_bias)
 
 
@@ -32,8 +44,9 @@ def _encoder_layer(
     x: Tensor, width: int, heads: int, in_weight: Tensor, in_bias: Tensor, out_weight: Tensor, out_bias: Tensor, use_gelu: bool,
     norm_first: bool, eps: float, *weights: Any,
 ) -> Tensor:  # fmt: skip
-    """torch._transformer_encoder_layer_fwd without a mask."""
-    scale1, shift1, scale2, shift2, weight1, bias1, weight2, bias2 = weights[:8]
+    """torch._transformer_encoder_layer_fwd; `weights` end with the mask and its kind."""
+    scale1, shift1, scale2, shift2, weight1, bias1, weight2, bias2, *masked = weights
+    kept = _kept(*masked) if len(masked) == 2 else None
     activation: Callable[[Tensor], Tensor] = functional.gelu if use_gelu else functional.relu
 
     def norm1(v: Tensor) -> Tensor:
@@ -43,7 +56,7 @@ def _encoder_layer(
         return functional.layer_norm(v, (width,), scale2, shift2, eps)
 
     def attend(v: Tensor) -> Tensor:
-        return _attention(v, heads, in_weight, in_bias, out_weight, out_bias)
+        return _attention(v, heads, in_weight, in_bias, out_weight, out_bias, kept)
 
     def feed(v: Tensor) -> Tensor:
         return functional.linear(activation(functional.linear(v, weight1, bias1)), weight2, bias2)
@@ -54,7 +67,3 @@ def _encoder_layer(
     x = norm1(x + attend(x))
     return norm2(x + feed(x))
 
-
-_EXPANDED: dict[Any, tuple[Callable[..., Any], tuple[int, ...]]] = {
-    torch._transformer_encoder_layer_fwd: (_encoder_layer, (18, 19)),  # positions of the arguments that must be None
-}

@@ -13,6 +13,7 @@ from tilewright.compiler.api import compile as compile_model
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.frontends.torch.exported import with_known_operators
 from tilewright.compiler.frontends.torch.signature import user_placeholders
+from tilewright.runtime.call.interop import to_torch
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.load.function import CompiledFunction
 
@@ -106,6 +107,7 @@ class Part:
     def __call__(self, *args: Any) -> list[Any]:
         made = self.fn.call_flat(*(args[i] for i in self._taken), *self._state)
         found = [made] if len(self.fn.outputs) == 1 else list(made)
+        found = [f if isinstance(f, torch.Tensor) else to_torch(f) for f in found]  # of a call without a tensor
         for held, i in zip(self._state, self._new_state, strict=True):
             _assign(held, found[i])
         for position, i in self._new_inputs:

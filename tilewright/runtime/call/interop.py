@@ -32,7 +32,7 @@ def view(value: Any, name: str) -> tuple[Array, Wrap | None]:
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        return _from_torch(value, name), _to_torch
+        return _from_torch(value, name), to_torch
     if isinstance(value, (np.ndarray, np.generic)):  # a union takes three times as long
         return np.asarray(value), None
     if hasattr(value, "__dlpack__"):
@@ -79,7 +79,7 @@ def _from_torch(tensor: Any, name: str) -> Array:
         ) from error
 
 
-def _to_torch(array: Array) -> Any:
+def to_torch(array: Array) -> Any:
     torch: Any = sys.modules["torch"]
     storage = _TORCH_STORAGE.get(array.dtype.name)
     if storage is None:

@@ -56,6 +56,11 @@ def test_pooling() -> None:
     f = torch.nn.functional
     checks, add = checks_of({"x": Given(["N", 2, "H", "W"]), "y": Given(["N", 2, "H"]), "z": Given(["N", 2, 5, "H", "W"])}, torch)
     x, y, z = (checks[n] for n in "xyz")
+    short = ops.select(z, 3, 0)
+    add("max 2d beyond", ops.max_pool2d(short, (7, 2), ceil_mode=True),
+        lambda a: f.max_pool2d(a["z"][:, :, :, 0], (7, 2), ceil_mode=True))
+    add("avg 2d beyond", ops.avg_pool2d(short, (7, 2), ceil_mode=True),
+        lambda a: f.avg_pool2d(a["z"][:, :, :, 0], (7, 2), ceil_mode=True))
     for ceil in (False, True):
         add(f"max 1d {ceil}", ops.max_pool1d(y, 3, 2, 1, ceil_mode=ceil),
             lambda a, c=ceil: f.max_pool1d(a["y"], 3, 2, 1, ceil_mode=c))
@@ -125,7 +130,7 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(ShapeError, match="a weight of 6"):
         ops.conv_transpose(x, g.input("w", [6, 3, 2, 2]))
     with pytest.raises(ShapeError, match=r"a window of 3 does not fit \[N, 4, H, 2\] on axis 3"):
-        ops.max_pool2d(x, 3, ceil_mode=True)
+        ops.max_pool2d(x, 3, 1, ceil_mode=True)
     with pytest.raises(ShapeError, match="1 sizes for the axes after the channels"):
         ops.adaptive_avg_pool(x, [1])
     with pytest.raises(OptionError, match="use nearest, floor, linear, cubic and half_pixel"):

@@ -78,6 +78,7 @@ def _max_pool(
     form = layout_of(name, layout, rank)
     want_rank(name, "the input", x, rank + 2)
     window = _window(name, rank, kernel, stride, padding, dilation)
+    window = window.clipped(x, form) if ceil_mode else window
     lowest = limits_of(x.dtype)[0]
     padded, dims = window.placed(x, form, lowest, ceil_mode)
     return _reduced(padded, window, form, x.graph.filled(lowest, x.dtype, dims), "max")
@@ -91,6 +92,7 @@ def _avg_pool(
     want_float(name, x)
     want_rank(name, "the input", x, rank + 2)
     window, g = _window(name, rank, kernel, stride, padding, 1), x.graph
+    window = window.clipped(x, form) if ceil_mode else window
     padded, dims = window.placed(x, form, 0, ceil_mode)
     total = _reduced(padded, window, form, g.filled(0, accumulator_of(name, x.dtype), dims), "sum")
     unpadded = all(p == (0, 0) for p in window.padding)

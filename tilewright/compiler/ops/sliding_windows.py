@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from tilewright.compiler.ops.graph import Size, Tensor, shown
@@ -73,6 +73,15 @@ class SlidingWindow:
                   for k, v in (("dilations", self.dilations), ("strides", self.strides))]
         return f"{{{', '.join(values)}}}"
 
+    def clipped(self, x: Tensor, layout: Layout) -> SlidingWindow:
+        """With ceil_mode, a window that is longer than its padded axis and stands there once, as one of the axis's length."""
+        extents, strides = list(self.extents), list(self.strides)
+        for n, axis in enumerate(layout.spatial):
+            whole = (x.dims[axis] + self.padding[n][0] + self.padding[n][1]).constant
+            if whole is not None and self.dilations[n] == 1 and 0 < self.extents[n] - whole < self.strides[n]:
+                extents[n] = strides[n] = whole
+        return replace(self, extents=tuple(extents), strides=tuple(strides))
+
     def pad(self, x: Tensor, layout: Layout, value: float, beyond: Sequence[Width] | None = None) -> Tensor:
         """x with its padding; beyond: more of it after each spatial axis."""
         low: list[Size] = [0] * x.rank
@@ -93,7 +102,7 @@ class SlidingWindow:
             low, high = (Expr.of(w) for w in self.padding[n])
             reach, stride = Expr.of(self.dilations[n] * (self.extents[n] - 1) + 1), self.strides[n]
             whole = x.dims[axis] + low + high
-            if g.bounds(whole - reach)[1] < 0:
+            if g.bounds(whole - reach + stride)[1] < 1:
                 raise ShapeError(f"{self.name}: a window of {self.extents[n]} does not fit {shown(x.dims)} on axis {axis}")
             count = g.smaller((whole - reach).ceildiv(stride) + 1, (x.dims[axis] + low).ceildiv(stride))
             counts.append(count)

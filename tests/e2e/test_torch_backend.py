@@ -61,6 +61,19 @@ def test_a_mask_that_is_made_of_sizes() -> None:
     assert counters["tilewright"] == {"graphs": 1}
 
 
+def test_sizes_that_equations_tie_are_taken_as_they_are() -> None:
+    weight = torch.randn(1, 17, 8)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.view(x.shape[0], x.shape[1] // 4, 4, 8).sum(2) + weight
+
+    run = compiled(function)
+    for n in (3, 7):
+        x = torch.randn(n, 17 * 4, 8)
+        close(run(x), function(x))
+    assert counters["tilewright"] == {"graphs": 1}
+
+
 def test_tensors_come_from_sizes_alone() -> None:
     run = compiled(lambda n: torch.arange(n) * 2)
     for n in (3, 7):

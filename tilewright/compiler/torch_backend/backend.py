@@ -18,7 +18,7 @@ from torch.fx import GraphModule
 
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.torch_backend.capture import Capture, capture, number_inputs
-from tilewright.compiler.torch_backend.part import Part, export
+from tilewright.compiler.torch_backend.part import Part, export, tied_symbols
 from tilewright.compiler.torch_backend.partition import in_parts
 from tilewright.runtime.errors import OptionError, ShapeError, TilewrightError
 
@@ -106,7 +106,7 @@ class _Graph:
             return None
         try:
             with torch._guards.tracing(None):  # what Dynamo knows of its own trace does not hold for the program's
-                part = in_parts(export(found.module, found.fakes), self._options, self._target)
+                part = self._part(found)
             if found.rest is not None and isinstance(part, Part) and part.changes_state:
                 _eager(self._gm, "it changes its inputs and returns views of them")
                 return None
@@ -115,6 +115,16 @@ class _Graph:
             return None
         counters["tilewright"]["graphs" if isinstance(part, Part) else "graphs in parts"] += 1
         return _Variant(found, part, values)
+
+    def _part(self, found: Capture) -> Part | Call:
+        """The graph for all sizes; where it needs equations that Dynamo's guards ensure, with the sizes in them as they are."""
+        tied = tied_symbols(found.fakes)
+        try:
+            return in_parts(export(found.module, found.fakes), self._options, self._target)
+        except TilewrightError:
+            if not tied:
+                raise
+        return in_parts(export(found.module, found.fakes, tied), self._options, self._target)
 
 
 class _Variant:

@@ -12,7 +12,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from tilewright.compiler.api import compile as compile_model
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.frontends.torch.exported import with_known_operators
-from tilewright.compiler.frontends.torch.signature import user_placeholders
+from tilewright.compiler.frontends.torch.signature import is_input, user_placeholders
 from tilewright.runtime.call.interop import to_torch
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.load.function import CompiledFunction
@@ -20,32 +20,43 @@ from tilewright.runtime.load.function import CompiledFunction
 _CHANGED = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 
 
-def export(module: torch.nn.Module, fakes: Sequence[Any]) -> ExportedProgram:
+def export(module: torch.nn.Module, fakes: Sequence[Any], fixed: frozenset[Any] = frozenset()) -> ExportedProgram:
     """The program of a module for all the sizes that its inputs' symbols may have, without in-place operators.
 
     Args:
         fakes: tensors and integers whose sizes are symbols, as Dynamo and torch.export note them on their graphs.
+        fixed: symbols that keep the value that they have now.
     Raises:
         IngestError: torch.export refuses it.
     """
     examples = tuple(_example(f) for f in fakes)
-    shapes = tuple(_dynamic(f) for f in fakes)
+    shapes = tuple(_dynamic(f, fixed) for f in fakes)
     try:
         with torch.no_grad():
-            program = torch.export.export(_Positional(module), examples, dynamic_shapes=(shapes,), strict=False)
+            program = torch.export.export(_Positional(module, fakes), examples, dynamic_shapes=(shapes,), strict=False)
         return with_known_operators(program)
     except Exception as error:  # torch.export raises whatever the graph and its own checks raise
         raise IngestError(f"torch.export refuses the graph: {type(error).__name__}: {error}") from error
 
 
 class _Positional(torch.nn.Module):  # type: ignore[misc]
-    """A module called by position alone: the names that Dynamo gives inputs are no names of parameters."""
+    """A graph called by position alone, as Dynamo's names of inputs are no parameters, and told which sizes are equal."""
 
-    def __init__(self, graph: torch.nn.Module) -> None:
+    def __init__(self, captured: torch.nn.Module, fakes: Sequence[Any]) -> None:
         super().__init__()
-        self.captured = graph
+        self.captured = captured
+        self._equal: dict[Any, list[tuple[int, int | None]]] = {}  # a size of Dynamo -> the inputs, and their axes, that have it
+        for number, fake in enumerate(fakes):
+            sizes = enumerate(fake.shape) if isinstance(fake, torch.Tensor) else [(None, fake)]
+            for axis, size in sizes:
+                if isinstance(size, torch.SymInt):
+                    self._equal.setdefault(size.node.expr, []).append((number, axis))
 
     def forward(self, *args: Any) -> Any:
+        for places in self._equal.values():
+            first, *others = (args[n] if axis is None else args[n].shape[axis] for n, axis in places)
+            for other in others:
+                torch._check(other == first)
         return self.captured(*args)
 
 
@@ -59,10 +70,22 @@ def _hint(size: Any) -> Any:
     return size.node.hint if isinstance(size, torch.SymInt) else size
 
 
-def _dynamic(fake: Any) -> Any:
+def tied_symbols(fakes: Sequence[Any]) -> frozenset[Any]:
+    """Symbols in equations that hold by Dynamo's guards alone, such as (h // 16) * (w // 16) == 16."""
+    sizes = [n for f in fakes for n in (f.shape if isinstance(f, torch.Tensor) else [f]) if isinstance(n, torch.SymInt)]
+    if not sizes:
+        return frozenset()
+    equations = [g.expr for g in sizes[0].node.shape_env.guards if type(g.expr).__name__ == "Equality"]
+    return frozenset(s for e in equations if not all(a.is_Symbol or a.is_number for a in e.args) for s in e.free_symbols)
+
+
+def _dynamic(fake: Any, fixed: frozenset[Any]) -> Any:
+    def is_dynamic(size: Any) -> bool:
+        return isinstance(size, torch.SymInt) and not size.node.expr.free_symbols <= fixed
+
     if isinstance(fake, torch.Tensor):
-        return {axis: _range(n) for axis, n in enumerate(fake.shape) if isinstance(n, torch.SymInt)} or None
-    return _range(fake) if isinstance(fake, torch.SymInt) else None
+        return {axis: _range(n) for axis, n in enumerate(fake.shape) if is_dynamic(n)} or None
+    return _range(fake) if is_dynamic(fake) else None
 
 
 def _range(size: torch.SymInt) -> Any:
@@ -80,7 +103,7 @@ class Part:
     def __init__(self, program: ExportedProgram, options: CompileOptions, target: str) -> None:
         self.fn: CompiledFunction = compile_model(program, None, target, options)
         placeholders = user_placeholders(program)
-        dynamic = [isinstance(n.meta.get("val"), (torch.Tensor, torch.SymInt)) for n in placeholders]
+        dynamic = [is_input(n) for n in placeholders]
         self._taken = [i for i, d in enumerate(dynamic) if d]
         self._fixed = {i: n.meta.get("val") for i, (n, d) in enumerate(zip(placeholders, dynamic, strict=True)) if not d}
         signature = program.graph_signature

@@ -35,7 +35,7 @@ from tilewright.compiler.frontends.torch.exported import (
     with_known_operators,
 )
 from tilewright.compiler.frontends.torch.known_elements import KnownElements
-from tilewright.compiler.frontends.torch.signature import program_dims, structure, user_placeholders
+from tilewright.compiler.frontends.torch.signature import is_input, program_dims, structure, user_placeholders
 from tilewright.compiler.frontends.torch.sizes import DataDependentSizeError, Sizes
 from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
 from tilewright.runtime.program.structure import NONE, Structure
@@ -111,12 +111,12 @@ class _Import:
         leaves: list[Structure] = []
         for node in user_placeholders(self.program):
             value = node.meta.get("val")
-            if isinstance(value, (torch.Tensor, torch.SymInt)):
+            if is_input(node):
                 leaves.append(Structure.leaf(len(self.names)))
                 self.values[node.name] = self._declare(node, node.name)
             else:
                 leaves.append(NONE)
-                self.values[node.name] = value
+                self.values[node.name] = int(value) if isinstance(value, torch.SymInt) else value
         parameters = self.program.module_call_graph[0].signature
         nested = _parameters(structure(spec, iter(leaves)), parameters.forward_arg_names if parameters else None)
         changed = {s.target for s in self.program.graph_signature.output_specs if s.kind in _STATE}

@@ -11,6 +11,7 @@ from typing import Any
 import sympy
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from tilewright.runtime.program.structure import NONE, Structure
@@ -57,9 +58,15 @@ def program_dims(program: ExportedProgram, given: Sequence[Mapping[int, str]], w
 
 
 def user_placeholders(program: ExportedProgram) -> list[torch.fx.Node]:
-    """The nodes of the user's inputs, in the order of their leaves."""
+    """The nodes of the user's inputs, one for each leaf: of a number or None that the program was exported with, too."""
     found = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
-    return [found[name] for name in program.graph_signature.user_inputs if isinstance(name, str) and name in found]
+    return [found[s.arg.name] for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+
+
+def is_input(node: torch.fx.Node) -> bool:
+    """Is this leaf given at every call: a tensor, or an integer that is not the same for all of them?"""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) or (isinstance(value, torch.SymInt) and not value.node.expr.is_number)
 
 
 def _sizes(node: torch.fx.Node) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,12 @@ import tilewright as tw
 from tilewright import ops
 
 torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(autouse=True)
+def gradients() -> Iterator[None]:
+    with torch.enable_grad():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -51,13 +51,13 @@ def torch_op(name: str, model: CompiledFunction | str | os.PathLike[str]) -> Any
 
     def run(*args: Any) -> Any:
         made = fn.call_flat(*args)
-        return made if len(dtypes) == 1 else list(made)
+        return made
 
     def fake(*args: Any) -> Any:
         first = next((a for a in args if isinstance(a, torch.Tensor)), None)
         device = None if first is None else first.device
         made = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in zip(sizes(args), dtypes, strict=True)]
-        return made[0] if len(made) == 1 else made
+        return made[0] if len(made) == 1 else tuple(made)
 
     operator = torch.library.custom_op(name, run, mutates_args=(), schema=_schema(program))
     operator.register_fake(fake)

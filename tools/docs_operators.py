@@ -8,16 +8,15 @@ Needs torch and onnx, whose tables are filled when they are imported.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 
 from tilewright.compiler.frontends.registry import lowerings
+from tools import docs_page
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "operators.md"
+PAGE = docs_page.ROOT / "docs" / "operators.md"
 HEAD = """# Operators
 
 What the importers of PyTorch and ONNX models build by a function of their own. `python -m tools.docs_operators` writes this page;
@@ -73,15 +72,7 @@ def shown(framework: str, name: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing, compare")
-    made = page()
-    if parser.parse_args(argv).check:
-        same = PAGE.exists() and PAGE.read_text() == made
-        print("docs/operators.md is up to date" if same else "docs/operators.md differs: run `python -m tools.docs_operators`")
-        return 0 if same else 1
-    PAGE.write_text(made)
-    return 0
+    return docs_page.run("tools.docs_operators", __doc__, PAGE, page, argv)
 
 
 if __name__ == "__main__":

@@ -6,18 +6,17 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import re
 import sys
 from collections.abc import Sequence
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 from tilewright.compiler import ops
+from tools import docs_page
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "ops.md"
+PAGE = docs_page.ROOT / "docs" / "ops.md"
 HEAD = """# Building models: `tw.ops`
 
 ```python
@@ -111,15 +110,7 @@ def _paragraphs(doc: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing, compare")
-    made = page()
-    if parser.parse_args(argv).check:
-        same = PAGE.exists() and PAGE.read_text() == made
-        print("docs/ops.md is up to date" if same else "docs/ops.md differs: run `python -m tools.docs_ops`")
-        return 0 if same else 1
-    PAGE.write_text(made)
-    return 0
+    return docs_page.run("tools.docs_ops", __doc__, PAGE, page, argv)
 
 
 if __name__ == "__main__":

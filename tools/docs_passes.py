@@ -8,13 +8,11 @@ The IR is that of the pass's lit test: its first function, with the options of t
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import inspect
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from tilewright.compiler.builder.build import kernel_passes
 from tilewright.passes.base import Pass, PassPipeline
@@ -23,10 +21,10 @@ from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.pass_registry import PASSES, passes_from_text
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.runtime.target import Target
+from tools import docs_page
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "passes.md"
-EXAMPLES = ROOT / "tests" / "lit" / "passes"
+PAGE = docs_page.ROOT / "docs" / "passes.md"
+EXAMPLES = docs_page.ROOT / "tests" / "lit" / "passes"
 LINES, COLUMNS = 48, 150  # of IR that are shown
 HEAD = """# Passes
 
@@ -108,15 +106,7 @@ def cut(text: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing, compare")
-    made = page()
-    if parser.parse_args(argv).check:
-        same = PAGE.exists() and PAGE.read_text() == made
-        print("docs/passes.md is up to date" if same else "docs/passes.md differs: run `python -m tools.docs_passes`")
-        return 0 if same else 1
-    PAGE.write_text(made)
-    return 0
+    return docs_page.run("tools.docs_passes", __doc__, PAGE, page, argv)
 
 
 if __name__ == "__main__":

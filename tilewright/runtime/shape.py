@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Union
+from typing import Any, TypeVar, Union
 
 from tilewright.runtime.dim_forms import Bounds, as_integer, as_integers, as_places, bounds_of
 from tilewright.runtime.errors import OptionError, ShapeError
@@ -19,6 +19,7 @@ from tilewright.runtime.wording import option
 
 Operand = Union["Expr", int]
 DimLike = Union["Dim", tuple[int, int], tuple[int, int, int], range, Any]  # Any: a torch.export.Dim
+V = TypeVar("V")
 _CALLS = ("floordiv", "mod", "min", "max")
 
 
@@ -178,22 +179,27 @@ class Expr:
 
     def evaluate(self, dims: Mapping[str, int]) -> int:
         """The value for concrete dims; a missing dim is a KeyError that names it."""
-        total = 0
-        for factors, coefficient in self.terms:
-            for atom in factors:
-                coefficient *= _evaluate_atom(atom, dims)
-            total += coefficient
-        return total
+        return self.fold(int, dims.__getitem__, _apply)
 
     def substitute(self, dims: Mapping[str, Operand]) -> Expr:
         """Dimensions replaced by expressions (or integers); the rest stays."""
-        total = Expr.of(0)
+        return self.fold(Expr.of, lambda name: Expr.of(dims[name]) if name in dims else Expr.dim(name), combine)
+
+    def fold(self, number: Callable[[int], V], dim: Callable[[str], V], apply: Callable[[str, V, V], V]) -> V:
+        """The value over anything that has + and *: SSA values, sizes of another framework.
+
+        Args:
+            number: the value of an integer. dim: that of a dim, by its name.
+            apply: that of "floordiv", "mod", "min" or "max" of two values.
+        """
+        total: Any = number(0)
         for factors, coefficient in self.terms:
-            product = Expr.of(coefficient)
+            product: Any = number(coefficient)
             for atom in factors:
-                product = product * _substitute_atom(atom, dims)
+                value = dim(atom.name) if atom.op == "dim" else apply(atom.op, *(x.fold(number, dim, apply) for x in atom.args))
+                product = product * value
             total = total + product
-        return total
+        return total  # type: ignore[no-any-return]
 
     def bounds(self, ranges: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
         """An interval that contains every value over the given (inclusive) ranges; math.inf where there is no bound."""
@@ -239,23 +245,11 @@ def _without(factors: Monomial, divisor: Monomial) -> Monomial | None:
 
 
 def _apply(op: str, a: int, b: int) -> int:
-    if op in ("floordiv", "mod") and b == 0:
+    if op in ("min", "max"):
+        return min(a, b) if op == "min" else max(a, b)
+    if b == 0:
         raise ShapeError(f"{op} of {a} by a dimension that is zero")
-    return {"floordiv": lambda: a // b, "mod": lambda: a % b, "min": lambda: min(a, b), "max": lambda: max(a, b)}[op]()
-
-
-def _evaluate_atom(atom: Atom, dims: Mapping[str, int]) -> int:
-    if atom.op == "dim":
-        return dims[atom.name]
-    a, b = (x.evaluate(dims) for x in atom.args)
-    return _apply(atom.op, a, b)
-
-
-def _substitute_atom(atom: Atom, dims: Mapping[str, Operand]) -> Expr:
-    if atom.op == "dim":
-        return Expr.of(dims[atom.name]) if atom.name in dims else Expr.dim(atom.name)
-    a, b = (x.substitute(dims) for x in atom.args)
-    return combine(atom.op, a, b)
+    return a // b if op == "floordiv" else a % b
 
 
 def combine(op: str, a: Expr, b: Expr) -> Expr:

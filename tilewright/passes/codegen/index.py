@@ -11,7 +11,7 @@ from math import gcd
 from typing import Any
 
 from tilewright.passes.mlir import arith, ir, vector
-from tilewright.runtime.shape import Atom, Expr
+from tilewright.runtime.shape import Expr
 
 
 class Index:
@@ -225,21 +225,12 @@ def delinearize(linear: Index, sizes: list[Index]) -> list[Index]:
 
 def emit_expr(expr: Expr, dims: Mapping[str, Index]) -> Index:
     """An Expr at the insertion point, over the given dims."""
-    total = Index(0)
-    for factors, coefficient in expr.terms:
-        product = Index(coefficient)
-        for atom in factors:
-            product = product * _emit_atom(atom, dims)
-        total = total + product
-    return total
+    return expr.fold(Index, dims.__getitem__, _apply)
 
 
-def _emit_atom(atom: Atom, dims: Mapping[str, Index]) -> Index:
-    if atom.op == "dim":
-        return dims[atom.name]
-    a, b = (emit_expr(x, dims) for x in atom.args)
-    if atom.op == "floordiv":
+def _apply(op: str, a: Index, b: Index) -> Index:
+    if op == "floordiv":
         return a.floordiv(b)
-    if atom.op == "mod":
+    if op == "mod":
         return a - a.floordiv(b) * b
-    return a.min(b) if atom.op == "min" else a.max(b)
+    return a.min(b) if op == "min" else a.max(b)

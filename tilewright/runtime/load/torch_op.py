@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.runtime.call.binder import Binder
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.load.function import CompiledFunction, load
 from tilewright.runtime.program.program import Program
-from tilewright.runtime.shape import Atom, Expr
 from tilewright.runtime.tensor import DType
 
 _TORCH = {DType.I1: "bool", DType.I8: "int8", DType.I16: "int16", DType.I32: "int32", DType.I64: "int64", DType.U8: "uint8",
@@ -50,8 +49,7 @@ def torch_op(name: str, model: CompiledFunction | str | os.PathLike[str]) -> Any
     dtypes = [getattr(torch, _TORCH[o.dtype]) for o in program.outputs]
 
     def run(*args: Any) -> Any:
-        made = fn.call_flat(*args)
-        return made
+        return fn.call_flat(*args)
 
     def fake(*args: Any) -> Any:
         first = next((a for a in args if isinstance(a, torch.Tensor)), None)
@@ -83,27 +81,14 @@ class _ResultSizes:
         shapes = [tuple(args[i].shape) for i, _, _, _ in self._binder.tensors]
         scalars = dict(enumerate(args))
         dims = {n: s.value(shapes, scalars) for n, s in zip(self._binder.names, self._binder.sources, strict=True)}
-        return [[_size(e, dims) for e in shape] for shape in self._shapes]
+        return [[e.fold(int, dims.__getitem__, _apply) for e in shape] for shape in self._shapes]
 
 
-def _size(expr: Expr, dims: Mapping[str, Any]) -> Any:
-    total: Any = 0
-    for factors, coefficient in expr.terms:
-        term: Any = coefficient
-        for atom in factors:
-            term = term * _atom(atom, dims)
-        total = total + term
-    return total
-
-
-def _atom(atom: Atom, dims: Mapping[str, Any]) -> Any:
+def _apply(op: str, a: Any, b: Any) -> Any:
     import torch
 
-    if atom.op == "dim":
-        return dims[atom.name]
-    a, b = (_size(x, dims) for x in atom.args)
-    if atom.op == "floordiv":
+    if op == "floordiv":
         return a // b
-    if atom.op == "mod":
+    if op == "mod":
         return a % b
-    return torch.sym_min(a, b) if atom.op == "min" else torch.sym_max(a, b)
+    return torch.sym_min(a, b) if op == "min" else torch.sym_max(a, b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import onnx
 
@@ -15,12 +16,19 @@ _WITHOUT_EFFECT = ("hidden_size", "precision", "ratio", "seed", "stash_type")
 _Schema = onnx.defs.OpSchema
 
 
-def check_signature(context: Context) -> None:
-    """IngestError for a node that does not fit its operator's schema; one without a schema passes."""
+def _schema_of(context: Context) -> Any:
+    """The operator's onnx.defs.OpSchema, None where ONNX has none."""
     node = context.node
     try:
-        schema = onnx.defs.get_schema(node.op_type, context.opset, "" if node.domain == "ai.onnx" else node.domain)
+        return onnx.defs.get_schema(node.op_type, context.opset, "" if node.domain == "ai.onnx" else node.domain)
     except onnx.defs.SchemaError:
+        return None
+
+
+def check_signature(context: Context) -> None:
+    """IngestError for a node that does not fit its operator's schema; one without a schema passes."""
+    node, schema = context.node, _schema_of(context)
+    if schema is None:
         return
     count = len(node.input)
     context.require(
@@ -52,10 +60,8 @@ def check_signature(context: Context) -> None:
 
 def check_read(context: Context) -> None:
     """IngestError when the operator's function has not asked for an attribute that the node gives and that is not the default."""
-    node = context.node
-    try:
-        schema = onnx.defs.get_schema(node.op_type, context.opset, "" if node.domain == "ai.onnx" else node.domain)
-    except onnx.defs.SchemaError:
+    node, schema = context.node, _schema_of(context)
+    if schema is None:
         return
     for attribute in node.attribute:
         if attribute.name in context.read or attribute.name in _WITHOUT_EFFECT:

@@ -39,7 +39,7 @@ def _lowest(dtype: DType) -> float:
 # -- maxima
 
 
-@register("torch", *names(*(f"max_pool{n}d" for n in (1, 2, 3))))
+@register("torch", *names(*(f"max_pool{n}d{what}" for n in (1, 2, 3) for what in ("", "_with_indices"))))
 def max_pool(
     context: Context,
     x: ops.Tensor,
@@ -48,34 +48,20 @@ def max_pool(
     padding: Sizes = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
-) -> ops.Tensor:
-    """The largest element of every window; NaN wins."""
+) -> ops.Tensor | list[ops.Tensor]:
+    """The largest element of every window, and its number in the plane where that is asked for; NaN wins."""
     n = _axes_of(context.operator)
-    sizes, moves = _each(kernel, n), _each(stride, n, _each(kernel, n))
+    sizes, low, spread = (_each(value, n) for value in (kernel, padding, dilation))
+    moves = _each(stride, n, sizes)
+    if "_with_indices" in context.operator:
+        return _maxima(x, [strided(*axis) for axis in zip(moves, low, sizes, spread, strict=True)], context.shape())
     build = (ops.max_pool1d, ops.max_pool2d, ops.max_pool3d)[n - 1]
-    return _batched(x, n, lambda t: build(t, sizes, moves, _each(padding, n), _each(dilation, n), ceil_mode=ceil_mode))
+    return _batched(x, n, lambda t: build(t, sizes, moves, low, spread, ceil_mode=ceil_mode))
 
 
 def _batched(x: ops.Tensor, n: int, build: Callable[[ops.Tensor], ops.Tensor]) -> ops.Tensor:
     """An input without a batch axis is given one, which its result loses."""
     return build(x) if x.rank == n + 2 else ops.squeeze(build(ops.unsqueeze(x, 0)), 0)
-
-
-@register("torch", *names(*(f"max_pool{n}d_with_indices" for n in (1, 2, 3))))
-def max_pool_with_indices(
-    context: Context,
-    x: ops.Tensor,
-    kernel: Sizes,
-    stride: Sizes = (),
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-) -> list[ops.Tensor]:
-    """The largest element of every window, and its number in the plane."""
-    n = _axes_of(context.operator)
-    sizes, moves = _each(kernel, n), _each(stride, n, _each(kernel, n))
-    axes = [strided(*a) for a in zip(moves, _each(padding, n), sizes, _each(dilation, n), strict=True)]
-    return _maxima(x, axes, context.shape())
 
 
 @register("torch", *names(*(f"adaptive_max_pool{n}d" for n in (1, 2, 3))))

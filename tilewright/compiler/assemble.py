@@ -32,10 +32,11 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     """Emit and compile the host program. tables: of the model's workloads."""
     compilation, ingested, plan, options = model.compilation, model.ingested, model.plan, model.compilation.options
     near, gpu = compilation.host, compilation.on_gpu
+    arch = host_target(near).arch
     number = {t.workload: i for i, t in enumerate(tables.tables)}
     table_of = [number[c.workload.key] for c in plan.calls]
     with ir.Context(), ir.Location.unknown():
-        emitter = HostProgram(plan, [d.name for d in ingested.dims], tables.tables, table_of, ingested.checks, gpu)
+        emitter = HostProgram(plan, [d.name for d in ingested.dims], tables.tables, table_of, ingested.checks, gpu, arch)
         text = to_llvm_text(emitter.emit())
         arena = str(emitter.arena())
     code = dict(tables.code)
@@ -46,7 +47,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         table = cuda_table_ir()
         runtime = _add(compile_object(table, near), table, code, llvm_ir)
     elif not gpu:
-        runtime = _add(runtime_object(near), runtime_object_ir(host_target(near).arch), code, llvm_ir)
+        runtime = _add(runtime_object(near), runtime_object_ir(arch), code, llvm_ir)
     used = [(b.argument, b.layout) for b in plan.bound]
     constants, memory = stored_constants(used, model.bound, [a.name for a in ingested.inputs])
     kept = [i for i, _ in enumerate(ingested.inputs) if i not in model.bound]
@@ -78,7 +79,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     if gpu:
         return Bundle(program, code, memory, llvm_ir)
     work = model_work([(c.workload.flops, c.workload.bytes, dict(zip(c.workload.dims, c.dims, strict=True))) for c in plan.calls])
-    binder = call_path_ir(program, work)
+    binder = call_path_ir(program, work, arch)
     if binder:
         program = replace(program, binder_object=_add(compile_object(binder, near), binder, code, llvm_ir))
     return Bundle(program, code, memory, llvm_ir)

@@ -11,7 +11,11 @@ def import_part(path: str, what: str) -> ModuleType:
 
     Raises:
         ImportError: it belongs to the compiler, which is not installed.
+        DeviceError: in a subinterpreter, or without the interpreter's lock.
     """
+    from tilewright.runtime.interpreter import check_interpreter
+
+    check_interpreter()
     try:
         return importlib.import_module(f"tilewright.{path}")
     except ModuleNotFoundError as error:

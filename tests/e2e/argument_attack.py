@@ -115,7 +115,8 @@ def f4(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 def _foreign_capsule(used: bytes) -> Any:
     """A capsule of another name than DLPack's; its pointer is never followed."""
-    new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_New", ctypes.pythonapi))
+    signature = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    new = signature(("PyCapsule_New", ctypes.pythonapi))
     return new(1, used, None)
 
 
@@ -223,29 +224,31 @@ def _same_capsule(array: np.ndarray) -> Exporter:
     return Exporter(array, capsule=made)
 
 
+def _given(**values: Any) -> dict[str, Make]:
+    """The same value in every draw, by its name."""
+    return {name: (lambda rng, value=value: value) for name, value in values.items()}
+
+
 INTEGERS: dict[str, Make] = {
-    "plain": lambda r: int(r.integers(0, ROWS)), "numpy": lambda r: r.integers(0, ROWS), "array": lambda r: np.array(3),
-    "one element": lambda r: np.array([3]), "several": lambda r: np.array([3, 4]), "float": lambda r: 3.0, "nan": lambda r: np.nan,
-    "numpy float": lambda r: np.float32(3), "bool": lambda r: True, "numpy bool": lambda r: np.True_, "negative": lambda r: -1,
-    "beyond": lambda r: 65, "63 bits": lambda r: 1 << 63, "70 bits": lambda r: -(1 << 70), "huge": lambda r: 1 << 20000,
-    "text": lambda r: "3", "none": lambda r: None, "list": lambda r: [3], "complex": lambda r: 3j, "index": lambda r: Index(3),
-    "bad index": lambda r: Index("3"), "decimal": lambda r: decimal.Decimal(3), "masked": lambda r: np.ma.masked,
-    "date": lambda r: np.datetime64(3, "s"), "unsigned": lambda r: np.uint64(1 << 63), "item": lambda r: Interface(item=3),
-    "bad item": lambda r: Interface(item=lambda: "3"), "class": lambda r: int,
+    "plain": lambda rng: int(rng.integers(0, ROWS)), "numpy": lambda rng: rng.integers(0, ROWS),
+    **_given(array=np.array(3), one_element=np.array([3]), several=np.array([3, 4]), float=3.0, nan=np.nan, bool=True,
+             numpy_float=np.float32(3), numpy_bool=np.True_, negative=-1, beyond=65, bits_63=1 << 63, bits_70=-(1 << 70),
+             huge=1 << 20000, text="3", none=None, list=[3], complex=3j, index=Index(3), bad_index=Index("3"),
+             decimal=decimal.Decimal(3), masked=np.ma.masked, date=np.datetime64(3, "s"), unsigned=np.uint64(1 << 63),
+             item=Interface(item=3), bad_item=Interface(item=lambda: "3"), **{"class": int}),
 }  # fmt: skip
 FLOATS: dict[str, Make] = {
-    **{name: make for name, make in tensors(0).items() if name.startswith("torch") or name in ("masked", "object", "list", "none")},
-    "plain": lambda r: float(r.integers(1, 9)), "numpy": lambda r: np.float32(3), "double": lambda r: np.float64(3), "int": lambda r: 3,
-    "rank 0": lambda r: np.array(3, np.int8), "nan": lambda r: np.nan, "bool": lambda r: True, "infinite": lambda r: np.inf,
-    "tiny": lambda r: 1e-320, "large": lambda r: 1e300, "complex": lambda r: 1j, "class": lambda r: float, "huge": lambda r: 1 << 20000, "text": lambda r: "3",
-    "fraction": lambda r: fractions.Fraction(1, 3), "one element": lambda r: np.ones(1, np.float32),
+    **{name: make for name, make in tensors(0).items() if name.startswith("torch") or name in ("masked", "object")},
+    "plain": lambda rng: float(rng.integers(1, 9)),
+    **_given(numpy=np.float32(3), double=np.float64(3), int=3, rank_0=np.array(3, np.int8), nan=np.nan, bool=True,
+             infinite=np.inf, tiny=1e-320, large=1e300, complex=1j, huge=1 << 20000, text="3", list=[3.0], none=None,
+             one_element=np.ones(1, "f4"), fraction=fractions.Fraction(1, 3), masked_alone=np.ma.masked, **{"class": float}),
 }  # fmt: skip
-THREADS: dict[str, Make] = {
-    "one": lambda r: 1, "none": lambda r: None, "many": lambda r: 1 << 70, "numpy": lambda r: np.int64(2), "array": lambda r: np.array(2),
-    "unsigned": lambda r: np.uint8(2), "zero": lambda r: 0, "negative": lambda r: -1, "bool": lambda r: True, "numpy bool": lambda r: np.True_,
-    "float": lambda r: 2.0, "nan": lambda r: np.nan, "text": lambda r: "2", "list": lambda r: [2], "index": lambda r: Index(2),
-    "bad index": lambda r: Index("2"), "huge negative": lambda r: -(1 << 20000), "bytes": lambda r: b"2", "class": lambda r: int,
-}  # fmt: skip
+THREADS = _given(
+    one=1, none=None, many=1 << 70, numpy=np.int64(2), array=np.array(2), unsigned=np.uint8(2), zero=0, negative=-1, bool=True,
+    numpy_bool=np.True_, float=2.0, nan=np.nan, text="2", list=[2], index=Index(2), bad_index=Index("2"),
+    huge_negative=-(1 << 20000), bytes=b"2", **{"class": int},
+)  # fmt: skip
 
 
 def outs(rows: int) -> dict[str, Make]:
@@ -279,8 +282,8 @@ def cases(seed: int) -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
         for place in odd:
             names[place] = str(rng.choice(list(kinds[place])))
         values = [kind[name](rng) for kind, name in zip(kinds, names, strict=True)]
-        keywords = {key: value for key, value, name in zip(("out", "threads"), values[4:], names[4:], strict=True) if name != "none"}
         places = ("x", "w", "L", "f", "out", "threads")
+        keywords = {places[p]: values[p] for p in (4, 5) if names[p] != "none"}
         yield ", ".join(f"{places[p]}: {names[p]}" for p in odd), tuple(values[:4]), keywords
 
 

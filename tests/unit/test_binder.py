@@ -280,7 +280,7 @@ def test_threads_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_THREADS", "1")
     fn(np.zeros(3, np.float32), threads=64)
     assert seen == [1, 1]
-    with pytest.raises(OptionError, match="threads: wanted an integer >= 1, .* got 0 of type int"):
+    with pytest.raises(OptionError, match=r"threads: wanted an integer >= 1, .* got 0 of type int"):
         fn(np.zeros(3, np.float32), threads=0)
 
 

@@ -18,6 +18,7 @@ from tilewright.runtime.device import ALLOC, CONTEXT, LAUNCH, PARALLEL_FOR, RELE
 from tilewright.runtime.float_environment import MXCSR, RAISED
 from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.host.host_cpu import machine
+from tilewright.runtime.host.object_symbols import undefined_symbols
 from tilewright.runtime.target import Target
 
 HOST = Target.parse("host")
@@ -301,6 +302,35 @@ def test_workers_have_the_mode_of_all_calls_whoever_makes_them(host: Host) -> No
     if not child:
         os._exit(0 if is_right() else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_others_set_as_affinity_stays(host: Host) -> None:
+    """The pool sets none: not even for a moment, as it could not tell what came meanwhile."""
+    assert not [s for s in undefined_symbols(runtime_object(HOST)) if "affinity" in s]
+    before = set(os.listdir("/proc/self/task"))
+    cores = sorted(os.sched_getaffinity(0))
+    seen = threading.Event()
+    wrong: list[set[int]] = []
+
+    def loops() -> None:
+        os.sched_setaffinity(0, cores[:1])  # of this thread
+        while not seen.is_set():
+            host.count(64, 3, 200)
+
+    caller = threading.Thread(target=loops)
+    caller.start()
+    try:
+        for turn in range(100):
+            for task in set(os.listdir("/proc/self/task")) - before - {str(caller.native_id)}:
+                wanted = set(cores[turn % 2 : 2])
+                os.sched_setaffinity(int(task), wanted)
+                threading.Event().wait(0.002)
+                if os.sched_getaffinity(int(task)) != wanted:
+                    wrong.append(os.sched_getaffinity(int(task)))
+    finally:
+        seen.set()
+        caller.join()
+    assert not wrong
 
 
 def test_arenas_are_aligned_distinct_and_reused(host: Host) -> None:

@@ -9,12 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from tilewright.compiler.builder import worker_process
 from tilewright.compiler.builder.requests import FaultRequest, KernelReply, KernelRequest, PingRequest, WorkerRequest
 from tilewright.compiler.builder.worker_pool import WorkerPool
 from tilewright.runtime.errors import TilewrightError
@@ -115,6 +116,7 @@ def test_close_frees_those_who_wait() -> None:
 SCRIPT = """
 import os
 from tilewright.compiler.builder.worker_pool import WorkerPool
+from tilewright.compiler.builder import worker_process
 from tilewright.compiler.builder.requests import FaultRequest, PingRequest
 pool = WorkerPool(workers=2, time_limit=20.0)
 print([r.ok for r in pool.map([PingRequest(), FaultRequest("segfault"), PingRequest()])])
@@ -204,6 +206,34 @@ def test_requests_that_are_given_up_cost_their_workers_and_no_more() -> None:
         pool.abandon([stuck, waiting])
         assert waiting.cancelled() and "killed by SIGKILL" in stuck.result().error
         assert pool.submit(PingRequest()).result().ok
+
+
+def _stopped_at_start(pool: WorkerPool) -> Future[KernelReply]:
+    """A request whose worker gets SIGSTOP while it starts."""
+    future = pool.submit(PingRequest())
+    while not pool._team._serving:
+        time.sleep(0.001)
+    (worker,) = pool._team._running
+    os.kill(worker._process.pid, signal.SIGSTOP)
+    return future
+
+
+def test_the_time_limit_holds_while_a_worker_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_process, "_START_SECONDS", 0.5)
+    with WorkerPool(workers=1, time_limit=0.5) as pool:
+        reply = _stopped_at_start(pool).result(20)
+        assert not reply.ok and "no reply within the time limit of 0.5 s" in reply.error
+        monkeypatch.setattr(worker_process, "_START_SECONDS", 60.0)
+        assert pool.submit(PingRequest()).result().ok
+
+
+def test_a_worker_that_starts_can_be_given_up() -> None:
+    with WorkerPool(workers=1, time_limit=60.0) as pool:
+        given_up = _stopped_at_start(pool)
+        pool.abandon([given_up])
+        assert "killed by SIGKILL" in given_up.result(20).error
+        last = _stopped_at_start(pool)
+    assert "killed by SIGKILL" in last.result(20).error
 
 
 def test_kernels_that_are_not_built_in_time_are_late_and_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

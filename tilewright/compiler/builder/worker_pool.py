@@ -140,11 +140,15 @@ class _Team:
             request, future = job
             if future.set_running_or_notify_cancel():
                 try:
-                    if worker is None or not worker.alive:
+                    if worker is not None and not worker.alive:
                         self._forget(worker)
-                        worker = self._employ()
+                        worker = None
+                    is_new = worker is None
+                    worker = worker or self._employ()
                     with self._lock:
                         self._serving[future] = worker
+                    if is_new:
+                        worker.start()
                     reply = worker.ask(request)
                 except WorkerLostError as error:
                     self._forget(worker)

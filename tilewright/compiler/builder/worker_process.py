@@ -9,20 +9,27 @@ from tilewright.search.runner.line_process import LineProcess, WorkerLostError
 
 __all__ = ["WorkerLostError", "WorkerProcess"]
 
-_START_SECONDS = 60.0
+_START_SECONDS = 10.0  # that a worker may take to start, where a request may take less
 
 
 class WorkerProcess(LineProcess):
     """A worker that answers one request at a time, each within the time limit.
 
     Raises:
-        WorkerLostError: it does not start.
+        WorkerLostError: no process can be made.
     """
 
     def __init__(self, time_limit: float) -> None:
         self.time_limit = time_limit
         super().__init__("tilewright.compiler.builder.worker", str(time_limit))
-        self.exchange(msgspec.json.encode(PingRequest()) + b"\n", _START_SECONDS)
+
+    def start(self) -> None:
+        """Wait until it answers.
+
+        Raises:
+            WorkerLostError: it does not, and was ended.
+        """
+        self.exchange(msgspec.json.encode(PingRequest()) + b"\n", max(self.time_limit, _START_SECONDS))
 
     def ask(self, request: WorkerRequest) -> KernelReply:
         """The worker's reply; its stderr meanwhile is added to the log of a failed one.

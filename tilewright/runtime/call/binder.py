@@ -21,7 +21,6 @@ from tilewright.runtime.float_environment import float_environment
 from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.shape import ShapeRange
 
-
 _WORD = 64  # bits of the largest integers that an argument may be
 _LONGEST = 60  # characters of a value in a message
 
@@ -281,15 +280,16 @@ def encode(value: Any, argument: Argument) -> int:
 
 
 def _integer(value: Any, argument: Argument) -> int:
+    item = _item(value, argument)
     try:
-        number = operator.index(_item(value, argument))
+        number = operator.index(item)
     except TypeError:
         raise DTypeError(
             f"argument {argument.name}: wanted an integer for {describe(argument)}, got {shown(value)}; convert it with int()"
         ) from None
     if number.bit_length() > _WORD:
-        raise DTypeError(f"argument {argument.name}: wanted an integer for {describe(argument)}, got {shown(number)}; pass one of "
-                         f"at most {_WORD}")
+        raise DTypeError(f"argument {argument.name}: wanted an integer for {describe(argument)}, got {shown(number)}; pass one "
+                         f"of at most {_WORD}")
     return number
 
 

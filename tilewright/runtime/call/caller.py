@@ -67,8 +67,8 @@ class Caller(ABC):
         except TypeError:
             number = 0
         if number < 1:
-            raise OptionError(f"threads: wanted an integer >= 1, or None for all that the function may use, got {shown(threads)}; "
-                              "give a number")
+            raise OptionError("threads: wanted an integer >= 1, or None for all that the function may use, got "
+                              f"{shown(threads)}; give a number")
         return number
 
     def refuse_stream(self, stream: Any) -> None:

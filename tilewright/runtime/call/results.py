@@ -75,7 +75,8 @@ class Results:
         try:
             made = np.empty(shape, dtype)
         except ValueError as error:  # more bytes than addresses
-            raise ShapeError(f"a result has the shape {shape}, which no memory holds: {error}; call with smaller shapes") from error
+            raise ShapeError(f"a result has the shape {shape}, which no memory holds ({error}); call with smaller shapes"
+                             ) from None
         return made, _wrapped(bound, made)
 
     def _view(self, value: Any, name: str) -> Array:

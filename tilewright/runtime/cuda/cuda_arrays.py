@@ -35,7 +35,10 @@ _WRITEABLE, _READ_ONLY, _SCATTERED = Flags(), Flags(writeable=False), Flags(c_co
 
 
 class DeviceArray:
-    """Device memory as Binder and Results see an array, dense where its flags say so. owner: keeps the memory. is_shared: it is the caller's own."""
+    """Device memory as Binder and Results see an array, dense where its flags say so.
+
+    owner: keeps the memory. is_shared: it is the caller's own.
+    """
 
     __slots__ = ("address", "dtype", "flags", "is_shared", "nbytes", "ndim", "ordinal", "owner", "shape")
 
@@ -118,7 +121,8 @@ def view(value: Any, name: str, stream: Any) -> DeviceArray:
     """An argument's memory, ready in the order of `stream` (cuda.core's).
 
     Raises:
-        DTypeError: of an element type that has no counterpart, or its gradient is being recorded. ShapeError: not C-contiguous, not aligned.
+        DTypeError: of an element type that has no counterpart, or its gradient is being recorded.
+        ShapeError: not C-contiguous, not aligned, and no torch tensor.
     """
     torch = torch_module()
     if torch is not None and isinstance(value, torch.Tensor):

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tilewright.runtime import knobs
+from tilewright.runtime.host.cgroup import cpu_limit
 from tilewright.runtime.limits import HostLimits
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -41,10 +42,10 @@ def machine() -> str:
 
 
 def affinity() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Cores that this process may run on, as far as its control groups give it time for them: whole cores, at least one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = cpu_limit()
+    return cores if limit is None else max(1, min(cores, int(limit)))
 
 
 def thread_count(option: int | None = None) -> int:

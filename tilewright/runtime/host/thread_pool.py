@@ -10,8 +10,8 @@ meet, and there are six a thread, so that cores of unequal speed end together. A
 one for each thread, since every claim moves the line, and the caller's is larger by what the others wait for the word. Who runs a
 part has no influence on its result.
 A worker spins while others finish the loop that it had a part in and some microseconds more for the next one, then sleeps on a
-condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core moves to another, where
-it may: a scheduler can take many milliseconds to part two threads that never sleep. A nested loop, or one that starts while
+condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core leaves it by a short
+sleep: a scheduler can take many milliseconds to part two threads that never sleep. A nested loop, or one that starts while
 another is running, is run by its caller alone.
 
 Worker t uses workspace t; the caller uses workspace 0. A worker begins with the mode of floating point of whoever made it, so it

@@ -99,6 +99,16 @@ class Interface:
         self.__dict__.update(attributes)
 
 
+class Converts:
+    """Gives an array to whoever asks, and not its memory."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return self.array.astype(dtype or self.array.dtype)
+
+
 class Index:
     """Says that it is an integer."""
 
@@ -174,6 +184,7 @@ def tensors(rows: int) -> dict[str, Make]:
         "dlpack device": lambda r: Exporter(f4(r, *shape), device=(2, 0)),
         "dlpack odd device": lambda r: Exporter(f4(r, *shape), device=None),
         "interface": lambda r: _through_interface(f4(r, *shape)),
+        "converts": lambda r: Converts(f4(r, *shape)),
         "bad interface": lambda r: Interface(__array_interface__={"version": 3}),
         "odd interface": lambda r: Interface(__array_interface__=7),
         "bad array": lambda r: Interface(__array__=3),

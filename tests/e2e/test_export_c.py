@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import shutil
 import subprocess
@@ -311,6 +312,30 @@ def test_a_cpu_that_lacks_instructions(mlp: CompiledFunction, tmp_path: Path) ->
     other = Model(exported(mlp, program, tmp_path / "out", "old", str(compiler)), program)
     assert other.run(dims_of(other, M=5, N=9, L=3), arguments(5, 9, 3), results(5, 9)) == UNSUPPORTED_CPU
     assert other.error() == "this CPU has no avx2, which old was compiled for; export the model for this CPU"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+@pytest.mark.parametrize(("files", "threads"), [
+    ({"cpu.max": "150000 100000"}, 1), ({"cpu.max": "max 100000"}, 2), ({"cpu.max": "200000 100000"}, 2), ({}, 2),
+    ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 1), ({"cpu/cpu.cfs_quota_us": "-1"}, 2),
+])  # fmt: skip
+def test_the_default_of_threads_keeps_to_the_control_group(mlp: CompiledFunction, tmp_path: Path, files: Mapping[str, str],
+                                                           threads: int) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    compiler = tmp_path / "cc"
+    compiler.write_text(f"#!/bin/sh\nexec cc '-DCGROUPS=\"{tmp_path}\"' \"$@\"\n")
+    compiler.chmod(0o755)
+    os.sched_setaffinity(0, sorted(cores := os.sched_getaffinity(0))[:2])
+    try:
+        other = Model(exported(mlp, mlp.program, tmp_path / "out", f"group{threads}", str(compiler)), mlp.program)
+        dims = dims_of(other, M=5, N=9, L=3)
+        bytes_of = [other.arena_bytes(dims, n) for n in (0, 1, 2)]
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert bytes_of[0] == bytes_of[min(threads, 2)]
+    assert (bytes_of[0] == bytes_of[1]) == (threads == 1)
 
 
 EXPRS = ("3*M - 2*N", "M*N // 7", "(M - 9) // 4 + 9", "(5 - M) % 6", "ceildiv(M, 4)", "max(M, N, 3)", "min(M*M, 50) + 1",

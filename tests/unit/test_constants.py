@@ -7,7 +7,9 @@ import pytest
 
 import tilewright as tw
 from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.compiler.constants.bind_constants import as_constant
 from tilewright.compiler.constants.stored_constants import packed
+from tilewright.runtime.errors import DTypeError
 from tilewright.runtime.target import Target
 
 rng = np.random.default_rng(0)
@@ -109,3 +111,11 @@ def test_work_on_constants_alone_runs_at_compile_time() -> None:
     fn = compile_(text, {"arg1": np.array([0.5], np.float32)})
     assert len(fn.program.calls) == 1
     np.testing.assert_allclose(fn(np.zeros(3, np.float32)), np.full(3, np.exp(1.5)), rtol=1e-6)
+
+
+def test_a_parameter_is_bound_by_its_value_and_a_mask_refused() -> None:
+    torch = pytest.importorskip("torch")
+    weight = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))
+    np.testing.assert_array_equal(as_constant("w", weight), np.arange(6, dtype="f4").reshape(2, 3))
+    with pytest.raises(DTypeError, match="masked array"):
+        as_constant("w", np.ma.masked_array(np.zeros(3), mask=[0, 1, 0]))

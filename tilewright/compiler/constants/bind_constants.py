@@ -82,6 +82,8 @@ def as_constant(name: str, value: Any) -> np.ndarray:
     if value is None or isinstance(value, str | os.PathLike):
         raise DTypeError(f"constant {name}: wanted an array of numbers, got {type(value).__name__} {str(value)[:40]!r}; load "
                          "or convert it to an array first")
+    if getattr(value, "requires_grad", False):  # of a parameter, what it is now is bound
+        value = value.detach()
     try:
         array = np.asarray(value) if isinstance(value, list | tuple | int | float) else view(value, name)[0]
     except ValueError as error:

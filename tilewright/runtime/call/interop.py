@@ -50,6 +50,17 @@ def view(value: Any, name: str) -> tuple[Array, Wrap | None]:
     )
 
 
+def result_view(value: Any, name: str) -> Array:
+    """As `view`, of memory that a result is to be written to: never a copy, which nobody would see."""
+    if type(value) is np.ndarray:
+        return value
+    shares = isinstance(value, np.ndarray) or hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__")
+    if isinstance(value, np.generic | type) or not shares:
+        raise DTypeError(f"{name}: wanted an array whose memory can be written (numpy, torch, or anything with __dlpack__), got "
+                         f"{type(value).__name__}; take a fresh numpy.empty")
+    return view(value, name)[0]
+
+
 def _as_array(value: Any, name: str) -> Array:
     try:
         return np.asarray(value)

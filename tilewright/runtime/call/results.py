@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.call.binder import Bound, describe
-from tilewright.runtime.call.interop import Array, view
+from tilewright.runtime.call.interop import Array, result_view
 from tilewright.runtime.call.python_abi import DATA, is_supported
 from tilewright.runtime.errors import DTypeError, ShapeError
 from tilewright.runtime.program.program import Program
@@ -80,7 +80,7 @@ class Results:
         return made, _wrapped(bound, made)
 
     def _view(self, value: Any, name: str) -> Array:
-        return value if type(value) is np.ndarray else view(value, name)[0]
+        return result_view(value, name)
 
     def _span(self, array: Array) -> tuple[int, int]:
         return _span(array)

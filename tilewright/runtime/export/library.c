@@ -9,6 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifndef CGROUPS
+#define CGROUPS "/sys/fs/cgroup"
+#endif
+
 typedef struct {
   int argument; /* of the program, or -1: the dim is read from no extent */
   int axis;     /* among the extents of all inputs */
@@ -83,9 +87,32 @@ static int32_t failed(int32_t status, const char *format, ...) {
   return status;
 }
 
+/* Integers at the start of a file; how many there are. */
+static int read_integers(const char *path, int64_t *values, int count) {
+  FILE *file = fopen(path, "re");
+  int found = 0;
+  while (file && found < count && fscanf(file, "%" SCNd64, &values[found]) == 1) found++;
+  if (file) fclose(file);
+  return found;
+}
+
+/* Whole cores' worth of time that the control group of a container gives, at least one; of both versions. */
+static int64_t cores_in_time(void) {
+  int64_t quota = 0, period = 0, words[2];
+  if (read_integers(CGROUPS "/cpu.max", words, 2) == 2) {
+    quota = words[0];
+    period = words[1];
+  } else if (read_integers(CGROUPS "/cpu/cpu.cfs_quota_us", &quota, 1) == 1) {
+    read_integers(CGROUPS "/cpu/cpu.cfs_period_us", &period, 1);
+  }
+  if (quota <= 0 || period <= 0) return MOST_THREADS;
+  return quota < period ? 1 : quota / period;
+}
+
 static void start(void) {
   cpu_set_t set;
   cores = sched_getaffinity(0, sizeof set, &set) ? 1 : smaller(CPU_COUNT(&set), MOST_THREADS);
+  cores = smaller(cores, cores_in_time());
   device[0] = (const void *)(intptr_t)cores;
   device[1] = kernels;
   device[2] = (const void *)tw_launch;

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.runtime import knobs
 from tilewright.runtime.call.caller import TW_CALL, Caller, single
-from tilewright.runtime.call.interop import Wrap, view
+from tilewright.runtime.call.interop import Wrap, result_view
 from tilewright.runtime.call.results import address
 from tilewright.runtime.device import KERNELS_PER_CALL, Device
 from tilewright.runtime.errors import ArtifactError
@@ -76,7 +76,7 @@ class HostCaller(Caller):
             found = self.native(*arrays)
             return tuple(map(wrap, found)) if isinstance(found, tuple) else wrap(found)
         given = out if isinstance(out, tuple | list) else (out,)
-        viewed = [value if type(value) is np.ndarray else view(value, "out")[0] for value in given]
+        viewed = [result_view(value, "out") for value in given]
         self.native(*arrays, out=viewed[0] if len(viewed) == 1 else tuple(viewed))
         return given[0] if len(given) == 1 else tuple(given)
 

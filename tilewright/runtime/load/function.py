@@ -68,14 +68,15 @@ class CompiledFunction:
             args, named: one per input, in order or by its name; scalars as Python numbers. An input that is called out, threads
                 or stream is given by position.
             out: array, or tuple of arrays, for the results; exact dtype and shape, contiguous, apart from all inputs.
-            threads: most threads of this call.
+            threads: most threads of this call, an integer >= 1.
             stream: CUDA only: where to enqueue, anything with `__cuda_stream__`; the default is the current stream of the
                 arrays' library. Calls with CUDA arrays return at once; their errors come with a later wait.
         Returns:
             One array, or a tuple when the model has several results, or what the model nests them in; torch tensors when an
             argument is one.
         Raises:
-            DTypeError, ShapeError: an argument does not fit; nothing has run. DeviceError: out of memory.
+            DTypeError, ShapeError: an argument does not fit, or has a mask or a gradient; nothing has run or was copied.
+            OptionError: `threads` or `stream`. DeviceError: out of memory.
         """
         if named or not self._caller.signature.is_flat:
             return self._caller.call(*args, out=out, threads=threads, stream=stream, **named)

@@ -116,7 +116,6 @@ def test_close_frees_those_who_wait() -> None:
 SCRIPT = """
 import os
 from tilewright.compiler.builder.worker_pool import WorkerPool
-from tilewright.compiler.builder import worker_process
 from tilewright.compiler.builder.requests import FaultRequest, PingRequest
 pool = WorkerPool(workers=2, time_limit=20.0)
 print([r.ok for r in pool.map([PingRequest(), FaultRequest("segfault"), PingRequest()])])
@@ -213,7 +212,7 @@ def _stopped_at_start(pool: WorkerPool) -> Future[KernelReply]:
     future = pool.submit(PingRequest())
     while not pool._team._serving:
         time.sleep(0.001)
-    (worker,) = pool._team._running
+    (worker,) = pool._team._serving.values()
     os.kill(worker._process.pid, signal.SIGSTOP)
     return future
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from tilewright.compiler.builder.requests import KernelReply, PingRequest, WorkerRequest
@@ -13,7 +15,7 @@ _START_SECONDS = 10.0  # that a worker may take to start, where a request may ta
 
 
 class WorkerProcess(LineProcess):
-    """A worker that answers one request at a time, each within the time limit.
+    """A worker that answers one request at a time, each within the time limit. It starts meanwhile; `ping` waits for it.
 
     Raises:
         WorkerLostError: no process can be made.
@@ -21,13 +23,19 @@ class WorkerProcess(LineProcess):
 
     def __init__(self, time_limit: float) -> None:
         self.time_limit = time_limit
+        self._started_in = _surroundings()
         super().__init__("tilewright.compiler.builder.worker", str(time_limit))
 
-    def start(self) -> None:
+    @property
+    def up_to_date(self) -> bool:
+        """Would a worker started now find the same environment and the same CPUs?"""
+        return self._started_in == _surroundings()
+
+    def ping(self) -> None:
         """Wait until it answers.
 
         Raises:
-            WorkerLostError: it does not, and was ended.
+            WorkerLostError: it does not within the time limit, or what a start may take, and was ended.
         """
         self.exchange(msgspec.json.encode(PingRequest()) + b"\n", max(self.time_limit, _START_SECONDS))
 
@@ -46,3 +54,8 @@ class WorkerProcess(LineProcess):
         if not reply.ok:
             reply = msgspec.structs.replace(reply, log=f"{reply.log}\n{self.log}".strip())
         return reply
+
+
+def _surroundings() -> tuple[dict[str, str], frozenset[int]]:
+    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    return dict(os.environ), frozenset(cpus)

@@ -316,8 +316,8 @@ def test_a_cpu_that_lacks_instructions(mlp: CompiledFunction, tmp_path: Path) ->
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 @pytest.mark.parametrize(("files", "threads"), [
-    ({"cpu.max": "150000 100000"}, 1), ({"cpu.max": "max 100000"}, 2), ({"cpu.max": "200000 100000"}, 2), ({}, 2),
-    ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 1), ({"cpu/cpu.cfs_quota_us": "-1"}, 2),
+    ({"cpu.max": "150000 100000"}, 1), ({"cpu.max": "max 100000"}, 2),
+    ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 1),
 ])  # fmt: skip
 def test_the_default_of_threads_keeps_to_the_control_group(mlp: CompiledFunction, tmp_path: Path, files: Mapping[str, str],
                                                            threads: int) -> None:

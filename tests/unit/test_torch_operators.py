@@ -180,11 +180,35 @@ def test_convolutions_and_resampling() -> None:
                 f.interpolate(image, (4, 9), mode="bicubic", align_corners=True),
                 f.interpolate(image, (3, 5), mode="bilinear", antialias=True))  # fmt: skip
 
-    x, y = torch.randn(2, 3, 3, 7, 6), torch.randn(4, 3, 3, 3, 3)
-    imported = import_torch(model(run), (x, y))
-    found = evaluate(imported.text, [x.numpy(), y.numpy(), *imported.constants.values()])
-    for got, wanted in zip(found, run(x, y), strict=True):
-        torch.testing.assert_close(torch.from_numpy(got).float(), wanted, rtol=2e-5, atol=2e-5)
+    means(model(run), torch.randn(2, 3, 3, 7, 6), torch.randn(4, 3, 3, 3, 3))
+
+
+class Recurrent(torch.nn.Module):  # type: ignore[name-defined, misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(5, 4, 2, bidirectional=True, batch_first=True)
+        self.gru, self.rnn = torch.nn.GRU(5, 4, bias=False), torch.nn.RNN(5, 4)
+        self.cells = torch.nn.ModuleList([torch.nn.LSTMCell(5, 4), torch.nn.GRUCell(5, 4), torch.nn.RNNCell(5, 4)])
+
+    def forward(self, x: Any, y: Any) -> Any:
+        found, (hidden, cell) = self.lstm(x)
+        gru, rnn = self.gru(x), self.rnn(x)
+        lstm_cell, gru_cell, rnn_cell = self.cells
+        return (found, hidden, cell, *gru, *rnn, *lstm_cell(x[0], (y, y)), gru_cell(x[0], y), rnn_cell(x[0], y))
+
+
+def test_recurrent_layers() -> None:
+    means(Recurrent().eval(), torch.randn(3, 3, 5), torch.randn(3, 4))
+
+
+def means(module: Any, *inputs: Any) -> None:
+    """What a module's text means, by the reference interpreter, is what the module gives."""
+    imported = import_torch(module, inputs)
+    found = evaluate(imported.text, [*(t.numpy() for t in inputs), *imported.constants.values()])
+    with torch.no_grad():
+        wanted = module(*inputs)
+    for got, want in zip(found, wanted, strict=True):
+        torch.testing.assert_close(torch.from_numpy(got).float(), want, rtol=2e-5, atol=2e-5)
 
 
 def test_composites_are_decomposed() -> None:

@@ -61,6 +61,7 @@ from tilewright.compiler.ops.pooling import (
     sum_pool,
 )
 from tilewright.compiler.ops.promotion import Promotion, promote_types, result_type
+from tilewright.compiler.ops.recurrent import gru_step, lstm_step, unrolled
 from tilewright.compiler.ops.reductions import max, mean, min, prod, sum  # noqa: A004
 from tilewright.compiler.ops.reshaping import (
     flatten,
@@ -134,6 +135,7 @@ __all__ = [
     "gather_nd",
     "gelu",
     "groupnorm",
+    "gru_step",
     "index",
     "index_put",
     "instancenorm",
@@ -144,6 +146,7 @@ __all__ = [
     "log_softmax",
     "logcumsumexp",
     "logsumexp",
+    "lstm_step",
     "masked_fill",
     "matmul",
     "max",
@@ -201,6 +204,7 @@ __all__ = [
     "triu",
     "unbind",
     "unflatten",
+    "unrolled",
     "unsqueeze",
     "var",
     "where",

@@ -7,10 +7,10 @@ from typing import Any
 
 from tilewright.compiler import ops
 
-Sizes = int | Sequence[int]
+PerAxis = int | Sequence[int]
 
 
-def each(value: Sizes, axes: int, default: Sequence[int] = ()) -> list[int]:
+def each(value: PerAxis, axes: int, default: Sequence[int] = ()) -> list[int]:
     """One number for each axis, of one for all or of none but a default."""
     given = [value] if isinstance(value, int) else [int(v) for v in value or default]
     return given * axes if len(given) == 1 else given

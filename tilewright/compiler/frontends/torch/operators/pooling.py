@@ -6,7 +6,7 @@ from tilewright.compiler import ops
 from tilewright.compiler.frontends.registry import register
 from tilewright.compiler.frontends.torch.context import Context
 from tilewright.compiler.frontends.torch.elementwise import names
-from tilewright.compiler.frontends.torch.window_arguments import Sizes, batched, batched_pair, each
+from tilewright.compiler.frontends.torch.window_arguments import PerAxis, batched, batched_pair, each
 
 
 def _axes_of(operator: str) -> int:
@@ -18,10 +18,10 @@ def _axes_of(operator: str) -> int:
 def max_pool(
     context: Context,
     x: ops.Tensor,
-    kernel: Sizes,
-    stride: Sizes = (),
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
+    kernel: PerAxis,
+    stride: PerAxis = (),
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
     ceil_mode: bool = False,
 ) -> ops.Tensor:
     """The largest element of every window; NaN wins."""
@@ -36,10 +36,10 @@ def max_pool(
 def max_pool_with_indices(
     context: Context,
     x: ops.Tensor,
-    kernel: Sizes,
-    stride: Sizes = (),
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
+    kernel: PerAxis,
+    stride: PerAxis = (),
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
     ceil_mode: bool = False,
 ) -> list[ops.Tensor]:
     """The largest element of every window, and its number in the plane."""
@@ -50,7 +50,7 @@ def max_pool_with_indices(
 
 
 @register("torch", *names(*(f"adaptive_max_pool{n}d" for n in (1, 2, 3))))
-def adaptive_max_pool(context: Context, x: ops.Tensor, size: Sizes) -> list[ops.Tensor]:
+def adaptive_max_pool(context: Context, x: ops.Tensor, size: PerAxis) -> list[ops.Tensor]:
     """The largest element of every window of as many as are wanted, and its number in the plane."""
     n = _axes_of(context.operator)
     return batched_pair(x, n, lambda t: ops.adaptive_max_pool_with_indices(t, context.shape()[-n:]))
@@ -58,7 +58,7 @@ def adaptive_max_pool(context: Context, x: ops.Tensor, size: Sizes) -> list[ops.
 
 @register("torch", *names(*(f"avg_pool{n}d" for n in (1, 2, 3))))
 def avg_pool(
-    context: Context, x: ops.Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = 0, ceil_mode: bool = False,
+    context: Context, x: ops.Tensor, kernel: PerAxis, stride: PerAxis = (), padding: PerAxis = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> ops.Tensor:  # fmt: skip
     """The mean of every window; padding counts as zeros on request, what is beyond it never."""
@@ -76,7 +76,7 @@ def avg_pool(
     "torch",
     *names("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"),
 )
-def adaptive_avg_pool(context: Context, x: ops.Tensor, size: Sizes) -> ops.Tensor:
+def adaptive_avg_pool(context: Context, x: ops.Tensor, size: PerAxis) -> ops.Tensor:
     """The mean of every window of as many as are wanted."""
     n = _axes_of(context.operator)
     return batched(x, n, lambda t: ops.adaptive_avg_pool(t, context.shape()[-n:]))

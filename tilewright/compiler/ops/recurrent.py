@@ -47,7 +47,7 @@ def unrolled(
 
 
 def lstm_step(
-    gates: Sequence[Tensor], cell: Tensor, functions: tuple[Function, Function, Function] = (sigmoid, tanh, tanh),
+    gates: Sequence[Tensor], cell: Tensor, functions: tuple[Function, Function, Function] | None = None,
     peepholes: Sequence[Tensor] | None = None, coupled: bool = False,
 ) -> State:  # fmt: skip
     """One step of an LSTM: the hidden state and the cell, from the cell before it. Source: Hochreiter and Schmidhuber 1997, with
@@ -55,12 +55,12 @@ def lstm_step(
 
     Args:
         gates: input, forget, cell and output gate before their functions, of input and hidden state together.
-        functions: of the gates, of the cell's input, of the cell.
+        functions: of the gates, of the cell's input, of the cell; default sigmoid, tanh, tanh.
         peepholes: weights of the cell in input, forget and output gate.
         coupled: the forget gate is 1 - the input gate.
     """
     i, f, g, o = gates
-    gate, of_input, of_cell = functions
+    gate, of_input, of_cell = functions or (sigmoid, tanh, tanh)
     if peepholes is not None:
         i, f = i + peepholes[0] * cell, f + peepholes[1] * cell
     i = gate(i)
@@ -70,15 +70,15 @@ def lstm_step(
 
 
 def gru_step(
-    update: Tensor, reset: Tensor, new: Function, hidden: Tensor, functions: tuple[Function, Function] = (sigmoid, tanh)
+    update: Tensor, reset: Tensor, new: Function, hidden: Tensor, functions: tuple[Function, Function] | None = None
 ) -> State:
     """One step of a GRU: the hidden state from the one before it. Source: Cho et al. 2014.
 
     Args:
         update, reset: the gates before their function.
         new: gives the input of the new state for the reset gate.
-        functions: of the gates, of the new state.
+        functions: of the gates, of the new state; default sigmoid, tanh.
     """
-    gate, of_new = functions
+    gate, of_new = functions or (sigmoid, tanh)
     z, fresh = gate(update), of_new(new(gate(reset)))
     return (fresh + z * (hidden - fresh),)

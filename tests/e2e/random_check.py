@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from e2e.random_programs import Input, Program
@@ -33,8 +34,13 @@ class Wrong:
 
 def compiled(program: Program, builder: Builder, seed: int) -> CompiledFunction:
     """The program compiled in this process, its constants bound."""
-    given = {f"arg{i}": filled(program.inputs[i], {}, np.random.default_rng([seed, i])) for i in program.bound}
-    return tw.compile(program.text, dict(program.ranges), options=tw.CompileOptions(builder=builder), constants=given)
+    return tw.compile(program.text, dict(program.ranges), options=tw.CompileOptions(builder=builder),
+                      constants=constants(program, seed))
+
+
+def constants(program: Program, seed: int) -> dict[str, Array]:
+    """The values of the bound arguments."""
+    return {f"arg{i}": filled(program.inputs[i], {}, np.random.default_rng([seed, i])) for i in program.bound}
 
 
 def arguments(program: Program, dims: Mapping[str, int], seed: int) -> list[Array]:
@@ -55,7 +61,7 @@ def filled(how: Input, dims: Mapping[str, int], rng: np.random.Generator) -> Arr
     elif how.dtype is DType.I1:
         values = rng.integers(0, 2, shape)
     elif not how.dtype.is_float:
-        values = rng.integers(1 if how.fill == "positive" else -9, 10, shape)
+        values = rng.integers(1 if how.fill == "positive" else 0 if how.dtype.is_unsigned else -9, 10, shape)
     elif how.fill == "positive":
         values = rng.uniform(0.5, 2, shape)
     elif how.fill == "special":
@@ -69,20 +75,32 @@ def filled(how: Input, dims: Mapping[str, int], rng: np.random.Generator) -> Arr
 def wrong_at(fn: CompiledFunction, program: Program, dims: Mapping[str, int], seed: int) -> Wrong | None:
     """Run at one shape, twice with different threads and into poisoned memory; None when all is right."""
     given = arguments(program, dims, seed)
-    free = [(a, how) for i, (a, how) in enumerate(zip(given, program.inputs, strict=True)) if i not in program.bound]
-    called = [a.item() if how.fill == "dim" else a for a, how in free]
-    results = _tuple(fn(*called, threads=1))
+    called = free(program, given)
+    results = as_tuple(fn(*called, threads=1))
     poisoned = tuple(np.frombuffer(b"\xa5" * r.nbytes, r.dtype).reshape(r.shape).copy() for r in results)
-    again = _tuple(fn(*called, out=poisoned, threads=3))
+    again = as_tuple(fn(*called, out=poisoned, threads=3))
+    reason = reason_wrong(program, given, results)
+    for number, (got, other) in enumerate(zip(results, again, strict=True)):
+        if reason is None and got.tobytes() != other.tobytes():
+            reason = f"result {number}: other bits with three threads, into poisoned memory"
+    return None if reason is None else Wrong(dict(dims), reason)
+
+
+def free(program: Program, given: Sequence[Array]) -> list[Any]:
+    """What a call takes of all arguments: those that are not bound, dims as numbers."""
+    return [a.item() if how.fill == "dim" else a
+            for i, (a, how) in enumerate(zip(given, program.inputs, strict=True)) if i not in program.bound]
+
+
+def reason_wrong(program: Program, given: Sequence[Array], results: Sequence[Array]) -> str | None:
+    """What is wrong with the results of these arguments by the reference, or None."""
     wanted = evaluate(program.text, given)
-    for number, (got, other, want) in enumerate(zip(results, again, wanted, strict=True)):
+    for number, (got, want) in enumerate(zip(results, wanted, strict=True)):
         reason = _judge(got, want, program.dtypes)
         if reason is not None and DType.of(got.dtype).is_float and got.shape == want.shape:
             reason = None if _is_ill_conditioned(program, given, number, got, want) else reason
-        if reason is None and got.tobytes() != other.tobytes():
-            reason = "other bits with three threads, into poisoned memory"
         if reason is not None:
-            return Wrong(dict(dims), f"result {number}: {reason}")
+            return f"result {number}: {reason}"
     return None
 
 
@@ -90,7 +108,8 @@ def _judge(got: Array, want: Array, dtypes: frozenset[str]) -> str | None:
     if got.shape != want.shape:
         return f"shape {got.shape}, the reference has {want.shape}"
     if not DType.of(got.dtype).is_float:
-        different = np.count_nonzero(got != want)
+        same_kind = want.astype(got.dtype) if got.dtype.kind == "u" else want  # the reference knows signed integers only
+        different = np.count_nonzero(got != same_kind)
         return f"{different} of {got.size} elements differ" if different else None
     difference, bound = compare(got, want), tolerance(dtypes)
     return None if difference.ok(bound, 5 * bound) else str(difference)
@@ -122,5 +141,5 @@ def _nudged(a: Array, epsilon: float, rng: np.random.Generator) -> Array:
     return np.asarray(a.astype(np.float64) * (1 + 2 * epsilon * rng.choice((-1.0, 1.0), a.shape))).astype(a.dtype)
 
 
-def _tuple(results: Array | tuple[Array, ...]) -> tuple[Array, ...]:
+def as_tuple(results: Array | tuple[Array, ...]) -> tuple[Array, ...]:
     return results if isinstance(results, tuple) else (results,)

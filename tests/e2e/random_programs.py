@@ -197,10 +197,14 @@ Operator = Callable[[Draft, Value], Value]
 Operators = Mapping[str, Mapping[str, Operator]]
 
 
-def draw(rng: random.Random, operators: Operators, longest: int = 5, first: str | None = None) -> Program:
-    """A program of 1 to `longest` operators; each is drawn from a random group (the first from `first`) until it applies."""
+def draw(rng: random.Random, operators: Operators, longest: int = 5, first: str | None = None,
+         dtypes: Sequence[str] = DTYPES) -> Program:
+    """A program of 1 to `longest` operators; each is drawn from a random group (the first from `first`) until it applies.
+
+    dtypes: element types that the first input is drawn from.
+    """
     draft = Draft(rng, large=rng.random() < 0.1)
-    dtype = DType(rng.choice(DTYPES))
+    dtype = DType(rng.choice(dtypes))
     fill = rng.choice(("normal", "normal", "positive"))
     if dtype.is_float and rng.random() < 0.08:
         fill = "special"

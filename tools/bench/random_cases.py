@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import importlib
 import json
 import queue
 import random
@@ -32,8 +31,8 @@ from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.target import Target
 from tilewright.search.protocols import BuildResult
 from tools.bench import command
+from tools.checkout import ROOT, of_tests
 
-ROOT = Path(__file__).resolve().parents[2]
 SHAPES = 5
 SECONDS = 120.0
 
@@ -55,9 +54,7 @@ class RecordingBuilder:
 
 def generators() -> tuple[Any, Any, Any]:
     """The modules of the tests that draw programs, list operators and check results."""
-    if str(ROOT / "tests") not in sys.path:
-        sys.path.insert(0, str(ROOT / "tests"))
-    programs, operators, check = (importlib.import_module(f"e2e.random_{n}") for n in ("programs", "operators", "check"))
+    programs, operators, check = (of_tests(f"e2e.random_{n}") for n in ("programs", "operators", "check"))
     return programs, operators, check
 
 

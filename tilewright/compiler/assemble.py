@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from tilewright.compiler.builder.codegen import compile_object, host_target, runtime_object
@@ -24,6 +25,7 @@ from tilewright.runtime.host.thread_pool import runtime_object_ir
 from tilewright.runtime.program.artifact import Bundle
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node
 from tilewright.runtime.program.program import Argument, Call, Program
+from tilewright.runtime.program.seal import seal_ir, stored_program
 from tilewright.runtime.program.structure import Structure
 from tilewright.runtime.target import TargetKind
 
@@ -40,7 +42,6 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         arena = str(emitter.arena())
     code = dict(tables.code)
     llvm_ir = dict(tables.llvm_ir)
-    host = _add(compile_object(text, near), text, code, llvm_ir)
     runtime = ""
     if compilation.target.kind is TargetKind.CUDA:
         table = cuda_table_ir()
@@ -63,7 +64,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         calls=tuple(_call(c, t, tables.tables[t]) for t, c in zip(table_of, plan.calls, strict=True)),
         checks=ingested.checks,
         arena=arena,
-        host_object=host,
+        host_object="",
         runtime_object=runtime,
         source=ingested.text,
         dispatch_source="\n".join(dispatch_text(t) for t in tables.tables),
@@ -75,11 +76,15 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         input_structure=_input_structure(compilation.imported.input_structure, kept, inputs),
         output_structure=_output_structure(compilation.imported.output_structure, len(outputs)),
     )
+    program = msgspec.json.decode(stored_program(program), type=Program)  # as it will be read, which its seal is of
+    text += seal_ir("host", program)
+    program = replace(program, host_object=_add(compile_object(text, near), text, code, llvm_ir))
     if gpu:
         return Bundle(program, code, memory, llvm_ir)
     work = model_work([(c.workload.flops, c.workload.bytes, dict(zip(c.workload.dims, c.dims, strict=True))) for c in plan.calls])
     binder = call_path_ir(program, work)
     if binder:
+        binder += seal_ir("binder", program)
         program = replace(program, binder_object=_add(compile_object(binder, near), binder, code, llvm_ir))
     return Bundle(program, code, memory, llvm_ir)
 

@@ -246,10 +246,10 @@ def _loaded(opened: artifact.Artifact, device: AnyDevice | str | None, threads: 
     elif device is not None:
         kind = _name_of(device).partition(":")[0]
     else:
-        kind = "host" if "host" in groups or not groups else groups[0]
+        kind = "host" if "host" in groups else groups[0]
     stored = list(opened.bundles(kind))
     if not stored:
-        kinds = ", ".join(sorted({g.target for g in opened.manifest.groups})) or "nothing"
+        kinds = ", ".join(sorted({g.target for g in opened.manifest.groups}))
         raise ArtifactError(f"{opened.path} holds code for {kinds} and none for {kind}; compile it for {kind}")
     lacking = [_lacking(bundle) for bundle in stored]
     runnable = next((b for b, missing in zip(stored, lacking, strict=True) if not missing), None)

@@ -107,6 +107,8 @@ class Artifact:
         if hashlib.sha256(text).digest() != self.digest:
             raise self.damaged("its manifest does not match its hash")
         self.manifest = self.decode(text, Manifest, "manifest")
+        if not self.manifest.groups:
+            raise self.damaged("it holds no program")
         self.start = align(HEADER.size + length)
         self.sections = {s.name: s for s in self.manifest.sections}
         for section in self.manifest.sections:

@@ -16,6 +16,7 @@ import numpy as np
 from tilewright.runtime.call.extents import Shapes, compile_shapes
 from tilewright.runtime.call.interop import Array, Wrap, view
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
+from tilewright.runtime.float_environment import float_environment
 from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.shape import ShapeRange
 
@@ -244,7 +245,7 @@ def encode(value: Any, argument: Argument) -> int:
         raise DTypeError(
             f"argument {argument.name}: wanted a number for {describe(argument)}, got {type(value).__name__}"
         )
-    with np.errstate(over="ignore"):
+    with float_environment(), np.errstate(over="ignore"):
         pattern = np.asarray(item, argument.dtype.numpy).view(f"u{argument.dtype.bytes}")
     return int(pattern)
 

@@ -42,6 +42,10 @@ class ArtifactError(TilewrightError):
     """A saved model is truncated, damaged, of another version, or not for this machine."""
 
 
+class LogError(TilewrightError):
+    """A tuning log that is no file, or that cannot be read or written."""
+
+
 class DeviceError(TilewrightError):
     """A device, driver or target is missing or refused the work."""
 

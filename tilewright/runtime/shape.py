@@ -21,6 +21,7 @@ Operand = Union["Expr", int]
 DimLike = Union["Dim", tuple[int, int], tuple[int, int, int], range, Any]  # Any: a torch.export.Dim
 V = TypeVar("V")
 _CALLS = ("floordiv", "mod", "min", "max")
+_INFINITE = (math.inf, -math.inf)
 
 
 @dataclass(frozen=True, order=True)
@@ -202,10 +203,14 @@ class Expr:
         return total  # type: ignore[no-any-return]
 
     def bounds(self, ranges: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
-        """An interval that contains every value over the given (inclusive) ranges; math.inf where there is no bound."""
-        lo, hi = 0.0, 0.0
+        """An interval that contains every value over the given (inclusive) ranges; math.inf where there is no bound.
+
+        Of ranges of integers it is exact: no float takes part but math.inf.
+        """
+        lo: float = 0
+        hi: float = 0
         for factors, coefficient in self.terms:
-            span = (float(coefficient), float(coefficient))
+            span: tuple[float, float] = (coefficient, coefficient)
             for atom in factors:
                 span = _product(span, _atom_bounds(atom, ranges))
             lo, hi = lo + span[0], hi + span[1]
@@ -259,21 +264,29 @@ def combine(op: str, a: Expr, b: Expr) -> Expr:
 
 
 def _product(x: tuple[float, float], y: tuple[float, float]) -> tuple[float, float]:
-    corners = [0.0 if 0 in (a, b) else a * b for a in x for b in y]
+    corners = [_times(a, b) for a in x for b in y]
     return min(corners), max(corners)
+
+
+def _times(a: float, b: float) -> float:
+    """a * b, where 0 times anything is 0; no integer becomes a float, which the largest cannot."""
+    if a == 0 or b == 0:
+        return 0
+    if a in _INFINITE or b in _INFINITE:
+        return math.inf if (a > 0) == (b > 0) else -math.inf
+    return a * b
 
 
 def _atom_bounds(atom: Atom, ranges: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
     if atom.op == "dim":
-        lo, hi = ranges.get(atom.name, (0.0, math.inf))
-        return float(lo), float(hi)
+        return ranges.get(atom.name, (0, math.inf))
     (a, b), (c, d) = (x.bounds(ranges) for x in atom.args)
     if atom.op == "min":
         return min(a, c), min(b, d)
     if atom.op == "max":
         return max(a, c), max(b, d)
     if atom.op == "mod":
-        return (0.0, min(d - 1, b) if a >= 0 else d - 1) if c > 0 else (-math.inf, math.inf)
+        return (0, min(d - 1, b) if a >= 0 else d - 1) if c > 0 else (-math.inf, math.inf)
     if c <= 0:
         return -math.inf, math.inf
     corners = [_floor_ratio(x, y) for x in (a, b) for y in (c, d)]
@@ -284,8 +297,8 @@ def _floor_ratio(x: float, y: float) -> float:
     if math.isinf(x):
         return x
     if math.isinf(y):
-        return 0.0 if x >= 0 else -1.0
-    return float(math.floor(x / y))
+        return 0 if x >= 0 else -1
+    return x // y
 
 
 def _from_ast(node: ast.expr) -> Expr:
@@ -431,7 +444,7 @@ class ShapeRange(Mapping[str, Dim]):
         return len(self.dims)
 
     def bounds(self) -> dict[str, tuple[float, float]]:
-        return {n: (float(d.lo), float(d.hi)) for n, d in self.dims}
+        return {n: (d.lo, d.hi) for n, d in self.dims}
 
     def multiples(self) -> dict[str, int]:
         return {n: d.multiple_of for n, d in self.dims}

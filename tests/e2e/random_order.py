@@ -1,4 +1,5 @@
-"""Operators of random programs along an axis and by index: scans, scatters, sorts, gathers of elements, moved elements."""
+"""Operators of random programs along an axis and by index: scans, scatters, sorts, gathers of elements, moved elements;
+and attention under masks."""
 
 from __future__ import annotations
 
@@ -61,6 +62,19 @@ def roll(d: Draft, x: Value) -> Value:
     return x.like(ops.roll(x.tensor, d.rng.randint(-3, 3), axis))
 
 
+def masked_attention(d: Draft, x: Value) -> Value:
+    """With a mask of bits, where a query may see no key, or one of numbers that are added to the scores."""
+    d.need(x.rank == 4 and x.is_float and x.top <= 30)
+    batch, heads, queries, width = x.dims
+    keys = d.extent()
+    d.need(d.least(keys) > 0)
+    k, v = d.input([batch, heads, keys, width], x.dtype, "weight"), d.input([batch, heads, keys, d.extent()], x.dtype)
+    of_bits = d.rng.random() < 0.5
+    mask = d.input([queries, keys], DType.I1 if of_bits else x.dtype)
+    return x.like(ops.attention(x.tensor, k.tensor, v.tensor, d.rng.random() < 0.3 and "top-left", 0.1, mask.tensor, safe=True),
+                  v.top, False)
+
+
 def log_softmax(d: Draft, x: Value) -> Value:
     d.need(x.is_float and x.top <= 200)
     axis = d.axis(x)
@@ -78,6 +92,7 @@ ORDER: MappingProxyType[str, Operator] = MappingProxyType({
     "flip": flip,
     "roll": roll,
     "log_softmax": log_softmax,
+    "masked_attention": masked_attention,
 })
 ALL: Operators = MappingProxyType({**OPERATORS, "order": ORDER})
 """Every operator of random programs. `OPERATORS` is kept apart so that a seed goes on to mean the same program."""

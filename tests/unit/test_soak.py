@@ -9,17 +9,19 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from tools.soak import conditions
 from tools.soak.actor import Place
-from tools.soak.cases import Model, bad_calls, laid_out
+from tools.soak.cases import Case, Model, bad_calls, laid_out
 from tools.soak.conditions import FULL_DISK, ModeChangedError, around_call, around_step, modes
 from tools.soak.crew import Role
 from tools.soak.driver import Driver, Plan
 from tools.soak.faults import FAULTS, Scene
 from tools.soak.messages import Done, Outcome
+from tools.soak.reproduce import Finding, keep, replay
 from tools.soak.resources import leftovers
 from tools.soak.tally import Tally
 
@@ -66,7 +68,7 @@ def test_what_is_fine_is_not_told(bad: Tally) -> None:
 
 def test_findings_leave_a_reproducer(bad: Tally) -> None:
     crash = next(f for f in bad.findings if f.outcome == "crash")
-    facts = json.loads((Path(crash.kept) / "case.json").read_text())
+    facts = json.loads((Path(crash.kept) / "finding.json").read_text())
     assert facts["what"] == "Crashing" and "SIGSEGV" in facts["detail"] and "Fatal Python error" in facts["detail"]
 
 
@@ -151,12 +153,25 @@ def test_models_and_cases_follow_from_the_seed() -> None:
         model, again = Model(3, number), Model(3, number)
         assert model.program.text == again.program.text
         a, b = model.case(random.Random(1)), again.case(random.Random(1))
-        assert str(a) == str(b)
+        assert a.drawn == b.drawn and Case.of(3, a.drawn) == a
         for x, y in zip(a.arguments(), b.arguments(), strict=True):
             np.testing.assert_array_equal(x, y)
         assert Model.of_file(3, "model-7.12.tw") == Model(3, 7)
     texts = {Model(seed, 0).program.text for seed in range(10)}
     assert len(texts) == 10
+
+
+def test_what_is_kept_runs_again(tmp_path: Path) -> None:
+    case = min((Model(0, n).case(random.Random(0)) for n in range(20)), key=lambda c: len(c.model.program.text))
+    place = keep(tmp_path, Finding("WRONG", "call", "calm", "caller-0.0", 0, "why"), [case])
+    assert (place / f"model-{case.model.number}.mlir").read_text() == case.model.program.text
+    found = msgspec.json.decode((place / "finding.json").read_bytes(), type=Finding)
+    assert found.cases == (case.drawn,)
+    for i, a in enumerate(a for a in case.arguments() if isinstance(a, np.ndarray)):
+        kind, shape, strides = found.layouts[f"case0.argument{i}"]
+        assert (kind, shape, strides) == (str(a.dtype), a.shape, a.strides)
+        assert (place / f"case0.argument{i}").read_bytes() == a.tobytes()
+    assert replay(place) == []
 
 
 def test_bad_calls_cover_every_dim_and_argument() -> None:

@@ -2,7 +2,7 @@
 
     python -m tools.soak --minutes 60 --seed 0 --json out.json
     python -m tools.soak --minutes 5 --actors caller,compiler,tuner,tuner --faults "kill an actor,flip a cache entry"
-    python -m tools.soak --replay FOLDER             the case of a finding again, without faults
+    python -m tools.soak --replay FOLDER             the cases of a finding again, without faults
 
 Prints counts by class, and every finding with the folder that reproduces it. Exit code 1 when there is any: a wrong result, an
 error that is none of Tilewright's, a crash, a hang, something that leaks.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -62,18 +63,19 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--faults", type=_listed(list(FAULTS)), default=list(FAULTS), help=f"default {','.join(FAULTS)}")  # type: ignore[arg-type]
     parser.add_argument("--pace", type=float, default=2.0, help="seconds between two faults on average")
     parser.add_argument("--hang", type=float, default=60.0, help="seconds without a word that count as a hang")
-    parser.add_argument("--replay", type=Path, metavar="FOLDER", help="run the case of a finding again")
+    parser.add_argument("--replay", type=Path, metavar="FOLDER", help="run the cases of a finding again")
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     given = arguments(argv)
     if given.replay is not None:
-        reason = replay(given.replay)
-        print(reason or "right")
-        return 1 if reason else 0
+        wrong = replay(given.replay)
+        print("\n".join(wrong) or "right")
+        return 1 if wrong else 0
     folder = given.folder or Path(tempfile.mkdtemp(prefix="soak-"))
     print(f"run in {folder}", flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the end of Driver.run, which ends the actors
     plan = Plan(roles(given.actors), given.minutes * 60, given.seed, folder, given.faults, given.pace, given.hang)
     tally = Driver(plan).run()
     tally.show(Output(False))

@@ -21,7 +21,7 @@ from tilewright.runtime.errors import TilewrightError
 from tools.soak.actor import Actor, Place, Step, Verdict, actor_class
 from tools.soak.conditions import CALM, ModeChangedError, around_step
 from tools.soak.messages import Began, Condition, Done, Outcome, Report
-from tools.soak.reproduce import keep
+from tools.soak.reproduce import Finding, keep
 from tools.soak.resources import resources
 
 _WORDS = 2000  # most characters of a failure that go to the driver
@@ -68,29 +68,29 @@ class Stage:
 
     def _do(self, step: Step) -> None:
         under = self.actor.condition
-        self.say(Began(step.what, under, str(step.case or "")))
+        self.say(Began(step.what, under, tuple(case.drawn for case in step.cases)))
         try:
             with around_step(under):
                 done = step.run()
         except TilewrightError:
-            done = Verdict(Outcome.WRONG, f"refused: {traceback.format_exc()}", case=step.case)
+            done = Verdict(Outcome.WRONG, f"refused: {traceback.format_exc()}")
         except ModeChangedError as error:
-            done = Verdict(Outcome.WRONG, str(error), case=step.case)
+            done = Verdict(Outcome.WRONG, str(error))
         except Exception:
-            done = Verdict(Outcome.RAW, traceback.format_exc(), case=step.case)
+            done = Verdict(Outcome.RAW, traceback.format_exc())
         for verdict in [done] if isinstance(done, Verdict) else done:
-            self._tell(step.what, under, verdict)
+            self._tell(step, under, verdict)
         self._left -= 1
         if self._left <= 0:
             self.actor.condition = CALM
 
-    def _tell(self, what: str, under: str, verdict: Verdict) -> None:
+    def _tell(self, step: Step, under: str, verdict: Verdict) -> None:
         kept = ""
         if not verdict.outcome.is_fine:
-            facts = {"actor": self.actor.name, "run seed": self.actor.seed, "what": what, "under": under,
-                     "outcome": verdict.outcome.value, "detail": verdict.detail}
-            kept = str(keep(self.actor.place.failures, facts, verdict.case, verdict.args))
-        self.say(Done(what, under, verdict.outcome, verdict.count, verdict.detail[-_WORDS:], kept))
+            finding = Finding(verdict.outcome.value, step.what, under, self.actor.name, self.actor.seed, verdict.detail)
+            cases = step.cases if verdict.case is None else [verdict.case]
+            kept = str(keep(self.actor.place.failures, finding, cases, verdict.args))
+        self.say(Done(step.what, under, verdict.outcome, verdict.count, verdict.detail[-_WORDS:], kept))
 
 
 def main() -> None:

@@ -52,22 +52,22 @@ class Place:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of an action. case and args: of what failed, for the reproducer."""
+    """What came of an action. case: what failed, if one case did; args: its arguments where they are not those of the case."""
 
     outcome: Outcome = Outcome.RIGHT
     detail: str = ""
     count: int = 1
     case: Case | None = None
-    args: Sequence[Any] = ()
+    args: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True)
 class Step:
-    """What an actor does next. An error of Tilewright that leaves `run` was not expected."""
+    """What an actor does next. An error of Tilewright that leaves `run` was not expected. cases: those that it may call."""
 
     what: str
     run: Callable[[], Verdict | Sequence[Verdict]]
-    case: Case | None = None
+    cases: Sequence[Case] = ()
 
 
 class Actor(ABC):

@@ -48,7 +48,7 @@ class Known:
             got = as_tuple(self.fn(*self.args, out=out, threads=threads))
         if bits(got) == self.wanted:
             return None
-        return Verdict(Outcome.WRONG, f"other bits with {threads} threads, out={into}", case=self.case, args=self.args)
+        return Verdict(Outcome.WRONG, f"other bits with {threads} threads, out={into}", case=self.case)
 
 
 def known(fn: CompiledFunction, case: Case) -> Known | Verdict:
@@ -57,7 +57,7 @@ def known(fn: CompiledFunction, case: Case) -> Known | Verdict:
     results = as_tuple(fn(*args, threads=1))
     reason = case.reason_wrong(results)
     if reason is not None:
-        return Verdict(Outcome.WRONG, reason, case=case, args=args)
+        return Verdict(Outcome.WRONG, reason, case=case)
     return Known(fn, case, args, results, bits(results))
 
 
@@ -85,6 +85,10 @@ class Calling(Actor):
         model = Model(self.seed, self.rng.randrange(20))
         return model, model.compile()
 
+    @property
+    def cases(self) -> list[Case]:
+        return [held.case for held in self.held]
+
     def unfit_step(self) -> Step | None:
         """A step that tells of what `prepare` found wrong, once; a function at a shape that is wrong is called no more."""
         if not self.unfit:
@@ -111,9 +115,9 @@ class Caller(Calling):
             return unfit
         self.step += 1
         if self.step % 4 == 0:
-            return Step("bad call", self._bad)
+            return Step("bad call", self._bad, self.cases)
         seeds = [self.rng.randrange(2**31) for _ in range(_THREADS)]
-        return Step("call", lambda: self._calls(seeds))
+        return Step("call", lambda: self._calls(seeds), self.cases)
 
     def _calls(self, seeds: Sequence[int]) -> list[Verdict]:
         found = [v for verdicts in self.pool.map(self._some, seeds) for v in verdicts]
@@ -153,7 +157,7 @@ class Forker(Calling):
     conditions = (*FLOATING_POINT, *CLOCKS)
 
     def next(self) -> Step:
-        return self.unfit_step() or Step("fork", self._fork)
+        return self.unfit_step() or Step("fork", self._fork, self.cases)
 
     def _fork(self) -> Verdict:
         stop = threading.Event()
@@ -205,7 +209,7 @@ class Pickler(Calling):
     conditions = tuple(CLOCKS)
 
     def next(self) -> Step:
-        return self.unfit_step() or Step("pickle", self._pickle)
+        return self.unfit_step() or Step("pickle", self._pickle, self.cases)
 
     def _pickle(self) -> list[Verdict]:
         verdicts = []

@@ -14,6 +14,7 @@ import tilewright as tw
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.tensor import DType
 from tools.checkout import of_tests
+from tools.soak.messages import Drawn
 
 Array = np.ndarray[Any, Any]
 _UNSIGNED = 0.08  # share of the models whose first input is u8
@@ -70,8 +71,14 @@ class Case:
     dims: Mapping[str, int]
     salt: int
 
-    def __str__(self) -> str:
-        return f"model {self.model.number} at {dict(self.dims)}, salt {self.salt}"
+    @property
+    def drawn(self) -> Drawn:
+        return Drawn(self.model.number, dict(self.dims), self.salt)
+
+    @staticmethod
+    def of(seed: int, drawn: Drawn) -> Case:
+        """The case that was drawn in a run of this seed."""
+        return Case(Model(seed, drawn.number), drawn.dims, drawn.salt)
 
     @cached_property
     def given(self) -> list[Array]:

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.soak.actor import Place
+from tools.soak.cases import Case
+from tools.soak.conditions import CALM
 from tools.soak.crew import Member, Role, start
 from tools.soak.faults import FAULTS, Scene
-from tools.soak.messages import Done, Outcome
-from tools.soak.reproduce import keep
+from tools.soak.messages import Began, Done, Outcome
+from tools.soak.reproduce import Finding, keep
 from tools.soak.resources import grown, leftovers, processes_under
 from tools.soak.tally import Tally
 
@@ -134,12 +136,10 @@ class Driver:
 
     def _lost(self, member: Member, outcome: Outcome, detail: str) -> None:
         """Count the step that a process was at."""
-        doing = member.doing
-        what, under = (doing.what, doing.under) if doing else ("start", "calm")
-        case = doing.case if doing else ""
-        facts = {"actor": member.name, "run seed": self.plan.seed, "what": what, "under": under, "case": case, "detail": detail}
-        kept = keep(self.place.failures, {**facts, "outcome": outcome.value}, None)
-        self.tally.take(member.name, Done(what, under, outcome, detail=f"{case}\n{detail}", kept=str(kept)))
+        doing = member.doing or Began("start", CALM)
+        finding = Finding(outcome.value, doing.what, doing.under, member.name, self.plan.seed, detail)
+        kept = keep(self.place.failures, finding, [Case.of(self.plan.seed, drawn) for drawn in doing.cases])
+        self.tally.take(member.name, Done(doing.what, doing.under, outcome, detail=detail, kept=str(kept)))
 
     def _finish(self) -> None:
         """Ask all to end, and wait."""

@@ -14,9 +14,10 @@ from types import MappingProxyType
 from tools.soak.actor import Place
 from tools.soak.conditions import CLOCKS, FLOATING_POINT, FULL_DISK
 from tools.soak.crew import Member
+from tools.soak.damage import Damage, flipped, truncated
 from tools.soak.messages import Condition
 
-_CONDITION_STEPS = 3
+_CONDITION_STEPS = 3  # of an actor that does not build; those of one that does take seconds
 _STOP_SECONDS = (1.0, 5.0)
 _ENTRIES = 5  # of the cache, that are flipped at once
 _MOST_DAMAGED = 40  # copies that are kept
@@ -83,7 +84,7 @@ def put_under(conditions: Collection[str]) -> Fault:
         if member is None:
             return None
         name = scene.rng.choice([c for c in member.role.actor.conditions if c in conditions])
-        return name if member.put_under(Condition(name, _CONDITION_STEPS)) else None
+        return name if member.put_under(Condition(name, 1 if member.role.actor.builds else _CONDITION_STEPS)) else None
 
     return fault
 
@@ -91,19 +92,19 @@ def put_under(conditions: Collection[str]) -> Fault:
 def flip_cache(scene: Scene) -> str | None:
     """A bit of some cache entries, as a disk would give it to the next reader: who holds the old file keeps it."""
     entries = sorted(p for p in scene.place.cache.glob("??/*") if not p.name.startswith("."))
-    hit = [_replaced(e, e, scene.rng, _flipped) for e in scene.rng.sample(entries, min(_ENTRIES, len(entries))) if e.exists()]
+    hit = [_replaced(e, e, scene.rng, flipped) for e in scene.rng.sample(entries, min(_ENTRIES, len(entries))) if e.exists()]
     return f"{len(hit)} entries" if hit else None
 
 
 def flip_artifact(scene: Scene) -> str | None:
-    return _damaged_copy(scene, _flipped)
+    return _damaged_copy(scene, flipped)
 
 
 def truncate_artifact(scene: Scene) -> str | None:
-    return _damaged_copy(scene, _truncated)
+    return _damaged_copy(scene, truncated)
 
 
-def _damaged_copy(scene: Scene, damage: Callable[[bytes, random.Random], bytes]) -> str | None:
+def _damaged_copy(scene: Scene, damage: Damage) -> str | None:
     models = sorted(scene.place.models.glob("*.tw"))
     if not models:
         return None
@@ -113,21 +114,12 @@ def _damaged_copy(scene: Scene, damage: Callable[[bytes, random.Random], bytes])
     return str(_replaced(model, scene.place.damaged / f"{model.stem}.{scene.rng.randrange(2**31)}.tw", scene.rng, damage))
 
 
-def _replaced(source: Path, target: Path, rng: random.Random, damage: Callable[[bytes, random.Random], bytes]) -> Path:
+def _replaced(source: Path, target: Path, rng: random.Random, damage: Damage) -> Path:
     """Put a damaged copy of a file in place of another at once."""
     draft = target.parent.parent / f"{target.name}.draft"
     draft.write_bytes(damage(source.read_bytes(), rng))
     draft.replace(target)
     return target
-
-
-def _flipped(data: bytes, rng: random.Random) -> bytes:
-    at = rng.randrange(max(1, len(data)))
-    return data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1:] if data else data
-
-
-def _truncated(data: bytes, rng: random.Random) -> bytes:
-    return data[: rng.randrange(max(1, len(data)))]
 
 
 FAULTS: MappingProxyType[str, Fault] = MappingProxyType({

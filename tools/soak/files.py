@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +18,7 @@ from tilewright.runtime.load.function import CompiledFunction
 from tools.soak.actor import Actor, Step, Verdict
 from tools.soak.cases import Case, Model, as_tuple, bits
 from tools.soak.conditions import CLOCKS, FULL_DISK
+from tools.soak.damage import flipped, scribbled, truncated
 from tools.soak.messages import Outcome
 
 _KILLED = "SIGKILL"  # what the error of a build says when the driver killed its worker
@@ -29,7 +32,7 @@ def called(fn: CompiledFunction, case: Case) -> Verdict:
     reason = case.reason_wrong(one)
     if reason is None and bits(one) != bits(two):
         reason = "other bits with two threads"
-    return Verdict() if reason is None else Verdict(Outcome.WRONG, reason, case=case, args=args)
+    return Verdict() if reason is None else Verdict(Outcome.WRONG, reason, case=case)
 
 
 class Compiler(Actor):
@@ -44,7 +47,7 @@ class Compiler(Actor):
     def next(self) -> Step:
         self.steps += 1
         case = Model(self.seed, self.rng.randrange(8 + self.steps)).case(self.rng)
-        return Step("compile", lambda: self._compile(case), case)
+        return Step("compile", lambda: self._compile(case), [case])
 
     def _compile(self, case: Case) -> list[Verdict]:
         try:
@@ -68,31 +71,52 @@ class Compiler(Actor):
 
 
 class Loader(Actor):
-    """Loads what compilers saved, calls it and drops it; loads damaged copies too, which are refused or right."""
+    """Loads what compilers saved, calls it and drops it; damaged copies, and copies that are damaged once they are loaded, are
+    refused or right."""
 
     conditions = tuple(CLOCKS)
+    warm_after = 12
 
     def next(self) -> Step:
         damaged = sorted(self.place.damaged.glob("*.tw"))
         whole = sorted(self.place.models.glob("*.tw"))
-        if damaged and self.rng.random() < 0.5:
+        if damaged and self.rng.random() < 0.4:
             return self._step("load damaged", self.rng.choice(damaged), self._load_damaged)
+        if whole and self.rng.random() < 0.3:
+            return self._step("damage loaded", self.rng.choice(whole), self._damage_loaded)
         if whole:
             return self._step("load", self.rng.choice(whole), self._load)
         return Step("wait", _nothing_yet)
 
     def _step(self, what: str, path: Path, run: Callable[[Path, Case], Verdict]) -> Step:
         case = Model.of_file(self.seed, path.name).case(self.rng)
-        return Step(what, lambda: run(path, case), case)
+        return Step(what, lambda: run(path, case), [case])
+
+    def _loaded(self, path: Path) -> CompiledFunction:
+        return tw.load(path, verify=self.rng.choice(("lazy", "full")))
 
     def _load(self, path: Path, case: Case) -> Verdict:
-        return called(tw.load(path, verify=self.rng.choice(("code", "all"))), case)
+        return called(self._loaded(path), case)
 
     def _load_damaged(self, path: Path, case: Case) -> Verdict:
         try:
-            return called(tw.load(path, verify="all"), case)
+            return called(self._loaded(path), case)
         except ArtifactError:
             return Verdict(Outcome.TYPED)
+
+    def _damage_loaded(self, path: Path, case: Case) -> Verdict:
+        """A file that is written to in place between two calls, or before the first."""
+        with tempfile.NamedTemporaryFile(suffix=".tw") as copy:
+            shutil.copyfile(path, copy.name)
+            fn = self._loaded(Path(copy.name))
+            if self.rng.random() < 0.5 and not (before := called(fn, case)).outcome.is_fine:
+                return before
+            damage = self.rng.choice((flipped, truncated, scribbled))
+            Path(copy.name).write_bytes(damage(path.read_bytes(), self.rng))
+            try:
+                return called(fn, case)
+            except ArtifactError:
+                return Verdict(Outcome.TYPED)
 
 
 def _nothing_yet() -> Verdict:

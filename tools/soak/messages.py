@@ -23,12 +23,20 @@ class Outcome(StrEnum):
         return self in (Outcome.RIGHT, Outcome.TYPED)
 
 
+class Drawn(msgspec.Struct, frozen=True):
+    """A call of a random model of the run's seed: all that it follows from."""
+
+    number: int
+    dims: dict[str, int]
+    salt: int
+
+
 class Began(msgspec.Struct, tag="began", frozen=True):
-    """A step starts. what: its class; under: the condition in force; case: the model and shape, where one is drawn."""
+    """A step starts. what: its class; under: the condition in force; cases: those that it may call."""
 
     what: str
     under: str
-    case: str = ""
+    cases: tuple[Drawn, ...] = ()
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):

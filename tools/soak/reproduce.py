@@ -1,48 +1,60 @@
-"""What a failure leaves behind: model, arguments, the words of the failure; and the same case again out of that folder."""
+"""What a finding leaves behind: models, arguments, the words of the failure; and the same cases again out of that folder."""
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from tools.soak.cases import Case, Model, as_tuple, bits
+from tools.soak.cases import Array, Case, as_tuple, bits
+from tools.soak.messages import Drawn
 
-CASE, TEXT, ARGUMENTS = "case.json", "model.mlir", "arguments.npz"
+_FINDING = "finding.json"
 
 
-def keep(folder: Path, facts: Mapping[str, Any], case: Case | None, args: Sequence[Any] = ()) -> Path:
-    """A new folder in `folder` with everything that is known of a failure."""
+class Finding(msgspec.Struct, frozen=True):
+    """Something that must not be. seed: of the run. layouts: element type, shape and strides of each array by its name."""
+
+    outcome: str
+    what: str
+    under: str
+    actor: str
+    seed: int
+    detail: str
+    cases: tuple[Drawn, ...] = ()
+    layouts: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
+
+
+def keep(folder: Path, finding: Finding, cases: Sequence[Case], args: Sequence[Any] | None = None) -> Path:
+    """A new folder in `folder` with everything that is known: the finding, the text of each model, the arguments of each case as
+    bytes. args: those of the only case, where they are not its own."""
     place = folder / f"{os.getpid()}-{secrets.token_hex(4)}"
     place.mkdir(parents=True)
-    shown = dict(facts)
-    if case is not None:
-        shown |= {"seed": case.model.seed, "number": case.model.number, "dims": dict(case.dims), "salt": case.salt}
-        shown["ranges"] = {n: str(d) for n, d in case.model.program.ranges.items()}
-        (place / TEXT).write_text(case.model.program.text)
-    arrays = {f"a{i}": a for i, a in enumerate(args) if isinstance(a, np.ndarray) and a.dtype != object}
-    if arrays:
-        shown["layouts"] = {n: [str(a.dtype), list(a.shape), list(a.strides)] for n, a in arrays.items()}
-        np.savez(place / ARGUMENTS, **{n: np.frombuffer(a.tobytes(), np.uint8) for n, a in arrays.items()})  # type: ignore[arg-type]
-    (place / CASE).write_text(json.dumps(shown, indent=1, default=str))
+    arrays: dict[str, Array] = {}
+    for number, case in enumerate(cases):
+        (place / f"model-{case.model.number}.mlir").write_text(case.model.program.text)
+        given = case.arguments() if args is None else args
+        arrays |= {f"case{number}.argument{i}": a for i, a in enumerate(given) if isinstance(a, np.ndarray) and a.dtype != object}
+    for name, a in arrays.items():
+        (place / name).write_bytes(a.tobytes())
+    layouts = {name: (str(a.dtype), a.shape, a.strides) for name, a in arrays.items()}
+    whole = msgspec.structs.replace(finding, cases=tuple(case.drawn for case in cases), layouts=layouts)
+    (place / _FINDING).write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=1))
     return place
 
 
-def replay(folder: Path) -> str | None:
-    """Compile the case of a folder and call it with one and two threads; what is wrong, or None.
-
-    Raises:
-        KeyError: the failure has no model, such as one of a tuner.
-    """
-    facts = json.loads((folder / CASE).read_text())
-    case = Case(Model(facts["seed"], facts["number"]), facts["dims"], facts["salt"])
-    fn = case.model.compile()
-    one, two = (as_tuple(fn(*case.arguments(), threads=threads)) for threads in (1, 2))
-    if bits(one) != bits(two):
-        return "other bits with two threads"
-    return case.reason_wrong(one)
+def replay(folder: Path) -> list[str]:
+    """Compile the models of a finding and call each case with one and two threads; what is wrong."""
+    finding = msgspec.json.decode((folder / _FINDING).read_bytes(), type=Finding)
+    told = []
+    for case in (Case.of(finding.seed, drawn) for drawn in finding.cases):
+        fn = case.model.compile()
+        one, two = (as_tuple(fn(*case.arguments(), threads=threads)) for threads in (1, 2))
+        reason = "other bits with two threads" if bits(one) != bits(two) else case.reason_wrong(one)
+        told += [f"{case.drawn}: {reason}"] if reason else []
+    return told

@@ -14,8 +14,8 @@ _GROWTH_BYTES = 5 << 20
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Something that must not be. kept: the folder that reproduces it."""
+class Told:
+    """A finding, as the end of a run tells it. kept: the folder that reproduces it."""
 
     outcome: str
     what: str
@@ -32,17 +32,17 @@ class Tally:
     faults: collections.Counter[str] = field(default_factory=collections.Counter)
     leaks: collections.Counter[str] = field(default_factory=collections.Counter)
     growth: dict[str, int] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Told] = field(default_factory=list)
     seconds: float = 0.0
 
     def take(self, actor: str, done: Done) -> None:
         self.outcomes[done.what, done.under, done.outcome] += done.count
         if not done.outcome.is_fine:
-            self.findings.append(Finding(done.outcome.value, done.what, actor, done.detail, done.kept))
+            self.findings.append(Told(done.outcome.value, done.what, actor, done.detail, done.kept))
 
     def leaked(self, kind: str, actor: str, detail: str, count: int = 1) -> None:
         self.leaks[kind] += count
-        self.findings.append(Finding("leak", kind, actor, detail))
+        self.findings.append(Told("leak", kind, actor, detail))
 
     def grew(self, actor: str, grown: int) -> None:
         """More resident memory than allowed is a leak."""

@@ -48,6 +48,8 @@ def check_signatures(signatures: Sequence[Signature], digest: bytes, keys: Keys,
         SignatureError: it is not signed, by none of the keys, or not as it is. OptionError: as of `sign`, of public keys.
     """
     trusted = {_raw(found).hex(): found for found in (_key(key, "public") for key in several(keys))}
+    if not trusted:
+        raise OptionError("key: wanted a public key of Ed25519 or several, got none; leave key= out where any model may be loaded")
     own = [s for s in signatures if s.key in trusted]
     if not own:
         signers = ", ".join(s.key[:16] for s in signatures)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from math import lcm
 
-from tilewright.runtime.shape import Atom, Expr
+from tilewright.runtime.shape import Atom, Expr, product
 
 Ranges = Mapping[str, tuple[float, float]]
 
@@ -37,6 +37,14 @@ def highest(expr: Expr, ranges: Ranges, choices: int = _CHOICES) -> float:
     rest = expr - Expr((((atom,), coefficient),))
     cases = [highest(rest + case * coefficient, ranges, choices - 1) for case in atom.args]
     return min(whole, max(cases) if (atom.op == "max") == (coefficient > 0) else min(cases))
+
+
+def _shared(expr: Expr) -> Expr | None:
+    """A factor of two or more terms that are all there is; None without one."""
+    if len(expr.terms) < 2:
+        return None
+    common = [atom for atom in expr.terms[0][0] if all(atom in factors for factors, _ in expr.terms)]
+    return Expr(((tuple(common[:1]), 1),)) if common else None
 
 
 def _without_quotients(expr: Expr) -> tuple[Expr, int, dict[str, tuple[float, float]]]:

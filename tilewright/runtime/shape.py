@@ -212,7 +212,7 @@ class Expr:
         for factors, coefficient in self.terms:
             span: tuple[float, float] = (coefficient, coefficient)
             for atom in factors:
-                span = _product(span, _atom_bounds(atom, ranges))
+                span = product(span, _atom_bounds(atom, ranges))
             lo, hi = lo + span[0], hi + span[1]
         return lo, hi
 
@@ -263,7 +263,8 @@ def combine(op: str, a: Expr, b: Expr) -> Expr:
             "min": Expr.minimum, "max": Expr.maximum}[op](a, b)
 
 
-def _product(x: tuple[float, float], y: tuple[float, float]) -> tuple[float, float]:
+def product(x: tuple[float, float], y: tuple[float, float]) -> tuple[float, float]:
+    """The interval of the products of two intervals."""
     corners = [_times(a, b) for a in x for b in y]
     return min(corners), max(corners)
 

@@ -81,7 +81,7 @@ class LoopBox:
             if first is None or second is None:
                 return None
             chosen = first.value.minimum(second.value) if atom.op == "min" else first.value.maximum(second.value)
-            return Extreme(chosen, first.exact and second.exact and not self._loops(a) & self._loops(b))
+            return Extreme(chosen, False)
         if self._loops(b) or bounds(b, self.ranges)[0] < 1:
             return None
         if atom.op == "floordiv":

@@ -1,7 +1,8 @@
 """Reads and writes in bounds: what every indexing map and every tensor.extract asks of the extents of its tensor.
 
 An index that loops and dims give is bounded here, before any pass changes a map: the bound is proven, or becomes a condition that is
-checked at the call. An index that depends on data is kept on its axis: beyond the end it reads the last element.
+checked at the call. An index that depends on data is kept on its axis: outside it reads the last element, and zero where the axis has
+none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tilewright.compiler.dims.loop_extremes import LoopBox
 from tilewright.compiler.dims.op_location import where
 from tilewright.passes.linalg.shape_values import ShapeValues
 from tilewright.passes.linalg.structured import body, loop_extents
-from tilewright.passes.linalg.symbolic import SymbolicShapes, evaluate_affine, integer
+from tilewright.passes.linalg.symbolic import MAY_BE_EMPTY, SymbolicShapes, evaluate_affine, integer
 from tilewright.passes.mlir import arith, ir, maps_of, owner, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.shape import Expr
@@ -67,14 +68,23 @@ def _maps(op: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> N
 
 def _extract(op: ir.Operation, space: _Space, conditions: Conditions, sizes: ShapeValues) -> None:
     source, *indices = list(op.operands)
+    empty = []
     for axis, (index, extent) in enumerate(zip(indices, space.values.dims(source), strict=True)):
         e = space.values.expr(index)
         what = f"{op.name} at {where(op)} reads %s of its tensor along axis {axis}"
-        if e is not None and space.require(e, extent, what, conditions, exact=True):
+        if e is not None and space.require(e, extent, what, conditions, sure=not _is_chosen(op)):
             continue
-        if space.box.extents or e is not None:
-            conditions.note(1 - extent, what % "an element" + ", which has none", space.runs)
+        if space.box.extents:
             op.operands[1 + axis] = _kept(op, index, extent, sizes)
+            filled = extent in space.box.extents.values() or conditions.proves(1 - extent)
+            empty += [] if filled else [axis]
+    if empty:
+        op.attributes[MAY_BE_EMPTY] = ir.DenseI64ArrayAttr.get(empty)
+
+
+def _is_chosen(op: ir.Operation) -> bool:
+    """Is the element one side of a selection, which may be for the places where it is none?"""
+    return any(u.owner.name == "arith.select" for u in op.results[0].uses)
 
 
 def _kept(op: ir.Operation, index: ir.Value, extent: Expr, sizes: ShapeValues) -> ir.Value:
@@ -118,21 +128,23 @@ class _Space:
                 runs = runs * (e.minimum(1) if least >= 0 else e.minimum(1).maximum(0))
         return _Space(names, box, _LoopValues(shapes, names, numbers), None if runs == Expr.of(1) else runs)
 
-    def require(self, index: Expr, extent: Expr, what: str, conditions: Conditions, exact: bool = False) -> bool:
-        """Note that the index stays on its axis. exact: note no more than that; False where that cannot be told.
+    def require(self, index: Expr, extent: Expr, what: str, conditions: Conditions, sure: bool | None = None) -> bool:
+        """Note that the index stays on its axis.
 
-        what: the message, with %s for the place.
+        Args:
+            what: the message, with %s for the place.
+            sure: None for an index that must be bounded. Else False comes back where no bound is proven, but for one that some
+                iteration reaches for sure (`sure`), which is noted.
         """
-        least, most = self.box.extreme(index, False), self.box.extreme(index, True)
         wanted = []
-        for found, top in ((least, False), (most, True)):
+        for found, top in ((self.box.extreme(index, False), False), (self.box.extreme(index, True), True)):
             excess = None if found is None else found.value - extent + 1 if top else -found.value
-            if found is not None and excess is not None and conditions.proves(excess):
+            if excess is not None and conditions.proves(excess):
                 continue
-            if found is None or excess is None or (exact and not found.exact):
-                if not exact:
-                    raise IngestError(what % f"element {index}" + ", a place that no expression of the dims bounds")
+            if sure is not None and not (sure and found is not None and found.exact):
                 return False
+            if found is None or excess is None:
+                raise IngestError(what % f"element {index}" + ", a place that no expression of the dims bounds")
             wanted.append((excess, what % f"element {found.value}" + f", which has {extent} element{'s' * (extent.constant != 1)}"))
         for excess, message in wanted:
             conditions.note(excess, message, self.runs)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilewright.compiler.dims.op_location import where
-from tilewright.passes.linalg.symbolic import SymbolicShapes
-from tilewright.passes.mlir import ir, walk
+from tilewright.passes.linalg.symbolic import SymbolicShapes, integer
+from tilewright.passes.mlir import ir, owner, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.tensor import DType
 from tilewright.runtime.wording import Wording
@@ -61,6 +61,7 @@ def refuse_unsupported(fn: ir.Operation) -> None:
             raise IngestError(f"{at}: a scalar of type {argument.type}; pass it as i8")
     for op in walk(fn):
         _refuse_op(op)
+        _refuse_axis(op)
         for value in op.results:
             _refuse_type(value.type, f"{op.name} at {where(op)}")
 
@@ -91,6 +92,17 @@ def _refuse_op(op: ir.Operation) -> None:
     if not known:
         remedy = _REMEDIES.get(dialect, "the model must use the dialects linalg, tensor, arith and math only")
         raise IngestError(f"{op.name} at {where(op)} is not supported: " + remedy)
+
+
+def _refuse_axis(op: ir.Operation) -> None:
+    """Of tensor.dim: one that the tensor does not have."""
+    axis = owner(op.operands[1]) if op.name == "tensor.dim" else None
+    if axis is None or axis.name != "arith.constant":
+        return
+    asked, t = integer(axis.attributes["value"]), op.operands[0].type
+    if isinstance(t, ir.RankedTensorType) and not 0 <= asked < t.rank:
+        raise IngestError(f"tensor.dim at {where(op)} asks for axis {asked} of {t}; wanted one from 0 to {t.rank - 1}: correct the "
+                          "model, or export it again")
 
 
 def _refuse_type(kind: ir.Type, at: str) -> None:

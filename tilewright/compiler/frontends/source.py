@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Protocol, Union, runtime_checkable
 
 from tilewright.compiler.dims.places import argument_names
-from tilewright.compiler.frontends.unreadable import check_content, no_file, no_model, no_text
+from tilewright.compiler.frontends.text_bounds import check_bounds
+from tilewright.compiler.frontends.unreadable import check_content, file_text, is_bytecode, no_file, no_model, no_text
 from tilewright.passes.base import Mlir
 from tilewright.passes.mlir import functions, ir, walk
 from tilewright.runtime.errors import IngestError, perhaps
@@ -43,10 +44,10 @@ def read_model(model: ModelIR, context: ir.Context) -> ir.Module:
         IngestError: the file is missing, the text does not parse (names file and line), or `model` is none of these.
     """
     if isinstance(model, str) and (_LOOKS_LIKE_TEXT.search(model) or len(model) > _LONGEST_PATH):
-        return _parse(model, context)
+        return parse_text(model, context)
     if isinstance(model, (str, os.PathLike)):
         return _parse_file(Path(model), context)
-    return _parse(_printed(model), context)
+    return parse_text(_printed(model), context)
 
 
 def model_content(model: ModelIR) -> str | bytes:
@@ -74,17 +75,21 @@ def _check_file(path: Path) -> None:
     check_content(path)
 
 
-def _parse(text: str, context: ir.Context) -> ir.Module:
-    if (problem := no_text(text, "the model's text")) is not None:
+def parse_text(text: str, context: ir.Context, where: str = "the model's text") -> ir.Module:
+    """The module that a text is; IngestError where it is none. where: names the text."""
+    if (problem := no_text(text, where)) is not None:
         raise problem
+    check_bounds(text, where)
     try:
         return ir.Module.parse(text, context)
     except ir.MLIRError as error:
-        raise IngestError(f"the model is not valid MLIR; correct it there, or export it again. {error}") from error
+        raise IngestError(f"{where} is not valid MLIR; correct it there, or export it again. {error}") from error
 
 
 def _parse_file(path: Path, context: ir.Context) -> ir.Module:
     _check_file(path)
+    if not is_bytecode(path):
+        check_bounds(file_text(path), str(path))
     try:
         return ir.Module.parseFile(str(path), context)
     except ir.MLIRError as error:
@@ -129,7 +134,7 @@ def select_function(module: ir.Module, wanted: str | None) -> ir.Operation:
 def source_arguments(text: str) -> tuple[str, ...]:
     """The names of the arguments of an ingested model's @main, in order."""
     with new_context() as context, ir.Location.unknown():
-        module = _parse(text, context)
+        module = parse_text(text, context)
         return argument_names(select_function(module, "main"))
 
 

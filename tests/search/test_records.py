@@ -365,7 +365,7 @@ def test_a_time_that_cannot_be_is_a_failed_measurement(seconds: float, tmp_path:
 
 def test_damaged_logs_are_read_and_gone_on_with(tmp_path: Path) -> None:
     trials = LogTrials(tmp_path)
-    assert [fault for seed in range(6) for fault in trials.faults(seed)] == []
+    assert [fault for seed in range(12) for fault in trials.faults(seed)] == []
 
 
 def test_killed_tuners_lose_nothing(tmp_path: Path) -> None:

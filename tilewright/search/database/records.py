@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -165,7 +165,7 @@ class TuningLog:
         """Equal parts of records are one object, so that a long log fits in memory."""
         current = functools.cache(current_text)
         shared: dict[object, object] = {}
-        names: dict[str, set[str]] = {}
+        shapes: dict[tuple[object, ...], str] = {}
         for number, line in file.lines():
             try:
                 found = _decode(line)
@@ -174,7 +174,11 @@ class TuningLog:
                     self._skip(number, _why_not(line, error))
                 continue
             if isinstance(found, TuningRecord):
-                fault = _fault(found, names.get(found.workload))
+                key = (found.workload, *found.dims.items())
+                if key not in shapes:
+                    form = self.workloads.get(found.workload)
+                    shapes[key] = "" if form is None or not (found.dims or found.seconds) else form.shape_fault(found.dims)
+                fault = _fault(found) or shapes[key]
                 if fault:
                     self._skip(number, f"no record: {fault}")
                 else:
@@ -191,7 +195,6 @@ class TuningLog:
                     self._skip(number, f"no workload: {fault}")
                 else:
                     self.workloads[found.key] = found
-                    names[found.key] = set(found.dims)
         if len(self.skipped) > _TOLD:
             LOG.warning("log %s: %d more lines are skipped", self.path, len(self.skipped) - _TOLD)
 
@@ -206,15 +209,11 @@ class TuningLog:
             self._file.append([msgspec.json.encode(line) + b"\n" for line in lines])
 
 
-def _fault(r: TuningRecord, dims: Set[str] | None) -> str:
-    """Why a record whose fields are well formed says nothing, or what cannot be; empty for a good one. dims: of its workload."""
-    if not r.seconds and not r.error:
-        return "neither seconds nor an error"
-    if r.seconds and not r.threads:
-        return "a measurement on 0 threads; wanted 1 or more"
-    if dims is not None and r.dims.keys() != dims and (r.dims or r.seconds):
-        return f"dims {', '.join(r.dims) or 'none'}; the workload's are {', '.join(sorted(dims)) or 'none'}"
-    return ""
+def _fault(r: TuningRecord) -> str:
+    """Why a record whose fields are well formed says nothing, or what cannot be; empty for a good one."""
+    if r.seconds:
+        return "" if r.threads else "a measurement on 0 threads; wanted 1 or more"
+    return "" if r.error else "neither seconds nor an error"
 
 
 def _share(r: TuningRecord, config: str, shared: dict[object, object]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -11,6 +11,7 @@ from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
+MOST_WORK = 1 << 60  # operations or bytes of a launch
 AxisForms = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # loops and steps of each axis
 
 
@@ -82,6 +83,16 @@ class WorkloadForm(msgspec.Struct, frozen=True, tag="workload", tag_field="recor
                         tuple(map(_operand, self.outputs)), loops, Expr.parse(self.flops), Expr.parse(self.bytes), self.scalars,
                         tuple(windows), tuple(Factor(f.dtype, _axes(f.axes), f.unit_axis, f.source) for f in self.factors),
                         self.transcendentals, self.reductions, self.accumulator)
+
+    def shape_fault(self, dims: Mapping[str, int]) -> str:
+        """Why no launch has these dims: others than the workload's, or more work than can be counted; empty for good ones."""
+        if dims.keys() != set(self.dims):
+            return f"dims {', '.join(dims) or 'none'}; the workload's are {', '.join(self.dims) or 'none'}"
+        try:
+            work = max(Expr.parse(size).evaluate(dims) for size in (self.flops, self.bytes))
+        except (TilewrightError, ArithmeticError) as error:
+            return f"no launch has dims {dict(dims)}: {error}"
+        return "" if work < MOST_WORK else f"no launch has dims {dict(dims)}: its arithmetic or its bytes are {work:.1e}"
 
     def fault(self) -> str:
         """Why this describes no operator: a size that cannot be read, or a number of what is not there; empty for a good one."""

@@ -50,12 +50,15 @@ from tilewright.compiler.ops.pointwise import (
 from tilewright.compiler.ops.pooling import (
     adaptive_avg_pool,
     adaptive_max_pool,
+    adaptive_max_pool_with_indices,
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
     max_pool1d,
     max_pool2d,
     max_pool3d,
+    max_pool_with_indices,
+    sum_pool,
 )
 from tilewright.compiler.ops.promotion import Promotion, promote_types, result_type
 from tilewright.compiler.ops.reductions import max, mean, min, prod, sum  # noqa: A004
@@ -73,6 +76,7 @@ from tilewright.compiler.ops.reshaping import (
 from tilewright.compiler.ops.scans import cummax, cummin, cumprod, cumsum, logcumsumexp
 from tilewright.compiler.ops.scatter import index_put, masked_fill, scatter, select_scatter, slice_scatter
 from tilewright.compiler.ops.slicing import chunk, flip, narrow, roll, select, slice, slice_axis, split, unbind  # noqa: A004
+from tilewright.compiler.ops.sliding_windows import WindowOptions
 from tilewright.compiler.ops.sorting import argsort, searchsorted, sort, topk
 from tilewright.compiler.ops.statistics import all, any, argmax, argmin, count_nonzero, logsumexp, norm, std, var  # noqa: A004
 from tilewright.compiler.ops.transformer import EncoderWeights, transformer_encoder_layer
@@ -82,9 +86,11 @@ __all__ = [
     "Graph",
     "Promotion",
     "Tensor",
+    "WindowOptions",
     "absolute",
     "adaptive_avg_pool",
     "adaptive_max_pool",
+    "adaptive_max_pool_with_indices",
     "add",
     "all",
     "any",
@@ -143,6 +149,7 @@ __all__ = [
     "max_pool1d",
     "max_pool2d",
     "max_pool3d",
+    "max_pool_with_indices",
     "maximum",
     "mean",
     "min",
@@ -181,6 +188,7 @@ __all__ = [
     "std",
     "subtract",
     "sum",
+    "sum_pool",
     "swap_axes",
     "tanh",
     "tile",

@@ -12,6 +12,7 @@ import faulthandler
 import os
 import select
 import signal
+import time
 import traceback
 from pathlib import Path
 
@@ -43,17 +44,21 @@ class Stage:
             self._do(self.actor.next())
             steps += 1
             if steps == self.actor.warm_after:
-                self.say(resources("warm"))
+                self._look("warm")
         if steps >= self.actor.warm_after:
-            self.say(resources("end"))
+            self._look("end")
 
     def say(self, report: Report) -> None:
         data = memoryview(msgspec.json.encode(report) + b"\n")
         while data:
             data = data[os.write(self._out, data):]
 
+    def _look(self, at: str) -> None:
+        time.sleep(self.actor.rests)
+        self.say(resources(at))
+
     def _prepare(self) -> Verdict:
-        self.actor.prepare(lambda: self.say(Began("prepare", CALM)))
+        self.actor.prepare(lambda cases: self.say(Began("prepare", CALM, tuple(case.drawn for case in cases))))
         return Verdict()
 
     def _listen(self) -> bool:

@@ -70,13 +70,17 @@ class Step:
     cases: Sequence[Case] = ()
 
 
+Beat = Callable[[Sequence[Case]], None]
+
+
 class Actor(ABC):
     """One kind of work.
 
     Attributes:
         conditions: those that it can be put under. stays: is never killed, and its memory must not grow. builds: starts
             processes of its own, which are killed and stopped too.
-        warm_after: steps until its descriptors and memory are looked at for the first time.
+        warm_after: steps until its descriptors and memory are looked at for the first time. rests: seconds to wait before that,
+            in which what it keeps for its next step ends.
         condition: the one in force.
     """
 
@@ -84,14 +88,15 @@ class Actor(ABC):
     stays: ClassVar[bool] = False
     builds: ClassVar[bool] = False
     warm_after: ClassVar[int] = 3
+    rests: ClassVar[float] = 0.0
 
     def __init__(self, place: Place, seed: int, name: str) -> None:
         self.place, self.seed, self.name = place, seed, name
         self.rng = random.Random(f"{seed}/{name}")
         self.condition = CALM
 
-    def prepare(self, beat: Callable[[], None]) -> None:  # noqa: B027 - most have nothing to prepare
-        """Once, before the first step. beat: says that the process lives."""
+    def prepare(self, beat: Beat) -> None:  # noqa: B027 - most have nothing to prepare
+        """Once, before the first step. beat: says that the process lives, and what it is about to call."""
 
     @abstractmethod
     def next(self) -> Step:

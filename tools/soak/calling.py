@@ -8,7 +8,7 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ import numpy as np
 import tilewright as tw
 from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.load.function import CompiledFunction
-from tools.soak.actor import Actor, Step, Verdict
+from tools.soak.actor import Actor, Beat, Step, Verdict
 from tools.soak.cases import Case, Model, as_tuple, bad_calls, bits
 from tools.soak.conditions import CALM, CLOCKS, FLOATING_POINT, around_call
 from tools.soak.messages import Outcome
@@ -66,24 +66,21 @@ class Calling(Actor):
 
     models, shapes = 2, 3
 
-    def prepare(self, beat: Callable[[], None]) -> None:
+    def prepare(self, beat: Beat) -> None:
         self.held: list[Known] = []
         self.unfit: list[Verdict] = []
         for _ in range(self.models):
-            model, fn = self._loaded()
-            for _ in range(self.shapes):
-                beat()
-                found = known(fn, model.case(self.rng))
-                (self.held if isinstance(found, Known) else self.unfit).append(found)  # type: ignore[arg-type]
-
-    def _loaded(self) -> tuple[Model, CompiledFunction]:
-        """A model that a compiler saved, else one compiled here."""
-        saved = sorted(p.name for p in self.place.models.glob("*.tw"))
-        if saved:
-            model = Model.of_file(self.seed, self.rng.choice(saved))
-            return model, tw.load(self.place.models / model.file_name)
-        model = Model(self.seed, self.rng.randrange(20))
-        return model, model.compile()
+            saved = sorted(p.name for p in self.place.models.glob("*.tw"))
+            model = Model.of_file(self.seed, self.rng.choice(saved)) if saved else Model(self.seed, self.rng.randrange(20))
+            cases = [model.case(self.rng) for _ in range(self.shapes)]
+            beat(cases)
+            fn = tw.load(self.place.models / model.file_name) if saved else model.compile()
+            for case in cases:
+                found = known(fn, case)
+                if isinstance(found, Known):
+                    self.held.append(found)
+                else:
+                    self.unfit.append(found)
 
     @property
     def cases(self) -> list[Case]:
@@ -105,7 +102,7 @@ class Caller(Calling):
     warm_after = 12
     models, shapes = 3, 4
 
-    def prepare(self, beat: Callable[[], None]) -> None:
+    def prepare(self, beat: Beat) -> None:
         super().prepare(beat)
         self.pool = ThreadPoolExecutor(_THREADS)
         self.step = 0

@@ -13,9 +13,10 @@ import numpy as np
 
 import tilewright as tw
 from tilewright import ops
+from tilewright.compiler.builder.worker_reserve import IDLE_SECONDS
 from tilewright.runtime.errors import ArtifactError, BuildError, TilewrightError
 from tilewright.runtime.load.function import CompiledFunction
-from tools.soak.actor import Actor, Step, Verdict
+from tools.soak.actor import Actor, Beat, Step, Verdict
 from tools.soak.cases import Case, Model, as_tuple, bits
 from tools.soak.conditions import CLOCKS, FULL_DISK
 from tools.soak.damage import flipped, scribbled, truncated
@@ -40,8 +41,9 @@ class Compiler(Actor):
 
     conditions = (FULL_DISK, *CLOCKS)
     builds = True
+    rests = IDLE_SECONDS + 2
 
-    def prepare(self, beat: Callable[[], None]) -> None:
+    def prepare(self, beat: Beat) -> None:
         self.steps = 0
 
     def next(self) -> Step:
@@ -56,18 +58,22 @@ class Compiler(Actor):
             if _KILLED not in f"{error} {error.log}":
                 raise
             return [Verdict(Outcome.TYPED)]
-        return [called(fn, case), self._save(fn, self.place.models / case.model.file_name)]
+        return [called(fn, case), *self._save(fn, self.place.models / case.model.file_name)]
 
-    def _save(self, fn: CompiledFunction, path: Path) -> Verdict:
+    def _save(self, fn: CompiledFunction, path: Path) -> list[Verdict]:
         """Saved, and refused where the disk is full."""
         if self.condition != FULL_DISK:
             fn.save(path)
-            return Verdict()
-        try:
-            fn.save(path)
-        except ArtifactError:
-            return Verdict(Outcome.TYPED)
-        return Verdict(Outcome.WRONG, f"{path} was saved on a full disk")
+            return [Verdict()]
+        return [_refused(fn, path), _refused(fn, Path("/dev/full"))]
+
+
+def _refused(fn: CompiledFunction, path: Path) -> Verdict:
+    try:
+        fn.save(path)
+    except ArtifactError:
+        return Verdict(Outcome.TYPED)
+    return Verdict(Outcome.WRONG, f"{path} was saved on a full disk")
 
 
 class Loader(Actor):
@@ -130,6 +136,7 @@ class Tuner(Actor):
 
     conditions = (FULL_DISK, *CLOCKS)
     builds = True
+    rests = IDLE_SECONDS + 2
     warm_after = 2
     widths = (16, 48)
 

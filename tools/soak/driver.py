@@ -23,6 +23,8 @@ from tools.soak.resources import grown, leftovers, processes_under
 from tools.soak.tally import Tally
 
 _TICK = 0.2
+_RESTART_SECONDS = 0.5
+_OWN_SIGNALS = (-signal.SIGKILL, -signal.SIGUSR1)  # the second ends a process that cannot tell yet where it is
 _GRACE_SECONDS = 15.0  # for workers to notice that who started them is gone
 
 
@@ -50,6 +52,7 @@ class Driver:
         self._selector = selectors.DefaultSelector()
         self._crew: dict[int, Member] = {}
         self._incarnations: dict[str, int] = {}
+        self._vacant: list[tuple[float, Role]] = []
         self._killed: set[str] = set()
         self._killed_pids: set[int] = set()
 
@@ -83,6 +86,7 @@ class Driver:
                 self._make_fault(now)
                 due = now + self._pause()
             self._watch(now)
+            self._fill_seats(now)
 
     def _pause(self) -> float:
         return self._rng.expovariate(1 / self.plan.pace)
@@ -117,22 +121,26 @@ class Driver:
                     self.tally.take(member.name, report)
 
     def _ended(self, member: Member) -> None:
-        """Judge the end of a process; another takes its seat when a fault or a crash ended it."""
+        """Judge the end of a process; another takes its seat unless it was to end."""
         self._selector.unregister(member.descriptor)
         del self._crew[member.descriptor]
         member.go_on(time.monotonic())
         code = member.close()
-        if member.killed:
-            self._killed.add(member.name)
-            self._killed_pids.add(member.process.pid)
-        elif code or not member.finishing:
-            outcome = Outcome.CRASH if code < 0 else Outcome.RAW
+        by_fault = member.killed and code in _OWN_SIGNALS
+        if not by_fault and (code or not member.finishing):
             how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-            self._lost(member, outcome, f"{how}\n{member.words()}")
+            self._lost(member, Outcome.CRASH if code < 0 else Outcome.RAW, f"{how}\n{member.words()}")
+        if by_fault or code:
             self._killed.add(member.name)
             self._killed_pids.add(member.process.pid)
         if not member.finishing:
-            self._start(member.role)
+            self._vacant.append((time.monotonic() + _RESTART_SECONDS, member.role))
+
+    def _fill_seats(self, now: float) -> None:
+        """Start another actor for each one that ended a moment ago."""
+        due, self._vacant = [r for at, r in self._vacant if at <= now], [v for v in self._vacant if v[0] > now]
+        for role in due:
+            self._start(role)
 
     def _lost(self, member: Member, outcome: Outcome, detail: str) -> None:
         """Count the step that a process was at."""

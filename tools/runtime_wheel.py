@@ -30,8 +30,8 @@ README = """`tilewright-runtime` loads and runs models that [Tilewright](https:/
     fn = tw.load("model.tw")
 
 It needs numpy and msgspec. Extras: `bf16` for models with bf16 or 8-bit floats, `cuda` for GPUs, `llvm` to compile a model anew
-for a CPU that lacks instructions of the one it was compiled for, `sign` to load only what a key signed. To compile models: `pip install tilewright`, which holds all of
-this too.
+for a CPU that lacks instructions of the one it was compiled for, `sign` to load only what a key signed. To compile models:
+`pip install tilewright`, which holds all of this too.
 """
 
 

@@ -50,7 +50,8 @@ def broken(source: Path, target: Path, piece: str) -> Path:
         code[changed[digest]] = text
     tables = [replace(t, kernels=tuple(replace(k, object=changed[k.object]) for k in t.kernels)) for t in program.tables]
     other = replace(program, tables=tuple(tables))
-    host = bytes(code.pop(program.host_object)).replace(seal("host", stored_program(program)), seal("host", stored_program(other)))
+    was, now = (seal("host", stored_program(p)) for p in (program, other))
+    host = bytes(code.pop(program.host_object)).replace(was, now)
     other = replace(other, host_object=hashlib.sha256(host).hexdigest())
     write_artifact(target, [Bundle(other, {**code, other.host_object: host}, bundle.constants())])
     return target

@@ -192,7 +192,7 @@ def test_damaged_constants_are_found_when_they_are_first_read(saved: Path) -> No
     flip(saved, "constant/")
     fn = load(saved)
     for _ in range(2):
-        with pytest.raises(ArtifactError, match="damaged: section constant/.* does not match its hash"):
+        with pytest.raises(ArtifactError, match=r"damaged: section constant/.* does not match its hash"):
             fn(X)
     with pytest.raises(ArtifactError, match="damaged: section constant/"):
         fn.save(saved.parent / "copy.tw")
@@ -306,7 +306,7 @@ def test_llvm_ir_of_another_model_is_refused(lacking: Bundle, tmp_path: Path) ->
     other = made(source="module { }")
     swapped = {d: other.llvm_ir[other.program.host_object] if "@tw_call" in text else text for d, text in lacking.llvm_ir.items()}
     write_artifact(tmp_path / "model.tw", [dataclasses.replace(lacking, llvm_ir=swapped)])
-    with pytest.raises(ArtifactError, match="its LLVM IR .* is not of program/0"):
+    with pytest.raises(ArtifactError, match=r"its LLVM IR .* is not of program/0"):
         load(tmp_path / "model.tw")
 
 

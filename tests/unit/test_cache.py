@@ -185,7 +185,8 @@ def test_what_others_may_write_is_refused_with_one_line(tmp_path: Path, part: st
     odd = {"folder": folder, "subfolder": place.parent, "entry": place}[part]
     odd.chmod(odd.stat().st_mode | mode)
     cache = Cache(folder, 1 << 20)
-    with pytest.warns(CacheWarning, match=f"{re.escape(str(odd))} is not used: user .* owns it and its mode is .*; wanted user") as told:
+    says = f"{re.escape(str(odd))} is not used: user .* owns it and its mode is .*; wanted user"
+    with pytest.warns(CacheWarning, match=says) as told:
         assert cache.get(KEYS[0]) is None and cache.path(KEYS[0]) is None
         made = cache.put(KEYS[0], b"anew")
     assert len(told) == 1

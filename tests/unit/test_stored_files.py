@@ -30,7 +30,8 @@ HOME = Path(__file__).parents[2]
 def fn() -> CompiledFunction:
     graph = ops.Graph()
     graph.output(ops.matmul(graph.input("x", ["M", 64]), graph.input("w", [64, WIDTH])))
-    return tw.compile(graph, {"M": (1, 8)}, constants={"w": W}, options=tw.CompileOptions(builder=LocalBuilder(Target.parse("host"))))
+    options = tw.CompileOptions(builder=LocalBuilder(Target.parse("host")))
+    return tw.compile(graph, {"M": (1, 8)}, constants={"w": W}, options=options)
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ class Victim:
 
 
 def victims() -> list[Victim]:
-    """Small models that together have what a program can hold: several dims, scalars, constants, donation, temporaries."""
+    """Small models that together have what a program can hold: several dims, results and kernels, constants, temporaries."""
     rng = np.random.default_rng(0)
     return [_dense(rng), _two_dims(rng)]
 
@@ -45,7 +45,8 @@ def _dense(rng: np.random.Generator) -> Victim:
     x, w, b = graph.input("x", ["M", 48]), graph.input("w", [48, 40]), graph.input("b", [40])
     graph.output(ops.softmax(ops.dense(x, w, b), 1))
     constants = {"w": _floats(rng, 48, 40), "b": _floats(rng, 40)}
-    return _victim(graph, {"M": (1, 200)}, constants, (), [[_floats(rng, m, 48)] for m in (1, 7, 64, 200)], [[_floats(rng, 300, 48)]])
+    good, bad = ([[_floats(rng, m, 48)] for m in rows] for rows in ((1, 7, 64, 200), (300,)))
+    return _victim(graph, {"M": (1, 200)}, constants, good, bad)
 
 
 def _two_dims(rng: np.random.Generator) -> Victim:
@@ -54,7 +55,7 @@ def _two_dims(rng: np.random.Generator) -> Victim:
     total = x + y
     graph.output(ops.transpose(total, [1, 0, 2]), ops.sum(total * total, 2))
     shapes = [(1, 1), (3, 5), (4, 16)]
-    return _victim(graph, {"B": (1, 4), "S": (1, 16)}, {}, (), [[_floats(rng, *s, 8), _floats(rng, *s, 8)] for s in shapes],
+    return _victim(graph, {"B": (1, 4), "S": (1, 16)}, {}, [[_floats(rng, *s, 8), _floats(rng, *s, 8)] for s in shapes],
                    [[_floats(rng, 9, 3, 8), _floats(rng, 9, 3, 8)]])
 
 
@@ -62,10 +63,10 @@ def _floats(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(np.float32)
 
 
-def _victim(graph: Any, dims: dict[str, Any], constants: dict[str, Any], donate: Sequence[str],
-            good: list[list[np.ndarray]], bad: list[list[np.ndarray]]) -> Victim:
+def _victim(graph: Any, dims: dict[str, Any], constants: dict[str, Any], good: list[list[np.ndarray]],
+            bad: list[list[np.ndarray]]) -> Victim:
     options = tw.CompileOptions(builder=LocalBuilder(Target.parse("host")))
-    fn = tw.compile(graph, dims, constants=constants, donate=donate, options=options)
+    fn = tw.compile(graph, dims, constants=constants, options=options)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tw"
         fn.save(path)

@@ -61,8 +61,8 @@ class Parts:
 
 
 def forgeries(data: bytes, count: int, rng: random.Random) -> Iterator[Forged]:
-    """Files that say something else, with right hashes: three of four times in the program, every one of its fields in turn, else in
-    the manifest."""
+    """Files that say something else, with right hashes: three of four times in the program, every one of its fields in turn, else
+    in the manifest."""
     parts = Parts.of(data)
     name = parts.manifest["groups"][0]["program"]
     program = json.loads(parts.sections[name])
@@ -150,7 +150,7 @@ def _other(value: Any, document: Any, rng: random.Random) -> Any:
         return rng.choice([rng.choice(seen), rng.choice(_TEXTS), f"{value} + 1", f"2*({value})", value[:-1], value + value])
     if isinstance(value, list) and value:
         i = rng.randrange(len(value))
-        return rng.choice([[], value[:i], value[i:], value + [value[i]], value[::-1], value * 3])
+        return rng.choice([[], value[:i], value[i:], [*value, value[i]], value[::-1], value * 3])
     if isinstance(value, dict) and value:
         key = rng.choice(list(value))
         less = {k: v for k, v in value.items() if k != key}

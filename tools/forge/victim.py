@@ -1,7 +1,7 @@
 """A process that loads and calls files which may be forged: python -m tools.forge.victim FOLDER FIRST
 
-Reads FOLDER/calls.npz (inputs and right results of calls) and FOLDER/<number>.tw from FIRST on, and prints one line of JSON for each:
-its number and what came of it. A crash leaves the line of the file that it was at without an end.
+Reads FOLDER/calls.npz (inputs and right results of calls) and FOLDER/<number>.tw from FIRST on, and prints one line of JSON for
+each: its number and what came of it. A crash leaves the line of the file that it was at without an end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def outcome(path: Path, calls: list[tuple[list[np.ndarray], list[np.ndarray]]], 
         for number, (inputs, results) in enumerate(calls):
             given = [memory.array(a, at_end=number % 2 == 0) for a in inputs]
             out = tuple(memory.array(np.zeros_like(a), at_end=number % 2 == 0) for a in results)
-            for options in ({}, {"out": out[0] if len(out) == 1 else out}) if results else ({},):
+            written: dict[str, Any] = {"out": out[0] if len(out) == 1 else out}
+            for options in ({}, written) if results else ({},):
                 try:
                     got: Any = fn(*given, **options)
                 except tw.errors.TilewrightError:

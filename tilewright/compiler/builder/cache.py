@@ -173,8 +173,8 @@ class Cache:
         if found.st_uid in (os.geteuid(), 0) and not mode & (stat.S_IWGRP | stat.S_IWOTH):
             return True
         wanted = _OWNER_ALL if path.is_dir() else _OWNER_FILE
-        self._warn(f"{path} is not used: user {found.st_uid} owns it and its mode is {mode:04o}, so another user may write there what "
-                   f"would be run here; wanted user {os.geteuid()} and {wanted:04o}. Remove it, or set {knobs.CACHE_DIR.name} to a "
+        self._warn(f"{path} is not used: user {found.st_uid} owns it and its mode is {mode:04o}, so another user may write what "
+                   f"would be run; wanted user {os.geteuid()} and {wanted:04o}. Remove it, or set {knobs.CACHE_DIR.name} to a "
                    "folder of your own")
         return False
 

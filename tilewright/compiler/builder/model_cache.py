@@ -23,6 +23,7 @@ class ModelCache:
         if found is None:
             return None
         try:
+            found.artifact.verify_padding()
             constants = found.constants()
             constants.read_all()
             for name in found.group.llvm_ir.values():
@@ -33,7 +34,7 @@ class ModelCache:
             return None
 
     def put(self, key: str, bundle: Bundle) -> Bundle | None:
-        """Store a bundle, and give it as it is stored, its constants to be read at the first call. None where there is no room."""
+        """Store a bundle, and give it as it is stored, its constants to be read at the first call. None where it has no room."""
         size = sum(constant_bytes(bundle).values())
         try:
             path = self.cache.put_file(key, size, lambda draft: write_artifact(draft, [bundle], sync=False, label=key))

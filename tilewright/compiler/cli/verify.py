@@ -22,7 +22,7 @@ def verify_command(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
 ) -> None:
-    """Check all of a saved model, and run none of it: hashes, programs against their code, signatures. Exits with 1 if one is wrong."""
+    """Check all of a saved model, and run none: hashes, programs against their code, signatures. Exits with 1 if one is wrong."""
     from tilewright.runtime.program.artifact import Artifact
 
     out = Output(json)
@@ -31,14 +31,15 @@ def verify_command(
     with out.progress(f"reading {file}"):
         opened.verify_all()
     signers = _right_signers(opened)
-    counts = {kind: (0, 0) for kind in _KINDS}
+    counts = dict.fromkeys(_KINDS, (0, 0))
     for section in opened.manifest.sections:
         kind = section.name.partition("/")[0]
         number, size = counts.get(kind, (0, 0))
         counts[kind] = number + 1, size + section.size
     targets = [g.target for g in opened.manifest.groups]
-    out.event("verified", file=str(file), format=opened.manifest.schema, targets=targets, signers=signers, bytes=opened.stored.size,
-              sections={kind: number for kind, (number, _) in counts.items()}, trusted=signer.key if signer else None)
+    out.event("verified", file=str(file), format=opened.manifest.schema, targets=targets, bytes=opened.stored.size,
+              sections={kind: number for kind, (number, _) in counts.items()}, signers=signers,
+              trusted=signer.key if signer else None)
     held = ", ".join(f"{n} {_KINDS.get(kind, kind)} ({size / 1024:.0f} KiB)" for kind, (n, size) in counts.items() if n)
     signed = f"signed by {', '.join(signers)}" if signers else "not signed"
     out.text(f"{file} is whole: format {opened.manifest.schema}, for {', '.join(targets)}\n"
@@ -65,12 +66,10 @@ def sign_command(
 
 def _right_signers(opened: Artifact) -> list[str]:
     """The keys of all signatures. SignatureError where one is not right; OptionError where `cryptography` is not installed."""
-    from tilewright.runtime.errors import SignatureError
-    from tilewright.runtime.program.signing import is_right
+    from tilewright.runtime.program.signing import altered, is_right
 
     signatures = opened.signatures()
-    wrong = [s.key for s in signatures if not is_right(s, opened.digest)]
-    if wrong:
-        raise SignatureError(f"{opened.path} is refused: its signature by {wrong[0][:16]} is not of what it holds; take it from where "
-                             "it was signed")
+    for signature in signatures:
+        if not is_right(signature, opened.digest):
+            raise altered(signature, str(opened.path))
     return [s.key for s in signatures]

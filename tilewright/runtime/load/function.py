@@ -212,22 +212,22 @@ def load(path: str | os.PathLike[str], device: AnyDevice | str | None = None, ve
     Args:
         device: where to run: "cpu", "cuda", "cuda:1" (for calls with host arrays), "emulator", or a device object; None is the
             host CPU when the file holds code for one, else the device of its first target.
-        verify: when constants are held against their hashes: "lazy" as they are first read, which is at the first call; "full" now,
-            with all else that the file holds; "none" never. Code and metadata are always checked now.
-        key: one public key of Ed25519 or several: PEM files, their texts, or objects of `cryptography`. The file has to be signed by
-            one of them.
-        shared: constants stay in pages of the file, which all processes that load it share. The file has to stay as it is: where it
-            is cut short the process ends.
+        verify: when constants are held against their hashes: "lazy" as they are first read, which is at the first call; "full"
+            now, with all else that the file holds; "none" never. Code and metadata are always checked now.
+        key: one public key of Ed25519 or several: PEM files, their texts, or objects of `cryptography`. The file has to be signed
+            by one of them.
+        shared: constants stay in pages of the file, which all processes that load it share. The file has to stay as it is: where
+            it is cut short the process ends.
     Raises:
-        ArtifactError: not a saved model, damaged, of another version, or for another machine; SignatureError: not signed by the key.
-        OptionError: no such device, no key, or `cryptography` is not installed.
+        ArtifactError: not a saved model, damaged, of another version, or for another machine. SignatureError: not signed by the
+            key. OptionError: no such device, no key, or `cryptography` is not installed.
     """
     if verify not in ("lazy", "full", "none"):
         raise OptionError(f"verify={verify!r}: wanted 'lazy', 'full' or 'none'; leave it out for 'lazy'")
     if key is not None and (verify == "none" or shared):
         other = "shared=True" if shared else f"verify={verify!r}"
-        raise OptionError(f"key= with {other}: what is trusted has to be checked, in memory that nobody else writes to; leave the "
-                          "second out")
+        raise OptionError(f"key= with {other}: what is trusted has to be checked, in memory that nobody else writes to; leave the"
+                          " second out")
     opened = artifact.Artifact(path)
     if key is not None:
         opened.check_signed(key)

@@ -1,8 +1,8 @@
 """Artifact: compiled programs in one file.
 
-Layout: a 64-byte header, the manifest (JSON), then sections at 64-byte boundaries, uncompressed, then signatures (JSON) if there are
-any. Header, little-endian: magic, schema, bytes of the manifest, bytes of the file, bytes of the signatures, sha256 of the manifest.
-A section's offset counts from the first boundary after the manifest. The manifest holds the hash of every section, so its own hash
+Layout: a 64-byte header, the manifest (JSON), then sections at 64-byte boundaries, uncompressed, then signatures (JSON) if there
+are any. Header, little-endian: magic, schema, bytes of the manifest, of the file, of the signatures, sha256 of the manifest. A
+section's offset counts from the first boundary after the manifest. The manifest holds the hash of every section, so its own hash
 stands for the whole file, and that is what is signed (signing.py). What a program says is held against its code (seal.py).
 """
 
@@ -95,21 +95,21 @@ class Artifact:
             raise self._no_model()
         if size < HEADER.size:
             raise ArtifactError(f"{self.path} is truncated: {size} bytes are less than a header; copy or save it again")
-        _, schema, length, whole, self._signed, self.digest = HEADER.unpack(begin)
+        _, schema, self._length, whole, self._signed, self.digest = HEADER.unpack(begin)
         if schema not in READABLE:
             raise ArtifactError(f"{self.path} has format {schema} and this Tilewright reads {' and '.join(map(str, READABLE))}; "
                                 "compile the model again with this version")
         if size != whole:
             raise self.damaged(f"wanted {whole} bytes, found {size}", "truncated" if size < whole else "damaged")
-        if length > min(_MOST_MANIFEST, size - HEADER.size):
-            raise self.damaged(f"its manifest has {length} bytes")
-        text = self.stored.read(HEADER.size, length)
+        if self._length > min(_MOST_MANIFEST, size - HEADER.size):
+            raise self.damaged(f"its manifest has {self._length} bytes")
+        text = self.stored.read(HEADER.size, self._length)
         if hashlib.sha256(text).digest() != self.digest:
             raise self.damaged("its manifest does not match its hash")
         self.manifest = self.decode(text, Manifest, "manifest")
         if not self.manifest.groups:
             raise self.damaged("it holds no program")
-        self.start = align(HEADER.size + length)
+        self.start = align(HEADER.size + self._length)
         self.sections = {s.name: s for s in self.manifest.sections}
         for section in self.manifest.sections:
             if section.offset < 0 or section.size < 0 or self.start + section.offset + section.size > size:
@@ -124,7 +124,7 @@ class Artifact:
         return self._read(found, self._room(found.size), verify=True)
 
     def constant(self, name: str, verify: bool) -> memoryview:
-        """As `section`, aligned for kernels. verify: where it is False, all that is told of a change is the file's size and time."""
+        """As `section`, aligned for kernels. Without `verify` only a change of the file's size or time is told."""
         found = self._section(name)
         if not verify and self.stored.was_written():
             raise ArtifactError(f"{self.path} was written to while it was loaded; load it again")
@@ -138,12 +138,23 @@ class Artifact:
         return self.stored.read(self.start + found.offset, min(64, found.size))
 
     def verify_all(self) -> None:
-        """Check every section's hash, and every program against its code; ArtifactError names the first that is not right."""
+        """Check every section's hash, what lies between them, and every program against its code; ArtifactError names the first
+        that is not right."""
+        self.verify_padding()
         block = np.empty(_BLOCK, np.uint8)
         for section in self.manifest.sections:
             self._read(section, block, verify=True)
         for group in self.manifest.groups:
             LazyBundle(self, group).checked()
+
+    def verify_padding(self) -> None:
+        """ArtifactError unless there are zeros between the sections."""
+        places = sorted((self.start + s.offset, s.size) for s in self.manifest.sections)
+        at = HEADER.size + self._length
+        for offset, size in places:
+            if any(self.stored.read(at, max(0, offset - at))):
+                raise self.damaged(f"what lies before byte {offset} is no padding")
+            at = max(at, offset + size)
 
     def signatures(self) -> tuple[Signature, ...]:
         """The signatures as they stand there, checked by nobody."""
@@ -178,7 +189,7 @@ class Artifact:
 
     def _read(self, section: Section, room: np.ndarray[Any, Any], verify: bool) -> memoryview:
         """The bytes of a section, read into a room of its size; one of a block's size holds the last of them alone."""
-        target, digest = memoryview(room), hashlib.sha256()
+        target, digest = room.data, hashlib.sha256()
         keeps = room.nbytes >= section.size
         for at in range(0, section.size, _BLOCK):
             count = min(_BLOCK, section.size - at)
@@ -330,7 +341,7 @@ class StoredTexts(Mapping[str, str]):
         try:
             return bytes(self.artifact.section(self.names[key])).decode()
         except UnicodeDecodeError as error:
-            raise ArtifactError(f"{self.artifact.path} is damaged: {self.names[key]} is no text ({error}); save it again") from error
+            raise self.artifact.damaged(f"{self.names[key]} is no text ({error})") from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)

@@ -87,8 +87,8 @@ def write_artifact(path: str | os.PathLike[str], bundles: Sequence[Bundle], *, s
         key: a private key to sign with (signing.py).
         label: what the writer keeps the file under; it is in the manifest.
     Raises:
-        ArtifactError: the folder does not exist, may not be written, or is full; the path is something else than a file; a constant
-            is not what its digest says. OptionError: the key is none, or `cryptography` is not installed.
+        ArtifactError: the folder does not exist, may not be written, or is full; the path is something else than a file; a
+            constant is not what its digest says. OptionError: the key is none, or `cryptography` is not installed.
     """
     _written(path, lambda file: _write(file, bundles, key, label), sync)
 

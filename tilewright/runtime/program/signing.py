@@ -49,17 +49,22 @@ def check_signatures(signatures: Sequence[Signature], digest: bytes, keys: Keys,
     """
     trusted = {_raw(found).hex(): found for found in (_key(key, "public") for key in several(keys))}
     if not trusted:
-        raise OptionError("key: wanted a public key of Ed25519 or several, got none; leave key= out where any model may be loaded")
+        raise OptionError("key: wanted a public key of Ed25519 or several, got none; leave key= out to load any model")
     own = [s for s in signatures if s.key in trusted]
     if not own:
-        signers = ", ".join(s.key[:16] for s in signatures)
-        found = f"it is signed by {signers}, and trusted is {', '.join(k[:16] for k in trusted)}" if signers else "it is not signed"
-        raise SignatureError(f"{name} is refused: {found}; sign it with the key that belongs to the one given, or give the other one")
+        signers, wanted = (", ".join(k[:16] for k in found) for found in ([s.key for s in signatures], trusted))
+        found = f"it is signed by {signers}, and trusted is {wanted}" if signers else "it is not signed"
+        raise SignatureError(f"{name} is refused: {found}; sign it with the key of the one given, or give another one")
     right = next((s for s in own if is_right(s, digest)), None)
     if right is None:
-        raise SignatureError(f"{name} is refused: its signature by {own[0].key[:16]} is not of what it holds; it was altered after it "
-                             "was signed: take it from where it was signed")
+        raise altered(own[0], name)
     return right
+
+
+def altered(signature: Signature, name: str) -> SignatureError:
+    """What is said of a signature that is not right."""
+    return SignatureError(f"{name} is refused: its signature by {signature.key[:16]} is not of what it holds; it was altered "
+                          "after it was signed: take it from where it was signed")
 
 
 def is_right(signature: Signature, digest: bytes) -> bool:

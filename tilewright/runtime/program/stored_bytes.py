@@ -1,7 +1,7 @@
 """The bytes of a saved model: read from a descriptor into memory of this process, never mapped unless that is asked for.
 
-A mapped page of a file that is cut short ends the process (SIGBUS), and one that is written to changes under code that has checked
-it. What is read is this process's own: what was checked is what is used.
+A mapped page of a file that is cut short ends the process (SIGBUS), and one that is written to changes under code that has
+checked it. What is read is this process's own: what was checked is what is used.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class StoredFile(StoredBytes):
             weakref.finalize(self, os.close, self._descriptor)
             found = os.fstat(self._descriptor)
         except OSError as error:
-            raise ArtifactError(f"cannot read {path}: {error.strerror}; wanted a file that save() wrote: check the path") from error
+            wanted = "wanted a file that save() wrote: check the path"
+            raise ArtifactError(f"cannot read {path}: {error.strerror}; {wanted}") from error
         self._refuse_others(found)
         self.size, self._written = found.st_size, found.st_mtime_ns
 
@@ -85,8 +86,8 @@ class StoredFile(StoredBytes):
         except OSError as error:
             raise ArtifactError(f"cannot read {self._path}: {error.strerror}; check the disk, or save the model again") from error
         if done < target.nbytes or size != self.size:
-            raise ArtifactError(f"{self._path} was changed while it was loaded: wanted {self.size} bytes, found {size}; leave files "
-                                "that are in use as they are (save() replaces them whole), and load it again")
+            raise ArtifactError(f"{self._path} was changed while it was loaded: wanted {self.size} bytes, found {size}; leave a "
+                                "file that is in use as it is (save() replaces it whole), and load it again")
 
     def read(self, offset: int, size: int) -> bytes:
         room = bytearray(size)

@@ -1,9 +1,9 @@
 """Emits the binder of a program: native code that takes a Python call, as LLVM IR (runtime/host/native_call.py has its contract).
 
-It takes a call only where nothing is to convert or to say: every tensor is exactly an ndarray, of the very dtype object, the
-right rank, C-contiguous and aligned; dims agree and lie in their ranges; scalars are exact ints and floats, and the thread rounds
-to nearest where one is rounded; `out=` is absent or as good, and apart from all inputs. Anything else, a failed check of the model
-too, is passed to Python unchanged.
+It takes a call only where nothing is to convert or to say: every tensor is exactly an ndarray, of the very dtype object,
+the right rank, C-contiguous and aligned; dims agree and lie in their ranges; scalars are exact ints and floats, and the thread
+rounds to nearest where one is rounded; `out=` is absent or as good, and apart from all inputs. Anything else, a failed check of the
+model too, is passed to Python unchanged.
 """
 
 from __future__ import annotations

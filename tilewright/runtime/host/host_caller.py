@@ -14,7 +14,7 @@ from tilewright.runtime.call.caller import TW_CALL, Caller, single
 from tilewright.runtime.call.interop import Wrap, view
 from tilewright.runtime.call.results import address
 from tilewright.runtime.device import KERNELS_PER_CALL, Device
-from tilewright.runtime.errors import ArtifactError, OptionError
+from tilewright.runtime.errors import ArtifactError
 from tilewright.runtime.host.fork_safe_lock import ForkSafeLock
 from tilewright.runtime.host.host_cpu import affinity
 from tilewright.runtime.program import artifact
@@ -63,6 +63,7 @@ class HostCaller(Caller):
             arrays, wrap = self.binder.view(args)
             if wrap is not None:
                 return self._through_numpy(arrays, wrap, out)
+        count = self.thread_count(threads)
         bound = self.binder.bind(args)
         outputs, returned = self.results.prepare(bound, args, out)
         if not self.has_constants:
@@ -70,7 +71,7 @@ class HostCaller(Caller):
         pointers = self._pointer_array(*map(address, bound.arrays), *self.constant_pointers, *map(address, outputs))
         dims = self._dims_array(*bound.dims)
         scalars = self._scalars_array(*bound.scalars)
-        status = self._run(self.table_pointer, pointers, scalars, dims, self.thread_count(threads))
+        status = self._run(self.table_pointer, pointers, scalars, dims, count)
         if status:
             self.check(status, bound.dims, self.device.name)
         return single(returned)
@@ -98,12 +99,8 @@ class HostCaller(Caller):
         """Threads of a call: the least of what it asks for, the function's option, the knob as it is now, the affinity."""
         knob = knobs.THREADS.get()
         most = self.most_threads if knob is None else min(self.most_threads, knob)
-        if threads is None:
-            return most
-        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-            raise OptionError(f"threads={threads!r}: wanted an integer >= 1, or None for all that the function may use; give "
-                              "a number")
-        return min(threads, most)
+        asked = self.asked_threads(threads)
+        return most if asked is None else min(asked, most)
 
     def _kernel_addresses(self) -> list[int]:
         addresses = [0] * (KERNELS_PER_CALL * len(self.program.calls))

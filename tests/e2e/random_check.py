@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from e2e import random_accesses
 from e2e.random_programs import Input, Program
-from kernel_harness import at_edge
+from kernel_harness import at_edge, guarded
 
 import tilewright as tw
 from tilewright.compiler.reference import compare, evaluate
+from tilewright.runtime.errors import IngestError, ShapeError
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.tensor import DType
 from tilewright.search.protocols import Builder
@@ -32,9 +34,9 @@ class Wrong:
     reason: str
 
 
-def compiled(program: Program, builder: Builder, seed: int) -> CompiledFunction:
+def compiled(program: Program, builder: Builder, seed: int, target: str = "host") -> CompiledFunction:
     """The program compiled in this process, its constants bound."""
-    return tw.compile(program.text, dict(program.ranges), options=tw.CompileOptions(builder=builder),
+    return tw.compile(program.text, dict(program.ranges), target=target, options=tw.CompileOptions(builder=builder),
                       constants=constants(program, seed))
 
 
@@ -51,7 +53,7 @@ def arguments(program: Program, dims: Mapping[str, int], seed: int) -> list[Arra
 
 
 def filled(how: Input, dims: Mapping[str, int], rng: np.random.Generator) -> Array:
-    """An array that ends at an unreadable page, now and then in column-major order; a dim's value for "dim"."""
+    """An array that ends at an unreadable page, or begins there, now and then in column-major order; a dim's value for "dim"."""
     if how.fill == "dim":
         return np.asarray(how.dims[0].evaluate(dims))
     shape = tuple(d.evaluate(dims) for d in how.dims)
@@ -69,7 +71,17 @@ def filled(how: Input, dims: Mapping[str, int], rng: np.random.Generator) -> Arr
     else:
         values = np.clip(rng.standard_normal(shape), -3, 3) * (0.3 if how.fill == "weight" else 1)
     array = np.asarray(values).astype(how.dtype.numpy)
-    return at_edge(np.asfortranarray(array) if array.ndim and rng.random() < 0.2 else array)
+    return at_edge(np.asfortranarray(array) if array.ndim and rng.random() < 0.2 else array, rng.random() < 0.3)
+
+
+def call_guarded(fn: CompiledFunction, given: Sequence[Any], front: bool, threads: int) -> tuple[Array, ...] | None:
+    """The results of a call into guarded memory, all of whose bytes were 0xAA; None where the shapes are refused."""
+    try:
+        sizes = [r.shape for r in as_tuple(fn(*given, threads=threads))]
+    except ShapeError:
+        return None
+    out = tuple(guarded(shape, o.dtype.numpy, front) for shape, o in zip(sizes, fn.program.outputs, strict=True))
+    return as_tuple(fn(*given, out=out if len(out) > 1 else out[0], threads=threads))
 
 
 def wrong_at(fn: CompiledFunction, program: Program, dims: Mapping[str, int], seed: int) -> Wrong | None:
@@ -77,7 +89,7 @@ def wrong_at(fn: CompiledFunction, program: Program, dims: Mapping[str, int], se
     given = arguments(program, dims, seed)
     called = free(program, given)
     results = as_tuple(fn(*called, threads=1))
-    poisoned = tuple(np.frombuffer(b"\xa5" * r.nbytes, r.dtype).reshape(r.shape).copy() for r in results)
+    poisoned = tuple(guarded(r.shape, r.dtype, seed % 3 == 0) for r in results)
     again = as_tuple(fn(*called, out=poisoned, threads=3))
     reason = reason_wrong(program, given, results)
     for number, (got, other) in enumerate(zip(results, again, strict=True)):
@@ -102,6 +114,12 @@ def reason_wrong(program: Program, given: Sequence[Array], results: Sequence[Arr
         if reason is not None:
             return f"result {number}: {reason}"
     return None
+
+
+def fault_at(fn: CompiledFunction, program: Program, dims: Mapping[str, int], seed: int) -> Wrong | None:
+    """Run at one shape, between unreadable pages; results are of the declared shapes, or the process is gone."""
+    given = arguments(program, dims, seed)
+    return None if call_guarded(fn, free(program, given), seed % 3 == 0, 1 + seed % 3) is not None else Wrong(dict(dims), "is refused")
 
 
 def _judge(got: Array, want: Array, dtypes: frozenset[str]) -> str | None:
@@ -143,3 +161,27 @@ def _nudged(a: Array, epsilon: float, rng: np.random.Generator) -> Array:
 
 def as_tuple(results: Array | tuple[Array, ...]) -> tuple[Array, ...]:
     return results if isinstance(results, tuple) else (results,)
+
+
+def compiled_access(program: random_accesses.Program, builder: Builder, target: str = "host") -> CompiledFunction | str:
+    """The program compiled in this process; the message where it is refused."""
+    try:
+        return tw.compile(program.text, dict(program.ranges), target=target, options=tw.CompileOptions(builder=builder))
+    except IngestError as error:
+        return str(error)
+
+
+def access_wrong_at(
+    fn: CompiledFunction | str, program: random_accesses.Program, dims: Mapping[str, int], seed: int
+) -> tuple[Wrong | None, bool]:
+    """What is wrong at a shape, and whether the program runs there. One that is refused at compile time is wrong where it could."""
+    rng = np.random.default_rng([seed, *dims.values()])
+    given = [at_edge(a, bool(rng.integers(2))) for a in program.arguments(dims, rng)]
+    want = program.expected(dims, given)
+    got = None if isinstance(fn, str) else call_guarded(fn, given, bool(rng.integers(2)), 1)
+    if got is None:
+        refused = want is not None and program.exact
+        return (Wrong(dict(dims), f"refused, and nothing leaves a tensor: {fn}") if refused else None), False
+    if want is None:
+        return Wrong(dict(dims), "leaves a tensor, and is run"), True
+    return (None if np.array_equal(got[0], want) else Wrong(dict(dims), "is not what NumPy computes")), True

@@ -15,7 +15,7 @@ from tilewright.compiler.dims.loop_extremes import LoopBox
 from tilewright.compiler.dims.op_location import where
 from tilewright.passes.linalg.shape_values import ShapeValues
 from tilewright.passes.linalg.structured import body, loop_extents
-from tilewright.passes.linalg.symbolic import MAY_BE_EMPTY, SymbolicShapes, evaluate_affine, integer
+from tilewright.passes.linalg.symbolic import DIVISIONS, MAY_BE_EMPTY, SymbolicShapes, evaluate_affine, integer
 from tilewright.passes.mlir import arith, ir, maps_of, owner, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.shape import Expr
@@ -38,6 +38,8 @@ def bound_reads(fn: ir.Operation, shapes: SymbolicShapes, conditions: Conditions
             _maps(op, shapes, conditions)
         elif op.name in _MAKERS:
             _sizes(op, shapes, conditions)
+        elif op.name in DIVISIONS and op.parent.operation == fn:
+            _division(op, shapes, conditions)
         if op.name == "tensor.extract":
             parent = op.parent.operation
             if parent not in spaces:
@@ -49,6 +51,12 @@ def _sizes(op: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> 
     for axis, extent in enumerate(shapes.dims(op.results[0])):
         if extent.constant is None and extent.symbol is None:
             conditions.note(-extent, f"{op.name} at {where(op)} makes a tensor of {extent} elements along axis {axis}")
+
+
+def _division(op: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> None:
+    divisor = shapes.expr(op.operands[1])
+    if divisor is not None and divisor.constant is None and shapes.expr(op.results[0]) is not None:
+        conditions.note(1 - divisor, f"{op.name} at {where(op)} divides by {divisor}")
 
 
 def _maps(op: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> None:

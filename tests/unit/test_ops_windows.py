@@ -132,7 +132,8 @@ def test_compiled() -> None:
     x, w, y, z, t, i = (checks[n] for n in "xwyzti")
     for n, got in enumerate(ops.max_pool_with_indices(z, 3, 2, 1)):
         add(f"max with indices, {n}", got, lambda a, n=n: f.max_pool2d(a["z"], 3, 2, 1, return_indices=True)[n])
-    add("avg of integers", ops.avg_pool1d(i, 3, 2, 1, False), lambda a: f.avg_pool1d(a["i"].double(), 3, 2, 1, False, False).int())
+    add("avg of integers", ops.avg_pool1d(i, 3, 2, 1, False),
+        lambda a: f.avg_pool1d(a["i"].double(), 3, 2, 1, False, False).int())
     add("conv3d", ops.conv3d(x, w, padding=1), lambda a: f.conv3d(a["x"], a["w"], padding=1))
     add("transposed", ops.conv_transpose(z, t, stride=2, padding=1),
         lambda a: f.conv_transpose2d(a["z"], a["t"], stride=2, padding=1))
@@ -178,7 +179,7 @@ def test_mistakes_are_named() -> None:
         ops.max_pool2d(x, 3, 1, ceil_mode=True)
     with pytest.raises(ShapeError, match="1 sizes for the axes after the channels"):
         ops.adaptive_avg_pool(x, [1])
-    with pytest.raises(OptionError, match="use nearest, floor, linear, cubic and half_pixel"):
+    with pytest.raises(OptionError, match="use nearest, nearest_left, floor, ceil, linear, cubic and half_pixel"):
         ops.interpolate(x, [1, 2], "area")
     with pytest.raises(OptionError, match="padding 'full'; wanted widths, 'valid', 'same' or 'same_lower'"):
         ops.max_pool2d(x, 2, padding="full")

@@ -13,7 +13,7 @@ from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota,
 from tilewright.compiler.ops.einsum import einsum
 from tilewright.compiler.ops.graph import Graph, Tensor
 from tilewright.compiler.ops.indexing import gather, gather_elements, gather_nd, index, one_hot
-from tilewright.compiler.ops.interpolation import interpolate
+from tilewright.compiler.ops.interpolation import InterpolationOptions, interpolate
 from tilewright.compiler.ops.joining import broadcast_to, concat, repeat, stack, tile
 from tilewright.compiler.ops.normalization import (
     batchnorm,
@@ -84,6 +84,7 @@ from tilewright.compiler.ops.transformer import EncoderWeights, transformer_enco
 __all__ = [
     "EncoderWeights",
     "Graph",
+    "InterpolationOptions",
     "Promotion",
     "Tensor",
     "WindowOptions",

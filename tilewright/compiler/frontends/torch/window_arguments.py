@@ -1,8 +1,9 @@
-"""Arguments that PyTorch's convolutions and pooling have in common."""
+"""Arguments that PyTorch's convolutions, pooling and resampling have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tilewright.compiler import ops
 
@@ -25,3 +26,9 @@ def batched_pair(
 ) -> list[ops.Tensor]:
     """The same of two results."""
     return list(build(x)) if x.rank == axes + 2 else [ops.squeeze(t, 0) for t in build(ops.unsqueeze(x, 0))]
+
+
+def scales_of(given: Sequence[Any], axes: int) -> list[float | None]:
+    """Scales of an operator that takes one of each axis, or a list of them, or none."""
+    values = given[0] if len(given) == 1 and isinstance(given[0], (list, tuple)) else given
+    return [None if v is None else float(v) for v in values] if len(values) == axes else [None] * axes

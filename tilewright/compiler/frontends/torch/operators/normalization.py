@@ -72,6 +72,17 @@ def group_norm(
     return ops.groupnorm(x, num_groups, weight, bias, eps)
 
 
+@register("torch", "aten.native_group_norm.default")
+def native_group_norm(
+    context: Context, x: ops.Tensor, weight: ops.Tensor | None, bias: ops.Tensor | None, *sizes: Any
+) -> list[ops.Tensor]:
+    """sizes: batch, channels and the elements of one, groups, and the epsilon."""
+    groups, eps = sizes[3], sizes[4]
+    rows = ops.reshape(x, [x.dims[0], groups, -1])
+    found = ops.groupnorm(x, groups, weight, bias, eps)
+    return [found, ops.mean(rows, -1), ops.rsqrt(ops.var(rows, -1, correction=0) + eps)]
+
+
 @register("torch", "aten.instance_norm.default")
 def instance_norm(
     context: Context, x: ops.Tensor, weight: ops.Tensor | None, bias: ops.Tensor | None, running_mean: ops.Tensor | None,

@@ -69,7 +69,7 @@ def filled(how: Input, dims: Mapping[str, int], rng: np.random.Generator) -> Arr
     elif how.fill == "special":
         values = rng.choice(SPECIAL, shape)
     else:
-        values = np.clip(rng.standard_normal(shape), -3, 3) * (0.3 if how.fill == "weight" else 1)
+        values = np.clip(rng.standard_normal(shape), -3, 3) * {"weight": 0.3, "subnormal": 1e-39}.get(how.fill, 1)
     array = np.asarray(values).astype(how.dtype.numpy)
     return at_edge(np.asfortranarray(array) if array.ndim and rng.random() < 0.2 else array, rng.random() < 0.3)
 

@@ -20,7 +20,7 @@ import tilewright as tw
 from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.load.function import CompiledFunction
 from tools.soak.actor import Actor, Beat, Step, Verdict
-from tools.soak.cases import Case, Model, as_tuple, bad_calls, bits
+from tools.soak.cases import DELICATE, Case, Model, as_tuple, bad_calls, bits
 from tools.soak.conditions import CALM, CLOCKS, FLOATING_POINT, around_call
 from tools.soak.messages import Outcome
 
@@ -62,16 +62,18 @@ def known(fn: CompiledFunction, case: Case) -> Known | Verdict:
 
 
 class Calling(Actor):
-    """What the actors with loaded functions share: some models, each at some shapes."""
+    """What the actors with loaded functions share: the delicate model and random ones, each at some shapes."""
 
-    models, shapes = 2, 3
+    models, shapes = 3, 3
 
     def prepare(self, beat: Beat) -> None:
         self.held: list[Known] = []
         self.unfit: list[Verdict] = []
-        for _ in range(self.models):
-            saved = sorted(p.name for p in self.place.models.glob("*.tw"))
-            model = Model.of_file(self.seed, self.rng.choice(saved)) if saved else Model(self.seed, self.rng.randrange(20))
+        for number in range(self.models):
+            saved = sorted(p.name for p in self.place.models.glob("*.tw")) if number else []
+            model = Model(self.seed, self.rng.randrange(20) if number else DELICATE)
+            if saved:
+                model = Model.of_file(self.seed, self.rng.choice(saved))
             cases = [model.case(self.rng) for _ in range(self.shapes)]
             beat(cases)
             fn = tw.load(self.place.models / model.file_name) if saved else model.compile()
@@ -100,7 +102,7 @@ class Caller(Calling):
     conditions = (*FLOATING_POINT, *CLOCKS)
     stays = True
     warm_after = 12
-    models, shapes = 3, 4
+    models, shapes = 4, 4
 
     def prepare(self, beat: Beat) -> None:
         super().prepare(beat)

@@ -23,11 +23,9 @@ class ModelCache:
         if found is None:
             return None
         try:
-            found.artifact.verify_padding()
             constants = found.constants()
             constants.read_all()
-            for name in found.group.llvm_ir.values():
-                found.artifact.section(name)
+            found.artifact.verify_all(besides=set(found.group.constants.values()))
             return Bundle(found.checked(), found.code(), constants, found.llvm_ir())
         except ArtifactError as error:
             self._remove(key, error)

@@ -231,8 +231,6 @@ def load(path: str | os.PathLike[str], device: AnyDevice | str | None = None, ve
     opened = artifact.Artifact(path)
     if key is not None:
         opened.check_signed(key)
-    if verify == "full":
-        opened.verify_all()
     return _loaded(opened, device, verify=verify, shared=shared)
 
 
@@ -254,11 +252,11 @@ def _loaded(opened: artifact.Artifact, device: AnyDevice | str | None, threads: 
     lacking = [_lacking(bundle) for bundle in stored]
     runnable = next((b for b, missing in zip(stored, lacking, strict=True) if not missing), None)
     chosen = runnable or stored[-1]
-    program, code = chosen.checked(), chosen.code()
-    running = _recompiled(chosen, program, lacking[-1]) if runnable is None else code
-    constants = chosen.constants(verify != "none", shared)
+    program, code, constants = chosen.checked(), chosen.code(), chosen.constants(verify != "none", shared)
     if verify == "full":
         constants.read_all()
+        opened.verify_all(besides=set(chosen.group.constants.values()))
+    running = _recompiled(chosen, program, lacking[-1]) if runnable is None else code
     if device is None or isinstance(device, str):
         device = device_for(program, running, named.ordinal if named is not None else 0)
     made = function(program, running, constants, device, llvm_ir=chosen.llvm_ir(), threads=threads)

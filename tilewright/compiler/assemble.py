@@ -25,7 +25,10 @@ from tilewright.runtime.program.artifact import Bundle
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node
 from tilewright.runtime.program.program import Argument, Call, Program
 from tilewright.runtime.program.structure import Structure
-from tilewright.runtime.target import TargetKind
+from tilewright.runtime.target import Target, TargetKind
+
+
+LINES = 10_000  # of LLVM IR, from which code around the kernels is not optimised: LLVM's time grows faster than a function
 
 
 def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
@@ -40,7 +43,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         arena = str(emitter.arena())
     code = dict(tables.code)
     llvm_ir = dict(tables.llvm_ir)
-    host = _add(compile_object(text, near), text, code, llvm_ir)
+    host = _add(_host_code(text, near), text, code, llvm_ir)
     runtime = ""
     if compilation.target.kind is TargetKind.CUDA:
         table = cuda_table_ir()
@@ -80,7 +83,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     work = model_work([(c.workload.flops, c.workload.bytes, dict(zip(c.workload.dims, c.dims, strict=True))) for c in plan.calls])
     binder = call_path_ir(program, work)
     if binder:
-        program = replace(program, binder_object=_add(compile_object(binder, near), binder, code, llvm_ir))
+        program = replace(program, binder_object=_add(_host_code(binder, near), binder, code, llvm_ir))
     return Bundle(program, code, memory, llvm_ir)
 
 
@@ -103,6 +106,11 @@ def _output_structure(given: Structure | None, count: int) -> Structure | None:
 def _call(planned: PlannedCall, number: int, table: DispatchTable) -> Call:
     layout = {name: str(e) for name, e in layout_of(planned, table).items()}
     return Call(number, tuple(map(str, planned.dims)), layout)
+
+
+def _host_code(text: str, near: Target) -> bytes:
+    """Object code of what runs around the kernels, such as 200 arguments that are looked at."""
+    return compile_object(text, near, 3 if text.count("\n") < LINES else 0)
 
 
 def _add(code: bytes, text: str, codes: dict[str, bytes], texts: dict[str, str]) -> str:

@@ -10,7 +10,7 @@ import ast
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, TypeVar, Union
 
 from tilewright.runtime.dim_forms import Bounds, as_integer, as_integers, as_places, bounds_of
@@ -20,6 +20,8 @@ from tilewright.runtime.wording import option
 Operand = Union["Expr", int]
 DimLike = Union["Dim", tuple[int, int], tuple[int, int, int], range, Any]  # Any: a torch.export.Dim
 V = TypeVar("V")
+LONGEST = 1 << 16  # characters of a size expression
+TERMS = 256  # of a product of sums; of eight sums of two terms
 _CALLS = ("floordiv", "mod", "min", "max")
 _INFINITE = (math.inf, -math.inf)
 
@@ -61,11 +63,12 @@ class Expr:
 
     @staticmethod
     def parse(text: str) -> Expr:
-        """The inverse of `str`: integers, names, + - * // %, and calls of floordiv, ceildiv, mod, min, max."""
-        try:
-            return _from_ast(ast.parse(text.strip(), mode="eval").body)
-        except SyntaxError as error:
-            raise OptionError(f"cannot read the size expression {text!r}: {error.msg}") from error
+        """The inverse of `str`: integers, names, + - * // %, and calls of floordiv, ceildiv, mod, min, max.
+
+        Raises:
+            OptionError: it is none of these, or too large.
+        """
+        return _parsed(text.strip())
 
     @staticmethod
     def _collect(pairs: Iterable[tuple[Monomial, int]]) -> Expr:
@@ -90,7 +93,11 @@ class Expr:
         return Expr.of(other) - self
 
     def __mul__(self, other: Operand) -> Expr:
-        return Expr._collect((f + g, c * d) for f, c in self.terms for g, d in Expr.of(other).terms)
+        terms = Expr.of(other).terms
+        if min(len(self.terms), len(terms)) > 1 and len(self.terms) * len(terms) > TERMS:
+            raise OptionError(f"a size is the product of sums of {len(self.terms)} and {len(terms)} terms; wanted at most {TERMS} "
+                              "written out: name a factor as a dimension of its own")
+        return Expr._collect((f + g, c * d) for f, c in self.terms for g, d in terms)
 
     __rmul__ = __mul__
 
@@ -300,6 +307,22 @@ def _floor_ratio(x: float, y: float) -> float:
     if math.isinf(y):
         return 0 if x >= 0 else -1
     return x // y
+
+
+@lru_cache(4096)
+def _parsed(text: str) -> Expr:
+    if len(text) > LONGEST:
+        raise OptionError(f"the size expression {text[:40]!r}... has {len(text)} characters; wanted at most {LONGEST}: name a part "
+                          "of it as a dimension of its own")
+    try:
+        return _from_ast(ast.parse(text, mode="eval").body)
+    except SyntaxError as error:
+        raise OptionError(f"cannot read the size expression {text!r}: {error.msg}") from error
+    except ValueError as error:  # a null byte
+        raise OptionError(f"cannot read the size expression {text!r}: {error}") from error
+    except (RecursionError, MemoryError) as error:
+        raise OptionError(f"the size expression {text[:40]!r}... nests too deeply; name a part of it as a dimension of its "
+                          "own") from error
 
 
 def _from_ast(node: ast.expr) -> Expr:

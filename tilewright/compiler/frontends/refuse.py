@@ -57,11 +57,14 @@ def refuse_unsupported(fn: ir.Operation) -> None:
     for index, argument in enumerate(fn.regions[0].blocks[0].arguments):
         at = f"argument {index} of @main at {where(fn)}"
         _refuse_type(argument.type, at)
+        _refuse_index(argument.type, at)
         if str(argument.type) in _NARROW:
             raise IngestError(f"{at}: a scalar of type {argument.type}; pass it as i8")
     for op in walk(fn):
         _refuse_op(op)
         _refuse_axis(op)
+        for value in op.operands if op.name == "func.return" else ():
+            _refuse_index(value.type, f"a result of @main at {where(op)}")
         for value in op.results:
             _refuse_type(value.type, f"{op.name} at {where(op)}")
 
@@ -92,6 +95,12 @@ def _refuse_op(op: ir.Operation) -> None:
     if not known:
         remedy = _REMEDIES.get(dialect, "the model must use the dialects linalg, tensor, arith and math only")
         raise IngestError(f"{op.name} at {where(op)} is not supported: " + remedy)
+
+
+def _refuse_index(kind: ir.Type, at: str) -> None:
+    """Of what a caller passes and gets: arrays have no elements of the machine's own width."""
+    if isinstance(kind, ir.RankedTensorType) and str(kind.element_type) == "index":
+        raise IngestError(f"{at}: type {kind}; a caller has no arrays of index: cast it to i64 in the model (arith.index_cast)")
 
 
 def _refuse_axis(op: ir.Operation) -> None:

@@ -18,6 +18,7 @@ from tilewright.runtime.wording import Wording
 _LOOKS_LIKE_TEXT = re.compile(r"\n|func\.func|\bmodule\b\s*(?:@\w+\s*)?(?:attributes\s*)?\{")
 _INLINE = Mlir("inline,symbol-dce")
 _LONGEST_PATH = 4095
+_TEXT = "the model's text"
 
 
 @runtime_checkable
@@ -53,6 +54,7 @@ def read_model(model: ModelIR, context: ir.Context) -> ir.Module:
 def model_content(model: ModelIR) -> str | bytes:
     """What tells a model from all others: its text, or the content of its file; IngestError where `read_model` gives one."""
     if isinstance(model, str) and (_LOOKS_LIKE_TEXT.search(model) or len(model) > _LONGEST_PATH):
+        _check_text(model, _TEXT)
         return model
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
@@ -75,10 +77,14 @@ def _check_file(path: Path) -> None:
     check_content(path)
 
 
-def parse_text(text: str, context: ir.Context, where: str = "the model's text") -> ir.Module:
-    """The module that a text is; IngestError where it is none. where: names the text."""
+def _check_text(text: str, where: str) -> None:
     if (problem := no_text(text, where)) is not None:
         raise problem
+
+
+def parse_text(text: str, context: ir.Context, where: str = _TEXT) -> ir.Module:
+    """The module that a text is; IngestError where it is none. where: names the text."""
+    _check_text(text, where)
     check_bounds(text, where)
     try:
         return ir.Module.parse(text, context)

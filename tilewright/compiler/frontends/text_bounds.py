@@ -17,7 +17,9 @@ DIGITS = 1000  # of a number
 MAP = 2000  # characters of an affine map or set
 EXPANDED = 1 << 27  # characters of aliases with those that they name written out, as the printer writes them
 
-_SKIPPED = r'"(?:[^"\\\n]++|\\.)*+"|//[^\n]*+'
+_STRING = r'"(?:[^"\\\n]++|\\.)*+"'
+_SKIPPED = rf"{_STRING}|//[^\n]*+"
+_BYTES = re.compile(r"\\[89a-fA-F][\da-fA-F]")
 _TOKEN = re.compile(rf"(?P<define>^[#!][\w$.-]++\s*+=(?!=))|(?P<alias>[#!][\w$.-]++)|(?P<open>[(\[{{<])|(?P<close>[)\]}}]|(?<!-)>(?!=))"
                     rf"|{_SKIPPED}", re.MULTILINE)
 _MINUSES = re.compile(r"-(?:\s*+-)++")
@@ -25,9 +27,13 @@ _TOO_LONG = (
     (re.compile(rf"<(?:\s*+[\d?]++\s*+x){{{RANK + 1}}}"), f"a type of more than {RANK} axes"),
     (re.compile(rf"(?<!\d)\d{{{DIGITS + 1}}}|0x[\da-fA-F]{{{DIGITS + 1}}}"), f"a number of more than {DIGITS} digits"),
     (re.compile(rf"affine_(?:map|set)\s*+<(?:[^>]|(?<=-)>|>(?==)){{{MAP + 1}}}"), f"an affine map of more than {MAP} characters"),
-    # where the list does not parse, these operations' own parser of upstream reads a null pointer
+    # where these lists are others, upstream's parser and verifier of the operations read a null pointer
     (re.compile(r"\b(?:permutation|dimensions)\s*+=\s*+\[(?!\s*+(?:-?\d{1,18}+\s*+(?:,\s*+-?\d{1,18}+\s*+)*+)?\])"),
      "a permutation or dimensions that are no list of integers"),
+    (re.compile(r"\blinalg\.\w*matmul\w*+\s++indexing_maps\s*+=\s*+\[(?!\s*+(?:(?:affine_map<[^->]*+->\s*+\((?!\s*+\))[^>]*+>"
+                r"|#[\w$.-]++)\s*+(?:,\s*+|(?=\]))){3}\])"), "a matmul whose indexing maps are not three with results"),
+    (re.compile(r"\biterator_types\s*+=\s*+\[(?!\s*+(?:(?:\"\"|#linalg\.iterator_type<\w++>)\s*+(?:,\s*+|(?=\])))*+\])"),
+     "iterator types that are no list of names"),
 )
 
 
@@ -49,6 +55,21 @@ def check_bounds(text: str, where: str) -> None:
         if run[0].count("-") > NESTING:
             raise _refused(where, plain, run.start(), f"more than {NESTING} minus signs in a row")
     _check_nesting(text, where)
+    if _BYTES.search(text):
+        _check_strings(text, where)
+
+
+def _check_strings(text: str, where: str) -> None:
+    """That what is written as bytes is text: the bindings give no other strings."""
+    for string in re.finditer(_STRING, text):
+        if _BYTES.search(string[0]):
+            parts = re.split(r"\\([\da-fA-F]{2})", string[0])  # text and digits in turns
+            data = b"".join(bytes.fromhex(p) if i % 2 else p.encode() for i, p in enumerate(parts))
+            try:
+                data.decode()
+            except UnicodeDecodeError:
+                line = text.count("\n", 0, string.start()) + 1
+                raise IngestError(f"{where}, line {line}: {string[0]} is no text in UTF-8; write the name in UTF-8") from None
 
 
 def _check_nesting(text: str, where: str) -> None:

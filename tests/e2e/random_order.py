@@ -96,3 +96,5 @@ ORDER: MappingProxyType[str, Operator] = MappingProxyType({
 })
 ALL: Operators = MappingProxyType({**OPERATORS, "order": ORDER})
 """Every operator of random programs. `OPERATORS` is kept apart so that a seed goes on to mean the same program."""
+UNSIGNED: Operators = MappingProxyType({name: group for name, group in ALL.items() if name not in ("raw", "scalar")})
+"""Those that unsigned integers may go through: the others are text of MLIR, whose arithmetic there is signed."""

@@ -10,7 +10,7 @@ import random
 import pytest
 from e2e.random_check import compiled, wrong_at
 from e2e.random_operators import OPERATORS
-from e2e.random_order import ALL, ORDER
+from e2e.random_order import ALL, ORDER, UNSIGNED
 from e2e.random_programs import DTYPES, Operators, draw
 from hypothesis import HealthCheck, given, settings, target
 from hypothesis import strategies as st
@@ -21,9 +21,6 @@ from tilewright.runtime.target import Target
 BUILDER = LocalBuilder(Target.parse("host"))
 QUICK = settings(deadline=None, derandomize=True, database=None,
                  suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much])
-
-
-UNSIGNED = {name: group for name, group in ALL.items() if name not in ("raw", "scalar")}  # those are text of MLIR, and signed
 
 
 @pytest.mark.parametrize(("operators", "group", "dtypes", "programs"), [

@@ -158,25 +158,26 @@ class Forker(Calling):
     def next(self) -> Step:
         return self.unfit_step() or Step("fork", self._fork, self.cases)
 
-    def _fork(self) -> Verdict:
+    def _fork(self) -> list[Verdict]:
         stop = threading.Event()
-        threads = [threading.Thread(target=self._keep_calling, args=(stop, i)) for i in range(2)]
-        for thread in threads:
-            thread.start()
-        try:
-            time.sleep(self.rng.uniform(0.001, 0.05))
-            child = os.fork()
-            if not child:
-                os._exit(self._in_child())
-            return _ended(child)
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
+        with ThreadPoolExecutor(2) as pool:
+            calling = [pool.submit(self._keep_calling, stop, number) for number in range(2)]
+            try:
+                time.sleep(self.rng.uniform(0.001, 0.05))
+                child = os.fork()
+                if not child:
+                    os._exit(self._in_child())
+                ended = _ended(child)
+            finally:
+                stop.set()
+            return [ended, *(verdict for found in calling if (verdict := found.result()))]
 
-    def _keep_calling(self, stop: threading.Event, number: int) -> None:
+    def _keep_calling(self, stop: threading.Event, number: int) -> Verdict | None:
+        """Call until told to stop, or until something is wrong."""
         while self.held and not stop.is_set():
-            self.held[number % len(self.held)].call(2, False, self.condition)
+            if wrong := self.held[number % len(self.held)].call(2, False, self.condition):
+                return wrong
+        return None
 
     def _in_child(self) -> int:
         """0 when every function gives the bits that it gave in the parent."""

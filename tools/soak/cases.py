@@ -19,7 +19,6 @@ from tools.soak.messages import Drawn
 Array = np.ndarray[Any, Any]
 DELICATE = 10**6  # no random model gets so far
 _UNSIGNED = 0.08  # share of the models whose first input is u8
-_MNEMONIC_GROUPS = ("raw", "scalar")  # operators written as text of MLIR, which is signed
 
 
 def judge() -> Any:
@@ -42,8 +41,7 @@ class Model:
             return programs.delicate()
         rng = random.Random(f"{self.seed}/{self.number}")
         if rng.random() < _UNSIGNED:
-            operators = {n: group for n, group in order.ALL.items() if n not in _MNEMONIC_GROUPS}
-            return programs.draw(rng, operators, dtypes=("ui8",))
+            return programs.draw(rng, order.UNSIGNED, dtypes=("ui8",))
         return programs.draw(rng, order.ALL)
 
     @property

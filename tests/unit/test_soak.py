@@ -104,6 +104,7 @@ def test_a_tally_is_clean_until_something_is_found() -> None:
     tally.take("a", Done("bad call", "calm", Outcome.TYPED, 7))
     tally.grew("a", 5 << 20)
     assert tally.is_clean and tally.as_json()["totals"]["right"] == 100
+    assert tally.line() == "0 min: 100 right, 7 typed, 0 WRONG, 0 raw, 0 crash, 0 hang; 0 faults"
     tally.grew("b", (5 << 20) + 1)
     assert not tally.is_clean and tally.leaks["memory"] == 1
 

@@ -76,7 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = given.folder or Path(tempfile.mkdtemp(prefix="soak-"))
     print(f"run in {folder}", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the end of Driver.run, which ends the actors
-    plan = Plan(roles(given.actors), given.minutes * 60, given.seed, folder, given.faults, given.pace, given.hang)
+    plan = Plan(roles(given.actors), given.minutes * 60, given.seed, folder, given.faults, given.pace, given.hang,
+                progress=lambda tally: print(tally.line(), flush=True))
     tally = Driver(plan).run()
     tally.show(Output(False))
     if given.json is not None:

@@ -23,6 +23,7 @@ from tools.soak.resources import grown, leftovers, processes_under
 from tools.soak.tally import Tally
 
 _TICK = 0.2
+_MINUTE = 60.0
 _RESTART_SECONDS = 0.5
 _OWN_SIGNALS = (-signal.SIGKILL, -signal.SIGUSR1)  # the second ends a process that cannot tell yet where it is
 _GRACE_SECONDS = 15.0  # for workers to notice that who started them is gone
@@ -31,7 +32,7 @@ _GRACE_SECONDS = 15.0  # for workers to notice that who started them is gone
 @dataclass(frozen=True)
 class Plan:
     """A run. pace: seconds between two faults on average; hang: seconds without a word that count as a hang; enough: whether
-    these counts suffice before the time is over."""
+    these counts suffice before the time is over; progress: told the counts every minute."""
 
     roles: Sequence[Role]
     seconds: float
@@ -41,6 +42,7 @@ class Plan:
     pace: float = 2.0
     hang: float = 60.0
     enough: Callable[[Tally], bool] = lambda _: False
+    progress: Callable[[Tally], None] = lambda _: None
 
 
 class Driver:
@@ -79,7 +81,8 @@ class Driver:
         self._selector.register(member.descriptor, selectors.EVENT_READ)
 
     def _run_until(self, deadline: float) -> None:
-        due = time.monotonic() + self._pause()
+        begun = time.monotonic()
+        due, minute = begun + self._pause(), begun + _MINUTE
         while (now := time.monotonic()) < deadline and not self.plan.enough(self.tally):
             self._listen()
             if now >= due:
@@ -87,6 +90,9 @@ class Driver:
                 due = now + self._pause()
             self._watch(now)
             self._fill_seats(now)
+            if now >= minute:
+                self.tally.seconds, minute = now - begun, minute + _MINUTE
+                self.plan.progress(self.tally)
 
     def _pause(self) -> float:
         return self._rng.expovariate(1 / self.plan.pace)

@@ -70,6 +70,11 @@ class Tally:
                          for f in self.findings],
         }
 
+    def line(self) -> str:
+        """The counts so far in one line."""
+        totals = ", ".join(f"{self.total(o)} {o.value}" for o in Outcome)
+        return f"{self.seconds / 60:.0f} min: {totals}; {self.faults.total()} faults"
+
     def show(self, out: Output) -> None:
         """Tables for people: outcomes by class, faults, leaks, findings."""
         classes = sorted({(w, u) for w, u, _ in self.outcomes})

@@ -24,7 +24,7 @@ class Name(NamedTuple):
 class Tensor:
     """A tensor in device memory, or on the host where `device.index` is None."""
 
-    is_cuda = True
+    is_cuda, requires_grad = True, False
 
     def __init__(self, torch: FakeTorch, address: int, shape: tuple[int, ...], dtype: str, index: int) -> None:
         self._torch, self._address, self._dense = torch, address, True
@@ -43,6 +43,9 @@ class Tensor:
 
     def is_contiguous(self) -> bool:
         return self._dense
+
+    def is_neg(self) -> bool:
+        return False
 
     def contiguous(self) -> Tensor:
         return self.clone()

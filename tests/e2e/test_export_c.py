@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from floats import mode, state
 from msgspec.structs import replace
 
 import tilewright as tw
@@ -273,6 +274,23 @@ def test_calls_at_the_same_time(mlp: CompiledFunction, model: Model) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("name", ["up, both", "to zero", "traps"])
+def test_the_mode_of_the_caller_changes_no_bits_and_stays(model: Model, name: str) -> None:
+    given, dims = [f32(64, 24) * np.float32(1e-19), *arguments(5, 20, 2)[1:]], dims_of(model, M=64, N=20, L=2)
+    size = model.arena_bytes(dims)
+    memory = np.empty(size + 64, np.uint8)
+    arena = memory.ctypes.data + -memory.ctypes.data % 64
+    wanted, *made = (results(64, 20) for _ in range(3))
+    assert model.run(dims, given, wanted) == OK
+    with mode(name):
+        kept = state()
+        found = [model.run(dims, given, made[0]), model.run(dims, given, made[1], arena, size, 1),
+                 model.run(dims, given, made[0], 1), state()]
+    assert found == [OK, OK, MISALIGNED, kept]
+    for some in made:
+        assert [a.tobytes() for a in some] == [a.tobytes() for a in wanted]
 
 
 def test_a_scalar_without_a_sign(mlp: CompiledFunction, tmp_path: Path, strict: str) -> None:

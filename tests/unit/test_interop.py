@@ -150,10 +150,13 @@ def test_torch_both_ways_without_a_copy(torch: Any, name: str) -> None:
 
 def test_torch_that_is_not_plain(torch: Any) -> None:
     weights = torch.ones(3, requires_grad=True)
-    assert view(weights, "arg0")[0].ctypes.data == weights.data_ptr()
+    with torch.no_grad():
+        assert view(weights, "arg0")[0].ctypes.data == weights.data_ptr()
+    with pytest.raises(DTypeError, match=r"argument arg0: wanted a tensor without a gradient.*pass arg0\.detach\(\)"):
+        view(weights, "arg0")
     transposed = torch.arange(6.0).reshape(2, 3).T
     np.testing.assert_array_equal(view(transposed, "arg0")[0], transposed.numpy())
     with pytest.raises(DTypeError, match="argument arg0: a torch tensor of"):
         view(torch.ones(3).to_sparse(), "arg0")
-    with pytest.raises(DeviceError, match="lives on meta"):
+    with pytest.raises(DeviceError, match="arg0 is a meta tensor"):
         view(torch.ones(3, device="meta"), "arg0")

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from floats import MODES, mode
 
 from tilewright.compiler.builder.codegen import compile_object, runtime_object
 from tilewright.runtime.device import ALLOC, CONTEXT, LAUNCH, PARALLEL_FOR, RELEASE, LoadedCode
+from tilewright.runtime.float_environment import MXCSR, RAISED
 from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.target import Target
@@ -102,6 +104,17 @@ exit:
 }
 """
 
+# Notes the mode of floating point in workspace[0], and spins.
+MODE = """
+declare void @llvm.x86.sse.stmxcsr(ptr)
+define void @mode(ptr %slots, i64 %begin, i64 %end, ptr %workspace) {
+  call void @llvm.x86.sse.stmxcsr(ptr %workspace)
+  %place = getelementptr i64, ptr %workspace, i64 1
+  call void @spin(i64 100000, ptr %place)
+  ret void
+}
+"""
+
 word, pointer = ctypes.c_int64, ctypes.c_void_p
 LOOP = ctypes.CFUNCTYPE(None, pointer, pointer, pointer, word, word, pointer, word)
 LAUNCHER = ctypes.CFUNCTYPE(None, pointer, word, word, word, word, pointer, word, word, pointer, word)
@@ -138,7 +151,7 @@ class Host:
 @pytest.fixture(scope="module")
 def host() -> Iterator[Host]:
     device = HostDevice(runtime_object(HOST))
-    code = device.load([compile_object(KERNELS, HOST)])
+    code = device.load([compile_object(KERNELS + (MODE if machine() == "x86_64" else ""), HOST)])
     table = device.table([0, code.address("count")])
     table[CONTEXT] = 64  # more threads than cores, to find races
     yield Host(code, table)
@@ -270,6 +283,24 @@ def test_use_after_fork(host: Host) -> None:
         stop.set()
         busy.join()
     assert (host.count(500, 4) == 1).all()
+
+
+@pytest.mark.skipif(machine() != "x86_64", reason="the mode is that of MXCSR")
+def test_workers_have_the_mode_of_all_calls_whoever_makes_them(host: Host) -> None:
+    def is_right() -> bool:
+        """Of the first worker that gets a part."""
+        with mode("up, both"):
+            for _ in range(500):
+                workspace = np.zeros((4, 8), np.int64)
+                host.loop("mode", np.zeros(1, np.uint64), 64, 4, workspace)
+                if workspace[1:, 0].any():
+                    return set(workspace[1:, 0].tolist()) <= {0, MXCSR} and workspace[0, 0] & ~RAISED == MODES["up, both"]
+        return False
+
+    child = os.fork()
+    if not child:
+        os._exit(0 if is_right() else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_arenas_are_aligned_distinct_and_reused(host: Host) -> None:

@@ -18,6 +18,7 @@ from tilewright.compiler.constants.stored_constants import StoredConstants
 from tilewright.compiler.frontends.imported import ExampleInputs
 from tilewright.compiler.tuning.choose_tables import choose_tables
 from tilewright.runtime import knobs
+from tilewright.runtime.float_environment import float_environment
 from tilewright.runtime.load.devices import device_for
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.log import LOG, show_as_asked, timed
@@ -27,6 +28,7 @@ from tilewright.runtime.shape import DimLike
 from tilewright.runtime.target import Target
 
 
+@float_environment()
 def compile(  # noqa: A001 - the public name; written tw.compile
     model_ir: AnyModel,
     dynamic_dims: Mapping[str, DimLike] | None = None,

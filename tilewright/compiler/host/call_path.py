@@ -1,8 +1,9 @@
 """Emits the binder of a program: native code that takes a Python call, as LLVM IR (runtime/host/native_call.py has its contract).
 
-It takes a call only where nothing is to convert or to say: every tensor is exactly an ndarray, of the very dtype object, the
-right rank, C-contiguous and aligned; dims agree and lie in their ranges; scalars are exact ints and floats; `out=` is absent
-or as good, and apart from all inputs. Anything else, a failed check of the model too, is passed to Python unchanged.
+It takes a call only where nothing is to convert or to say: every tensor is exactly an ndarray, of the very dtype object,
+the right rank, C-contiguous and aligned; dims agree and lie in their ranges; scalars are exact ints and floats, and the thread
+rounds to nearest where one is rounded; `out=` is absent or as good, and apart from all inputs. Anything else, a failed check of the
+model too, is passed to Python unchanged.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from tilewright.runtime.call.python_abi import (
     WORDS,
     WRITEABLE,
 )
+from tilewright.runtime.float_environment import is_in_ir
+from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.host.native_call import ENTRY, TABLE
 from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.shape import Expr
@@ -48,18 +51,19 @@ class _MemoryRange(NamedTuple):
     bytes: Value
 
 
-def call_path_ir(program: Program, work: Sequence[tuple[Expr, Expr]]) -> str:
+def call_path_ir(program: Program, work: Sequence[tuple[Expr, Expr]], arch: str | None = None) -> str:
     """The binder, or "" where sizes may leave 63 bits.
 
     Args:
         work: (operations, bytes) of each kernel call, over the model dims; decides whether the GIL is released.
+        arch: in LLVM's words, default this machine's.
     """
     binder = Binder(program)
     highest = {d.name: min(d.hi, _LARGEST_DIM) for d in program.dims}
     extents = [a.spec().dims for a in (*(t for *_, t in binder.tensors), *program.outputs)]
     if not all(fits(e, highest) for shape in extents for e in (*shape, _bytes(shape))):
         return ""
-    return _CallPath(program, binder, work).emit()
+    return _CallPath(program, binder, work).emit() + is_in_ir(arch or machine())
 
 
 class _CallPath:
@@ -182,6 +186,7 @@ class _CallPath:
                 t.require_equal(t.load(given, TYPE, "ptr"), self._word("float"), "ptr")
                 value = t.value(f"call double {self._word('float_value')}(ptr {given})")
                 if argument.dtype is DType.F32:
+                    t.require(t.value("call i1 @in_environment()"))  # Python rounds as the environment says
                     narrow = t.value(f"fptrunc double {value} to float")
                     bits = t.value(f"zext i32 {t.value(f'bitcast float {narrow} to i32')} to i64")
                 else:

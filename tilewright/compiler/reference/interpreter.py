@@ -15,8 +15,10 @@ from tilewright.compiler.reference.scalars import Array, apply, declared, elemen
 from tilewright.compiler.reference.tensors import TENSOR_RULES, check_shape, mixed, pad_widths, shape_of, where
 from tilewright.passes.mlir import functions, ir, operations, owner
 from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
+from tilewright.runtime.float_environment import float_environment
 
 
+@float_environment()
 def evaluate(
     model: str | ir.Module,
     inputs: Sequence[npt.ArrayLike],

@@ -7,6 +7,7 @@ looks for the reason.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,10 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.runtime.call.extents import Shapes, compile_shapes
-from tilewright.runtime.call.interop import Array, Wrap, view
+from tilewright.runtime.call.interop import Array, Wrap, refuse_gradient, refuse_mask, view
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
+from tilewright.runtime.float_environment import float_environment
 from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.shape import ShapeRange
+
+
+_WORD = 64  # bits of the largest integers that an argument may be
+_LONGEST = 60  # characters of a value in a message
 
 
 class Bound(NamedTuple):
@@ -33,6 +39,11 @@ class Bound(NamedTuple):
     scalars: list[int]
     outputs: Shapes
     wrap: Wrap | None
+
+
+def converted(array: Array, dtype: np.dtype[Any]) -> Array:
+    """A C-contiguous copy in native byte order."""
+    return np.require(array.astype(dtype, order="C", copy=True), requirements=("C", "A"))
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,7 @@ class Binder:
 
     Args:
         viewed: an array and its kind from an argument that is no numpy array, and the argument's name.
+        converted: a C-contiguous array of this dtype from one whose elements are of it.
     Attributes:
         names: the dims. sources: where each is read; repeats: (dim number, place) of all other places it stands at.
         tensors: (position, dtype, rank, argument) of the tensor inputs; scalars: of the scalars that are not dims.
@@ -64,8 +76,9 @@ class Binder:
         OptionError: a dim of the program can be read from no input.
     """
 
-    def __init__(self, program: Program, viewed: Callable[[Any, str], tuple[Any, Wrap | None]] = view) -> None:
-        self._viewed = viewed
+    def __init__(self, program: Program, viewed: Callable[[Any, str], tuple[Any, Wrap | None]] = view,
+                 converted: Callable[[Any, np.dtype[Any]], Any] = converted) -> None:
+        self._viewed, self._converted = viewed, converted
         self._inputs = program.inputs
         self._donates = bool(program.donated)
         self._ranges: ShapeRange | None = program.ranges() if program.out_of_range == "error" else None
@@ -100,7 +113,7 @@ class Binder:
         return viewed or args, wrap
 
     def bind(self, args: Sequence[Any]) -> Bound:
-        """Check and bind the arguments of a call.
+        """Check and bind the arguments of a call. Nothing is copied before all of them are found good.
 
         Raises:
             DTypeError: wrong count or element type. ShapeError: wrong rank or extent, or a dim outside its range.
@@ -112,7 +125,6 @@ class Binder:
                 + (f"pass {missing} too" if missing else "leave the rest out")
             )
         arrays: list[Array] = []
-        is_shared: list[bool] = []
         wrap: Wrap | None = None
         for position, dtype, rank, argument in self.tensors:
             array = args[position]
@@ -124,18 +136,24 @@ class Binder:
                     f"argument {argument.name}: wanted rank {rank} as in {describe(argument)}, got rank {array.ndim} "
                     f"with shape {array.shape}; reshape it to [{', '.join(argument.dims or ())}]"
                 )
-            flags = array.flags
-            if array.dtype != dtype or not flags.c_contiguous or not flags.aligned:
-                array = _converted(array, dtype, argument)
-                is_shared.append(False)
-            else:
-                is_shared.append(True)
+            if array.dtype != dtype and array.dtype.newbyteorder("=") != dtype:
+                raise DTypeError(
+                    f"argument {argument.name}: wanted {argument.dtype.value} ({dtype.name}) as in {describe(argument)}, got "
+                    f"{array.dtype.name}; convert it with {argument.name}.astype({dtype.name!r})"
+                )
             arrays.append(array)
         shapes = tuple([a.shape for a in arrays])
         given = {i: _integer(args[i], self._inputs[i]) for i in self._dim_scalars}
         dims = [site.value(shapes, given) for site in self.sources]
         scalars = [encode(args[i], argument) for i, argument in self.scalars]
-        return Bound(arrays, is_shared, dims, scalars, self._checked(dims, shapes, given), wrap)
+        outputs = self._checked(dims, shapes, given)
+        is_shared: list[bool] = []
+        for number, (array, (_, dtype, _, _)) in enumerate(zip(arrays, self.tensors, strict=True)):
+            flags = array.flags
+            is_shared.append(array.dtype == dtype and flags.c_contiguous and flags.aligned)
+            if not is_shared[number]:
+                arrays[number] = self._converted(array, dtype)
+        return Bound(arrays, is_shared, dims, scalars, outputs, wrap)
 
     def _checked(self, dims: list[int], shapes: Shapes, given: Mapping[int, int]) -> Shapes:
         """Shapes of the results, after every shape and dim is found legal."""
@@ -228,6 +246,15 @@ def describe(argument: Argument) -> str:
     return f"{argument.name}: {argument.dtype.value}{dims}"
 
 
+def shown(value: Any) -> str:
+    """A value in a message: itself where that is short, else its type."""
+    if isinstance(value, int) and value.bit_length() > _WORD:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, bool | int | float | complex | str | bytes | np.generic | None):
+        return f"{repr(value)[:_LONGEST]} of type {type(value).__name__}"
+    return f"an object of type {type(value).__name__}"
+
+
 def encode(value: Any, argument: Argument) -> int:
     """The bit pattern of a scalar input, zero-extended; DTypeError when the value is not one of its type."""
     if not argument.dtype.is_float:
@@ -239,42 +266,43 @@ def encode(value: Any, argument: Argument) -> int:
                 f"argument {argument.name}: {number} is not a value of {argument.dtype.value} ({lo}..{hi})"
             )
         return number & ((1 << bits) - 1)
-    item = _item(value)
+    item = _item(value, argument)
     if not isinstance(item, int | float):
         raise DTypeError(
-            f"argument {argument.name}: wanted a number for {describe(argument)}, got {type(value).__name__}"
+            f"argument {argument.name}: wanted a number for {describe(argument)}, got {shown(value)}"
         )
-    with np.errstate(over="ignore"):
-        pattern = np.asarray(item, argument.dtype.numpy).view(f"u{argument.dtype.bytes}")
+    try:
+        with float_environment(), np.errstate(over="ignore"):
+            pattern = np.asarray(float(item), argument.dtype.numpy).view(f"u{argument.dtype.bytes}")
+    except OverflowError:
+        raise DTypeError(f"argument {argument.name}: wanted a number for {describe(argument)}, got {shown(item)}, which no "
+                         "float holds; pass a smaller one") from None
     return int(pattern)
 
 
 def _integer(value: Any, argument: Argument) -> int:
     try:
-        return operator.index(_item(value))
+        number = operator.index(_item(value, argument))
     except TypeError:
         raise DTypeError(
-            f"argument {argument.name}: wanted an integer for {describe(argument)}, got {value!r} of type "
-            f"{type(value).__name__}; convert it with int()"
+            f"argument {argument.name}: wanted an integer for {describe(argument)}, got {shown(value)}; convert it with int()"
         ) from None
+    if number.bit_length() > _WORD:
+        raise DTypeError(f"argument {argument.name}: wanted an integer for {describe(argument)}, got {shown(number)}; pass one of "
+                         f"at most {_WORD}")
+    return number
 
 
-def _item(value: Any) -> Any:
+def _item(value: Any, argument: Argument) -> Any:
     """The Python number in a NumPy scalar or a one-element array of any library."""
+    refuse_mask(value, argument.name)
     item: Callable[[], Any] | None = getattr(value, "item", None)
-    if item is None:
+    if not callable(item):
         return value
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        refuse_gradient(torch, value, argument.name)
     try:
         return item()
-    except (ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError):
         return value
-
-
-def _converted(array: Array, dtype: np.dtype[Any], argument: Argument) -> Array:
-    """A C-contiguous copy in native byte order, or DTypeError when the element type differs."""
-    if array.dtype.newbyteorder("=") != dtype:
-        raise DTypeError(
-            f"argument {argument.name}: wanted {argument.dtype.value} ({dtype.name}) as in {describe(argument)}, got "
-            f"{array.dtype.name}; convert it with {argument.name}.astype({dtype.name!r})"
-        )
-    return np.require(array.astype(dtype, order="C", copy=True), requirements=("C", "A"))

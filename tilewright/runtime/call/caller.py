@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.runtime.call.binder import Binder
+import numpy as np
+
+from tilewright.runtime.call.binder import Binder, converted, shown
 from tilewright.runtime.call.interop import Wrap, view
 from tilewright.runtime.call.results import Results
 from tilewright.runtime.call.signature import Signature
@@ -23,7 +26,7 @@ class Caller(ABC):
     """A program in memory, ready to run. Holds no state of a call.
 
     Args:
-        viewed: as of Binder.
+        viewed, converted: as of Binder.
     Attributes:
         native: takes calls with numpy arrays without Python and passes those it does not like back to this object; None
             where there is none.
@@ -31,9 +34,10 @@ class Caller(ABC):
 
     native: Callable[..., Any] | None = None
 
-    def __init__(self, program: Program, viewed: Callable[[Any, str], tuple[Any, Wrap | None]] = view) -> None:
+    def __init__(self, program: Program, viewed: Callable[[Any, str], tuple[Any, Wrap | None]] = view,
+                 converted: Callable[[Any, np.dtype[Any]], Any] = converted) -> None:
         self.program = program
-        self.binder = Binder(program, viewed)
+        self.binder = Binder(program, viewed, converted)
         self.results = Results(program)
         self.signature = Signature(program)
 
@@ -53,6 +57,19 @@ class Caller(ABC):
     def thread_count(self, threads: int | None = None) -> int:
         """Threads of a call, which is how many workspaces its arena holds. The host program of a GPU needs one."""
         return 1
+
+    def asked_threads(self, threads: Any) -> int | None:
+        """What `threads=` asks for; OptionError for what is neither None nor an integer >= 1, of Python or NumPy."""
+        if threads is None:
+            return None
+        try:
+            number = 0 if isinstance(threads, bool | np.bool_) else operator.index(threads)
+        except TypeError:
+            number = 0
+        if number < 1:
+            raise OptionError(f"threads: wanted an integer >= 1, or None for all that the function may use, got {shown(threads)}; "
+                              "give a number")
+        return number
 
     def refuse_stream(self, stream: Any) -> None:
         """OptionError where a stream is given to a device that has none."""

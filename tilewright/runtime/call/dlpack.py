@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ _READABLE_DEVICES = (1, 3)  # CPU, pinned CPU memory
 _TENSOR = struct.Struct(
     "<QiiiBBHQQQ"
 )  # data, device type and id, ndim, dtype code, bits, lanes, shape, strides, byte offset
+_MOST_AXES = 64  # of numpy's arrays
 _VERSIONED_HEADER = struct.Struct("<IIQQQ")  # major, minor, manager context, deleter, flags
 _DTYPES = {
     (0, 8): DType.I8,
@@ -55,10 +57,10 @@ def from_dlpack(value: Any, name: str) -> np.ndarray[Any, Any]:
         DeviceError: the memory is not the CPU's.
         DTypeError: the exporter refuses, or the element type has no counterpart.
     """
-    device, number = value.__dlpack_device__()
+    device, number = _asked(value, name, lambda: _device(value))
     if device not in _READABLE_DEVICES:
         raise DeviceError(
-            f"argument {name} lives on a device (DLPack device {int(device)}:{number}) and this model runs on the "
+            f"argument {name} lives on a device (DLPack device {device}:{number}) and this model runs on the "
             "host; copy it to the CPU first"
         )
     capsule = _export(value, name)
@@ -71,10 +73,14 @@ def from_dlpack(value: Any, name: str) -> np.ndarray[Any, Any]:
             f"argument {name} has elements of DLPack type ({code}, {bits} bits, {lanes} lanes), which is not "
             f"supported; use one of {', '.join(d.value for d in DType)}"
         )
+    if not 0 <= rank <= _MOST_AXES:
+        raise DTypeError(f"argument {name} has {rank} axes; wanted at most {_MOST_AXES}")
     dtype = _DTYPES[code, bits].numpy
     storage = dtype if dtype.isbuiltin == 1 else np.dtype(f"u{dtype.itemsize}")
     shape = _integers(shape_at, rank)
     steps = _integers(strides_at, rank) if strides_at else None
+    if not data and 0 not in shape:
+        raise DTypeError(f"argument {name}: __dlpack__ gave no memory for the shape {shape}; pass an array that has some")
     interface = {
         "version": 3,
         "shape": shape,
@@ -88,12 +94,25 @@ def from_dlpack(value: Any, name: str) -> np.ndarray[Any, Any]:
 
 
 def _export(value: Any, name: str) -> Any:
-    try:
+    def capsule() -> Any:
         try:
             return value.__dlpack__(max_version=(1, 1))
         except TypeError:
             return value.__dlpack__()
-    except (BufferError, RuntimeError, ValueError, TypeError) as error:
+
+    return _asked(value, name, capsule)
+
+
+def _device(value: Any) -> tuple[int, int]:
+    kind, number = value.__dlpack_device__()
+    return int(kind), int(number)
+
+
+def _asked(value: Any, name: str, ask: Callable[[], Any]) -> Any:
+    """What the exporter says; DTypeError when it refuses."""
+    try:
+        return ask()
+    except (BufferError, RuntimeError, ValueError, TypeError, AttributeError) as error:
         raise DTypeError(
             f"argument {name} of type {type(value).__name__} cannot be read through DLPack: {error}"
         ) from error

@@ -72,7 +72,10 @@ class Results:
 
     def _empty(self, bound: Bound, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Array, Any]:
         """Memory for a result, and the object to return for it."""
-        made = np.empty(shape, dtype)
+        try:
+            made = np.empty(shape, dtype)
+        except ValueError as error:  # more bytes than addresses
+            raise ShapeError(f"a result has the shape {shape}, which no memory holds: {error}; call with smaller shapes") from error
         return made, _wrapped(bound, made)
 
     def _view(self, value: Any, name: str) -> Array:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tilewright.runtime.call.binder import converted as host_converted
+from tilewright.runtime.call.interop import refuse_gradient
 from tilewright.runtime.cuda.arena import LEGACY, Gpu
 from tilewright.runtime.cuda.driver import checked, reported, start
 from tilewright.runtime.errors import DTypeError, ShapeError
@@ -29,11 +31,11 @@ class Flags(NamedTuple):
     writeable: bool = True
 
 
-_WRITEABLE, _READ_ONLY = Flags(), Flags(writeable=False)
+_WRITEABLE, _READ_ONLY, _SCATTERED = Flags(), Flags(writeable=False), Flags(c_contiguous=False)
 
 
 class DeviceArray:
-    """Dense device memory as Binder and Results see an array. owner: keeps the memory. is_shared: it is the caller's own."""
+    """Device memory as Binder and Results see an array, dense where its flags say so. owner: keeps the memory. is_shared: it is the caller's own."""
 
     __slots__ = ("address", "dtype", "flags", "is_shared", "nbytes", "ndim", "ordinal", "owner", "shape")
 
@@ -113,10 +115,10 @@ def device_of(value: Any) -> int | None:
 
 
 def view(value: Any, name: str, stream: Any) -> DeviceArray:
-    """An argument's memory, ready in the order of `stream` (cuda.core's); a torch tensor that is not dense is copied by torch.
+    """An argument's memory, ready in the order of `stream` (cuda.core's).
 
     Raises:
-        DTypeError: of an element type that has no counterpart. ShapeError: not C-contiguous, not aligned.
+        DTypeError: of an element type that has no counterpart, or its gradient is being recorded. ShapeError: not C-contiguous, not aligned.
     """
     torch = torch_module()
     if torch is not None and isinstance(value, torch.Tensor):
@@ -138,14 +140,27 @@ def view(value: Any, name: str, stream: Any) -> DeviceArray:
 
 
 def _of_torch(torch: Any, tensor: Any, name: str) -> DeviceArray:
+    """The tensor as it lies; `converted` copies one that is scattered."""
+    refuse_gradient(torch, tensor, name)
     dtype = torch_dtypes(torch).get(tensor.dtype)
-    if dtype is None or tensor.layout is not torch.strided:
+    if dtype is None or tensor.layout is not torch.strided or tensor.is_neg():
         raise DTypeError(f"argument {name}: a torch tensor of {tensor.dtype} and layout {tensor.layout} is not supported; wanted "
-                         f"a strided one of {', '.join(d.value for d in DType)}")
-    dense = tensor if tensor.is_contiguous() else tensor.contiguous()
+                         f"a strided one of {', '.join(d.value for d in DType)}, without a negative bit")
+    is_dense = tensor.is_contiguous() and not (tensor.data_ptr() % ALIGNMENT and tensor.numel())
+    found = DeviceArray(tensor.data_ptr(), tuple(tensor.shape), dtype, tensor.device.index, tensor, is_dense)
+    if not is_dense:
+        found.flags = _SCATTERED
+    return found
+
+
+def converted(array: Any, dtype: np.dtype[Any]) -> Any:
+    """As Binder's: a dense copy, made by torch where it is a tensor of its."""
+    if not isinstance(array, DeviceArray):
+        return host_converted(array, dtype)
+    dense = array.owner.contiguous()
     if dense.data_ptr() % ALIGNMENT and dense.numel():
         dense = dense.clone()
-    return DeviceArray(dense.data_ptr(), tuple(dense.shape), dtype, dense.device.index, dense, dense is tensor)
+    return DeviceArray(dense.data_ptr(), array.shape, array.dtype, array.ordinal, dense)
 
 
 def current_stream(value: Any, ordinal: int) -> int | None:

@@ -47,7 +47,7 @@ class CudaCaller(Caller):
     """
 
     def __init__(self, program: Program, code: Mapping[str, Memory], constants: Mapping[str, Memory], ordinal: int = 0) -> None:
-        super().__init__(program, lambda value, name: (value, None))
+        super().__init__(program, lambda value, name: (value, None), cuda_arrays.converted)
         self.ordinal = ordinal
         self._code, self._constants = code, constants
         self._loaded: dict[int, LoadedProgram] = {}
@@ -57,6 +57,7 @@ class CudaCaller(Caller):
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
         """As CompiledFunction. stream: where to enqueue; None is the current one of the arrays' library."""
         torch = cuda_arrays.torch_module()
+        self.asked_threads(threads)
         if torch is not None and out is None and stream is None:
             quick = self._quick.call(torch, args)
             if quick is not None:

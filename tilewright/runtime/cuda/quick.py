@@ -63,6 +63,8 @@ class QuickCalls:
         for value, dtype in zip(args, dtypes, strict=True):
             if type(value) is not tensor or value.dtype is not dtype or not value.is_contiguous():
                 return None
+            if value.requires_grad and torch.is_grad_enabled():
+                return None
             number = value.get_device()
             if index is None:
                 index = number

@@ -63,6 +63,7 @@ class GpuCaller(Caller):
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
         self.refuse_stream(stream)
+        self.asked_threads(threads)
         bound = self.binder.bind(args)
         outputs, returned = self.results.prepare(bound, args, out)
         inputs = [self._place(a) for a in bound.arrays]

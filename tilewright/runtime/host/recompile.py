@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from tilewright.runtime.errors import BuildError
+from tilewright.runtime.float_environment import float_environment
 from tilewright.runtime.target import Target, TargetKind
 
 _TARGET_ATTRIBUTES = re.compile(r'"(target-cpu|target-features|tune-cpu)"="[^"]*"')
@@ -17,6 +18,7 @@ def can_recompile() -> bool:
     return importlib.util.find_spec("llvmlite") is not None
 
 
+@float_environment()
 def recompile(llvm_ir: Mapping[str, str]) -> dict[str, bytes]:
     """Object code for the host CPU, optimised at O3, from LLVM IR; keys are kept.
 

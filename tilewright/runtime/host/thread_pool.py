@@ -14,13 +14,15 @@ condition variable: to wake it takes longer than many a loop. One that finds its
 it may: a scheduler can take many milliseconds to part two threads that never sleep. A nested loop, or one that starts while
 another is running, is run by its caller alone.
 
-Worker t uses workspace t; the caller uses workspace 0. Workers are detached and live as long as the process, so the
+Worker t uses workspace t; the caller uses workspace 0. A worker begins with the mode of floating point of whoever made it, so it
+enters that of all calls (float_environment.py) first. Workers are detached and live as long as the process, so the
 code must never be unmapped. `tw_forked`, registered as the child handler of fork, forgets the workers, which are
 created again on need.
 """
 
 from __future__ import annotations
 
+from tilewright.runtime.float_environment import enter_ir
 from tilewright.runtime.host.arena_pool import arena_pool_ir
 from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.host.thread_places import places_ir
@@ -44,7 +46,7 @@ def runtime_object_ir(arch: str | None = None) -> str:
     pool = _POOL.replace("$PAUSE", pause).replace("$SPINS", str(_SPINS.get(arch, 1000)))
     pool = pool.replace("$LAG", str(_LAG))
     pool = pool.replace("$TICKS", _TICKS.get(arch, _NO_TICKS)).replace("$SHORT", str(_SHORT if arch in _TICKS else 0))
-    return pool + places_ir() + arena_pool_ir()
+    return pool + enter_ir(arch) + places_ir() + arena_pool_ir()
 
 
 _POOL = """
@@ -232,6 +234,7 @@ exit:
 ; %self is generation << 10 | thread, the generation being the last one before the worker was created.
 define internal ptr @worker(ptr %self) nounwind {
 entry:
+  call void @enter_environment()
   %packed = ptrtoint ptr %self to i64
   %thread = and i64 %packed, 1023
   %first = lshr i64 %packed, 10

@@ -49,7 +49,8 @@ def torch_op(name: str, model: CompiledFunction | str | os.PathLike[str]) -> Any
     dtypes = [getattr(torch, _TORCH[o.dtype]) for o in program.outputs]
 
     def run(*args: Any) -> Any:
-        return fn.call_flat(*args)
+        with torch.no_grad():  # PyTorch itself refuses a backward pass through the operator
+            return fn.call_flat(*args)
 
     def fake(*args: Any) -> Any:
         first = next((a for a in args if isinstance(a, torch.Tensor)), None)

@@ -8,6 +8,7 @@ Native convention of the host program (one object, symbols below):
   `int64_t tw_dispatch(int64_t call, const int64_t *dims)`               leaf of call number `call`: kernel | threads << 32
 `tensors`: pointers of the tensor inputs, then constants, then outputs, C-contiguous. `scalars`: bit patterns of the scalar
 inputs that are not dims. `dims`: model dims in the order of `Program.dims`. Result 0, or 1 + the index of the failed check.
+tw_run puts its thread into the floating-point environment of all calls (runtime/host/float_environment.py) until it returns.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from tilewright.runtime.program.structure import Structure
 from tilewright.runtime.shape import Dim, Expr, ShapeRange
 from tilewright.runtime.tensor import DType, TensorSpec
 
-SCHEMA = 2  # 2 added names of users, input_structure and output_structure
-READABLE = (1, 2)
+SCHEMA = 3  # 3: the code holds a seal of the program (runtime/program/seal.py); what came before cannot be held against its code
+READABLE = (3,)
 
 
 class DimInfo(msgspec.Struct, frozen=True):

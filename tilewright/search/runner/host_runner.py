@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.passes.spaces.workload import Operand, Workload
 from tilewright.runtime.device import LAUNCH, LoadedCode
+from tilewright.runtime.float_environment import float_environment
 from tilewright.runtime.host.benchmark import Timing, dispersion, time_beside, time_call
 from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.program.arena_plan import workspace_stride
@@ -56,6 +57,7 @@ class HostRunner:
         self._first: dict[_Place, _First] = {}
         self._loaded: dict[bytes, LoadedCode] = {}
 
+    @float_environment()
     def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1,
             seconds: float | None = None) -> Measurement:
         """Times of one launch; a kernel whose guards do not hold at `dims` is an error text. In little time: fewer of them."""

@@ -109,24 +109,26 @@ def load(text: str, config: str, target: str = "host") -> Loaded:
     return Loaded(built.kernel, load_object([built.code]))
 
 
-def guarded(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array of 0xAA bytes whose last byte lies before an unreadable page."""
+def guarded(shape: tuple[int, ...], dtype: np.dtype, front: bool = False) -> np.ndarray:
+    """An array of 0xAA bytes whose last byte lies before an unreadable page; with `front`, whose first lies behind one."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     page = mmap.PAGESIZE
     pages = -(-size // page)
-    memory = mmap.mmap(-1, (pages + 1) * page)
+    memory = mmap.mmap(-1, (pages + 2) * page)
     base = np.frombuffer(memory, np.uint8)
     protect = ctypes.CDLL(None, use_errno=True).mprotect
     protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    assert protect(base.ctypes.data + pages * page, page, 0) == 0
-    used = base[pages * page - size : pages * page]
+    for unreadable in (0, pages + 1):
+        assert protect(base.ctypes.data + unreadable * page, page, 0) == 0
+    start = page if front else (pages + 1) * page - size
+    used = base[start : start + size]
     used[:] = 0xAA
-    return used.view(dtype).reshape(shape) if size else np.empty(shape, dtype)
+    return used.view(dtype).reshape(shape)
 
 
-def at_edge(array: np.ndarray) -> np.ndarray:
+def at_edge(array: np.ndarray, front: bool = False) -> np.ndarray:
     """A copy in guarded memory, laid out in memory in the same order of axes."""
     order = sorted(range(array.ndim), key=lambda a: (-array.strides[a], a)) if array.size else list(range(array.ndim))
-    copy = guarded(tuple(array.shape[a] for a in order), array.dtype).transpose(np.argsort(order))
+    copy = guarded(tuple(array.shape[a] for a in order), array.dtype, front).transpose(np.argsort(order))
     copy[...] = array
     return copy

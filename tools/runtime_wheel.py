@@ -23,15 +23,15 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = ("__init__.py", "__main__.py", "distribution.py", "py.typed", "version.py")
 NEEDED = ("msgspec", "numpy")
 # Extra -> package: what some models or machines need besides.
-EXTRAS = {"cuda": "cuda-python", "llvm": "llvmlite", "bf16": "ml_dtypes"}
+EXTRAS = {"cuda": "cuda-python", "llvm": "llvmlite", "bf16": "ml_dtypes", "sign": "cryptography"}
 README = """`tilewright-runtime` loads and runs models that [Tilewright](https://pypi.org/project/tilewright/) compiled and saved:
 
     import tilewright as tw
     fn = tw.load("model.tw")
 
 It needs numpy and msgspec. Extras: `bf16` for models with bf16 or 8-bit floats, `cuda` for GPUs, `llvm` to compile a model anew
-for a CPU that lacks instructions of the one it was compiled for. To compile models: `pip install tilewright`, which holds all of
-this too.
+for a CPU that lacks instructions of the one it was compiled for, `sign` to load only what a key signed. To compile models:
+`pip install tilewright`, which holds all of this too.
 """
 
 
@@ -39,7 +39,8 @@ def project_text() -> str:
     """The pyproject.toml of the runtime, after the checkout's."""
     whole = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, data = whole["project"], whole["tool"]["setuptools"]["package-data"]
-    requirement = {re.split(r"[<>=]", text)[0]: text for text in project["dependencies"]}
+    named = [*project["dependencies"], *project["optional-dependencies"]["sign"]]
+    requirement = {re.split(r"[<>=]", text)[0]: text for text in named}
     facts = {
         "name": "tilewright-runtime",
         "description": "Loads and runs models that Tilewright compiled",

@@ -67,7 +67,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Input:
-    """An argument. fill: "normal", "positive", "weight", "special", "index" (below `below`), or "dim" (its value is dims[0])."""
+    """An argument. fill: "normal", "positive", "weight", "special", "subnormal" (of f32), "index" (below `below`), or "dim" (its
+    value is dims[0])."""
 
     fill: str
     dtype: DType
@@ -197,10 +198,14 @@ Operator = Callable[[Draft, Value], Value]
 Operators = Mapping[str, Mapping[str, Operator]]
 
 
-def draw(rng: random.Random, operators: Operators, longest: int = 5, first: str | None = None) -> Program:
-    """A program of 1 to `longest` operators; each is drawn from a random group (the first from `first`) until it applies."""
+def draw(rng: random.Random, operators: Operators, longest: int = 5, first: str | None = None,
+         dtypes: Sequence[str] = DTYPES) -> Program:
+    """A program of 1 to `longest` operators; each is drawn from a random group (the first from `first`) until it applies.
+
+    dtypes: element types that the first input is drawn from.
+    """
     draft = Draft(rng, large=rng.random() < 0.1)
-    dtype = DType(rng.choice(DTYPES))
+    dtype = DType(rng.choice(dtypes))
     fill = rng.choice(("normal", "normal", "positive"))
     if dtype.is_float and rng.random() < 0.08:
         fill = "special"
@@ -224,6 +229,16 @@ def draw(rng: random.Random, operators: Operators, longest: int = 5, first: str 
     ranges = {n: draft.ranges[n] for n in draft.graph.dims}
     bound = tuple(sorted(i for i in draft.static if i and rng.random() < 0.4))
     return Program(draft.graph.module_text(), ranges, tuple(draft.inputs), tuple(used), kinds, bound)
+
+
+def delicate() -> Program:
+    """A fixed program whose bits tell how sums were rounded, and whether subnormal numbers were kept."""
+    g, f32 = ops.Graph(), DType.F32
+    extents = ([Expr.dim("B"), Expr.of(64)], [Expr.of(64), Expr.of(48)], [Expr.dim("B"), Expr.of(48)])
+    x, w, small = (g.input(f"x{i}", dims) for i, dims in enumerate(extents))
+    g.output(ops.softmax(ops.matmul(x, w)), small * 1.5)
+    inputs = tuple(Input(fill, f32, tuple(dims)) for fill, dims in zip(("normal", "weight", "subnormal"), extents, strict=True))
+    return Program(g.module_text(), {"B": Dim(1, 90)}, inputs, ("matmul", "softmax", "multiply"), frozenset({"f32"}))
 
 
 def apply_one(draft: Draft, operators: Operators) -> str | None:

@@ -232,7 +232,7 @@ def test_a_truncated_model_is_refused(model: Path, saved: bytes) -> None:
     for size in (0, 1, 7, 16, 100, len(saved) // 2, len(saved) - 1):
         model.write_bytes(saved[:size])
         with pytest.raises(ArtifactError, match=r"model\.tw"):
-            tw.load(model, verify="all")
+            tw.load(model, verify="full")
 
 
 def test_a_flipped_bit_is_found_or_harmless(model: Path, saved: bytes) -> None:
@@ -241,7 +241,7 @@ def test_a_flipped_bit_is_found_or_harmless(model: Path, saved: bytes) -> None:
     for at in range(3, len(saved), len(saved) // 60):
         model.write_bytes(saved[:at] + bytes([saved[at] ^ 0x10]) + saved[at + 1 :])
         try:
-            np.testing.assert_allclose(tw.load(model, verify="all")(X), WANT, atol=1e-6)
+            np.testing.assert_allclose(tw.load(model, verify="full")(X), WANT, atol=1e-6)
         except ArtifactError:
             refused += 1
     assert refused > 40

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import tilewright as tw  # noqa: E402
 from tilewright.compiler.frontends.torch.importer import import_torch  # noqa: E402
-from tilewright.runtime.errors import IngestError  # noqa: E402
+from tilewright.runtime.errors import DTypeError, IngestError  # noqa: E402
 
 Dim, nn, F = torch.export.Dim, torch.nn, torch.nn.functional
 WIDTH = 32
@@ -138,6 +138,22 @@ def test_names_and_ranges_of_dims_without_names() -> None:
     imported = import_torch(program)
     assert imported.dims == {"input_0": tw.Dim(1, 1 << 16)}
     assert import_torch(program, dims={"input_0": tw.Dim(1, 8)}).dims == {"input_0": tw.Dim(1, 8)}
+
+
+class Numbers(nn.Module):
+    def forward(self, x: Any, power: int, scale: float = 0.5) -> Any:
+        return x**power * scale, x.sum().item(), x.shape[0], power
+
+
+def test_numbers_among_arguments_and_results() -> None:
+    x = torch.ones(3, 2)
+    fn = tw.compile(Numbers().eval(), args=(x, 3), dynamic_shapes={"x": {0: Dim("rows", max=9)}, "power": None})
+    for args in ((x,), (x, 3)):
+        power, total, rows, three = fn(*args)
+        assert power.shape == (3, 2) and (total, rows, three) == (6.0, 3, 3)
+        assert type(total) is float and type(rows) is int
+    with pytest.raises(DTypeError, match="argument power: wanted 3, as the model was compiled for, got 4"):
+        fn(x, 4)
 
 
 class Refused(nn.Module):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import tilewright as tw
-from tilewright.runtime.program.artifact import Artifact, Bundle, write_artifact
+from tilewright.runtime.program.artifact import Artifact, Bundle
+from tilewright.runtime.program.artifact_writer import write_artifact
+from tilewright.runtime.program.seal import seal, stored_program
 from tools.sanitize import main
 
 MODEL = """
@@ -35,12 +40,20 @@ def model(tmp_path: Path) -> Path:
 def broken(source: Path, target: Path, piece: str) -> Path:
     """A saved model whose kernels have no instruction that contains `piece`."""
     bundle = next(Artifact(source).bundles("cuda"))
-    code = dict(bundle.code())
+    code: dict[str, Any] = dict(bundle.code())
     program = bundle.program()
+    changed = {}
     for digest in {k.object for t in program.tables for k in t.kernels}:
-        lines = bytes(code[digest]).decode().split("\n")
-        code[digest] = "\n".join(x for x in lines if piece not in x).encode()  # type: ignore[assignment]
-    write_artifact(target, [Bundle(program, code, bundle.constants())])
+        lines = bytes(code.pop(digest)).decode().split("\n")
+        text = "\n".join(x for x in lines if piece not in x).encode()
+        changed[digest] = hashlib.sha256(text).hexdigest()
+        code[changed[digest]] = text
+    tables = [replace(t, kernels=tuple(replace(k, object=changed[k.object]) for k in t.kernels)) for t in program.tables]
+    other = replace(program, tables=tuple(tables))
+    was, now = (seal("host", stored_program(p)) for p in (program, other))
+    host = bytes(code.pop(program.host_object)).replace(was, now)
+    other = replace(other, host_object=hashlib.sha256(host).hexdigest())
+    write_artifact(target, [Bundle(other, {**code, other.host_object: host}, bundle.constants())])
     return target
 
 

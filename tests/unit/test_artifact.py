@@ -24,11 +24,12 @@ from tilewright.runtime.host.recompile import recompile
 from tilewright.runtime.host.thread_pool import runtime_object_ir
 from tilewright.runtime.load import function
 from tilewright.runtime.load.function import CompiledFunction, load
-from tilewright.runtime.program import artifact
-from tilewright.runtime.program.artifact import Artifact, Bundle, write_artifact
+from tilewright.runtime.program.artifact import Artifact, Bundle
+from tilewright.runtime.program.artifact_writer import write_artifact
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.program.program import Argument, Call, Constant, DimInfo, Program
+from tilewright.runtime.program.seal import seal_ir
 from tilewright.runtime.tensor import DType
 
 pytest.importorskip("llvmlite", reason="the test makes its own object code")
@@ -78,22 +79,41 @@ WEIGHT = np.arange(64, dtype=np.float32)
 X = np.linspace(-1, 1, 40, dtype=np.float32)
 
 
-@pytest.fixture(scope="module")
-def bundle() -> Bundle:
-    texts = [HOST, KERNEL, runtime_object_ir(machine())]
-    built = recompile(dict(zip("hkr", texts, strict=True)))
+def made(machine_of: bytes | None = None, **fields: Any) -> Bundle:
+    """A model of handwritten code, sealed as the compiler does it.
+
+    Args:
+        machine_of: the ELF machine that its code says it is for. fields: of the program, in place of those here.
+    """
+    texts = {"k": KERNEL, "r": runtime_object_ir(machine())}
+    built = {key: elsewhere(code, machine_of) for key, code in recompile(texts).items()}
     digest = {key: hashlib.sha256(code).hexdigest() for key, code in built.items()}
     kernel = MicroKernel("twice_plus", "w", "generic", "plain", (), ("T", "1", "1"), digest["k"])
     constant = hashlib.sha256(WEIGHT.tobytes()).hexdigest()
-    program = Program(
-        target="host", features="", dims=(DimInfo("T", 1, 64, at=("arg0.0",)),),
-        inputs=(Argument("arg0", DType.F32, ("T",)),), outputs=(Argument("result0", DType.F32, ("T",)),),
-        constants=(Constant("arg1", DType.F32, (64,), constant),),
-        tables=(DispatchTable("w", "twice", ("T",), (kernel,), Leaf(0)),), calls=(Call(0, ("T",)),), checks=(),
-        arena="0", host_object=digest["h"], runtime_object=digest["r"], source="module {}",
-        dispatch_source="twice: plain")  # fmt: skip
-    llvm_ir = {digest[key]: text for key, text in zip("hkr", texts, strict=True)}
-    return Bundle(program, {digest[key]: code for key, code in built.items()}, {constant: WEIGHT}, llvm_ir)
+    values: dict[str, Any] = {
+        "target": "host", "features": "", "dims": (DimInfo("T", 1, 64, at=("arg0.0",)),),
+        "inputs": (Argument("arg0", DType.F32, ("T",)),), "outputs": (Argument("result0", DType.F32, ("T",)),),
+        "constants": (Constant("arg1", DType.F32, (64,), constant),),
+        "tables": (DispatchTable("w", "twice", ("T",), (kernel,), Leaf(0)),), "calls": (Call(0, ("T",)),), "checks": (),
+        "arena": "0", "host_object": "", "runtime_object": digest["r"], "source": "module {}",
+        "dispatch_source": "twice: plain", **fields}  # fmt: skip
+    program = Program(**values)
+    texts["h"] = HOST + seal_ir("host", program)
+    built["h"] = elsewhere(recompile({"h": texts["h"]})["h"], machine_of)
+    digest["h"] = hashlib.sha256(built["h"]).hexdigest()
+    program = msgspec.structs.replace(program, host_object=digest["h"])
+    return Bundle(program, {digest[key]: code for key, code in built.items()}, {constant: WEIGHT},
+                  {digest[key]: text for key, text in texts.items()})
+
+
+def elsewhere(code: bytes, number: bytes | None) -> bytes:
+    """Code that says it is for another machine."""
+    return code if number is None else code[:18] + number + code[20:]
+
+
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    return made()
 
 
 @pytest.fixture
@@ -112,22 +132,25 @@ def check(fn: CompiledFunction) -> None:
 
 
 def test_a_saved_model_runs_and_can_be_saved_again(saved: Path) -> None:
-    fn = load(saved, verify="all")
+    fn = load(saved, verify="full")
     check(fn)
     assert fn.dispatch_source() == "twice: plain" and fn.program.source == "module {}"
     fn.save(saved)
     check(load(saved))
     check(fn)
-    with pytest.raises(OptionError, match="verify='none'"):
-        load(saved, verify="none")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="verify='all': wanted 'lazy', 'full' or 'none'"):
+        load(saved, verify="all")  # type: ignore[arg-type]
 
 
-def test_sections_lie_at_64_bytes_and_constants_are_not_copied(saved: Path) -> None:
+@pytest.mark.parametrize("shared", [False, True])
+def test_sections_lie_at_64_bytes_and_constants_are_read_once(saved: Path, shared: bool) -> None:
     opened = Artifact(saved)
     assert {s.offset % 64 for s in opened.manifest.sections} == {0}
-    group = next(opened.bundles("host"))
-    (memory,) = group.constants().values()
+    constants = next(opened.bundles("host")).constants(shared=shared)
+    assert not constants.are_read()
+    (memory,) = constants.values()
     assert memory.readonly and np.frombuffer(memory, np.float32).ctypes.data % 64 == 0
+    assert constants.are_read() and next(iter(constants.values())) is memory
     assert saved.read_bytes().count(WEIGHT.tobytes()) == 1
 
 
@@ -165,11 +188,19 @@ def test_damaged_code_is_found_at_load(saved: Path, name: str) -> None:
         load(saved)
 
 
-def test_damaged_constants_are_found_on_request(saved: Path) -> None:
+def test_damaged_constants_are_found_when_they_are_first_read(saved: Path) -> None:
     flip(saved, "constant/")
-    load(saved)
+    fn = load(saved)
+    for _ in range(2):
+        with pytest.raises(ArtifactError, match=r"damaged: section constant/.* does not match its hash"):
+            fn(X)
     with pytest.raises(ArtifactError, match="damaged: section constant/"):
-        load(saved, verify="all")
+        fn.save(saved.parent / "copy.tw")
+    with pytest.raises(ArtifactError, match="damaged: section constant/"):
+        load(saved, verify="full")
+    with pytest.raises(ArtifactError, match="damaged: section constant/"):
+        load(saved, shared=True)(X)
+    assert load(saved, verify="none")(X).shape == X.shape
 
 
 @pytest.mark.parametrize(
@@ -195,22 +226,15 @@ def test_other_files(saved: Path, tmp_path: Path) -> None:
 
 def test_another_version(saved: Path) -> None:
     damage(saved, 8, struct.pack("<I", 99))
-    with pytest.raises(ArtifactError, match="has format 99 and this Tilewright reads 1 and 2; compile the model again"):
+    with pytest.raises(ArtifactError, match="has format 99 and this Tilewright reads 3; compile the model again"):
         load(saved)
 
 
-def test_the_version_before_names_and_nesting(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its programs have no fields for nesting, and inputs are called by their positions."""
-    fields = [f for f in msgspec.structs.fields(Program) if f.name not in ("input_structure", "output_structure")]
-    former = msgspec.defstruct("Program", [(f.name, f.type) for f in fields])
-    values = {f.name: getattr(bundle.program, f.name) for f in fields}
-    monkeypatch.setattr(artifact, "SCHEMA", 1)
-    write_artifact(tmp_path / "old.tw", [dataclasses.replace(bundle, program=former(**{**values, "schema": 1}))])
-    old = (tmp_path / "old.tw").read_bytes()
-    assert struct.unpack_from("<I", old, 8) == (1,) and b"input_structure" not in old
-    fn = load(tmp_path / "old.tw")
-    check(fn)
-    np.testing.assert_array_equal(fn(arg0=X), fn(X))
+@pytest.mark.parametrize("schema", [1, 2])
+def test_versions_that_cannot_be_held_against_their_code_are_refused(saved: Path, schema: int) -> None:
+    damage(saved, 8, struct.pack("<I", schema))
+    with pytest.raises(ArtifactError, match=f"has format {schema} and this Tilewright reads 3; compile the model again"):
+        load(saved)
 
 
 def test_a_damaged_manifest(saved: Path) -> None:
@@ -222,12 +246,12 @@ def test_a_damaged_manifest(saved: Path) -> None:
 
 def test_a_manifest_that_lies(saved: Path) -> None:
     content = bytearray(saved.read_bytes())
-    magic, schema, length, whole, _ = struct.unpack_from("<8sIIQ8x32s", content)
+    magic, schema, length, whole, signed, _ = struct.unpack_from("<8sIIQQ32s", content)
     manifest = json.loads(content[64 : 64 + length])
     manifest["sections"][0]["offset"] = 9 * 10 ** (len(str(manifest["sections"][0]["offset"])) - 1)
     manifest["sections"][1]["offset"] = 10**12
     text = json.dumps(manifest, separators=(",", ":")).encode()
-    header = struct.pack("<8sIIQ8x32s", magic, schema, len(text), whole, hashlib.sha256(text).digest())
+    header = struct.pack("<8sIIQQ32s", magic, schema, len(text), whole, signed, hashlib.sha256(text).digest())
     saved.write_bytes((header + text).ljust(whole, b"\0")[:whole])
     with pytest.raises(ArtifactError, match="lies outside the file"):
         load(saved)
@@ -252,30 +276,43 @@ def test_writing_says_what_is_wrong_and_leaves_nothing(
     assert old.read_bytes() == b"old" and list(tmp_path.iterdir()) == [old]
 
 
-def lacking(bundle: Bundle, **fields: Any) -> Bundle:
-    """The bundle, for a CPU that does not exist."""
-    program = msgspec.structs.replace(bundle.program, features="+no-such-feature")
-    return Bundle(**{"program": program, "code": bundle.code, "constants": bundle.constants, **fields})
+@pytest.fixture(scope="module")
+def lacking() -> Bundle:
+    """A model for a CPU that does not exist."""
+    return made(b"\0\0", features="+no-such-feature")
 
 
 def test_a_lacking_feature_recompiles_or_is_named(
-    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lacking: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "model.tw"
-    broken = {digest: b"\x7fELF" + bytes(100) for digest in bundle.code}
-    write_artifact(path, [lacking(bundle, code=broken, llvm_ir=bundle.llvm_ir)])
-    check(load(path))
+    write_artifact(path, [lacking])
+    fn = load(path)
+    check(fn)
+    fn.save(path)  # the code that was stored, not the one that was made for this machine
+    check(load(path, verify="full"))
     monkeypatch.setattr(function, "can_recompile", lambda: False)
     with pytest.raises(ArtifactError, match="needs ELF machine 0, which this CPU lacks; install llvmlite"):
         load(path)
-    write_artifact(path, [lacking(bundle)])
+    write_artifact(path, [dataclasses.replace(lacking, llvm_ir={})])
+    with pytest.raises(ArtifactError, match="needs ELF machine 0, which this CPU lacks, and holds no LLVM IR"):
+        load(path)
+    write_artifact(path, [dataclasses.replace(made(features="+no-such-feature"), llvm_ir={})])
     with pytest.raises(ArtifactError, match="needs no-such-feature, which this CPU lacks, and holds no LLVM IR"):
         load(path)
 
 
-def test_the_first_group_that_runs_is_taken(bundle: Bundle, tmp_path: Path) -> None:
+def test_llvm_ir_of_another_model_is_refused(lacking: Bundle, tmp_path: Path) -> None:
+    other = made(source="module { }")
+    swapped = {d: other.llvm_ir[other.program.host_object] if "@tw_call" in text else text for d, text in lacking.llvm_ir.items()}
+    write_artifact(tmp_path / "model.tw", [dataclasses.replace(lacking, llvm_ir=swapped)])
+    with pytest.raises(ArtifactError, match=r"its LLVM IR .* is not of program/0"):
+        load(tmp_path / "model.tw")
+
+
+def test_the_first_group_that_runs_is_taken(bundle: Bundle, lacking: Bundle, tmp_path: Path) -> None:
     path = tmp_path / "model.tw"
-    write_artifact(path, [lacking(bundle), bundle])
+    write_artifact(path, [lacking, bundle])
     check(load(path))
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import random
+import re
+import stat
 import subprocess
 import sys
 import warnings
@@ -134,3 +137,100 @@ def test_writers_at_once(tmp_path: Path) -> None:
     ]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
     assert not list(tmp_path.glob("??/.*"))
+
+
+def test_no_damaged_entry_is_given(tmp_path: Path) -> None:
+    """200 single bits, anywhere: none is given, each is made anew."""
+    rng, data = random.Random(0), random.Random(1).randbytes(3000)
+    cache = Cache(tmp_path, 1 << 20)
+    for _ in range(200):
+        place = cache.put(KEYS[0], data)
+        assert place is not None
+        found = bytearray(place.read_bytes())
+        found[rng.randrange(len(found))] ^= 1 << rng.randrange(8)
+        place.write_bytes(found)
+        assert cache.get(KEYS[0]) is None and not place.exists()
+    for cut in (0, 7, 39, 40, 500):
+        place = cache.put(KEYS[0], data)
+        assert place is not None
+        place.write_bytes(place.read_bytes()[:cut])
+        assert cache.get(KEYS[0]) is None
+
+
+def test_an_entry_is_not_taken_for_another(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 1 << 20)
+    one, other = cache.put(KEYS[0], b"one"), cache.put(KEYS[1], b"other")
+    assert one is not None and other is not None
+    other.write_bytes(one.read_bytes())
+    assert cache.get(KEYS[1]) is None and cache.get(KEYS[0]) == b"one"
+
+
+def test_folders_and_entries_are_their_owner_s(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        place = Cache(tmp_path / "a" / "cache", 1 << 20).put(KEYS[0], b"code")
+    finally:
+        os.umask(before)
+    assert place is not None
+    modes = [stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "a" / "cache", place.parent, place)]
+    assert modes == [0o700, 0o700, 0o600]
+
+
+@pytest.mark.parametrize("part", ["folder", "subfolder", "entry"])
+@pytest.mark.parametrize("mode", [0o20, 0o2])
+def test_what_others_may_write_is_refused_with_one_line(tmp_path: Path, part: str, mode: int) -> None:
+    folder = tmp_path / "cache"
+    place = Cache(folder, 1 << 20).put(KEYS[0], b"code")
+    assert place is not None
+    odd = {"folder": folder, "subfolder": place.parent, "entry": place}[part]
+    odd.chmod(odd.stat().st_mode | mode)
+    cache = Cache(folder, 1 << 20)
+    says = f"{re.escape(str(odd))} is not used: user .* owns it and its mode is .*; wanted user"
+    with pytest.warns(CacheWarning, match=says) as told:
+        assert cache.get(KEYS[0]) is None and cache.path(KEYS[0]) is None
+        made = cache.put(KEYS[0], b"anew")
+    assert len(told) == 1
+    if part == "entry":  # in a folder of our own it is replaced
+        assert made == place and cache.get(KEYS[0]) == b"anew"
+    else:
+        assert made is None and odd.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("part", ["folder", "subfolder", "entry"])
+def test_what_another_user_owns_is_refused(tmp_path: Path, part: str) -> None:
+    folder = tmp_path / "cache"
+    place = Cache(folder, 1 << 20).put(KEYS[0], b"code")
+    assert place is not None
+    odd = {"folder": folder, "subfolder": place.parent, "entry": place}[part]
+    os.chown(odd, 12345, -1)
+    with pytest.warns(CacheWarning, match="user 12345 owns it"):
+        assert Cache(folder, 1 << 20).get(KEYS[0]) is None
+
+
+def test_an_entry_that_is_no_file_is_none(tmp_path: Path) -> None:
+    place = Cache(tmp_path, 1 << 20).put(KEYS[0], b"code")
+    assert place is not None
+    place.unlink()
+    os.mkfifo(place)
+    assert Cache(tmp_path, 1 << 20).get(KEYS[0]) is None
+    assert Cache(tmp_path, 1 << 20).put(KEYS[0], b"anew") == place
+    assert Cache(tmp_path, 1 << 20).get(KEYS[0]) == b"anew"
+
+
+def test_entries_are_on_the_disk_before_they_have_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    sync, replace = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        seen.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "entry")
+        sync(descriptor)
+
+    def renamed(self: Path, target: Path) -> Path:
+        seen.append("rename")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    Cache(tmp_path, 1 << 20).put(KEYS[0], b"code")
+    assert seen == ["entry", "rename", "folder"]

@@ -54,7 +54,7 @@ def test_lowest_versions_are_those_of_the_project() -> None:
 
 def test_what_one_installs_of_all() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    assert extras["all"] == ["tilewright[torch,onnx,report]"] and {"torch", "onnx", "report"} < set(extras)
+    assert extras["all"] == ["tilewright[torch,onnx,report,sign]"] and {"torch", "onnx", "report", "sign"} < set(extras)
 
 
 def test_test_extra_pulls_no_framework() -> None:

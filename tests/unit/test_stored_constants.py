@@ -20,7 +20,8 @@ from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.constants.stored_constants import StoredConstants
 from tilewright.runtime.errors import ArtifactError
-from tilewright.runtime.program.artifact import ALIGNMENT, Bundle, raw_bytes, write_artifact
+from tilewright.runtime.program.artifact import ALIGNMENT, Bundle, raw_bytes
+from tilewright.runtime.program.artifact_writer import write_artifact
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.target import Target
 

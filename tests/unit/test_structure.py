@@ -101,6 +101,23 @@ def test_a_call_nested_otherwise(fn: Any, args: tuple[Any, ...], named: dict[str
         fn(*args, **named)
 
 
+def test_numbers_among_arguments_and_results() -> None:
+    inputs = Structure.mapping({"x": leaf(0), "k": Structure.constant(3), "more": Structure.sequence([Structure.constant("a")])})
+    results = Structure.sequence([leaf(1), leaf(0, is_number=True), Structure.constant(7)])
+    kept = inputs.renumbered({0: 5})
+    assert kept == Structure.mapping({**dict(zip(inputs.keys, inputs.items, strict=True)), "x": leaf(5)})
+    assert inputs.describe() == "{x: #0, k: 3, more: ('a',)}"
+    assert inputs.flatten({"x": X, "k": 3, "more": [None]})[0] is X
+    for given, said in (({"x": X, "k": 4, "more": ["a"]}, r"value\['k'\]: wanted 3, as the model was compiled for, got 4; leave "
+                         "it out or pass 3, or compile the model for 4"),
+                        ({"x": X, "k": X, "more": ["a"]}, "wanted 3, as the model was compiled for, got ndarray; leave it")):
+        with pytest.raises(DTypeError, match=said):
+            inputs.flatten(given)
+    found = results.unflatten([np.float32(2.5).reshape(()), X])
+    assert found[0] is X and type(found[1]) is float and found[1:] == (2.5, 7)
+    assert msgspec.json.decode(msgspec.json.encode(results), type=Structure) == results
+
+
 def test_a_structure_that_says_nothing_is_none() -> None:
     flat = Structure.mapping({"x": leaf(0), "w": leaf(1), "b": leaf(2)})
     fn = tw.compile(model(flat, Structure.sequence([leaf(0), leaf(1)])))

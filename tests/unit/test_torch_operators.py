@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 import tilewright as tw  # noqa: E402
 from tilewright.compiler.frontends.torch.importer import import_torch  # noqa: E402
+from tilewright.compiler.reference import evaluate  # noqa: E402
 from tilewright.runtime.errors import IngestError  # noqa: E402
 
 Tensors = Sequence[Any]
@@ -167,6 +168,48 @@ def test_windows_and_strided_parts() -> None:
     check(run, cases)
 
 
+def test_convolutions_and_resampling() -> None:
+    from torch.nn import functional as f
+
+    def run(x: Any, y: Any) -> Any:
+        image = x[:, :, 0]
+        return (f.conv3d(x, y, padding=1), f.conv_transpose3d(x, y.transpose(0, 1), stride=(1, 2, 2), output_padding=(0, 1, 0)),
+                f.conv2d(image[0], y[:, :, 0], padding="same"), f.interpolate(image, scale_factor=1.7),
+                f.interpolate(image, (5, 9), mode="nearest-exact"), f.interpolate(image, scale_factor=(0.6, 2), mode="bilinear"),
+                f.interpolate(image, (4, 9), mode="bicubic", align_corners=True),
+                f.interpolate(image, (3, 5), mode="bilinear", antialias=True))  # fmt: skip
+
+    means(model(run), torch.randn(2, 3, 3, 7, 6), torch.randn(4, 3, 3, 3, 3))
+
+
+class Recurrent(torch.nn.Module):  # type: ignore[name-defined, misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(5, 4, 2, bidirectional=True, batch_first=True)
+        self.gru, self.rnn = torch.nn.GRU(5, 4, bias=False), torch.nn.RNN(5, 4)
+        self.cells = torch.nn.ModuleList([torch.nn.LSTMCell(5, 4), torch.nn.GRUCell(5, 4), torch.nn.RNNCell(5, 4)])
+
+    def forward(self, x: Any, y: Any) -> Any:
+        found, (hidden, cell) = self.lstm(x)
+        gru, rnn = self.gru(x), self.rnn(x)
+        lstm_cell, gru_cell, rnn_cell = self.cells
+        return (found, hidden, cell, *gru, *rnn, *lstm_cell(x[0], (y, y)), gru_cell(x[0], y), rnn_cell(x[0], y))
+
+
+def test_recurrent_layers() -> None:
+    means(Recurrent().eval(), torch.randn(3, 3, 5), torch.randn(3, 4))
+
+
+def means(module: Any, *inputs: Any) -> None:
+    """What a module's text means, by the reference interpreter, is what the module gives."""
+    imported = import_torch(module, inputs)
+    found = evaluate(imported.text, [*(t.numpy() for t in inputs), *imported.constants.values()])
+    with torch.no_grad():
+        wanted = module(*inputs)
+    for got, want in zip(found, wanted, strict=True):
+        torch.testing.assert_close(torch.from_numpy(got).float(), want, rtol=2e-5, atol=2e-5)
+
+
 def test_composites_are_decomposed() -> None:
     from torch.nn import functional as f
 
@@ -203,6 +246,8 @@ def test_no_elements() -> None:
     (lambda x, y: torch.argsort(x > 0), "stable=True"),
     (lambda x, y: torch.bernoulli(y), "random"),
     (lambda x, y: torch.linalg.svd(x)[1], "not known"),
+    (lambda x, y: torch.nn.functional.interpolate(x[None, None], (2, 2), mode="bilinear", align_corners=True, antialias=True),
+     "align_corners=False"),
 ])  # fmt: skip
 def test_refused_with_operator_and_line(function: Callable[..., Any], said: str) -> None:
     with pytest.raises(IngestError, match=said) as caught:

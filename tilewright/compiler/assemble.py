@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from tilewright.compiler.builder.codegen import compile_object, host_target, runtime_object
@@ -24,8 +25,12 @@ from tilewright.runtime.host.thread_pool import runtime_object_ir
 from tilewright.runtime.program.artifact import Bundle
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node
 from tilewright.runtime.program.program import Argument, Call, Program
+from tilewright.runtime.program.seal import seal_ir, stored_program
 from tilewright.runtime.program.structure import Structure
-from tilewright.runtime.target import TargetKind
+from tilewright.runtime.target import Target, TargetKind
+
+
+LINES = 10_000  # of LLVM IR, from which code around the kernels is not optimised: LLVM's time grows faster than a function
 
 
 def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
@@ -41,7 +46,6 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         arena = str(emitter.arena())
     code = dict(tables.code)
     llvm_ir = dict(tables.llvm_ir)
-    host = _add(compile_object(text, near), text, code, llvm_ir)
     runtime = ""
     if compilation.target.kind is TargetKind.CUDA:
         table = cuda_table_ir()
@@ -64,7 +68,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         calls=tuple(_call(c, t, tables.tables[t]) for t, c in zip(table_of, plan.calls, strict=True)),
         checks=ingested.checks,
         arena=arena,
-        host_object=host,
+        host_object="",
         runtime_object=runtime,
         source=ingested.text,
         dispatch_source="\n".join(dispatch_text(t) for t in tables.tables),
@@ -76,12 +80,16 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         input_structure=_input_structure(compilation.imported.input_structure, kept, inputs),
         output_structure=_output_structure(compilation.imported.output_structure, len(outputs)),
     )
+    program = msgspec.json.decode(stored_program(program), type=Program)  # as it will be read, which its seal is of
+    text += seal_ir("host", program)
+    program = replace(program, host_object=_add(_host_code(text, near), text, code, llvm_ir))
     if gpu:
         return Bundle(program, code, memory, llvm_ir)
     work = model_work([(c.workload.flops, c.workload.bytes, dict(zip(c.workload.dims, c.dims, strict=True))) for c in plan.calls])
     binder = call_path_ir(program, work, arch)
     if binder:
-        program = replace(program, binder_object=_add(compile_object(binder, near), binder, code, llvm_ir))
+        binder += seal_ir("binder", program)
+        program = replace(program, binder_object=_add(_host_code(binder, near), binder, code, llvm_ir))
     return Bundle(program, code, memory, llvm_ir)
 
 
@@ -104,6 +112,11 @@ def _output_structure(given: Structure | None, count: int) -> Structure | None:
 def _call(planned: PlannedCall, number: int, table: DispatchTable) -> Call:
     layout = {name: str(e) for name, e in layout_of(planned, table).items()}
     return Call(number, tuple(map(str, planned.dims)), layout)
+
+
+def _host_code(text: str, near: Target) -> bytes:
+    """Object code of what runs around the kernels, such as 200 arguments that are looked at."""
+    return compile_object(text, near, 3 if text.count("\n") < LINES else 0)
 
 
 def _add(code: bytes, text: str, codes: dict[str, bytes], texts: dict[str, str]) -> str:

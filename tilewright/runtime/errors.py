@@ -42,6 +42,14 @@ class ArtifactError(TilewrightError):
     """A saved model is truncated, damaged, of another version, or not for this machine."""
 
 
+class SignatureError(ArtifactError):
+    """A saved model is not signed by a key that is trusted, or not as it is."""
+
+
+class LogError(TilewrightError):
+    """A tuning log that is no file, or that cannot be read or written."""
+
+
 class DeviceError(TilewrightError):
     """A device, driver or target is missing or refused the work."""
 

@@ -10,7 +10,7 @@ import ast
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, TypeVar, Union
 
 from tilewright.runtime.dim_forms import Bounds, as_integer, as_integers, as_places, bounds_of
@@ -20,7 +20,10 @@ from tilewright.runtime.wording import option
 Operand = Union["Expr", int]
 DimLike = Union["Dim", tuple[int, int], tuple[int, int, int], range, Any]  # Any: a torch.export.Dim
 V = TypeVar("V")
+LONGEST = 1 << 16  # characters of a size expression
+TERMS = 256  # of a product of sums; of eight sums of two terms
 _CALLS = ("floordiv", "mod", "min", "max")
+_INFINITE = (math.inf, -math.inf)
 
 
 @dataclass(frozen=True, order=True)
@@ -60,11 +63,12 @@ class Expr:
 
     @staticmethod
     def parse(text: str) -> Expr:
-        """The inverse of `str`: integers, names, + - * // %, and calls of floordiv, ceildiv, mod, min, max."""
-        try:
-            return _from_ast(ast.parse(text.strip(), mode="eval").body)
-        except SyntaxError as error:
-            raise OptionError(f"cannot read the size expression {text!r}: {error.msg}") from error
+        """The inverse of `str`: integers, names, + - * // %, and calls of floordiv, ceildiv, mod, min, max.
+
+        Raises:
+            OptionError: it is none of these, or too large.
+        """
+        return _parsed(text.strip())
 
     @staticmethod
     def _collect(pairs: Iterable[tuple[Monomial, int]]) -> Expr:
@@ -89,7 +93,11 @@ class Expr:
         return Expr.of(other) - self
 
     def __mul__(self, other: Operand) -> Expr:
-        return Expr._collect((f + g, c * d) for f, c in self.terms for g, d in Expr.of(other).terms)
+        terms = Expr.of(other).terms
+        if min(len(self.terms), len(terms)) > 1 and len(self.terms) * len(terms) > TERMS:
+            raise OptionError(f"a size is the product of sums of {len(self.terms)} and {len(terms)} terms; wanted at most {TERMS} "
+                              "written out: name a factor as a dimension of its own")
+        return Expr._collect((f + g, c * d) for f, c in self.terms for g, d in terms)
 
     __rmul__ = __mul__
 
@@ -202,12 +210,16 @@ class Expr:
         return total  # type: ignore[no-any-return]
 
     def bounds(self, ranges: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
-        """An interval that contains every value over the given (inclusive) ranges; math.inf where there is no bound."""
-        lo, hi = 0.0, 0.0
+        """An interval that contains every value over the given (inclusive) ranges; math.inf where there is no bound.
+
+        Of ranges of integers it is exact: no float takes part but math.inf.
+        """
+        lo: float = 0
+        hi: float = 0
         for factors, coefficient in self.terms:
-            span = (float(coefficient), float(coefficient))
+            span: tuple[float, float] = (coefficient, coefficient)
             for atom in factors:
-                span = _product(span, _atom_bounds(atom, ranges))
+                span = product(span, _atom_bounds(atom, ranges))
             lo, hi = lo + span[0], hi + span[1]
         return lo, hi
 
@@ -258,22 +270,31 @@ def combine(op: str, a: Expr, b: Expr) -> Expr:
             "min": Expr.minimum, "max": Expr.maximum}[op](a, b)
 
 
-def _product(x: tuple[float, float], y: tuple[float, float]) -> tuple[float, float]:
-    corners = [0.0 if 0 in (a, b) else a * b for a in x for b in y]
+def product(x: tuple[float, float], y: tuple[float, float]) -> tuple[float, float]:
+    """The interval of the products of two intervals."""
+    corners = [_times(a, b) for a in x for b in y]
     return min(corners), max(corners)
+
+
+def _times(a: float, b: float) -> float:
+    """a * b, where 0 times anything is 0; no integer becomes a float, which the largest cannot."""
+    if a == 0 or b == 0:
+        return 0
+    if a in _INFINITE or b in _INFINITE:
+        return math.inf if (a > 0) == (b > 0) else -math.inf
+    return a * b
 
 
 def _atom_bounds(atom: Atom, ranges: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
     if atom.op == "dim":
-        lo, hi = ranges.get(atom.name, (0.0, math.inf))
-        return float(lo), float(hi)
+        return ranges.get(atom.name, (0, math.inf))
     (a, b), (c, d) = (x.bounds(ranges) for x in atom.args)
     if atom.op == "min":
         return min(a, c), min(b, d)
     if atom.op == "max":
         return max(a, c), max(b, d)
     if atom.op == "mod":
-        return (0.0, min(d - 1, b) if a >= 0 else d - 1) if c > 0 else (-math.inf, math.inf)
+        return (0, min(d - 1, b) if a >= 0 else d - 1) if c > 0 else (-math.inf, math.inf)
     if c <= 0:
         return -math.inf, math.inf
     corners = [_floor_ratio(x, y) for x in (a, b) for y in (c, d)]
@@ -284,8 +305,24 @@ def _floor_ratio(x: float, y: float) -> float:
     if math.isinf(x):
         return x
     if math.isinf(y):
-        return 0.0 if x >= 0 else -1.0
-    return float(math.floor(x / y))
+        return 0 if x >= 0 else -1
+    return x // y
+
+
+@lru_cache(4096)
+def _parsed(text: str) -> Expr:
+    if len(text) > LONGEST:
+        raise OptionError(f"the size expression {text[:40]!r}... has {len(text)} characters; wanted at most {LONGEST}: name a part "
+                          "of it as a dimension of its own")
+    try:
+        return _from_ast(ast.parse(text, mode="eval").body)
+    except SyntaxError as error:
+        raise OptionError(f"cannot read the size expression {text!r}: {error.msg}") from error
+    except ValueError as error:  # a null byte
+        raise OptionError(f"cannot read the size expression {text!r}: {error}") from error
+    except (RecursionError, MemoryError) as error:
+        raise OptionError(f"the size expression {text[:40]!r}... nests too deeply; name a part of it as a dimension of its "
+                          "own") from error
 
 
 def _from_ast(node: ast.expr) -> Expr:
@@ -431,7 +468,7 @@ class ShapeRange(Mapping[str, Dim]):
         return len(self.dims)
 
     def bounds(self) -> dict[str, tuple[float, float]]:
-        return {n: (float(d.lo), float(d.hi)) for n, d in self.dims}
+        return {n: (d.lo, d.hi) for n, d in self.dims}
 
     def multiples(self) -> dict[str, int]:
         return {n: d.multiple_of for n, d in self.dims}

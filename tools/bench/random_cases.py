@@ -2,8 +2,11 @@
 
     python -m tools.bench random --cases 2000 --seed 0 --workers 2 --json out.jsonl
     python -m tools.bench random --seed 0 --only 17          one program here, with its text
+    python -m tools.bench random --cases 10000 --shapes 40 --faults --target host:x86-64-v3
+    python -m tools.bench random --cases 10000 --shapes 40 --accesses
 
-Prints what is wrong with the command that repeats it, and which operators the family `generic` took. Exit code 1 when
+Every input and result lies between unreadable pages. --faults runs each case once and compares nothing; --accesses draws indexing
+maps that leave their tensors at some shapes (tests/e2e/random_accesses.py). Prints what is wrong with the command that repeats it, and which operators the family `generic` took. Exit code 1 when
 anything is wrong.
 """
 
@@ -11,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import importlib
 import json
 import queue
 import random
@@ -32,10 +34,25 @@ from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.target import Target
 from tilewright.search.protocols import BuildResult
 from tools.bench import command
+from tools.checkout import ROOT, of_tests
 
-ROOT = Path(__file__).resolve().parents[2]
-SHAPES = 5
 SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is run: programs of a seed at `shapes` shapes each, for a target. faults: compare nothing. accesses: odd maps."""
+
+    seed: int
+    target: str
+    shapes: int
+    faults: bool
+    accesses: bool
+
+    def words(self) -> list[str]:
+        """The command line that says so."""
+        flags = [f"--{name}" for name in ("faults", "accesses") if getattr(self, name)]
+        return ["random", "--seed", str(self.seed), "--target", self.target, "--shapes", str(self.shapes), *flags]
 
 
 @dataclass
@@ -53,51 +70,55 @@ class RecordingBuilder:
         return results
 
 
-def generators() -> tuple[Any, Any, Any]:
-    """The modules of the tests that draw programs, list operators and check results."""
-    if str(ROOT / "tests") not in sys.path:
-        sys.path.insert(0, str(ROOT / "tests"))
-    programs, operators, check = (importlib.import_module(f"e2e.random_{n}") for n in ("programs", "operators", "check"))
-    return programs, operators, check
+def drawn(sweep: Sweep, number: int) -> tuple[Any, list[dict[str, int]]]:
+    """One program, and the shapes that it runs at."""
+    rng = random.Random(f"{sweep.seed}/{number}")
+    if sweep.accesses:
+        program = of_tests("e2e.random_accesses").draw(rng)
+        return program, of_tests("e2e.random_accesses").shapes(program, rng, sweep.shapes)
+    program = of_tests("e2e.random_programs").draw(rng, of_tests("e2e.random_operators").OPERATORS)
+    return program, program.shapes(rng, sweep.shapes)
 
 
-def run_program(seed: int, number: int) -> dict[str, Any]:
+def run_program(sweep: Sweep, number: int) -> dict[str, Any]:
     """All shapes of one program; `wrong` lists what is not right."""
-    programs, operators, check = generators()
-    rng = random.Random(f"{seed}/{number}")
-    program = programs.draw(rng, operators.OPERATORS)
-    shapes = program.shapes(rng, SHAPES)
-    builder = RecordingBuilder(LocalBuilder(Target.parse("host")))
-    record: dict[str, Any] = {"program": number, "operators": program.operators, "dtypes": sorted(program.dtypes),
-                              "cases": len(shapes), "wrong": []}
+    check = of_tests("e2e.random_check")
+    program, shapes = drawn(sweep, number)
+    builder = RecordingBuilder(LocalBuilder(Target.parse(sweep.target)))
+    record: dict[str, Any] = {"program": number, "operators": ["access"] if sweep.accesses else program.operators,
+                              "dtypes": ["i32"] if sweep.accesses else sorted(program.dtypes), "cases": len(shapes), "wrong": []}
     try:
-        fn = check.compiled(program, builder, number)
+        fn = (check.compiled_access(program, builder, sweep.target) if sweep.accesses
+              else check.compiled(program, builder, number, sweep.target))  # fmt: skip
     except TilewrightError as error:
         record["wrong"].append({"shape": {}, "reason": f"{type(error).__name__}: {error}"})
         return record
     for dims in shapes:
-        wrong = check.wrong_at(fn, program, dims, number)
+        if sweep.accesses:
+            wrong, _ = check.access_wrong_at(fn, program, dims, number)
+        else:
+            wrong = check.fault_at(fn, program, dims, number) if sweep.faults else check.wrong_at(fn, program, dims, number)
         if wrong is not None:
             record["wrong"].append({"shape": wrong.shape, "reason": wrong.reason})
     return {**record, "kernels": builder.calls}
 
 
-def serve(seed: int) -> None:
+def serve(sweep: Sweep) -> None:
     """Program numbers on stdin, a record each on stdout."""
     for line in sys.stdin:
-        print(json.dumps(run_program(seed, int(line))), flush=True)
+        print(json.dumps(run_program(sweep, int(line))), flush=True)
 
 
 @dataclass
 class Server:
     """A process that runs programs; replaced when one kills it."""
 
-    seed: int
+    sweep: Sweep
     process: subprocess.Popen[str] | None = None
 
     def run(self, number: int) -> dict[str, Any]:
         if self.process is None:
-            command = [sys.executable, "-X", "faulthandler", "-m", "tools.bench", "random", "--serve", "--seed", str(self.seed)]
+            command = [sys.executable, "-X", "faulthandler", "-m", "tools.bench", *self.sweep.words(), "--serve"]
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(f"{number}\n")
@@ -127,7 +148,7 @@ class Server:
         return reason
 
 
-def run_all(seed: int, cases: int, workers: int, log: Path | None) -> list[dict[str, Any]]:
+def run_all(sweep: Sweep, cases: int, workers: int, log: Path | None) -> list[dict[str, Any]]:
     """Programs 0, 1, ... until they hold `cases` cases."""
     numbers: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(cases):
@@ -136,7 +157,7 @@ def run_all(seed: int, cases: int, workers: int, log: Path | None) -> list[dict[
     lock = threading.Lock()
 
     def work() -> None:
-        server = Server(seed)
+        server = Server(sweep)
         while sum(r["cases"] for r in records) < cases:
             record = server.run(numbers.get())
             with lock:
@@ -144,7 +165,7 @@ def run_all(seed: int, cases: int, workers: int, log: Path | None) -> list[dict[
                 if log is not None:
                     with log.open("a") as file:
                         file.write(json.dumps(record) + "\n")
-                report_wrong(record, seed)
+                report_wrong(record, sweep)
         server.close()
 
     threads = [threading.Thread(target=work) for _ in range(workers)]
@@ -155,11 +176,11 @@ def run_all(seed: int, cases: int, workers: int, log: Path | None) -> list[dict[
     return records
 
 
-def report_wrong(record: dict[str, Any], seed: int) -> None:
+def report_wrong(record: dict[str, Any], sweep: Sweep) -> None:
     for wrong in record["wrong"][:1]:
         reason = wrong["reason"].splitlines()[0][:300]
         print(f"WRONG {' '.join(record['operators'])} ({', '.join(record['dtypes'])}) at {wrong['shape']}: {reason}\n"
-              f"      python -m tools.bench random --seed {seed} --only {record['program']}", flush=True)
+              f"      python -m tools.bench {' '.join(sweep.words())} --only {record['program']}", flush=True)
 
 
 def summarize(records: Sequence[dict[str, Any]], seconds: float) -> int:
@@ -187,21 +208,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command.parser("random", __doc__)
     parser.add_argument("--cases", type=int, default=2000, help="cases to run; a program and a shape are one")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--target", default="host")
+    parser.add_argument("--shapes", type=int, default=5, help="shapes of a program")
+    parser.add_argument("--faults", action="store_true", help="call once a case, and compare nothing")
+    parser.add_argument("--accesses", action="store_true", help="indexing maps that leave their tensors at some shapes")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", type=Path, help="append a record per program to this file")
     parser.add_argument("--only", type=int, help="run one program here and print it")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
+    sweep = Sweep(given.seed, given.target, given.shapes, given.faults, given.accesses)
     if given.serve:
-        serve(given.seed)
+        serve(sweep)
         return 0
     if given.only is not None:
-        programs, operators, _ = generators()
-        program = programs.draw(random.Random(f"{given.seed}/{given.only}"), operators.OPERATORS)
+        program, _ = drawn(sweep, given.only)
         print(program.text, *program.ranges.items(), *program.inputs, sep="\n", flush=True)
-        record = run_program(given.seed, given.only)
+        record = run_program(sweep, given.only)
         print(json.dumps(record, indent=1))
         return 1 if record["wrong"] else 0
     start = time.perf_counter()
-    records = run_all(given.seed, given.cases, given.workers, given.json)
+    records = run_all(sweep, given.cases, given.workers, given.json)
     return 1 if summarize(records, time.perf_counter() - start) else 0

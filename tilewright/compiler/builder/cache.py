@@ -1,7 +1,9 @@
 """Cache: files named by a key that says everything about their content, shared by processes, bounded in size.
 
-An entry is written beside its place and renamed into it, so a reader sees all of it or nothing. A folder that cannot be
-written costs one warning and no more: everything still works, uncached. Layout: <folder>/<two digits>/<rest of key>.
+An entry is written beside its place, brought to the disk and renamed into it, so a reader sees all of it or nothing. Entries that
+`put` writes begin with a hash over key and content, and `get` gives none whose hash is another. Folders are made for their owner
+alone (0700), and what another user may write is not read: entries are native code. A folder that cannot be used costs one warning
+and no more: everything still works, uncached. Layout: <folder>/<two digits>/<rest of key>.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+import stat
 import time
 import warnings
 from collections.abc import Callable
@@ -20,9 +23,14 @@ from platformdirs import user_cache_path
 
 from tilewright.runtime import knobs
 from tilewright.runtime.errors import TilewrightError
+from tilewright.runtime.log import LOG
+from tilewright.runtime.program.replace_file import sync_path
 
 _STALE_SECONDS = 3600.0  # a part-written file of a process that died
 _LOCK = "prune.lock"
+_MAGIC = b"\x89TWENTR\n"
+_HEAD_BYTES = len(_MAGIC) + 32  # and a sha256
+_OWNER_ALL, _OWNER_FILE = 0o700, 0o600
 
 
 class CacheWarning(UserWarning):
@@ -54,44 +62,64 @@ class Cache:
         self._unchecked = self.limit  # bytes written since the size was last looked at; the first put looks
 
     def path(self, key: str) -> Path | None:
-        """The entry's file, marked as used now; None when there is none. It may vanish at any time."""
+        """The entry's file, marked as used now; None when there is none that no one else may write. It may vanish at any time."""
         place = self._place(key)
         if not self.limit:
             return None
-        with contextlib.suppress(OSError):  # read-only, or not there
-            os.utime(place)
-        return place if place.is_file() else None
-
-    def get(self, key: str) -> bytes | None:
-        """The entry's bytes, or None."""
-        place = self.path(key)
         try:
-            return None if place is None else place.read_bytes()
+            if not (stat.S_ISREG(place.stat().st_mode) and all(map(self._is_ours, (self.folder, place.parent, place)))):
+                return None
         except OSError:
             return None
+        with contextlib.suppress(OSError):  # read-only
+            os.utime(place)
+        return place
+
+    def get(self, key: str) -> bytes | None:
+        """The entry's bytes, as `put` took them, or None. An entry that is damaged is removed."""
+        place = self.path(key)
+        try:
+            found = None if place is None else place.read_bytes()
+        except OSError:
+            return None
+        if found is None:
+            return None
+        head, data = found[:_HEAD_BYTES], found[_HEAD_BYTES:]
+        if head != _head(key, data):
+            LOG.warning("%s is damaged and is made anew", place)
+            self.remove(key)
+            return None
+        return data
 
     def put(self, key: str, data: bytes) -> Path | None:
         """Store an entry; None (and one warning) when the folder cannot take it, or the entry exceeds the limit."""
-        return self.put_file(key, len(data), lambda draft: draft.write_bytes(data))
+        return self.put_file(key, len(data), lambda draft: draft.write_bytes(_head(key, data) + data))
 
     def put_file(self, key: str, least: int, write: Callable[[Path], object]) -> Path | None:
-        """Store what `write` puts into the file that it is given, of `least` bytes or more; None as of `put`."""
+        """Store what `write` puts into the file that it is given, of `least` bytes or more; None as of `put`. It has to hold what
+        tells damage: `get` is for what `put` wrote."""
         if not self.limit or least > self.limit:
             return None
         place = self._place(key)
         draft = place.with_name(f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}")
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=_OWNER_ALL, parents=True, exist_ok=True)
+            place.parent.mkdir(mode=_OWNER_ALL, exist_ok=True)
+            if not all(map(self._is_ours, (self.folder, place.parent))):
+                return None
             try:
                 write(draft)
                 size = draft.stat().st_size
                 if size > self.limit:
                     return None
-                os.replace(draft, place)
+                draft.chmod(_OWNER_FILE)
+                sync_path(draft)
+                draft.replace(place)
+                sync_path(place.parent)
             finally:
                 draft.unlink(missing_ok=True)
         except OSError as error:
-            self._warn(error)
+            self._warn_of(error)
             return None
         self._unchecked += size
         if self._unchecked >= self.limit // 16:
@@ -112,7 +140,7 @@ class Cache:
         except Timeout:
             return  # another process is at it
         except OSError as error:
-            self._warn(error)
+            self._warn_of(error)
 
     def _prune(self) -> None:
         entries = []
@@ -138,12 +166,28 @@ class Cache:
             raise TilewrightError(f"cache key {key!r}: wanted a hexadecimal digest, as cache_key() gives")
         return self.folder / key[:2] / key[2:]
 
-    def _warn(self, error: OSError) -> None:
+    def _is_ours(self, path: Path) -> bool:
+        """May nobody else write this file or folder? One warning where it is not so."""
+        found = path.stat()
+        mode = stat.S_IMODE(found.st_mode)
+        if found.st_uid in (os.geteuid(), 0) and not mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return True
+        wanted = _OWNER_ALL if path.is_dir() else _OWNER_FILE
+        self._warn(f"{path} is not used: user {found.st_uid} owns it and its mode is {mode:04o}, so another user may write what "
+                   f"would be run; wanted user {os.geteuid()} and {wanted:04o}. Remove it, or set {knobs.CACHE_DIR.name} to a "
+                   "folder of your own")
+        return False
+
+    def _warn_of(self, error: OSError) -> None:
+        self._warn(f"the cache {self.folder} cannot be written ({error.strerror or error}); what is built is not kept. "
+                   f"Set {knobs.CACHE_DIR.name} to a folder that can be")
+
+    def _warn(self, message: str) -> None:
         if not self._warned:
             self._warned = True
-            warnings.warn(
-                f"the cache {self.folder} cannot be written ({error.strerror or error}); what is built is not kept. "
-                f"Set {knobs.CACHE_DIR.name} to a folder that can be",
-                CacheWarning,
-                stacklevel=3,
-            )
+            warnings.warn(message, CacheWarning, stacklevel=4)
+
+
+def _head(key: str, data: bytes) -> bytes:
+    """What an entry begins with. The key is part of it, so that no entry is taken for another one."""
+    return _MAGIC + bytes.fromhex(cache_key(key, data))

@@ -6,32 +6,55 @@ import warnings
 
 from tilewright.compiler.builder.cache import Cache, CacheWarning
 from tilewright.runtime.errors import ArtifactError
-from tilewright.runtime.program.artifact import Artifact, Bundle, LazyBundle, constant_bytes, write_artifact
+from tilewright.runtime.log import LOG
+from tilewright.runtime.program.artifact import Artifact, Bundle, LazyBundle, constant_bytes
+from tilewright.runtime.program.artifact_writer import write_artifact
 
 
 class ModelCache:
-    """Stores and finds bundles; a damaged entry counts as missing."""
+    """Stores and finds bundles; a damaged entry counts as missing and is removed."""
 
     def __init__(self, cache: Cache | None = None) -> None:
         self.cache = cache or Cache()
 
     def get(self, key: str) -> Bundle | None:
-        found = self.cache.path(key)
+        """All of it is held against its hashes, constants too, while it can still be made anew."""
+        found = self._opened(key)
         if found is None:
             return None
         try:
-            opened = Artifact(found)
-            stored = LazyBundle(opened, opened.manifest.groups[0])
-            return Bundle(stored.program(), stored.code(), stored.constants(), stored.llvm_ir())
-        except (ArtifactError, IndexError):
+            constants = found.constants()
+            constants.read_all()
+            found.artifact.verify_all(besides=set(found.group.constants.values()))
+            return Bundle(found.checked(), found.code(), constants, found.llvm_ir())
+        except ArtifactError as error:
+            self._remove(key, error)
             return None
 
     def put(self, key: str, bundle: Bundle) -> Bundle | None:
-        """Store a bundle, and give it as it is stored: mapped, not in memory. None where there is no room for it."""
+        """Store a bundle, and give it as it is stored, its constants to be read at the first call. None where it has no room."""
         size = sum(constant_bytes(bundle).values())
         try:
-            path = self.cache.put_file(key, size, lambda draft: write_artifact(draft, [bundle], sync=False))
+            path = self.cache.put_file(key, size, lambda draft: write_artifact(draft, [bundle], sync=False, label=key))
+            found = None if path is None else self._opened(key)
+            return None if found is None else found.load()
         except ArtifactError as error:
             warnings.warn(f"the compiled model is not cached: {error}", CacheWarning, stacklevel=2)
             return None
-        return None if path is None else self.get(key)
+
+    def _opened(self, key: str) -> LazyBundle | None:
+        path = self.cache.path(key)
+        if path is None:
+            return None
+        try:
+            opened = Artifact(path)
+            if opened.manifest.label != key or len(opened.manifest.groups) != 1:
+                raise ArtifactError(f"{path} is damaged: it is the entry of another model")
+            return LazyBundle(opened, opened.manifest.groups[0])
+        except ArtifactError as error:
+            self._remove(key, error)
+            return None
+
+    def _remove(self, key: str, error: ArtifactError) -> None:
+        LOG.warning("a cached model is compiled anew: %s", error)
+        self.cache.remove(key)

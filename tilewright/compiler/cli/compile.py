@@ -20,7 +20,7 @@ def compile_command(arguments: CompileArguments) -> None:
     view = TuneView(out) if arguments.searches else None
     options = arguments.options(view.update if view else None)
     start = time.perf_counter()
-    with view or out.progress(f"compiling {arguments.file}"):
+    with view or out.progress(f"compiling {arguments.file}"), out.skipped_lines():
         fn = arguments.compile(options)
         fn.save(arguments.output)
     seconds = time.perf_counter() - start

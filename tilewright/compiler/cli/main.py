@@ -1,4 +1,4 @@
-"""The command line: `tilewright compile|tune|build-kernels|measure|run|explain|export|report|opt|targets`.
+"""The command line: `tilewright compile|tune|build-kernels|measure|run|explain|export|verify|sign|report|opt|targets`.
 
 Exit codes: 0 done, 1 an error or a failed check, 2 wrong usage, 130 interrupted.
 """
@@ -27,6 +27,7 @@ from tilewright.compiler.cli.report import report_command
 from tilewright.compiler.cli.run import run_command
 from tilewright.compiler.cli.targets import targets_command
 from tilewright.compiler.cli.tune import tune_command
+from tilewright.compiler.cli.verify import sign_command, verify_command
 from tilewright.runtime import knobs
 from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.wording import command_text
@@ -55,6 +56,8 @@ def application() -> typer.Typer:
     app.command("run")(run_command)
     app.command("explain")(explain_command)
     app.command("export")(export_command)
+    app.command("verify")(verify_command)
+    app.command("sign")(sign_command)
     app.command("report")(report_command)
     app.command("opt")(opt_command)
     app.command("targets")(targets_command)

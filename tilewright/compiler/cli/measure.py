@@ -46,10 +46,8 @@ def measure_command(
     where = Target.parse(target or found.manifest.target)
     check_target(found, where, ordinal)
     environment = Environment(device_name(where, ordinal), steady_clock(), dict(found.manifest.versions))
-    records = TuningLog(log)
-    for skipped in records.skipped:
-        out.event("skipped", path=skipped.path, line=skipped.line, reason=skipped.reason)
-        out.text(f"warning: {skipped}")
+    with out.skipped_lines():
+        records = TuningLog(log, writes=True)
     out.event("device", name=environment.device)
     out.text(f"measuring on {environment.device}")
     time_limit = 60.0 if seconds is None and trials is None else seconds
@@ -63,6 +61,8 @@ def measure_command(
     except KeyboardInterrupt:
         out.text(f"interrupted; the measurements are in {log}, and the same command goes on from there")
         raise
+    finally:
+        records.finish()
     tell(out, tuned)
     out.event("saved", log=str(log), seconds=round(time.perf_counter() - start, 3))
     out.text(f"measured in {time.perf_counter() - start:.1f} s; next: tilewright compile MODEL --target {where} --log {log}")

@@ -12,7 +12,7 @@ import typer
 
 from tilewright.compiler.cli.arguments import DimArguments, load_constants
 from tilewright.compiler.cli.output import Output
-from tilewright.runtime.errors import IngestError, OptionError
+from tilewright.runtime.errors import OptionError
 
 if TYPE_CHECKING:
     from tilewright.compiler.frontends.imported import ImportedModel
@@ -51,15 +51,6 @@ def place_to_write(path: Path) -> Path:
     return path
 
 
-def mlir_text(path: Path) -> str:
-    """The text of a file of MLIR; IngestError where it is none."""
-    try:
-        return model_file(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise IngestError(f"{path} is no MLIR: byte {error.start} is no text in UTF-8; wanted .mlir, .onnx or .pt2, which the "
-                          "name of a file tells") from error
-
-
 def imported(path: Path, dims: Mapping[str, Dim]) -> ImportedModel | Path:
     """What its front end makes of a model that has one; else the path of one that can be compiled, as `model_file` gives it."""
     if path.suffix not in IMPORTED:
@@ -72,8 +63,10 @@ def imported(path: Path, dims: Mapping[str, Dim]) -> ImportedModel | Path:
 
 def model_text(path: Path, dims: Mapping[str, Dim]) -> str:
     """The MLIR of a model; IngestError where it is none."""
+    from tilewright.compiler.frontends.unreadable import file_text
+
     model = imported(path, dims)
-    return mlir_text(model) if isinstance(model, Path) else model.text
+    return file_text(model) if isinstance(model, Path) else model.text
 
 
 def bound_arrays(path: Path | None, file: Path, dims: DimArguments) -> dict[str, Any]:

@@ -84,12 +84,10 @@ def _emitted(module: ir.Module, form: str | None, target: str) -> str:
 
 
 def _parse(text: str, file: str) -> ir.Module:
+    from tilewright.compiler.frontends.source import parse_text
     from tilewright.passes.mlir import ir
 
-    try:
-        return ir.Module.parse(text)
-    except ir.MLIRError as error:
-        raise IngestError(f"{file}: this is not MLIR that the bindings can read: {error}") from error
+    return parse_text(text, ir.Context.current, file)
 
 
 def _bind(text: str, dims: list[str]) -> ir.Module:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from tilewright.runtime.log import LOG
 
 JSON_HELP = "Print JSON Lines instead of text."
 
@@ -39,6 +42,23 @@ class Output:
         numeric = [bool(rows) and all(isinstance(r[i], int | float) for r in rows) for i in range(len(columns))]
         texts = [[f"{v:.3g}" if isinstance(v, float) else str(v) for v in row] for row in rows]
         Console(soft_wrap=False).print(Facts(title, columns, texts, numeric))
+
+    @contextmanager
+    def skipped_lines(self) -> Iterator[None]:
+        """Lines of a tuning log that are not read meanwhile are events, or warnings for people, of the command."""
+
+        def tell(record: logging.LogRecord) -> bool:
+            skipped = getattr(record, "skipped", None)
+            if skipped is not None:
+                self.event("skipped", path=skipped.path, line=skipped.line, reason=skipped.reason)
+                self.text(f"warning: {skipped}")
+            return skipped is None
+
+        LOG.addFilter(tell)
+        try:
+            yield
+        finally:
+            LOG.removeFilter(tell)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[None]:

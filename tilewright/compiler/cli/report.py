@@ -27,7 +27,8 @@ def report_command(
         raise OptionError("report needs plotly: pip install 'tilewright[report]'") from error
     out = Output(json)
     place_to_write(output)
-    sections = from_artifact(file) if file.suffix == ".tw" else from_log(file)
+    with out.skipped_lines():
+        sections = from_artifact(file) if file.suffix == ".tw" else from_log(file)
     if not sections:
         raise OptionError(f"{file} holds neither slots nor measurements nor certificates; wanted a log of `tilewright tune`")
     output.write_text(page(file.name, sections), encoding="utf-8")

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tilewright.compiler.cli.compile import describe
 from tilewright.compiler.cli.compile_arguments import TuneArguments
 from tilewright.compiler.cli.output import Output
 from tilewright.compiler.cli.tune_view import TuneView
 from tilewright.compiler.cli.tuning_summary import certify, gain_of, tell_gain
-
-if TYPE_CHECKING:
-    from tilewright.search.database.records import Skipped
 
 _SECONDS = 60.0
 
@@ -26,12 +21,9 @@ def tune_command(arguments: TuneArguments) -> None:
     out, log = Output(arguments.json), arguments.log
     view = TuneView(out)
     options = arguments.options(view.update)
-    for skipped in _skipped(log):
-        out.event("skipped", path=skipped.path, line=skipped.line, reason=skipped.reason)
-        out.text(f"warning: {skipped}")
     start = time.perf_counter()
     try:
-        with view:
+        with view, out.skipped_lines():
             fn = arguments.compile(options)
     except KeyboardInterrupt:
         out.text(f"interrupted; the measurements are in {log}, and the same command goes on from there")
@@ -43,9 +35,3 @@ def tune_command(arguments: TuneArguments) -> None:
     tell_gain(out, gain_of(fn.program), arguments.seconds)
     out.event("saved", output=str(arguments.output), log=str(log), seconds=round(seconds, 3))
     out.text(f"{arguments.output}: tuned in {seconds:.1f} s; measurements in {log}")
-
-
-def _skipped(log: Path) -> list[Skipped]:
-    from tilewright.search.database.records import TuningLog
-
-    return TuningLog(log).skipped

@@ -110,7 +110,7 @@ class Compilation:
         constants = self.all_constants
         for name in sorted(constants):
             array = as_constant(name, constants[name])
-            parts += [f"{name}:{array.dtype}:{array.shape}", hashlib.sha256(raw_bytes(array)).hexdigest()]
+            parts += [f"{name!a}:{array.dtype}:{array.shape}", hashlib.sha256(raw_bytes(array)).hexdigest()]
         return cache_key(*parts)
 
     def _text(self) -> str | bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -176,7 +177,7 @@ def _check_count(name: str, value: object, least: int) -> None:
 
 
 def _check_real(name: str, value: object, wanted: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
         raise OptionError(option(name, value) + f": wanted {wanted}; leave it out for the default")
 
 

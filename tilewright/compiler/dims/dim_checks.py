@@ -1,37 +1,36 @@
-"""Conditions on the dims that must hold at run time: the model's asserts, its slices' bounds and open equations."""
+"""Conditions on the dims that must hold at run time: open equations, the model's asserts, and bounds of all it reads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tilewright.compiler.dims.conditions import Conditions
 from tilewright.compiler.dims.dim_equations import Equation
 from tilewright.compiler.dims.op_location import where
+from tilewright.compiler.dims.read_bounds import bound_reads
 from tilewright.passes.analysis.assert_facts import assert_facts
 from tilewright.passes.linalg.symbolic import SymbolicShapes, mixed
 from tilewright.passes.mlir import ir, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.program import Check
-from tilewright.runtime.shape import Expr, ShapeRange
+from tilewright.runtime.shape import Expr
 
 
 def model_checks(fn: ir.Operation, open_equations: Sequence[Equation]) -> tuple[Check, ...]:
-    """All conditions that are not true for every shape of the range; removes the function's cf.assert ops.
+    """All conditions that are not true for every shape of the range.
+
+    Removes the function's cf.assert ops, and keeps indices that depend on data inside their tensors.
 
     Raises:
         IngestError: a condition holds for no shape of the range, or an assert depends on data.
     """
     shapes = SymbolicShapes(fn)
-    found: dict[str, str] = {}
+    conditions = Conditions(shapes.ranges)
     for equation in open_equations:
         difference = equation.left - equation.right
-        _note(
-            found,
-            difference.maximum(-difference),
-            f"{equation.reason} needs {equation.left} = {equation.right}",
-            shapes.ranges,
+        conditions.note(
+            difference.maximum(-difference), f"{equation.reason} needs {equation.left} = {equation.right}"
         )
-    for violation, message in _slice_bounds(fn, shapes):
-        _note(found, violation, message, shapes.ranges)
     for fact in assert_facts(fn, shapes):
         at = f'the assert "{fact.message}" at {where(fact.op)}'
         if fact.violation is None and fact.op.parent.name != "func.func":
@@ -41,21 +40,12 @@ def model_checks(fn: ir.Operation, open_equations: Sequence[Equation]) -> tuple[
             raise IngestError(
                 f"{at} depends on data, not on shapes: remove it from the model, or return its condition as a result"
             )
-        _note(found, fact.violation, f"{at} does not hold", shapes.ranges)
+        conditions.note(fact.violation, f"{at} does not hold")
         fact.op.erase()
-    return tuple(Check(expr, message) for expr, message in found.items())
-
-
-def _note(found: dict[str, str], violation: Expr, message: str, ranges: ShapeRange) -> None:
-    """Record a condition (`violation` is 0 where it holds and positive elsewhere) unless it always holds."""
-    scaled = violation.substitute({n: Expr.dim(n) * d.multiple_of for n, d in ranges.dims if d.multiple_of > 1})
-    divided = {n: (d.lo / d.multiple_of, d.hi / d.multiple_of) for n, d in ranges.dims}
-    lo, hi = scaled.bounds(divided)
-    if hi <= 0:
-        return
-    if lo > 0:
-        raise IngestError(f"{message} for any shape of the range ({', '.join(f'{n} in {d}' for n, d in ranges.dims)})")
-    found.setdefault(str(violation), message)
+    for excess, message in _slice_bounds(fn, shapes):
+        conditions.note(excess, message)
+    bound_reads(fn, shapes, conditions)
+    return conditions.checks()
 
 
 def _slice_bounds(fn: ir.Operation, shapes: SymbolicShapes) -> Iterator[tuple[Expr, str]]:
@@ -71,4 +61,5 @@ def _slice_bounds(fn: ir.Operation, shapes: SymbolicShapes) -> Iterator[tuple[Ex
                 raise IngestError(f"{op.name} at {where(op)} takes a slice whose place depends on data: use a gather")
             offset, size, stride = (v for v in values if v is not None)
             beyond = offset + (size - 1) * stride + 1 - extent
-            yield beyond.maximum(0), f"{op.name} at {where(op)} leaves its operand along axis {axis} of extent {extent}"
+            for excess in (beyond, -offset):
+                yield excess, f"{op.name} at {where(op)} leaves its operand along axis {axis} of extent {extent}"

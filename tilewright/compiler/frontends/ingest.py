@@ -14,6 +14,7 @@ from tilewright.compiler.frontends.refuse import refuse_data_dependent, refuse_u
 from tilewright.compiler.frontends.source import ModelIR, new_context, read_model, select_function
 from tilewright.passes.base import PassPipeline
 from tilewright.passes.linalg.symbolic import DIMS, UNSIGNED, SymbolicShapes, argument_attributes, result_attributes
+from tilewright.passes.lowering.define_arithmetic import DefineArithmetic, concerns
 from tilewright.passes.mlir import arith, functions, ir, operations
 from tilewright.passes.pipeline.pipelines import legalize_passes
 from tilewright.runtime.errors import IngestError, PassError
@@ -85,7 +86,7 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
         returned = operations(block)[-1].operands
         outputs = tuple(_output(n, v, shapes, u) for n, v, u in zip(results, returned, unsigned, strict=True))
         module.operation.verify()
-        return Ingested(str(module), bound.dims, inputs, outputs, checks)
+        return Ingested(_defined(module), bound.dims, inputs, outputs, checks)
 
 
 def _legalized(module: ir.Module, fn: ir.Operation) -> ir.Operation:
@@ -98,6 +99,12 @@ def _legalized(module: ir.Module, fn: ir.Operation) -> ir.Operation:
     except PassError as error:
         raise IngestError(str(error)) from error
     return next(functions(module))
+
+
+def _defined(module: ir.Module) -> str:
+    """The module's text, with one meaning for all operands of its arithmetic."""
+    text = str(module)
+    return str(PassPipeline([DefineArithmetic()]).run(module)) if concerns(text) else text
 
 
 def _plain_indices(fn: ir.Operation) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilewright.compiler.dims.op_location import where
-from tilewright.passes.linalg.symbolic import SymbolicShapes
-from tilewright.passes.mlir import ir, walk
+from tilewright.passes.linalg.symbolic import SymbolicShapes, integer
+from tilewright.passes.mlir import ir, owner, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.tensor import DType
 from tilewright.runtime.wording import Wording
@@ -57,10 +57,14 @@ def refuse_unsupported(fn: ir.Operation) -> None:
     for index, argument in enumerate(fn.regions[0].blocks[0].arguments):
         at = f"argument {index} of @main at {where(fn)}"
         _refuse_type(argument.type, at)
+        _refuse_index(argument.type, at)
         if str(argument.type) in _NARROW:
             raise IngestError(f"{at}: a scalar of type {argument.type}; pass it as i8")
     for op in walk(fn):
         _refuse_op(op)
+        _refuse_axis(op)
+        for value in op.operands if op.name == "func.return" else ():
+            _refuse_index(value.type, f"a result of @main at {where(op)}")
         for value in op.results:
             _refuse_type(value.type, f"{op.name} at {where(op)}")
 
@@ -91,6 +95,23 @@ def _refuse_op(op: ir.Operation) -> None:
     if not known:
         remedy = _REMEDIES.get(dialect, "the model must use the dialects linalg, tensor, arith and math only")
         raise IngestError(f"{op.name} at {where(op)} is not supported: " + remedy)
+
+
+def _refuse_index(kind: ir.Type, at: str) -> None:
+    """Of what a caller passes and gets: arrays have no elements of the machine's own width."""
+    if isinstance(kind, ir.RankedTensorType) and str(kind.element_type) == "index":
+        raise IngestError(f"{at}: type {kind}; a caller has no arrays of index: cast it to i64 in the model (arith.index_cast)")
+
+
+def _refuse_axis(op: ir.Operation) -> None:
+    """Of tensor.dim: one that the tensor does not have."""
+    axis = owner(op.operands[1]) if op.name == "tensor.dim" else None
+    if axis is None or axis.name != "arith.constant":
+        return
+    asked, t = integer(axis.attributes["value"]), op.operands[0].type
+    if isinstance(t, ir.RankedTensorType) and not 0 <= asked < t.rank:
+        raise IngestError(f"tensor.dim at {where(op)} asks for axis {asked} of {t}; wanted one from 0 to {t.rank - 1}: correct the "
+                          "model, or export it again")
 
 
 def _refuse_type(kind: ir.Type, at: str) -> None:

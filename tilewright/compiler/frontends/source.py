@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Protocol, Union, runtime_checkable
 
 from tilewright.compiler.dims.places import argument_names
-from tilewright.compiler.frontends.unreadable import check_content, no_file, no_model, no_text
+from tilewright.compiler.frontends.text_bounds import check_bounds
+from tilewright.compiler.frontends.unreadable import check_content, file_text, is_bytecode, no_file, no_model, no_text
 from tilewright.passes.base import Mlir
 from tilewright.passes.mlir import functions, ir, walk
 from tilewright.runtime.errors import IngestError, perhaps
@@ -17,6 +18,7 @@ from tilewright.runtime.wording import Wording
 _LOOKS_LIKE_TEXT = re.compile(r"\n|func\.func|\bmodule\b\s*(?:@\w+\s*)?(?:attributes\s*)?\{")
 _INLINE = Mlir("inline,symbol-dce")
 _LONGEST_PATH = 4095
+_TEXT = "the model's text"
 
 
 @runtime_checkable
@@ -43,15 +45,16 @@ def read_model(model: ModelIR, context: ir.Context) -> ir.Module:
         IngestError: the file is missing, the text does not parse (names file and line), or `model` is none of these.
     """
     if isinstance(model, str) and (_LOOKS_LIKE_TEXT.search(model) or len(model) > _LONGEST_PATH):
-        return _parse(model, context)
+        return parse_text(model, context)
     if isinstance(model, (str, os.PathLike)):
         return _parse_file(Path(model), context)
-    return _parse(_printed(model), context)
+    return parse_text(_printed(model), context)
 
 
 def model_content(model: ModelIR) -> str | bytes:
     """What tells a model from all others: its text, or the content of its file; IngestError where `read_model` gives one."""
     if isinstance(model, str) and (_LOOKS_LIKE_TEXT.search(model) or len(model) > _LONGEST_PATH):
+        _check_text(model, _TEXT)
         return model
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
@@ -74,17 +77,25 @@ def _check_file(path: Path) -> None:
     check_content(path)
 
 
-def _parse(text: str, context: ir.Context) -> ir.Module:
-    if (problem := no_text(text, "the model's text")) is not None:
+def _check_text(text: str, where: str) -> None:
+    if (problem := no_text(text, where)) is not None:
         raise problem
+
+
+def parse_text(text: str, context: ir.Context, where: str = _TEXT) -> ir.Module:
+    """The module that a text is; IngestError where it is none. where: names the text."""
+    _check_text(text, where)
+    check_bounds(text, where)
     try:
         return ir.Module.parse(text, context)
     except ir.MLIRError as error:
-        raise IngestError(f"the model is not valid MLIR; correct it there, or export it again. {error}") from error
+        raise IngestError(f"{where} is not valid MLIR; correct it there, or export it again. {error}") from error
 
 
 def _parse_file(path: Path, context: ir.Context) -> ir.Module:
     _check_file(path)
+    if not is_bytecode(path):
+        check_bounds(file_text(path), str(path))
     try:
         return ir.Module.parseFile(str(path), context)
     except ir.MLIRError as error:
@@ -129,7 +140,7 @@ def select_function(module: ir.Module, wanted: str | None) -> ir.Operation:
 def source_arguments(text: str) -> tuple[str, ...]:
     """The names of the arguments of an ingested model's @main, in order."""
     with new_context() as context, ir.Location.unknown():
-        module = _parse(text, context)
+        module = parse_text(text, context)
         return argument_names(select_function(module, "main"))
 
 

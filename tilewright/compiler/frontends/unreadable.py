@@ -37,6 +37,11 @@ def no_file(path: Path) -> IngestError:
 
 def no_text(content: str, where: str) -> IngestError | None:
     """For content that is certainly no MLIR; None where it may be. where: names it."""
+    try:
+        content.encode()
+    except UnicodeEncodeError as error:
+        return IngestError(f"{where} is no text: wanted characters of Unicode, got {content[error.start]!r} at {error.start}; "
+                           "decode the file that it is from as UTF-8")
     start = content.lstrip()[:_SHOWN]
     if not start:
         return IngestError(f"{where} is empty: wanted MLIR text with one public function; export the model again")
@@ -44,6 +49,21 @@ def no_text(content: str, where: str) -> IngestError | None:
         return IngestError(f"{where} is a web page: wanted MLIR text, got {start.splitlines()[0]!r}; download the file "
                            "itself, not the page about it")
     return None
+
+
+def file_text(path: Path) -> str:
+    """The text of a file of MLIR; IngestError where it is no UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise IngestError(f"{path} is no MLIR: byte {error.start} is no text in UTF-8; wanted .mlir, .onnx or .pt2, which the "
+                          "name of a file tells") from error
+
+
+def is_bytecode(path: Path) -> bool:
+    """Is the file MLIR in its binary form?"""
+    with path.open("rb") as file:
+        return file.read(len(_BYTECODE)) == _BYTECODE
 
 
 def check_content(path: Path) -> None:

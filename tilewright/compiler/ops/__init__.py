@@ -13,7 +13,7 @@ from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota,
 from tilewright.compiler.ops.einsum import einsum
 from tilewright.compiler.ops.graph import Graph, Tensor
 from tilewright.compiler.ops.indexing import gather, gather_elements, gather_nd, index, one_hot
-from tilewright.compiler.ops.interpolation import interpolate
+from tilewright.compiler.ops.interpolation import InterpolationOptions, interpolate
 from tilewright.compiler.ops.joining import broadcast_to, concat, repeat, stack, tile
 from tilewright.compiler.ops.normalization import (
     batchnorm,
@@ -50,14 +50,18 @@ from tilewright.compiler.ops.pointwise import (
 from tilewright.compiler.ops.pooling import (
     adaptive_avg_pool,
     adaptive_max_pool,
+    adaptive_max_pool_with_indices,
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
     max_pool1d,
     max_pool2d,
     max_pool3d,
+    max_pool_with_indices,
+    sum_pool,
 )
 from tilewright.compiler.ops.promotion import Promotion, promote_types, result_type
+from tilewright.compiler.ops.recurrent import gru_step, lstm_step, unrolled
 from tilewright.compiler.ops.reductions import max, mean, min, prod, sum  # noqa: A004
 from tilewright.compiler.ops.reshaping import (
     flatten,
@@ -73,6 +77,7 @@ from tilewright.compiler.ops.reshaping import (
 from tilewright.compiler.ops.scans import cummax, cummin, cumprod, cumsum, logcumsumexp
 from tilewright.compiler.ops.scatter import index_put, masked_fill, scatter, select_scatter, slice_scatter
 from tilewright.compiler.ops.slicing import chunk, flip, narrow, roll, select, slice, slice_axis, split, unbind  # noqa: A004
+from tilewright.compiler.ops.sliding_windows import WindowOptions
 from tilewright.compiler.ops.sorting import argsort, searchsorted, sort, topk
 from tilewright.compiler.ops.statistics import all, any, argmax, argmin, count_nonzero, logsumexp, norm, std, var  # noqa: A004
 from tilewright.compiler.ops.transformer import EncoderWeights, transformer_encoder_layer
@@ -80,11 +85,14 @@ from tilewright.compiler.ops.transformer import EncoderWeights, transformer_enco
 __all__ = [
     "EncoderWeights",
     "Graph",
+    "InterpolationOptions",
     "Promotion",
     "Tensor",
+    "WindowOptions",
     "absolute",
     "adaptive_avg_pool",
     "adaptive_max_pool",
+    "adaptive_max_pool_with_indices",
     "add",
     "all",
     "any",
@@ -127,6 +135,7 @@ __all__ = [
     "gather_nd",
     "gelu",
     "groupnorm",
+    "gru_step",
     "index",
     "index_put",
     "instancenorm",
@@ -137,12 +146,14 @@ __all__ = [
     "log_softmax",
     "logcumsumexp",
     "logsumexp",
+    "lstm_step",
     "masked_fill",
     "matmul",
     "max",
     "max_pool1d",
     "max_pool2d",
     "max_pool3d",
+    "max_pool_with_indices",
     "maximum",
     "mean",
     "min",
@@ -181,6 +192,7 @@ __all__ = [
     "std",
     "subtract",
     "sum",
+    "sum_pool",
     "swap_axes",
     "tanh",
     "tile",
@@ -192,6 +204,7 @@ __all__ = [
     "triu",
     "unbind",
     "unflatten",
+    "unrolled",
     "unsqueeze",
     "var",
     "where",

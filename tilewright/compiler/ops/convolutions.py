@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Unpack
 
 from tilewright.compiler.ops.body import Body, Scalar
-from tilewright.compiler.ops.graph import Size, Tensor, same_dtype, want_equal, want_rank
+from tilewright.compiler.ops.graph import Size, Tensor, same_dtype, size, want_equal, want_rank
 from tilewright.compiler.ops.padding import pad
 from tilewright.compiler.ops.reductions import accumulator_of, narrowed
 from tilewright.compiler.ops.reshaping import collapse, expand, reshape, swap_axes, unsqueeze
 from tilewright.compiler.ops.slicing import flip
-from tilewright.compiler.ops.sliding_windows import Layout, SlidingWindow, Spatial, WindowOptions, layout_of, static
-from tilewright.runtime.errors import ShapeError
+from tilewright.compiler.ops.sliding_windows import (
+    SAME,
+    Layout,
+    Padding,
+    SlidingWindow,
+    Spatial,
+    Width,
+    WindowOptions,
+    halves,
+    layout_of,
+    per_axis,
+    static,
+)
+from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 
 _DENSE = {"ncw": "conv_1d_ncw_fcw", "nwc": "conv_1d_nwc_wcf", "nchw": "conv_2d_nchw_fchw", "nhwc": "conv_2d_nhwc_hwcf"}
@@ -31,7 +44,7 @@ def conv1d(
 ) -> Tensor:
     """Cross-correlation. `ncw`: x [N, C, W], w [F, C/groups, KW]; `nwc`: x [N, W, C], w [KW, C/groups, F]; bias [F].
 
-    stride=1, dilation=1; padding=0: a width for both ends, or a (low, high) pair. 16-bit floats accumulate in f32.
+    stride=1, dilation=1, padding=0: as for conv2d.
     """
     return _convolution(layout_of("conv1d", layout, 1), x, w, bias, groups, window)
 
@@ -48,7 +61,8 @@ def conv2d(
     """Cross-correlation.
 
     `nchw`: x [N, C, H, W], w [F, C/groups, KH, KW]; `nhwc`: x [N, H, W, C], w [KH, KW, C/groups, F]; bias [F].
-    stride=1, dilation=1: for both axes, or one each. padding=0: a width for all sides, or per axis a width or a (low, high) pair.
+    stride=1, dilation=1: for both axes, or one each. padding=0: a width for all sides, or per axis a width or a (low, high) pair,
+    or "same" (ceil(extent / stride) windows, the odd zero at the end), "same_lower" (at the beginning), "valid" (none).
     16-bit floats accumulate in f32.
     """
     return _convolution(layout_of("conv2d", layout, 2), x, w, bias, groups, window)
@@ -77,6 +91,7 @@ def conv_transpose(
     *,
     groups: int = 1,
     output_padding: Spatial = 0,
+    sizes: Sequence[Size] | None = None,
     **window: Unpack[WindowOptions],
 ) -> Tensor:
     """The transpose of a convolution over one, two or three axes: x [N, C, ...], w [C, F/groups, K...], bias [F].
@@ -85,18 +100,29 @@ def conv_transpose(
     each axis, whose extent is (L - 1) * stride - padding + dilation * (K - 1) + output_padding + 1. It is a convolution of x with
     stride - 1 zeros between its elements, by the weight turned around.
 
+    sizes: extents of the result, from which the padding follows; with padding="same" (as without sizes, where they are
+    L * stride) what is odd of it lies at the end, with "same_lower" at the beginning.
+
     Raises:
-        ShapeError: channels do not fit the groups, a kernel extent is not an integer, or another rank.
+        ShapeError: channels do not fit the groups, a kernel extent is not an integer, or another rank. OptionError: sizes beside
+            padding in numbers.
     """
-    rank = w.rank - 2
+    name, rank = "conv_transpose", w.rank - 2
     if not 1 <= rank <= 3:
-        raise ShapeError(f"conv_transpose: the weight has rank {w.rank}; wanted rank 3, 4 or 5")
-    want_rank("conv_transpose", "the input", x, w.rank)
-    inputs = static("conv_transpose", "the number of input channels", w.dims[0])
+        raise ShapeError(f"{name}: the weight has rank {w.rank}; wanted rank 3, 4 or 5")
+    want_rank(name, "the input", x, w.rank)
+    inputs = static(name, "the number of input channels", w.dims[0])
     if groups < 1 or inputs % groups or w.dims[0] != x.dims[1]:
-        raise ShapeError(f"conv_transpose: {x.dims[1]} input channels in {groups} groups do not fit a weight of {w.dims[0]}")
-    plain = SlidingWindow.of("conv_transpose", [static("conv_transpose", "a kernel extent", k) for k in w.dims[2:]], **window)
-    more = (output_padding,) * rank if isinstance(output_padding, int) else tuple(output_padding)
+        raise ShapeError(f"{name}: {x.dims[1]} input channels in {groups} groups do not fit a weight of {w.dims[0]}")
+    form = layout_of(name, "nc" + "dhw"[3 - rank:], rank)
+    kernel = [static(name, "a kernel extent", k) for k in w.dims[2:]]
+    given = window.get("padding", 0)
+    fitted = sizes is not None or (isinstance(given, str) and given in SAME)
+    numbers: WindowOptions = {**window, "padding": 0 if fitted else given}
+    plain = SlidingWindow.of(name, x, form, kernel, **numbers)
+    more = list[Width](per_axis(name, "output_padding", output_padding, rank, least=0))
+    if fitted:
+        plain, more = _fitted(plain, x, given, sizes, more)
     spread = x
     for n, step in enumerate(plain.strides):
         spread = _spread(spread, 2 + n, step)
@@ -105,8 +131,27 @@ def conv_transpose(
         reach = Expr.of(plain.dilations[n] * (plain.extents[n] - 1))
         low.append(reach - plain.padding[n][0])
         high.append(reach - plain.padding[n][1] + more[n])
-    form = layout_of("conv_transpose", "nc" + "dhw"[3 - rank:], rank)
     return _convolution(form, pad(spread, low, high), _turned(w, groups), bias, groups, {"dilation": plain.dilations})
+
+
+def _fitted(
+    plain: SlidingWindow, x: Tensor, padding: Padding, sizes: Sequence[Size] | None, more: Sequence[Width]
+) -> tuple[SlidingWindow, list[Width]]:
+    """The window with the padding, and the elements to add, that a transposed convolution's result of these extents has."""
+    rank, zero = len(plain.extents), Expr.of(0)
+    if not isinstance(padding, str) and padding != 0:
+        raise OptionError(f"{plain.name}: padding {padding!r} beside sizes; wanted 'same' or 'same_lower', or none")
+    multiples = [d * s for d, s in zip(x.dims[2:], plain.strides, strict=True)]
+    wanted = multiples if sizes is None else [size(plain.name, e) for e in sizes]
+    if len(wanted) != rank:
+        raise ShapeError(f"{plain.name}: {len(wanted)} sizes for {rank} spatial axes")
+    pairs, added = [], list[Width]()
+    for n, extent in enumerate(wanted):
+        reach = plain.dilations[n] * (plain.extents[n] - 1)
+        total = (x.dims[2 + n] - 1) * plain.strides[n] + reach + 1 + more[n] - extent
+        pairs.append(halves(x.graph.larger(total, zero), SAME.get(str(padding), True)))
+        added.append(Expr.of(more[n]) + x.graph.larger(-total, zero))
+    return replace(plain, padding=tuple(pairs)), added
 
 
 def _spread(x: Tensor, axis: int, step: int) -> Tensor:
@@ -139,7 +184,7 @@ def _convolution(form: Layout, x: Tensor, w: Tensor, bias: Tensor | None, groups
     if groups < 1 or (filters % groups).constant != 0 or depth * groups != channels:
         raise ShapeError(f"{name}: {channels} input channels in {groups} groups do not fit a weight of {depth} input "
                          f"and {filters} output channels")
-    window = SlidingWindow.of(name, [static(name, "a kernel extent", k) for k in kernel], **options)
+    window = SlidingWindow.of(name, x, form, [static(name, "a kernel extent", k) for k in kernel], **options)
     padded = window.pad(x, form, 0)
     dims = window.result_dims(padded, form, filters)
     if groups == 1 and form.text in _DENSE:

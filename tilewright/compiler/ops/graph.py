@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.compiler.ops.body import Body, Scalar, computed_in
 from tilewright.compiler.ops.emitter import Emitter, tensor_type
-from tilewright.compiler.ops.extents import bounds
+from tilewright.runtime.extent_bounds import bounds
 from tilewright.compiler.ops.promotion import Promotion, result_type
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.shape import Expr

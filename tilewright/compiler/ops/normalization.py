@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tilewright.compiler.ops.body import Scalar, computed_in
 from tilewright.compiler.ops.graph import (
     Axes,
     Operand,
+    Size,
     Tensor,
     axes_of,
     axis_of,
     same_dtype,
     shown,
+    size,
     want_equal,
     want_float,
     want_rank,
 )
-from tilewright.compiler.ops.pointwise import cast, log
+from tilewright.compiler.ops.pointwise import cast, compare, log, rsqrt, where
 from tilewright.compiler.ops.reductions import SUM, accumulate, divided, max, number, sum  # noqa: A004
 from tilewright.compiler.ops.reshaping import product_of, reshape
 from tilewright.runtime.errors import ShapeError
 from tilewright.runtime.shape import Expr
 
 
-def softmax(x: Tensor, axis: int = -1) -> Tensor:
-    """exp(x - max) / sum over one axis; a row of -inf gives NaN. 16-bit floats compute in f32."""
+def softmax(x: Tensor, axis: int = -1, safe: bool = False) -> Tensor:
+    """exp(x - max) / sum over one axis; a row of -inf gives NaN, with `safe` zeros. 16-bit floats compute in f32."""
     want_float("softmax", x)
     at = axis_of("softmax", x, axis)
+    if safe:
+        return where(compare(max(x, at, keepdims=True), -math.inf, "ne"), softmax(x, at), 0)
     wide = cast(x, computed_in(x.dtype))
     into = x.graph.empty(wide.dtype, wide.dims)
     text = f"linalg.softmax dimension({at}) ins({wide.ssa} : {wide.type}) outs({into.ssa} : {into.type}) -> "
@@ -87,17 +92,17 @@ def rmsnorm(x: Tensor, gamma: Tensor | None = None, eps: float = 1e-6, axes: Axe
     return reshape(x.graph.map_elements("rmsnorm", scaled, operands, x.dtype, computed_in(x.dtype)), x.dims)
 
 
-def groupnorm(x: Tensor, groups: int, gamma: Tensor | None = None, beta: Tensor | None = None, eps: float = 1e-5) -> Tensor:
+def groupnorm(x: Tensor, groups: Size, gamma: Tensor | None = None, beta: Tensor | None = None, eps: float = 1e-5) -> Tensor:
     """x [N, C, ...] normalised over each of `groups` groups of channels with all axes after them; gamma, beta [C].
 
     Raises:
         ShapeError: the channels do not divide into the groups, or a parameter has another extent.
     """
     want_float("groupnorm", x)
-    if x.rank < 2 or groups < 1 or (x.dims[1] % groups).constant != 0:
+    count = size("groupnorm", groups)
+    if x.rank < 2 or count == Expr.of(0) or (x.dims[1] % count).constant != 0:
         raise ShapeError(f"groupnorm: {shown(x.dims)} in {groups} groups; wanted [N, C, ...] with channels that divide into them")
-    count = Expr.of(groups)
-    each, rest = x.dims[1] // groups, product_of(x.dims[2:])
+    each, rest = x.dims[1] // count, product_of(x.dims[2:])
     for p in (gamma, beta):
         if p is not None:
             want_rank("groupnorm", "a parameter", p, 1)
@@ -117,9 +122,9 @@ def groupnorm(x: Tensor, groups: int, gamma: Tensor | None = None, beta: Tensor 
 
 def instancenorm(x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, eps: float = 1e-5) -> Tensor:
     """x [N, C, ...] normalised over all axes after the channels, each channel by itself; gamma, beta [C]."""
-    if x.rank < 2 or x.dims[1].constant is None:
-        raise ShapeError(f"instancenorm: {shown(x.dims)}; wanted [N, C, ...] with a fixed number of channels")
-    return groupnorm(x, x.dims[1].constant, gamma, beta, eps)
+    if x.rank < 2:
+        raise ShapeError(f"instancenorm: {shown(x.dims)}; wanted [N, C, ...]")
+    return groupnorm(x, x.dims[1], gamma, beta, eps)
 
 
 def batchnorm(
@@ -132,18 +137,15 @@ def batchnorm(
     """
     want_float("batchnorm", x, *statistics)
     at = axis_of("batchnorm", x, axis)
-    parameters = (gamma, beta)
-    given = [*statistics, *(p for p in parameters if p is not None)]
+    given = [*statistics, *(p for p in (gamma, beta) if p is not None)]
     for p in given:
         want_rank("batchnorm", "a parameter", p, 1)
         want_equal("batchnorm", "the channels and a parameter", x.dims[at], p.dims[0])
     wide = computed_in(x.dtype)
-
-    def scaled(v: Scalar, *more: Scalar) -> Scalar:
-        mean, variance, *rest = (s.cast(wide.value) for s in more)
-        return _affine((v - mean) * (variance + eps).math("rsqrt"), rest, parameters)
-
-    return x.graph.map_elements("batchnorm", scaled, [x, *(p.on(at) for p in given)], x.dtype, wide)
+    mean, variance = (cast(p, wide) for p in statistics)
+    scale = rsqrt(variance + eps) if gamma is None else rsqrt(variance + eps) * cast(gamma, wide)
+    shift = -mean * scale if beta is None else cast(beta, wide) - mean * scale  # of a channel, not of every element
+    return x.graph.map_elements("batchnorm", lambda v, s, t: v * s + t, [x, scale.on(at), shift.on(at)], x.dtype, wide)
 
 
 def _squared_distance(v: Scalar, m: Scalar) -> Scalar:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict
+from typing import TypedDict, Unpack
 
 from tilewright.compiler.ops.graph import Size, Tensor, shown
 from tilewright.compiler.ops.padding import pad
@@ -13,11 +13,16 @@ from tilewright.runtime.shape import Expr
 
 Spatial = int | Sequence[int]
 Width = int | Expr
-Padding = Width | Sequence[Width | Sequence[Width]]
+Padding = Width | str | Sequence[Width | Sequence[Width]]
+SAME = {"same": True, "same_lower": False}  # the odd element comes last
 
 
 class WindowOptions(TypedDict, total=False):
-    """Keywords of a convolution: steps of its window, zeros around its input, steps between the elements of its kernel."""
+    """Keywords of a convolution: steps of its window, zeros around its input, steps between the elements of its kernel.
+
+    padding: a width for all sides, or per axis a width or a (low, high) pair, ints or Exprs; "valid": none; "same": so many that
+    there are ceil(extent / stride) windows, the odd one at the end, "same_lower": at the beginning.
+    """
 
     stride: Spatial
     padding: Padding
@@ -54,17 +59,17 @@ class SlidingWindow:
     padding: tuple[tuple[Width, Width], ...]
 
     @staticmethod
-    def of(name: str, extents: Sequence[int], stride: Spatial = 1, padding: Padding = 0,
-           dilation: Spatial = 1) -> SlidingWindow:
-        rank = len(extents)
-        sides = (padding,) * rank if isinstance(padding, (int, Expr)) else tuple(padding)
-        if len(sides) != rank:
-            raise OptionError(f"{name}: padding {padding!r}; wanted one entry for each of the {rank} spatial axes")
-        pairs = [(p, p) if isinstance(p, (int, Expr)) else tuple(p) for p in sides]
-        if any(len(p) != 2 or any(isinstance(w, int) and w < 0 for w in p) for p in pairs):
-            raise OptionError(f"{name}: padding {padding!r}; wanted widths of 0 or more, or (low, high) pairs of them")
-        return SlidingWindow(name, tuple(extents), per_axis(name, "stride", stride, rank),
-                             per_axis(name, "dilation", dilation, rank), tuple((p[0], p[1]) for p in pairs))
+    def of(name: str, x: Tensor, form: Layout, extents: Sequence[int], **options: Unpack[WindowOptions]) -> SlidingWindow:
+        """The window over the spatial axes of x."""
+        rank, padding = len(extents), options.get("padding", 0)
+        strides = per_axis(name, "stride", options.get("stride", 1), rank)
+        dilations = per_axis(name, "dilation", options.get("dilation", 1), rank)
+        if isinstance(padding, str) and padding in SAME:
+            steps = zip(form.spatial, extents, strides, dilations, strict=True)
+            pairs = [_same(x, axis, (k, s, d), SAME[padding]) for axis, k, s, d in steps]
+        else:
+            pairs = _pairs(name, 0 if padding == "valid" else padding, rank)
+        return SlidingWindow(name, tuple(extents), strides, dilations, tuple(pairs))
 
     @property
     def attributes(self) -> str:
@@ -130,10 +135,40 @@ class SlidingWindow:
         return [batch, channels, *spatial] if layout.channel == 1 else [batch, *spatial, channels]
 
 
-def per_axis(name: str, what: str, value: Spatial, rank: int) -> tuple[int, ...]:
+def _pairs(name: str, padding: Padding, rank: int) -> list[tuple[Width, Width]]:
+    """(low, high) for each axis."""
+    if isinstance(padding, str):
+        raise OptionError(f"{name}: padding {padding!r}; wanted widths, 'valid', 'same' or 'same_lower'")
+    sides = (padding,) * rank if isinstance(padding, (int, Expr)) else tuple(padding)
+    if len(sides) != rank:
+        raise OptionError(f"{name}: padding {padding!r}; wanted one entry for each of the {rank} spatial axes")
+    pairs = [(p, p) if isinstance(p, (int, Expr)) else tuple(p) for p in sides]
+    if any(len(p) != 2 or any(isinstance(w, int) and w < 0 for w in p) for p in pairs):
+        raise OptionError(f"{name}: padding {padding!r}; wanted widths of 0 or more, or (low, high) pairs of them")
+    return [(p[0], p[1]) for p in pairs]
+
+
+def _same(x: Tensor, axis: int, window: tuple[int, int, int], odd_last: bool) -> tuple[Width, Width]:
+    """Widths around an axis with which a window (extent, stride, dilation) stands at ceil(extent of the axis / stride) places."""
+    size, stride, dilation = window
+    extent, reach = x.dims[axis], dilation * (size - 1)
+    if stride == 1:
+        total = Expr.of(reach)
+    else:
+        total = x.graph.larger((extent.ceildiv(stride) - 1) * stride + reach + 1 - extent, Expr.of(0))
+    return halves(total, odd_last)
+
+
+def halves(total: Expr, odd_last: bool) -> tuple[Width, Width]:
+    """A width in two halves, the larger one at the end or at the beginning."""
+    less, more = (w if w.constant is None else w.constant for w in (total // 2, total - total // 2))
+    return (less, more) if odd_last else (more, less)
+
+
+def per_axis(name: str, what: str, value: Spatial, rank: int, least: int = 1) -> tuple[int, ...]:
     values = (value,) * rank if isinstance(value, int) else tuple(value)
-    if len(values) != rank or any(v < 1 for v in values):
-        raise OptionError(f"{name}: {what} {value!r}; wanted a positive integer, or one for each of the {rank} axes")
+    if len(values) != rank or any(v < least for v in values):
+        raise OptionError(f"{name}: {what} {value!r}; wanted an integer of at least {least}, or one for each of the {rank} axes")
     return values
 
 

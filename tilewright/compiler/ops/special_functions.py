@@ -88,10 +88,6 @@ def _log(v: Scalar) -> Scalar:
     return call("math.log", v)
 
 
-def _either(a: Scalar, b: Scalar) -> Scalar:
-    return call("arith.ori", a, b)
-
-
 def _polynomial(v: Scalar, coefficients: Sequence[float]) -> Scalar:
     """Horner's rule, the highest power first."""
     total = v * coefficients[0] + coefficients[1]

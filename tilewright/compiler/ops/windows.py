@@ -1,8 +1,8 @@
-"""Reductions over windows of any number of axes whose begin and end are computed: pooling in all its forms."""
+"""Reductions over windows of any number of axes whose begin and end are computed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.ops.body import Body, Scalar, computed_in
@@ -30,10 +30,15 @@ class WindowAxis:
     dilation: int = 1
     end: Place | None = None
 
+    def count(self, o: Scalar) -> Scalar:
+        """How many elements a window has that ends by itself, on the axis."""
+        assert self.end is not None
+        return self.end(o) - self.begin(o)
 
-def strided(stride: int, low: int, kernel: int, dilation: int = 1) -> WindowAxis:
-    """Windows of `kernel` elements, `stride` apart; the first begins `low` before the axis."""
-    return WindowAxis(lambda o: o * stride - low, Expr.of(kernel), dilation)
+
+def strided(x: Tensor, stride: int, low: int | Expr, kernel: int, dilation: int = 1) -> WindowAxis:
+    """Windows of `kernel` elements of an axis of x, `stride` apart; the first begins `low` before the axis."""
+    return WindowAxis(lambda o: o * stride - x.graph.number(o.body, Expr.of(low), "index"), Expr.of(kernel), dilation)
 
 
 def adaptive(x: Tensor, axis: int, count: Expr) -> WindowAxis:
@@ -56,33 +61,33 @@ def adaptive(x: Tensor, axis: int, count: Expr) -> WindowAxis:
 
 
 def reduce_windows(
-    x: Tensor, axes: Sequence[WindowAxis], dims: Sequence[Expr], reduction: Reduction, dtype: DType,
+    x: Tensor, axes: Mapping[int, WindowAxis], dims: Sequence[Expr], reduction: Reduction, dtype: DType,
     element_of: Element | None = None, operands: Sequence[Tensor] = (),
 ) -> Tensor:  # fmt: skip
-    """A reduction over the windows of x's last axes: a tensor of the extents `dims` and of element type `dtype`.
+    """A reduction over the windows of some axes of x: a tensor of the extents `dims` and of element type `dtype`.
 
     element_of: what of an element is reduced; default itself. operands: tensors of the extents `dims` that it gets.
     """
-    g, rank, first = x.graph, len(dims), len(dims) - len(axes)
+    g, rank = x.graph, len(dims)
     loops = [f"d{i}" for i in range(rank)]
     kind = computed_in(dtype)
-    kernel = (g.empty(kind, [a.length for a in axes]), [f"d{rank + i}" for i in range(len(axes))])
+    kernel = (g.empty(kind, [a.length for a in axes.values()]), [f"d{rank + i}" for i in range(len(axes))])
 
     def body(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
-        places = [region.index(i) for i in range(first)]
+        places = [region.index(i) for i in range(rank)]
         inside = None
-        for i, (axis, extent) in enumerate(zip(axes, x.dims[first:], strict=True)):
-            o = region.index(first + i)
+        for i, (at, axis) in enumerate(axes.items()):
+            o = region.index(at)
             place = axis.begin(o) + region.index(rank + i) * axis.dilation
-            last = g.number(region, extent, "index") - 1
+            last = g.number(region, x.dims[at], "index") - 1
             valid = place.compare("ge", 0) & place.compare("le", last)
             if axis.end is not None:
                 valid = valid & place.compare("lt", axis.end(o))
             inside = valid if inside is None else inside & valid
-            places.append(place.maximum(0).minimum(last))
+            places[at] = place.maximum(0).minimum(last)
         assert inside is not None
         found = element(region, x, places)
-        value = found if element_of is None else element_of(found, places[first:], scalars[:-1])
+        value = found if element_of is None else element_of(found, [places[a] for a in axes], scalars[:-1])
         return region.select(inside, reduction.combine(out, value.cast(kind.value)), out)
 
     inputs = [*((t, loops) for t in operands), kernel]

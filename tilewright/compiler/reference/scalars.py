@@ -17,6 +17,8 @@ from tilewright.passes.mlir import ir
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.tensor import DType
 
+_LEAST = np.iinfo(np.int64).min
+
 Array = npt.NDArray[Any]
 Rule = Callable[[ir.Operation, Sequence[Array]], "Array | Sequence[Array]"]
 
@@ -204,8 +206,20 @@ def _compare_floats(op: ir.Operation, operands: Sequence[Array]) -> Array:
 
 
 def _to_integer(op: ir.Operation, operands: Sequence[Array]) -> Array:
-    whole = np.trunc(operands[0])
-    return wrap(whole.astype(np.uint64 if op.name == "arith.fptoui" else np.int64), element(op.results[0].type))
+    kind = element(op.results[0].type)
+    is_signed, whole = op.name == "arith.fptosi", np.trunc(operands[0])
+    if is_signed or width(kind) < 64:
+        return wrap(_whole(whole, 32 if is_signed and width(kind) <= 32 else 64), kind)
+    upper = whole >= 2.0**63
+    low = _whole(np.where(upper, whole - 2.0**63, whole), 64)
+    return wrap(np.where(upper, low ^ np.int64(_LEAST), low), kind)
+
+
+def _whole(a: Array, bits: int) -> Array:
+    """Whole floats as integers of this width, in int64; the least value where they do not fit."""
+    half = 2.0 ** (bits - 1)
+    fits = (a >= -half) & (a < half)
+    return np.where(fits, np.where(fits, a, 0).astype(np.int64), -(1 << bits - 1))
 
 
 def _to_float(op: ir.Operation, operands: Sequence[Array]) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.compiler.reference.loops import check_bounds
 from tilewright.compiler.reference.scalars import Array, Rule, bitcast, element, is_float, storage
+from tilewright.passes.linalg.symbolic import MAY_BE_EMPTY
 from tilewright.passes.mlir import ir
 from tilewright.runtime.errors import ShapeError
 
@@ -121,6 +122,8 @@ def _reshape(op: ir.Operation, operands: Sequence[Array]) -> Array:
 
 def _extract(op: ir.Operation, operands: Sequence[Array]) -> Array:
     source, index = operands[0], tuple(operands[1:])
+    if MAY_BE_EMPTY in op.attributes and source.size == 0:
+        return np.zeros(np.broadcast_shapes(*(i.shape for i in index)), source.dtype)
     check_bounds(index, source.shape, where(op))
     return np.asarray(source[index])
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch.export import Dim, ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, OutputSpec, TensorArgument
 
 from tilewright.compiler.api import compile as compile_model
 from tilewright.compiler.compilation.options import CompileOptions
@@ -95,7 +95,7 @@ def _range(size: torch.SymInt) -> Any:
 
 
 class Part:
-    """A compiled graph, called with the inputs that it was exported with and giving a list of tensors.
+    """A compiled graph, called with the inputs that it was exported with and giving a list of tensors and numbers.
 
     What the graph changes, buffers and inputs, is changed in place. `program` is of `export`.
     """
@@ -108,13 +108,15 @@ class Part:
         self._fixed = {i: n.meta.get("val") for i, (n, d) in enumerate(zip(placeholders, dynamic, strict=True)) if not d}
         signature = program.graph_signature
         specs = signature.output_specs
-        changed = {s.target: i for i, s in enumerate(specs) if s.kind in _CHANGED}
+        made = [s for s in specs if not isinstance(s.arg, ConstantArgument)]
+        changed = {s.target: i for i, s in enumerate(made) if s.kind in _CHANGED}
         held: Mapping[str, Any] = {**program.constants, **program.state_dict}
         names = [str(s.target) for s in signature.input_specs
                  if s.kind in (InputKind.BUFFER, InputKind.PARAMETER) and s.target in changed]
         self._state: list[torch.Tensor] = [held[name] for name in names]
         given = [n.name for n in placeholders]
-        self._results = [i for i, s in enumerate(specs) if s.kind not in _CHANGED]
+        places = {id(s): i for i, s in enumerate(made)}
+        self._results = [(s, places.get(id(s), -1)) for s in specs if s.kind not in _CHANGED]
         self._new_state = [changed[name] for name in names]
         self._new_inputs = [(given.index(str(name)), i) for name, i in changed.items() if name in given]
 
@@ -135,7 +137,14 @@ class Part:
             _assign(held, found[i])
         for position, i in self._new_inputs:
             _assign(args[position], found[i])
-        return [found[i] for i in self._results]
+        return [_result(spec, found, i) for spec, i in self._results]
+
+
+def _result(spec: OutputSpec, found: Sequence[torch.Tensor], place: int) -> Any:
+    """A result of the graph: a tensor, or a number that is the same for every call, or that follows from sizes."""
+    if isinstance(spec.arg, ConstantArgument):
+        return spec.arg.value
+    return found[place] if isinstance(spec.arg, TensorArgument) else found[place].item()
 
 
 def _assign(into: torch.Tensor, value: torch.Tensor) -> None:

@@ -21,9 +21,10 @@ def choose_tables(model: OutlinedModel, builder: Builder) -> Tables:
 
     Raises:
         BuildError: no family could build an operator. DeviceError: a search for a GPU that is not here.
+        LogError: a log that cannot be read, or, for a search, not written.
     """
     compilation, options = model.compilation, model.compilation.options
-    log = TuningLog(None if options.log is None else Path(options.log))
+    log = TuningLog(None if options.log is None else Path(options.log), writes=options.searches)
     numerics = numerics_of(options)
     if not options.searches:
         tables = default_tables(model.workloads, compilation.limits, builder, numerics)
@@ -31,6 +32,7 @@ def choose_tables(model: OutlinedModel, builder: Builder) -> Tables:
             tables_from_log(model, tables, builder, log, known_to_log(model, log))
         return tables
     with ExitStack() as stack:
+        stack.callback(log.finish)
         native = stack.enter_context(ProcessRunner())
         if not compilation.on_gpu:
             native.start()  # while kernels are built

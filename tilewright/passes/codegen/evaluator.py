@@ -15,7 +15,7 @@ from tilewright.passes.codegen.emit import Memory, all_of, choose, constant, ele
 from tilewright.passes.codegen.index import Index, delinearize, emit_expr, splat_to
 from tilewright.passes.linalg.strides import VIEW_OPS
 from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
-from tilewright.passes.linalg.symbolic import SymbolicShapes, integer, kept_axes, mixed, reassociation
+from tilewright.passes.linalg.symbolic import MAY_BE_EMPTY, SymbolicShapes, integer, kept_axes, mixed, reassociation
 from tilewright.passes.mlir import arith, attributes, ir, maps_of, operations, owner, position
 from tilewright.runtime.shape import Expr
 
@@ -205,7 +205,7 @@ class Evaluator:
                 values[op.results[0]] = arith.index_cast(index, number)
             elif op.name == "tensor.extract":
                 at = [self._runtime_index(get(v)) for v in list(op.operands)[1:]]
-                values[op.results[0]] = self._element(op.operands[0], at, mask)
+                values[op.results[0]] = self._extracted(op, at, mask)
             elif op.name == "affine.apply":
                 m = ir.AffineMapAttr(op.attributes["map"]).value
                 at = [self._runtime_index(get(v)) for v in op.operands]
@@ -218,6 +218,15 @@ class Evaluator:
                 for result, new in zip(op.results, self._clone_op(op, [get(v) for v in op.operands], mask), strict=True):
                     values[result] = new
         raise ValueError("a region without a yield")
+
+    def _extracted(self, op: ir.Operation, at: Coords, mask: ir.Value | None) -> ir.Value:
+        """An element that a region names; zero of a tensor without elements."""
+        source = op.operands[0]
+        if MAY_BE_EMPTY not in op.attributes:
+            return self._element(source, at, mask)
+        checks = [self.extent(source, axis).ge(1) for axis in ir.DenseI64ArrayAttr(op.attributes[MAY_BE_EMPTY])]
+        type_ = op.results[0].type
+        return self._guarded(checks, type_, _lanes(at), mask, lambda m: self._element(source, at, m), lambda: constant(type_, 0))
 
     def _clone_op(self, op: ir.Operation, operands: list[ir.Value], mask: ir.Value | None = None) -> list[ir.Value]:
         if op.name.split(".")[0] not in ("arith", "math") or len(op.regions):

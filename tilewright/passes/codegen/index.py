@@ -224,11 +224,13 @@ def delinearize(linear: Index, sizes: list[Index]) -> list[Index]:
 
 
 def emit_expr(expr: Expr, dims: Mapping[str, Index]) -> Index:
-    """An Expr at the insertion point, over the given dims."""
+    """An Expr at the insertion point, over the given dims. A divisor below 1, for which no model is defined, counts as 1."""
     return expr.fold(Index, dims.__getitem__, _apply)
 
 
 def _apply(op: str, a: Index, b: Index) -> Index:
+    if op in ("floordiv", "mod"):
+        b = b.max(1)
     if op == "floordiv":
         return a.floordiv(b)
     if op == "mod":

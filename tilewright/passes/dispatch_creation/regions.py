@@ -22,6 +22,7 @@ from tilewright.passes.transforms.channels_last import COPY
 from tilewright.runtime.shape import Expr
 
 LOAD_ARITHMETIC = 2
+LARGEST = 64  # operations of a region: what walks one does so by recursion, and its kernel has a slot for each tensor it reads
 _ROOTED = (OpKind.CONTRACTION, OpKind.WINDOW)
 _COMPUTE = (OpKind.CONTRACTION, OpKind.REDUCTION, OpKind.WINDOW, OpKind.ELEMENTWISE, OpKind.MOVEMENT)
 Place = tuple[int, ...]
@@ -130,6 +131,8 @@ class Partition:
         def no(rule: str, reason: str) -> Refusal:
             return Refusal(op.name, source.root.name, rule, reason)
 
+        if len(region.ops) + len(source.ops) > LARGEST:
+            return no("largest", f"a region has at most {LARGEST} operations")
         rooted = [r for r in (region, source) if r.kind in _ROOTED]
         if len(rooted) == 2 or (rooted and OpKind.REDUCTION in (region.kind, source.kind)):
             return no("one-root", f"a region has one {rooted[0].kind.value} or row reductions, not both")

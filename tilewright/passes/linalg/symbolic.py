@@ -14,6 +14,7 @@ from tilewright.runtime.shape import Dim, Expr, ShapeRange
 DIMS, RANGES = "tw.dims", "tw.ranges"
 UNSIGNED = "tw.unsigned"  # unit attribute of an argument or result whose integers have no sign outside the function
 CONSTANT = "tw.constant"  # unit attribute of an argument that is bound at compile time
+MAY_BE_EMPTY = "tw.may_be_empty"  # of a tensor.extract: axes of its tensor that may have no element; it then gives zero
 _IDENTITY = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci")
 _BINARY = {
     "arith.addi": Expr.__add__,
@@ -31,6 +32,7 @@ _BINARY = {
     "arith.minsi": Expr.minimum,
     "arith.minui": Expr.minimum,
 }
+DIVISIONS = tuple(name for name in _BINARY if "div" in name or "rem" in name)
 _SIGNED_DIVISION = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui")
 _PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 
@@ -128,10 +130,14 @@ class SymbolicShapes:
             return a if a is not None and a == b else None
         if name in _BINARY:
             a, b = self.expr(op.operands[0]), self.expr(op.operands[1])
-            if a is None or b is None or (b == Expr.of(0) and "div" in name + "rem"):
-                return a + 0 if a is not None and b is not None and name not in _SIGNED_DIVISION else None
+            if a is None or b is None:
+                return None
+            if name in DIVISIONS and b == Expr.of(0):
+                return b  # as define-arithmetic has it
             if name in _SIGNED_DIVISION and (self.bounds(a)[0] < 0 or self.bounds(b)[0] < 0):
                 return None  # truncating division rounds unlike Expr's floor
+            if name.endswith("ui") and (self.bounds(a)[0] < 0 or self.bounds(b)[0] < 0):
+                return None  # a large number, without its sign
             return _BINARY[name](a, b)
         if name in ("affine.apply", "affine.min", "affine.max"):
             return self._affine(op)

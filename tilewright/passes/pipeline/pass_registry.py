@@ -10,6 +10,7 @@ from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.outline import Outline
 from tilewright.passes.dispatch_creation.pack_constants import PackConstants
+from tilewright.passes.lowering.define_arithmetic import DefineArithmetic
 from tilewright.passes.lowering.expand_math import ExpandMath
 from tilewright.passes.lowering.lower_to_llvm import LowerToLlvm
 from tilewright.passes.lowering.math_to_instructions import MathToInstructions
@@ -45,6 +46,7 @@ PASSES: tuple[type[Pass], ...] = (
     ExpandLayouts,
     InsertToSelect,
     WidenSubByte,
+    DefineArithmetic,
     AssertToFacts,
     SimplifyShapes,
     ResolveReshape,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
+from collections.abc import Mapping
 from typing import Any, get_type_hints
 
 from tilewright.runtime.errors import OptionError
@@ -49,8 +51,7 @@ def parse_specs(text: str) -> list[tuple[str, dict[str, str]]]:
 
 def from_options(cls: type[Any], name: str, options: dict[str, str]) -> Any:
     """An instance of a frozen options dataclass from option texts; OptionError names a bad option and the known ones."""
-    hints = get_type_hints(cls)
-    known = {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+    known = _option_types(cls)
     for option in options:
         if option not in known:
             listed = ", ".join(k.replace("_", "-") for k in known) or "none"
@@ -60,6 +61,13 @@ def from_options(cls: type[Any], name: str, options: dict[str, str]) -> Any:
         return cls(**values)
     except TypeError as error:
         raise OptionError(f"{name}: {error}") from error
+
+
+@functools.cache
+def _option_types(cls: type[Any]) -> Mapping[str, Any]:
+    """The type of each option, by name; reading them off a class takes longer than reading a text."""
+    hints = get_type_hints(cls)
+    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
 
 
 def _from_text(name: str, option: str, text: str, kind: Any) -> Any:

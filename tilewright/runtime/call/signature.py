@@ -8,7 +8,6 @@ from typing import Any
 from tilewright.runtime.call.binder import describe
 from tilewright.runtime.errors import DTypeError, perhaps
 from tilewright.runtime.program.program import Program
-from tilewright.runtime.program.structure import NONE
 
 
 class Signature:
@@ -48,7 +47,7 @@ class Signature:
             if name not in parameters:
                 raise DTypeError(f"wanted the arguments ({self}), got {name}=; call each by its name{perhaps(name, parameters)}")
             values[name] = value
-        if missing := [p for p in parameters if p not in values and not self._is_none(p)]:
+        if missing := [p for p in parameters if p not in values and not self._is_constant(p)]:
             raise DTypeError(f"wanted {len(parameters)} arguments ({self}), got {len(args) + len(named)}; "
                              f"pass {', '.join(missing)} too")
         if self._inputs is None:
@@ -72,6 +71,6 @@ class Signature:
             return found
         return self._outputs.unflatten(found if len(self._program.outputs) != 1 else (found,))
 
-    def _is_none(self, name: str) -> bool:
-        """Was the model compiled with None here, so that the parameter may be left out?"""
-        return self._inputs is not None and self._inputs.items[self.parameters.index(name)] == NONE
+    def _is_constant(self, name: str) -> bool:
+        """Was the model compiled for None or a number here, so that the parameter may be left out?"""
+        return self._inputs is not None and self._inputs.items[self.parameters.index(name)].kind == "none"

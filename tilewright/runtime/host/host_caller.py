@@ -15,9 +15,10 @@ from tilewright.runtime.call.interop import Wrap, result_view
 from tilewright.runtime.call.results import address
 from tilewright.runtime.device import KERNELS_PER_CALL, Device
 from tilewright.runtime.errors import ArtifactError
+from tilewright.runtime.host.fork_safe_lock import ForkSafeLock
 from tilewright.runtime.host.host_cpu import affinity
 from tilewright.runtime.program import artifact
-from tilewright.runtime.program.artifact import ALIGNMENT, Memory
+from tilewright.runtime.program.artifact import ALIGNMENT, LazyConstants, Memory
 from tilewright.runtime.program.program import Program
 
 
@@ -39,15 +40,19 @@ class HostCaller(Caller):
         super().__init__(program)
         self.device = device
         self.most_threads = max(1, min(threads or affinity(), affinity()))
-        self.constants = [_constant_memory(program, constants, i) for i in range(len(program.constants))]
-        self.constant_pointers = [address(a) for a in self.constants]
+        self.constant_pointers: list[int] = []
+        self.has_constants = False
+        self.lock = ForkSafeLock()
+        self._memories = constants
+        if not isinstance(constants, LazyConstants) or constants.are_read():
+            self.hold_constants()
         self.code = device.load([bytes(code[digest]) for digest in objects(program)])
         self.table = device.table(self._kernel_addresses())
         self.table_pointer = ctypes.addressof(self.table)
         self.entry = self.code.address("tw_call")
         self._run = TW_CALL(self.entry)
         self._pointer_array = ctypes.c_void_p * (
-            len(self.binder.tensors) + len(self.constants) + len(program.outputs)
+            len(self.binder.tensors) + len(program.constants) + len(program.outputs)
         )
         self._scalars_array = ctypes.c_uint64 * len(self.binder.scalars)
         self._dims_array = ctypes.c_int64 * len(program.dims)
@@ -61,6 +66,8 @@ class HostCaller(Caller):
         count = self.thread_count(threads)
         bound = self.binder.bind(args)
         outputs, returned = self.results.prepare(bound, args, out)
+        if not self.has_constants:
+            self.hold_constants()
         pointers = self._pointer_array(*map(address, bound.arrays), *self.constant_pointers, *map(address, outputs))
         dims = self._dims_array(*bound.dims)
         scalars = self._scalars_array(*bound.scalars)
@@ -68,6 +75,14 @@ class HostCaller(Caller):
         if status:
             self.check(status, bound.dims, self.device.name)
         return single(returned)
+
+    def hold_constants(self) -> None:
+        """Read the constants where that is still to be done; ArtifactError where they are damaged."""
+        with self.lock.of_process():
+            if not self.has_constants:
+                self._constants = [_constant_memory(self.program, self._memories, i) for i in range(len(self.program.constants))]
+                self.constant_pointers = [address(a) for a in self._constants]
+                self.has_constants = True
 
     def _through_numpy(self, arrays: Sequence[Any], wrap: Wrap, out: Any) -> Any:
         """The call with arrays of another library, viewed as numpy's; results as theirs."""

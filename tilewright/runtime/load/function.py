@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from tilewright.runtime.host.required_features import foreign_machine, missing_f
 from tilewright.runtime.load.devices import AnyDevice, DeviceName, caller_for, device_for
 from tilewright.runtime.program import artifact, explanation
 from tilewright.runtime.program.artifact import Bundle, Memory, Verify
+from tilewright.runtime.program.artifact_writer import artifact_bytes, write_artifact
 from tilewright.runtime.program.explanation import Explanation, MemoryUse
 from tilewright.runtime.program.html_table import html_table
 from tilewright.runtime.program.program import Argument, Program
+from tilewright.runtime.program.signing import Key, Keys
 from tilewright.runtime.shape import ShapeRange
 from tilewright.runtime.target import TargetKind
 
@@ -57,9 +60,9 @@ class CompiledFunction:
         self._bundle = Bundle(program, code, constants, llvm_ir or {})
         self._caller = caller_for(program, code, constants, device, threads)
         self._kept: tuple[object, ...] = ()
-        is_native = native_call.can_take(program) and type(self) is native_call.callable_type(CompiledFunction)
-        if is_native and isinstance(self._caller, HostCaller):
-            self._kept = native_call.attach(self, CompiledFunction, self._caller)
+        self._is_waiting = native_call.can_take(program) and type(self) is native_call.callable_type(CompiledFunction)
+        if isinstance(self._caller, HostCaller) and self._caller.has_constants:
+            self._start()
 
     def __call__(self, /, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None, **named: Any) -> Any:
         """Run the model at the shapes of the arguments.
@@ -78,6 +81,8 @@ class CompiledFunction:
             DTypeError, ShapeError: an argument does not fit, or has a mask or a gradient; nothing has run or was copied.
             OptionError: `threads` or `stream`. DeviceError: out of memory.
         """
+        if self._is_waiting:
+            self._start()
         if named or not self._caller.signature.is_flat:
             return self._caller.call(*args, out=out, threads=threads, stream=stream, **named)
         return self._caller(*args, out=out, threads=threads, stream=stream)
@@ -113,9 +118,16 @@ class CompiledFunction:
         """The dispatch function as text."""
         return self.program.dispatch_source
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as one file that `load` runs without the compiler; ArtifactError when it cannot be."""
-        artifact.write_artifact(path, [self._bundle])
+    def save(self, path: str | os.PathLike[str], *, key: Key | None = None) -> None:
+        """Write the model as one file that `load` runs without the compiler.
+
+        Args:
+            path: a file that is there is replaced whole; its mode is kept, and where it is a link, the link.
+            key: a private key of Ed25519 to sign the file with: a PEM file, its text, or an object of `cryptography`.
+        Raises:
+            ArtifactError: it cannot be written. OptionError: the key is none, or `cryptography` is not installed.
+        """
+        write_artifact(path, [self._bundle], key=key)
 
     def export_c(self, folder: str | os.PathLike[str], *, name: str = "model", compiler: str | None = None) -> CLibrary:
         """Write lib<name>.so, <name>.h and example.cpp: the model for C and C++, without Python (docs/deploy.md).
@@ -140,7 +152,21 @@ class CompiledFunction:
 
     def call_flat(self, *args: Any, out: Any = None) -> Any:
         """The program's own inputs and results."""
+        if self._is_waiting:
+            self._start()
         return self._caller(*args, out=out)
+
+    def _start(self) -> None:
+        """Read the constants, and let native code take the calls from now on. A fork in the middle does not hold up the child."""
+        caller = self._caller
+        if not isinstance(caller, HostCaller):
+            self._is_waiting = False
+            return
+        caller.hold_constants()
+        with caller.lock.of_process():
+            if self._is_waiting:
+                self._kept = native_call.attach(self, CompiledFunction, caller)
+                self._is_waiting = False
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(describe, arguments)) for arguments in (self.inputs, self.outputs))
@@ -166,7 +192,7 @@ class CompiledFunction:
         own = CompiledFunction if type(self) is native_call.callable_type(CompiledFunction) else type(self)
         kind, ordinal = self._device.name.partition(":")[0], getattr(self._device, "ordinal", 0)
         device = f"{kind}:{ordinal}" if kind == TargetKind.CUDA.value else kind
-        return _restored, (own, artifact.artifact_bytes([self._bundle]), device, self._threads)
+        return _restored, (own, artifact_bytes([self._bundle]), device, self._threads)
 
 
 def _restored(kind: type[CompiledFunction], data: bytes, device: str, threads: int | None) -> CompiledFunction:
@@ -180,26 +206,38 @@ def _point(shape: Mapping[str, int] | None, dims: Mapping[str, int]) -> dict[str
     return {**(shape or {}), **dims}
 
 
-def load(path: str | os.PathLike[str], device: AnyDevice | str | None = None, verify: Verify = "code") -> CompiledFunction:
-    """Open a saved model.
+def load(path: str | os.PathLike[str], device: AnyDevice | str | None = None, verify: Verify = "lazy", *,
+         key: Keys | None = None, shared: bool = False) -> CompiledFunction:
+    """Open a saved model. What is damaged, or is not what its code was compiled for, is refused before any of it runs.
 
     Args:
         device: where to run: "cpu", "cuda", "cuda:1" (for calls with host arrays), "emulator", or a device object; None is the
             host CPU when the file holds code for one, else the device of its first target.
-        verify: "code" checks the hashes of all but the constants, "all" reads those too.
+        verify: when constants are held against their hashes: "lazy" as they are first read, which is at the first call; "full"
+            now, with all else that the file holds; "none" never. Code and metadata are always checked now.
+        key: one public key of Ed25519 or several: PEM files, their texts, or objects of `cryptography`. The file has to be signed
+            by one of them.
+        shared: constants stay in pages of the file, which all processes that load it share. The file has to stay as it is: where
+            it is cut short the process ends.
     Raises:
-        ArtifactError: not a saved model, damaged, of another version, or for another machine. OptionError: no such device.
+        ArtifactError: not a saved model, damaged, of another version, or for another machine. SignatureError: not signed by the
+            key. OptionError: no such device, no key, or `cryptography` is not installed.
     """
-    if verify not in ("code", "all"):
-        raise OptionError(f"verify={verify!r}: wanted 'code' or 'all'; leave it out for 'code'")
+    if verify not in ("lazy", "full", "none"):
+        raise OptionError(f"verify={verify!r}: wanted 'lazy', 'full' or 'none'; leave it out for 'lazy'")
+    if key is not None and (verify == "none" or shared):
+        other = "shared=True" if shared else f"verify={verify!r}"
+        raise OptionError(f"key= with {other}: what is trusted has to be checked, in memory that nobody else writes to; leave the"
+                          " second out")
     opened = artifact.Artifact(path)
-    if verify == "all":
-        opened.verify_all()
-    return _loaded(opened, device)
+    if key is not None:
+        opened.check_signed(key)
+    return _loaded(opened, device, verify=verify, shared=shared)
 
 
 def _loaded(opened: artifact.Artifact, device: AnyDevice | str | None, threads: int | None = None,
-            function: type[CompiledFunction] = CompiledFunction) -> CompiledFunction:
+            function: type[CompiledFunction] = CompiledFunction, *, verify: Verify = "lazy",
+            shared: bool = False) -> CompiledFunction:
     groups = [g.target.partition(":")[0] for g in opened.manifest.groups]
     named = DeviceName.parse(device) if isinstance(device, str) else None
     if named is not None:
@@ -207,22 +245,24 @@ def _loaded(opened: artifact.Artifact, device: AnyDevice | str | None, threads: 
     elif device is not None:
         kind = _name_of(device).partition(":")[0]
     else:
-        kind = "host" if "host" in groups or not groups else groups[0]
+        kind = "host" if "host" in groups else groups[0]
     stored = list(opened.bundles(kind))
     if not stored:
-        kinds = ", ".join(sorted({g.target for g in opened.manifest.groups})) or "nothing"
+        kinds = ", ".join(sorted({g.target for g in opened.manifest.groups}))
         raise ArtifactError(f"{opened.path} holds code for {kinds} and none for {kind}; compile it for {kind}")
     lacking = [_lacking(bundle) for bundle in stored]
     runnable = next((b for b, missing in zip(stored, lacking, strict=True) if not missing), None)
     chosen = runnable or stored[-1]
-    program = chosen.program()
-    code = _recompiled(chosen, program, lacking[-1]) if runnable is None else chosen.code()
-    lost = {program.runtime_object, *objects(program)} - {""} - set(code)
-    if lost:
-        raise ArtifactError(f"{opened.path} is damaged: it holds no code {', '.join(sorted(lost))}; save it again")
+    program, code, constants = chosen.checked(), chosen.code(), chosen.constants(verify != "none", shared)
+    if verify == "full":
+        constants.read_all()
+        opened.verify_all(besides=set(chosen.group.constants.values()))
+    running = _recompiled(chosen, program, lacking[-1]) if runnable is None else code
     if device is None or isinstance(device, str):
-        device = device_for(program, code, named.ordinal if named is not None else 0)
-    return function(program, code, chosen.constants(), device, llvm_ir=chosen.llvm_ir(), threads=threads)
+        device = device_for(program, running, named.ordinal if named is not None else 0)
+    made = function(program, running, constants, device, llvm_ir=chosen.llvm_ir(), threads=threads)
+    made._bundle = replace(made._bundle, code=code)  # what is saved again is what was stored
+    return made
 
 
 def _name_of(device: Any) -> str:
@@ -255,7 +295,9 @@ def _recompiled(bundle: artifact.LazyBundle, program: Program, lacking: tuple[st
             "compile the model for this machine"
         )
     try:
-        return recompile(llvm_ir)
+        made = recompile(llvm_ir)
     except BuildError as error:
         raise ArtifactError(f"{path} needs {missing}, which this CPU lacks, and {error}: {error.log}") from error
+    bundle.check_seals(made)
+    return made
 

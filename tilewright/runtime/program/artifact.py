@@ -1,36 +1,38 @@
-"""Artifact: compiled programs in one file that is mapped, not read.
+"""Artifact: compiled programs in one file.
 
-Layout: a 64-byte header, the manifest (JSON), then sections at 64-byte boundaries, uncompressed. Header, little-endian:
-magic, schema, bytes of the manifest, bytes of the file, 8 zero bytes, sha256 of the manifest. A section's offset counts
-from the first boundary after the manifest. Hashes detect damage, not malice: an artifact is native code.
+Layout: a 64-byte header, the manifest (JSON), then sections at 64-byte boundaries, uncompressed, then signatures (JSON) if there
+are any. Header, little-endian: magic, schema, bytes of the manifest, of the file, of the signatures, sha256 of the manifest. A
+section's offset counts from the first boundary after the manifest. The manifest holds the hash of every section, so its own hash
+stands for the whole file, and that is what is signed (signing.py). What a program says is held against its code (seal.py).
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import math
-import mmap
 import os
-import secrets
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal, TypeVar, Union
+from typing import Any, Literal, TypeVar, Union
 
 import msgspec
 import numpy as np
 
 from tilewright.runtime.errors import ArtifactError
-from tilewright.runtime.program.program import READABLE, SCHEMA, Program
+from tilewright.runtime.program.program import READABLE, Program
+from tilewright.runtime.program.seal import Part, seal
+from tilewright.runtime.program.signing import Keys, Signature, check_signatures
+from tilewright.runtime.program.stored_bytes import StoredBytes, StoredFile
 
 MAGIC = b"\x89TWMODL\n"
 ALIGNMENT = 64
-_HEADER = struct.Struct("<8sIIQ8x32s")  # magic, schema, manifest bytes, file bytes, manifest sha256
-Verify = Literal["code", "all"]
+HEADER = struct.Struct("<8sIIQQ32s")  # magic, schema, bytes of manifest, of the file, of the signatures; manifest sha256
+_MOST_MANIFEST = 1 << 28
+_BLOCK = 1 << 20  # bytes that are read and hashed at a time, so that the second finds them in the cache
 Memory = Union[bytes, bytearray, memoryview, "np.ndarray[Any, Any]"]
+Verify = Literal["lazy", "full", "none"]
 _T = TypeVar("_T")
 
 
@@ -54,139 +56,29 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """One target's program: names of its sections."""
+    """One target's program: names of its sections. host, binder: the objects that hold the program's seal, by their digests."""
 
     target: str
     features: str
     program: str
+    host: str
+    binder: str
     code: dict[str, str]
     constants: dict[str, str]
     llvm_ir: dict[str, str]
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What the file holds."""
+    """What the file holds. label: what its writer keeps it under."""
 
     schema: int
     groups: tuple[Group, ...]
     sections: tuple[Section, ...]
-
-
-@dataclass(frozen=True)
-class _Content:
-    """A section to be written; its memory is asked for when its turn comes, and need not exist before and after."""
-
-    size: int
-    sha256: str
-    memory: Callable[[], Memory]
-
-    @staticmethod
-    def of(data: Memory) -> _Content:
-        found = raw_bytes(data)
-        return _Content(found.nbytes, hashlib.sha256(found).hexdigest(), lambda: found)
-
-
-def write_artifact(path: str | os.PathLike[str], bundles: Sequence[Bundle], sync: bool = True) -> None:
-    """Write all bundles as one file, atomically: readers see the old file or the whole new one. Constants are asked for one by
-    one, so that a mapping may make each when it is asked for.
-
-    Args:
-        sync: wait until the disk has it.
-    Raises:
-        ArtifactError: the folder does not exist, may not be written, or is full; a constant is not what its digest says.
-    """
-    target = _path(path, "save")
-    if not target.parent.is_dir():
-        raise ArtifactError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
-    if os.path.isdir(target):  # False also for a name that is too long
-        raise ArtifactError(f"cannot write {target}: it is a folder; give a file name such as {target / 'model.tw'}")
-    temporary = target.parent / f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
-    try:
-        try:
-            with temporary.open("xb") as file:
-                _write(file, bundles)
-                if sync:
-                    file.flush()
-                    os.fsync(file.fileno())
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise ArtifactError(
-            f"cannot write {target}: {error.strerror}; choose a folder with room that may be written"
-        ) from error
-
-
-def artifact_bytes(bundles: Sequence[Bundle]) -> bytes:
-    """What `write_artifact` would write."""
-    file = io.BytesIO()
-    _write(file, bundles)
-    return file.getvalue()
-
-
-def _write(file: IO[bytes], bundles: Sequence[Bundle]) -> None:
-    contents: dict[str, _Content] = {}
-    groups = tuple(_group(index, bundle, contents) for index, bundle in enumerate(bundles))
-    sections, end = [], 0
-    for name, content in contents.items():
-        sections.append(Section(name, end, content.size, content.sha256))
-        end = _align(end + content.size)
-    manifest = msgspec.json.encode(Manifest(SCHEMA, groups, tuple(sections)))
-    start = _align(_HEADER.size + len(manifest))
-    size = start + max((s.offset + s.size for s in sections), default=0)
-    header = _HEADER.pack(MAGIC, SCHEMA, len(manifest), size, hashlib.sha256(manifest).digest())
-    file.write(header + manifest)
-    for section, content in zip(sections, contents.values(), strict=True):
-        file.write(bytes(start + section.offset - file.tell()))
-        file.write(_checked(section, raw_bytes(content.memory())))
-
-
-def _path(path: Any, what: str) -> Path:
-    if not isinstance(path, str | os.PathLike):
-        raise ArtifactError(f"{what}: wanted the path of a file such as 'model.tw', got {type(path).__name__}; give it as text")
-    if "\0" in os.fspath(path):
-        raise ArtifactError(f"{what}: wanted the path of a file, got one with a null byte, {os.fspath(path)!r}; leave it out")
-    return Path(path)
-
-
-def _group(index: int, bundle: Bundle, contents: dict[str, _Content]) -> Group:
-    """Add the bundle's sections; equal ones are stored once."""
-
-    def add(name: str, data: Memory) -> str:
-        return place(name, _Content.of(data))
-
-    def place(name: str, content: _Content) -> str:
-        contents.setdefault(name, content)
-        return name
-
-    program = bundle.program
-    constants = {d: _Content(size, d, partial(bundle.constants.__getitem__, d)) for d, size in constant_bytes(bundle).items()}
-    return Group(
-        program.target,
-        program.features,
-        add(f"program/{index}", msgspec.json.encode(program)),
-        {d: add(f"code/{index}/{d}", data) for d, data in bundle.code.items()},
-        {d: place(f"constant/{d}", content) for d, content in constants.items()},
-        {d: add(f"llvm/{index}/{d}", text.encode()) for d, text in bundle.llvm_ir.items()},
-    )
-
-
-def constant_bytes(bundle: Bundle) -> dict[str, int]:
-    """The size of each constant, by its digest."""
-    return {c.digest: math.prod(c.shape) * c.dtype.bytes for c in bundle.program.constants}
-
-
-def _checked(section: Section, data: memoryview) -> memoryview:
-    """The data of a section, as it was described."""
-    later = section.name.startswith("constant/")  # hashed when it was described, and asked for only now
-    if data.nbytes != section.size or (later and hashlib.sha256(data).hexdigest() != section.sha256):
-        raise ArtifactError(f"{section.name} is not what the program says: an array that was given as a constant has changed "
-                            "since; compile the model again, and leave its arrays as they are meanwhile")
-    return data
+    label: str = ""
 
 
 class Artifact:
-    """An open artifact; the file stays mapped as long as this or any section's memory lives.
+    """An open artifact; the file stays open as long as this lives.
 
     Args:
         data: the file's content, where it was read already; `path` then only names it.
@@ -195,50 +87,89 @@ class Artifact:
     """
 
     def __init__(self, path: str | os.PathLike[str], data: bytes | None = None) -> None:
-        self.path = _path(path, "load")
-        self._memory = _mapped(self.path) if data is None else memoryview(data)
-        size = self._memory.nbytes
-        if size < _HEADER.size:
+        self.path = path_of(path, "load")
+        self.stored: StoredBytes = StoredFile(self.path) if data is None else StoredBytes(data)
+        size = self.stored.size
+        begin = self.stored.read(0, min(size, HEADER.size))
+        if begin[: len(MAGIC)] != MAGIC:
+            raise self._no_model()
+        if size < HEADER.size:
             raise ArtifactError(f"{self.path} is truncated: {size} bytes are less than a header; copy or save it again")
-        _, schema, length, whole, digest = _HEADER.unpack(self._memory[: _HEADER.size])
+        _, schema, self._length, whole, self._signed, self.digest = HEADER.unpack(begin)
         if schema not in READABLE:
-            raise ArtifactError(
-                f"{self.path} has format {schema} and this Tilewright reads {' and '.join(map(str, READABLE))}; compile the "
-                "model again with this version"
-            )
+            raise ArtifactError(f"{self.path} has format {schema} and this Tilewright reads {' and '.join(map(str, READABLE))}; "
+                                "compile the model again with this version")
         if size != whole:
-            raise ArtifactError(
-                f"{self.path} is {'truncated' if size < whole else 'damaged'}: wanted {whole} bytes, found {size}; "
-                "copy or save it again"
-            )
-        text = self._memory[_HEADER.size : _HEADER.size + length]
-        if hashlib.sha256(text).digest() != digest:
-            raise ArtifactError(f"{self.path} is damaged: its manifest does not match its hash; copy or save it again")
-        self.manifest = _decode(text, Manifest, self.path)
-        self._start = _align(_HEADER.size + length)
-        self._sections = {s.name: s for s in self.manifest.sections}
+            raise self.damaged(f"wanted {whole} bytes, found {size}", "truncated" if size < whole else "damaged")
+        if self._length > min(_MOST_MANIFEST, size - HEADER.size):
+            raise self.damaged(f"its manifest has {self._length} bytes")
+        text = self.stored.read(HEADER.size, self._length)
+        if hashlib.sha256(text).digest() != self.digest:
+            raise self.damaged("its manifest does not match its hash")
+        self.manifest = self.decode(text, Manifest, "manifest")
+        if not self.manifest.groups:
+            raise self.damaged("it holds no program")
+        self.start = align(HEADER.size + self._length)
+        self.sections = {s.name: s for s in self.manifest.sections}
         for section in self.manifest.sections:
-            if section.offset < 0 or section.size < 0 or self._start + section.offset + section.size > size:
-                raise ArtifactError(
-                    f"{self.path} is damaged: section {section.name} lies outside the file; save it again"
-                )
+            if section.offset < 0 or section.size < 0 or self.start + section.offset + section.size > size:
+                raise self.damaged(f"section {section.name} lies outside the file")
+        self.end = self.start + max((s.offset + s.size for s in self.manifest.sections), default=0)
+        if self.end + self._signed != size:
+            raise self.damaged(f"wanted {self.end + self._signed} bytes, as its sections and signatures say, found {size}")
 
-    def section(self, name: str, verify: bool = True) -> memoryview:
-        """Mapped bytes of a section, read-only; ArtifactError when they do not match their hash."""
-        if name not in self._sections:
-            raise ArtifactError(f"{self.path} is damaged: it has no section {name}; save it again")
-        section = self._sections[name]
-        data = self._memory[self._start + section.offset :][: section.size]
-        if verify and hashlib.sha256(data).hexdigest() != section.sha256:
-            raise ArtifactError(
-                f"{self.path} is damaged: section {name} does not match its hash; copy or save it again"
-            )
-        return data
+    def section(self, name: str) -> memoryview:
+        """The bytes of a section, read-only; ArtifactError when they do not match their hash."""
+        found = self._section(name)
+        return self._read(found, self._room(found.size), verify=True)
 
-    def verify_all(self) -> None:
-        """Check every section's hash, constants and LLVM IR too."""
-        for name in self._sections:
-            self.section(name)
+    def constant(self, name: str, verify: bool) -> memoryview:
+        """As `section`, aligned for kernels. Without `verify` only a change of the file's size or time is told."""
+        found = self._section(name)
+        if not verify and self.stored.was_written():
+            raise ArtifactError(f"{self.path} was written to while it was loaded; load it again")
+        room = self._room(found.size + ALIGNMENT)
+        start = -room.ctypes.data % ALIGNMENT
+        return self._read(found, room[start : start + found.size], verify)
+
+    def beginning(self, name: str) -> bytes:
+        """The first 64 bytes of a section, not held against its hash: enough to tell the architecture of code."""
+        found = self._section(name)
+        return self.stored.read(self.start + found.offset, min(64, found.size))
+
+    def verify_all(self, besides: Collection[str] = ()) -> None:
+        """Check every section's hash, what lies between them, and every program against its code.
+
+        Args:
+            besides: sections that were read, and with that checked, already.
+        Raises:
+            ArtifactError: names the first that is not right.
+        """
+        self.verify_padding()
+        block = np.empty(_BLOCK, np.uint8)
+        for section in self.manifest.sections:
+            if section.name not in besides:
+                self._read(section, block, verify=True)
+        for group in self.manifest.groups:
+            LazyBundle(self, group).checked()
+
+    def verify_padding(self) -> None:
+        """ArtifactError unless there are zeros between the sections."""
+        places = sorted((self.start + s.offset, s.size) for s in self.manifest.sections)
+        at = HEADER.size + self._length
+        for offset, size in places:
+            if any(self.stored.read(at, max(0, offset - at))):
+                raise self.damaged(f"what lies before byte {offset} is no padding")
+            at = max(at, offset + size)
+
+    def signatures(self) -> tuple[Signature, ...]:
+        """The signatures as they stand there, checked by nobody."""
+        text = self.stored.read(self.end, self._signed)
+        return self.decode(text, tuple[Signature, ...], "signatures") if text else ()
+
+    def check_signed(self, keys: Keys) -> Signature:
+        """The signature by one of these keys; SignatureError where there is none that is right."""
+        return check_signatures(self.signatures(), self.digest, keys, str(self.path))
 
     def bundles(self, kind: str) -> Iterator[LazyBundle]:
         """The stored programs for a kind of target ("host", "cuda"), best first."""
@@ -246,48 +177,163 @@ class Artifact:
             if group.target.partition(":")[0] == kind:
                 yield LazyBundle(self, group)
 
+    def damaged_section(self, section: Section) -> ArtifactError:
+        """What is said of a section whose bytes are not those that its hash was made of."""
+        changed = "it was written to while it was loaded" if self.stored.was_written() else "copy or save it again"
+        return self.damaged(f"section {section.name} does not match its hash", remedy=changed)
 
-def _mapped(path: Path) -> memoryview:
-    """The file's content. ArtifactError when it cannot be read or does not begin as an artifact does."""
-    if path.is_dir():
-        raise ArtifactError(f"cannot read {path}: it is a folder; wanted a file that save() wrote, such as {path / 'model.tw'}")
-    try:
-        with path.open("rb") as file:
-            if file.read(len(MAGIC)) != MAGIC:
-                source = path.suffix in (".mlir", ".onnx", ".pt2", ".txt")
-                remedy = f"give it to tw.compile({str(path)!r}) first" if source else "check the path, or save the model again"
-                raise ArtifactError(f"{path} is not a Tilewright model; wanted a file that save() wrote: {remedy}")
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except OSError as error:
-        raise ArtifactError(f"cannot read {path}: {error.strerror}; wanted a file that save() wrote: check the path") from error
+    def _section(self, name: str) -> Section:
+        if name not in self.sections:
+            raise self.damaged(f"it has no section {name}")
+        return self.sections[name]
+
+    def _room(self, size: int) -> np.ndarray[Any, Any]:
+        try:
+            return np.empty(size, np.uint8)
+        except MemoryError as error:
+            raise ArtifactError(f"{self.path}: no memory for {size} bytes of it; load it where there is more") from error
+
+    def _read(self, section: Section, room: np.ndarray[Any, Any], verify: bool) -> memoryview:
+        """The bytes of a section, read into a room of its size; one of a block's size holds the last of them alone."""
+        target, digest = room.data, hashlib.sha256()
+        keeps = room.nbytes >= section.size
+        for at in range(0, section.size, _BLOCK):
+            count = min(_BLOCK, section.size - at)
+            part = target[at : at + count] if keeps else target[:count]
+            self.stored.read_into(self.start + section.offset + at, part)
+            if verify:
+                digest.update(part)
+        if verify and digest.hexdigest() != section.sha256:
+            raise self.damaged_section(section)
+        return target.toreadonly()
+
+    def decode(self, data: bytes | memoryview, kind: type[_T], what: str) -> _T:
+        """JSON of the file as a value of its kind."""
+        try:
+            return msgspec.json.decode(data, type=kind)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+            raise self.damaged(f"its {what} cannot be read ({error})") from error
+
+    def damaged(self, why: str, kind: str = "damaged", remedy: str = "copy or save it again") -> ArtifactError:
+        """The error about this file."""
+        return ArtifactError(f"{self.path} is {kind}: {why}; {remedy}")
+
+    def _no_model(self) -> ArtifactError:
+        source = self.path.suffix in (".mlir", ".onnx", ".pt2", ".txt")
+        remedy = f"give it to tw.compile({str(self.path)!r}) first" if source else "check the path, or save the model again"
+        return ArtifactError(f"{self.path} is not a Tilewright model; wanted a file that save() wrote: {remedy}")
 
 
 @dataclass(frozen=True)
 class LazyBundle:
-    """A stored program whose sections are looked at on demand."""
+    """A stored program whose sections are read on demand, each held against its hash."""
 
     artifact: Artifact
     group: Group
 
     def program(self) -> Program:
-        return _decode(self.artifact.section(self.group.program), Program, self.artifact.path)
+        """The program; ArtifactError where it is not the one that its code was compiled for."""
+        group, opened = self.group, self.artifact
+        stored = opened.section(group.program)
+        for part, digest in self._sealed():
+            if seal(part, bytes(stored)) not in bytes(self._object(digest)):
+                raise opened.damaged(f"{group.program} is not what its {part} code was compiled for")
+        found = opened.decode(stored, Program, "program")
+        if (found.target, found.features) != (group.target, group.features):
+            raise opened.damaged(f"its manifest says {group.target} of {group.program}, which is for {found.target}")
+        return msgspec.structs.replace(found, host_object=group.host, binder_object=group.binder)
 
     def code(self) -> dict[str, memoryview]:
-        return {digest: self.artifact.section(name) for digest, name in self.group.code.items()}
+        """Objects by digest, which is that of their bytes."""
+        return {digest: self._object(digest) for digest in self.group.code}
+
+    def check_seals(self, code: Mapping[str, Memory]) -> None:
+        """Hold code that was compiled anew against the program; ArtifactError where it is of another one."""
+        stored = bytes(self.artifact.section(self.group.program))
+        for part, digest in self._sealed():
+            if seal(part, stored) not in bytes(code[digest]):
+                raise self.artifact.damaged(f"its LLVM IR {digest[:12]} is not of {self.group.program}")
 
     def headers(self) -> Iterator[bytes]:
         """The first bytes of each object, unverified: enough to tell its architecture."""
-        for name in self.group.code.values():
-            yield bytes(self.artifact.section(name, verify=False)[:64])
+        return map(self.artifact.beginning, self.group.code.values())
 
-    def constants(self) -> dict[str, memoryview]:
-        return {digest: self.artifact.section(name, verify=False) for digest, name in self.group.constants.items()}
+    def constants(self, verify: bool = True, shared: bool = False) -> LazyConstants:
+        return LazyConstants(self.artifact, self.group.constants, verify, shared)
 
     def llvm_ir(self) -> Mapping[str, str]:
         return StoredTexts(self.artifact, self.group.llvm_ir)
 
     def load(self) -> Bundle:
-        return Bundle(self.program(), self.code(), self.constants(), self.llvm_ir())
+        return Bundle(self.checked(), self.code(), self.constants(), self.llvm_ir())
+
+    def checked(self) -> Program:
+        """The program; ArtifactError where not all code and constants that it names are there."""
+        program, opened = self.program(), self.artifact
+        named = [program.runtime_object, *(k.object for t in program.tables for k in t.kernels)]
+        lost = sorted({d for d in named if d} - set(self.group.code))
+        if lost:
+            raise opened.damaged(f"it holds no code {', '.join(lost)}")
+        for constant in program.constants:
+            section = opened.sections.get(self.group.constants.get(constant.digest, ""))
+            wanted = math.prod(constant.shape) * constant.dtype.bytes
+            if section is None or section.sha256 != constant.digest or section.size != wanted:
+                raise opened.damaged(f"constant {constant.name}: wanted {wanted} bytes with the hash {constant.digest[:12]}")
+        return program
+
+    def _sealed(self) -> list[tuple[Part, str]]:
+        return [("host", self.group.host), *([("binder", self.group.binder)] if self.group.binder else [])]  # type: ignore[list-item]
+
+    def _object(self, digest: str) -> memoryview:
+        opened = self.artifact
+        section = opened.sections.get(self.group.code.get(digest, ""))
+        if section is None or section.sha256 != digest:
+            raise opened.damaged(f"it holds no code {digest}")
+        return opened.section(section.name)
+
+
+class LazyConstants(Mapping[str, Memory]):
+    """Constants by digest, each read when it is first asked for and kept.
+
+    Args:
+        verify: hold each against its hash then.
+        shared: leave them in pages of the file, which all processes that map it share; it has to stay as it is.
+    """
+
+    def __init__(self, artifact: Artifact, names: Mapping[str, str], verify: bool = True, shared: bool = False) -> None:
+        self._artifact, self._names, self._verify, self._shared = artifact, names, verify, shared
+        self._found: dict[str, memoryview] = {}
+
+    def __getitem__(self, digest: str) -> memoryview:
+        found = self._found.get(digest)
+        if found is None:
+            name = self._names[digest]
+            read = self._mapped(name) if self._shared else self._artifact.constant(name, self._verify)
+            found = self._found.setdefault(digest, read)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def are_read(self) -> bool:
+        """Is there nothing left to read?"""
+        return len(self._found) == len(self._names)
+
+    def read_all(self) -> None:
+        """Read, and hold against their hashes, all of them now."""
+        for digest in self._names:
+            self[digest]
+
+    def _mapped(self, name: str) -> memoryview:
+        opened = self._artifact
+        section = opened.sections[name]
+        data = opened.stored.mapped()[opened.start + section.offset :][: section.size]
+        if self._verify and hashlib.sha256(data).hexdigest() != section.sha256:
+            raise opened.damaged_section(section)
+        return data
 
 
 @dataclass(frozen=True)
@@ -298,7 +344,10 @@ class StoredTexts(Mapping[str, str]):
     names: Mapping[str, str]
 
     def __getitem__(self, key: str) -> str:
-        return bytes(self.artifact.section(self.names[key])).decode()
+        try:
+            return bytes(self.artifact.section(self.names[key])).decode()
+        except UnicodeDecodeError as error:
+            raise self.artifact.damaged(f"{self.names[key]} is no text ({error})") from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
@@ -307,13 +356,19 @@ class StoredTexts(Mapping[str, str]):
         return len(self.names)
 
 
-def _decode(data: memoryview, kind: type[_T], path: Path) -> _T:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
-        raise ArtifactError(
-            f"{path} is damaged: its {kind.__name__.lower()} cannot be read ({error}); save it again"
-        ) from error
+def path_of(path: Any, what: str) -> Path:
+    """The path of a file. ArtifactError where it is none; `what` says who asks."""
+    if not isinstance(path, str | os.PathLike):
+        raise ArtifactError(f"{what}: wanted the path of a file such as 'model.tw', got {type(path).__name__}; give it as text")
+    text = os.fsdecode(path)
+    if "\0" in text:
+        raise ArtifactError(f"{what}: wanted the path of a file, got one with a null byte, {text!r}; leave it out")
+    return Path(text)
+
+
+def constant_bytes(bundle: Bundle) -> dict[str, int]:
+    """The size of each constant, by its digest."""
+    return {c.digest: math.prod(c.shape) * c.dtype.bytes for c in bundle.program.constants}
 
 
 def raw_bytes(memory: Memory) -> memoryview:
@@ -324,5 +379,6 @@ def raw_bytes(memory: Memory) -> memoryview:
     return found.cast("B") if found.nbytes else memoryview(b"")
 
 
-def _align(value: int) -> int:
+def align(value: int) -> int:
+    """The next boundary of a section."""
     return -(-value // ALIGNMENT) * ALIGNMENT

@@ -21,8 +21,8 @@ from tilewright.runtime.program.structure import Structure
 from tilewright.runtime.shape import Dim, Expr, ShapeRange
 from tilewright.runtime.tensor import DType, TensorSpec
 
-SCHEMA = 2  # 2 added names of users, input_structure and output_structure
-READABLE = (1, 2)
+SCHEMA = 3  # 3: the code holds a seal of the program (runtime/program/seal.py); what came before cannot be held against its code
+READABLE = (3,)
 
 
 class DimInfo(msgspec.Struct, frozen=True):

@@ -10,26 +10,35 @@ import msgspec
 from tilewright.runtime.errors import DTypeError
 
 Kind = Literal["leaf", "tuple", "list", "dict", "none"]
+Constant = bool | int | float | str | None
 
 
 class Structure(msgspec.Struct, frozen=True):
-    """A tree of containers around numbered leaves; build one with `leaf`, `sequence`, `mapping` and `NONE`.
+    """A tree of containers around numbered leaves; build one with `leaf`, `sequence`, `mapping`, `constant` and `NONE`.
 
     A program's input structure is a "dict" whose keys are the parameters in the order of positional calls; the number of a leaf
     is that of the input. In an output structure it is that of the result, and one result may stand at several leaves.
 
-    keys: of a "dict", one for each of `items`. number: of a "leaf".
+    keys: of a "dict", one for each of `items`. number: of a "leaf". is_number: this leaf of a result is a Python number.
+    value: of a "none", what the model was compiled for in this place, or gives there.
     """
 
     kind: Kind
     items: tuple[Structure, ...] = ()
     keys: tuple[str, ...] = ()
     number: int = -1
+    is_number: bool = False
+    value: Constant = None
 
     @staticmethod
-    def leaf(number: int) -> Structure:
+    def leaf(number: int, is_number: bool = False) -> Structure:
         """An input or result."""
-        return Structure("leaf", number=number)
+        return Structure("leaf", number=number, is_number=is_number)
+
+    @staticmethod
+    def constant(value: Constant) -> Structure:
+        """A place that holds the same for every call."""
+        return Structure("none", value=value)
 
     @staticmethod
     def sequence(items: Iterable[Structure], kind: Literal["tuple", "list"] = "tuple") -> Structure:
@@ -63,9 +72,9 @@ class Structure(msgspec.Struct, frozen=True):
     def unflatten(self, leaves: Sequence[Any]) -> Any:
         """The nested value of these leaves."""
         if self.kind == "leaf":
-            return leaves[self.number]
+            return leaves[self.number].item() if self.is_number else leaves[self.number]
         if self.kind == "none":
-            return None
+            return self.value
         items = [item.unflatten(leaves) for item in self.items]
         if self.kind == "dict":
             return dict(zip(self.keys, items, strict=True))
@@ -74,7 +83,9 @@ class Structure(msgspec.Struct, frozen=True):
     def renumbered(self, number_of: Mapping[int, int]) -> Structure:
         """With other numbers; leaves that have none leave their container, or become None where they have none."""
         if self.kind == "leaf":
-            return Structure.leaf(number_of[self.number]) if self.number in number_of else NONE
+            return msgspec.structs.replace(self, number=number_of[self.number]) if self.number in number_of else NONE
+        if self.kind == "none":
+            return self
         kept = [i for i, item in enumerate(self.items) if item.kind != "leaf" or item.number in number_of]
         keys = tuple(self.keys[i] for i in kept) if self.keys else ()
         return Structure(self.kind, tuple(self.items[i].renumbered(number_of) for i in kept), keys)
@@ -93,7 +104,7 @@ class Structure(msgspec.Struct, frozen=True):
         if self.kind == "leaf":
             return leaf(self.number)
         if self.kind == "none":
-            return "None"
+            return repr(self.value)
         items = [item.describe(leaf) for item in self.items]
         if self.kind == "dict":
             return f"{{{', '.join(f'{k}: {i}' for k, i in zip(self.keys, items, strict=True))}}}"
@@ -104,9 +115,7 @@ class Structure(msgspec.Struct, frozen=True):
         if self.kind == "leaf":
             found[self.number] = value
         elif self.kind == "none":
-            if value is not None:
-                raise DTypeError(f"{what}: wanted None, as the model was compiled for, got {type(value).__name__}; leave it out "
-                                 "or pass None")
+            self._want_same(value, what)
         elif self.kind == "dict":
             self._collect_dict(value, what, found)
         else:
@@ -114,6 +123,15 @@ class Structure(msgspec.Struct, frozen=True):
                 raise DTypeError(f"{what}: wanted a {self.kind} of {len(self.items)} as in {self.describe()}, got {_kind(value)}")
             for i, (item, part) in enumerate(zip(self.items, value, strict=True)):
                 item._collect(part, f"{what}[{i}]", found)
+
+    def _want_same(self, value: Any, what: str) -> None:
+        """DTypeError unless the value is what the model was compiled for in this place, or left out."""
+        simple = isinstance(value, bool | int | float | str)
+        if value is None or (simple and value == self.value):
+            return
+        came = repr(value) if simple else _kind(value)
+        remedy = f"leave it out or pass {self.value!r}" + (f", or compile the model for {came}" if simple else "")
+        raise DTypeError(f"{what}: wanted {self.value!r}, as the model was compiled for, got {came}; {remedy}")
 
     def _collect_dict(self, value: Any, what: str, found: dict[int, Any]) -> None:
         if not isinstance(value, Mapping):

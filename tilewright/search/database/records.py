@@ -1,32 +1,42 @@
 """TuningRecord and TuningLog: everything that was measured, as JSON Lines that are appended and never rewritten.
 
-A line is written by one system call, so that a killed run loses at most the record in flight, and processes that share a
-log do not mix their lines. A line that cannot be read is reported with its number and skipped.
+A killed run loses at most the record in flight, and processes that share a log do not mix their lines (log_file.py). A line that
+cannot be read, or that says what cannot be, is told of with its number and skipped.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from tilewright.passes.spaces.family_registry import current_text
 from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.log import LOG
+from tilewright.search.database.log_file import LONGEST, LogFile
+from tilewright.search.database.slot_records import CURVE, SlotRecord
 from tilewright.search.database.slot_records import SCHEMA as SLOT_SCHEMA
-from tilewright.search.database.slot_records import SlotRecord
 from tilewright.search.database.workload_form import WorkloadForm
 from tilewright.search.space.kernel_facts import KernelFacts
 from tilewright.search.space.shapes import Dims
 
 SCHEMA = 1
+TICK = 1e-9  # seconds between two times that a clock tells apart
+_TOLD = 20  # lines that are told of one by one
+
+Seconds = Annotated[float, msgspec.Meta(ge=TICK, le=1e6)]  # of a launch
+Spent = Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]  # seconds on something, or since 1970
+Extent = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+Name = Annotated[str, msgspec.Meta(max_length=1 << 12)]
+Text = Annotated[str, msgspec.Meta(max_length=1 << 20)]
 
 
-class TuningRecord(msgspec.Struct, frozen=True, tag="measurement", tag_field="record"):
+class TuningRecord(msgspec.Struct, frozen=True, tag="measurement", tag_field="record", forbid_unknown_fields=True, gc=False):
     """One kernel at one shape on some threads, or why it could not be built or run (`error`; no dims: it was not built).
 
     seconds: per launch, best first. object: digest of the machine code without its name; equal ones are measured once.
@@ -34,22 +44,22 @@ class TuningRecord(msgspec.Struct, frozen=True, tag="measurement", tag_field="re
     of a GPU kernel told.
     """
 
-    workload: str
-    name: str
-    family: str
-    config: str
-    dims: dict[str, int]
-    threads: int = 1
-    seconds: tuple[float, ...] = ()
-    error: str = ""
-    cache: str = "warm"
-    object: str = ""
-    device: str = ""
-    versions: dict[str, str] = {}
-    when: float = 0.0
-    build_seconds: float = 0.0
+    workload: Name
+    name: Name
+    family: Name
+    config: Name
+    dims: dict[Name, Extent]
+    threads: Annotated[int, msgspec.Meta(ge=0, le=1 << 16)] = 1
+    seconds: Annotated[tuple[Seconds, ...], msgspec.Meta(max_length=1 << 12)] = ()
+    error: Text = ""
+    cache: Name = "warm"
+    object: Name = ""
+    device: Name = ""
+    versions: dict[Name, Name] = {}
+    when: Spent = 0.0
+    build_seconds: Spent = 0.0
     built: KernelFacts | None = None
-    schema: int = SCHEMA
+    schema: Annotated[int, msgspec.Meta(ge=SCHEMA, le=SCHEMA)] = SCHEMA
 
     @property
     def time(self) -> float:
@@ -72,45 +82,65 @@ class Skipped(msgspec.Struct, frozen=True):
         return f"{self.path}:{self.line}: {self.reason}"
 
 
+class _Header(msgspec.Struct):
+    """What a record of any schema says of itself."""
+
+    record: str = ""
+    schema: int = 0
+
+
 Line = WorkloadForm | TuningRecord | SlotRecord
+_decode: Callable[[bytes], Line] = msgspec.json.Decoder(Line).decode
 
 
 class TuningLog:
     """Records in memory and, with a path, in a file: what it holds is read, what is added is appended.
 
+    Lines that are not read are in `skipped`, and in the package's log as warnings.
+
     Args:
         path: of the file, made when first written to; None keeps the records in memory only.
+        writes: will there be records to add? Then it is now that a file which cannot be written is an error.
+
+    Raises LogError for a path that is no file or cannot be read.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, writes: bool = False) -> None:
         self.path = path
         self.records: list[TuningRecord] = []
         self.workloads: dict[str, WorkloadForm] = {}
         self.slots: list[SlotRecord] = []
         self.skipped: list[Skipped] = []
-        self._broken_end = False
-        if path is not None and path.exists():
-            self._read(path)
+        self._file = None if path is None else LogFile(path)
+        if self._file is not None:
+            if writes:
+                self._file.prepare()
+            self._read(self._file)
 
     def __len__(self) -> int:
         return len(self.records)
 
     def add(self, record: TuningRecord) -> None:
-        """Append a record; it is in the file when this returns."""
-        self._write(record)
+        """Append a record; it is in the file when this returns, unless the file cannot be written: then as soon as it can."""
+        self._write([record])
         self.records.append(record)
 
     def add_slot(self, record: SlotRecord) -> None:
         """Append a slot of a model's schedule."""
-        self._write(record)
+        self._write([record])
         self.slots.append(record)
 
     def describe(self, workload: Workload) -> None:
         """Store what a workload is, once, so that its records can be read without the model."""
         if workload.key not in self.workloads:
             form = WorkloadForm.of(workload)
-            self._write(form)
+            self._write([form])
             self.workloads[workload.key] = form
+
+    def finish(self) -> None:
+        """Nothing more will be added: write what the file did not take before."""
+        if self._file is not None:
+            self._file.finish()
 
     def of(self, workload: str, device: str = "") -> Iterator[TuningRecord]:
         """Records of a workload's key, of one device where it is given."""
@@ -119,63 +149,110 @@ class TuningLog:
     def merge(self, others: Iterable[Path]) -> int:
         """Add the records of other logs that are not here yet; returns how many."""
         have = {_identity(r) for r in self.records}
-        added = 0
+        before = len(self.records)
         for path in others:
             other = TuningLog(path)
             self.skipped += other.skipped
-            for key, form in other.workloads.items():
-                if key not in self.workloads:
-                    self._write(form)
-                    self.workloads[key] = form
-            for record in other.records:
-                if _identity(record) not in have:
-                    have.add(_identity(record))
-                    self.add(record)
-                    added += 1
-        return added
+            forms = [form for key, form in other.workloads.items() if key not in self.workloads]
+            records = list({_identity(r): r for r in other.records if _identity(r) not in have}.values())
+            self._write([*forms, *records])
+            self.workloads |= {form.key: form for form in forms}
+            self.records += records
+            have.update(map(_identity, records))
+        return len(self.records) - before
 
-    def _read(self, path: Path) -> None:
-        data = path.read_bytes()
-        self._broken_end = bool(data) and not data.endswith(b"\n")
-        decoder = msgspec.json.Decoder(Line)
+    def _read(self, file: LogFile) -> None:
+        """Equal parts of records are one object, so that a long log fits in memory."""
         current = functools.cache(current_text)
-        for number, line in enumerate(data.split(b"\n"), 1):
-            if not line.strip():
-                continue
+        shared: dict[object, object] = {}
+        shapes: dict[tuple[object, ...], str] = {}
+        for number, line in file.lines():
             try:
-                found = decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                self.skipped.append(Skipped(str(path), number, f"no record: {error}"))
+                found = _decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                if line.strip():
+                    self._skip(number, _why_not(line, error))
                 continue
-            if isinstance(found, WorkloadForm):
-                self.workloads[found.key] = found
+            if isinstance(found, TuningRecord):
+                key = (found.workload, *found.dims.items())
+                if key not in shapes:
+                    form = self.workloads.get(found.workload)
+                    shapes[key] = "" if form is None or not (found.dims or found.seconds) else form.shape_fault(found.dims)
+                fault = _fault(found) or shapes[key]
+                if fault:
+                    self._skip(number, f"no record: {fault}")
+                else:
+                    _share(found, current(found.config), shared)
+                    self.records.append(found)
             elif isinstance(found, SlotRecord):
-                if found.schema == SLOT_SCHEMA:
+                if len(found.curve) in (0, CURVE):
                     self.slots.append(found)
                 else:
-                    self.skipped.append(Skipped(str(path), number, f"slot of schema {found.schema}, wanted {SLOT_SCHEMA}"))
-            elif found.schema != SCHEMA:
-                self.skipped.append(Skipped(str(path), number, f"schema {found.schema}, wanted {SCHEMA}"))
-            else:
-                self.records.append(msgspec.structs.replace(found, config=current(found.config)))
+                    self._skip(number, f"no slot: a curve of {len(found.curve)} numbers; wanted {CURVE} or none")
+            elif found != self.workloads.get(found.key):
+                fault = found.fault()
+                if fault:
+                    self._skip(number, f"no workload: {fault}")
+                else:
+                    self.workloads[found.key] = found
+        if len(self.skipped) > _TOLD:
+            LOG.warning("log %s: %d more lines are skipped", self.path, len(self.skipped) - _TOLD)
 
-    def _write(self, line: Line) -> None:
-        if self.path is None:
-            return
-        data = msgspec.json.encode(line) + b"\n"
-        if self._broken_end:  # the last writer was killed within a line
-            data, self._broken_end = b"\n" + data, False
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(descriptor, data)
-        finally:
-            os.close(descriptor)
+    def _skip(self, line: int, reason: str) -> None:
+        skipped = Skipped(str(self.path), line, reason)
+        self.skipped.append(skipped)
+        if len(self.skipped) <= _TOLD:
+            LOG.warning("%s; the line is skipped", skipped, extra={"skipped": skipped})
+
+    def _write(self, lines: Iterable[Line]) -> None:
+        if self._file is not None:
+            self._file.append([msgspec.json.encode(line) + b"\n" for line in lines])
+
+
+def _fault(r: TuningRecord) -> str:
+    """Why a record whose fields are well formed says nothing, or what cannot be; empty for a good one."""
+    if r.seconds:
+        return "" if r.threads else "a measurement on 0 threads; wanted 1 or more"
+    return "" if r.error else "neither seconds nor an error"
+
+
+def _share(r: TuningRecord, config: str, shared: dict[object, object]) -> None:
+    """Put in a record that was just read, in place of its parts, equal ones of earlier records."""
+    keep, put = shared.setdefault, msgspec.structs.force_setattr
+    put(r, "config", config)
+    for field in ("workload", "name", "family", "device", "cache"):
+        text = getattr(r, field)
+        put(r, field, keep(text, text))
+    put(r, "dims", keep(("dims", *r.dims.items()), r.dims))
+    put(r, "versions", keep(("versions", *r.versions.items()), r.versions))
+
+
+def _why_not(line: bytes, error: Exception) -> str:
+    """Why a line is not read."""
+    if len(line) == LONGEST:
+        return f"longer than {LONGEST >> 20} MiB, no record"
+    try:
+        header = msgspec.json.decode(line, type=_Header)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return f"no record: {error}"
+    wanted = {"measurement": SCHEMA, "slot": SLOT_SCHEMA}.get(header.record)
+    if wanted is None or header.schema in (0, wanted):
+        return f"no record: {error}"
+    return f"{header.record} of schema {header.schema}; this version of Tilewright reads schema {wanted}, a later one may read both"
 
 
 def latest(records: Iterable[TuningRecord]) -> Mapping[tuple[str, Dims, int], TuningRecord]:
     """The last record of each (configuration, shape, threads)."""
     return {(r.config, r.shape, r.threads): r for r in records}
+
+
+def impossible(seconds: Sequence[float]) -> str:
+    """Why no launch takes these seconds; empty for a good measurement."""
+    try:
+        msgspec.convert(seconds, tuple[Seconds, ...])
+    except msgspec.ValidationError as error:
+        return f"impossible time: {error}"
+    return ""
 
 
 @dataclass(frozen=True)

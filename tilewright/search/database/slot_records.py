@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 SCHEMA = 1
+CURVE = 4  # parameters of an arm's likeliest curve, where there is a belief
+
+Latency = Annotated[float, msgspec.Meta(gt=0.0, le=1e12)]
+Span = Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 
 
-class ArmBelief(msgspec.Struct, frozen=True):
+class ArmBelief(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a slot was expected to do to an arm.
 
     gain, deviation: the share of the model's latency that it saves. mean, low, high: the throughput as a share of the peak,
@@ -22,7 +29,7 @@ class ArmBelief(msgspec.Struct, frozen=True):
     high: float = 0.0
 
 
-class SlotRecord(msgspec.Struct, frozen=True, tag="slot", tag_field="record"):
+class SlotRecord(msgspec.Struct, frozen=True, tag="slot", tag_field="record", forbid_unknown_fields=True):
     """One slot.
 
     run: of the tuning it belongs to. begin, seconds: when it began, since the start of the run, and how long it took.
@@ -32,20 +39,20 @@ class SlotRecord(msgspec.Struct, frozen=True, tag="slot", tag_field="record"):
     """
 
     run: str
-    slot: int
+    slot: Count
     arm: str
     policy: str
     seed: int
-    begin: float
-    seconds: float
-    points: tuple[tuple[int, float], ...]
-    ideal: float
-    before: float
-    after: float
-    arms: dict[str, float] = {}
+    begin: Span
+    seconds: Span
+    points: tuple[tuple[Count, Latency], ...]
+    ideal: Latency
+    before: Latency
+    after: Latency
+    arms: dict[str, Latency] = {}
     beliefs: tuple[ArmBelief, ...] = ()
     curve: tuple[float, ...] = ()
-    fits: int = 0
-    fit_seconds: float = 0.0
+    fits: Count = 0
+    fit_seconds: Span = 0.0
     interrupted: bool = False
-    schema: int = SCHEMA
+    schema: Annotated[int, msgspec.Meta(ge=SCHEMA, le=SCHEMA)] = SCHEMA

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tilewright.passes.spaces.family_registry import family_names, parse_config
+from tilewright.passes.spaces.family_registry import family_names, family_of, parse_config, space_of
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import OptionError
+from tilewright.runtime.limits import GpuLimits
 from tilewright.search.cost_model.forms import form_of
 from tilewright.search.cost_model.measured import training_samples
 from tilewright.search.cost_model.model import CostModel, Samples
@@ -36,13 +39,24 @@ def prior_from_log(log: TuningLog, families: Collection[str], device: str) -> Co
 
 
 def _samples(form: WorkloadForm, device: str, records: list[TuningRecord]) -> Samples | None:
-    """None for a device whose name tells no limits, and for configurations that are no longer read."""
+    """None for a device whose name tells no limits, and where no configuration is read."""
     try:
-        limits = limits_of_name(device)
-        lattice = Lattice(form.workload(), limits, [parse_config(text) for text in dict.fromkeys(r.config for r in records)])
+        limits, workload = limits_of_name(device), form.workload()
+        configs = (_readable(text, workload, limits) for text in dict.fromkeys(r.config for r in records))
+        lattice = Lattice(workload, limits, [c for c in configs if c is not None])
     except OptionError:
         return None
     for r in records:
         if r.built is not None:
             lattice.note(r.config, r.built)
     return training_samples(form_of(lattice), records)
+
+
+def _readable(text: str, workload: Workload, limits: GpuLimits) -> TileConfig | None:
+    """A configuration of the workload; None for a text that is none, or no longer."""
+    try:
+        config = parse_config(text)
+    except OptionError:
+        return None
+    fits = family_of(config.family).gpu and space_of(config.family).why_invalid(config, workload, limits) is None
+    return config if fits else None

@@ -11,7 +11,7 @@ from tilewright.passes.spaces.family_registry import config_text, family_of
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.program.kernel import MicroKernel
-from tilewright.search.database.records import TuningLog, TuningRecord, latest
+from tilewright.search.database.records import TuningLog, TuningRecord, impossible, latest
 from tilewright.search.protocols import Builder, BuildResult, Measurement, Runner
 from tilewright.search.space.dense import dense_symbols
 from tilewright.search.space.kernel_facts import KernelFacts
@@ -126,6 +126,9 @@ class Measurer:
         if found.late:
             return None
         self.trials += 1
+        wrong = impossible(found.seconds)
+        if wrong:
+            found = Measurement(error=wrong, cache=found.cache)
         return self._record(config, shape, threads, found, digest, result.seconds)
 
     def _record(self, config: TileConfig, shape: Dims, threads: int, found: Measurement, digest: str = "",

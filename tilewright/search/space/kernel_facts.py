@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from tilewright.runtime.program.kernel import MicroKernel
 
 
-class KernelFacts(msgspec.Struct, frozen=True):
+Amount = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
+
+
+class KernelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """registers of a thread and bytes that are spilled to memory, 0 where no assembler told; shared bytes of a block; guards."""
 
-    registers: int = 0
-    spills: int = 0
-    shared_bytes: int = 0
+    registers: Amount = 0
+    spills: Amount = 0
+    shared_bytes: Amount = 0
     guards: tuple[str, ...] = ()
 
     @staticmethod

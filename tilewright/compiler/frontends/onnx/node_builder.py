@@ -142,7 +142,7 @@ class NodeBuilder:
 
     def _bounded(self, context: Context, value: Value) -> None:
         """Refuse a result that no memory holds."""
-        largest = math.prod(max(self.graph.bounds(d)[1], 1.0) for d in value.dims) if isinstance(value, ops.Tensor) else 0
+        largest = math.prod(max(self.graph.bounds(d)[1], 1) for d in value.dims) if isinstance(value, ops.Tensor) else 0
         if largest > _MOST_ELEMENTS:
             raise context.refused(
                 f"its result may have {largest:.0e} elements", "Give the dims smaller ranges, or correct the model"

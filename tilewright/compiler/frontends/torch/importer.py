@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.fx.node import map_aggregate
 
 from tilewright.compiler import ops
@@ -38,8 +38,9 @@ from tilewright.compiler.frontends.torch.known_elements import KnownElements
 from tilewright.compiler.frontends.torch.signature import is_input, program_dims, structure, user_placeholders
 from tilewright.compiler.frontends.torch.sizes import DataDependentSizeError, Sizes
 from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
-from tilewright.runtime.program.structure import NONE, Structure
+from tilewright.runtime.program.structure import Constant, Structure
 from tilewright.runtime.shape import Dim, Expr
+from tilewright.runtime.tensor import DType
 
 _IGNORED = (torch.device, torch.layout, torch.memory_format)
 _STATE = {OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION}
@@ -109,14 +110,17 @@ class _Import:
         self.names: list[str] = []
         self.values: dict[str, Any] = {}
         leaves: list[Structure] = []
+        given = (s.arg for s in self.program.graph_signature.input_specs)
+        constants = {a.name: a.value for a in given if isinstance(a, ConstantArgument)}
         for node in user_placeholders(self.program):
             value = node.meta.get("val")
             if is_input(node):
                 leaves.append(Structure.leaf(len(self.names)))
                 self.values[node.name] = self._declare(node, node.name)
             else:
-                leaves.append(NONE)
-                self.values[node.name] = int(value) if isinstance(value, torch.SymInt) else value
+                fixed = int(value) if isinstance(value, torch.SymInt) else constants.get(node.name, value)
+                leaves.append(Structure.constant(fixed if isinstance(fixed, (bool, int, float, str)) else None))
+                self.values[node.name] = fixed
         parameters = self.program.module_call_graph[0].signature
         nested = _parameters(structure(spec, iter(leaves)), parameters.forward_arg_names if parameters else None)
         changed = {s.target for s in self.program.graph_signature.output_specs if s.kind in _STATE}
@@ -237,9 +241,10 @@ class _Import:
         count = 0
         for spec, result in zip(self.program.graph_signature.output_specs, results, strict=True):
             value = self._read(result)
-            leaf = NONE if value is None else Structure.leaf(count)
-            if value is not None:
+            leaf = Structure.constant(None if isinstance(value, ops.Tensor) else value)
+            if isinstance(value, ops.Tensor):
                 self.graph.output(value)
+                leaf = Structure.leaf(count, is_number=not isinstance(spec.arg, TensorArgument))
                 count += 1
             if spec.kind in _STATE:
                 name = re.sub(r"[^\w.-]", "_", str(spec.target))
@@ -250,14 +255,17 @@ class _Import:
         nested = structure(self.program.call_spec.out_spec, iter(own))
         return Structure.sequence([nested, Structure.mapping(changed)]) if changed else nested
 
-    def _read(self, value: Any) -> ops.Tensor | None:
+    def _read(self, value: Any) -> ops.Tensor | Constant:
+        """A result; a size is a tensor of rank 0."""
         if isinstance(value, _Held):
             value = value.tensor
-        if isinstance(value, (ops.Tensor, type(None))):
+        if isinstance(value, Expr):
+            value = self.graph.scalar(value, DType.I64)
+        if isinstance(value, (ops.Tensor, bool, int, float, str, type(None))):
             return value
         if isinstance(value, Complex):
             raise IngestError("a result of the model is complex; return torch.view_as_real of it")
-        raise IngestError(f"a result of the model is {value}, which is no tensor; return tensors only")
+        raise IngestError(f"a result of the model is {value}, which is neither a tensor nor a number; return tensors only")
 
 
 @dataclass

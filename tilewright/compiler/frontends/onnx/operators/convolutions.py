@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
 from tilewright.runtime.shape import Expr
 
-Pairs = list[tuple[int, int]]
+_AUTO_PAD = {"VALID": "valid", "SAME_UPPER": "same", "SAME_LOWER": "same_lower"}
 
 
-def window_padding(
-    context: Context, x: ops.Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], fill: float = 0
-) -> tuple[ops.Tensor, Pairs]:
-    """The input and the (low, high) widths of its spatial axes, from `pads` or `auto_pad`.
-
-    Widths that depend on the dims are put around the input at once, with `fill`, and the pairs are 0.
-    """
-    rank, mode = len(kernel), context.attribute("auto_pad", "NOTSET")
-    if mode in ("NOTSET", ""):
-        pads = context.attribute("pads", [0] * (2 * rank))
-        context.require(len(pads) == 2 * rank, f"{len(pads)} pads for {rank} spatial axes")
-        return x, list(zip(pads[:rank], pads[rank:], strict=True))
-    if mode == "VALID":
-        return x, [(0, 0)] * rank
-    context.require(mode in ("SAME_UPPER", "SAME_LOWER"), f"auto_pad={mode!r}", "Use NOTSET, VALID, SAME_UPPER or SAME_LOWER")
-    low, high = [Expr.of(0)] * 2, [Expr.of(0)] * 2
-    for extent, k, s, d in zip(x.dims[2:], kernel, strides, dilations, strict=True):
-        total = Expr.of(d * (k - 1)) if s == 1 else (extent.ceildiv(s) - 1) * s + (d * (k - 1) + 1) - extent
-        total = context.graph.larger(total, Expr.of(0))
-        less, more = total // 2, total - total // 2
-        low.append(less if mode == "SAME_UPPER" else more)
-        high.append(more if mode == "SAME_UPPER" else less)
-    static = [(a.constant, b.constant) for a, b in zip(low[2:], high[2:], strict=True)]
-    pairs = [(a, b) for a, b in static if a is not None and b is not None]
-    return (x, pairs) if len(pairs) == rank else (ops.pad(x, low, high, fill), [(0, 0)] * rank)
+def window_options(context: Context, rank: int) -> ops.WindowOptions:
+    """Strides, dilations and `pads` or `auto_pad` of a node."""
+    mode, pads = context.attribute("auto_pad", "NOTSET"), context.attribute("pads", [0] * (2 * rank))
+    context.require(len(pads) == 2 * rank, f"{len(pads)} pads for {rank} spatial axes")
+    context.require(mode in ("NOTSET", "", *_AUTO_PAD), f"auto_pad={mode!r}", f"Use NOTSET, {', '.join(_AUTO_PAD)}")
+    padding = _AUTO_PAD[mode] if mode in _AUTO_PAD else list(zip(pads[:rank], pads[rank:], strict=True))
+    strides, dilations = context.attribute("strides", [1] * rank), context.attribute("dilations", [1] * rank)
+    return {"stride": strides, "dilation": dilations, "padding": padding}
 
 
 @operator("Conv")
@@ -46,40 +27,23 @@ def conv(context: Context, x: ops.Tensor, w: ops.Tensor, bias: ops.Tensor | None
 def convolution(context: Context, x: ops.Tensor, w: ops.Tensor, bias: ops.Tensor | None) -> ops.Tensor:
     """Conv by the node's attributes."""
     rank = _spatial_rank(context, x, w)
-    kernel = [d.constant or 0 for d in w.dims[2:]]
-    strides, dilations = context.attribute("strides", [1] * rank), context.attribute("dilations", [1] * rank)
     groups = context.attribute("group", 1)
     x = context.restated(x, [x.dims[0], w.dims[1] * groups, *x.dims[2:]])
-    x, padding = window_padding(context, x, kernel, strides, dilations)
     build = (ops.conv1d, ops.conv2d, ops.conv3d)[rank - 1]
-    return build(x, w, bias, groups=groups, stride=strides, dilation=dilations, padding=padding)
+    return build(x, w, bias, groups=groups, **window_options(context, rank))
 
 
 @operator("ConvTranspose")
 def conv_transpose(context: Context, x: ops.Tensor, w: ops.Tensor, bias: ops.Tensor | None = None) -> ops.Tensor:
     rank = _spatial_rank(context, x, w)
-    kernel = [d.constant or 0 for d in w.dims[2:]]
-    strides, dilations = context.attribute("strides", [1] * rank), context.attribute("dilations", [1] * rank)
-    more = list(context.attribute("output_padding", [0] * rank))
-    pads = context.attribute("pads", [0] * (2 * rank))
-    padding = list(zip(pads[:rank], pads[rank:], strict=True))
-    mode = context.attribute("auto_pad", "NOTSET")
-    wanted = context.attribute("output_shape")
-    if wanted is not None or mode.startswith("SAME"):
-        sizes = [Expr.of(n) for n in wanted[-rank:]] if wanted else [d * s for d, s in zip(x.dims[2:], strides, strict=True)]
-        padding = []
-        for i, size in enumerate(sizes):
-            total = ((x.dims[2 + i] - 1) * strides[i] + more[i] + (kernel[i] - 1) * dilations[i] + 1 - size).constant
-            context.require(total is not None, f"output_shape {size} for an axis of {x.dims[2 + i]}", "Give pads as numbers")
-            less = max(total or 0, 0) // 2
-            padding.append((less, (total or 0) - less) if mode == "SAME_UPPER" else ((total or 0) - less, less))
-            if (total or 0) < 0:
-                padding[-1], more[i] = (0, 0), more[i] - (total or 0)
+    window, sizes = window_options(context, rank), context.attribute("output_shape")
+    if sizes is not None and window["padding"] != "same":
+        window["padding"] = "same_lower"
+    more = context.attribute("output_padding", [0] * rank)
+    wanted = None if sizes is None else sizes[-rank:]
     groups = context.attribute("group", 1)
-    return ops.cast(
-        ops.conv_transpose(x, w, bias, groups=groups, output_padding=more, stride=strides, dilation=dilations, padding=padding),
-        x.dtype,
-    )
+    found = ops.conv_transpose(x, w, bias, groups=groups, output_padding=more, sizes=wanted, **window)
+    return ops.cast(found, x.dtype)
 
 
 def _spatial_rank(context: Context, x: ops.Tensor, w: ops.Tensor) -> int:

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
-from tilewright.compiler.ops.body import Scalar, computed_in
+from tilewright.compiler.ops.body import Scalar
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
-_ONE = Expr.of(1)
 
-
-def _statistics(x: ops.Tensor, axes: Sequence[int], eps: float) -> tuple[ops.Tensor, ops.Tensor]:
-    """Mean and 1 / sqrt(variance + eps) over axes, which are kept."""
-    mean = ops.mean(x, axes, True)
-    away = ops.subtract(x, mean)
-    variance = ops.mean(ops.multiply(away, away), axes, True)
-    return mean, variance.graph.pointwise("normalise", lambda v: (v + eps).math("rsqrt"), variance)
-
-
-def _normalised(context: Context, x: ops.Tensor, axes: Sequence[int], eps: float) -> ops.Tensor:
-    mean, inverse = _statistics(x, axes, eps)
-    return context.graph.pointwise(context.node.op_type, lambda v, m, s: (v - m) * s, x, mean, inverse)
-
-
-def _wide(context: Context, x: ops.Tensor) -> ops.Tensor:
+def _wide(x: ops.Tensor) -> ops.Tensor:
     """In the type that stash_type asks for: f32 unless the node says otherwise."""
     return ops.cast(x, DType.F32) if x.dtype.is_float and x.dtype.bytes < 4 else x
 
@@ -41,20 +25,18 @@ def layer_normalization(context: Context, x: ops.Tensor, scale: ops.Tensor, bias
     found = _layer(context, x, scale, bias, axis, eps)
     if not (context.wants(1) or context.wants(2)):
         return [found]
-    return [found, *_statistics(_wide(context, x), over, eps)]
+    wide = _wide(x)
+    return [found, ops.mean(wide, over, True), ops.rsqrt(ops.var(wide, over, True, correction=0) + eps)]
 
 
 def _layer(context: Context, x: ops.Tensor, scale: ops.Tensor, bias: ops.Tensor | None, axis: int, eps: float) -> ops.Tensor:
     x, scale, *rest = context.fit(x, scale, *(() if bias is None else (bias,)))
-    bias = rest[0] if rest else None
+    bias, over = rest[0] if rest else None, list(range(axis, x.rank))
     whole = scale.dims == x.dims[axis:] and (bias is None or bias.dims == scale.dims) and scale.dtype is x.dtype
     if whole:
-        row = math.prod(x.dims[axis:], start=_ONE)
-        flat = ops.reshape(x, [*x.dims[:axis], row])
-        shift = None if bias is None else ops.reshape(bias, [row])
-        return ops.reshape(ops.layernorm(flat, ops.reshape(scale, [row]), shift, eps), x.dims)
-    wide = _wide(context, x)
-    found = ops.multiply(_normalised(context, wide, list(range(axis, x.rank)), eps), ops.cast(scale, wide.dtype))
+        return ops.layernorm(x, scale, bias, eps, over)
+    wide = _wide(x)
+    found = ops.multiply(ops.layernorm(wide, None, None, eps, over), ops.cast(scale, wide.dtype))
     return ops.cast(found if bias is None else ops.add(found, ops.cast(bias, wide.dtype)), x.dtype)
 
 
@@ -66,18 +48,11 @@ def rms_normalization(context: Context, x: ops.Tensor, scale: ops.Tensor) -> ops
 
 def _rms(context: Context, x: ops.Tensor, scale: ops.Tensor, axis: int, eps: float) -> ops.Tensor:
     x, scale = context.fit(x, scale)
+    over = list(range(axis, x.rank))
     if scale.dims == x.dims[axis:] and scale.dtype is x.dtype:
-        row = math.prod(x.dims[axis:], start=_ONE)
-        flat = ops.reshape(x, [*x.dims[:axis], row])
-        return ops.reshape(ops.rmsnorm(flat, ops.reshape(scale, [row]), eps), x.dims)
-    wide = _wide(context, x)
-    squares = ops.mean(ops.multiply(wide, wide), list(range(axis, x.rank)), True)
-    return ops.cast(
-        context.graph.pointwise(
-            "RMSNormalization", lambda v, s, g: v * (s + eps).math("rsqrt") * g, wide, squares, ops.cast(scale, wide.dtype)
-        ),
-        x.dtype,
-    )
+        return ops.rmsnorm(x, scale, eps, over)
+    wide = _wide(x)
+    return ops.cast(ops.multiply(ops.rmsnorm(wide, None, eps, over), ops.cast(scale, wide.dtype)), x.dtype)
 
 
 @operator("com.microsoft.SkipLayerNormalization")
@@ -116,18 +91,15 @@ def group_normalization(context: Context, x: ops.Tensor, scale: ops.Tensor, bias
     instance = context.node.op_type == "InstanceNormalization"
     groups = channels if instance else Expr.of(context.attribute("num_groups"))
     context.require((channels % groups) == Expr.of(0), f"{channels} channels do not split into {groups} groups")
-    spatial = math.prod(x.dims[2:], start=_ONE)
-    wide = _wide(context, x)
-    grouped = ops.reshape(wide, [x.dims[0], groups, channels // groups, spatial])
-    mean, inverse = _statistics(grouped, [2, 3], eps)
-    # one factor per channel; before opset 21 one per group
-    per_channel = scale.dims[0] == channels and (instance or context.opset >= 21 or scale.dims[0] != groups)
-    shape = [groups, channels // groups, _ONE] if per_channel else [groups, _ONE, _ONE]
-    factor, shift = (ops.reshape(ops.cast(t, wide.dtype), shape) for t in (scale, bias))
-    found = context.graph.pointwise(
-        context.node.op_type, lambda v, m, s, g, b: (v - m) * s * g + b, grouped, mean, inverse, factor, shift
-    )
-    return ops.cast(ops.reshape(found, x.dims), x.dtype)
+    if scale.dims[0] != channels:  # before opset 21 one factor per group
+        scale, bias = (_per_channel(t, channels // groups) for t in (scale, bias))
+    return ops.groupnorm(x, groups, scale, bias, eps)
+
+
+def _per_channel(parameter: ops.Tensor, each: Expr) -> ops.Tensor:
+    """A parameter of groups for each of their channels."""
+    count = parameter.dims[0]
+    return ops.reshape(ops.broadcast_to(ops.unsqueeze(parameter, 1), [count, each]), [count * each])
 
 
 @operator("BatchNormalization")
@@ -138,28 +110,15 @@ def batch_normalization(
     results = []
     if context.attribute("training_mode", 0):
         over = [a for a in range(x.rank) if a != 1]
-        now = ops.mean(x, over)
-        away = ops.subtract(x, _per_channel(x, now))
-        spread = ops.mean(ops.multiply(away, away), over)
+        now, spread = ops.mean(x, over), ops.var(x, over, correction=0)
         results = [old * momentum + ops.cast(new, old.dtype) * (1 - momentum) for old, new in ((mean, now), (variance, spread))]
         mean, variance = now, spread
-
-    def scalar(v: Scalar, g: Scalar, b: Scalar, m: Scalar, s: Scalar) -> Scalar:
-        return (v - m) * ((s + eps).math("rsqrt") * g) + b
-
-    kind = computed_in(x.dtype)
-    parameters = [_per_channel(x, ops.cast(p, kind)) for p in (scale, bias, mean, variance)]
-    found = context.graph.pointwise("BatchNormalization", scalar, ops.cast(x, kind), *parameters)
-    return [ops.cast(found, x.dtype), *results]
-
-
-def _per_channel(x: ops.Tensor, parameter: ops.Tensor) -> ops.Tensor:
-    return ops.reshape(parameter, [parameter.dims[0], *[_ONE] * (x.rank - 2)])
+    return [ops.batchnorm(x, (mean, variance), scale, bias, eps), *results]
 
 
 @operator("MeanVarianceNormalization")
 def mean_variance_normalization(context: Context, x: ops.Tensor) -> ops.Tensor:
-    return _normalised(context, x, context.axes(x.rank, context.attribute("axes", [0, 2, 3])), 1e-9)
+    return ops.layernorm(x, None, None, 1e-9, context.axes(x.rank, context.attribute("axes", [0, 2, 3])))
 
 
 @operator("LRN")
@@ -167,15 +126,10 @@ def local_response_normalization(context: Context, x: ops.Tensor) -> ops.Tensor:
     size, alpha = int(context.attribute("size")), float(context.attribute("alpha", 1e-4))
     beta, bias = float(context.attribute("beta", 0.75)), float(context.attribute("bias", 1.0))
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
-    low, high = ([w if a == 1 else 0 for a in range(x.rank)] for w in (before, after))
-    squares = ops.pad(ops.multiply(x, x), low, high)
-    total = None
-    for i in range(size):
-        starts = [Expr.of(i if a == 1 else 0) for a in range(x.rank)]
-        part = ops.slice(squares, starts, [s + d for s, d in zip(starts, x.dims, strict=True)])
-        total = part if total is None else ops.add(total, part)
+    rows = ops.reshape(ops.multiply(x, x), [x.dims[0], 1, x.dims[1], math.prod(x.dims[2:], start=Expr.of(1))])
+    total = ops.reshape(ops.sum_pool(rows, (size, 1), 1, ((before, after), 0)), x.dims)
 
     def scalar(v: Scalar, s: Scalar) -> Scalar:
         return v / ((s * (alpha / size) + bias).math("log") * beta).math("exp")
 
-    return context.graph.pointwise("LRN", scalar, x, total if total is not None else squares)
+    return context.graph.pointwise("LRN", scalar, x, total)

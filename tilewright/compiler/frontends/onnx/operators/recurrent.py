@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
 from tilewright.compiler.ops import pointwise, scalar_functions
 from tilewright.compiler.ops.body import Scalar
 from tilewright.runtime.shape import Expr
-from tilewright.runtime.tensor import DType
 
-_MOST_STEPS = 128
 _Activation = Callable[[Scalar], Scalar]
 _ACTIVATIONS: dict[str, _Activation] = {
     "relu": pointwise.scalar_relu,
@@ -24,7 +23,8 @@ _ACTIVATIONS: dict[str, _Activation] = {
 
 @dataclass(frozen=True)
 class _Layer:
-    """One direction. x: [steps, batch, gates * hidden], already multiplied; recurrent: [gates * hidden, hidden]."""
+    """One direction. x: [steps, batch, gates * hidden], already multiplied; recurrent: [gates * hidden, hidden]; bias: of the
+    gates of the input, then of the recurrent product."""
 
     context: Context
     x: ops.Tensor
@@ -39,40 +39,38 @@ class _Layer:
     def batch(self) -> Expr:
         return self.x.dims[1]
 
-    def step(self, t: int) -> ops.Tensor:
-        """The gates' inputs at a step, [batch, gates * hidden]."""
-        return ops.select(self.x, 0, t)
-
     def gate(self, gates: ops.Tensor, number: int) -> ops.Tensor:
         """[batch, hidden] of one gate; of a bias or peepholes [hidden]."""
         return ops.narrow(gates, -1, self.hidden * number, self.hidden)
+
+    def biased(self, v: ops.Tensor, first: int, count: int = 1) -> ops.Tensor:
+        """v with the bias of some gates; those of the recurrent product come after those of the input."""
+        return v if self.bias is None else v + ops.narrow(self.bias, 0, self.hidden * first, self.hidden * count)
 
     def times(self, h: ops.Tensor, first: int = 0, count: int | None = None) -> ops.Tensor:
         """h times the recurrent weights of some gates."""
         weights = self.recurrent if count is None else ops.narrow(self.recurrent, 0, self.hidden * first, self.hidden * count)
         return ops.matmul(h, weights, transpose_b=True)
 
-    def apply(self, number: int, x: ops.Tensor) -> ops.Tensor:
+    def function(self, number: int) -> Callable[[ops.Tensor], ops.Tensor]:
+        """An activation function, of clipped values on request."""
         clip = self.context.attribute("clip", 0.0)
         function = self.activations[number]
 
         def scalar(v: Scalar) -> Scalar:
             return function(v.maximum(-clip).minimum(clip) if clip else v)
 
-        return x.graph.pointwise(self.context.node.op_type, scalar, x)
+        return lambda x: x.graph.pointwise(self.context.node.op_type, scalar, x)
 
 
 _State = tuple[ops.Tensor, ...]
-_Cell = Callable[[_Layer, int, _State], _State]
+_Cell = Callable[[_Layer, ops.Tensor, _State], _State]  # the gates' inputs at a step [batch, gates * hidden], the state before
 
 
 @operator("RNN")
 def rnn(context: Context, x: ops.Tensor, w: ops.Tensor, r: ops.Tensor, *rest: ops.Tensor | None) -> list[ops.Tensor]:
-    def cell(layer: _Layer, t: int, state: _State) -> _State:
-        total = ops.add(layer.step(t), layer.times(state[0]))
-        if layer.bias is not None:
-            total = ops.add(total, layer.gate(layer.bias, 1))
-        return (layer.apply(0, total),)
+    def cell(layer: _Layer, gates: ops.Tensor, state: _State) -> _State:
+        return (layer.function(0)(layer.biased(gates + layer.times(state[0]), 1)),)
 
     return _recurrent(context, (x, w, r, *rest), cell, ["tanh"], 1)
 
@@ -82,44 +80,31 @@ def gru(context: Context, x: ops.Tensor, w: ops.Tensor, r: ops.Tensor, *rest: op
     """Gates z, r, h."""
     after = bool(context.attribute("linear_before_reset", 0))
 
-    def biased(layer: _Layer, v: ops.Tensor, gate: int, count: int = 1) -> ops.Tensor:
-        return v if layer.bias is None else ops.add(v, ops.narrow(layer.bias, 0, layer.hidden * (3 + gate), layer.hidden * count))
+    def cell(layer: _Layer, gates: ops.Tensor, state: _State) -> _State:
+        h = state[0]
+        both = layer.biased(ops.narrow(gates, -1, 0, layer.hidden * 2) + layer.times(h, 0, 2), 3, 2)
 
-    def cell(layer: _Layer, t: int, state: _State) -> _State:
-        h, gates = state[0], layer.step(t)
-        both = biased(layer, ops.add(ops.narrow(gates, -1, 0, layer.hidden * 2), layer.times(h, 0, 2)), 0, 2)
-        z, reset = (layer.apply(0, layer.gate(both, i)) for i in (0, 1))
-        if after:
-            inner = ops.multiply(reset, biased(layer, layer.times(h, 2, 1), 2))
-        else:
-            inner = biased(layer, layer.times(ops.multiply(reset, h), 2, 1), 2)
-        fresh = layer.apply(1, ops.add(layer.gate(gates, 2), inner))
-        return (context.graph.pointwise("GRU", lambda a, b, c: (1 - a) * b + a * c, z, fresh, h),)
+        def new(reset: ops.Tensor) -> ops.Tensor:
+            if after:
+                return layer.gate(gates, 2) + reset * layer.biased(layer.times(h, 2, 1), 5)
+            return layer.gate(gates, 2) + layer.biased(layer.times(reset * h, 2, 1), 5)
+
+        return ops.gru_step(layer.gate(both, 0), layer.gate(both, 1), new, h, (layer.function(0), layer.function(1)))
 
     return _recurrent(context, (x, w, r, *rest), cell, ["sigmoid", "tanh"], 1)
 
 
 @operator("LSTM")
 def lstm(context: Context, x: ops.Tensor, w: ops.Tensor, r: ops.Tensor, *rest: ops.Tensor | None) -> list[ops.Tensor]:
-    """Gates i, o, f, c."""
+    """Gates i, o, f, c; peepholes i, o, f."""
     coupled = bool(context.attribute("input_forget", 0))
 
-    def seen(layer: _Layer, gate: ops.Tensor, number: int, cell: ops.Tensor) -> ops.Tensor:
-        if layer.peepholes is None:
-            return gate
-        return ops.add(gate, ops.multiply(layer.gate(layer.peepholes, number), cell))
-
-    def cell(layer: _Layer, t: int, state: _State) -> _State:
-        h, c = state
-        gates = ops.add(layer.step(t), layer.times(h))
-        if layer.bias is not None:
-            gates = ops.add(gates, ops.narrow(layer.bias, 0, layer.hidden * 4, layer.hidden * 4))
-        i = layer.apply(0, seen(layer, layer.gate(gates, 0), 0, c))
-        f = 1 - i if coupled else layer.apply(0, seen(layer, layer.gate(gates, 2), 2, c))
-        fresh = layer.apply(1, layer.gate(gates, 3))
-        c = ops.add(ops.multiply(f, c), ops.multiply(i, fresh))
-        o = layer.apply(0, seen(layer, layer.gate(gates, 1), 1, c))
-        return ops.multiply(o, layer.apply(2, c)), c
+    def cell(layer: _Layer, gates: ops.Tensor, state: _State) -> _State:
+        total = layer.biased(gates + layer.times(state[0]), 4, 4)
+        sides = [layer.gate(total, n) for n in (0, 2, 3, 1)]
+        peepholes = None if layer.peepholes is None else [layer.gate(layer.peepholes, n) for n in (0, 2, 1)]
+        functions = layer.function(0), layer.function(1), layer.function(2)
+        return ops.lstm_step(sides, state[1], functions, peepholes, coupled)
 
     return _recurrent(context, (x, w, r, *rest), cell, ["sigmoid", "tanh", "tanh"], 2)
 
@@ -133,12 +118,6 @@ def _recurrent(
     assert x is not None and w is not None and r is not None
     batch_first = bool(context.attribute("layout", 0))
     x = ops.swap_axes(x, 0, 1) if batch_first else x
-    steps = x.dims[0].constant
-    context.require(
-        steps is not None and steps <= _MOST_STEPS,
-        f"control flow is not compiled yet, and {x.dims[0]} steps are not unrolled",
-        f"Make the number of steps an integer of at most {_MOST_STEPS}",
-    )
     starts = [ops.swap_axes(s, 0, 1) if batch_first and s is not None else s for s in rest[:states]]
     direction = context.attribute("direction", "forward")
     ways = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
@@ -159,8 +138,8 @@ def _recurrent(
             ops.select(s, 0, d) if s is not None else ops.zeros(context.graph, [layer.batch, layer.hidden], x.dtype)
             for s in starts
         )
-        outputs, state = _unrolled(layer, cell, state, range(steps or 0), backward)
-        found.append(ops.stack(outputs, 0))
+        outputs, state = ops.unrolled(layer.x, state, partial(cell, layer), backward, layer.lengths)
+        found.append(outputs)
         last.append(state)
     results = [ops.stack(found, 1), *(ops.stack([s[i] for s in last], 0) for i in range(states))]
     if not batch_first:
@@ -186,19 +165,3 @@ def _layer(context: Context, number: int, inputs: Sequence[ops.Tensor | None], n
         [_ACTIVATIONS[n] for n in names],
         None if peepholes is None else ops.select(peepholes, 0, number),
     )
-
-
-def _unrolled(layer: _Layer, cell: _Cell, state: _State, steps: range, backward: bool) -> tuple[list[ops.Tensor], _State]:
-    """Outputs in the order of the steps, and the last state. Beyond a sequence's length outputs are 0 and the state stays."""
-    outputs: list[ops.Tensor] = []
-    graph = layer.context.graph
-    for t in reversed(steps) if backward else steps:
-        after = cell(layer, t, state)
-        if layer.lengths is None:
-            state, shown = after, after[0]
-        else:
-            inside = ops.reshape(ops.compare(ops.cast(layer.lengths, DType.I64), t, "gt"), [layer.batch, 1])
-            state = tuple(ops.where(inside, new, old) for new, old in zip(after, state, strict=True))
-            shown = ops.where(inside, after[0], ops.zeros(graph, [], after[0].dtype))
-        outputs.append(shown)
-    return (outputs[::-1] if backward else outputs), state

@@ -77,9 +77,7 @@ def softmax(context: Context, x: ops.Tensor) -> ops.Tensor:
 
 @operator("LogSoftmax")
 def log_softmax(context: Context, x: ops.Tensor) -> ops.Tensor:
-    axis = context.axis(x.rank, context.attribute("axis", -1))
-    away = ops.subtract(x, ops.max(x, axis, True))
-    return ops.subtract(away, ops.log(ops.sum(ops.exp(away), axis, True)))
+    return ops.log_softmax(x, context.axis(x.rank, context.attribute("axis", -1)))
 
 
 @operator("Hardmax")

@@ -13,6 +13,7 @@ from tilewright.compiler.frontends.torch.operators import (  # noqa: F401
     pooling,
     recurrent,
     reductions,
+    resampling,
     scans,
     sorting,
     special,

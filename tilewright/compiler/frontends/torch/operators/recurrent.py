@@ -11,27 +11,19 @@ from tilewright.compiler.frontends.torch.context import Context
 from tilewright.compiler.frontends.torch.operators.contractions import rows
 from tilewright.runtime.shape import Expr
 
-_LONGEST = 512  # steps of a sequence, each of which is code of its own
 State = tuple[ops.Tensor, ...]
 Cell = Callable[[ops.Tensor, State, Sequence[ops.Tensor]], State]  # projected input, state, recurrent weights
 
 
 def _lstm(projected: ops.Tensor, state: State, weights: Sequence[ops.Tensor]) -> State:
-    """Hochreiter and Schmidhuber 1997, with forget gates: input, forget, cell and output gate side by side."""
-    hidden, cell = state
-    gates = projected + _product(hidden, weights)
-    i, f, g, o = ops.chunk(gates, 4, 1)
-    kept = ops.sigmoid(f) * cell + ops.sigmoid(i) * ops.tanh(g)
-    return ops.sigmoid(o) * ops.tanh(kept), kept
+    """Input, forget, cell and output gate side by side."""
+    return ops.lstm_step(ops.chunk(projected + _product(state[0], weights), 4, 1), state[1])
 
 
 def _gru(projected: ops.Tensor, state: State, weights: Sequence[ops.Tensor]) -> State:
-    """Cho et al. 2014: reset, update and new gate side by side."""
-    (hidden,) = state
-    own, recurrent = ops.chunk(projected, 3, 1), ops.chunk(_product(hidden, weights), 3, 1)
-    reset, update = ops.sigmoid(own[0] + recurrent[0]), ops.sigmoid(own[1] + recurrent[1])
-    new = ops.tanh(own[2] + reset * recurrent[2])
-    return (new + update * (hidden - new),)
+    """Reset, update and new gate side by side."""
+    own, recurrent = ops.chunk(projected, 3, 1), ops.chunk(_product(state[0], weights), 3, 1)
+    return ops.gru_step(own[1] + recurrent[1], own[0] + recurrent[0], lambda reset: own[2] + reset * recurrent[2], state[0])
 
 
 def _elman(function: Callable[[ops.Tensor], ops.Tensor]) -> Cell:
@@ -46,15 +38,10 @@ def _product(x: ops.Tensor, weights: Sequence[ops.Tensor]) -> ops.Tensor:
 
 def _layer(x: ops.Tensor, state: State, weights: Sequence[ops.Tensor], cell: Cell, backwards: bool) -> tuple[ops.Tensor, State]:
     """One direction of one layer: x [T, B, I] -> [T, B, H], and the last state."""
-    steps = x.dims[0].constant or 0
     own, recurrent = weights[0::2], weights[1::2]
     projected = _product(rows(x), own)
     wide = ops.reshape(projected, [*x.dims[:-1], projected.dims[-1]])
-    made: list[ops.Tensor] = []
-    for step in range(steps)[:: -1 if backwards else 1]:
-        state = cell(ops.select(wide, 0, step), state, recurrent)
-        made.append(state[0])
-    return ops.stack(made[:: -1 if backwards else 1], 0), state
+    return ops.unrolled(wide, state, lambda t, before: cell(t, before, recurrent), backwards)
 
 
 def _network(context: Context, x: ops.Tensor, states: Sequence[ops.Tensor], weights: Sequence[ops.Tensor], options: Sequence[Any],
@@ -66,10 +53,6 @@ def _network(context: Context, x: ops.Tensor, states: Sequence[ops.Tensor], weig
     if x.rank != 3:
         context.refuse("an input without a batch axis", "add one with unsqueeze")
     x = ops.transpose(x, [1, 0, 2]) if batch_first else x
-    steps = x.dims[0].constant
-    if steps is None or not 0 < steps <= _LONGEST:
-        context.refuse(f"a sequence of {x.dims[0]} steps, each of which needs the one before",
-                       f"give the sequence a fixed length of 1 to {_LONGEST}; loops over a dynamic length are not compiled")
     each = 4 if biases else 2
     last: list[State] = []
     for layer in range(layers):

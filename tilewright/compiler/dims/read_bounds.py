@@ -1,0 +1,190 @@
+"""Reads and writes in bounds: what every indexing map and every tensor.extract asks of the extents of its tensor.
+
+An index that loops and dims give is bounded here, before any pass changes a map: the bound is proven, or becomes a condition that is
+checked at the call. An index that depends on data is kept on its axis: outside it reads the last element, and zero where the axis has
+none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.compiler.dims.conditions import Conditions
+from tilewright.compiler.dims.loop_extremes import LoopBox
+from tilewright.compiler.dims.op_location import where
+from tilewright.passes.linalg.shape_values import ShapeValues
+from tilewright.passes.linalg.structured import body, loop_extents
+from tilewright.passes.linalg.symbolic import DIVISIONS, MAY_BE_EMPTY, SymbolicShapes, evaluate_affine, integer
+from tilewright.passes.mlir import arith, ir, maps_of, owner, walk
+from tilewright.runtime.errors import IngestError
+from tilewright.runtime.shape import Expr
+
+_LOOPS = ("linalg.yield", "linalg.index")
+_MAKERS = ("tensor.empty", "tensor.generate", "tensor.splat", "tensor.pad", "tensor.extract_slice", "tensor.expand_shape",
+           "tensor.reshape")  # fmt: skip # the extents of their results are not those of a tensor
+
+
+def bound_reads(fn: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> None:
+    """Note what the reads and writes of a function need; keeps indices that depend on data on their axes, in place.
+
+    Raises:
+        IngestError: an operation leaves a tensor for every shape of the range.
+    """
+    spaces: dict[ir.Operation, _Space] = {}
+    sizes = ShapeValues(fn)
+    for op in walk(fn):
+        if op.name.startswith("linalg.") and len(op.regions) and op.name not in _LOOPS:
+            _maps(op, shapes, conditions)
+        elif op.name in _MAKERS:
+            _sizes(op, shapes, conditions)
+        elif op.name in DIVISIONS and op.parent.operation == fn:
+            _division(op, shapes, conditions)
+        if op.name == "tensor.extract":
+            parent = op.parent.operation
+            if parent not in spaces:
+                spaces[parent] = _Space.of(parent, fn, shapes)
+            _extract(op, spaces[parent], conditions, sizes)
+
+
+def _sizes(op: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> None:
+    for axis, extent in enumerate(shapes.dims(op.results[0])):
+        if extent.constant is None and extent.symbol is None:
+            conditions.note(-extent, f"{op.name} at {where(op)} makes a tensor of {extent} elements along axis {axis}")
+
+
+def _division(op: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> None:
+    divisor = shapes.expr(op.operands[1])
+    if divisor is not None and divisor.constant is None and shapes.expr(op.results[0]) is not None:
+        conditions.note(1 - divisor, f"{op.name} at {where(op)} divides by {divisor}")
+
+
+def _maps(op: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> None:
+    """The operands of a linalg op that are walked by more than its loops; whole axes are equations (dim_equations.py)."""
+    found: _Space | None = None
+    inputs = len(op.operands) - len(op.results)
+    arguments = list(body(op).arguments)
+    for number, (value, m) in enumerate(zip(op.operands, maps_of(op), strict=True)):
+        if m.is_projected_permutation or (number < inputs and next(iter(arguments[number].uses), None) is None):
+            continue
+        found = _Space.of(op, shapes.fn, shapes) if found is None else found
+        what = f"{op.name} at {where(op)} {'reads' if number < inputs else 'writes'}"
+        for axis, (e, extent) in enumerate(zip(m.results, shapes.dims(value), strict=True)):
+            if not isinstance(e, ir.AffineDimExpr):
+                found.require(evaluate_affine(e, found.symbols), extent, f"{what} %s of operand {number} along axis {axis}", conditions)
+
+
+def _extract(op: ir.Operation, space: _Space, conditions: Conditions, sizes: ShapeValues) -> None:
+    source, *indices = list(op.operands)
+    empty = []
+    for axis, (index, extent) in enumerate(zip(indices, space.values.dims(source), strict=True)):
+        e = space.values.expr(index)
+        what = f"{op.name} at {where(op)} reads %s of its tensor along axis {axis}"
+        if e is not None and space.require(e, extent, what, conditions, sure=not _is_chosen(op)):
+            continue
+        if space.box.extents:
+            op.operands[1 + axis] = _kept(op, index, extent, sizes)
+            filled = extent in space.box.extents.values() or conditions.proves(1 - extent)
+            empty += [] if filled else [axis]
+    if empty:
+        op.attributes[MAY_BE_EMPTY] = ir.DenseI64ArrayAttr.get(empty)
+
+
+def _is_chosen(op: ir.Operation) -> bool:
+    """Is the element one side of a selection, which may be for the places where it is none?"""
+    return any(u.owner.name == "arith.select" for u in op.results[0].uses)
+
+
+def _kept(op: ir.Operation, index: ir.Value, extent: Expr, sizes: ShapeValues) -> ir.Value:
+    """The index, or the last one of the axis where it lies outside."""
+    number = (extent - 1).constant
+    last = sizes.value(extent - 1) if number is None else None
+    with ir.InsertionPoint(op), op.location:
+        if last is None:
+            last = arith.constant(ir.IndexType.get(), number)
+        return arith.minui(index, last)
+
+
+@dataclass(frozen=True)
+class _Space:
+    """The loops around a scalar: symbols in the order of the loops, what bounds them, and index values over them.
+
+    runs: 1 where every loop runs, 0 where one is empty; None: all of them always run.
+    """
+
+    symbols: Sequence[Expr]
+    box: LoopBox
+    values: SymbolicShapes
+    runs: Expr | None
+
+    @staticmethod
+    def of(op: ir.Operation, fn: ir.Operation, shapes: SymbolicShapes) -> _Space:
+        """Of a linalg op, a tensor.generate or a tensor.pad; no loops for a function."""
+        extents: Sequence[Expr] = ()
+        numbers: dict[ir.Value, Expr] = {}
+        names: list[Expr] = []
+        if op != fn:
+            extents = _extents(op, shapes)
+            names = [Expr.dim(f"%{d}") for d in range(len(extents))]
+            if not op.name.startswith("linalg."):
+                numbers = dict(zip(body(op).arguments, names, strict=True))
+        box = LoopBox({str(n): e for n, e in zip(names, extents, strict=True)}, shapes.ranges.bounds())
+        runs = Expr.of(1)
+        for e in extents:
+            least = shapes.bounds(e)[0]
+            if least < 1:
+                runs = runs * (e.minimum(1) if least >= 0 else e.minimum(1).maximum(0))
+        return _Space(names, box, _LoopValues(shapes, names, numbers), None if runs == Expr.of(1) else runs)
+
+    def require(self, index: Expr, extent: Expr, what: str, conditions: Conditions, sure: bool | None = None) -> bool:
+        """Note that the index stays on its axis.
+
+        Args:
+            what: the message, with %s for the place.
+            sure: None for an index that must be bounded. Else False comes back where no bound is proven, but for one that some
+                iteration reaches for sure (`sure`), which is noted.
+        """
+        wanted = []
+        for found, top in ((self.box.extreme(index, False), False), (self.box.extreme(index, True), True)):
+            excess = None if found is None else found.value - extent + 1 if top else -found.value
+            if excess is not None and conditions.proves(excess):
+                continue
+            if sure is not None and not (sure and found is not None and found.exact):
+                return False
+            if found is None or excess is None:
+                raise IngestError(what % f"element {index}" + ", a place that no expression of the dims bounds")
+            wanted.append((excess, what % f"element {found.value}" + f", which has {extent} element{'s' * (extent.constant != 1)}"))
+        for excess, message in wanted:
+            conditions.note(excess, message, self.runs)
+        return True
+
+
+def _extents(op: ir.Operation, shapes: SymbolicShapes) -> Sequence[Expr]:
+    if not op.name.startswith("linalg."):
+        return shapes.dims(op.results[0])
+    try:
+        return loop_extents(op, shapes)
+    except ValueError as error:
+        raise IngestError(f"{error}; give an operand that the loop walks alone") from error
+
+
+class _LoopValues(SymbolicShapes):
+    """Index values inside a region, over the dims and the loops around it."""
+
+    def __init__(self, shapes: SymbolicShapes, loops: Sequence[Expr], numbers: Mapping[ir.Value, Expr]) -> None:
+        super().__init__(shapes.fn)
+        self._dims = shapes._dims
+        self._loops, self._exprs = loops, dict(numbers)
+
+    def _expr(self, value: ir.Value) -> Expr | None:
+        op = owner(value)
+        if op is not None and op.name == "linalg.index":
+            return self._loops[integer(op.attributes["dim"])]
+        if op is not None and _may_wrap(op):
+            return None
+        return super()._expr(value)
+
+
+def _may_wrap(op: ir.Operation) -> bool:
+    """Arithmetic in fewer than 32 bits: an index that leaves them is another number."""
+    return any(isinstance(r.type, ir.IntegerType) and r.type.width < 32 for r in op.results)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import importlib
 import json
 import sys
 import time
@@ -19,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.compiler.cli.output import Output
-
-ROOT = Path(__file__).resolve().parents[1]
+from tools.checkout import of_tests
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -35,11 +33,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
-    for folder in (ROOT, ROOT / "tests"):
-        if str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))
-    mutants: Any = importlib.import_module("emulator.mutants")
-    subjects = importlib.import_module("emulator.subjects").subjects(args.kernel)
+    mutants = of_tests("emulator.mutants")
+    subjects = of_tests("emulator.subjects").subjects(args.kernel)
     drawn = mutants.draw(subjects, args.count or sys.maxsize, args.seed, args.operator)
     start, verdicts = time.perf_counter(), []
     for name, mutation in drawn:

@@ -14,10 +14,10 @@ import numpy as np
 from tilewright.runtime.emulator.alu.warp import packed
 from tilewright.runtime.emulator.batch import Batch
 from tilewright.runtime.emulator.launch_budget import LaunchBudget
-from tilewright.runtime.emulator.machine.findings import KernelCheck
+from tilewright.runtime.emulator.machine.findings import EmulatorError, KernelCheck
 from tilewright.runtime.emulator.machine.lanes import PARKED, RUNNING, Array
 from tilewright.runtime.emulator.memory.async_copy import CopyQueue
-from tilewright.runtime.emulator.ptx_program import PtxProgram, Segment
+from tilewright.runtime.emulator.ptx_program import MISFITS, PtxProgram, Segment
 from tilewright.runtime.emulator.sync.barriers import Barriers
 from tilewright.runtime.emulator.sync.bulk_copy import BulkCopies
 from tilewright.runtime.emulator.sync.cluster_barriers import ClusterBarriers
@@ -99,11 +99,12 @@ class Engine:
                 machine.found(KernelCheck.BUDGET, segment.site, message, int(machine.lane_indices()[0]))
             self._look = min(machine.steps + _EVERY, self._budget.instructions)
         self._visits[segment.index] += warps
-        for run in segment.body:
-            run(machine)
-        if segment.end is None:
-            return segment.index + 1
-        return segment.end(machine)
+        try:
+            for run in segment.body:
+                run(machine)
+            return segment.index + 1 if segment.end is None else segment.end(machine)
+        except MISFITS as error:
+            raise EmulatorError(f"{segment.site}: an instruction from here on has a form that is not modelled ({error!r})") from error
 
     def _ready(self, segment: Segment, group: Array) -> Array:
         """Lanes of the group whose partners are all here; lanes that skip the instruction are."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tilewright.runtime.emulator.ptx_program import PtxProgram
 
-_INSTRUCTIONS = 4_000_000  # of a batch of blocks, of a kernel that touches little
+_INSTRUCTIONS = 1_000_000  # of a batch of blocks, of a kernel that touches little
 _EACH = 1_000  # times that each instruction of the code runs on top of that
-_PER_BYTE = 64  # instructions on top for each byte of device memory in use, which a loop may walk along
+_PER_BYTE = 16  # instructions on top for each byte of device memory in use, which a loop may walk along
 _SECONDS, _PER_BATCH, _MOST = 60.0, 0.1, 1200.0
 
 

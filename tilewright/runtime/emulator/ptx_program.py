@@ -35,8 +35,8 @@ from tilewright.runtime.emulator.ptx.ptx_types import type_bits
 from tilewright.runtime.emulator.unset_registers import Flow, RegisterUse, read_before_written, watched
 
 _LONGEST_PACK = 64
-_MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
-"""What making an instruction ready raises whose operands or parts are not those of its opcode."""
+MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
+"""What an instruction raises, when it is made ready or runs, whose operands or parts are not those of its opcode."""
 _SHAPE = re.compile(r"m\d+n\d+k\d+")
 _SPACES = ("global", "shared", "local", "param", "const")
 
@@ -175,7 +175,7 @@ def _race_granule(flat: FlatKernel, variables: Mapping[str, VariablePlace]) -> i
     found = [16]
     for item in flat.body:
         if isinstance(item, Instruction):
-            with suppress(EmulatorError, *_MISFITS):  # it is refused by name when it is made ready
+            with suppress(EmulatorError, *MISFITS):  # it is refused by name when it is made ready
                 found.append(max(1, _shared_bytes(item)))
     return min(found)
 
@@ -312,7 +312,7 @@ class _Cutter:
         cx.writes.clear()
         try:
             yield
-        except _MISFITS as error:
+        except MISFITS as error:
             raise cx.refuse(inst, f"the form of this instruction is not modelled ({error!r})") from error
         guard, predicate = "", None
         reads, writes = frozenset(cx.reads), frozenset(cx.writes)

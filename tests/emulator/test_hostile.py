@@ -124,7 +124,7 @@ def test_a_loop_that_does_not_end_is_stopped_where_it_is() -> None:
 
 
 def test_the_budget_follows_from_the_size_of_the_launch() -> None:
-    program = EmulatorDevice().load(kernel("nop;")).kernel("k")
+    program = EmulatorDevice().load(kernel("")).kernel("k")
     small, large = LaunchBudget.of(program, 0, 1, None, None), LaunchBudget.of(program, 1 << 20, 1000, None, None)
     assert small.instructions < 2_000_000 < 10_000_000 < large.instructions
     assert small.seconds < large.seconds < LaunchBudget.of(program, 0, 1 << 31, None, None).seconds < 3600
@@ -134,7 +134,7 @@ def test_the_budget_follows_from_the_size_of_the_launch() -> None:
 
 def test_a_grid_of_all_blocks_that_there_may_be_is_made_block_by_block() -> None:
     """2^31 - 1 blocks: no list of them is made, the clock ends the launch."""
-    with pytest.raises(EmulatorError, match=r"runs for more than 0\.1 s"):
+    with pytest.raises(EmulatorError, match=r"runs for more than 0\.1 s, with \d+ of 2147483647 blocks to come"):
         run(kernel(""), grid=((1 << 31) - 1, 1, 1), seconds=0.1)
 
 

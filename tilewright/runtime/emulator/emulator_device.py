@@ -206,6 +206,10 @@ class EmulatorDevice:
             for first in range(0, count, per_batch):
                 last = min(first + per_batch, count)
                 self._run_batch(launch, np.arange(first, last) if only is None else np.array(only[first:last], np.int64), budget)
+                spent = budget.spent(0)
+                if spent and last < count:
+                    message = f"{spent}, with {count - last} of {count} blocks to come (EmulatorDevice: seconds=)"
+                    self.report.add(Finding(KernelCheck.BUDGET, kernel.segments[0].site, message))
         statistics.seconds = time.perf_counter() - begin
         self.launches.append(statistics)
         return statistics

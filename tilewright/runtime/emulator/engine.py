@@ -104,7 +104,7 @@ class Engine:
                 run(machine)
             return segment.index + 1 if segment.end is None else segment.end(machine)
         except MISFITS as error:
-            raise EmulatorError(f"{segment.site}: an instruction from here on has a form that is not modelled ({error!r})") from error
+            raise EmulatorError(f"{segment.site}: the form of an instruction from here on is not modelled ({error!r})") from error
 
     def _ready(self, segment: Segment, group: Array) -> Array:
         """Lanes of the group whose partners are all here; lanes that skip the instruction are."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from tilewright.runtime.emulator.machine.findings import KernelCheck, PtxSite
 from tilewright.runtime.emulator.machine.lanes import Array, Geometry
 from tilewright.runtime.emulator.machine.machine import Machine
 from tilewright.runtime.limits import WARP
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -98,14 +101,14 @@ def read_before_written(flows: Sequence[Flow]) -> frozenset[str]:
     return frozenset(live[0]) if live else frozenset()
 
 
-def watched(run: Callable[[Machine], int | None], use: RegisterUse, suspects: frozenset[str]) -> Callable[[Machine], int | None]:
+def watched(run: Callable[[Machine], Answer], use: RegisterUse, suspects: frozenset[str]) -> Callable[[Machine], Answer]:
     """An instruction that checks and notes the registers in doubt; as it is where it uses none of them."""
     guard = use.guard if use.guard in suspects else ""
     doubtful = replace(use, reads=use.reads & suspects, writes=use.writes & suspects, guard=guard)
     if not doubtful.reads and not doubtful.writes and not doubtful.guard:
         return run
 
-    def checked(machine: Machine) -> int | None:
+    def checked(machine: Machine) -> Answer:
         if machine.wants(KernelCheck.UNSET):
             doubtful.checked(machine)
         return run(machine)

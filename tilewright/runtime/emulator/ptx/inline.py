@@ -22,7 +22,7 @@ from tilewright.runtime.emulator.ptx.ptx_syntax import (
 )
 
 _DEEPEST = 64  # calls within calls
-_LONGEST = 1 << 20  # instructions of a kernel with all that it calls
+_LONGEST = 1 << 18  # instructions of a kernel with all that it calls
 
 
 @dataclass

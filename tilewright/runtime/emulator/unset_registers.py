@@ -41,7 +41,7 @@ class RegisterUse:
             self._check(machine, self.guard, lanes)
         if self.predicate is not None:
             lanes = lanes & self.predicate(machine)
-        for name in self.reads:
+        for name in sorted(self.reads):
             self._check(machine, name, lanes)
         for name in self.writes:
             registers.of(name)[lanes] = True

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-VALUES: tuple[Any, ...] = (0, -1, 1, 1e-12, 1e300, -1e300, 2**31, 2**63, 10**400, None, True, "", "x", "\0", "é" * 9000, [], {}, [[]],
-                           [0.0], [-1.0], [1e-12, 1.0], ["1"], {"d0": -1}, {"d0": 2**70}, {"d0": "7"}, {"e9": 7}, {"d0": 0}, 1e-9)
+VALUES: tuple[Any, ...] = (0, -1, 1, 1e-12, 1e300, -1e300, 2**31, 2**63, 10**400, None, True, "", "x", "\0", "é" * 9000, [], {},
+                           [[]], [0.0], [-1.0], [1e-12, 1.0], ["1"], {"d0": -1}, {"d0": 2**70}, {"d0": "7"}, {"e9": 7}, {"d0": 0},
+                           1e-9)
 TEXTS = ("", "d0 +", "d9 * d0", "max()", "(" * 5000, "d0 // 0", "1.5", "d0\0", "__import__('os')", "d0 % 0", "-" * 3000 + "d0")
-GARBAGE = (b"", b" \t ", b"null", b"[]", b"{}", b"7", b'"text"', b"\xff\xfe\x00", b"\0" * 5000, b"[" * 200_000, b'{"record":' * 3000,
+GARBAGE = (b"", b" \t ", b"null", b"[]", b"{}", b"7", b'"text"', b"\xff\xfe\x00", b"\0" * 5000, b"[" * 200_000,
+           b'{"record":' * 3000,
            b'{"record":"measurement"', b'{"record":"plan","schema":1}', b"x" * 1_000_000, "\ufeff{}".encode())
 
 

@@ -23,7 +23,7 @@ from tilewright.search.database.records import TuningLog
 from tilewright.search.database.slot_records import ArmBelief, SlotRecord
 from tilewright.search.runner.replay import SurfaceRunner
 from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
-from tilewright.search.search_strategy.tuner import Tuner, tune
+from tilewright.search.search_strategy.tuner import Tuner
 from tilewright.search.space.task import Task
 
 _OPTIONS = TuneOptions(certify=0.0)

@@ -63,7 +63,8 @@ def test_writes_race_with_earlier_reads_and_writes() -> None:
 
 
 def test_bytes_of_one_word_are_tracked_apart() -> None:
-    body = "cvt.u64.u32 %rd10, %r0; mov.b64 %rd20, buffer; add.s64 %rd11, %rd20, %rd10; st.shared.b8 [%rd11{o}], %rs1;"
+    body = "mov.b16 %rs1, 7; "
+    body += "cvt.u64.u32 %rd10, %r0; mov.b64 %rd20, buffer; add.s64 %rd11, %rd20, %rd10; st.shared.b8 [%rd11{o}], %rs1;"
     assert not findings(kernel(body.format(o=""), shared=SHARED), block=(64, 1, 1))
     wide = body.format(o="") + "add.s64 %rd12, %rd20, 128; setp.eq.u32 %p1, %r0, 5; @%p1 ld.shared.b32 %r5, [buffer+32];"
     assert [f.check for f in findings(kernel(wide, shared=SHARED), block=(64, 1, 1))] == [KernelCheck.RACE]

@@ -308,7 +308,7 @@ def test_a_full_disk_at_the_start_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     TuningLog(path).add(record(1))
     before = path.read_bytes()
-    with files_up_to(len(before) + 100), pytest.raises(LogError, match="File too large.*make room"):
+    with files_up_to(len(before) + 100), pytest.raises(LogError, match=r"File too large.*make room"):
         TuningLog(path, writes=True)
     assert path.read_bytes() == before
     TuningLog(path, writes=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
-from typing import Any, get_type_hints
+from collections.abc import Hashable, Mapping
+from typing import Any, cast, get_type_hints
 
 from tilewright.runtime.errors import OptionError
 
@@ -51,7 +51,7 @@ def parse_specs(text: str) -> list[tuple[str, dict[str, str]]]:
 
 def from_options(cls: type[Any], name: str, options: dict[str, str]) -> Any:
     """An instance of a frozen options dataclass from option texts; OptionError names a bad option and the known ones."""
-    known = _option_types(cls)
+    known = _option_types(cast(Hashable, cls))
     for option in options:
         if option not in known:
             listed = ", ".join(k.replace("_", "-") for k in known) or "none"
@@ -64,7 +64,7 @@ def from_options(cls: type[Any], name: str, options: dict[str, str]) -> Any:
 
 
 @functools.cache
-def _option_types(cls: type[Any]) -> Mapping[str, Any]:
+def _option_types(cls: Any) -> Mapping[str, Any]:
     """The type of each option, by name; reading them off a class takes longer than reading a text."""
     hints = get_type_hints(cls)
     return {f.name: hints[f.name] for f in dataclasses.fields(cls)}

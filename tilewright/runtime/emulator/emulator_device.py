@@ -12,24 +12,25 @@ import numpy as np
 from tilewright.runtime.emulator.alu.build_context import VariablePlace
 from tilewright.runtime.emulator.batch import Batch
 from tilewright.runtime.emulator.engine import Engine
+from tilewright.runtime.emulator.launch_budget import LaunchBudget
 from tilewright.runtime.emulator.machine.findings import ALL_CHECKS, EmulatorError, Finding, FindingReport, KernelCheck, PtxSite
 from tilewright.runtime.emulator.machine.lanes import Array, Geometry
 from tilewright.runtime.emulator.machine.shared_memory import SharedMemory
 from tilewright.runtime.emulator.machine.statistics import Statistics
 from tilewright.runtime.emulator.machine.storage import GlobalMemory, LocalMemory
 from tilewright.runtime.emulator.memory.tensor_maps import encode
+from tilewright.runtime.emulator.ptx.ptx_limits import why_not_on, why_not_target
 from tilewright.runtime.emulator.ptx.ptx_parser import parse_ptx
 from tilewright.runtime.emulator.ptx.ptx_syntax import Module, Symbol, Variable
 from tilewright.runtime.emulator.ptx.ptx_types import type_bits
 from tilewright.runtime.emulator.ptx_program import PtxProgram, build_program
-from tilewright.runtime.limits import WARP
+from tilewright.runtime.limits import WARP, GpuLimits
 from tilewright.runtime.program.tensor_map import TensorMap
 
 KernelArgument = int | bytes | np.generic
-_SHARED_LIMIT = {"sm_80": 166_912, "sm_86": 101_376, "sm_89": 101_376, "sm_90": 232_448, "sm_90a": 232_448}
-_DEFAULT_SHARED_LIMIT = 232_448
 _LANES = 8192
 _SHADOW_BYTES = 64 << 20
+_REGISTER_BYTES = 4 << 30
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,12 @@ class EmulatorDevice:
 
     arch: as in `sm_90a`; bounds the shared memory of a block. checks: the rules that are kept. seed: None runs warps in program
     order and lands asynchronous copies at their wait; a number makes both adversarial. collect: findings are kept in
-    `report.findings` rather than raised. profile: count sectors and bank conflicts. budget: instructions per batch of blocks.
-    Launches finish before `launch` returns, so streams are in order by construction.
+    `report.findings` rather than raised. profile: count sectors and bank conflicts. Launches finish before `launch` returns, so
+    streams are in order by construction.
+
+    budget: instructions that the blocks of a batch may execute; seconds: of processor time that a launch may take. Where they are
+    None they follow from the launch: its code, the memory in use and its blocks (LaunchBudget).
+    Raises EmulatorError for an architecture that is not known.
     """
 
     def __init__(
@@ -82,9 +87,13 @@ class EmulatorDevice:
         *,
         collect: bool = False,
         profile: bool = False,
-        budget: int = 50_000_000,
+        budget: int | None = None,
+        seconds: float | None = None,
         memory_bytes: int = 1 << 36,
     ) -> None:
+        unknown = why_not_target(arch)
+        if unknown is not None:
+            raise EmulatorError(f"emulator:{arch}: {unknown}")
         self.name = f"emulator:{arch}"
         self.arch = arch
         self.seed = seed
@@ -92,7 +101,7 @@ class EmulatorDevice:
         self.report = FindingReport(checks, collect)
         self.launches: list[Statistics] = []
         self._profile = profile
-        self._budget = budget
+        self._budget, self._seconds = budget, seconds
 
     # Memory
 
@@ -140,7 +149,10 @@ class EmulatorDevice:
 
     def load(self, ptx: str | bytes) -> LoadedModule:
         """Parse PTX and place its variables. Raises EmulatorError naming the line of what is not PTX."""
-        module = parse_ptx(ptx if isinstance(ptx, str) else ptx.decode().rstrip("\0"))
+        module = parse_ptx(ptx if isinstance(ptx, str) else _text_of(ptx))
+        refused = why_not_on(module.target, self.arch)
+        if refused is not None:
+            raise EmulatorError(f"{self.name}: {refused}")
         places = {v.name: self._place(v) for v in module.variables if v.space in ("global", "const")}
         for variable in module.variables:
             if variable.name in places:
@@ -156,6 +168,9 @@ class EmulatorDevice:
         words = data.view(f"u{width}")
         for i, value in enumerate(variable.initial):
             if isinstance(value, Symbol):
+                if value.name not in places:
+                    raise EmulatorError(f"PTX line {variable.line}: {variable.name} begins with the address of {value.name}, "
+                                        "which is no global variable")
                 value = places[value.name].address + value.offset
             words[i] = value & ((1 << (8 * width)) - 1)
         self.copy_in(place.address, data)
@@ -185,15 +200,21 @@ class EmulatorDevice:
         launch = KernelLaunch(kernel, geometry, shared_bytes, _pack_arguments(kernel, args), statistics, rng)
         begin = time.perf_counter()
         per_batch = self._blocks_per_batch(kernel, geometry, launch.shared_bytes)
+        count = geometry.blocks if only is None else len(only)
+        budget = LaunchBudget.of(kernel, self.memory.used, -(-count // per_batch), self._budget, self._seconds)
         with np.errstate(all="ignore"):
-            chosen = np.arange(geometry.blocks) if only is None else np.array(only, np.int64)
-            for first in range(0, len(chosen), per_batch):
-                self._run_batch(launch, chosen[first : first + per_batch])
+            for first in range(0, count, per_batch):
+                last = min(first + per_batch, count)
+                self._run_batch(launch, np.arange(first, last) if only is None else np.array(only[first:last], np.int64), budget)
+                spent = budget.spent(0)
+                if spent and last < count:
+                    message = f"{spent}, with {count - last} of {count} blocks to come (EmulatorDevice: seconds=)"
+                    self.report.add(Finding(KernelCheck.BUDGET, kernel.segments[0].site, message))
         statistics.seconds = time.perf_counter() - begin
         self.launches.append(statistics)
         return statistics
 
-    def _run_batch(self, launch: KernelLaunch, blocks: Array) -> None:
+    def _run_batch(self, launch: KernelLaunch, blocks: Array, budget: LaunchBudget) -> None:
         kernel, geometry, statistics = launch.kernel, launch.geometry, launch.statistics
         track = self.report.wants(KernelCheck.RACE)
         batch = Batch(
@@ -209,14 +230,14 @@ class EmulatorDevice:
             rng=launch.rng,
         )
         batch.allocate_registers(kernel.registers)
-        Engine(kernel, batch, self._budget).run()
+        Engine(kernel, batch, budget).run()
         statistics.batches += 1
         statistics.steps = max(statistics.steps, batch.steps)
 
     def _blocks_per_batch(self, kernel: PtxProgram, geometry: Geometry, shared: int) -> int:
         together = max(1, _LANES // (geometry.warps * WARP))
         shadow = shared * 2 + shared // kernel.race_granule * (12 + 8 * geometry.group)
-        registers = sum(count * max(bits, 8) // 8 for bits, count in kernel.registers.items()) * geometry.warps * WARP
+        registers = kernel.register_bytes * geometry.warps * WARP
         fitting = max(1, _SHADOW_BYTES // max(1, shadow + registers // 4))
         cluster = geometry.blocks_of_cluster
         count = max(1, min(together, fitting))
@@ -227,8 +248,9 @@ class EmulatorDevice:
         if min(*geometry.grid, *geometry.block, *geometry.cluster) < 1:
             sizes = f"grid {geometry.grid}, block {geometry.block}, cluster {geometry.cluster}"
             raise EmulatorError(f"{name}: {sizes} must be positive")
-        if geometry.threads > 1024:
-            raise EmulatorError(f"{name}: a block of {geometry.threads} threads; at most 1024 fit")
+        limits = GpuLimits.of(self.arch)
+        if geometry.threads > limits.threads or geometry.block[2] > 64:
+            raise EmulatorError(f"{name}: a block of {geometry.block} threads; at most {limits.threads} fit, 64 of them along z")
         if geometry.grid[0] >= 1 << 31 or max(geometry.grid[1:]) > 65535:
             raise EmulatorError(f"{name}: grid {geometry.grid} is above (2147483647, 65535, 65535)")
         if any(g % c for g, c in zip(geometry.grid, geometry.cluster, strict=True)):
@@ -236,15 +258,29 @@ class EmulatorDevice:
         required = (*kernel.directives.get("reqnctapercluster", geometry.cluster), 1, 1, 1)[:3]
         if geometry.blocks_of_cluster > 8 or geometry.cluster[1:] != (1, 1) or required != geometry.cluster:
             raise EmulatorError(f"{name}: cluster {geometry.cluster}; wanted up to 8 blocks along x, as .reqnctapercluster says")
-        limit = _SHARED_LIMIT.get(self.arch, _DEFAULT_SHARED_LIMIT)
-        if kernel.static_shared + shared_bytes > limit:
-            raise EmulatorError(f"{name}: {kernel.static_shared + shared_bytes} bytes of shared memory; {self.arch} has {limit}")
+        shared = kernel.static_shared + shared_bytes
+        if shared_bytes < 0 or shared > limits.shared_bytes:
+            raise EmulatorError(f"{name}: {shared} bytes of shared memory; {self.arch} has {limits.shared_bytes}")
+        registers = kernel.directives.get("maxnreg", (1,))[0]
+        if registers > limits.thread_registers or registers * geometry.warps * WARP > limits.registers:
+            raise EmulatorError(f"{name}: .maxnreg {registers} in {geometry.threads} threads; {self.arch} has {limits.registers} "
+                                f"registers, and a thread {limits.thread_registers}")
+        held = kernel.register_bytes * geometry.warps * WARP
+        if held > _REGISTER_BYTES:
+            raise EmulatorError(f"{name}: the registers of a block take {held} bytes; the emulator has {_REGISTER_BYTES}")
         wanted = kernel.directives.get("reqntid")
         if wanted and (*wanted, 1, 1)[:3] != geometry.block:
             raise EmulatorError(f"{name}: block {geometry.block}, but the kernel requires .reqntid {wanted}")
         most = kernel.directives.get("maxntid")
         if most and geometry.threads > int(np.prod(most)):
             raise EmulatorError(f"{name}: a block of {geometry.threads} threads, but the kernel allows .maxntid {most}")
+
+
+def _text_of(ptx: bytes) -> str:
+    try:
+        return ptx.decode().rstrip("\0")
+    except UnicodeDecodeError as error:
+        raise EmulatorError(f"the PTX is no text: byte {error.start} is not UTF-8") from error
 
 
 def _pack_arguments(kernel: PtxProgram, args: Sequence[KernelArgument]) -> Array:

@@ -13,10 +13,11 @@ import numpy as np
 
 from tilewright.runtime.emulator.alu.warp import packed
 from tilewright.runtime.emulator.batch import Batch
-from tilewright.runtime.emulator.machine.findings import KernelCheck
+from tilewright.runtime.emulator.launch_budget import LaunchBudget
+from tilewright.runtime.emulator.machine.findings import EmulatorError, KernelCheck
 from tilewright.runtime.emulator.machine.lanes import PARKED, RUNNING, Array
 from tilewright.runtime.emulator.memory.async_copy import CopyQueue
-from tilewright.runtime.emulator.ptx_program import PtxProgram, Segment
+from tilewright.runtime.emulator.ptx_program import MISFITS, PtxProgram, Segment
 from tilewright.runtime.emulator.sync.barriers import Barriers
 from tilewright.runtime.emulator.sync.bulk_copy import BulkCopies
 from tilewright.runtime.emulator.sync.cluster_barriers import ClusterBarriers
@@ -28,15 +29,18 @@ from tilewright.runtime.limits import WARP
 _PATIENCE = 256
 """Segments that one group may execute while others wait, before it yields."""
 _LEVEL = 1 << 32
+_EVERY = 4096
+"""Instructions between two looks at the clock."""
 
 
 class Engine:
-    """One batch of blocks executing one program. `budget` bounds the instructions that any group executes."""
+    """One batch of blocks executing one program, within a budget."""
 
-    def __init__(self, program: PtxProgram, batch: Batch, budget: int) -> None:
+    def __init__(self, program: PtxProgram, batch: Batch, budget: LaunchBudget) -> None:
         self._program = program
         self._machine = batch
         self._budget = budget
+        self._look = min(_EVERY, budget.instructions)
         self._visits = np.zeros(len(program.segments), dtype=np.int64)
         self._streak = 0
         self._copies, self._bulk_copies = batch.unit(CopyQueue), batch.unit(BulkCopies)
@@ -88,15 +92,19 @@ class Engine:
     def _body(self, segment: Segment, warps: int) -> int | None:
         machine = self._machine
         machine.steps += segment.count
-        if machine.steps > self._budget:
-            message = f"more than {self._budget} instructions were executed; a loop does not end, or the budget is too small"
-            machine.found(KernelCheck.BUDGET, segment.site, message, int(machine.lane_indices()[0]))
+        if machine.steps > self._look:
+            spent = self._budget.spent(machine.steps)
+            if spent:
+                message = f"{spent}; a loop does not end, or the budget is too small (EmulatorDevice: budget=, seconds=)"
+                machine.found(KernelCheck.BUDGET, segment.site, message, int(machine.lane_indices()[0]))
+            self._look = min(machine.steps + _EVERY, self._budget.instructions)
         self._visits[segment.index] += warps
-        for run in segment.body:
-            run(machine)
-        if segment.end is None:
-            return segment.index + 1
-        return segment.end(machine)
+        try:
+            for run in segment.body:
+                run(machine)
+            return segment.index + 1 if segment.end is None else segment.end(machine)
+        except MISFITS as error:
+            raise EmulatorError(f"{segment.site}: the form of an instruction from here on is not modelled ({error!r})") from error
 
     def _ready(self, segment: Segment, group: Array) -> Array:
         """Lanes of the group whose partners are all here; lanes that skip the instruction are."""

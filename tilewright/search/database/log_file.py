@@ -116,7 +116,7 @@ class LogFile:
 
 @contextmanager
 def _locked(descriptor: int, kind: int, path: Path) -> Iterator[bool]:
-    """With the lock of a file, if it can be had: some file systems keep none, and a holder that was stopped never gives it back."""
+    """With the lock of a file, if it can be had: some file systems keep none, a holder that was stopped does not give it back."""
     end, held = time.monotonic() + _PATIENCE, False
     while not held:
         try:

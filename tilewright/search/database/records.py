@@ -238,7 +238,7 @@ def _why_not(line: bytes, error: Exception) -> str:
     wanted = {"measurement": SCHEMA, "slot": SLOT_SCHEMA}.get(header.record)
     if wanted is None or header.schema in (0, wanted):
         return f"no record: {error}"
-    return f"{header.record} of schema {header.schema}; this version of Tilewright reads schema {wanted}, a later one may read both"
+    return f"{header.record} of schema {header.schema}; this version of Tilewright reads schema {wanted}; another may read both"
 
 
 def latest(records: Iterable[TuningRecord]) -> Mapping[tuple[str, Dims, int], TuningRecord]:

@@ -8,7 +8,6 @@ import msgspec
 
 from tilewright.runtime.program.kernel import MicroKernel
 
-
 Amount = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 
 

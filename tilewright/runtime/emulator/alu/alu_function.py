@@ -104,6 +104,7 @@ def pack(insts: Sequence[Instruction], spec: Elementwise, cx: BuildContext) -> I
 
 def _rows(insts: Sequence[Instruction], position: int, cx: BuildContext) -> Array:
     slots = [cx.slot(inst.operands[position]) for inst in insts]
+    (cx.reads if position else cx.writes).update(filter(None, (names(inst.operands[position]) for inst in insts)))
     return np.array([slot.row for slot in slots if slot is not None])
 
 

@@ -52,7 +52,10 @@ class VariablePlace:
 
 @dataclass
 class BuildContext:
-    """What an instruction needs to become ready to execute: registers, variables, labels of one kernel."""
+    """What an instruction needs to become ready to execute: registers, variables, labels of one kernel.
+
+    reads, writes: names of the registers of the instruction that is made ready, as they are asked for.
+    """
 
     kernel: str
     slots: Mapping[str, Slot]
@@ -61,6 +64,8 @@ class BuildContext:
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     following: int = 0
     race_granule: int = 4
+    reads: set[str] = field(default_factory=set)
+    writes: set[str] = field(default_factory=set)
 
     def site(self, inst: Instruction) -> PtxSite:
         return PtxSite(self.kernel, inst.line, inst.text)
@@ -73,6 +78,19 @@ class BuildContext:
         if isinstance(operand, Register | Symbol) and not getattr(operand, "offset", 0):
             return self.slots.get(operand.name)
         return None
+
+    def result(self, operand: PtxOperand) -> Slot | None:
+        """The slot of a register that the instruction writes; None for anything else."""
+        slot = self.slot(operand)
+        if slot is not None:
+            self.writes.add(operand.name)  # type: ignore[union-attr]
+        return slot
+
+    def _read(self, operand: PtxOperand) -> Slot | None:
+        slot = self.slot(operand)
+        if slot is not None:
+            self.reads.add(operand.name)  # type: ignore[union-attr]
+        return slot
 
     def label(self, inst: Instruction, operand: PtxOperand) -> int:
         if isinstance(operand, Symbol) and operand.name in self.labels:
@@ -90,7 +108,7 @@ class BuildContext:
         if isinstance(operand, Negated):
             inner = self.source(inst, operand.register, "pred")
             return lambda machine: ~inner(machine)
-        slot = self.slot(operand)
+        slot = self._read(operand)
         dtype = numpy_type(kind)
         if slot is not None:
             row, bits = slot.row, type_bits(kind)
@@ -127,7 +145,7 @@ class BuildContext:
         """Writes an array of `kind` to a register, extended to the register's width by the type's sign."""
         if isinstance(operand, Register | Symbol) and operand.name == SINK:
             return lambda machine, value: None
-        slot = self.slot(operand)
+        slot = self.result(operand)
         if slot is None:
             raise self.refuse(inst, f"{operand} is not a register of this kernel")
         row, bits = slot.row, type_bits(kind)
@@ -155,7 +173,7 @@ class BuildContext:
         if not isinstance(operand, Address):
             raise self.refuse(inst, f"expected an address in brackets, found {operand}")
         base: PtxOperand = operand.base
-        slot = self.slot(base)
+        slot = self._read(base)
         if slot is None:
             offset = operand.offset + (base.value if isinstance(base, Immediate) else 0)
             if isinstance(base, Symbol):

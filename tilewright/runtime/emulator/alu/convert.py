@@ -154,7 +154,9 @@ def build_mov(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     if not isinstance(target, Vector) and not isinstance(source, Vector):
         return build_elementwise(inst, _moved(inst), cx)
     count = len(target.elements if isinstance(target, Vector) else source.elements)  # type: ignore[union-attr]
-    bits = type_bits(kind) // count
+    bits = type_bits(kind) // max(1, count)
+    if bits not in (8, 16, 32, 64) or bits * count != type_bits(kind):
+        raise cx.refuse(inst, f"{type_bits(kind)} bits are not {count} parts of 8, 16, 32 or 64")
     part = f"b{bits}"
     if isinstance(target, Vector):
         get = cx.source(inst, source, f"b{type_bits(kind)}")

@@ -15,6 +15,7 @@ class KernelCheck(Enum):
     BOUNDS = "out-of-bounds"
     ALIGNMENT = "misaligned"
     UNINITIALISED = "uninitialised-read"
+    UNSET = "register-never-written"
     NEVER_WRITTEN = "never-written"
     RACE = "shared-memory-race"
     BARRIER = "barrier-divergence"

@@ -100,6 +100,11 @@ class GlobalMemory(Storage):
         self._tables: tuple[Array, Array, Array] | None = None
         self._spare: dict[int, list[tuple[int, int]]] = {}
 
+    @property
+    def used(self) -> int:
+        """Bytes of all allocations there ever were together."""
+        return self._used
+
     def allocate(self, size: int) -> int:
         """Address of `size` fresh bytes, aligned to 256. Raises EmulatorError past the capacity."""
         room = _room(size)
@@ -127,7 +132,10 @@ class GlobalMemory(Storage):
             return
         room = max(size, 2 * len(self.data))
         room = -(-room // 4096) * 4096
-        data, valid = np.zeros(room, dtype=np.uint8), np.zeros(room, dtype=np.uint8)
+        try:
+            data, valid = np.zeros(room, dtype=np.uint8), np.zeros(room, dtype=np.uint8)
+        except MemoryError as error:
+            raise EmulatorError(f"emulated memory cannot grow to {room} bytes: this machine has not enough") from error
         data[: self._used], valid[: self._used] = self.data[: self._used], self.valid[: self._used]
         self._take(data, valid)
 

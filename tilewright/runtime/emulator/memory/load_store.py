@@ -56,7 +56,7 @@ def _build_load(inst: Instruction, cx: BuildContext) -> InstructionRunner:
     for i, element in enumerate(elements):
         if isinstance(element, Register) and element.name == SINK:
             continue
-        slot = cx.slot(element)
+        slot = cx.result(element)
         if slot is None or slot.bits < type_bits(kind):
             raise cx.refuse(inst, f"{element} is not a register of at least {type_bits(kind)} bits")
         rows.append((i, slot.row, f"{'s' if kind[0] == 's' else 'u'}{slot.bits}"))

@@ -21,6 +21,9 @@ from tilewright.runtime.emulator.ptx.ptx_syntax import (
     Variable,
 )
 
+_DEEPEST = 64  # calls within calls
+_LONGEST = 1 << 18  # instructions of a kernel with all that it calls
+
 
 @dataclass
 class FlatKernel:
@@ -50,6 +53,9 @@ class _Inliner:
         if function.name in stack:
             raise EmulatorError(f"{function.name}, line {function.line}: recursive calls are not modelled")
         out = self._flat.body
+        if len(stack) > _DEEPEST or len(out) + len(function.body) > _LONGEST:
+            raise EmulatorError(f"{function.name}, line {function.line}: calls are nested more than {_DEEPEST} deep, or have "
+                                f"more than {_LONGEST} instructions together")
 
         def rename(name: str) -> str:
             return name if names is None else names.get(name, name)
@@ -73,9 +79,9 @@ class _Inliner:
         if inst.predicate is not None:
             raise EmulatorError(f"{stack[0]}, line {inst.line}: `{inst.text}`: a predicated call is not modelled")
         operands = list(inst.operands)
-        results = self._arguments(operands.pop(0)) if isinstance(operands[0], Arguments) else []
-        target = operands.pop(0)
-        given = self._arguments(operands.pop(0)) if operands and isinstance(operands[0], Arguments) else []
+        results = _arguments(operands)
+        target = operands.pop(0) if operands else None
+        given = _arguments(operands)
         callee = self._module.functions.get(target.name) if isinstance(target, Symbol) else None
         if callee is None:
             raise EmulatorError(f"{stack[0]}, line {inst.line}: `{inst.text}` calls a function that the module does not define")
@@ -109,7 +115,11 @@ class _Inliner:
         self._flat.body.append(Label(end, inst.line))
         self._flat.body += copies_out
 
-    @staticmethod
-    def _arguments(operand: PtxOperand) -> list[PtxOperand]:
+
+def _arguments(operands: list[PtxOperand]) -> list[PtxOperand]:
+    """Those in the parentheses that come next, which are taken off."""
+    if operands and isinstance(operands[0], Arguments):
+        operand = operands.pop(0)
         assert isinstance(operand, Arguments)
         return list(operand.elements)
+    return []

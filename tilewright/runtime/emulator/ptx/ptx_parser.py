@@ -1,9 +1,11 @@
-"""PTX text -> Module. Errors name the line."""
+"""PTX text -> Module. Errors name the line: of what is no PTX, of what is declared twice, and of sizes that no GPU has."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+from tilewright.runtime.emulator.ptx import ptx_limits as limits
 from tilewright.runtime.emulator.ptx.ptx_scopes import Scope, renamed
 from tilewright.runtime.emulator.ptx.ptx_syntax import (
     Address,
@@ -28,12 +30,17 @@ from tilewright.runtime.emulator.ptx.ptx_types import type_bits
 
 _SPACES = ("reg", "shared", "global", "const", "local", "param")
 _LINKAGE = (".visible", ".extern", ".weak", ".common")
+_ENDS = ("ret", "exit", "trap", "bra", "brx")
 _IGNORED = (".loc", ".file", ".pragma", ".alias", ".callprototype", ".noreturn")
 
 
 def parse_ptx(text: str) -> Module:
     """Parse PTX text. Raises EmulatorError naming line and text where it cannot."""
-    return _Parser(text).module()
+    parser = _Parser(text)
+    try:
+        return parser.module()
+    except RecursionError:
+        raise parser.error("operands or values are nested too deeply") from None
 
 
 class _Parser(Tokens):
@@ -41,20 +48,21 @@ class _Parser(Tokens):
 
     def module(self) -> Module:
         module = Module()
+        self._names: set[str] = set()
         while self.peek():
             word = self.peek()
             if word == ".version":
                 self.next()
-                module.version = self.next()
+                module.version = self._known(limits.why_not_version(self.peek()))
             elif word == ".target":
                 self.next()
-                names = [self.next()]
+                names = [self._known(limits.why_not_target(self.peek()))]
                 while self.accept(","):
-                    names.append(self.next())
+                    names.append(self._known(limits.why_not_target(self.peek())))
                 module.target = tuple(names)
             elif word == ".address_size":
                 self.next()
-                module.address_size = self.integer()
+                module.address_size = self.integer(64, 64)
             elif word in (".loc", ".file"):
                 line = self.line()
                 while self.peek() and self.line() == line:
@@ -69,6 +77,17 @@ class _Parser(Tokens):
                 self._declaration(module)
         return module
 
+    def _known(self, why_not: str | None) -> str:
+        """The next word, unless there is a reason against it."""
+        if why_not is not None:
+            raise self.error(why_not)
+        return self.next()
+
+    def _new(self, name: str, line: int) -> None:
+        if name in self._names:
+            raise self.error(f"{name} is declared twice", line)
+        self._names.add(name)
+
     def _declaration(self, module: Module) -> None:
         extern = False
         while self.peek() in _LINKAGE:
@@ -77,9 +96,13 @@ class _Parser(Tokens):
         if word in (".entry", ".func"):
             function = self._function()
             if function is not None:
+                self._new(function.name, function.line)
                 module.functions[function.name] = function
         elif word[1:] in _SPACES[1:]:
-            module.variables.extend(self._variables(extern))
+            found = self._variables(extern)
+            for variable in found:
+                self._new(variable.name, variable.line)
+            module.variables.extend(found)
         else:
             raise self.error(f"expected a directive, found {word!r}")
 
@@ -97,8 +120,10 @@ class _Parser(Tokens):
             name = self.next()[1:]
             values: list[int] = []
             while self.peek()[:1].isdigit():
-                values.append(self.integer())
+                values.append(self.integer(0, (1 << 31) - 1))
                 self.accept(",")
+            if name in ("reqntid", "maxntid", "reqnctapercluster", "maxnreg") and not 1 <= len(values) <= 3:
+                raise self.error(f".{name} has {len(values)} numbers; wanted 1 to 3")
             function.directives[name] = tuple(values)
         if self.accept(";"):
             return None
@@ -110,7 +135,10 @@ class _Parser(Tokens):
         self.expect("(")
         found: list[Variable] = []
         while not self.accept(")"):
+            line = self.line()
             found.extend(self._variables(False, parameter=True))
+            if found[-1].name in {p.name for p in found[:-1]}:
+                raise self.error(f"parameter {found[-1].name} is declared twice", line)
             self.accept(",")
         return found
 
@@ -121,16 +149,18 @@ class _Parser(Tokens):
         while self.peek().startswith("."):
             word = self.next()[1:]
             if word == "align":
-                align = self.integer()
+                align = self._alignment()
             elif word in ("v2", "v4", "v8"):
                 count = int(word[1:])
             elif word == "ptr":
                 while self.peek() in (".global", ".shared", ".const", ".local", ".align"):
                     if self.next() == ".align":
-                        self.integer()
+                        self._alignment()
             elif word != "attribute":
                 kind = word
-        width = type_bits(kind) // 8
+        width = self._bits(kind) // 8
+        if width not in (1, 2, 4, 8, 16):
+            raise self.error(f"variables of type .{kind} are not modelled")
         found: list[Variable] = []
         while True:
             line, name = self.line(), self.next()
@@ -139,19 +169,37 @@ class _Parser(Tokens):
                 if self.accept("]"):
                     sized = False
                 else:
-                    size *= self.integer()
+                    size *= self.integer(0, limits.MOST_VARIABLE)
                     self.expect("]")
+            if size > limits.MOST_VARIABLE:
+                raise self.error(f"{name} has {size} bytes; no memory holds more than {limits.MOST_VARIABLE}")
             initial: tuple[int | Symbol, ...] = ()
             if self.accept("="):
                 initial = tuple(self._initial())
                 size = size if sized else width * len(initial)
                 sized = True
+                if width * len(initial) > size:
+                    raise self.error(f"{name} has {size} bytes and {len(initial)} values of {width}")
             found.append(Variable(name, space, kind, size if sized else 0, align or max(1, width * count), extern, initial, line))
             if parameter:
                 return found
             if self.accept(";"):
                 return found
             self.expect(",")
+
+    def _alignment(self) -> int:
+        value = self.integer(1, limits.MOST_ALIGNMENT)
+        if value & (value - 1):
+            self.back()
+            raise self.error(f"alignment {value} is no power of two")
+        return value
+
+    def _bits(self, kind: str) -> int:
+        """Width of a type, in an error that names the line."""
+        try:
+            return type_bits(kind)
+        except ValueError as error:
+            raise self.error(str(error)) from None
 
     def _initial(self) -> list[int | Symbol]:
         if self.accept("{"):
@@ -260,13 +308,14 @@ class _Body:
             elif p.accept("{"):
                 count += 1
                 scope = Scope(scope, f"@{count}")
+                if scope.depth > limits.DEEPEST:
+                    raise p.error(f"more than {limits.DEEPEST} braces within braces")
             elif word == ".reg":
                 self._registers(scope)
             elif word[1:] in _SPACES[1:] and word.startswith("."):
                 for v in p._variables(False):
-                    self._f.variables.append(
-                        Variable(scope.declare(v.name), v.space, v.type, v.size, v.align, v.extern, v.initial, v.line)
-                    )
+                    name = self._declare(scope, v.name, v.line)
+                    self._f.variables.append(replace(v, name=name))
             elif word == ".loc":
                 line = p.line()
                 while p.line() == line and p.peek() not in "{}":
@@ -278,6 +327,20 @@ class _Body:
             else:
                 self._add(self._instruction(), scope)
         self._f.body = [renamed(item, scope) for item, scope in self._scopes]
+        self._check_end()
+
+    def _check_end(self) -> None:
+        """Control must not run out of the body."""
+        last = next((i for i in reversed(self._f.body) if not isinstance(i, BranchTargets)), None)
+        ends = isinstance(last, Instruction) and last.predicate is None and last.parts[0] in _ENDS
+        if not ends:
+            raise self._p.error(f"the body of {self._f.name} goes on past its end; wanted a ret, exit, trap or branch there",
+                                self._f.line if last is None else last.line)
+
+    def _declare(self, scope: Scope, name: str, line: int) -> str:
+        if scope.declares(name):
+            raise self._p.error(f"{name} is declared twice", line)
+        return scope.declare(name)
 
     def _add(self, item: BodyItem, scope: Scope) -> None:
         self._scopes.append((item, scope))
@@ -291,25 +354,28 @@ class _Body:
             while p.accept(","):
                 labels.append(p.next())
             p.expect(";")
-            self._add(BranchTargets(scope.declare(name), tuple(labels), line), scope)
+            self._add(BranchTargets(self._declare(scope, name, line), tuple(labels), line), scope)
         elif p.peek() == ".callprototype":
             p.skip_statement()
         else:
-            self._add(Label(scope.declare(name), line), scope)
+            self._add(Label(self._declare(scope, name, line), line), scope)
 
     def _registers(self, scope: Scope) -> None:
         p = self._p
         p.next()
         kind = p.next()[1:]
-        type_bits(kind)
+        if p._bits(kind) > 64:
+            raise p.error(f"registers of type .{kind} are not modelled")
         while True:
-            name = p.next()
+            line, name = p.line(), p.next()
+            names = [name]
             if p.accept("<"):
-                for i in range(p.integer()):
-                    self._f.registers[scope.declare(f"{name}{i}")] = kind
+                names = [f"{name}{i}" for i in range(p.integer(0, limits.MOST_REGISTERS))]
                 p.expect(">")
-            else:
-                self._f.registers[scope.declare(name)] = kind
+            if len(self._f.registers) + len(names) > limits.MOST_REGISTERS:
+                raise p.error(f"{self._f.name} declares more than {limits.MOST_REGISTERS} registers", line)
+            for each in names:
+                self._f.registers[self._declare(scope, each, line)] = kind
             if p.accept(";"):
                 return
             p.expect(",")

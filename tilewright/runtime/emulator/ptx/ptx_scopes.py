@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tilewright.runtime.emulator.ptx.ptx_syntax import (
@@ -25,8 +25,13 @@ class Scope:
 
     def __init__(self, parent: Scope | None, suffix: str) -> None:
         self.parent = parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
         self._suffix = suffix
         self._names: dict[str, str] = {}
+
+    def declares(self, name: str) -> bool:
+        """Is the name one of this scope's own?"""
+        return name in self._names
 
     def declare(self, name: str) -> str:
         unique = name + self._suffix
@@ -58,6 +63,22 @@ def rename_item(item: BodyItem, rename: Callable[[str], str]) -> BodyItem:
     predicate = Register(rename(item.predicate.name)) if item.predicate else None
     operands = tuple(rename_operand(o, rename) for o in item.operands)
     return replace(item, predicate=predicate, operands=operands)
+
+
+def names_in(operand: PtxOperand) -> Iterator[str]:
+    """Every name in an operand."""
+    match operand:
+        case Register(name) | Symbol(name, _) | Negated(Register(name)):
+            yield name
+        case Address(base, _, coordinates):
+            for element in (base, *coordinates):
+                yield from names_in(element)
+        case Vector(elements) | Arguments(elements):
+            for element in elements:
+                yield from names_in(element)
+        case Pair(first, second):
+            yield from names_in(first)
+            yield from names_in(second)
 
 
 def rename_operand(operand: PtxOperand, rename: Callable[[str], str]) -> PtxOperand:

@@ -18,11 +18,15 @@ _TOKEN = re.compile(
 )
 
 
+_SHOWN = 160  # characters of a line that travel with its instructions
+
+
 class Tokens:
     """Words of a PTX text with their lines, and errors that name the line."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.split("\n")
+        self._shown: dict[int, str] = {}
         starts = [0]
         for line in self._lines:
             starts.append(starts[-1] + len(line) + 1)
@@ -63,12 +67,17 @@ class Tokens:
         if not self.accept(word):
             raise self.error(f"expected {word!r}, found {self.peek()!r}")
 
-    def error(self, message: str) -> EmulatorError:
-        line = self._at[self._i]
+    def error(self, message: str, line: int = 0) -> EmulatorError:
+        """line: where it is not that of the next word."""
+        line = line or self._at[self._i]
         return EmulatorError(f"PTX line {line}: {message}: `{self.text(line)}`")
 
     def text(self, line: int) -> str:
-        return self._lines[line - 1].strip() if line <= len(self._lines) else ""
+        """The line, or the beginning of a long one."""
+        if line not in self._shown:
+            whole = self._lines[line - 1].strip() if line <= len(self._lines) else ""
+            self._shown[line] = whole if len(whole) <= _SHOWN else f"{whole[:_SHOWN]} ..."
+        return self._shown[line]
 
     def skip_statement(self) -> None:
         while self.next() != ";":
@@ -80,7 +89,15 @@ class Tokens:
         while depth:
             depth += {"{": 1, "}": -1}.get(self.next(), 0)
 
-    def integer(self) -> int:
+    def integer(self, least: int = -(1 << 63), most: int = 1 << 64) -> int:
+        """A whole number within bounds."""
+        value = self._integer()
+        if not least <= value <= most:
+            self.back()
+            raise self.error(f"{value} is not from {least} to {most}")
+        return value
+
+    def _integer(self) -> int:
         sign = -1 if self.accept("-") else 1
         word = self.next()
         try:

@@ -202,6 +202,7 @@ def _build_product(inst: Instruction, cx: BuildContext) -> WarpStep:
     turned = (bool(flags[2]), bool(flags[3])) if len(flags) > 3 else (False, False)
     shape = ProductShape(n, k, (decode_a, decode_b), turned, result == "s32", 4 // per)
     sinks, sources = [cx.sink(inst, e, "b32") for e in elements], [cx.source(inst, e, "b32") for e in elements]
+    cx.reads.clear()  # the sums count as read only where they are kept, which is known when it runs
     left, right = (cx.source(inst, inst.operands[i], "b64") for i in (1, 2))
     keep = cx.source(inst, inst.operands[3], "pred")
     names, site = tuple(map(str, elements)), cx.site(inst)

@@ -37,7 +37,7 @@ from tilewright.search.protocols import BuildResult
 from tools.bench import command
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 120.0
+SECONDS = 12.0  # for one shape, and ten times as much for a program
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Server:
         self.process.stdin.flush()
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
-            line = self.process.stdout.readline() if selector.select(SECONDS) else ""
+            line = self.process.stdout.readline() if selector.select(SECONDS * (10 + self.sweep.shapes)) else ""
         if line:
             record: dict[str, Any] = json.loads(line)
             return record
@@ -151,7 +151,7 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            reason = f"no result in {SECONDS:g} s"
+            reason = f"no result in {SECONDS * (10 + self.sweep.shapes):g} s"
         self.process = None
         return reason
 

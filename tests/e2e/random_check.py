@@ -102,7 +102,8 @@ def wrong_at(fn: CompiledFunction, program: Program, dims: Mapping[str, int], se
 def fault_at(fn: CompiledFunction, program: Program, dims: Mapping[str, int], seed: int) -> Wrong | None:
     """Run at one shape, between unreadable pages; results are of the declared shapes, or the process is gone."""
     given = arguments(program, dims, seed)
-    return None if call_guarded(fn, _called(program, given), seed % 3 == 0, 1 + seed % 3) is not None else Wrong(dict(dims), "is refused")
+    results = call_guarded(fn, _called(program, given), seed % 3 == 0, 1 + seed % 3)
+    return Wrong(dict(dims), "is refused") if results is None else None
 
 
 def _called(program: Program, given: Sequence[Array]) -> list[Any]:
@@ -162,7 +163,7 @@ def compiled_access(program: random_accesses.Program, builder: Builder, target: 
 def access_wrong_at(
     fn: CompiledFunction | str, program: random_accesses.Program, dims: Mapping[str, int], seed: int
 ) -> tuple[Wrong | None, bool]:
-    """What is wrong at a shape, and whether the program runs there. One that is refused at compile time is wrong where it could."""
+    """What is wrong at a shape, and whether the program runs there. One that is refused is wrong where it could run."""
     rng = np.random.default_rng([seed, *dims.values()])
     given = [at_edge(a, bool(rng.integers(2))) for a in program.arguments(dims, rng)]
     want = program.expected(dims, given)

@@ -63,7 +63,8 @@ def test_integers(kind: str, target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_floats_to_integers(target: str) -> None:
-    x = np.array([np.nan, np.inf, -np.inf, 3e9, -3e9, 300.7, -1.5, -0.9, 1e20, -1e20, 2.0**31, -(2.0**31), 2.0**63, 255.5, 0], "f4")
+    special = [np.nan, np.inf, -np.inf, 3e9, -3e9, 300.7, -1.5, -0.9, 1e20, -1e20, 2.0**31, -(2.0**31), 2.0**63, 255.5, 0]
+    x = np.array(special, "f4")
     casts = [(op, t) for op in ("fptosi", "fptoui") for t in ("i8", "i16", "i32", "i64")]
     body = "\n".join(f"%r{n} = arith.{op} %a0 : f32 to {t}" for n, (op, t) in enumerate(casts))
     text = elementwise(body, ["f32"], [t for _, t in casts])

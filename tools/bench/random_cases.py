@@ -6,7 +6,9 @@
     python -m tools.bench random --cases 10000 --shapes 40 --accesses
 
 Every input and result lies between unreadable pages. --faults runs each case once and compares nothing; --accesses draws indexing
-maps that leave their tensors at some shapes (tests/e2e/random_accesses.py). Prints what is wrong with the command that repeats it, and which operators the family `generic` took. Exit code 1 when
+maps that leave their tensors at some shapes (tests/e2e/random_accesses.py).
+
+Prints what is wrong with the command that repeats it, and which operators the family `generic` took. Exit code 1 when
 anything is wrong.
 """
 

@@ -1,14 +1,15 @@
 """Reads and writes in bounds: what every indexing map and every tensor.extract asks of the extents of its tensor.
 
-An index that loops and dims give is bounded here, before any pass changes a map: the bound is proven, or becomes a condition that is
-checked at the call. An index that depends on data is kept on its axis: outside it reads the last element, and zero where the axis has
-none.
+An index that loops and dims give is bounded here, before any pass changes a map: the bound is proven, or becomes a condition that
+is checked at the call. An index that depends on data is kept on its axis: outside it reads the last element, and zero where there
+is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tilewright.compiler.dims.conditions import Conditions
 from tilewright.compiler.dims.loop_extremes import LoopBox
@@ -68,10 +69,11 @@ def _maps(op: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> N
         if m.is_projected_permutation or (number < inputs and next(iter(arguments[number].uses), None) is None):
             continue
         found = _Space.of(op, shapes.fn, shapes) if found is None else found
-        what = f"{op.name} at {where(op)} {'reads' if number < inputs else 'writes'}"
+        verb = "reads" if number < inputs else "writes"
         for axis, (e, extent) in enumerate(zip(m.results, shapes.dims(value), strict=True)):
             if not isinstance(e, ir.AffineDimExpr):
-                found.require(evaluate_affine(e, found.symbols), extent, f"{what} %s of operand {number} along axis {axis}", conditions)
+                what = _Place(f"{op.name} at {where(op)} {verb}", f"of operand {number} along axis {axis}")
+                found.require(evaluate_affine(e, found.symbols), extent, what, conditions)
 
 
 def _extract(op: ir.Operation, space: _Space, conditions: Conditions, sizes: ShapeValues) -> None:
@@ -79,7 +81,7 @@ def _extract(op: ir.Operation, space: _Space, conditions: Conditions, sizes: Sha
     empty = []
     for axis, (index, extent) in enumerate(zip(indices, space.values.dims(source), strict=True)):
         e = space.values.expr(index)
-        what = f"{op.name} at {where(op)} reads %s of its tensor along axis {axis}"
+        what = _Place(f"{op.name} at {where(op)} reads", f"of its tensor along axis {axis}")
         if e is not None and space.require(e, extent, what, conditions, sure=not _is_chosen(op)):
             continue
         if space.box.extents:
@@ -103,6 +105,16 @@ def _kept(op: ir.Operation, index: ir.Value, extent: Expr, sizes: ShapeValues) -
         if last is None:
             last = arith.constant(ir.IndexType.get(), number)
         return arith.minui(index, last)
+
+
+class _Place(NamedTuple):
+    """What a message says before and after it names the element."""
+
+    before: str
+    after: str
+
+    def at(self, index: Expr) -> str:
+        return f"{self.before} element {index} {self.after}"
 
 
 @dataclass(frozen=True)
@@ -136,11 +148,10 @@ class _Space:
                 runs = runs * (e.minimum(1) if least >= 0 else e.minimum(1).maximum(0))
         return _Space(names, box, _LoopValues(shapes, names, numbers), None if runs == Expr.of(1) else runs)
 
-    def require(self, index: Expr, extent: Expr, what: str, conditions: Conditions, sure: bool | None = None) -> bool:
+    def require(self, index: Expr, extent: Expr, what: _Place, conditions: Conditions, sure: bool | None = None) -> bool:
         """Note that the index stays on its axis.
 
         Args:
-            what: the message, with %s for the place.
             sure: None for an index that must be bounded. Else False comes back where no bound is proven, but for one that some
                 iteration reaches for sure (`sure`), which is noted.
         """
@@ -152,8 +163,9 @@ class _Space:
             if sure is not None and not (sure and found is not None and found.exact):
                 return False
             if found is None or excess is None:
-                raise IngestError(what % f"element {index}" + ", a place that no expression of the dims bounds")
-            wanted.append((excess, what % f"element {found.value}" + f", which has {extent} element{'s' * (extent.constant != 1)}"))
+                raise IngestError(f"{what.at(index)}, a place that no expression of the dims bounds")
+            plural = "s" if extent.constant != 1 else ""
+            wanted.append((excess, f"{what.at(found.value)}, which has {extent} element{plural}"))
         for excess, message in wanted:
             conditions.note(excess, message, self.runs)
         return True

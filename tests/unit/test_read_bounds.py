@@ -19,23 +19,21 @@ from tilewright.runtime.shape import Dim, Expr, ShapeRange
 Ranges = Mapping[str, tuple[int, int] | Dim]
 
 
-def generic(place: str, ranges: Ranges, x: str = "?", taps: str = "?", result: str = "?") -> Ingested:
+def generic(place: str, ranges: Ranges, everywhere: bool = False) -> Ingested:
     """out[i] += x[place] over i and k, each of x, taps and out with a dim of its own."""
-    dims = [f'"{n}"' if extent == "?" else extent for n, extent in zip("XKO", (x, taps, result), strict=True)]
-    t, k, o = (f"tensor<{e}xf32>" for e in (x, taps, result))
     return ingest(f"""
-      func.func @main(%x: {t} {{tw.dims = [{dims[0]}]}}, %w: {k} {{tw.dims = [{dims[1]}]}},
-                      %o: {o} {{tw.dims = [{dims[2]}]}}) -> {o} {{
+      func.func @main(%x: tensor<?xf32> {{tw.dims = ["X"]}}, %w: tensor<?xf32> {{tw.dims = ["K"]}},
+                      %o: tensor<?xf32> {{tw.dims = ["O"]}}) -> tensor<?xf32> {{
         %r = linalg.generic {{
           indexing_maps = [affine_map<(i, k) -> ({place})>, affine_map<(i, k) -> (k)>, affine_map<(i, k) -> (i)>],
-          iterator_types = ["parallel", "reduction"]}} ins(%x, %w : {t}, {k}) outs(%o : {o}) {{
+          iterator_types = ["parallel", "reduction"]}} ins(%x, %w : tensor<?xf32>, tensor<?xf32>) outs(%o : tensor<?xf32>) {{
         ^bb0(%a: f32, %b: f32, %c: f32):
           %m = arith.mulf %a, %b : f32
           %s = arith.addf %c, %m : f32
           linalg.yield %s : f32
-        }} -> {o}
-        return %r : {o}
-      }}""", ranges)
+        }} -> tensor<?xf32>
+        return %r : tensor<?xf32>
+      }}""", ranges, everywhere=everywhere)
 
 
 def holds(model: Ingested, **dims: int) -> bool:
@@ -75,6 +73,11 @@ def test_reads_that_stay_inside_for_every_shape_are_not_checked() -> None:
     assert not generic("i + k", {"X": (40, 50), "K": (1, 8), "O": (1, 33)}).checks
     assert not generic("-i + 9", {"X": (10, 50), "K": (1, 8), "O": (1, 10)}).checks
     assert not generic("k mod 4", {"X": (4, 9), "K": (1, 8), "O": (1, 10)}).checks
+
+
+def test_what_holds_in_the_range_alone_is_checked_where_calls_outside_it_run() -> None:
+    model = generic("i + k", {"X": (40, 50), "K": (1, 8), "O": (1, 33)}, everywhere=True)
+    assert holds(model, X=40, K=8, O=33) and not holds(model, X=3, K=8, O=33)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def bound_reads(fn: ir.Operation, shapes: SymbolicShapes, conditions: Conditions
         if op.name == "tensor.extract":
             parent = op.parent.operation
             if parent not in spaces:
-                spaces[parent] = _Space.of(parent, fn, shapes)
+                spaces[parent] = _Space.of(parent, shapes, conditions)
             _extract(op, spaces[parent], conditions, sizes)
 
 
@@ -68,7 +68,7 @@ def _maps(op: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> N
     for number, (value, m) in enumerate(zip(op.operands, maps_of(op), strict=True)):
         if m.is_projected_permutation or (number < inputs and next(iter(arguments[number].uses), None) is None):
             continue
-        found = _Space.of(op, shapes.fn, shapes) if found is None else found
+        found = _Space.of(op, shapes, conditions) if found is None else found
         verb = "reads" if number < inputs else "writes"
         for axis, (e, extent) in enumerate(zip(m.results, shapes.dims(value), strict=True)):
             if not isinstance(e, ir.AffineDimExpr):
@@ -130,20 +130,20 @@ class _Space:
     runs: Expr | None
 
     @staticmethod
-    def of(op: ir.Operation, fn: ir.Operation, shapes: SymbolicShapes) -> _Space:
+    def of(op: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> _Space:
         """Of a linalg op, a tensor.generate or a tensor.pad; no loops for a function."""
         extents: Sequence[Expr] = ()
         numbers: dict[ir.Value, Expr] = {}
         names: list[Expr] = []
-        if op != fn:
+        if op != shapes.fn:
             extents = _extents(op, shapes)
             names = [Expr.dim(f"%{d}") for d in range(len(extents))]
             if not op.name.startswith("linalg."):
                 numbers = dict(zip(body(op).arguments, names, strict=True))
-        box = LoopBox({str(n): e for n, e in zip(names, extents, strict=True)}, shapes.ranges.bounds())
+        box = LoopBox({str(n): e for n, e in zip(names, extents, strict=True)}, conditions.bounds)
         runs = Expr.of(1)
         for e in extents:
-            least = shapes.bounds(e)[0]
+            least = e.bounds(conditions.bounds)[0]
             if least < 1:
                 runs = runs * (e.minimum(1) if least >= 0 else e.minimum(1).maximum(0))
         return _Space(names, box, _LoopValues(shapes, names, numbers), None if runs == Expr.of(1) else runs)

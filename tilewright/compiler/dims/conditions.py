@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.runtime.errors import IngestError
@@ -33,11 +33,14 @@ class Conditions:
         self._steps = {n: Expr.dim(n) * d.multiple_of for n, d in self.ranges.dims if d.multiple_of > 1}
         self._divided = {n: (-(-d.lo // d.multiple_of), d.hi // d.multiple_of) for n, d in self.ranges.dims}
 
-    def proves(self, excess: Expr) -> bool:
-        """Is the expression positive for no shape of the range that the conditions noted so far allow?"""
+    def proves(self, excess: Expr, given: Sequence[Expr] = ()) -> bool:
+        """Is the expression positive for no shape of the range that the conditions noted so far allow?
+
+        given: what is not positive besides.
+        """
         if self._highest(excess) <= 0:
             return True
-        return any(self._highest(excess - f) <= 0 for f in self._facts if f.symbols & excess.symbols)
+        return any(self._highest(excess - f) <= 0 for f in (*self._facts, *given) if f.symbols & excess.symbols)
 
     def note(self, excess: Expr, message: str, runs: Expr | None = None) -> None:
         """Record a condition unless it always holds.

@@ -42,14 +42,15 @@ def model_checks(fn: ir.Operation, open_equations: Sequence[Equation], everywher
             )
         conditions.note(fact.violation, f"{at} does not hold")
         fact.op.erase()
-    for excess, message in _slice_bounds(fn, shapes):
+    ops = walk(fn)
+    for excess, message in _slice_bounds(ops, shapes):
         conditions.note(excess, message)
-    bound_reads(fn, shapes, conditions)
+    bound_reads(ops, shapes, conditions)
     return conditions.checks()
 
 
-def _slice_bounds(fn: ir.Operation, shapes: SymbolicShapes) -> Iterator[tuple[Expr, str]]:
-    for op in walk(fn):
+def _slice_bounds(ops: Sequence[ir.Operation], shapes: SymbolicShapes) -> Iterator[tuple[Expr, str]]:
+    for op in ops:
         if op.name not in ("tensor.extract_slice", "tensor.insert_slice"):
             continue
         first = 1 if op.name == "tensor.extract_slice" else 2

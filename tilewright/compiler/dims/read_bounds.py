@@ -17,7 +17,7 @@ from tilewright.compiler.dims.op_location import where
 from tilewright.passes.linalg.shape_values import ShapeValues
 from tilewright.passes.linalg.structured import body, loop_extents
 from tilewright.passes.linalg.symbolic import DIVISIONS, MAY_BE_EMPTY, SymbolicShapes, evaluate_affine, integer
-from tilewright.passes.mlir import arith, ir, maps_of, owner, walk
+from tilewright.passes.mlir import arith, ir, maps_of, owner
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.shape import Expr
 
@@ -26,22 +26,24 @@ _MAKERS = ("tensor.empty", "tensor.generate", "tensor.splat", "tensor.pad", "ten
            "tensor.reshape")  # fmt: skip # the extents of their results are not those of a tensor
 
 
-def bound_reads(fn: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> None:
-    """Note what the reads and writes of a function need; keeps indices that depend on data on their axes, in place.
+def bound_reads(ops: Sequence[ir.Operation], shapes: SymbolicShapes, conditions: Conditions) -> None:
+    """Note what the reads and writes of a function's ops need; keeps indices that depend on data on their axes, in place.
 
     Raises:
         IngestError: an operation leaves a tensor for every shape of the range.
     """
     spaces: dict[ir.Operation, _Space] = {}
-    sizes = ShapeValues(fn)
-    for op in walk(fn):
-        if op.name.startswith("linalg.") and len(op.regions) and op.name not in _LOOPS:
-            _maps(op, shapes, conditions)
-        elif op.name in _MAKERS:
+    sizes = ShapeValues(shapes.fn)
+    for op in ops:
+        name = op.name
+        if name.startswith("linalg."):
+            if name not in _LOOPS and len(op.regions):
+                _maps(op, shapes, conditions)
+        elif name in _MAKERS:
             _sizes(op, shapes, conditions)
-        elif op.name in DIVISIONS and op.parent.operation == fn:
+        elif name in DIVISIONS and op.parent.operation == shapes.fn:
             _division(op, shapes, conditions)
-        if op.name == "tensor.extract":
+        elif name == "tensor.extract":
             parent = op.parent.operation
             if parent not in spaces:
                 spaces[parent] = _Space.of(parent, shapes, conditions)
@@ -80,14 +82,14 @@ def _extract(op: ir.Operation, space: _Space, conditions: Conditions, sizes: Sha
     source, *indices = list(op.operands)
     empty = []
     for axis, (index, extent) in enumerate(zip(indices, space.values.dims(source), strict=True)):
-        e = space.values.expr(index)
         what = _Place(f"{op.name} at {where(op)} reads", f"of its tensor along axis {axis}")
-        if e is not None and space.require(e, extent, what, conditions, sure=not _is_chosen(op)):
+        known = [space.values.expr(v) for v in space.values.choices(index)]
+        sure = len(known) == 1 and not _is_chosen(op)
+        if all(e is not None and space.require(e, extent, what, conditions, sure) for e in known):
             continue
         if space.box.extents:
             op.operands[1 + axis] = _kept(op, index, extent, sizes)
-            filled = extent in space.box.extents.values() or conditions.proves(1 - extent)
-            empty += [] if filled else [axis]
+            empty += [] if conditions.proves(1 - extent, space.running) else [axis]
     if empty:
         op.attributes[MAY_BE_EMPTY] = ir.DenseI64ArrayAttr.get(empty)
 
@@ -126,8 +128,13 @@ class _Space:
 
     symbols: Sequence[Expr]
     box: LoopBox
-    values: SymbolicShapes
+    values: _LoopValues
     runs: Expr | None
+
+    @property
+    def running(self) -> list[Expr]:
+        """Not positive where every loop runs."""
+        return [] if self.runs is None else [1 - e for e in self.box.extents.values()]
 
     @staticmethod
     def of(op: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> _Space:
@@ -158,7 +165,7 @@ class _Space:
         wanted = []
         for found, top in ((self.box.extreme(index, False), False), (self.box.extreme(index, True), True)):
             excess = None if found is None else found.value - extent + 1 if top else -found.value
-            if excess is not None and conditions.proves(excess):
+            if excess is not None and conditions.proves(excess, self.running):
                 continue
             if sure is not None and not (sure and found is not None and found.exact):
                 return False
@@ -187,6 +194,14 @@ class _LoopValues(SymbolicShapes):
         super().__init__(shapes.fn)
         self._dims = shapes._dims
         self._loops, self._exprs = loops, dict(numbers)
+
+    def choices(self, value: ir.Value) -> list[ir.Value]:
+        """The values that an index may have: both sides of a selection that the shapes decide at the call, or data."""
+        op = owner(value)
+        if op is None or self.expr(value) is not None or op.name not in ("arith.select", "arith.index_cast"):
+            return [value]
+        sides = list(op.operands)[1:] if op.name == "arith.select" else [op.operands[0]]
+        return [v for side in sides for v in self.choices(side)]
 
     def _expr(self, value: ir.Value) -> Expr | None:
         op = owner(value)

@@ -40,8 +40,8 @@ number a tensor of rank 0, `g.scalar_input("scale")` takes one as an argument, `
 **Element types** meet by the graph's promotion (`ops.Promotion`): torch's rules unless said otherwise. 16-bit floats compute in
 f32 and are rounded once at the end of an operator; sums and products of i8 and i16 are i32.
 
-**Data never decide a shape.** What would need that (masks as indices, `nonzero`, `unique`) is refused. A gather's indices are not
-checked when the model runs.
+**Data never decide a shape.** What would need that (masks as indices, `nonzero`, `unique`) is refused. A gather's index
+outside its axis is not reported; it reads the last element.
 
 The page is written by `python -m tools.docs_ops` from the docstrings; a test compares it.
 """

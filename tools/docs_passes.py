@@ -38,6 +38,7 @@ REQUESTED = {
     "expand-layouts": "at reading, where a model packs or unpacks",
     "insert-to-select": "at reading, where a model inserts elements",
     "widen-sub-byte": "at reading, where a model holds 2 to 7 bit integers",
+    "define-arithmetic": "at reading, where operands may be such that MLIR leaves the result undefined",
     "lower-precision": "graph, with `precision=`",
     "pack-constants": "host, after constants are folded",
 }

@@ -1,7 +1,7 @@
 """Random linalg.generic ops whose extents contradict each other at some shapes, and what NumPy says of each shape.
 
 Every operand has dims of its own, so that nothing but its bound keeps a read inside: `(i, k) -> (2*i + k - 1)`, reversed loops,
-quotients and remainders, constants. draw() gives the program, expected() the result or None where a read or write leaves a tensor.
+quotients and remainders, constants. draw() gives the program, expected() the result, or None where an access leaves a tensor.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ def reason_wrong(program: Program, given: Sequence[Array], results: Sequence[Arr
 def fault_at(fn: CompiledFunction, program: Program, dims: Mapping[str, int], seed: int) -> Wrong | None:
     """Run at one shape, between unreadable pages; results are of the declared shapes, or the process is gone."""
     given = arguments(program, dims, seed)
-    return None if call_guarded(fn, free(program, given), seed % 3 == 0, 1 + seed % 3) is not None else Wrong(dict(dims), "is refused")
+    results = call_guarded(fn, free(program, given), seed % 3 == 0, 1 + seed % 3)
+    return Wrong(dict(dims), "is refused") if results is None else None
 
 
 def _judge(got: Array, want: Array, dtypes: frozenset[str]) -> str | None:
@@ -174,7 +175,7 @@ def compiled_access(program: random_accesses.Program, builder: Builder, target: 
 def access_wrong_at(
     fn: CompiledFunction | str, program: random_accesses.Program, dims: Mapping[str, int], seed: int
 ) -> tuple[Wrong | None, bool]:
-    """What is wrong at a shape, and whether the program runs there. One that is refused at compile time is wrong where it could."""
+    """What is wrong at a shape, and whether the program runs there. One that is refused is wrong where it could run."""
     rng = np.random.default_rng([seed, *dims.values()])
     given = [at_edge(a, bool(rng.integers(2))) for a in program.arguments(dims, rng)]
     want = program.expected(dims, given)

@@ -17,9 +17,12 @@ def bounds(expr: Expr, ranges: Ranges) -> tuple[float, float]:
     """An interval that holds every value of the expression.
 
     Where it has quotients by integers, floordiv(e, k) is taken as (e - r) / k with 0 <= r < k, and mod(e, k) as r, so that
-    S - S // 2 is known not to be negative.
+    S - S // 2 is known not to be negative. A factor of all terms counts once: B*S - 2*S is S times B - 2.
     """
     lo, hi = expr.bounds(ranges)
+    if (shared := _shared(expr)) is not None:
+        a, b = product(shared.bounds(ranges), (expr // shared).bounds(ranges))
+        lo, hi = max(lo, a), min(hi, b)
     exact, scale, rests = _without_quotients(expr)
     if rests:
         a, b = exact.bounds({**ranges, **rests})
@@ -40,7 +43,7 @@ def highest(expr: Expr, ranges: Ranges, choices: int = _CHOICES) -> float:
 
 
 def _shared(expr: Expr) -> Expr | None:
-    """A factor of two or more terms that are all there is; None without one."""
+    """A dim, or other atom, in every one of two or more terms; None without one."""
     if len(expr.terms) < 2:
         return None
     common = [atom for atom in expr.terms[0][0] if all(atom in factors for factors, _ in expr.terms)]

@@ -6,7 +6,9 @@
     python -m tools.bench random --cases 10000 --shapes 40 --accesses
 
 Every input and result lies between unreadable pages. --faults runs each case once and compares nothing; --accesses draws indexing
-maps that leave their tensors at some shapes (tests/e2e/random_accesses.py). Prints what is wrong with the command that repeats it, and which operators the family `generic` took. Exit code 1 when
+maps that leave their tensors at some shapes (tests/e2e/random_accesses.py).
+
+Prints what is wrong with the command that repeats it, and which operators the family `generic` took. Exit code 1 when
 anything is wrong.
 """
 
@@ -36,7 +38,7 @@ from tilewright.search.protocols import BuildResult
 from tools.bench import command
 from tools.checkout import ROOT, of_tests
 
-SECONDS = 120.0
+SECONDS = 12.0  # for one shape, and ten times as much for a program
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class Server:
         self.process.stdin.flush()
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
-            line = self.process.stdout.readline() if selector.select(SECONDS) else ""
+            line = self.process.stdout.readline() if selector.select(SECONDS * (10 + self.sweep.shapes)) else ""
         if line:
             record: dict[str, Any] = json.loads(line)
             return record
@@ -143,7 +145,7 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            reason = f"no result in {SECONDS:g} s"
+            reason = f"no result in {SECONDS * (10 + self.sweep.shapes):g} s"
         self.process = None
         return reason
 

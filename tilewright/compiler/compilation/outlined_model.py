@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.compiler.compilation.compilation import Compilation
-from tilewright.compiler.compilation.options import CompileOptions, Precision
+from tilewright.compiler.compilation.options import CompileOptions, OutOfRange, Precision
 from tilewright.compiler.constants.bind_constants import bind_constants
 from tilewright.compiler.constants.fold_constants import fold_constants
 from tilewright.compiler.frontends.imported import ImportedModel
@@ -71,7 +71,8 @@ def outline(compilation: Compilation) -> OutlinedModel:
     options = compilation.options
     model = compilation.model
     source = model.text if isinstance(model, ImportedModel) else model
-    ingested = ingest(source, compilation.open_dims, compilation.function, compilation.imported.dims)
+    everywhere = options.out_of_range is OutOfRange.FALLBACK
+    ingested = ingest(source, compilation.open_dims, compilation.function, compilation.imported.dims, everywhere)
     options.check_traffic(ingested.ranges())
     ingested, bound = bind_constants(ingested, compilation.all_constants)
     donated = donated_pairs(ingested, bound, compilation.all_donations)

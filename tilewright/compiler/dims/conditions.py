@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.extent_bounds import highest
 from tilewright.runtime.program.program import Check
-from tilewright.runtime.shape import Expr, ShapeRange
+from tilewright.runtime.shape import Dim, Expr, ShapeRange
+
+_LARGEST = (1 << 63) - 1  # of a dim
 
 
 @dataclass
 class Conditions:
     """What must hold at run time. A condition that is noted may be taken for granted by those noted after it: all are checked
-    before any kernel runs."""
+    before any kernel runs.
+
+    everywhere: calls outside the ranges run too, so that a condition is proven for every size that there is.
+    """
 
     ranges: ShapeRange
+    everywhere: bool = False
     _found: dict[str, str] = field(default_factory=dict)
     _facts: list[Expr] = field(default_factory=list)  # none is positive where the conditions noted so far hold
 
     def __post_init__(self) -> None:
-        self._bounds = self.ranges.bounds()
+        if self.everywhere:
+            self.ranges = ShapeRange(tuple((n, Dim(0, _LARGEST)) for n, _ in self.ranges.dims))
+        self.bounds = self.ranges.bounds()
         self._steps = {n: Expr.dim(n) * d.multiple_of for n, d in self.ranges.dims if d.multiple_of > 1}
         self._divided = {n: (-(-d.lo // d.multiple_of), d.hi // d.multiple_of) for n, d in self.ranges.dims}
 
-    def proves(self, excess: Expr) -> bool:
-        """Is the expression positive for no shape of the range that the conditions noted so far allow?"""
+    def proves(self, excess: Expr, given: Sequence[Expr] = ()) -> bool:
+        """Is the expression positive for no shape of the range that the conditions noted so far allow?
+
+        given: what is not positive besides.
+        """
         if self._highest(excess) <= 0:
             return True
-        return any(self._highest(excess - f) <= 0 for f in self._facts if f.symbols & excess.symbols)
+        return any(self._highest(excess - f) <= 0 for f in (*self._facts, *given) if f.symbols & excess.symbols)
 
     def note(self, excess: Expr, message: str, runs: Expr | None = None) -> None:
         """Record a condition unless it always holds.
@@ -49,14 +60,14 @@ class Conditions:
         violation = excess.maximum(0)
         self._found.setdefault(str(violation if runs is None else violation * runs), message)
         if runs is None:
-            self._facts += _facts(violation, self._bounds)
+            self._facts += _facts(violation, self.bounds)
 
     def checks(self) -> tuple[Check, ...]:
         """The conditions that were not proven."""
         return tuple(Check(expr, message) for expr, message in self._found.items())
 
     def _highest(self, expr: Expr) -> float:
-        found = highest(expr, self._bounds)
+        found = highest(expr, self.bounds)
         return highest(expr.substitute(self._steps), self._divided) if found > 0 and self._steps else found
 
 

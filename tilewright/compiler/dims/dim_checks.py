@@ -16,8 +16,8 @@ from tilewright.runtime.program.program import Check
 from tilewright.runtime.shape import Expr
 
 
-def model_checks(fn: ir.Operation, open_equations: Sequence[Equation]) -> tuple[Check, ...]:
-    """All conditions that are not true for every shape of the range.
+def model_checks(fn: ir.Operation, open_equations: Sequence[Equation], everywhere: bool = False) -> tuple[Check, ...]:
+    """All conditions that are not true for every shape of the range, or with `everywhere` for every shape.
 
     Removes the function's cf.assert ops, and keeps indices that depend on data inside their tensors.
 
@@ -25,7 +25,7 @@ def model_checks(fn: ir.Operation, open_equations: Sequence[Equation]) -> tuple[
         IngestError: a condition holds for no shape of the range, or an assert depends on data.
     """
     shapes = SymbolicShapes(fn)
-    conditions = Conditions(shapes.ranges)
+    conditions = Conditions(shapes.ranges, everywhere)
     for equation in open_equations:
         difference = equation.left - equation.right
         conditions.note(
@@ -42,14 +42,15 @@ def model_checks(fn: ir.Operation, open_equations: Sequence[Equation]) -> tuple[
             )
         conditions.note(fact.violation, f"{at} does not hold")
         fact.op.erase()
-    for excess, message in _slice_bounds(fn, shapes):
+    ops = walk(fn)
+    for excess, message in _slice_bounds(ops, shapes):
         conditions.note(excess, message)
-    bound_reads(fn, shapes, conditions)
+    bound_reads(ops, shapes, conditions)
     return conditions.checks()
 
 
-def _slice_bounds(fn: ir.Operation, shapes: SymbolicShapes) -> Iterator[tuple[Expr, str]]:
-    for op in walk(fn):
+def _slice_bounds(ops: Sequence[ir.Operation], shapes: SymbolicShapes) -> Iterator[tuple[Expr, str]]:
+    for op in ops:
         if op.name not in ("tensor.extract_slice", "tensor.insert_slice"):
             continue
         first = 1 if op.name == "tensor.extract_slice" else 2

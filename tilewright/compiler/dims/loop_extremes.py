@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -101,9 +102,9 @@ class LoopBox:
     def _walked(self, index: Expr, parts: Mapping[Atom | None, Expr], top: bool) -> Extreme | None:
         """The extreme among all iterations, where they are few and the dims take no part but in a summand."""
         loops = sorted(self._loops(index))
-        counts = [self.extents[name].constant for name in loops]
+        counts = [n for name in loops if (n := self.extents[name].constant) is not None]
         moving = index - parts[None]
-        if None in counts or moving.symbols != set(loops) or not 0 < np.prod(counts, dtype=float) <= _POINTS:
+        if len(counts) < len(loops) or moving.symbols != set(loops) or not 0 < prod(counts) <= _POINTS:
             return None
         grid = dict(zip(loops, np.ogrid[tuple(slice(0, n) for n in counts)], strict=True))
         values: Any = moving.fold(int, grid.__getitem__, lambda op, x, y: _APPLY[op](x, y))

@@ -1,14 +1,15 @@
 """Reads and writes in bounds: what every indexing map and every tensor.extract asks of the extents of its tensor.
 
-An index that loops and dims give is bounded here, before any pass changes a map: the bound is proven, or becomes a condition that is
-checked at the call. An index that depends on data is kept on its axis: outside it reads the last element, and zero where the axis has
-none.
+An index that loops and dims give is bounded here, before any pass changes a map: the bound is proven, or becomes a condition that
+is checked at the call. An index that depends on data is kept on its axis: outside it reads the last element, and zero where there
+is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tilewright.compiler.dims.conditions import Conditions
 from tilewright.compiler.dims.loop_extremes import LoopBox
@@ -16,7 +17,7 @@ from tilewright.compiler.dims.op_location import where
 from tilewright.passes.linalg.shape_values import ShapeValues
 from tilewright.passes.linalg.structured import body, loop_extents
 from tilewright.passes.linalg.symbolic import DIVISIONS, MAY_BE_EMPTY, SymbolicShapes, evaluate_affine, integer
-from tilewright.passes.mlir import arith, ir, maps_of, owner, walk
+from tilewright.passes.mlir import arith, ir, maps_of, owner
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.shape import Expr
 
@@ -25,25 +26,27 @@ _MAKERS = ("tensor.empty", "tensor.generate", "tensor.splat", "tensor.pad", "ten
            "tensor.reshape")  # fmt: skip # the extents of their results are not those of a tensor
 
 
-def bound_reads(fn: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> None:
-    """Note what the reads and writes of a function need; keeps indices that depend on data on their axes, in place.
+def bound_reads(ops: Sequence[ir.Operation], shapes: SymbolicShapes, conditions: Conditions) -> None:
+    """Note what the reads and writes of a function's ops need; keeps indices that depend on data on their axes, in place.
 
     Raises:
         IngestError: an operation leaves a tensor for every shape of the range.
     """
     spaces: dict[ir.Operation, _Space] = {}
-    sizes = ShapeValues(fn)
-    for op in walk(fn):
-        if op.name.startswith("linalg.") and len(op.regions) and op.name not in _LOOPS:
-            _maps(op, shapes, conditions)
-        elif op.name in _MAKERS:
+    sizes = ShapeValues(shapes.fn)
+    for op in ops:
+        name = op.name
+        if name.startswith("linalg."):
+            if name not in _LOOPS and len(op.regions):
+                _maps(op, shapes, conditions)
+        elif name in _MAKERS:
             _sizes(op, shapes, conditions)
-        elif op.name in DIVISIONS and op.parent.operation == fn:
+        elif name in DIVISIONS and op.parent.operation == shapes.fn:
             _division(op, shapes, conditions)
-        if op.name == "tensor.extract":
+        elif name == "tensor.extract":
             parent = op.parent.operation
             if parent not in spaces:
-                spaces[parent] = _Space.of(parent, fn, shapes)
+                spaces[parent] = _Space.of(parent, shapes, conditions)
             _extract(op, spaces[parent], conditions, sizes)
 
 
@@ -67,25 +70,26 @@ def _maps(op: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> N
     for number, (value, m) in enumerate(zip(op.operands, maps_of(op), strict=True)):
         if m.is_projected_permutation or (number < inputs and next(iter(arguments[number].uses), None) is None):
             continue
-        found = _Space.of(op, shapes.fn, shapes) if found is None else found
-        what = f"{op.name} at {where(op)} {'reads' if number < inputs else 'writes'}"
+        found = _Space.of(op, shapes, conditions) if found is None else found
+        verb = "reads" if number < inputs else "writes"
         for axis, (e, extent) in enumerate(zip(m.results, shapes.dims(value), strict=True)):
             if not isinstance(e, ir.AffineDimExpr):
-                found.require(evaluate_affine(e, found.symbols), extent, f"{what} %s of operand {number} along axis {axis}", conditions)
+                what = _Place(f"{op.name} at {where(op)} {verb}", f"of operand {number} along axis {axis}")
+                found.require(evaluate_affine(e, found.symbols), extent, what, conditions)
 
 
 def _extract(op: ir.Operation, space: _Space, conditions: Conditions, sizes: ShapeValues) -> None:
     source, *indices = list(op.operands)
     empty = []
     for axis, (index, extent) in enumerate(zip(indices, space.values.dims(source), strict=True)):
-        e = space.values.expr(index)
-        what = f"{op.name} at {where(op)} reads %s of its tensor along axis {axis}"
-        if e is not None and space.require(e, extent, what, conditions, sure=not _is_chosen(op)):
+        what = _Place(f"{op.name} at {where(op)} reads", f"of its tensor along axis {axis}")
+        known = [space.values.expr(v) for v in space.values.choices(index)]
+        sure = len(known) == 1 and not _is_chosen(op)
+        if all(e is not None and space.require(e, extent, what, conditions, sure) for e in known):
             continue
         if space.box.extents:
             op.operands[1 + axis] = _kept(op, index, extent, sizes)
-            filled = extent in space.box.extents.values() or conditions.proves(1 - extent)
-            empty += [] if filled else [axis]
+            empty += [] if conditions.proves(1 - extent, space.running) else [axis]
     if empty:
         op.attributes[MAY_BE_EMPTY] = ir.DenseI64ArrayAttr.get(empty)
 
@@ -105,6 +109,16 @@ def _kept(op: ir.Operation, index: ir.Value, extent: Expr, sizes: ShapeValues) -
         return arith.minui(index, last)
 
 
+class _Place(NamedTuple):
+    """What a message says before and after it names the element."""
+
+    before: str
+    after: str
+
+    def at(self, index: Expr) -> str:
+        return f"{self.before} element {index} {self.after}"
+
+
 @dataclass(frozen=True)
 class _Space:
     """The loops around a scalar: symbols in the order of the loops, what bounds them, and index values over them.
@@ -114,46 +128,51 @@ class _Space:
 
     symbols: Sequence[Expr]
     box: LoopBox
-    values: SymbolicShapes
+    values: _LoopValues
     runs: Expr | None
 
+    @property
+    def running(self) -> list[Expr]:
+        """Not positive where every loop runs."""
+        return [] if self.runs is None else [1 - e for e in self.box.extents.values()]
+
     @staticmethod
-    def of(op: ir.Operation, fn: ir.Operation, shapes: SymbolicShapes) -> _Space:
+    def of(op: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> _Space:
         """Of a linalg op, a tensor.generate or a tensor.pad; no loops for a function."""
         extents: Sequence[Expr] = ()
         numbers: dict[ir.Value, Expr] = {}
         names: list[Expr] = []
-        if op != fn:
+        if op != shapes.fn:
             extents = _extents(op, shapes)
             names = [Expr.dim(f"%{d}") for d in range(len(extents))]
             if not op.name.startswith("linalg."):
                 numbers = dict(zip(body(op).arguments, names, strict=True))
-        box = LoopBox({str(n): e for n, e in zip(names, extents, strict=True)}, shapes.ranges.bounds())
+        box = LoopBox({str(n): e for n, e in zip(names, extents, strict=True)}, conditions.bounds)
         runs = Expr.of(1)
         for e in extents:
-            least = shapes.bounds(e)[0]
+            least = e.bounds(conditions.bounds)[0]
             if least < 1:
                 runs = runs * (e.minimum(1) if least >= 0 else e.minimum(1).maximum(0))
         return _Space(names, box, _LoopValues(shapes, names, numbers), None if runs == Expr.of(1) else runs)
 
-    def require(self, index: Expr, extent: Expr, what: str, conditions: Conditions, sure: bool | None = None) -> bool:
+    def require(self, index: Expr, extent: Expr, what: _Place, conditions: Conditions, sure: bool | None = None) -> bool:
         """Note that the index stays on its axis.
 
         Args:
-            what: the message, with %s for the place.
             sure: None for an index that must be bounded. Else False comes back where no bound is proven, but for one that some
                 iteration reaches for sure (`sure`), which is noted.
         """
         wanted = []
         for found, top in ((self.box.extreme(index, False), False), (self.box.extreme(index, True), True)):
             excess = None if found is None else found.value - extent + 1 if top else -found.value
-            if excess is not None and conditions.proves(excess):
+            if excess is not None and conditions.proves(excess, self.running):
                 continue
             if sure is not None and not (sure and found is not None and found.exact):
                 return False
             if found is None or excess is None:
-                raise IngestError(what % f"element {index}" + ", a place that no expression of the dims bounds")
-            wanted.append((excess, what % f"element {found.value}" + f", which has {extent} element{'s' * (extent.constant != 1)}"))
+                raise IngestError(f"{what.at(index)}, a place that no expression of the dims bounds")
+            plural = "s" if extent.constant != 1 else ""
+            wanted.append((excess, f"{what.at(found.value)}, which has {extent} element{plural}"))
         for excess, message in wanted:
             conditions.note(excess, message, self.runs)
         return True
@@ -175,6 +194,14 @@ class _LoopValues(SymbolicShapes):
         super().__init__(shapes.fn)
         self._dims = shapes._dims
         self._loops, self._exprs = loops, dict(numbers)
+
+    def choices(self, value: ir.Value) -> list[ir.Value]:
+        """The values that an index may have: both sides of a selection that the shapes decide at the call, or data."""
+        op = owner(value)
+        if op is None or self.expr(value) is not None or op.name not in ("arith.select", "arith.index_cast"):
+            return [value]
+        sides = list(op.operands)[1:] if op.name == "arith.select" else [op.operands[0]]
+        return [v for side in sides for v in self.choices(side)]
 
     def _expr(self, value: ir.Value) -> Expr | None:
         op = owner(value)

@@ -57,7 +57,7 @@ class Ingested:
 
 
 def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = None,
-           defaults: Mapping[str, Dim] | None = None) -> Ingested:
+           defaults: Mapping[str, Dim] | None = None, everywhere: bool = False) -> Ingested:
     """Read, verify and bind a model.
 
     Args:
@@ -65,6 +65,7 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
         dynamic_dims: dimension name (or place, "input_ids.1" or "arg0.1") -> Dim or (lo, hi).
         function: which function to compile when the model has several public ones.
         defaults: ranges of the names in the model's `tw.dims` that `dynamic_dims` does not mention.
+        everywhere: calls outside the ranges run too, so that what holds in them alone is checked.
 
     Raises:
         IngestError: the model cannot be read or compiled; names the operation, its location and the remedy.
@@ -80,7 +81,7 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
         _plain_indices(fn)
         shapes = SymbolicShapes(fn)
         refuse_data_dependent(fn, shapes)
-        checks = model_checks(fn, bound.open)
+        checks = model_checks(fn, bound.open, everywhere)
         block, named = fn.regions[0].blocks[0], argument_attributes(fn)
         inputs = tuple(_argument(n, v, shapes, UNSIGNED in a) for n, v, a in zip(names, block.arguments, named, strict=True))
         returned = operations(block)[-1].operands

@@ -12,9 +12,9 @@ import numpy as np
 
 from tilewright.compiler.ops.body import Body, Scalar, computed_in
 from tilewright.compiler.ops.emitter import Emitter, tensor_type
-from tilewright.runtime.extent_bounds import bounds
 from tilewright.compiler.ops.promotion import Promotion, result_type
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
+from tilewright.runtime.extent_bounds import bounds
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 

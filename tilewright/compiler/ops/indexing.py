@@ -1,7 +1,7 @@
 """Elements at places that tensors of integers name.
 
-An index outside its axis is not checked when the model runs and gives an undefined element, so such a model is wrong. With
-`negative` an index from -extent to -1 counts from the end.
+An index outside its axis is not reported when the model runs: it reads the last element along that axis (zero where the axis is
+empty), and never another tensor's memory. With `negative` an index from -extent to -1 counts from the end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """define-arithmetic: integer and float operations that MLIR leaves undefined for some operands get one meaning for all.
 
-A shift by the width or more shifts everything out: zero, or the sign. A quotient or remainder by zero is zero; the least integer by
--1 wraps around. A float that does not fit into i32 or i64, or is NaN, becomes the least value; narrower and unsigned integers are the
-low bits of these, as what C gives on x86. Promises that values keep some range are dropped.
+A shift by the width or more shifts everything out: zero, or the sign. A quotient or remainder by zero is zero; the least integer
+by -1 wraps around. A float that does not fit into i32 or i64, or is NaN, becomes the least value; narrower and unsigned integers
+are the low bits of these, as what C gives on x86. Promises that values keep some range are dropped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, nan
+from math import inf
 from typing import ClassVar
 
 from tilewright.passes.base import Pass
@@ -135,21 +135,21 @@ def _is_guarded(op: ir.Operation) -> bool:
         fits = owner(use.owner.operands[0]) if use.owner.name == "arith.select" and use.operand_number == 1 else None
         if fits is None or fits.name != "arith.andi":
             return False
-        tests = [owner(v) for v in fits.operands]
-        if not all(t is not None and t.name == "arith.cmpf" and t.operands[0] == op.operands[0] for t in tests):
-            return False
-        least, most = (_number(t.operands[1]) for t in tests)
         half = 2.0 ** (_width(op.results[0]) - 1)
-        if [integer(t.attributes["predicate"]) for t in tests] != [_OGE, _OLT] or least < -half or most > half:
+        low, high = fits.operands
+        if not (_compares(low, op.operands[0], _OGE, -half) and _compares(high, op.operands[0], _OLT, half)):
             return False
-    return op.name == "arith.fptosi"
+    return bool(op.name == "arith.fptosi")
 
 
-def _number(value: ir.Value) -> float:
-    """A constant float; NaN for anything else, which no comparison holds for."""
-    op = owner(value)
-    known = op is not None and op.name == "arith.constant" and isinstance(op.attributes["value"], ir.FloatAttr)
-    return float(ir.FloatAttr(op.attributes["value"]).value) if known else nan
+def _compares(test: ir.Value, value: ir.Value, predicate: int, number: float) -> bool:
+    """Is the test arith.cmpf of the value with this number?"""
+    op = owner(test)
+    if op is None or op.name != "arith.cmpf" or op.operands[0] != value or integer(op.attributes["predicate"]) != predicate:
+        return False
+    other = owner(op.operands[1])
+    known = other is not None and other.name == "arith.constant" and other.attributes["value"]
+    return isinstance(known, ir.FloatAttr) and float(ir.FloatAttr(known).value) == number
 
 
 def _drop_promises(op: ir.Operation) -> None:

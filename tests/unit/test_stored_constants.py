@@ -12,7 +12,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.compiler import ops
-from tilewright.compiler.api import compile_bundle, in_memory
+from tilewright.compiler.bundles import compile_bundle, in_memory
 from tilewright.compiler.builder.cache import Cache
 from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.builder.model_cache import ModelCache

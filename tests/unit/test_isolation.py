@@ -67,7 +67,7 @@ def test_the_same_function_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_crash_of_the_parser(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match=r"crashed in the import of the model: the worker was killed by SIGSEGV.*TILEWRIGHT_DUMP"):
+    with pytest.raises(BuildError, match=r"crashed in the import of the model: the worker was killed by SIGSEGV.*_DUMP"):
         tw.compile(CRASHER, options={"isolate": True})
     path = tmp_path / "crasher.mlir"
     path.write_text(CRASHER)
@@ -81,7 +81,7 @@ def test_a_crash_of_a_pass_names_it_and_keeps_the_module(tmp_path: Path, monkeyp
                                                          capfd: pytest.CaptureFixture[str]) -> None:
     dump = tmp_path / "dump"
     monkeypatch.setenv("TILEWRIGHT_DUMP", str(dump))
-    with pytest.raises(BuildError, match=r"crashed in pass fuse: .*SIGABRT.*reproduce with: tilewright opt .*--pass 'fuse'") as caught:
+    with pytest.raises(BuildError, match=r"in pass fuse: .*SIGABRT.*reproduce with: tilewright opt .*--pass 'fuse'") as caught:
         tw.compile(model(), {"T": (1, 9)}, options={"isolate": True})
     command = str(caught.value).rpartition("reproduce with: tilewright ")[2].replace("'", "").split()
     assert main(command) == 0  # it is a module, and this process has no fault
@@ -118,8 +118,9 @@ def test_a_compilation_crosses_whole(tmp_path: Path) -> None:
     import ml_dtypes
 
     text = model().module_text()
-    imported = ImportedModel(text, {"T": tw.Dim(1, 9, samples=(3,))}, {"w": W}, ("x",), Structure.mapping({"x": Structure.leaf(0)}),
-                             Structure.leaf(0), frozenset({"k"}))
+    inputs = Structure.mapping({"x": Structure.leaf(0)})
+    imported = ImportedModel(text, {"T": tw.Dim(1, 9, samples=(3,))}, {"w": W}, ("x",), inputs, Structure.leaf(0),
+                             frozenset({"k"}))
     options = CompileOptions(threads=2, seconds=3.5, precision="bf16", traffic=[({"T": 3}, 1.0)], seed=10**30, log=tmp_path / "l")
     half = np.arange(6, dtype=np.float32).astype(ml_dtypes.bfloat16).reshape(2, 3)
     given = Compilation(imported, {"T": tw.Dim(2, 8, 2, at="x.0")}, full_target("host"), options, {"k": W, "h": half, "s": 2.0},

@@ -73,8 +73,8 @@ def _crash(request: CompileRequest, how: str, log: str) -> str:
             before.write_bytes(request.text.encode() if request.path is None else Path(request.path).read_bytes())
         step = f" --pass '{stage.partition(' ')[2]}'" if stage.startswith("pass ") else ""
         kept = f"reproduce with: tilewright opt {before}{step}"
-    return (f"the compiler crashed in {stage}: {how}; the model is damaged, or MLIR or LLVM has an error: export the model again, "
-            f"or report it; {kept}")
+    return (f"the compiler crashed in {stage}: {how}; the model is damaged, or MLIR or LLVM has an error: export the model "
+            f"again, or report it; {kept}")
 
 
 def _tell(log: str) -> None:

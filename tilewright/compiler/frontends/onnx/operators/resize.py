@@ -57,10 +57,12 @@ def upsample(context: Context, x: ops.Tensor, scales: Known) -> ops.Tensor:
 def _axes(
     context: Context, x: ops.Tensor, over: Sequence[int], scales: Known | None, sizes: Known | None, roi: Sequence[float]
 ) -> list[_Axis]:
+    context.require(len(roi) == 2 * len(over), f"a roi of {len(roi)} numbers for {len(over)} axes")
     windows = list(zip(roi[: len(over)], roi[len(over) :], strict=True))
     if scales is not None and scales.elements.size:
         factors = context.numbers(scales, "scales")
         context.require(len(factors) == len(over), f"{len(factors)} scales for {len(over)} axes")
+        context.require(all(map(math.isfinite, factors)), f"scales of {factors}")
         return [
             _Axis(a, x.dims[a], _scaled(x.dims[a], f * _span(context, w)), f, w)
             for a, f, w in zip(over, factors, windows, strict=True)

@@ -119,6 +119,23 @@ def test_a_chain_longer_than_a_kernel_is_cut() -> None:
     np.testing.assert_array_equal(fn(*given), sum(given))
 
 
+def test_code_around_the_kernels_grows_with_arguments_and_results() -> None:
+    """`out=` is looked at for each pair of arrays, natively only where these are few."""
+    sizes = []
+    for count in (100, 200):
+        graph = ops.Graph()
+        x = graph.input("x", ["B", 4])
+        for i in range(count):
+            graph.output(x + graph.input(f"w{i}", ["B", 4]))
+        fn = tw.compile(graph, {"B": (1, 8)}, options={"builder": LocalBuilder(full_target("host"))})
+        sizes.append(sum(len(fn._bundle.llvm_ir[digest]) for digest in (fn.program.host_object, fn.program.binder_object)))
+        given = [np.full((3, 4), i, np.float32) for i in range(count + 1)]
+        out = tuple(np.empty((3, 4), np.float32) for _ in range(count))
+        assert fn(*given, out=out)[-1] is out[-1] and (out[-1] == count).all()
+        assert (fn(*given)[-1] == count).all()
+    assert sizes[1] < GROWTH * sizes[0]
+
+
 @pytest.mark.parametrize(("factors", "taken"), [(3, True), (24, False)])
 def test_sizes_written_out_are_bounded(factors: int, taken: bool) -> None:
     """A product of sums has two to the power of its factors terms."""

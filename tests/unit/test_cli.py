@@ -90,7 +90,7 @@ def test_text_that_is_not_mlir(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "x.mlir"
     path.write_text("hello")
     assert main(["opt", str(path)]) == 1
-    assert f"error: {path}: this is not MLIR" in capsys.readouterr().err
+    assert f"error: {path} is not valid MLIR" in capsys.readouterr().err
 
 
 def test_debug_prints_the_traceback(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

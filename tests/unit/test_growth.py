@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from unit.graph_models import ADD, EXP, T, X, assert_same, generic, matmul, model, run
 
+import tilewright as tw
 from tilewright.compiler import ops
+from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.compiler.frontends.ingest import ingest
@@ -20,11 +22,13 @@ from tilewright.passes.base import until_stable
 from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.dispatch_creation.fuse_attention import fuse_attentions
 from tilewright.passes.dispatch_creation.region_order import RegionOrder
+from tilewright.passes.dispatch_creation.regions import LARGEST
 from tilewright.passes.linalg.clone import producers_first
 from tilewright.passes.mlir import arith, functions, ir, operations
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.transforms.decompose import Decompose
-from tilewright.runtime.errors import PassError
+from tilewright.runtime.errors import OptionError, PassError
+from tilewright.runtime.shape import Expr
 
 GROWTH = 2.2  # calls of twice the model, over those of the model: a part that is quadratic comes on top
 
@@ -99,6 +103,58 @@ def chain(count: int) -> None:
 def test_twice_the_model_is_twice_the_work(build: Callable[[int], None], size: int) -> None:
     build(2)  # what is done once per process
     assert calls_of(lambda: build(2 * size)) < GROWTH * calls_of(lambda: build(size))
+
+
+def test_a_chain_longer_than_a_kernel_is_cut() -> None:
+    """What walks a region does so by recursion; its kernel has a slot for each tensor that it reads."""
+    graph = ops.Graph()
+    x = graph.input("x", ["B", 4])
+    y = x
+    for i in range(5 * LARGEST // 2):
+        y = y + graph.input(f"w{i}", ["B", 4])
+    graph.output(y)
+    fn = tw.compile(graph, {"B": (1, 8)}, options={"builder": LocalBuilder(full_target("host"))})
+    assert [len(c.dims) for c in fn.program.calls] == [1, 1, 1]
+    given = [np.full((3, 4), i, np.float32) for i in range(len(fn.inputs))]
+    np.testing.assert_array_equal(fn(*given), sum(given))
+
+
+def test_code_around_the_kernels_grows_with_arguments_and_results() -> None:
+    """`out=` is looked at for each pair of arrays, natively only where these are few."""
+    sizes = []
+    for count in (100, 200):
+        graph = ops.Graph()
+        x = graph.input("x", ["B", 4])
+        for i in range(count):
+            graph.output(x + graph.input(f"w{i}", ["B", 4]))
+        fn = tw.compile(graph, {"B": (1, 8)}, options={"builder": LocalBuilder(full_target("host"))})
+        sizes.append(sum(len(fn._bundle.llvm_ir[digest]) for digest in (fn.program.host_object, fn.program.binder_object)))
+        given = [np.full((3, 4), i, np.float32) for i in range(count + 1)]
+        out = tuple(np.empty((3, 4), np.float32) for _ in range(count))
+        assert fn(*given, out=out)[-1] is out[-1] and (out[-1] == count).all()
+        assert (fn(*given)[-1] == count).all()
+    assert sizes[1] < GROWTH * sizes[0]
+
+
+@pytest.mark.parametrize(("factors", "taken"), [(3, True), (24, False)])
+def test_sizes_written_out_are_bounded(factors: int, taken: bool) -> None:
+    """A product of sums has two to the power of its factors terms."""
+    names = [f"d{i}" for i in range(factors)]
+    arguments = ", ".join(f'%a{i}: tensor<?xf32> {{tw.dims = ["{n}"]}}' for i, n in enumerate(names))
+    size = " * ".join(f"({n} + 1)" for n in names)
+    text = (f'func.func @main({arguments}, %x: tensor<?xf32> {{tw.dims = ["{size}"]}}) -> tensor<?xf32> {{\n'
+            "  return %x : tensor<?xf32>\n}")
+    if taken:
+        assert len(ingest(text, dict.fromkeys(names, (1, 2))).dims) == factors
+    else:
+        with pytest.raises(OptionError, match="wanted at most 256 written out: name a factor"):
+            ingest(text, dict.fromkeys(names, (1, 2)))
+
+
+def test_sizes_that_nest_too_deeply_are_refused() -> None:
+    for text in ("(" * 500 + "T" + ")" * 500, "-" * 20_000 + "T", " + ".join(["T"] * 20_000), "T" * 70_000, "T\0"):
+        with pytest.raises(OptionError, match="size expression"):
+            Expr.parse(text)
 
 
 def test_a_chain_of_operations_that_double_their_operand_is_looked_at_once() -> None:

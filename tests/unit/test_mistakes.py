@@ -56,6 +56,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Given:
     (folder / "model.mlir").write_text(graph.module_text())
     (folder / "page.mlir").write_text("<!DOCTYPE html>\n<html><body>404</body></html>\n")
     (folder / "empty.mlir").touch()
+    (folder / "latin.mlir").write_bytes(graph.module_text().encode() + "// Größe".encode("latin-1"))
     (folder / "weights.npz").write_bytes(b"PK\x03\x04")
     (folder / "binary.pt2").write_bytes(bytes(range(64)))
     (folder / "binary.mlir").write_bytes(bytes(range(64)))
@@ -99,6 +100,16 @@ MODELS = [
     ("tw.name of another form", of(lambda g: VECTOR.format("tw.name = 3")), "wanted a text", "tw.name = 3", "write it as"),
     ("a file that is no archive", of(lambda g: g.folder / "binary.pt2"), "torch.export.save wrote", "no archive", "save it"),
     ("example inputs for a graph", compiled(args=(X,)), "for a torch.nn.Module", "got Graph", "leave them out"),
+    ("a file that is no UTF-8", of(lambda g: g.folder / "latin.mlir"), "wanted .mlir", "is no text in UTF-8",
+     "the name of a file"),
+    ("half a character", of(lambda g: "func.func @main() {\n} // \udc80"), "wanted characters", "got '\\udc80'",
+     "decode the file"),
+    ("a name of bytes", of(lambda g: VECTOR.format('tw.name = "\\FF"')), "name in UTF-8", r'"\FF" is no text', "write the name"),
+    ("an array of index", of(lambda g: VECTOR.format("").replace("?xf32", "4xindex")),
+     "a caller has no arrays of index", "tensor<4xindex>", "cast it to i64"),
+    ("an axis that is none", of(lambda g: "func.func @main(%x: tensor<4xf32>) -> index {\n  %c = arith.constant 7 : index\n"
+                                "  %d = tensor.dim %x, %c : tensor<4xf32>\n  return %d : index\n}"),
+     "wanted one from 0 to 0", "axis 7", "correct the model"),
     ("another function", compiled(function="forward"), "public: @main", "no function @forward", 'choose it with function="name"'),
 ]
 DIM_MISTAKES = [
@@ -114,6 +125,10 @@ DIM_MISTAKES = [
     ("a range that begins off its step", compiled(dynamic_dims={"T": range(1, 9, 2)}), "wanted multiples of the step 2",
             "range(1, 9, 2)", "give (1, 7)"),
     ("a range without end", compiled(dynamic_dims={"T": (1, 10**30)}), "wanted sizes below 2**63", "got 1000", "the largest"),
+    ("a range beyond 63 bits", compiled(dynamic_dims={"T": (1, 2**63)}), "wanted sizes below 2**63", f"got {2**63}",
+     "the largest"),
+    ("an infinite range", compiled(dynamic_dims={"T": (1, float("inf"))}), "wanted an integer", "got inf",
+     "convert it with int()"),
     ("dims as a list", compiled(dynamic_dims=[(1, 9)]), "wanted a dict", "got list", "give each dim its name and range"),
     ("a number as a dim's name", compiled(dynamic_dims={0: (1, 9)}), "wanted the name of a dim", "got 0", "write it as text"),
 ]
@@ -121,6 +136,9 @@ OPTION_MISTAKES = [
     ("a typo in an option", compiled(options={"secnods": 60}), "wanted threads, seconds", "'secnods'", "'seconds' is meant"),
     ("a typo by keyword", lambda g: tw.CompileOptions(thread=1), "wanted threads, seconds", "'thread'", "'threads' is meant"),
     ("seconds in place of options", compiled(options=60), "wanted tw.CompileOptions or a dict", "got 60", "name the option"),
+    ("no target", compiled(target=None), "wanted a text such as 'host'", "got None", "write it as text"),
+    ("a fraction beyond all floats", compiled(options={"max_regret": 10**400}), "wanted a fraction", "max_regret=1000",
+     "leave it out"),
     ("no threads", compiled(options={"threads": 0}), "wanted an integer >= 1", "threads=0", "leave it out"),
     ("seconds as text", compiled(options={"seconds": "60"}), "wanted a number of seconds", "'60'", "leave it out"),
     ("a precision of another name", compiled(options={"precision": "fp16"}), "wanted one of 'f32'", "'fp16'", "'f16' is meant"),
@@ -139,6 +157,8 @@ OPTION_MISTAKES = [
     ("a constant of f64", compiled(constants={"w": W.astype("d")}), "wanted float32", "got float64", ".astype('float32')"),
     ("a constant as a path", compiled(constants={"w": "w.npy"}), "wanted an array of numbers", "str 'w.npy'", "load or convert"),
     ("a constant with a dim", compiled(constants={"x": X}), "only tensors of static shape", "f32[T, 8]", "pass it in each call"),
+    ("a constant under half a character", compiled(constants={"\udc80": W}), "name one of x, w, bias", "constants name",
+     "name one"),
     ("constants as a list", compiled(constants=[W]), "wanted a dict", "got list", "name of its argument"),
     ("a donation of another name", compiled(donate=("y",)), "name one of x, w, bias", "donate names 'y'", "name one of"),
     ("a donation as text", compiled(donate="x"), "wanted names of arguments", "got 'x'", "('x',)"),

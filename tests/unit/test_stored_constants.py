@@ -12,10 +12,10 @@ import pytest
 
 import tilewright as tw
 from tilewright.compiler import ops
-from tilewright.compiler.api import compile_bundle, in_memory
 from tilewright.compiler.builder.cache import Cache
 from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.builder.model_cache import ModelCache
+from tilewright.compiler.bundles import compile_bundle, in_memory
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.constants.stored_constants import StoredConstants

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from tilewright.compiler.assemble import assemble
-from tilewright.compiler.builder.model_cache import ModelCache
-from tilewright.compiler.builder.worker_builder import WorkerBuilder
+from tilewright.compiler.bundles import bundle_of
 from tilewright.compiler.compilation.compilation import AnyModel, Compilation, full_target
 from tilewright.compiler.compilation.options import CompileOptions
-from tilewright.compiler.compilation.outlined_model import outline
-from tilewright.compiler.constants.stored_constants import StoredConstants
 from tilewright.compiler.frontends.imported import ExampleInputs
-from tilewright.compiler.tuning.choose_tables import choose_tables
-from tilewright.runtime import knobs
+from tilewright.compiler.isolation.isolated import compiled_apart
 from tilewright.runtime.float_environment import float_environment
 from tilewright.runtime.load.devices import device_for
 from tilewright.runtime.load.function import CompiledFunction
-from tilewright.runtime.log import LOG, show_as_asked, timed
-from tilewright.runtime.program.artifact import Bundle
+from tilewright.runtime.log import LOG, show_as_asked
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.shape import DimLike
 from tilewright.runtime.target import Target
@@ -104,30 +97,12 @@ def _compile(compilation: Compilation) -> CompiledFunction:
     options = compilation.options
     start = time.perf_counter()
     show_as_asked()
-    if options.callback or options.builder or options.log or knobs.DUMP.get():
-        bundle = in_memory(compile_bundle(compilation))
-    else:
-        cache, key = ModelCache(), compilation.key()
-        found = cache.get(key)
-        bundle = found or _kept(compile_bundle(compilation), cache, key)
-        if found is not None:
-            LOG.info("taken from the cache, key %s", key[:12])
+    bundle = compiled_apart(compilation) if options.isolate else bundle_of(compilation)
     _report(bundle.program)
     LOG.debug("compiled in %.2f s", time.perf_counter() - start)
     device = device_for(bundle.program, bundle.code)
     return CompiledFunction(bundle.program, bundle.code, bundle.constants, device, llvm_ir=bundle.llvm_ir,
                             threads=options.threads)
-
-
-def _kept(bundle: Bundle, cache: ModelCache, key: str) -> Bundle:
-    """The bundle as the cache maps it, so that its constants take no memory of their own; without a cache, in memory."""
-    return cache.put(key, bundle) or in_memory(bundle)
-
-
-def in_memory(bundle: Bundle) -> Bundle:
-    """The bundle with memory of its own for its constants."""
-    assert isinstance(bundle.constants, StoredConstants)
-    return replace(bundle, constants=bundle.constants.in_memory())
 
 
 def _report(program: Program) -> None:
@@ -136,20 +111,3 @@ def _report(program: Program) -> None:
         families = ", ".join(dict.fromkeys(k.family for k in table.kernels))
         refused = program.refused.get(table.name)
         LOG.info("%s: %d kernels of %s%s", table.name, len(table.kernels), families, f"; {refused}" if refused else "")
-
-
-def compile_bundle(compilation: Compilation) -> Bundle:
-    """The table of contents of a compile."""
-    options = compilation.options
-    with ExitStack() as stack:
-        builder = options.builder
-        if builder is None:
-            builder = workers = stack.enter_context(WorkerBuilder(compilation.target, inspect=options.searches))
-            if options.searches:
-                workers.warm()  # they start while the passes run
-        with timed("graph passes"):
-            model = outline(compilation)
-        with timed("kernels"):
-            tables = choose_tables(model, builder)
-    with timed("host program"):
-        return assemble(model, tables)

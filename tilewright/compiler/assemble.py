@@ -29,7 +29,6 @@ from tilewright.runtime.program.seal import seal_ir, stored_program
 from tilewright.runtime.program.structure import Structure
 from tilewright.runtime.target import Target, TargetKind
 
-
 LINES = 10_000  # of LLVM IR, from which code around the kernels is not optimised: LLVM's time grows faster than a function
 
 

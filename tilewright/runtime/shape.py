@@ -95,8 +95,8 @@ class Expr:
     def __mul__(self, other: Operand) -> Expr:
         terms = Expr.of(other).terms
         if min(len(self.terms), len(terms)) > 1 and len(self.terms) * len(terms) > TERMS:
-            raise OptionError(f"a size is the product of sums of {len(self.terms)} and {len(terms)} terms; wanted at most {TERMS} "
-                              "written out: name a factor as a dimension of its own")
+            raise OptionError(f"a size is the product of sums of {len(self.terms)} and {len(terms)} terms; wanted at most "
+                              f"{TERMS} written out: name a factor as a dimension of its own")
         return Expr._collect((f + g, c * d) for f, c in self.terms for g, d in terms)
 
     __rmul__ = __mul__
@@ -312,8 +312,8 @@ def _floor_ratio(x: float, y: float) -> float:
 @lru_cache(4096)
 def _parsed(text: str) -> Expr:
     if len(text) > LONGEST:
-        raise OptionError(f"the size expression {text[:40]!r}... has {len(text)} characters; wanted at most {LONGEST}: name a part "
-                          "of it as a dimension of its own")
+        raise OptionError(f"the size expression {text[:40]!r}... has {len(text)} characters; wanted at most {LONGEST}: name a "
+                          "part of it as a dimension of its own")
     try:
         return _from_ast(ast.parse(text, mode="eval").body)
     except SyntaxError as error:

@@ -29,7 +29,7 @@ from tools.fuzz.corpus import function, texts, weight
 from tools.fuzz.mutate import mutant
 
 BAD = ("crash", "hang", "raw", "wrong")
-WALL = 400.0  # seconds; the limit of processor time is the worker's own
+WALL = 1200.0  # seconds; the limit of processor time is the worker's own
 WHOLE = 10  # every tenth is compiled
 REQUESTS = 300  # of a worker, then another takes its place: what MLIR keeps is given back
 

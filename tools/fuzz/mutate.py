@@ -19,7 +19,8 @@ _EXTREMES = ("0", "1", "-1", "2", "3", "7", "63", "64", "255", "65536", "2147483
              "9223372036854775807", "-9223372036854775808", "9223372036854775808", "18446744073709551616", "1" + "0" * 40,
              "1.0e308", "1.0e-45", "0x7FC00000", "0.0", "-0.0", "1.0")
 _EXTENTS = ("?", "0", "1", "2", "3", "5", "7", "16", "4294967296", "9223372036854775807")
-_PIECES = ("", "(", ")", "{", "}", "<", ">", "[", "]", "\"", "%", "#", "\\", "\0", "\x80", "é", "//", "dense<", "?", "x", "-> ", ",")
+_PIECES = ("", "(", ")", "{", "}", "<", ">", "[", "]", '"', "%", "#", "\\", "\0", "\x80", "é", "//", "dense<", "?", "x", "-> ",
+           ",")
 _EXPRESSIONS = ("{0} + {1}", "{0} * 2", "{0} * 2 + {1}", "{0} floordiv 2", "{0} mod 3", "{0} ceildiv 2", "-{0} + 3", "0", "7",
                 "{0} - {1}", "{0} + 100", "{1}", "{0} mod 0", "{0} floordiv 0", "{0} * 4611686018427387904")
 
@@ -80,8 +81,8 @@ def operation_changed(text: str, rng: random.Random) -> str:
     if rng.random() < 0.2:
         return _changed(text, rng, re.compile('"parallel"|"reduction"'),
                         lambda old: '"reduction"' if "par" in old else '"parallel"')
-    names = _OPERATION.findall(text) + ["arith.mulf", "arith.divf", "arith.maximumf", "arith.subi", "arith.divsi", "arith.shli",
-                                        "math.exp", "math.sqrt", "tensor.cast", "linalg.copy", "linalg.exp"]
+    names = [*_OPERATION.findall(text), "arith.mulf", "arith.divf", "arith.maximumf", "arith.subi", "arith.divsi", "arith.shli",
+             "math.exp", "math.sqrt", "tensor.cast", "linalg.copy", "linalg.exp"]
     return _changed(text, rng, _OPERATION, lambda _: rng.choice(names))
 
 

@@ -30,6 +30,7 @@ def build_kernels_command(
     """Build the kernels that promise most over a model's range, with what they must compute, for `tilewright measure`."""
     from tilewright.compiler.compilation.compilation import Compilation, full_target
     from tilewright.compiler.compilation.options import CompileOptions
+    from tilewright.compiler.isolation.isolated import tried_apart
     from tilewright.compiler.tuning.archive_kernels import archive_kernels
 
     out = Output(json)
@@ -44,6 +45,7 @@ def build_kernels_command(
     with out.progress(f"building kernels of {file}"):
         compilation = Compilation(model_file(file), parse_dims(dim).as_ranges(), full_target(target), options,
                                   load_constants(constants), function=function)
+        tried_apart(compilation)
         archive_kernels(compilation, output, kernels, told)
     size, seconds = output.stat().st_size, time.perf_counter() - start
     out.event("saved", output=str(output), bytes=size, seconds=round(seconds, 3))

@@ -71,6 +71,9 @@ class CompileArguments:
         float | None, typer.Option(help="Stop when this share of the latency is left to gain, by a --policy that expects gains.")
     ] = None
     prior: Annotated[bool, typer.Option(help="Start from the cost model that ships with the package.")] = True
+    isolate: Annotated[
+        bool, typer.Option(help="Compile in a process of its own, so that a crash of MLIR or LLVM over a model is an error.")
+    ] = True
     print_ir_after_all: Annotated[
         bool, typer.Option("--print-ir-after-all", help="Print the module after each pass, on standard error.")
     ] = False
@@ -98,7 +101,7 @@ class CompileArguments:
             threads=self.threads, seconds=self.seconds, trials=self.trials, max_regret=self.max_regret,
             max_kernels=self.max_kernels, precision=self.precision, deterministic=self.deterministic, winograd=self.winograd,
             seed=self.seed, log=self.log, prior=self.prior, policy=self.policy, until_regret=self.until_regret,
-            out_of_range=self.out_of_range, callback=callback, progress=progress,
+            out_of_range=self.out_of_range, isolate=self.isolate, callback=callback, progress=progress,
         )  # fmt: skip
 
     def compile(self, options: CompileOptions) -> CompiledFunction:

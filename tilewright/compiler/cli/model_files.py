@@ -96,10 +96,20 @@ class CompileChoice:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model that can be called, and the values of its constants as far as they are known here, by argument name."""
+    """A model that can be called, and where the values of its constants are from, as far as they are known here.
+
+    given: arrays by argument name. source: the file of a model with weights of its own, and the ranges it is imported with.
+    """
 
     fn: CompiledFunction
-    constants: Mapping[str, Any]
+    given: Mapping[str, Any]
+    source: Path | None = None
+    ranges: Mapping[str, Dim] = field(default_factory=dict)
+
+    def constants(self) -> dict[str, Any]:
+        """The values, by argument name."""
+        model = None if self.source is None else imported(self.source, self.ranges)
+        return {**(model.constants if model is not None and not isinstance(model, Path) else {}), **self.given}
 
 
 def compiled(out: Output, path: Path, dims: DimArguments, choice: CompileChoice) -> LoadedModel:
@@ -115,9 +125,9 @@ def compiled(out: Output, path: Path, dims: DimArguments, choice: CompileChoice)
     start = time.perf_counter()
     ranges = dims.as_ranges()
     with out.progress(f"compiling {path}"):
-        model = imported(path, ranges)
-        fn = compile_model(model, ranges, target=choice.target, constants=choice.constants or None, function=choice.function)
+        fn = compile_model(model_file(path), ranges, target=choice.target, options={"isolate": True},
+                           constants=choice.constants or None, function=choice.function)
     seconds = time.perf_counter() - start
     out.event("compiled", seconds=round(seconds, 3), operators=len(fn.program.tables))
     out.text(f"compiled {path} in {seconds:.1f} s: {len(fn.program.tables)} operators")
-    return LoadedModel(fn, choice.constants if isinstance(model, Path) else {**model.constants, **choice.constants})
+    return LoadedModel(fn, choice.constants, path, ranges)

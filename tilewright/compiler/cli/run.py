@@ -70,7 +70,7 @@ def run_command(
         raise typer.BadParameter("results are written for one shape: leave out --shapes", param_hint="--output")
     arguments = parse_dims(dim)
     model = compiled(out, file, arguments, CompileChoice(target, function, bound_arrays(constants, file, arguments)))
-    fn, fixed = model.fn, model.constants
+    fn, fixed = model.fn, model.constants() if check else {}
     given = load_inputs(inputs)
     program: Program = fn.program
     if shapes:

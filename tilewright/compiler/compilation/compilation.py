@@ -46,7 +46,7 @@ class Compilation:
     @cached_property
     def model(self) -> ImportedModel | ModelIR:
         """What is read: the model itself, or what its front end made of it."""
-        return import_model(self.model_ir, dict(self.dims), self.example, self._constants())
+        return import_model(self.model_ir, dict(self.dims), self.example, self.given_constants)
 
     @cached_property
     def dims(self) -> ShapeRange:
@@ -61,7 +61,9 @@ class Compilation:
         """The caller's dims that a front end has not put in place already."""
         return {n: d for n, d in self.dims.items() if n not in self.imported.consumed}
 
-    def _constants(self) -> Mapping[str, Any]:
+    @property
+    def given_constants(self) -> Mapping[str, Any]:
+        """The caller's constants."""
         if not isinstance(self.constants, Mapping):
             raise OptionError('constants: wanted a dict such as {"w": array}, got '
                               f"{type(self.constants).__name__}; give each value the name of its argument")
@@ -75,15 +77,20 @@ class Compilation:
     @property
     def all_constants(self) -> dict[str, Any]:
         """The caller's constants and those of the model: of a front end, or of a graph of `tw.ops`."""
-        own = {n: v for n, v in self._constants().items() if n not in self.imported.consumed}
+        own = {n: v for n, v in self.given_constants.items() if n not in self.imported.consumed}
         return {**getattr(self.model, "constants", {}), **own}
 
     @cached_property
     def all_donations(self) -> tuple[str, ...]:
         """The arguments that the caller or the front end donates."""
+        return tuple(dict.fromkeys((*self.imported.donate, *self.given_donations)))
+
+    @property
+    def given_donations(self) -> tuple[str, ...]:
+        """The arguments that the caller donates."""
         if isinstance(self.donate, str) or not isinstance(self.donate, Iterable):
             raise OptionError(f"donate: wanted names of arguments, got {self.donate!r}; give them as a tuple, such as ('x',)")
-        return tuple(dict.fromkeys((*self.imported.donate, *self.donate)))
+        return tuple(self.donate)
 
     @property
     def on_gpu(self) -> bool:

@@ -55,7 +55,7 @@ Traffic = Sequence[tuple[Mapping[str, int] | tuple[tuple[str, int], ...], float]
 class CompileOptions:
     """Options of `compile`, as values: enums, paths and traffic are converted when it is made.
 
-    callback, builder and progress watch or serve one compile: they are no part of equality, hashes and cache keys.
+    callback, builder, progress and isolate watch or serve one compile: they are no part of equality, hashes and cache keys.
 
     Args:
         threads: most threads a call uses, which work is divided for; None: all that the process may run on.
@@ -74,6 +74,8 @@ class CompileOptions:
         policy: who gets the next slot of time of a search on the host (search/task_scheduler/policies.py), e.g. "ucb": what
             pays most for the whole model; None, and on other targets: operators one after the other.
         until_regret: with a policy, stop when so small a share of the model's latency is expected to be left to gain.
+        isolate: compile in a process of its own: a crash of MLIR or LLVM over a model is a BuildError here. With a callback, a
+            builder or progress the compile itself stays in this process, after a trial of import and graph passes in another.
         out_of_range: "error", or "fallback" to run shapes outside the declared range too.
         callback: called before and after every graph pass (passes/base.py).
         builder: builds kernels; None: worker processes.
@@ -97,6 +99,7 @@ class CompileOptions:
     policy: str | None = None
     until_regret: float | None = None
     out_of_range: OutOfRange | str = OutOfRange.ERROR
+    isolate: bool = field(default=False, compare=False, repr=False)
     callback: Callback | None = field(default=None, compare=False, repr=False)
     builder: Builder | None = field(default=None, compare=False, repr=False)
     progress: Callable[[Progress | ModelProgress], None] | None = field(default=None, compare=False, repr=False)
@@ -130,7 +133,7 @@ class CompileOptions:
         if self.seconds is not None:
             _check_real("seconds", self.seconds, "a number of seconds >= 0")
         _check_real("max_regret", self.max_regret, "a fraction >= 0, e.g. 0.05")
-        for name in ("prior", "winograd"):
+        for name in ("prior", "winograd", "isolate"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(option(name, getattr(self, name)) + ": wanted True or False; leave it out for the default")
         for name in ("callback", "progress"):

@@ -110,8 +110,8 @@ def _refuse_axis(op: ir.Operation) -> None:
         return
     asked, t = integer(axis.attributes["value"]), op.operands[0].type
     if isinstance(t, ir.RankedTensorType) and not 0 <= asked < t.rank:
-        raise IngestError(f"tensor.dim at {where(op)} asks for axis {asked} of {t}; wanted one from 0 to {t.rank - 1}: correct the "
-                          "model, or export it again")
+        raise IngestError(f"tensor.dim at {where(op)} asks for axis {asked} of {t}; wanted one from 0 to {t.rank - 1}: correct "
+                          "the model, or export it again")
 
 
 def _refuse_type(kind: ir.Type, at: str) -> None:

@@ -20,8 +20,8 @@ EXPANDED = 1 << 27  # characters of aliases with those that they name written ou
 _STRING = r'"(?:[^"\\\n]++|\\.)*+"'
 _SKIPPED = rf"{_STRING}|//[^\n]*+"
 _BYTES = re.compile(r"\\[89a-fA-F][\da-fA-F]")
-_TOKEN = re.compile(rf"(?P<define>^[#!][\w$.-]++\s*+=(?!=))|(?P<alias>[#!][\w$.-]++)|(?P<open>[(\[{{<])|(?P<close>[)\]}}]|(?<!-)>(?!=))"
-                    rf"|{_SKIPPED}", re.MULTILINE)
+_TOKEN = re.compile(rf"(?P<define>^[#!][\w$.-]++\s*+=(?!=))|(?P<alias>[#!][\w$.-]++)|(?P<open>[(\[{{<])"
+                    rf"|(?P<close>[)\]}}]|(?<!-)>(?!=))|{_SKIPPED}", re.MULTILINE)
 _MINUSES = re.compile(r"-(?:\s*+-)++")
 _TOO_LONG = (
     (re.compile(rf"<(?:\s*+[\d?]++\s*+x){{{RANK + 1}}}"), f"a type of more than {RANK} axes"),
@@ -98,5 +98,5 @@ def _check_nesting(text: str, where: str) -> None:
 
 def _refused(where: str, text: str, at: int, what: str) -> IngestError:
     line = text.count("\n", 0, at) + 1
-    return IngestError(f"{where}, line {line}: {what}, which the parser of MLIR does not survive; no exporter writes that: wanted "
-                       "a model within these bounds, export it again")
+    return IngestError(f"{where}, line {line}: {what}, which the parser of MLIR does not survive; no exporter writes that: "
+                       "wanted a model within these bounds, export it again")

@@ -40,6 +40,9 @@ from tilewright.runtime.tensor import DType
 # threads run: that costs 35 ns alone, and tens of microseconds when another thread takes its turn.
 FLOPS_PER_NS, BYTES_PER_NS, RELEASE_NS = 64, 32, 50_000
 
+# Pairs of a result and another array that `out=` is looked at for here; each is code, and where there are more Python looks.
+PAIRS = 4096
+
 _LARGEST_DIM = (1 << 31) - 1  # of calls taken here
 _FLOATS = {DType.F32: "float", DType.F64: "double"}
 
@@ -63,7 +66,8 @@ def call_path_ir(program: Program, work: Sequence[tuple[Expr, Expr]], arch: str 
     extents = [a.spec().dims for a in (*(t for *_, t in binder.tensors), *program.outputs)]
     if not all(fits(e, highest) for shape in extents for e in (*shape, _bytes(shape))):
         return ""
-    return _CallPath(program, binder, work).emit() + is_in_ir(arch or machine())
+    path = _CallPath(program, binder, work)
+    return path.emit() + is_in_ir(arch or machine()) if path.takes_out or not program.donated else ""
 
 
 class _CallPath:
@@ -74,6 +78,12 @@ class _CallPath:
         self.count = len(WORDS) + len(self.inputs) + len(program.outputs) + len(program.constants)
         self.pointers = len(self.inputs) + len(program.constants)  # before the results in `tensors`
         self.dims: dict[str, Value] = {}
+
+    @property
+    def takes_out(self) -> bool:
+        """Is a call with `out=` taken here?"""
+        outputs = len(self.program.outputs)
+        return outputs * (len(self.inputs) + outputs) <= PAIRS
 
     def emit(self) -> str:
         outputs = self.program.outputs
@@ -101,9 +111,11 @@ class _CallPath:
         for i in range(len(outputs)):
             t.store("null", "ptr", "%made", 8 * i)
         plain = t.value("icmp eq ptr %names, null")
-        t.do(f"br i1 {plain}, label %{'slow' if self.program.donated else 'allocate'}, label %keyword")
-        t.label("keyword")
-        self._given(sizes, taken)
+        keyword = "keyword" if self.takes_out else "slow"
+        t.do(f"br i1 {plain}, label %{'slow' if self.program.donated else 'allocate'}, label %{keyword}")
+        if self.takes_out:
+            t.label("keyword")
+            self._given(sizes, taken)
         if not self.program.donated:
             t.label("allocate")
             self._allocate(sizes)

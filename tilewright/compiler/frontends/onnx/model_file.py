@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Union
@@ -67,6 +68,20 @@ def _parsed(data: bytes, name: str) -> onnx.ModelProto:
         ) from error
 
 
+def _texts(graph: onnx.GraphProto) -> Iterator[object]:
+    """Every name of a graph; protobuf gives those that are no UTF-8 as bytes."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        yield from (d.dim_param for d in value.type.tensor_type.shape.dim)
+    yield from (t.name for t in graph.initializer)
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield attribute.name
+            if attribute.HasField("g"):
+                yield from _texts(attribute.g)
+
+
 def _checked(file: ModelFile) -> ModelFile:
     model, name = file.proto, file.name
     if not model.HasField("graph") or not model.graph.output:
@@ -75,6 +90,8 @@ def _checked(file: ModelFile) -> ModelFile:
         )
     if model.graph.sparse_initializer:
         raise IngestError(f"{name} has sparse initializers, which are not compiled: export its weights as dense tensors")
+    if (damaged := next((text for text in _texts(model.graph) if not isinstance(text, str)), None)) is not None:
+        raise IngestError(f"{name} is damaged: the name {damaged!r} in it is no text in UTF-8; copy or export it again")
     version = file.opsets.get("", NEWEST)
     if version > NEWEST:
         raise IngestError(

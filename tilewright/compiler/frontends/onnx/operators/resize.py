@@ -24,6 +24,7 @@ def resize(
     given = context.attribute("coordinate_transformation_mode", "half_pixel")
     context.require(given in _COORDINATES, f"coordinate_transformation_mode={given!r}", f"Use one of {', '.join(_COORDINATES)}")
     ends = context.numbers(roi, "roi") if roi is not None and roi.elements.size else [0.0] * len(over) + [1.0] * len(over)
+    context.require(len(ends) == 2 * len(over), f"a roi of {len(ends)} numbers for {len(over)} axes")
     crops = list(zip(ends[: len(over)], ends[len(over) :], strict=True))
     crop = _COORDINATES[given] == "crop"
     extents, factors = _extents(context, x, over, (scales, sizes), [b - a for a, b in crops] if crop else [1.0] * len(over))
@@ -60,6 +61,7 @@ def _extents(
     if scales is not None and scales.elements.size:
         factors = context.numbers(scales, "scales")
         context.require(len(factors) == len(over), f"{len(factors)} scales for {len(over)} axes")
+        context.require(all(map(math.isfinite, factors)), f"scales of {factors}")
         return [_scaled(x.dims[a], f * s) for a, f, s in zip(over, factors, spans, strict=True)], factors
     context.require(sizes is not None and len(sizes.exprs()) == len(over), "wanted scales or sizes, one for each axis")
     wanted = [] if sizes is None else sizes.exprs()

@@ -1,0 +1,63 @@
+"""From a compilation to its bundle: from the cache of whole compiles, or compiled here."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+
+from tilewright.compiler.assemble import assemble
+from tilewright.compiler.builder.model_cache import ModelCache
+from tilewright.compiler.builder.worker_builder import WorkerBuilder
+from tilewright.compiler.compilation.compilation import Compilation
+from tilewright.compiler.compilation.outlined_model import outline
+from tilewright.compiler.constants.stored_constants import StoredConstants
+from tilewright.compiler.tuning.choose_tables import choose_tables
+from tilewright.passes.base import Callback
+from tilewright.runtime import knobs
+from tilewright.runtime.log import LOG, timed
+from tilewright.runtime.program.artifact import Bundle
+
+
+def bundle_of(compilation: Compilation, watch: Callback | None = None) -> Bundle:
+    """The bundle of a compilation, kept in the cache unless it is watched, dumped or logged by its user.
+
+    watch: called before and after every graph pass where the model is compiled; unlike a callback of the options, it says nothing
+    against the cache.
+    """
+    options = compilation.options
+    watched = replace(compilation, options=replace(options, callback=watch)) if watch else compilation
+    if options.callback or options.builder or options.log or knobs.DUMP.get():
+        return in_memory(compile_bundle(watched))
+    cache, key = ModelCache(), compilation.key()
+    found = cache.get(key)
+    if found is not None:
+        LOG.info("taken from the cache, key %s", key[:12])
+    return found or _kept(compile_bundle(watched), cache, key)
+
+
+def _kept(bundle: Bundle, cache: ModelCache, key: str) -> Bundle:
+    """The bundle as the cache maps it, so that its constants take no memory of their own; without a cache, in memory."""
+    return cache.put(key, bundle) or in_memory(bundle)
+
+
+def in_memory(bundle: Bundle) -> Bundle:
+    """The bundle with memory of its own for its constants."""
+    assert isinstance(bundle.constants, StoredConstants)
+    return replace(bundle, constants=bundle.constants.in_memory())
+
+
+def compile_bundle(compilation: Compilation) -> Bundle:
+    """The table of contents of a compile."""
+    options = compilation.options
+    with ExitStack() as stack:
+        builder = options.builder
+        if builder is None:
+            builder = workers = stack.enter_context(WorkerBuilder(compilation.target, inspect=options.searches))
+            if options.searches:
+                workers.warm()  # they start while the passes run
+        with timed("graph passes"):
+            model = outline(compilation)
+        with timed("kernels"):
+            tables = choose_tables(model, builder)
+    with timed("host program"):
+        return assemble(model, tables)

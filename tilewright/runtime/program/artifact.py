@@ -82,11 +82,14 @@ class Artifact:
 
     Args:
         data: the file's content, where it was read already; `path` then only names it.
+        keys: public keys, of which one has to have signed it.
+    Attributes:
+        digest: the hash of the manifest. signer: the signature by one of the keys.
     Raises:
-        ArtifactError: not an artifact, of another version, truncated or damaged.
+        ArtifactError: not an artifact, of another version, truncated or damaged. SignatureError: not signed by one of the keys.
     """
 
-    def __init__(self, path: str | os.PathLike[str], data: bytes | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], data: bytes | None = None, keys: Keys | None = None) -> None:
         self.path = path_of(path, "load")
         self.stored: StoredBytes = StoredFile(self.path) if data is None else StoredBytes(data)
         size = self.stored.size
@@ -101,11 +104,12 @@ class Artifact:
                                 "compile the model again with this version")
         if size != whole:
             raise self.damaged(f"wanted {whole} bytes, found {size}", "truncated" if size < whole else "damaged")
-        if self._length > min(_MOST_MANIFEST, size - HEADER.size):
-            raise self.damaged(f"its manifest has {self._length} bytes")
+        if self._length > _MOST_MANIFEST or self._length + self._signed > size - HEADER.size:
+            raise self.damaged(f"its manifest has {self._length} bytes and its signatures have {self._signed}")
         text = self.stored.read(HEADER.size, self._length)
         if hashlib.sha256(text).digest() != self.digest:
             raise self.damaged("its manifest does not match its hash")
+        self.signer = None if keys is None else check_signatures(self.signatures(), self.digest, keys, str(self.path))
         self.manifest = self.decode(text, Manifest, "manifest")
         if not self.manifest.groups:
             raise self.damaged("it holds no program")
@@ -164,12 +168,8 @@ class Artifact:
 
     def signatures(self) -> tuple[Signature, ...]:
         """The signatures as they stand there, checked by nobody."""
-        text = self.stored.read(self.end, self._signed)
+        text = self.stored.read(self.stored.size - self._signed, self._signed)
         return self.decode(text, tuple[Signature, ...], "signatures") if text else ()
-
-    def check_signed(self, keys: Keys) -> Signature:
-        """The signature by one of these keys; SignatureError where there is none that is right."""
-        return check_signatures(self.signatures(), self.digest, keys, str(self.path))
 
     def bundles(self, kind: str) -> Iterator[LazyBundle]:
         """The stored programs for a kind of target ("host", "cuda"), best first."""

@@ -49,7 +49,7 @@ def section(framework: str) -> str:
     importlib.import_module(package)
     groups: dict[str, set[str]] = defaultdict(set)
     for name, function in lowerings(framework).items():
-        module = function.__module__
+        module = getattr(function, "function", function).__module__  # ONNX wraps its functions
         if module.startswith("tilewright."):  # a user's own operators are not ours
             groups[group_of(package, module)].add(shown(framework, name))
     found = sum(map(len, groups.values()))

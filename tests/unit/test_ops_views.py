@@ -113,9 +113,18 @@ def test_mirrored_pads() -> None:
         checks.add(ours, ops.pad(x, [1, 2], [0, 1], mode=ours), lambda v, d, m=theirs: np.pad(v["x"], ((1, 0), (2, 1)), mode=m))
         checks.add(f"{ours} by an extent", ops.pad(i, [s - 1, 0], [s // 2, 0], mode=ours),
                    lambda v, d, m=theirs: np.pad(v["i"], ((d["S"] - 1, d["S"] // 2), (0, 0)), mode=m))
+    for ours, theirs in (("reflect", "reflect"), ("replicate", "edge")):  # about the ends of the whole
         checks.add(f"{ours} and crop", ops.pad(i, [0, -1], [0, 3], mode=ours),
                    lambda v, d, m=theirs: np.pad(v["i"], ((0, 0), (0, 3)), mode=m)[:, 1:])
+    checks.add("circular and crop", ops.pad(i, [0, -1], [0, 3], mode="circular"),
+               lambda v, d: np.pad(v["i"][:, 1:], ((0, 0), (0, 3)), mode="wrap"))
     checks.run([{"B": 2, "S": 3}, {"B": 5, "S": 12}])
+
+
+def test_an_operand_is_aligned_axis_by_axis() -> None:
+    x = ops.Graph().input("x", ["B", 4])
+    with pytest.raises(ShapeError, match=r"on\(1,\): wanted an axis of the result for each axis of \[B, 4\]"):
+        x.on(1)
 
 
 def test_extents_restated_and_checked() -> None:

@@ -100,9 +100,9 @@ def test_integers() -> None:
     def run(x: Any, y: Any) -> Any:
         divisor = torch.where(y == 0, 3, y)
         return (x // divisor, x % divisor, torch.fmod(x, divisor), torch.div(x, divisor, rounding_mode="trunc"), x & y,
-                x | y, x ^
-                y, ~x, x << (y.abs() * 9), x >> (y.abs() * 9), x ** y.abs(), torch.sign(x), x.abs(), torch.bitwise_not(x > y),
-                x.float() / divisor, torch.maximum(x, y))  # fmt: skip
+                x | y, x ^ y, ~x, x << (y.abs() * 9), x >> (y.abs() * 9), x ** y.abs(), torch.sign(x), x.abs(),
+                torch.bitwise_not(x > y), x.float() / divisor, torch.maximum(x, y),
+                torch.addmm(y[0, :5], x, y[:5].T, beta=2.5, alpha=3.7))  # fmt: skip
 
     cases = [[(t * 4).to(torch.int64) for t in pair(n, 7, seed=n)] for n in (5, 12)]
     check(run, cases)
@@ -112,10 +112,9 @@ def test_reductions() -> None:
     def run(x: Any, y: Any) -> Any:
         return (x.sum(0), y.sum(-1, keepdim=True), y.prod(1), x.amax((0, 1)), x.max(0).values, x.argmax(0), y.argmin(1),
                 y.min(1).indices, x.var(0), x.std(1, correction=0), torch.var_mean(x, (0, 1)), x.nansum(0), (x > 0).any(0),
-                (y >
-                0).all(1), torch.count_nonzero(y, 0), torch.linalg.vector_norm(x, 3, 1), torch.linalg.vector_norm(x,
-                float("inf"),
-                0), x.logsumexp(0), y.mean(0, dtype=torch.float32), torch.aminmax(x, dim=1).max)  # fmt: skip
+                (y > 0).all(1), torch.count_nonzero(y, 0), torch.linalg.vector_norm(x, 3, 1),
+                torch.linalg.vector_norm(x, float("inf"), 0), x.logsumexp(0), y.mean(0, dtype=torch.float32),
+                torch.aminmax(x, dim=1).max)  # fmt: skip
 
     def flat(x: Any, y: Any) -> Any:
         return [t for part in run(x, y) for t in (part if isinstance(part, tuple) else (part,))]
@@ -178,6 +177,15 @@ def test_composites_are_decomposed() -> None:
                 torch.bucketize(x, torch.tensor([-0.5, 0.5])))  # fmt: skip
 
     check(run, [pair(4, 6), pair(9, 6, seed=6)])
+
+
+def test_complex_parts() -> None:
+    def run(x: Any, y: Any) -> Any:
+        return torch.view_as_real(torch.complex(x, y[0]) * (1 + 2j)), torch.complex(x[:1], y).abs()
+
+    check(run, [pair(4, 6), pair(9, 6, seed=6)])
+    with pytest.raises(IngestError, match=r"a result of the model is complex; return torch\.view_as_real of it"):
+        import_torch(model(torch.complex), (torch.rand(3), torch.rand(3)))
 
 
 def test_no_elements() -> None:

@@ -15,6 +15,7 @@ from types import TracebackType
 
 from tilewright.compiler.builder.requests import KernelReply, PingRequest, WorkerRequest
 from tilewright.compiler.builder.worker_process import WorkerLostError, WorkerProcess
+from tilewright.compiler.builder.worker_reserve import RESERVE
 from tilewright.runtime import knobs
 from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.host.host_cpu import affinity
@@ -23,7 +24,7 @@ _MOST_WORKERS = 8
 
 
 class WorkerPool:
-    """Processes that start on first use and end with the pool or the interpreter.
+    """Processes that start on first use. Those that are idle when the pool closes rest for some seconds, for the next pool.
 
     Args:
         workers: default the knob TILEWRIGHT_WORKERS, else one per core, at most 8.
@@ -60,7 +61,7 @@ class WorkerPool:
         self._team.abandon(futures)
 
     def close(self) -> None:
-        """End the workers. Requests that wait are cancelled; those being served get a failure reply."""
+        """Give the workers up. Requests that wait are cancelled; those being served get a failure reply."""
         self._finalizer()
 
     def __enter__(self) -> WorkerPool:
@@ -86,7 +87,6 @@ class _Team:
         self._jobs: queue.SimpleQueue[tuple[WorkerRequest, Future[KernelReply]] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._running: set[WorkerProcess] = set()
         self._serving: dict[Future[KernelReply], WorkerProcess] = {}
         self._waiting = 0
         self._closed = False
@@ -117,7 +117,7 @@ class _Team:
             return  # the workers are those of the parent
         with self._lock:
             self._closed = True
-            running = list(self._running)
+            serving = list(self._serving.values())
         while True:
             try:
                 job = self._jobs.get_nowait()
@@ -127,7 +127,7 @@ class _Team:
                 job[1].cancel()
         for _ in self._threads:
             self._jobs.put(None)
-        for worker in running:
+        for worker in serving:
             worker.kill()
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -141,13 +141,15 @@ class _Team:
             if future.set_running_or_notify_cancel():
                 try:
                     if worker is None or not worker.alive:
-                        self._forget(worker)
-                        worker = self._employ()
+                        _end(worker)
+                        worker = RESERVE.take(self._time_limit)
                     with self._lock:
                         self._serving[future] = worker
+                        if self._closed:
+                            worker.kill()
                     reply = worker.ask(request)
                 except WorkerLostError as error:
-                    self._forget(worker)
+                    _end(worker)
                     worker = None
                     reply = KernelReply(False, error=f"{request}: {error}", log=error.log)
                 except BaseException as error:
@@ -159,18 +161,10 @@ class _Team:
                 future.set_result(reply)
             with self._lock:
                 self._waiting -= 1
-        self._forget(worker)
-
-    def _employ(self) -> WorkerProcess:
-        worker = WorkerProcess(self._time_limit)
-        with self._lock:
-            self._running.add(worker)
-            if self._closed:
-                worker.kill()
-        return worker
-
-    def _forget(self, worker: WorkerProcess | None) -> None:
         if worker is not None:
-            with self._lock:
-                self._running.discard(worker)
-            worker.end()
+            RESERVE.put(worker)
+
+
+def _end(worker: WorkerProcess | None) -> None:
+    if worker is not None:
+        worker.end()

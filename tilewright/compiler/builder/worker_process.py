@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from tilewright.compiler.builder.requests import KernelReply, PingRequest, WorkerRequest
@@ -21,7 +23,21 @@ class WorkerProcess(LineProcess):
 
     def __init__(self, time_limit: float) -> None:
         self.time_limit = time_limit
+        self._started_in = _surroundings()
         super().__init__("tilewright.compiler.builder.worker", str(time_limit))
+        self.ping()
+
+    @property
+    def up_to_date(self) -> bool:
+        """Would a worker started now find the same environment and the same CPUs?"""
+        return self._started_in == _surroundings()
+
+    def ping(self) -> None:
+        """Wait until it answers.
+
+        Raises:
+            WorkerLostError: it does not.
+        """
         self.exchange(msgspec.json.encode(PingRequest()) + b"\n", _START_SECONDS)
 
     def ask(self, request: WorkerRequest) -> KernelReply:
@@ -39,3 +55,8 @@ class WorkerProcess(LineProcess):
         if not reply.ok:
             reply = msgspec.structs.replace(reply, log=f"{reply.log}\n{self.log}".strip())
         return reply
+
+
+def _surroundings() -> tuple[dict[str, str], frozenset[int]]:
+    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    return dict(os.environ), frozenset(cpus)

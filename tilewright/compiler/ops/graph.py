@@ -41,7 +41,9 @@ class Tensor:
         return tensor_type(self.dtype, self.dims)
 
     def on(self, *axes: int) -> Aligned:
-        """This tensor as an operand whose axis i runs along axis `axes[i]` of the result."""
+        """This tensor as an operand whose axis i runs along axis `axes[i]` of the result; ShapeError where the counts differ."""
+        if len(axes) != self.rank:
+            raise ShapeError(f"on{axes}: wanted an axis of the result for each axis of {shown(self.dims)}")
         return Aligned(self, axes)
 
     def __add__(self, other: Operand) -> Tensor:

@@ -18,7 +18,7 @@ def pad(x: Tensor, low: Sequence[Size], high: Sequence[Size], value: float = 0, 
     """`low` and `high` elements before and after every axis; a negative width crops.
 
     mode: constant (`value`), reflect (mirrored about the last element, which is not repeated), replicate (the last element
-    again), circular (from the other end). Widths are ints or Exprs.
+    again), circular (from the other end of what is left when it is cropped). Widths are ints or Exprs.
 
     Raises:
         ShapeError: not one width an axis. OptionError: an unknown mode.
@@ -28,7 +28,7 @@ def pad(x: Tensor, low: Sequence[Size], high: Sequence[Size], value: float = 0, 
     if mode not in MODES:
         raise OptionError(f"pad: unknown mode {mode!r}; use one of {', '.join(MODES)}")
     before, after = [_width(w) for w in low], [_width(w) for w in high]
-    if mode != "constant":
+    if mode in ("reflect", "replicate"):
         return _mirrored(x, before, after, mode)
     g, zero = x.graph, Expr.of(0)
     cropped = window(x, [g.larger(-w, zero) for w in before],
@@ -36,6 +36,8 @@ def pad(x: Tensor, low: Sequence[Size], high: Sequence[Size], value: float = 0, 
     before, after = [g.larger(w, zero) for w in before], [g.larger(w, zero) for w in after]
     if all(w == zero for w in (*before, *after)):
         return cropped
+    if mode == "circular":
+        return _mirrored(cropped, before, after, mode)
     dims = [a + d + b for d, a, b in zip(cropped.dims, before, after, strict=True)]
     emitter, kind = g.emitter, x.dtype.signless.value
     constant = emitter.constant(value, x.dtype.value)

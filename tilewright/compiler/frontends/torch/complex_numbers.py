@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.registry import lowerings
 from tilewright.compiler.frontends.torch.context import Context
+from tilewright.compiler.ops.graph import broadcast
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,11 @@ def _polar(length: ops.Tensor, angle: ops.Tensor) -> Complex:
     return Complex(length * _math("cos", angle), length * _math("sin", angle))
 
 
+def _of_parts(real: ops.Tensor, imag: ops.Tensor) -> Complex:
+    dims, _ = broadcast("complex", real.graph, [real, imag])
+    return Complex(ops.broadcast_to(real, dims), ops.broadcast_to(imag, dims))
+
+
 def _exp(x: Complex) -> Complex:
     return _polar(ops.exp(x.real), x.imag)
 
@@ -119,7 +125,7 @@ def _from_real(x: ops.Tensor) -> Complex:
 _OPERATORS: Mapping[str, Callable[..., Any]] = {
     "aten.view_as_complex.default": _from_real,
     "aten.view_as_real.default": lambda x: ops.stack([x.real, x.imag], -1),
-    "aten.complex.default": Complex,
+    "aten.complex.default": _of_parts,
     "aten.polar.default": _polar,
     "aten.real.default": lambda x: x.real,
     "aten.imag.default": lambda x: x.imag,

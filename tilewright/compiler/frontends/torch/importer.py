@@ -255,6 +255,8 @@ class _Import:
             value = value.tensor
         if isinstance(value, (ops.Tensor, type(None))):
             return value
+        if isinstance(value, Complex):
+            raise IngestError("a result of the model is complex; return torch.view_as_real of it")
         raise IngestError(f"a result of the model is {value}, which is no tensor; return tensors only")
 
 

@@ -45,6 +45,12 @@ def matmul(context: Context, a: ops.Tensor, b: ops.Tensor) -> ops.Tensor:
 
 @register("torch", "aten.addmm.default", "aten.baddbmm.default")
 def addmm(_: Context, bias: ops.Tensor, a: ops.Tensor, b: ops.Tensor, beta: float = 1, alpha: float = 1) -> ops.Tensor:
-    total = ops.matmul(a, b)
-    total = total if alpha == 1 else total * alpha
-    return total if beta == 0 else total + (bias if beta == 1 else bias * beta)
+    return scaled_sum(bias, ops.matmul(a, b), beta, alpha)
+
+
+def scaled_sum(bias: ops.Tensor, product: ops.Tensor, beta: float, alpha: float) -> ops.Tensor:
+    """beta bias + alpha product; among integers PyTorch takes the factors as integers."""
+    if not product.dtype.is_float:
+        beta, alpha = int(beta), int(alpha)
+    scaled = product if alpha == 1 else product * alpha
+    return scaled if beta == 0 else scaled + (bias if beta == 1 else bias * beta)

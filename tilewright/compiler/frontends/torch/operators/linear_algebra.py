@@ -8,6 +8,7 @@ from tilewright.compiler import ops
 from tilewright.compiler.frontends.registry import register
 from tilewright.compiler.frontends.torch.context import Context
 from tilewright.compiler.frontends.torch.elementwise import names
+from tilewright.compiler.frontends.torch.operators.contractions import scaled_sum
 from tilewright.compiler.ops.body import Scalar, computed_in
 from tilewright.compiler.ops.reductions import SUM, Reduction, accumulate
 from tilewright.compiler.ops.scalar_functions import absolute, power
@@ -18,11 +19,7 @@ def addbmm(context: Context, bias: ops.Tensor, a: ops.Tensor, b: ops.Tensor, *, 
     """beta bias + alpha times the sum of a batch of products."""
     batch, rows, inner = a.dims
     left = ops.reshape(ops.transpose(a, [1, 0, 2]), [rows, batch * inner])
-    product = ops.matmul(left, ops.reshape(b, [batch * inner, b.dims[2]]))
-    scaled = product if alpha == 1 else product * alpha
-    if beta == 0:
-        return scaled
-    return scaled + (bias if beta == 1 else bias * beta)
+    return scaled_sum(bias, ops.matmul(left, ops.reshape(b, [batch * inner, b.dims[2]])), beta, alpha)
 
 
 @register("torch", *names("_cdist_forward"))

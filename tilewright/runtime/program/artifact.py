@@ -111,6 +111,8 @@ class Artifact:
             raise self.damaged("its manifest does not match its hash")
         self.signer = None if keys is None else check_signatures(self.signatures(), self.digest, keys, str(self.path))
         self.manifest = self.decode(text, Manifest, "manifest")
+        if self.manifest.schema != schema:
+            raise self.damaged(f"its header says format {schema} and its manifest format {self.manifest.schema}")
         if not self.manifest.groups:
             raise self.damaged("it holds no program")
         self.start = align(HEADER.size + self._length)
@@ -303,6 +305,7 @@ class LazyConstants(Mapping[str, Memory]):
     def __init__(self, artifact: Artifact, names: Mapping[str, str], verify: bool = True, shared: bool = False) -> None:
         self._artifact, self._names, self._verify, self._shared = artifact, names, verify, shared
         self._found: dict[str, memoryview] = {}
+        self._pages: memoryview | None = None
 
     def __getitem__(self, digest: str) -> memoryview:
         found = self._found.get(digest)
@@ -330,7 +333,8 @@ class LazyConstants(Mapping[str, Memory]):
     def _mapped(self, name: str) -> memoryview:
         opened = self._artifact
         section = opened.sections[name]
-        data = opened.stored.mapped()[opened.start + section.offset :][: section.size]
+        self._pages = self._pages or opened.stored.mapped()
+        data = self._pages[opened.start + section.offset :][: section.size]
         if self._verify and hashlib.sha256(data).hexdigest() != section.sha256:
             raise opened.damaged_section(section)
         return data

@@ -126,12 +126,12 @@ class Artifact:
 
     def section(self, name: str) -> memoryview:
         """The bytes of a section, read-only; ArtifactError when they do not match their hash."""
-        found = self._section(name)
+        found = self.named(name)
         return self._read(found, self._room(found.size), verify=True)
 
     def constant(self, name: str, verify: bool) -> memoryview:
         """As `section`, aligned for kernels. Without `verify` only a change of the file's size or time is told."""
-        found = self._section(name)
+        found = self.named(name)
         if not verify and self.stored.was_written():
             raise ArtifactError(f"{self.path} was written to while it was loaded; load it again")
         room = self._room(found.size + ALIGNMENT)
@@ -140,7 +140,7 @@ class Artifact:
 
     def beginning(self, name: str) -> bytes:
         """The first 64 bytes of a section, not held against its hash: enough to tell the architecture of code."""
-        found = self._section(name)
+        found = self.named(name)
         return self.stored.read(self.start + found.offset, min(64, found.size))
 
     def verify_all(self, besides: Collection[str] = ()) -> None:
@@ -184,7 +184,8 @@ class Artifact:
         changed = "it was written to while it was loaded" if self.stored.was_written() else "copy or save it again"
         return self.damaged(f"section {section.name} does not match its hash", remedy=changed)
 
-    def _section(self, name: str) -> Section:
+    def named(self, name: str) -> Section:
+        """The section of a name; ArtifactError where there is none."""
         if name not in self.sections:
             raise self.damaged(f"it has no section {name}")
         return self.sections[name]
@@ -332,7 +333,7 @@ class LazyConstants(Mapping[str, Memory]):
 
     def _mapped(self, name: str) -> memoryview:
         opened = self._artifact
-        section = opened.sections[name]
+        section = opened.named(name)
         self._pages = self._pages or opened.stored.mapped()
         data = self._pages[opened.start + section.offset :][: section.size]
         if self._verify and hashlib.sha256(data).hexdigest() != section.sha256:

@@ -26,8 +26,8 @@ def verify_command(
     from tilewright.runtime.program.artifact import Artifact
 
     out = Output(json)
-    opened = Artifact(file)
-    signer = opened.check_signed(key) if key else None
+    opened = Artifact(file, keys=key or None)
+    signer = opened.signer
     with out.progress(f"reading {file}"):
         opened.verify_all()
     signers = _right_signers(opened)

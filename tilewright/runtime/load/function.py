@@ -229,10 +229,7 @@ def load(path: str | os.PathLike[str], device: AnyDevice | str | None = None, ve
         other = "shared=True" if shared else f"verify={verify!r}"
         raise OptionError(f"key= with {other}: what is trusted has to be checked, in memory that nobody else writes to; leave the"
                           " second out")
-    opened = artifact.Artifact(path)
-    if key is not None:
-        opened.check_signed(key)
-    return _loaded(opened, device, verify=verify, shared=shared)
+    return _loaded(artifact.Artifact(path, keys=key), device, verify=verify, shared=shared)
 
 
 def _loaded(opened: artifact.Artifact, device: AnyDevice | str | None, threads: int | None = None,

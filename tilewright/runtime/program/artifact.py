@@ -82,11 +82,14 @@ class Artifact:
 
     Args:
         data: the file's content, where it was read already; `path` then only names it.
+        keys: public keys, of which one has to have signed it.
+    Attributes:
+        digest: the hash of the manifest. signer: the signature by one of the keys.
     Raises:
-        ArtifactError: not an artifact, of another version, truncated or damaged.
+        ArtifactError: not an artifact, of another version, truncated or damaged. SignatureError: not signed by one of the keys.
     """
 
-    def __init__(self, path: str | os.PathLike[str], data: bytes | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], data: bytes | None = None, keys: Keys | None = None) -> None:
         self.path = path_of(path, "load")
         self.stored: StoredBytes = StoredFile(self.path) if data is None else StoredBytes(data)
         size = self.stored.size
@@ -101,12 +104,15 @@ class Artifact:
                                 "compile the model again with this version")
         if size != whole:
             raise self.damaged(f"wanted {whole} bytes, found {size}", "truncated" if size < whole else "damaged")
-        if self._length > min(_MOST_MANIFEST, size - HEADER.size):
-            raise self.damaged(f"its manifest has {self._length} bytes")
+        if self._length > _MOST_MANIFEST or self._length + self._signed > size - HEADER.size:
+            raise self.damaged(f"its manifest has {self._length} bytes and its signatures have {self._signed}")
         text = self.stored.read(HEADER.size, self._length)
         if hashlib.sha256(text).digest() != self.digest:
             raise self.damaged("its manifest does not match its hash")
+        self.signer = None if keys is None else check_signatures(self.signatures(), self.digest, keys, str(self.path))
         self.manifest = self.decode(text, Manifest, "manifest")
+        if self.manifest.schema != schema:
+            raise self.damaged(f"its header says format {schema} and its manifest format {self.manifest.schema}")
         if not self.manifest.groups:
             raise self.damaged("it holds no program")
         self.start = align(HEADER.size + self._length)
@@ -120,12 +126,12 @@ class Artifact:
 
     def section(self, name: str) -> memoryview:
         """The bytes of a section, read-only; ArtifactError when they do not match their hash."""
-        found = self._section(name)
+        found = self.named(name)
         return self._read(found, self._room(found.size), verify=True)
 
     def constant(self, name: str, verify: bool) -> memoryview:
         """As `section`, aligned for kernels. Without `verify` only a change of the file's size or time is told."""
-        found = self._section(name)
+        found = self.named(name)
         if not verify and self.stored.was_written():
             raise ArtifactError(f"{self.path} was written to while it was loaded; load it again")
         room = self._room(found.size + ALIGNMENT)
@@ -134,7 +140,7 @@ class Artifact:
 
     def beginning(self, name: str) -> bytes:
         """The first 64 bytes of a section, not held against its hash: enough to tell the architecture of code."""
-        found = self._section(name)
+        found = self.named(name)
         return self.stored.read(self.start + found.offset, min(64, found.size))
 
     def verify_all(self, besides: Collection[str] = ()) -> None:
@@ -164,12 +170,8 @@ class Artifact:
 
     def signatures(self) -> tuple[Signature, ...]:
         """The signatures as they stand there, checked by nobody."""
-        text = self.stored.read(self.end, self._signed)
+        text = self.stored.read(self.stored.size - self._signed, self._signed)
         return self.decode(text, tuple[Signature, ...], "signatures") if text else ()
-
-    def check_signed(self, keys: Keys) -> Signature:
-        """The signature by one of these keys; SignatureError where there is none that is right."""
-        return check_signatures(self.signatures(), self.digest, keys, str(self.path))
 
     def bundles(self, kind: str) -> Iterator[LazyBundle]:
         """The stored programs for a kind of target ("host", "cuda"), best first."""
@@ -182,7 +184,8 @@ class Artifact:
         changed = "it was written to while it was loaded" if self.stored.was_written() else "copy or save it again"
         return self.damaged(f"section {section.name} does not match its hash", remedy=changed)
 
-    def _section(self, name: str) -> Section:
+    def named(self, name: str) -> Section:
+        """The section of a name; ArtifactError where there is none."""
         if name not in self.sections:
             raise self.damaged(f"it has no section {name}")
         return self.sections[name]
@@ -303,6 +306,7 @@ class LazyConstants(Mapping[str, Memory]):
     def __init__(self, artifact: Artifact, names: Mapping[str, str], verify: bool = True, shared: bool = False) -> None:
         self._artifact, self._names, self._verify, self._shared = artifact, names, verify, shared
         self._found: dict[str, memoryview] = {}
+        self._pages: memoryview | None = None
 
     def __getitem__(self, digest: str) -> memoryview:
         found = self._found.get(digest)
@@ -329,8 +333,9 @@ class LazyConstants(Mapping[str, Memory]):
 
     def _mapped(self, name: str) -> memoryview:
         opened = self._artifact
-        section = opened.sections[name]
-        data = opened.stored.mapped()[opened.start + section.offset :][: section.size]
+        section = opened.named(name)
+        self._pages = self._pages or opened.stored.mapped()
+        data = self._pages[opened.start + section.offset :][: section.size]
         if self._verify and hashlib.sha256(data).hexdigest() != section.sha256:
             raise opened.damaged_section(section)
         return data

@@ -20,7 +20,7 @@ from tilewright.passes.base import Pass
 from tilewright.passes.mlir import ir
 from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.log import show_as_asked
-from tilewright.runtime.program.artifact import write_artifact
+from tilewright.runtime.program.artifact_writer import write_artifact
 
 
 def answer(request: CompileRequest) -> CompileReply:

@@ -35,7 +35,7 @@ def compiled_apart(compilation: Compilation) -> Bundle:
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         output = Path(folder) / "model.tw"
         _ask(CompileRequest.of(compilation, Path(folder) / "constants", output))
-        opened = Artifact(output)  # mapped, so it stays when its name goes
+        opened = Artifact(output)  # open, so it stays when its name goes
         return next(opened.bundles(compilation.target.kind.value)).load()
 
 

@@ -110,6 +110,10 @@ MODELS = [
     ("an axis that is none", of(lambda g: "func.func @main(%x: tensor<4xf32>) -> index {\n  %c = arith.constant 7 : index\n"
                                 "  %d = tensor.dim %x, %c : tensor<4xf32>\n  return %d : index\n}"),
      "wanted one from 0 to 0", "axis 7", "correct the model"),
+    ("groups of no axes", of(lambda g: "func.func @main(%x: tensor<1x4xf32>) -> tensor<4xf32> {\n  %c = tensor.collapse_shape %x "
+                               "[[-9223372036854775808, 1]] : tensor<1x4xf32> into tensor<4xf32>\n"
+                               "  return %c : tensor<4xf32>\n}"),
+     "wanted each of the 2 axes of tensor<1x4xf32> once", "[[-9223372036854775808, 1]]", "correct the model"),
     ("another function", compiled(function="forward"), "public: @main", "no function @forward", 'choose it with function="name"'),
 ]
 DIM_MISTAKES = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.compiler.dims.op_location import where
-from tilewright.passes.linalg.symbolic import SymbolicShapes, integer
+from tilewright.passes.linalg.symbolic import SymbolicShapes, integer, reassociation
 from tilewright.passes.mlir import ir, owner, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.tensor import DType
@@ -63,6 +63,7 @@ def refuse_unsupported(fn: ir.Operation) -> None:
     for op in walk(fn):
         _refuse_op(op)
         _refuse_axis(op)
+        _refuse_groups(op)
         for value in op.operands if op.name == "func.return" else ():
             _refuse_index(value.type, f"a result of @main at {where(op)}")
         for value in op.results:
@@ -112,6 +113,17 @@ def _refuse_axis(op: ir.Operation) -> None:
     if isinstance(t, ir.RankedTensorType) and not 0 <= asked < t.rank:
         raise IngestError(f"tensor.dim at {where(op)} asks for axis {asked} of {t}; wanted one from 0 to {t.rank - 1}: correct "
                           "the model, or export it again")
+
+
+def _refuse_groups(op: ir.Operation) -> None:
+    """Of tensor.collapse_shape and tensor.expand_shape: groups that are not the axes in their order, which MLIR lets pass."""
+    if op.name not in ("tensor.collapse_shape", "tensor.expand_shape"):
+        return
+    t = (op.operands if op.name == "tensor.collapse_shape" else op.results)[0].type
+    groups = reassociation(op)
+    if isinstance(t, ir.RankedTensorType) and [axis for group in groups for axis in group] != list(range(t.rank)):
+        raise IngestError(f"{op.name} at {where(op)} groups axes as {groups}; wanted each of the {t.rank} axes of {t} once, in order: "
+                          "correct the model, or export it again")
 
 
 def _refuse_type(kind: ir.Type, at: str) -> None:

@@ -122,8 +122,8 @@ def _refuse_groups(op: ir.Operation) -> None:
     t = (op.operands if op.name == "tensor.collapse_shape" else op.results)[0].type
     groups = reassociation(op)
     if isinstance(t, ir.RankedTensorType) and [axis for group in groups for axis in group] != list(range(t.rank)):
-        raise IngestError(f"{op.name} at {where(op)} groups axes as {groups}; wanted each of the {t.rank} axes of {t} once, in order: "
-                          "correct the model, or export it again")
+        raise IngestError(f"{op.name} at {where(op)} groups axes as {groups}; wanted each of the {t.rank} axes of {t} once, in "
+                          "order: correct the model, or export it again")
 
 
 def _refuse_type(kind: ir.Type, at: str) -> None:

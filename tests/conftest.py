@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,3 +52,13 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     if inside and file_path.suffix in (".mlir", ".py") and file_path.name != "lit.cfg.py":
         return LitFile.from_parent(parent, path=file_path)
     return None
+
+
+@pytest.fixture(autouse=True)
+def gradients_stay_on() -> Iterator[None]:
+    """Fails the test that leaves PyTorch's gradients switched off, and switches them on for the others."""
+    yield
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "is_grad_enabled") and not torch.is_grad_enabled():
+        torch.set_grad_enabled(True)
+        pytest.fail("PyTorch's gradients are off in this process from here on")

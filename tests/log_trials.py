@@ -64,8 +64,8 @@ class LogTrials:
         path.write_bytes(damaged.data)
         try:
             return [f"seed {seed}, {damaged.notes}: {fault}" for fault in self._faults(damaged, path)]
-        except Exception:  # whatever it is: an attack that raises is what is looked for
-            return [f"seed {seed}, {damaged.notes}: {traceback.format_exc()}"]
+        except Exception as error:  # whatever it is: an attack that raises is what is looked for
+            return [f"seed {seed}, {damaged.notes}: {''.join(traceback.format_exception(error))}"]
 
     def _faults(self, damaged: DamagedLog, path: Path) -> Iterator[str]:
         log = TuningLog(path, writes=True)

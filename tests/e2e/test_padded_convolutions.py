@@ -7,9 +7,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.compiler import ops
-from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.reference import compare, evaluate
-from tilewright.runtime.target import Target
 
 RNG = np.random.default_rng(3)
 CHANNELS, FILTERS = 160, 48
@@ -41,7 +39,7 @@ def test_small_images(layout: str, constant: bool, stride: int, dilation: int) -
     text = g.module_text()
     results = []
     for threads in (1, 2):
-        options = tw.CompileOptions(threads=threads, builder=LocalBuilder(Target.parse("host")))
+        options = tw.CompileOptions(threads=threads)
         fn = tw.compile(text, {"B": (1, 4)}, options=options, **given)  # type: ignore[arg-type]
         assert "taps=true" in str(fn.explain(B=2))
         for batch in (1, 3):
@@ -56,8 +54,7 @@ def test_sizes_that_vary() -> None:
     """Small images take taps one by one, large ones whole windows; both are right."""
     g = graph("nhwc", ("H", "W"), 1, 1)
     text, w, b = g.module_text(), f32(3, 3, CHANNELS, FILTERS), f32(FILTERS)
-    options = tw.CompileOptions(builder=LocalBuilder(Target.parse("host")))
-    fn = tw.compile(text, {"B": (1, 2), "H": (1, 60), "W": (1, 60)}, options=options, constants={"arg1": w, "arg2": b})
+    fn = tw.compile(text, {"B": (1, 2), "H": (1, 60), "W": (1, 60)}, constants={"arg1": w, "arg2": b})
     assert "taps=true" in str(fn.explain(B=1, H=7, W=7)) and "taps=true" not in str(fn.explain(B=1, H=60, W=60))
     for size in ((1, 1), (1, 9), (7, 6), (40, 3)):
         x = f32(2, *size, CHANNELS)
@@ -74,7 +71,7 @@ def test_larger_images_are_transformed_unless_told_not_to(layout: str, constant:
     for winograd in (True, False):
         results = []
         for threads in (1, 2):
-            options = tw.CompileOptions(threads=threads, winograd=winograd, builder=LocalBuilder(Target.parse("host")))
+            options = tw.CompileOptions(threads=threads, winograd=winograd)
             fn = tw.compile(text, {"B": (1, 4)}, options=options, **given)  # type: ignore[arg-type]
             assert ("host_winograd" in str(fn.explain(B=2))) == winograd
             results.append(fn(x) if constant else fn(x, w, b))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,6 @@ import tilewright as tw
 from tilewright import ops
 
 torch = pytest.importorskip("torch")
-
-
-@pytest.fixture(autouse=True)
-def gradients() -> Iterator[None]:
-    with torch.enable_grad():
-        yield
 
 
 @pytest.fixture(scope="module")

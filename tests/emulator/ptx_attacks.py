@@ -140,6 +140,6 @@ def judge(run: Callable[[str], object], ptx: str) -> Verdict:
         run(ptx)
     except EmulatorError as error:
         kind, detail = "refused" if error.finding is None else error.finding.check.value, str(error)
-    except Exception:  # whatever it is: an attack that raises is what is looked for
-        kind, detail = "raw", traceback.format_exc()
+    except Exception as error:  # whatever it is: an attack that raises is what is looked for
+        kind, detail = "raw", "".join(traceback.format_exception(error))
     return Verdict(kind, detail, time.thread_time() - begin)

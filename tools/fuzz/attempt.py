@@ -66,8 +66,8 @@ def attempt(mutant: Mutant) -> Verdict:
         return Verdict("pass", str(error))
     except TilewrightError as error:
         return Verdict("refused", str(error))
-    except Exception:
-        return Verdict("raw", traceback.format_exc())
+    except Exception as error:  # whatever it is: what is raised here is what is looked for
+        return Verdict("raw", "".join(traceback.format_exception(error)))
 
 
 def _read(mutant: Mutant) -> Verdict:

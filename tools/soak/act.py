@@ -81,8 +81,8 @@ class Stage:
             done = Verdict(Outcome.WRONG, f"refused: {traceback.format_exc()}")
         except ModeChangedError as error:
             done = Verdict(Outcome.WRONG, str(error))
-        except Exception:
-            done = Verdict(Outcome.RAW, traceback.format_exc())
+        except Exception as error:  # whatever it is: what is raised here is what is looked for
+            done = Verdict(Outcome.RAW, "".join(traceback.format_exception(error)))
         for verdict in [done] if isinstance(done, Verdict) else done:
             self._tell(step, under, verdict)
         self._left -= 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import pickle
 import signal
 import threading
 import time
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from pickle import dumps, loads
 from typing import Any
 
 import numpy as np
@@ -214,8 +214,8 @@ class Pickler(Calling):
     def _pickle(self) -> list[Verdict]:
         verdicts = []
         for held in self.held:
-            data = pickle.dumps(held.fn)
-            for again in (pickle.loads(data), copy.deepcopy(held.fn)):
+            data = dumps(held.fn)
+            for again in (loads(data), copy.deepcopy(held.fn)):
                 other = Known(again, held.case, held.args, held.results, held.wanted)
                 verdicts += [other.call(threads, True) or Verdict() for threads in (1, 2)]
         return verdicts

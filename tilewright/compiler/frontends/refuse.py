@@ -120,8 +120,8 @@ def _refuse_groups(op: ir.Operation) -> None:
     if op.name not in ("tensor.collapse_shape", "tensor.expand_shape"):
         return
     t = (op.operands if op.name == "tensor.collapse_shape" else op.results)[0].type
-    groups = reassociation(op)
-    if isinstance(t, ir.RankedTensorType) and [axis for group in groups for axis in group] != list(range(t.rank)):
+    groups = reassociation(op)  # none between rank 0 and axes of extent 1
+    if groups and isinstance(t, ir.RankedTensorType) and [axis for group in groups for axis in group] != list(range(t.rank)):
         raise IngestError(f"{op.name} at {where(op)} groups axes as {groups}; wanted each of the {t.rank} axes of {t} once, in "
                           "order: correct the model, or export it again")
 

@@ -154,6 +154,8 @@ def test_numbers_among_arguments_and_results() -> None:
         assert type(total) is float and type(rows) is int
     with pytest.raises(DTypeError, match="argument power: wanted 3, as the model was compiled for, got 4"):
         fn(x, 4)
+    with pytest.raises(IngestError, match="no result of the model is a tensor"):
+        tw.compile(Refused(lambda x: 5).eval(), args=(x,))
 
 
 class Refused(nn.Module):

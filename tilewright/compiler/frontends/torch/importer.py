@@ -252,6 +252,8 @@ class _Import:
                 self.state[name] = name
             else:
                 own.append(leaf)
+        if not count:
+            raise IngestError("no result of the model is a tensor, or depends on a size; return one that does")
         nested = structure(self.program.call_spec.out_spec, iter(own))
         return Structure.sequence([nested, Structure.mapping(changed)]) if changed else nested
 

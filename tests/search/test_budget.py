@@ -150,7 +150,8 @@ def test_operators_one_after_the_other_keep_to_the_time_of_all(
         monkeypatch.setattr(operator_tuning, name, function)
     options = CompileOptions(seconds=seconds, prior=False)
     model: Any = SimpleNamespace(workloads=[rows(f"rows{i}") for i in range(20)],
-                                 compilation=SimpleNamespace(options=options, target=None, on_gpu=False, limits=LIMITS))
+                                 compilation=SimpleNamespace(options=options, target=None, on_gpu=False, limits=LIMITS,
+                                                             seconds_left=seconds))
     machine = SlowMachine(clock, 0.2, 0.1)
     chosen = operator_tuning.tune_tables(model, Tables(), machine, machine, TuningLog())
     assert 0.5 * seconds <= clock.now <= 1.1 * seconds

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,15 @@ def test_what_watches_a_compile_decides_nothing() -> None:
     assert watched == plain and hash(watched) == hash(plain) and repr(watched) == repr(plain)
     keys = {Compilation(graph(), {"M": (1, 8)}, HOST, options).key() for options in (watched, plain)}
     assert len(keys) == 1
+
+
+def test_the_budget_of_a_search_counts_from_when_it_was_asked_for() -> None:
+    def left(seconds: float | None, ago: float) -> float | None:
+        asked = time.monotonic() - ago
+        return Compilation(graph(), {"M": (1, 8)}, HOST, tw.CompileOptions(seconds=seconds), asked=asked).seconds_left
+
+    assert left(None, 5.0) is None and left(20.0, 50.0) == 0.0
+    assert left(900.0, 300.0) == pytest.approx(600.0, abs=60.0)
 
 
 def test_everything_else_is_in_the_key() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,7 +32,8 @@ AnyModel = Union[ModelIR, ImportedModel, Any]  # Any: a torch or onnx model, whi
 class Compilation:
     """A model, and everything that decides what it is compiled to; the arguments of `tilewright.compiler.api.compile`.
 
-    target: of a named architecture, as `full_target` gives it. example: for a model that is exported first.
+    target: of a named architecture, as `full_target` gives it. example: for a model that is exported first. asked: when it was
+    made, by time.monotonic(); the budget of a search counts from then.
     """
 
     model_ir: AnyModel
@@ -42,6 +44,7 @@ class Compilation:
     donate: Iterable[str] = ()
     function: str | None = None
     example: ExampleInputs = field(default_factory=ExampleInputs)
+    asked: float = field(default_factory=time.monotonic, compare=False)
 
     @cached_property
     def model(self) -> ImportedModel | ModelIR:
@@ -55,6 +58,12 @@ class Compilation:
             raise OptionError('dynamic_dims: wanted a dict such as {"T": (1, 128)}, got '
                               f"{type(self.dynamic_dims).__name__}; give each dim its name and range")
         return ShapeRange.of(self.dynamic_dims)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of the options' budget for the search, of which import, graph passes and untuned kernels took some."""
+        wanted = self.options.seconds
+        return None if wanted is None else max(0.0, wanted - (time.monotonic() - self.asked))
 
     @property
     def open_dims(self) -> dict[str, Dim]:

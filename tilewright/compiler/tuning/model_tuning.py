@@ -30,10 +30,11 @@ def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: R
     wanted = model.compilation.options
     context = MeasureContext(builder, runner, environment(model.compilation.target), log)
     policy = policies()[wanted.policy or Ucb.name]
-    plan = SearchPlan(ModelBudget(wanted.seconds, wanted.trials, wanted.until_regret), context.environment.clock,
-                      ModelTuneOptions(policy, seed=wanted.seed))
     openings = [Opening(weight_of(w, model), partial(_open, w, model, tables, context)) for w in model.workloads]
-    found = search_model(openings, plan, measure_peak(thread_count(wanted.threads)), log, wanted.progress or (lambda state: None))
+    peak = measure_peak(thread_count(wanted.threads))
+    plan = SearchPlan(ModelBudget(model.compilation.seconds_left, wanted.trials, wanted.until_regret), context.environment.clock,
+                      ModelTuneOptions(policy, seed=wanted.seed))
+    found = search_model(openings, plan, peak, log, wanted.progress or (lambda state: None))
     for workload in model.workloads:
         if workload.key in found.tuned:
             tuned_table(workload, found.tuned[workload.key], builder, tables)

@@ -54,7 +54,7 @@ def tune_tables(model: OutlinedModel, tables: Tables, builder: Builder, runner: 
     compilation, wanted = model.compilation, model.compilation.options
     context = MeasureContext(builder, runner, environment(compilation.target), log)
     options, clock = tune_options(wanted, compilation.target), context.environment.clock
-    started = clock()
+    started, budgeted = clock(), compilation.seconds_left
     here_limits = measured_limits(compilation.target) if compilation.on_gpu else compilation.limits
     left = {w.key: weight_of(w, model) for w in model.workloads}
     trials, chosen = 0, set[str]()
@@ -62,7 +62,7 @@ def tune_tables(model: OutlinedModel, tables: Tables, builder: Builder, runner: 
         weight = left.pop(workload.key)
         share = weight / (weight + sum(left.values()))
         opening, most = context.costs.get("opening", 0.0), wanted.trials
-        seconds = None if wanted.seconds is None else max(0.0, wanted.seconds - (clock() - started))
+        seconds = None if budgeted is None else max(0.0, budgeted - (clock() - started))
         if seconds is not None and seconds <= opening:
             break  # the operators that are left keep what runs untuned
         budget = Budget(None if seconds is None else min(seconds, max(seconds * share, _LEAST * opening)),

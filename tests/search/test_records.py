@@ -3,12 +3,9 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
-import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE
 
@@ -25,6 +22,7 @@ from tilewright.search.database.slot_records import SlotRecord
 from tilewright.search.database.workload_form import WorkloadForm
 from tilewright.search.runner.measurer import Measurer
 from tilewright.search.runner.replay import SurfaceRunner
+from tools.soak.conditions import files_up_to
 
 
 def record(number: int, **changes: object) -> TuningRecord:
@@ -291,17 +289,6 @@ def test_a_file_that_cannot_be_written_is_refused_where_something_will_be() -> N
     assert len(TuningLog(path)) == 0
     with pytest.raises(LogError, match=r"/proc/version cannot be written: .*; give a file that can be"):
         TuningLog(path, writes=True)
-
-
-@contextmanager
-def files_up_to(size: int) -> Iterator[None]:
-    """No file of this process grows beyond so many bytes: what a full disk does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_at_the_start_is_an_error(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ _FENV_BYTES, _MXCSR_AT, _CONTROL = 32, 28, 0xFFC0  # fenv_t of glibc on x86-64; 
 
 
 @contextmanager
-def _full_disk() -> Iterator[None]:
-    """No file of this process and of those that it starts grows beyond some bytes."""
+def files_up_to(size: int) -> Iterator[None]:
+    """No file of this process and of those that it starts grows beyond so many bytes: what a full disk does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
         yield
     finally:
@@ -44,7 +44,7 @@ def _clock_moved(seconds: float) -> Iterator[None]:
 def around_step(name: str) -> AbstractContextManager[None]:
     """What a condition changes for a whole step of the process."""
     if name == FULL_DISK:
-        return _full_disk()
+        return files_up_to(_FILE_BYTES)
     return _clock_moved(CLOCKS[name]) if name in CLOCKS else nullcontext()
 
 

@@ -84,12 +84,10 @@ def test_a_folder_that_takes_nothing_costs_one_warning(
     cache = Cache(tmp_path, 1 << 20)
     cache.put(KEYS[0], b"before")
 
-    def fail(path: Path, data: bytes) -> int:
-        with path.open("wb") as file:
-            file.write(data[:1])
+    def fail(descriptor: int) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(Path, "write_bytes", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.warns(CacheWarning, match="TILEWRIGHT_CACHE_DIR") as caught:
         assert cache.put(KEYS[1], b"code") is None
         assert cache.put(KEYS[2], b"code") is None

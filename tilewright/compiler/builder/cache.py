@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 import stat
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
@@ -24,7 +24,7 @@ from platformdirs import user_cache_path
 from tilewright.runtime import knobs
 from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.log import LOG
-from tilewright.runtime.program.replace_file import sync_path
+from tilewright.runtime.program.replace_file import replaced
 
 _STALE_SECONDS = 3600.0  # a part-written file of a process that died
 _LOCK = "prune.lock"
@@ -35,6 +35,10 @@ _OWNER_ALL, _OWNER_FILE = 0o700, 0o600
 
 class CacheWarning(UserWarning):
     """The cache folder cannot be used; what is built is not kept."""
+
+
+class _TooLargeError(Exception):
+    """An entry is larger than the whole cache may be."""
 
 
 def cache_key(*parts: str | bytes | memoryview) -> str:
@@ -93,31 +97,26 @@ class Cache:
 
     def put(self, key: str, data: bytes) -> Path | None:
         """Store an entry; None (and one warning) when the folder cannot take it, or the entry exceeds the limit."""
-        return self.put_file(key, len(data), lambda draft: draft.write_bytes(_head(key, data) + data))
+        return self.put_file(key, len(data), lambda file: file.write(_head(key, data) + data))
 
-    def put_file(self, key: str, least: int, write: Callable[[Path], object]) -> Path | None:
+    def put_file(self, key: str, least: int, write: Callable[[IO[bytes]], object]) -> Path | None:
         """Store what `write` puts into the file that it is given, of `least` bytes or more; None as of `put`. It has to hold what
         tells damage: `get` is for what `put` wrote."""
         if not self.limit or least > self.limit:
             return None
         place = self._place(key)
-        draft = place.with_name(f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}")
         try:
             self.folder.mkdir(mode=_OWNER_ALL, parents=True, exist_ok=True)
             place.parent.mkdir(mode=_OWNER_ALL, exist_ok=True)
             if not all(map(self._is_ours, (self.folder, place.parent))):
                 return None
-            try:
-                write(draft)
-                size = draft.stat().st_size
+            with replaced(place, mode=_OWNER_FILE) as file:
+                write(file)
+                size = file.tell()
                 if size > self.limit:
-                    return None
-                draft.chmod(_OWNER_FILE)
-                sync_path(draft)
-                draft.replace(place)
-                sync_path(place.parent)
-            finally:
-                draft.unlink(missing_ok=True)
+                    raise _TooLargeError
+        except _TooLargeError:
+            return None
         except OSError as error:
             self._warn_of(error)
             return None

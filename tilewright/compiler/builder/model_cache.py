@@ -8,7 +8,7 @@ from tilewright.compiler.builder.cache import Cache, CacheWarning
 from tilewright.runtime.errors import ArtifactError
 from tilewright.runtime.log import LOG
 from tilewright.runtime.program.artifact import Artifact, Bundle, LazyBundle, constant_bytes
-from tilewright.runtime.program.artifact_writer import write_artifact
+from tilewright.runtime.program.artifact_writer import write_bundles
 
 
 class ModelCache:
@@ -35,7 +35,7 @@ class ModelCache:
         """Store a bundle, and give it as it is stored, its constants to be read at the first call. None where it has no room."""
         size = sum(constant_bytes(bundle).values())
         try:
-            path = self.cache.put_file(key, size, lambda draft: write_artifact(draft, [bundle], sync=False, label=key))
+            path = self.cache.put_file(key, size, lambda file: write_bundles(file, [bundle], label=key))
             found = None if path is None else self._opened(key)
             return None if found is None else found.load()
         except ArtifactError as error:

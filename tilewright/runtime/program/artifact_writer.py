@@ -77,26 +77,24 @@ class _Head:
         return HEADER.pack(MAGIC, SCHEMA, len(self.text), size, signatures, self.digest) + self.text
 
 
-def write_artifact(path: str | os.PathLike[str], bundles: Sequence[Bundle], *, sync: bool = True, key: Key | None = None,
-                   label: str = "") -> None:
+def write_artifact(path: str | os.PathLike[str], bundles: Sequence[Bundle], *, sync: bool = True, key: Key | None = None) -> None:
     """Write all bundles as one file, atomically: readers see the old file or the whole new one. Constants are asked for one by
     one, so that a mapping may make each when it is asked for.
 
     Args:
         sync: wait until the disk has it.
         key: a private key to sign with (signing.py).
-        label: what the writer keeps the file under; it is in the manifest.
     Raises:
         ArtifactError: the folder does not exist, may not be written, or is full; the path is something else than a file; a
             constant is not what its digest says. OptionError: the key is none, or `cryptography` is not installed.
     """
-    _written(path, lambda file: _write(file, bundles, key, label), sync)
+    _written(path, lambda file: write_bundles(file, bundles, key), sync)
 
 
 def artifact_bytes(bundles: Sequence[Bundle]) -> bytes:
     """What `write_artifact` would write."""
     file = io.BytesIO()
-    _write(file, bundles)
+    write_bundles(file, bundles)
     return file.getvalue()
 
 
@@ -148,7 +146,14 @@ def _refuse_others(target: Path) -> None:
         raise ArtifactError(f"cannot write {target}: it is {kind}; give a file name{inside}")
 
 
-def _write(file: IO[bytes], bundles: Sequence[Bundle], key: Key | None = None, label: str = "") -> None:
+def write_bundles(file: IO[bytes], bundles: Sequence[Bundle], key: Key | None = None, label: str = "") -> None:
+    """Write an artifact into an open file.
+
+    Args:
+        label: what the writer keeps the file under; it is in the manifest.
+    Raises:
+        ArtifactError: a constant is not what its digest says. OSError: as of the file. OptionError: as of `write_artifact`.
+    """
     contents: dict[str, _Content] = {}
     groups = tuple(_group(index, bundle, contents) for index, bundle in enumerate(bundles))
     sections, end = [], 0

@@ -18,12 +18,13 @@ _FRESH_SECONDS = 60.0  # of an empty file that its writer may not have locked ye
 
 
 @contextmanager
-def replaced(target: Path, sync: bool = True) -> Iterator[IO[bytes]]:
-    """A file to write, which takes the place of the target at the end. A link stays one, and what it points to is replaced; the
-    mode of the file that was there is kept. What writers of the same file left that were killed is removed.
+def replaced(target: Path, sync: bool = True, mode: int | None = None) -> Iterator[IO[bytes]]:
+    """A file to write, which takes the place of the target at the end. A link stays one, and what it points to is replaced. What
+    writers of the same file left that were killed is removed.
 
     Args:
         sync: wait until the disk has it.
+        mode: of the file; None: that of the file that was there.
     Raises:
         OSError: it cannot be written; nothing is left.
     """
@@ -37,18 +38,18 @@ def replaced(target: Path, sync: bool = True) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             with contextlib.suppress(FileNotFoundError):
-                os.fchmod(file.fileno(), stat.S_IMODE(place.stat().st_mode))
+                os.fchmod(file.fileno(), stat.S_IMODE(place.stat().st_mode) if mode is None else mode)
             if sync:
                 os.fsync(file.fileno())
             draft.replace(place)
         if sync:
-            sync_path(place.parent)
+            _sync_folder(place.parent)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def sync_path(path: Path) -> None:
-    """Wait until the disk has a file, or the names in a folder."""
+def _sync_folder(path: Path) -> None:
+    """Wait until the disk has the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

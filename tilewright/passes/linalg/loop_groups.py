@@ -58,7 +58,7 @@ def merge(op: ir.Operation, loops: Sequence[int], views: Reshaper) -> ir.Operati
             if len(groups) == len(access.results):
                 values.append(value)
             else:
-                values.append(views.init(value, dims) if i >= len(inputs(op)) else views.reshape(value, dims))
+                values.append(views.reshape(value, dims))
         count = len(inputs(op))
         new = rebuild(op, values[:count], values[count:], maps, kinds, lambda b: renumber_indices(b, renumber))
         for old, result, start in zip(op.results, new.results, inits(op), strict=True):

@@ -86,7 +86,7 @@ class _Rewriter:
         n, c, h, w = self.views.shapes.dims(image)
         f = self.views.shapes.dims(filters)[0]
         ins = [self.views.reshape(image, [n, c, h * w]), self.views.reshape(filters, [f, c])]
-        start = self.views.init(inits(op)[0], [n, f, h * w])
+        start = self.views.reshape(inits(op)[0], [n, f, h * w])
         maps = [_map(4, 0, 3, 2), _map(4, 1, 3), _map(4, 0, 1, 2)]
         made = rebuild(op, ins, [start], maps, ["parallel", "parallel", "parallel", "reduction"])
         self._replace(op, self.views.reshape(made.results[0], [n, f, h, w]))
@@ -103,7 +103,7 @@ class _Rewriter:
         made_by = owner(start)
         dims = [old[a] for a in _LAST]
         if made_by is not None and made_by.name in ("tensor.empty", "linalg.fill"):
-            start = self.views.init(start, dims)
+            start = self.views.reshape(start, dims)
         else:
             start = self._image(start)
         made = rebuild(op, [self._image(image), filters], [start], maps, ["parallel"] * 4 + ["reduction"] * 3)

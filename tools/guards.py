@@ -2,8 +2,8 @@
 
     python -m tools.guards bert.tw layer.tw [--shapes 64] [--seed 0]
 
-Each model runs in a process of its own, at the ends of its ranges, primes and random shapes, with one thread and with two; results are
-held against an ordinary call. Prints a line a model. Exit code 1 where a process dies, or a result differs.
+Each model runs in a process of its own, at the ends of its ranges, primes and random shapes, with one thread and with two; results
+are held against an ordinary call. Prints a line a model. Exit code 1 where a process dies, or a result differs.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ class GuardedModel:
         sizes = (ctypes.c_int64 * len(bound.dims))(*bound.dims)
         room = -(-self._arena_bytes(sizes, threads) // ALIGNMENT) * ALIGNMENT
         arena = memory.array(np.full(room, _FILL, np.uint8), at_end)
-        pointers = [address(a) for a in (*inputs, *constants, *got)]
+        tensors = [address(a) for a in (*inputs, *constants, *got)]
+        pointers = (ctypes.c_void_p * len(tensors))(*tensors)
         scalars = (ctypes.c_uint64 * len(bound.scalars))(*bound.scalars)
-        status = self._run(caller.table_pointer, (ctypes.c_void_p * len(pointers))(*pointers), scalars, sizes, address(arena), threads)
+        status = self._run(caller.table_pointer, pointers, scalars, sizes, address(arena), threads)
         if status:
             return f"status {status}"
         wrong = [str(i) for i, (g, w) in enumerate(zip(got, wanted, strict=True)) if g.tobytes() != w.tobytes()]

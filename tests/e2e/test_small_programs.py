@@ -171,7 +171,8 @@ def test_attention_of_queries_that_nothing_computes(depth: int, queries: str) ->
         outs(%sz : tensor<?x?x?xf32>) -> tensor<?x?x?xf32>
       %x = tensor.expand_shape %p [[0, 1], [2], [3]] output_shape [2, %b, %s, %s] : tensor<?x?x?xf32> into {heads}
       %ne = tensor.empty(%b, %s, %s) : {heads}
-      %n = linalg.generic {{indexing_maps = [{scores}, {scores}], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}}
+      %n = linalg.generic {{indexing_maps = [{scores}, {scores}],
+                           iterator_types = ["parallel", "parallel", "parallel", "parallel"]}}
         ins(%x : {heads}) outs(%ne : {heads}) {{
       ^bb0(%a: f32, %o: f32):
         %h = arith.mulf %a, %one : f32

@@ -51,7 +51,7 @@ def merge(op: ir.Operation, loops: Sequence[int], views: Reshaper) -> ir.Operati
     kinds = [k for d, k in enumerate(iterator_kinds(op)) if d not in loops[1:]]
     maps, values = [], []
     with ir.InsertionPoint(op), op.location:
-        for i, (value, access) in enumerate(zip(op.operands, maps_of(op), strict=True)):
+        for value, access in zip(op.operands, maps_of(op), strict=True):
             groups = axis_groups(access, loops) or []
             maps.append(_merged_map(access, groups, renumber, len(kinds)))
             dims = [product([views.shapes.dims(value)[a] for a in g]) for g in groups]

@@ -25,7 +25,7 @@ def split_loop(op: ir.Operation, loop: int, extents: Sequence[Expr], views: Resh
     new_kinds = [*kinds[:loop], *["parallel"] * len(extents), *kinds[loop + 1 :]]
     maps, values = [], []
     with ir.InsertionPoint(op), op.location:
-        for i, (value, access) in enumerate(zip(op.operands, maps_of(op), strict=True)):
+        for value, access in zip(op.operands, maps_of(op), strict=True):
             dims: list[Expr] = []
             results: list[ir.AffineExpr] = []
             renamed = ir.AffineMap.get(len(new_kinds), 0, [_dim(d, loop, more) for d in range(len(kinds))])

@@ -2,8 +2,8 @@
 
     python -m tools.guards bert.tw layer.tw [--shapes 64] [--seed 0]
 
-Each model runs in a process of its own, at the ends of its ranges, primes and random shapes, with one thread and with two; results
-are held against an ordinary call. Prints a line a model. Exit code 1 where a process dies, or a result differs.
+Each model runs in a process of its own, at the ends of its ranges, primes and random shapes, with one thread and two; results are
+held against an ordinary call. Prints a line a model. Exit code 1 where a process dies, or a result differs.
 """
 
 from __future__ import annotations

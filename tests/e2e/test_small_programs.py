@@ -189,3 +189,18 @@ def test_attention_of_queries_that_nothing_computes(depth: int, queries: str) ->
       return %y : tensor<2x?x?x5xf32>
     }}"""
     check(text, {"B": (0, 4), "S": (1, 9)}, *((f32(2, b, s, depth), f32(2, b, s, 5)) for b, s in ((0, 3), (2, 5), (1, 1))))
+
+
+def test_scalars_are_operands_of_named_operations() -> None:
+    text = """
+    func.func @main(%x: tensor<?x4xf32> {tw.dims = ["N", 4]}, %s: f32) -> (tensor<?x4xf32>, tensor<?xf32>) {
+      %c0 = arith.constant 0 : index
+      %n = tensor.dim %x, %c0 : tensor<?x4xf32>
+      %o = tensor.empty(%n) : tensor<?x4xf32>
+      %p = tensor.empty(%n) : tensor<?xf32>
+      %e = linalg.exp ins(%s : f32) outs(%o : tensor<?x4xf32>) -> tensor<?x4xf32>
+      %a = linalg.add ins(%x, %e : tensor<?x4xf32>, tensor<?x4xf32>) outs(%o : tensor<?x4xf32>) -> tensor<?x4xf32>
+      %c = linalg.copy ins(%s : f32) outs(%p : tensor<?xf32>) -> tensor<?xf32>
+      return %a, %c : tensor<?x4xf32>, tensor<?xf32>
+    }"""
+    check(text, {"N": (1, 9)}, (f32(5, 4), np.float32(0.7)), (f32(1, 4), np.float32(-2)))

@@ -208,6 +208,7 @@ REFUSED = [
         ["scf.if", ":2:", "control flow"],
     ),
     ("%u = tensor.empty() : tensor<4xcomplex<f32>>", "%a: tensor<?xf32>", ["complex<f32>", ":2:", "f32"]),
+    ("", "%a: tensor<?xf32>, %b: tensor<9223372036854775807x3xf32>", ["argument 1", "9223372036854775807 x 3", "address"]),
     ("", "%a: tensor<?xf32>, %b: tensor<4xi12>", ["argument 1", "i12"]),
     ("", "%a: tensor<?xf32>, %b: memref<4xf32>", ["argument 1", "memref<4xf32>"]),
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tilewright.compiler.dims.op_location import where
 from tilewright.passes.linalg.symbolic import SymbolicShapes, integer, reassociation
 from tilewright.passes.mlir import ir, owner, walk
@@ -10,6 +12,7 @@ from tilewright.runtime.tensor import DType
 from tilewright.runtime.wording import Wording
 
 _ELEMENTS = {d.signless.value for d in DType} | {"index"}
+_MOST_BYTES = 1 << 47  # what a process may address
 _NARROW = {f"i{width}" for width in range(2, 8)}  # read and widened: passes/transforms/widen_sub_byte.py
 _DIALECTS = ("arith", "math", "linalg", "tensor")
 _SINGLE_OPS = ("func.return", "cf.assert", "affine.apply", "affine.min", "affine.max", "ub.poison")
@@ -129,7 +132,9 @@ def _refuse_groups(op: ir.Operation) -> None:
 def _refuse_type(kind: ir.Type, at: str) -> None:
     if isinstance(kind, ir.UnrankedTensorType):
         raise IngestError(f"{at}: unranked type {kind}; export the model with ranked types such as tensor<?x?xf32>")
+    extents: list[int] = []
     if isinstance(kind, ir.RankedTensorType):
+        extents = [n for n in kind.shape if n > 0]  # one that is dynamic is negative
         kind = kind.element_type
     elif isinstance(kind, ir.ShapedType):
         raise IngestError(f"{at}: type {kind}; the model must be on tensors")
@@ -138,3 +143,5 @@ def _refuse_type(kind: ir.Type, at: str) -> None:
             f"{at}: element type {kind} is not supported; use one of "
             f"{', '.join(d.value for d in DType if not d.is_unsigned)}, and cast the model's inputs and weights to it"
         )
+    if extents and math.prod(extents) > _MOST_BYTES // 8:
+        raise IngestError(f"{at}: {' x '.join(map(str, extents))} elements are more than a process can address; correct the extents")

@@ -144,4 +144,5 @@ def _refuse_type(kind: ir.Type, at: str) -> None:
             f"{', '.join(d.value for d in DType if not d.is_unsigned)}, and cast the model's inputs and weights to it"
         )
     if extents and math.prod(extents) > _MOST_BYTES // 8:
-        raise IngestError(f"{at}: {' x '.join(map(str, extents))} elements are more than a process can address; correct the extents")
+        size = " x ".join(map(str, extents))
+        raise IngestError(f"{at}: {size} elements are more than a process can address; correct the model")

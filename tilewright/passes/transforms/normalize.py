@@ -31,8 +31,8 @@ _MOVES = ("linalg.transpose", "linalg.broadcast")
 class Normalize(Pass):
     """transpose, broadcast and tensor.generate become generics; splat constants and tensor.splat become fills.
 
-    Generics read fills as scalars, take scalars from outside, drop operands that their body does not use, and start from an empty tensor where
-    they do not accumulate.
+    Generics read fills as scalars, take scalars from outside, drop operands that their body does not use, and start from an empty
+    tensor where they do not accumulate.
     """
 
     name: ClassVar[str] = "normalize"

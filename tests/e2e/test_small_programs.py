@@ -204,3 +204,20 @@ def test_scalars_are_operands_of_named_operations() -> None:
       return %a, %c : tensor<?x4xf32>, tensor<?xf32>
     }"""
     check(text, {"N": (1, 9)}, (f32(5, 4), np.float32(0.7)), (f32(1, 4), np.float32(-2)))
+
+
+def test_a_loop_called_a_reduction_that_every_result_walks() -> None:
+    text = """
+    func.func @main(%x: tensor<?x33xf32> {tw.dims = ["N", 33]}, %w: tensor<33xf32>) -> tensor<33x?xf32> {
+      %c0 = arith.constant 0 : index
+      %n = tensor.dim %x, %c0 : tensor<?x33xf32>
+      %o = tensor.empty(%n) : tensor<33x?xf32>
+      %y = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (j, i)>],
+        iterator_types = ["parallel", "reduction"]} ins(%x, %w : tensor<?x33xf32>, tensor<33xf32>) outs(%o : tensor<33x?xf32>) {
+      ^bb0(%a: f32, %b: f32, %old: f32):
+        %r = arith.divf %a, %b : f32
+        linalg.yield %r : f32
+      } -> tensor<33x?xf32>
+      return %y : tensor<33x?xf32>
+    }"""
+    check(text, {"N": (1, 9)}, *((f32(n, 33), f32(33) + 9) for n in (1, 5)))

@@ -212,7 +212,8 @@ def test_a_loop_called_a_reduction_that_every_result_walks() -> None:
       %c0 = arith.constant 0 : index
       %n = tensor.dim %x, %c0 : tensor<?x33xf32>
       %o = tensor.empty(%n) : tensor<33x?xf32>
-      %y = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (j, i)>],
+      %y = linalg.generic {
+        indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (j, i)>],
         iterator_types = ["parallel", "reduction"]} ins(%x, %w : tensor<?x33xf32>, tensor<33xf32>) outs(%o : tensor<33x?xf32>) {
       ^bb0(%a: f32, %b: f32, %old: f32):
         %r = arith.divf %a, %b : f32

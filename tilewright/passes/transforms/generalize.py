@@ -1,5 +1,5 @@
-"""generalize: named elementwise ops, linalg.map and linalg.reduce become linalg.generic, which the passes read; a loop that is called
-a reduction and is an axis of every result is parallel."""
+"""generalize: named elementwise ops, linalg.map and linalg.reduce become linalg.generic, which the passes read; a loop that is
+called a reduction and is an axis of every result is parallel."""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ are therefore one mechanism, for every family and target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from tilewright.passes.codegen.emit import Memory, all_of, choose, constant, element_type, lanes_of, loop, resized, vector_type
 from tilewright.passes.codegen.index import Index, delinearize, emit_expr, splat_to
@@ -21,6 +22,9 @@ from tilewright.runtime.shape import Expr
 
 Coords = Sequence[Index]
 Known = Callable[[Coords], ir.Value]
+_AFFINE: Mapping[str, Callable[..., Index]] = MappingProxyType({
+    "arith.addi": Index.__add__, "arith.subi": Index.__sub__, "arith.muli": Index.__mul__, "arith.index_cast": Index,
+})
 _INTEGER_DIVISIONS = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.ceildivsi", "arith.ceildivui",
                       "arith.floordivsi")
 
@@ -193,31 +197,42 @@ class Evaluator:
               mask: ir.Value | None = None) -> list[ir.Value]:
         """Emit a scalar region on scalars or vectors; returns what it yields."""
 
+        known = dict[ir.Value, Index]()  # numbers that are affine in the loops: a run of places stays one
+
         def get(v: ir.Value) -> ir.Value:
             return values[v] if v in values else self.scalar(v)
+
+        def number(v: ir.Value) -> Index:
+            return known[v] if v in known else self._runtime_index(get(v))
 
         for op in operations(block):
             if op.name in ("linalg.yield", "tensor.yield"):
                 return [get(v) for v in op.operands]
+            if op.name in _AFFINE and _is_wide(op) and any(v in known and known[v].const is None for v in op.operands):
+                known[op.results[0]] = _AFFINE[op.name](*map(number, op.operands))
             if op.name == "linalg.index":
-                number = loops[integer(op.attributes["dim"])].value(self.index_type)
-                index = vector_type(ir.IndexType.get(), lanes_of(number))
-                values[op.results[0]] = arith.index_cast(index, number)
+                at = known[op.results[0]] = loops[integer(op.attributes["dim"])]
+                values[op.results[0]] = self._index_value(at)
             elif op.name == "tensor.extract":
-                at = [self._runtime_index(get(v)) for v in list(op.operands)[1:]]
-                values[op.results[0]] = self._extracted(op, at, mask)
+                values[op.results[0]] = self._extracted(op, [number(v) for v in list(op.operands)[1:]], mask)
             elif op.name == "affine.apply":
                 m = ir.AffineMapAttr(op.attributes["map"]).value
-                at = [self._runtime_index(get(v)) for v in op.operands]
-                result = evaluate(m.results[0], at[: m.n_dims], at[m.n_dims :])
-                number = result.value(self.index_type)
-                values[op.results[0]] = arith.index_cast(vector_type(ir.IndexType.get(), lanes_of(number)), number)
+                given = [number(v) for v in op.operands]
+                found = known[op.results[0]] = evaluate(m.results[0], given[: m.n_dims], given[m.n_dims :])
+                values[op.results[0]] = self._index_value(found)
             elif op.name == "tensor.dim":
                 values[op.results[0]] = self.scalar(op.results[0])
             else:
+                if op.name == "arith.constant" and _is_wide(op):
+                    known[op.results[0]] = Index(integer(op.attributes["value"]))
                 for result, new in zip(op.results, self._clone_op(op, [get(v) for v in op.operands], mask), strict=True):
                     values[result] = new
         raise ValueError("a region without a yield")
+
+    def _index_value(self, at: Index) -> ir.Value:
+        """A coordinate as the value of type index that a region computes with."""
+        found = at.value(self.index_type)
+        return arith.index_cast(vector_type(ir.IndexType.get(), lanes_of(found)), found)
 
     def _extracted(self, op: ir.Operation, at: Coords, mask: ir.Value | None) -> ir.Value:
         """An element that a region names; zero of a tensor without elements."""
@@ -377,6 +392,12 @@ class Evaluator:
         lanes = _lanes(coords)
         return self._guarded(checks, type_, lanes, mask, lambda m: self._element(source, [at[a] for a in kept], m),
                              lambda: self._element(target, coords, mask))
+
+
+def _is_wide(op: ir.Operation) -> bool:
+    """Is its result a number that no sum of coordinates leaves?"""
+    t = op.results[0].type
+    return isinstance(t, ir.IndexType) or (isinstance(t, ir.IntegerType) and t.width == 64)
 
 
 def _key(c: Index) -> tuple[object, ...]:

@@ -39,6 +39,7 @@ class Evaluator:
         self.dims: dict[str, Index] = {}
         self.scalars: dict[ir.Value, ir.Value] = {}
         self.known: dict[ir.Value, Known] = {}
+        self.parts: dict[tuple[ir.Operation, int], int] = {}  # what an operation chooses along an axis here (borders.py)
         self._memo: dict[object, list[ir.Value]] | None = None
 
     # -- sizes and index values
@@ -332,6 +333,10 @@ class Evaluator:
         for axis, (a, b) in enumerate(zip(low, high, strict=True)):
             if a != 0:
                 at[axis] = coords[axis] - self.size(a)
+            if (op, axis) in self.parts:
+                checks.append(self.parts[op, axis] == 1)
+                continue
+            if a != 0:
                 checks.append(at[axis].ge(0))
             if a != 0 or b != 0:
                 checks.append(at[axis].lt(self.extent(op.operands[0], axis)))
@@ -353,16 +358,19 @@ class Evaluator:
             source = op.operands[number]
             at = list(coords)
             at[axis] = coords[axis] - start
-            if number == len(op.operands) - 1:
+            here = self.parts.get((op, axis))
+            if number == (len(op.operands) - 1 if here is None else here):
                 return self._element(source, at, m)
             end = start + self.extent(source, axis)
+            if here is not None:
+                return part(number + 1, end, m)
             before = coords[axis].lt(end)
             if isinstance(before, bool) or lanes_of(before) == 1:
                 return self._scoped(before, vector_type(type_, lanes), lambda: splat_to(self._element(source, at, m), lanes),
                                     lambda: splat_to(part(number + 1, end, m), lanes))
             after = coords[axis].ge(end)
-            here, there = all_of([before, m], lanes), all_of([after, m], lanes)
-            return arith.select(before, splat_to(self._element(source, at, here), lanes),
+            inside, there = all_of([before, m], lanes), all_of([after, m], lanes)
+            return arith.select(before, splat_to(self._element(source, at, inside), lanes),
                                 splat_to(part(number + 1, end, there), lanes))
 
         return part(0, Index(0), mask)
@@ -384,6 +392,9 @@ class Evaluator:
         at = [c - o for c, o in zip(coords, offsets, strict=True)]
         checks: list[ir.Value | bool] = []
         for axis, (a, size, offset, stride) in enumerate(zip(list(at), sizes, offsets, strides, strict=True)):
+            if (op, axis) in self.parts:
+                checks.append(self.parts[op, axis] == 1)
+                continue
             checks += [True if offset.const == 0 else a.ge(0), a.lt(size * stride)]
             if stride.const != 1:
                 at[axis] = a.floordiv(stride)

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.passes.analysis.op_kinds import OpKind, arithmetic, body_names, constant_pad, expensive, op_kind, scatters
+from tilewright.passes.analysis.op_kinds import OpKind, arithmetic, body_names, expensive, op_kind, scatters
 from tilewright.passes.dispatch_creation.region_order import RegionOrder
 from tilewright.passes.linalg.clone import captured, users
+from tilewright.passes.linalg.data_movement import constant_pad
 from tilewright.passes.linalg.strides import Views
 from tilewright.passes.linalg.structured import inputs, iterator_kinds, loop_extents
 from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.passes.codegen.borders import Border, borders
 from tilewright.passes.codegen.emit import all_of, lane_mask, loop, when
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
 from tilewright.passes.codegen.index import Index
@@ -92,10 +93,8 @@ def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
             if group.axis is None:
                 when(all_of([begin.le(low), low.lt(end)]), lambda group=group: serial(kernel, group.members[0]))  # type: ignore[misc]
                 continue
-            at = units.numbers(ev)
             run = TileEmitter(kernel, group.tiles, config.lanes).emit if group.tiles else _Chunks(kernel, config, group).emit
-            loop(begin.max(low), end.min(high), 1, lambda u, at=at, low=low, run=run: run(at(u - low)),
-                 index=kernel.index)
+            units.walk(ev, begin.max(low) - low, end.min(high) - low, run)
         return Grid()
 
     return kernel.build(body)
@@ -111,11 +110,42 @@ class _Chunks:
 
     def emit(self, unit: Unit) -> None:
         """All elements of a work unit."""
-        group, length, lanes = self.group, self.group.length.constant, self.config.lanes
+        group = self.group
+        where = [unit.first(f"d{a}") if a in group.outer else Index(0) for a in range(len(group.dims))]
+        found = borders(self.kernel.shapes, [self.kernel.results[n] for n in group.members])
+        across = [b for b in found if b.axis != group.axis]
+        self._parts([*across, *(b for b in found if b.axis == group.axis)], where, *unit.span(f"d{group.axis}"))
+
+    def _parts(self, left: Sequence[Border], where: Sequence[Index], lo: Index, hi: Index) -> None:
+        """The elements [lo, hi) of a row: a loop for each part that the borders leave, none where a row lies in one part."""
+        if not left:
+            self._row(where, lo, hi)
+            return
+        ev, border = self.kernel.evaluator, left[0]
+        ends, key = [ev.emit(e) for e in border.ends], (border.op, border.own)
+
+        def part(number: int, lo: Index, hi: Index) -> None:
+            ev.parts[key] = number
+            self._parts([b for b in left[1:] if b.op != border.op or not border.settles(number)], where, lo, hi)
+            del ev.parts[key]
+
+        def choose(number: int) -> None:
+            if number == len(ends):
+                part(number, lo, hi)
+            else:
+                when(where[border.axis].lt(ends[number]), lambda: part(number, lo, hi), lambda: choose(number + 1))
+
+        if border.axis != self.group.axis:
+            choose(0)
+            return
+        begins = [lo, *(e.max(lo) for e in ends)]
+        for number, (first, last) in enumerate(zip(begins, [*ends, hi], strict=True)):
+            part(number, first, last.min(hi).max(first))
+
+    def _row(self, where: Sequence[Index], lo: Index, hi: Index) -> None:
+        length, lanes = self.group.length.constant, self.config.lanes
         if length is not None and length < lanes:
             lanes = 1
-        where = [unit.first(f"d{a}") if a in group.outer else Index(0) for a in range(len(group.dims))]
-        lo, hi = unit.span(f"d{group.axis}")
         if lanes == 1:
             loop(lo, hi, 1, lambda c: self._at(where, c, None), index=self.kernel.index)
             return

@@ -165,12 +165,16 @@ class Memory:
 
     def load(self, coords: Sequence[Index], mask: ir.Value | None = None) -> ir.Value:
         """The element, or a vector of them when a coordinate is one; masked-off lanes read nothing and give 0."""
-        raw = self._load(self.offset(coords), mask)
+        raw = self._raw(coords, mask)
         if self.stored == self.element:
             return raw
         if is_float(self.element):
             return arith.bitcast(vector_type(self.element, lanes_of(raw)), raw)
         return arith.cmpi(arith.CmpIPredicate.ne, raw, constant(self.stored, 0, lanes_of(raw)))
+
+    def _raw(self, coords: Sequence[Index], mask: ir.Value | None) -> ir.Value:
+        """What memory holds."""
+        return self._load(self.offset(coords), mask)
 
     def alignment(self, offset: Index) -> int:
         """Bytes that the address of a contiguous vector at `offset` is aligned to."""

@@ -84,7 +84,7 @@ def _first_places(x: Tensor, at: int, count: Expr, descending: bool) -> Tensor:
 
     def found(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
         here = scalars[0].compare("eq", region.index(at).cast("i64"))
-        return out + region.select(here, region.index(rank).cast("i64"), 0)
+        return region.select(here, region.index(rank).cast("i64"), out)
 
     dims = [count if a == at else d for a, d in enumerate(x.dims)]
     return g.generic([(position, other)], (g.filled(0, DType.I64, dims), loops), kinds, found)

@@ -179,11 +179,12 @@ class Evaluator:
         """Extent of loop dimension `d` of a linalg op, read from an operand axis that it indexes alone."""
         return self.emit(loop_extents(op, self.shapes)[d])
 
-    def region(self, op: ir.Operation, loops: Sequence[Index], given: dict[int, ir.Value],
-               mask: ir.Value | None) -> list[ir.Value]:
-        """The scalar region of `op` at loop coordinates; operand numbers in `given` have their value already."""
+    def region(self, op: ir.Operation, loops: Sequence[Index], given: Mapping[int, ir.Value], mask: ir.Value | None,
+               known: Mapping[ir.Value, ir.Value] = MappingProxyType({}), wanted: Sequence[ir.Value] = ()) -> list[ir.Value]:
+        """The scalar region of `op` at loop coordinates; operand numbers in `given` have their value already, and so the values of
+        the region in `known`. wanted: other values of the region in place of what it yields."""
         block = op.regions[0].blocks[0]
-        values: dict[ir.Value, ir.Value] = {}
+        values = dict(known)
         for number, (argument, operand, m) in enumerate(zip(block.arguments, op.operands, maps_of(op), strict=True)):
             if number in given:
                 values[argument] = given[number]
@@ -192,11 +193,11 @@ class Evaluator:
                     values[argument] = self._element(operand, [evaluate(e, loops) for e in m.results], mask)
                 else:
                     values[argument] = self.scalar(operand)
-        return self.clone(block, values, loops, mask)
+        return self.clone(block, values, loops, mask, wanted)
 
     def clone(self, block: ir.Block, values: dict[ir.Value, ir.Value], loops: Sequence[Index],
-              mask: ir.Value | None = None) -> list[ir.Value]:
-        """Emit a scalar region on scalars or vectors; returns what it yields."""
+              mask: ir.Value | None = None, wanted: Sequence[ir.Value] = ()) -> list[ir.Value]:
+        """Emit a scalar region on scalars or vectors; returns what it yields, or the values `wanted` of it."""
 
         known = dict[ir.Value, Index]()  # numbers that are affine in the loops: a run of places stays one
 
@@ -204,11 +205,13 @@ class Evaluator:
             return values[v] if v in values else self.scalar(v)
 
         def number(v: ir.Value) -> Index:
-            return known[v] if v in known else self._runtime_index(get(v))
+            return known[v] if v in known else self.runtime_index(get(v))
 
         for op in operations(block):
             if op.name in ("linalg.yield", "tensor.yield"):
-                return [get(v) for v in op.operands]
+                return [get(v) for v in wanted or op.operands]
+            if len(op.results) and op.results[0] in values:
+                continue
             if op.name in _AFFINE and _is_wide(op) and any(v in known and known[v].const is None for v in op.operands):
                 known[op.results[0]] = _AFFINE[op.name](*map(number, op.operands))
             if op.name == "linalg.index":
@@ -258,7 +261,8 @@ class Evaluator:
         return list(ir.Operation.create(op.name, results=types, operands=[splat_to(v, lanes) for v in operands],
                                         attributes=named).results)
 
-    def _runtime_index(self, value: ir.Value) -> Index:
+    def runtime_index(self, value: ir.Value) -> Index:
+        """A number of a region as a coordinate."""
         lanes = lanes_of(value)
         if element_type(value.type) == self.index_type:
             return Index(value)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tilewright.passes.analysis.gates import Updates, gated
 from tilewright.passes.analysis.op_kinds import OpKind, arithmetic, body_names, expensive, op_kind, scatters
 from tilewright.passes.dispatch_creation.region_order import RegionOrder
 from tilewright.passes.linalg.clone import captured, users
@@ -134,6 +135,8 @@ class Partition:
 
         if len(region.ops) + len(source.ops) > LARGEST:
             return no("largest", f"a region has at most {LARGEST} operations")
+        if isinstance(gated(source.root), Updates):
+            return no("updates", "its elements are done when all updates are")
         rooted = [r for r in (region, source) if r.kind in _ROOTED]
         if len(rooted) == 2 or (rooted and OpKind.REDUCTION in (region.kind, source.kind)):
             return no("one-root", f"a region has one {rooted[0].kind.value} or row reductions, not both")

@@ -6,7 +6,7 @@ result whose map is no permutation of parallel loops (a scatter) runs its loops 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.codegen.borders import Border, borders
@@ -16,7 +16,9 @@ from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.codegen.units import Unit
+from tilewright.passes.families.host.running import RunningEmitter, RunningWalk
 from tilewright.passes.families.host.transpose_tiles import TileEmitter, TransposeTiles
+from tilewright.passes.families.host.updates import UpdateEmitter, UpdateWalk
 from tilewright.passes.families.scatter import scatters, serial
 from tilewright.passes.mlir import ir
 from tilewright.passes.spaces.host.generic import GenericConfig
@@ -28,12 +30,15 @@ Span = tuple[Index, Index]  # begin and end
 
 @dataclass(frozen=True)
 class _ResultGroup:
-    """Results of equal extents, one loop over units; axis: along the vectors, None of a scatter, which is alone."""
+    """Results of equal extents, one loop over units; axis: along the vectors, None of a scatter, which is alone.
+
+    walk: how the elements are found where each is not computed for itself.
+    """
 
     members: tuple[int, ...]
     dims: tuple[Expr, ...]
     axis: int | None
-    tiles: TransposeTiles | None
+    walk: TransposeTiles | RunningWalk | UpdateWalk | None = None
     row: int | None = None  # the axis of the rows that share a vector's columns
 
     @property
@@ -44,49 +49,74 @@ class _ResultGroup:
     def length(self) -> Expr:
         return self.dims[self.axis] if self.dims and self.axis is not None else Expr.of(1)
 
+    def cuts(self, config: GenericConfig) -> dict[int, int | None]:
+        """The axes that units are cut along, with the size of a piece; None: of one place."""
+        if self.axis is None or not self.dims:
+            return {}
+        match self.walk:
+            case TransposeTiles(across=across):
+                return {**dict.fromkeys(self.walk.outer()), across: config.lanes}
+            case RunningWalk():
+                return self.walk.cuts(config.lanes, config.chunk)
+            case UpdateWalk():
+                return self.walk.cuts(config.chunk)
+        rows: dict[int, int | None] = {} if self.row is None else {self.row: config.rows}
+        return {**dict.fromkeys(self.outer), **rows, self.axis: config.chunk}
+
+    def emitter(self, kernel: HostKernel, config: GenericConfig) -> Callable[[Unit], None]:
+        """What emits a work unit."""
+        match self.walk:
+            case TransposeTiles():
+                return TileEmitter(kernel, self.walk, config.lanes).emit
+            case RunningWalk():
+                return RunningEmitter(kernel, self.walk, config.lanes).emit
+            case UpdateWalk():
+                return UpdateEmitter(kernel, self.walk, config.lanes).emit
+        return _Chunks(kernel, config, self).emit
+
 
 def _groups(frame: KernelFrame, config: GenericConfig) -> list[_ResultGroup]:
     found: dict[tuple[Expr, ...], list[int]] = {}
-    scattered = []
+    alone = []
     for number, value in enumerate(frame.results):
+        dims, unit = frame.shapes.dims(value), _unit(frame, number)
+        updates = UpdateWalk.of(frame, number, unit) if dims else None
         if scatters(value):
-            scattered.append(_ResultGroup((number,), frame.shapes.dims(value), None, None))
+            alone.append(_ResultGroup((number,), dims, None))
+        elif updates is not None:
+            alone.append(_ResultGroup((number,), dims, unit, updates))
         else:
-            found.setdefault(frame.shapes.dims(value), []).append(number)
+            found.setdefault(dims, []).append(number)
     groups = []
     for dims, members in found.items():
-        unit = frame.result_slot(members[0]).unit
-        axis = len(dims) - 1 if unit is None else unit
-        tiles = TransposeTiles.of(frame, members[0], axis) if len(members) == 1 and config.lanes > 1 else None
-        row = max((a for a in range(len(dims)) if a != axis), default=None) if config.rows > 1 and tiles is None else None
-        groups.append(_ResultGroup(tuple(members), dims, axis, tiles, row))
-    return [*groups, *scattered]
+        axis = _unit(frame, members[0])
+        walk = RunningWalk.of(frame, members, axis) if dims else None
+        if walk is None and len(members) == 1 and config.lanes > 1:
+            walk = TransposeTiles.of(frame, members[0], axis)
+        row = max((a for a in range(len(dims)) if a != axis), default=None) if config.rows > 1 and walk is None else None
+        groups.append(_ResultGroup(tuple(members), dims, axis, walk, row))
+    return [*groups, *alone]
+
+
+def _unit(frame: KernelFrame, number: int) -> int:
+    """The axis of a result that vectors run along."""
+    unit = frame.result_slot(number).unit
+    return len(frame.shapes.dims(frame.results[number])) - 1 if unit is None else unit
 
 
 def tile(frame: KernelFrame, config: GenericConfig, tiler: Tiler) -> None:
     """A loop over units for each group of results."""
     for group in _groups(frame, config):
-        _tile(frame, config, tiler, group)
+        _tile(frame, group, group.cuts(config), tiler)
 
 
-def _tile(frame: KernelFrame, config: GenericConfig, tiler: Tiler, group: _ResultGroup) -> None:
-    cut = group.axis if group.tiles is None else group.tiles.across
-    step = config.chunk if group.tiles is None else config.lanes
-    outer = group.outer if group.tiles is None else group.tiles.outer()
-    along = {cut: step} if group.dims and cut is not None else {}
-    if group.row is not None:
-        along = {group.row: config.rows, **along}
-    if group.axis is None:
-        outer = []
-
+def _tile(frame: KernelFrame, group: _ResultGroup, cuts: Mapping[int, int | None], tiler: Tiler) -> None:
     def parts(place: list[Index]) -> dict[str, Part]:
-        found = {f"d{a}": Part(x) for a, x in zip(outer, place, strict=False)}
-        pieces = zip(along.items(), place[len(outer):], strict=False)
-        return found | {f"d{a}": tiler.span(x, size, group.dims[a]) for (a, size), x in pieces}
+        return {f"d{a}": Part(x) if size is None else tiler.span(x, size, group.dims[a])
+                for (a, size), x in zip(cuts.items(), place, strict=False)}
 
-    counts = [*(group.dims[a] for a in outer), *(group.dims[a].ceildiv(size) for a, size in along.items())] or [Expr.of(1)]
-    axes = {f"d{a}": (a,) for a in (*outer, *along)}
-    tiler.loop(counts, parts, {frame.results[n]: axes for n in group.members})
+    counts = [group.dims[a] if size is None else group.dims[a].ceildiv(size) for a, size in cuts.items()] or [Expr.of(1)]
+    tiler.loop(counts, parts, {frame.results[n]: {f"d{a}": (a,) for a in cuts} for n in group.members})
 
 
 def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
@@ -102,8 +132,7 @@ def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
             if group.axis is None:
                 when(all_of([begin.le(low), low.lt(end)]), lambda group=group: serial(kernel, group.members[0]))  # type: ignore[misc]
                 continue
-            run = TileEmitter(kernel, group.tiles, config.lanes).emit if group.tiles else _Chunks(kernel, config, group).emit
-            units.walk(ev, begin.max(low) - low, end.min(high) - low, run)
+            units.walk(ev, begin.max(low) - low, end.min(high) - low, group.emitter(kernel, config))
         return Grid()
 
     return kernel.build(body)

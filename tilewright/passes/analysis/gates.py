@@ -93,7 +93,7 @@ def _running(op: ir.Operation, gate: ir.Value, over: int) -> Running | None:
         if compare.name != "arith.cmpi":
             continue
         order = _ORDERS.get(integer(compare.attributes["predicate"]))
-        first, second = (_loop_of(v) for v in compare.operands)
+        first, second = (loop_of(v) for v in compare.operands)
         if order is None or first is None or second is None or over not in (first, second) or first == second:
             continue
         along = second if first == over else first
@@ -110,7 +110,7 @@ def _updates(op: ir.Operation, gate: ir.Value, over: int) -> Updates | None:
         if leaf.name != "arith.cmpi" or integer(leaf.attributes["predicate"]) != _EQUAL:
             continue
         a, b = leaf.operands
-        for at, value in ((_loop_of(a), b), (_loop_of(b), a)):
+        for at, value in ((loop_of(a), b), (loop_of(b), a)):
             if at is not None and at != over and at not in places:
                 places[at] = value
                 gates.append(leaf.results[0])
@@ -120,7 +120,7 @@ def _updates(op: ir.Operation, gate: ir.Value, over: int) -> Updates | None:
     return Updates(op, tuple(gates), over, places)
 
 
-def _loop_of(value: ir.Value) -> int | None:
+def loop_of(value: ir.Value) -> int | None:
     """The loop whose index a value is."""
     made = owner(value)
     while made is not None and made.name == "arith.index_cast":

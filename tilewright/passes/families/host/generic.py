@@ -16,6 +16,7 @@ from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.codegen.units import Unit
+from tilewright.passes.families.host.ordering import RankEmitter, RankWalk
 from tilewright.passes.families.host.running import RunningEmitter, RunningWalk
 from tilewright.passes.families.host.transpose_tiles import TileEmitter, TransposeTiles
 from tilewright.passes.families.host.updates import UpdateEmitter, UpdateWalk
@@ -38,7 +39,7 @@ class _ResultGroup:
     members: tuple[int, ...]
     dims: tuple[Expr, ...]
     axis: int | None
-    walk: TransposeTiles | RunningWalk | UpdateWalk | None = None
+    walk: TransposeTiles | RunningWalk | UpdateWalk | RankWalk | None = None
     row: int | None = None  # the axis of the rows that share a vector's columns
 
     @property
@@ -60,10 +61,12 @@ class _ResultGroup:
                 return self.walk.cuts(config.lanes, config.chunk)
             case UpdateWalk():
                 return self.walk.cuts(config.chunk)
+            case RankWalk():
+                return self.walk.cuts()
         rows: dict[int, int | None] = {} if self.row is None else {self.row: config.rows}
         return {**dict.fromkeys(self.outer), **rows, self.axis: config.chunk}
 
-    def emitter(self, kernel: HostKernel, config: GenericConfig) -> Callable[[Unit], None]:
+    def emitter(self, kernel: HostKernel, config: GenericConfig, workspace: ir.Value) -> Callable[[Unit], None]:
         """What emits a work unit."""
         match self.walk:
             case TransposeTiles():
@@ -72,6 +75,8 @@ class _ResultGroup:
                 return RunningEmitter(kernel, self.walk, config.lanes).emit
             case UpdateWalk():
                 return UpdateEmitter(kernel, self.walk, config.lanes).emit
+            case RankWalk():
+                return RankEmitter(kernel, self.walk, config.lanes, workspace).emit
         return _Chunks(kernel, config, self).emit
 
 
@@ -80,11 +85,11 @@ def _groups(frame: KernelFrame, config: GenericConfig) -> list[_ResultGroup]:
     alone = []
     for number, value in enumerate(frame.results):
         dims, unit = frame.shapes.dims(value), _unit(frame, number)
-        updates = UpdateWalk.of(frame, number, unit) if dims else None
+        walk = (UpdateWalk.of(frame, number, unit) or RankWalk.of(frame, number)) if dims else None
         if scatters(value):
             alone.append(_ResultGroup((number,), dims, None))
-        elif updates is not None:
-            alone.append(_ResultGroup((number,), dims, unit, updates))
+        elif walk is not None:
+            alone.append(_ResultGroup((number,), dims, unit, walk))
         else:
             found.setdefault(dims, []).append(number)
     groups = []
@@ -132,8 +137,12 @@ def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
             if group.axis is None:
                 when(all_of([begin.le(low), low.lt(end)]), lambda group=group: serial(kernel, group.members[0]))  # type: ignore[misc]
                 continue
-            units.walk(ev, begin.max(low) - low, end.min(high) - low, group.emitter(kernel, config))
-        return Grid()
+            units.walk(ev, begin.max(low) - low, end.min(high) - low, group.emitter(kernel, config, workspace))
+        taken = Expr.of(0)
+        for group in groups:
+            if isinstance(group.walk, RankWalk):
+                taken = taken.maximum(group.walk.workspace(kernel, config.lanes))
+        return Grid(taken)
 
     return kernel.build(body)
 

@@ -8,7 +8,6 @@ from tilewright.passes.analysis.contraction import is_contraction
 from tilewright.passes.linalg.data_movement import MOVEMENT_OPS
 from tilewright.passes.linalg.strides import VIEW_OPS, Views
 from tilewright.passes.linalg.structured import CASTS, CHEAP_OPS, iterator_kinds
-from tilewright.passes.linalg.symbolic import mixed
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 
 
@@ -82,11 +81,13 @@ def combiner(op: ir.Operation) -> ir.Operation | None:
     return last
 
 
-ROW_COMBINERS = ("arith.addf", "arith.mulf", "arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf")
+ROW_COMBINERS = ("arith.addf", "arith.mulf", "arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf",
+                 "arith.addi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.maxsi", "arith.minsi", "arith.maxui",
+                 "arith.minui")
 
 
 def is_row_reduction(op: ir.Operation) -> bool:
-    """A generic whose maps are projected permutations, with one float result and one associative combiner."""
+    """A generic whose maps are projected permutations, with one result and one associative combiner."""
     if op.name != "linalg.generic" or not all(m.is_projected_permutation for m in maps_of(op)):
         return False
     last = combiner(op)
@@ -109,13 +110,3 @@ def arithmetic(op: ir.Operation) -> int:
 def expensive(op: ir.Operation) -> bool:
     """Dearer than a load: a function of math, a division or a lookup in each element."""
     return any(n.startswith("math.") or n in _EXPENSIVE for n in body_names(op))
-
-
-def constant_pad(op: ir.Operation) -> bool:
-    """A tensor.pad with one value for all padded places."""
-    if op.name != "tensor.pad":
-        return False
-    yielded = operations(op.regions[0].blocks[0])[-1].operands[0]
-    return not isinstance(yielded.owner, ir.Block) and all(
-        not isinstance(x, int) or x >= 0 for s, n in (("static_low", 1), ("static_high", 2)) for x in mixed(op, s, n)
-    )

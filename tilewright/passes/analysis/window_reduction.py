@@ -14,7 +14,7 @@ from tilewright.passes.analysis.fused_contraction import fast_loop
 from tilewright.passes.analysis.op_kinds import scatters
 from tilewright.passes.analysis.placement import Place, place
 from tilewright.passes.analysis.row_program import row_joins
-from tilewright.passes.analysis.windows import windows_of
+from tilewright.passes.analysis.windows import padded_places, windows_of
 from tilewright.passes.linalg.structured import CASTS, inits, inputs, is_zero, iterator_kinds, loop_extents, uncast
 from tilewright.passes.linalg.symbolic import SymbolicShapes
 from tilewright.passes.mlir import ir, maps_of, operations, owner
@@ -50,10 +50,9 @@ class WindowReduction:
         if len(root.results) != 1 or scatters(root) or not _joins_elements(root):
             raise ValueError(f"{where}: its body is not one element, or one product, that an associative operation joins")
         for image, value in enumerate(inputs(root)):
-            dims = shapes.dims(value)
-            windows = windows_of(root, image, [(0, 0)] * len(dims), dims)
+            pad, dims = _pad_of(root, value), shapes.dims(value)
+            windows = windows_of(root, image, padded_places(pad) if pad is not None else [(0, 0)] * len(dims), dims)
             if windows:
-                pad = _pad_of(root, value)
                 places = place(shapes, root.results[0], ops[list(ops).index(root) + 1 :], results)
                 return WindowReduction(root, image, pad, tuple(loop_extents(root, shapes)), windows, tuple(places))
         raise ValueError(f"{where}: no operand is read through windows")

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.passes.analysis.contraction import product_of
 from tilewright.passes.codegen.emit import lane_mask, loop
 from tilewright.passes.codegen.evaluator import evaluate
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
@@ -183,19 +184,36 @@ class _WindowEmitter:
         reader = _Reader(self, block, loops)
         image = plan.root.operands[plan.reduction.image]
         points = [self._point(block, p, j) for p in range(block.pixels) for j in range(len(block.starts))]
+        shared = product_of(plan.root) is None
+        parts = dict[tuple[int, int], ir.Value]()
+
+        def part(n: int, a: int | None) -> ir.Value:
+            """What the taps along the vectors join to, in their order, for a tap of the pixel loop."""
+            found: ir.Value | None = None
+            for b in plan.unrolled(plan.tap_along):
+                here = [x if x is not None else y for x, y in zip(loops, points[n], strict=True)]
+                for d, t in ((tap, a), (plan.tap_along, b)):
+                    if d is not None and t is not None:
+                        here[d] = Index(t)
+                reader.place = (n // len(block.starts), n % len(block.starts), a or 0, b or 0)
+                value = values_of(ev, plan.root, [self.join], [x for x in here if x is not None], self.config.lanes, block.mask)[0]
+                if shared:
+                    found = value if found is None else self.join(value, found)
+                else:
+                    sums[n] = self.join(value, sums[n])
+            return found if found is not None else sums[n]
+
         with ev.kept():
             ev.known[image] = lambda _: reader.read()
             for a in plan.unrolled(tap) if tap is None or loops[tap] is None else [None]:
-                for b in plan.unrolled(plan.tap_along):
-                    for n, point in enumerate(points):
-                        here = [x if x is not None else y for x, y in zip(loops, point, strict=True)]
-                        for d, t in ((tap, a), (plan.tap_along, b)):
-                            if d is not None and t is not None:
-                                here[d] = Index(t)
-                        reader.place = (n // len(block.starts), n % len(block.starts), a or 0, b or 0)
-                        full = [x for x in here if x is not None]
-                        value = values_of(ev, plan.root, [self.join], full, self.config.lanes, block.mask)[0]
-                        sums[n] = self.join(value, sums[n])
+                for n in range(len(points)):
+                    key = (plan.step_across(n // len(block.starts), a or 0), n % len(block.starts))
+                    if not shared:
+                        part(n, a)
+                        continue
+                    if key not in parts:
+                        parts[key] = part(n, a)
+                    sums[n] = self.join(parts[key], sums[n])
             del ev.known[image]
         return sums
 

@@ -120,6 +120,8 @@ def _packable(fn: ir.Operation, root: ir.Operation) -> _PanelLayout | None:
     arguments = list(fn.regions[0].blocks[0].arguments)
     results = operations(fn.regions[0].blocks[0])[-1].operands
     column = _column(fn, root, view)
+    if column in view.batch:
+        return None  # every column has factors of its own: no rows share what a panel holds
     for which in (0, 1):
         value = root.operands[which]
         m = maps_of(root)[which]

@@ -1,8 +1,8 @@
 """channels-last: 2-D convolutions whose images keep their channels first are computed with channels last.
 
 So the filters lie along the vectors and a block of pixels reads runs of channels. Images are transposed by copies of their
-own (`tw.copy`); between convolutions elementwise operations follow in the same layout, and the copies that meet cancel.
-A 1x1 convolution of enough pixels is a product with pixels along the vectors instead, and moves nothing.
+own (`tw.copy`); behind convolutions elementwise operations, pooling and convolutions of each channel by itself follow in the same
+layout, and the copies that meet cancel. A 1x1 convolution of enough pixels is a product with pixels along the vectors instead, and moves nothing.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.passes.analysis.op_kinds import constant_pad
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise
 from tilewright.passes.linalg.clone import clone
-from tilewright.passes.linalg.data_movement import constant_pad
 from tilewright.passes.linalg.reshape import Reshaper, collapses_free, product
 from tilewright.passes.linalg.structured import (
     compose,
@@ -32,6 +32,7 @@ from tilewright.passes.mlir import ir, maps_of, operations, owner, replace_all_u
 
 COPY = "tw.copy"  # of an elementwise op: a kernel of its own, which no producer or reader computes at its loads and stores
 _CONVOLUTION = "linalg.conv_2d_nchw_fchw"
+_WINDOWS = ("linalg.depthwise_conv_2d_nchw_chw", "linalg.pooling_nchw_max", "linalg.pooling_nchw_sum")  # each channel by itself
 _LAST = (0, 2, 3, 1)  # the axis of a channels-first image at each axis of the channels-last one
 _FIRST = (0, 3, 1, 2)
 
@@ -67,6 +68,9 @@ class _Rewriter:
                     self._product(op)
                 else:
                     self._convolve(op)
+            elif op.name in _WINDOWS:
+                if self._known(op.operands[0]) is not None:
+                    self._window(op)
             elif self._follows(op):
                 self._elementwise(op)
 
@@ -98,16 +102,28 @@ class _Rewriter:
         d = [ir.AffineExpr.get_dim(i) for i in range(7)]
         window = [d[1 + i] * strides[i] + d[4 + i] * dilations[i] for i in range(2)]
         maps = [ir.AffineMap.get(7, 0, [d[0], *window, d[6]]), _map(7, 3, 6, 4, 5), _map(7, 0, 1, 2, 3)]
-        old = self.views.shapes.dims(op.results[0])
+        made = rebuild(op, [self._image(image), filters], [self._start(op)], maps, ["parallel"] * 4 + ["reduction"] * 3)
+        self._back(op, made.results[0])
+
+    def _start(self, op: ir.Operation) -> ir.Value:
+        """What an operation starts from, with channels last."""
         start = inits(op)[0]
         made_by = owner(start)
-        dims = [old[a] for a in _LAST]
         if made_by is not None and made_by.name in ("tensor.empty", "linalg.fill"):
-            start = self.views.reshape(start, dims)
-        else:
-            start = self._image(start)
-        made = rebuild(op, [self._image(image), filters], [start], maps, ["parallel"] * 4 + ["reduction"] * 3)
-        self._back(op, made.results[0])
+            old = self.views.shapes.dims(op.results[0])
+            return self.views.reshape(start, [old[a] for a in _LAST])
+        return self._image(start)
+
+    def _window(self, op: ir.Operation) -> None:
+        """Loops image, row, column, channel, then window row, window column."""
+        maps, other = maps_of(op), inputs(op)[1]
+        loops = _map(6, *_FIRST, 4, 5)  # loop of the new op at each loop of the old one
+        image, kernel, result = (compose(m, loops) for m in maps)
+        if ir.RankedTensorType(other.type).rank == 3:  # a filter [channel, row, column], read along channels
+            other, kernel = self._transposed(other, (1, 2, 0)), _map(6, 4, 5, 3)
+        accesses = [_reordered(image, _LAST), kernel, _reordered(result, _LAST)]
+        kinds = ["parallel"] * 4 + ["reduction"] * 2
+        self._back(op, rebuild(op, [self._image(op.operands[0]), other], [self._start(op)], accesses, kinds).results[0])
 
     def _follows(self, op: ir.Operation) -> bool:
         """Elementwise on images, at least one of them channels-last, on the way to another convolution."""
@@ -162,7 +178,7 @@ class _Rewriter:
         """A copy with axis order[i] of the value at axis i."""
         dims = self.views.shapes.dims(value)
         empty = self.views.empty([dims[a] for a in order], ir.RankedTensorType(value.type).element_type)
-        access = _map(4, *(list(order).index(a) for a in range(4)))
+        access = _map(len(order), *(list(order).index(a) for a in range(len(order))))
         made = elementwise([value], empty, lambda x: x[0], [access])
         made.owner.attributes[COPY] = ir.UnitAttr.get()
         return made
@@ -180,7 +196,7 @@ class _Rewriter:
 def _wanted(value: ir.Value) -> bool:
     """Does the value reach a convolution through pads and elementwise operations on images?"""
     for user in users(value):
-        if user.name == _CONVOLUTION and user.operands[0] == value:
+        if user.name in (_CONVOLUTION, *_WINDOWS) and user.operands[0] == value:
             return True
         passes = constant_pad(user) or user.name == "tensor.cast" or (
             user.name == "linalg.generic" and len(user.results) == 1 and "reduction" not in iterator_kinds(user))
@@ -219,6 +235,11 @@ def _padded(op: ir.Operation, source: ir.Value) -> ir.Value:
             value = clone(value.owner.operation, lambda v: v).results[0]
         ir.Operation.create("tensor.yield", operands=[value])
     return made.results[0]
+
+
+def _reordered(m: ir.AffineMap, order: Sequence[int]) -> ir.AffineMap:
+    """The map with result order[i] at place i."""
+    return ir.AffineMap.get(m.n_dims, 0, [m.results[a] for a in order])
 
 
 def _map(loops: int, *results: int) -> ir.AffineMap:

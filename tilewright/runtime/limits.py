@@ -16,6 +16,7 @@ class HostLimits:
 
     threads: most of a call, 0 for as many as cores. Only what does not change the bits of results may depend on it.
     bf16_pairs: does one instruction add two products of bf16 to each f32 (vdpbf16ps of AVX-512 BF16)?
+    permutes: does one instruction take the words of a register in any order (vpermd of AVX2 and AVX-512)?
     """
 
     vector_bytes: int = 32
@@ -26,6 +27,7 @@ class HostLimits:
     cores: int = 1
     bf16_pairs: bool = False
     threads: int = 0
+    permutes: bool = False
 
     def lanes(self, element_bytes: int) -> int:
         """Elements per vector register."""

@@ -10,9 +10,9 @@ from typing import TypedDict, Unpack
 from tilewright.compiler.ops.body import Scalar, computed_in
 from tilewright.compiler.ops.creation import iota
 from tilewright.compiler.ops.graph import Number, Size, Tensor, element_type, shown, size, want_float
-from tilewright.compiler.ops.indexing import gather
+from tilewright.compiler.ops.indexing import gather, index
 from tilewright.compiler.ops.pointwise import cast, where
-from tilewright.compiler.ops.reshaping import reshape
+from tilewright.compiler.ops.reshaping import move_axes, reshape
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -102,12 +102,19 @@ def interpolate(
     given = list(scales or [None] * len(axes))
     crops = list(options.get("crops", [(0.0, 1.0)] * len(axes)))
     found, value = cast(x, computed_in(x.dtype)) if mode in _REACH else x, options.get("outside")
+    moved = []
     for at, wanted, scale, crop in zip(axes, sizes, given, crops, strict=True):
         axis = _Axis(at, x.dims[at], size(name, wanted), scale, crop)
         if axis.after != axis.before or scale not in (None, 1.0) or coordinates == "crop":
-            place = _places(found, axis, kernel)
+            moved.append((axis, _places(x, axis, kernel)))
+    if mode in _NEAREST:
+        found = _nearest(found, moved, _NEAREST[mode])
+    else:
+        growing = all(x.graph.bounds(a.after - a.before)[0] >= 0 for a, _ in moved)
+        for axis, place in reversed(moved) if growing else moved:  # rows are widened while they are few
             found = _along(found, axis, kernel, place)
-            found = found if value is None else _beyond(found, axis, place, value)
+    for axis, place in moved if value is not None else ():
+        found = _beyond(found, axis, place, value or 0)
     return cast(found, x.dtype)
 
 
@@ -134,15 +141,30 @@ def _places(x: Tensor, a: _Axis, kernel: _Kernel) -> Tensor:
     return x.graph.pointwise("interpolate", place, iota(x.graph, [a.after], 0, kernel.places), a.before, a.after)
 
 
+def _inside(place: Tensor, a: _Axis, whole: Callable[[Scalar], Scalar]) -> Tensor:
+    """Places as whole ones of x, those beyond its ends moved there."""
+    return cast(place.graph.pointwise("interpolate", lambda p, n: whole(p).maximum(0).minimum(n - 1), place, a.before), DType.I64)
+
+
+def _nearest(x: Tensor, moved: Sequence[tuple[_Axis, Tensor]], whole: Callable[[Scalar], Scalar]) -> Tensor:
+    """One element for each, along all axes at once."""
+    indices: list[Tensor | None] = [None] * x.rank
+    for n, (a, place) in enumerate(moved):
+        indices[a.axis] = reshape(_inside(place, a, whole), [a.after if i == n else 1 for i in range(len(moved))])
+    if not moved:
+        return x
+    first = moved[0][0].axis
+    found = index(x, indices[: max(a.axis for a, _ in moved) + 1], negative=False)
+    apart = [a.axis for a, _ in moved] != list(range(first, first + len(moved)))
+    return move_axes(found, range(len(moved)), [a.axis for a, _ in moved]) if apart else found
+
+
 def _along(x: Tensor, a: _Axis, kernel: _Kernel, place: Tensor) -> Tensor:
     g = x.graph
 
     def neighbours(whole: Callable[[Scalar], Scalar]) -> Tensor:
-        inside = g.pointwise("interpolate", lambda p, n: whole(p).maximum(0).minimum(n - 1), place, a.before)
-        return gather(x, cast(inside, DType.I64), a.axis)
+        return gather(x, _inside(place, a, whole), a.axis)
 
-    if kernel.mode in _NEAREST:
-        return neighbours(_NEAREST[kernel.mode])
     shrink = _shrink(a, kernel)
     first = math.floor(-_REACH[kernel.mode] / shrink) + 1
     taps = range(first, 2 - first)

@@ -1,5 +1,4 @@
-"""Running reductions along an axis. Each element reduces all that come before it: the work grows with the square of the
-extent."""
+"""Running reductions along an axis: each element takes all steps up to its own, in order."""
 
 from __future__ import annotations
 
@@ -79,7 +78,7 @@ def _running(
 
     def body(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
         inside = region.index(x.rank).compare(predicate, region.index(at))
-        return function(out, region.select(inside, scalars[0].cast(wide.value), neutral))
+        return region.select(inside, function(out, scalars[0].cast(wide.value)), out)
 
     loops, along, kinds = _loops(x, at)
     return cast(x.graph.generic([(x, along)], (x.graph.filled(neutral, wide, x.dims), loops), kinds, body), kind)
@@ -92,17 +91,17 @@ def _running_extreme(name: str, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     loops, along, kinds = _loops(x, at)
 
     def extreme(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
-        value = region.select(region.index(x.rank).compare("le", region.index(at)), scalars[0], start)
-        return out.maximum(value) if largest else out.minimum(value)
+        inside, value = region.index(x.rank).compare("le", region.index(at)), scalars[0].cast(wide.value)
+        return region.select(inside, out.maximum(value) if largest else out.minimum(value), out)
 
     values = cast(g.generic([(x, along)], (g.filled(start, wide, x.dims), loops), kinds, extreme), x.dtype)
 
     def last(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
-        value, best = scalars
+        value, best = scalars  # the best one up to the element, which is the best there where it was the last to become it
         same = value.compare("eq", best)
         if x.dtype.is_float:
             same = same | value.compare("ne", value)
-        inside = region.index(x.rank).compare("le", region.index(at))
-        return out.maximum(region.select(same & inside, region.index(x.rank).cast("i64"), -1))
+        inside, here = region.index(x.rank).compare("le", region.index(at)), region.index(x.rank).cast("i64")
+        return region.select(inside, region.select(same, here, out), out)
 
-    return values, g.generic([(x, along), (values, loops)], (g.filled(-1, DType.I64, x.dims), loops), kinds, last)
+    return values, g.generic([(x, along), (values, along)], (g.filled(-1, DType.I64, x.dims), loops), kinds, last)

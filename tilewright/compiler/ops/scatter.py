@@ -1,8 +1,7 @@
 """Elements written at places that tensors of integers name.
 
-Nothing is written out of order: every element of the result gathers what is meant for it, by a reduction over all updates. So the
-result does not depend on threads, and of several updates of one place the last one wins. The work is (elements of the result)
-times (updates of one row).
+Nothing is written out of order: every element of the result takes the updates that are meant for it, in their order. So the
+result does not depend on threads, and of several updates of one place the last one wins.
 """
 
 from __future__ import annotations
@@ -176,7 +175,7 @@ class _Scattered:
         g, x = self.x.graph, self.x
 
         def body(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
-            return out + self.hits(region, *scalars).cast("i32")
+            return region.select(self.hits(region, *scalars), out + 1, out)
 
         into = (g.filled(0, DType.I32, x.dims), self.loops)
         return g.generic(self.indices, into, ["parallel"] * x.rank + ["reduction"], body)
@@ -193,7 +192,7 @@ def _winners(
     g, rank = x.graph, len(dims)
 
     def body(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
-        return out.maximum(region.select(hits(region, *scalars), region.index(rank).cast("i64"), -1))
+        return region.select(hits(region, *scalars), region.index(rank).cast("i64"), out)
 
     loops = [f"d{i}" for i in range(rank)]
     return g.generic(indices, (g.filled(-1, DType.I64, dims), loops), ["parallel"] * rank + ["reduction"], body)

@@ -1,12 +1,13 @@
-"""Order along an axis. An element's place is how many come before it: the work grows with the square of the extent."""
+"""Order along an axis. An element's place is how many come before it, which is said as such and found by sorting."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.compiler.ops.body import Body, Scalar, is_float
+from tilewright.compiler.ops.body import Body, Scalar, computed_in, is_float
 from tilewright.compiler.ops.graph import Size, Tensor, axis_of, shown, size
 from tilewright.compiler.ops.indexing import gather_elements
+from tilewright.compiler.ops.pointwise import cast
 from tilewright.runtime.errors import ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -67,6 +68,32 @@ def _before(a: Scalar, b: Scalar, descending: bool) -> Scalar:
     return smaller | (a.compare("eq", a) & b.compare("ne", b))
 
 
+def _keys(x: Tensor, descending: bool) -> Tensor:
+    """Integers in the order of the elements: NaN is the largest, and -0 equals 0."""
+    kind = computed_in(x.dtype)
+    wide = "i64" if kind.bytes == 8 or kind is DType.U32 else "i32"
+
+    def key(value: Scalar) -> Scalar:
+        found = _float_key(value, wide) if is_float(value.kind) else _whole_key(value, wide)
+        return found ^ -1 if descending else found
+
+    return x.graph.pointwise("sort", key, cast(x, kind), dtype=DType(wide))
+
+
+def _float_key(value: Scalar, kind: str) -> Scalar:
+    """The bits, with those below the sign inverted where it is set."""
+    body, (least, most) = value.body, DType(kind).limits
+    positive = value + 0.0
+    bits = body.emit(f"arith.bitcast {positive.ssa} : {value.kind} to {kind}", kind)
+    ordered = body.select(bits.compare("lt", 0), bits ^ int(most), bits)
+    return body.select(value.compare("ne", value), int(most), ordered)
+
+
+def _whole_key(value: Scalar, kind: str) -> Scalar:
+    wide = value.cast(kind)
+    return wide ^ int(DType(kind).limits[0]) if value.kind == "ui64" else wide
+
+
 def _first_places(x: Tensor, at: int, count: Expr, descending: bool) -> Tensor:
     """For each of the first `count` places in order, where along the axis its element stands: i64."""
     g, rank = x.graph, x.rank
@@ -76,15 +103,15 @@ def _first_places(x: Tensor, at: int, count: Expr, descending: bool) -> Tensor:
 
     def ahead(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
         own, its = scalars
-        first, later = _before(its, own, descending), _before(own, its, descending)
-        tie = ~later & region.index(rank).compare("lt", region.index(at))
-        return out + (first | tie).cast("i64")
+        tie = its.compare("eq", own) & region.index(rank).compare("lt", region.index(at))
+        return (out + (its.compare("lt", own) | tie).cast("i64")).minimum(g.number(region, count, "i64"))
 
-    position = g.generic([(x, loops), (x, other)], (g.filled(0, DType.I64, x.dims), loops), kinds, ahead)
+    keys = _keys(x, descending)
+    position = g.generic([(keys, loops), (keys, other)], (g.filled(0, DType.I64, x.dims), loops), kinds, ahead)
 
     def found(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
         here = scalars[0].compare("eq", region.index(at).cast("i64"))
-        return out + region.select(here, region.index(rank).cast("i64"), 0)
+        return region.select(here, region.index(rank).cast("i64"), out)
 
     dims = [count if a == at else d for a, d in enumerate(x.dims)]
     return g.generic([(position, other)], (g.filled(0, DType.I64, dims), loops), kinds, found)

@@ -8,7 +8,6 @@ from tilewright.passes.analysis.contraction import is_contraction
 from tilewright.passes.linalg.data_movement import MOVEMENT_OPS
 from tilewright.passes.linalg.strides import VIEW_OPS, Views
 from tilewright.passes.linalg.structured import CASTS, CHEAP_OPS, iterator_kinds
-from tilewright.passes.linalg.symbolic import mixed
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 
 
@@ -109,13 +108,3 @@ def arithmetic(op: ir.Operation) -> int:
 def expensive(op: ir.Operation) -> bool:
     """Dearer than a load: a function of math, a division or a lookup in each element."""
     return any(n.startswith("math.") or n in _EXPENSIVE for n in body_names(op))
-
-
-def constant_pad(op: ir.Operation) -> bool:
-    """A tensor.pad with one value for all padded places."""
-    if op.name != "tensor.pad":
-        return False
-    yielded = operations(op.regions[0].blocks[0])[-1].operands[0]
-    return not isinstance(yielded.owner, ir.Block) and all(
-        not isinstance(x, int) or x >= 0 for s, n in (("static_low", 1), ("static_high", 2)) for x in mixed(op, s, n)
-    )

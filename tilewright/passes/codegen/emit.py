@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tilewright.passes.codegen.index import Index, splat_to
-from tilewright.passes.mlir import arith, ir, llvm, scf
+from tilewright.passes.mlir import arith, ir, llvm, scf, vector
 
+WIDEST_STEP = 4  # of the elements of a vector that are taken out of whole vectors; a gather beyond
 DYNAMIC = -(2**31)  # marks an SSA index in the constant indices of llvm.getelementptr
 
 
@@ -164,12 +165,16 @@ class Memory:
 
     def load(self, coords: Sequence[Index], mask: ir.Value | None = None) -> ir.Value:
         """The element, or a vector of them when a coordinate is one; masked-off lanes read nothing and give 0."""
-        raw = self._load(self.offset(coords), mask)
+        raw = self._raw(coords, mask)
         if self.stored == self.element:
             return raw
         if is_float(self.element):
             return arith.bitcast(vector_type(self.element, lanes_of(raw)), raw)
         return arith.cmpi(arith.CmpIPredicate.ne, raw, constant(self.stored, 0, lanes_of(raw)))
+
+    def _raw(self, coords: Sequence[Index], mask: ir.Value | None) -> ir.Value:
+        """What memory holds."""
+        return self._load(self.offset(coords), mask)
 
     def alignment(self, offset: Index) -> int:
         """Bytes that the address of a contiguous vector at `offset` is aligned to."""
@@ -189,9 +194,26 @@ class Memory:
             if mask is None:
                 return llvm.LoadOp(whole, at, alignment=alignment).result
             return llvm.intr_masked_load(whole, at, mask, alignment, pass_thru=constant(self.stored, 0, offset.lanes))
+        step = None if offset.step is None else offset.step.const
+        if step is not None and (step == -1 or (mask is None and abs(step) <= WIDEST_STEP)):
+            return self._stepped(offset, step, mask)
         at = gep(self.pointer, offset.value(self.index), self.stored)
         every = mask if mask is not None else constant(integer_type(1), 1, offset.lanes)
         return llvm.intr_masked_gather(whole, at, every, [constant(self.stored, 0, offset.lanes)], alignment)
+
+    def _stepped(self, offset: Index, step: int, mask: ir.Value | None) -> ir.Value:
+        """Every step-th element, out of whole vectors of which none reaches beyond the first and the last of them."""
+        lanes, wide = offset.lanes, abs(step)
+        low = offset.base if step > 0 else offset.base + step * (lanes - 1)
+        at = [wide * (i if step > 0 else lanes - 1 - i) for i in range(lanes)]  # where the elements are, from `low` on
+        begins = [*(k * lanes for k in range(wide - 1)), (wide - 1) * (lanes - 1)]  # of the vectors
+        of = [min(a // lanes, wide - 1) for a in at]  # the vector of each element
+        kept = None if mask is None else vector.shuffle(mask, mask, at)
+        parts = [self._load(Index.ramp(low + begin, lanes), kept) for begin in begins]
+        found = vector.shuffle(parts[0], parts[0], [a if n == 0 else 0 for a, n in zip(at, of, strict=True)])
+        for n, part in enumerate(parts[1:], 1):
+            found = vector.shuffle(found, part, [lanes + a - begins[n] if o == n else i for i, (a, o) in enumerate(zip(at, of, strict=True))])
+        return found
 
     def store(self, value: ir.Value, coords: Sequence[Index], mask: ir.Value | None = None) -> None:
         """Store one element, or the lanes of a vector that the mask selects."""

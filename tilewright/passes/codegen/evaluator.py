@@ -8,8 +8,9 @@ are therefore one mechanism, for every family and target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from tilewright.passes.codegen.emit import Memory, all_of, choose, constant, element_type, lanes_of, loop, resized, vector_type
 from tilewright.passes.codegen.index import Index, delinearize, emit_expr, splat_to
@@ -21,6 +22,9 @@ from tilewright.runtime.shape import Expr
 
 Coords = Sequence[Index]
 Known = Callable[[Coords], ir.Value]
+_AFFINE: Mapping[str, Callable[..., Index]] = MappingProxyType({
+    "arith.addi": Index.__add__, "arith.subi": Index.__sub__, "arith.muli": Index.__mul__, "arith.index_cast": Index,
+})
 _INTEGER_DIVISIONS = ("arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.ceildivsi", "arith.ceildivui",
                       "arith.floordivsi")
 
@@ -35,6 +39,7 @@ class Evaluator:
         self.dims: dict[str, Index] = {}
         self.scalars: dict[ir.Value, ir.Value] = {}
         self.known: dict[ir.Value, Known] = {}
+        self.parts: dict[tuple[ir.Operation, int], int] = {}  # what an operation chooses along an axis here (borders.py)
         self._memo: dict[object, list[ir.Value]] | None = None
 
     # -- sizes and index values
@@ -174,11 +179,12 @@ class Evaluator:
         """Extent of loop dimension `d` of a linalg op, read from an operand axis that it indexes alone."""
         return self.emit(loop_extents(op, self.shapes)[d])
 
-    def region(self, op: ir.Operation, loops: Sequence[Index], given: dict[int, ir.Value],
-               mask: ir.Value | None) -> list[ir.Value]:
-        """The scalar region of `op` at loop coordinates; operand numbers in `given` have their value already."""
+    def region(self, op: ir.Operation, loops: Sequence[Index], given: Mapping[int, ir.Value], mask: ir.Value | None,
+               known: Mapping[ir.Value, ir.Value] = MappingProxyType({}), wanted: Sequence[ir.Value] = ()) -> list[ir.Value]:
+        """The scalar region of `op` at loop coordinates; operand numbers in `given` have their value already, and so the values of
+        the region in `known`. wanted: other values of the region in place of what it yields."""
         block = op.regions[0].blocks[0]
-        values: dict[ir.Value, ir.Value] = {}
+        values = dict(known)
         for number, (argument, operand, m) in enumerate(zip(block.arguments, op.operands, maps_of(op), strict=True)):
             if number in given:
                 values[argument] = given[number]
@@ -187,37 +193,50 @@ class Evaluator:
                     values[argument] = self._element(operand, [evaluate(e, loops) for e in m.results], mask)
                 else:
                     values[argument] = self.scalar(operand)
-        return self.clone(block, values, loops, mask)
+        return self.clone(block, values, loops, mask, wanted)
 
     def clone(self, block: ir.Block, values: dict[ir.Value, ir.Value], loops: Sequence[Index],
-              mask: ir.Value | None = None) -> list[ir.Value]:
-        """Emit a scalar region on scalars or vectors; returns what it yields."""
+              mask: ir.Value | None = None, wanted: Sequence[ir.Value] = ()) -> list[ir.Value]:
+        """Emit a scalar region on scalars or vectors; returns what it yields, or the values `wanted` of it."""
+
+        known = dict[ir.Value, Index]()  # numbers that are affine in the loops: a run of places stays one
 
         def get(v: ir.Value) -> ir.Value:
             return values[v] if v in values else self.scalar(v)
 
+        def number(v: ir.Value) -> Index:
+            return known[v] if v in known else self.runtime_index(get(v))
+
         for op in operations(block):
             if op.name in ("linalg.yield", "tensor.yield"):
-                return [get(v) for v in op.operands]
+                return [get(v) for v in wanted or op.operands]
+            if len(op.results) and op.results[0] in values:
+                continue
+            if op.name in _AFFINE and _is_wide(op) and any(v in known and known[v].const is None for v in op.operands):
+                known[op.results[0]] = _AFFINE[op.name](*map(number, op.operands))
             if op.name == "linalg.index":
-                number = loops[integer(op.attributes["dim"])].value(self.index_type)
-                index = vector_type(ir.IndexType.get(), lanes_of(number))
-                values[op.results[0]] = arith.index_cast(index, number)
+                at = known[op.results[0]] = loops[integer(op.attributes["dim"])]
+                values[op.results[0]] = self._index_value(at)
             elif op.name == "tensor.extract":
-                at = [self._runtime_index(get(v)) for v in list(op.operands)[1:]]
-                values[op.results[0]] = self._extracted(op, at, mask)
+                values[op.results[0]] = self._extracted(op, [number(v) for v in list(op.operands)[1:]], mask)
             elif op.name == "affine.apply":
                 m = ir.AffineMapAttr(op.attributes["map"]).value
-                at = [self._runtime_index(get(v)) for v in op.operands]
-                result = evaluate(m.results[0], at[: m.n_dims], at[m.n_dims :])
-                number = result.value(self.index_type)
-                values[op.results[0]] = arith.index_cast(vector_type(ir.IndexType.get(), lanes_of(number)), number)
+                given = [number(v) for v in op.operands]
+                found = known[op.results[0]] = evaluate(m.results[0], given[: m.n_dims], given[m.n_dims :])
+                values[op.results[0]] = self._index_value(found)
             elif op.name == "tensor.dim":
                 values[op.results[0]] = self.scalar(op.results[0])
             else:
+                if op.name == "arith.constant" and _is_wide(op):
+                    known[op.results[0]] = Index(integer(op.attributes["value"]))
                 for result, new in zip(op.results, self._clone_op(op, [get(v) for v in op.operands], mask), strict=True):
                     values[result] = new
         raise ValueError("a region without a yield")
+
+    def _index_value(self, at: Index) -> ir.Value:
+        """A coordinate as the value of type index that a region computes with."""
+        found = at.value(self.index_type)
+        return arith.index_cast(vector_type(ir.IndexType.get(), lanes_of(found)), found)
 
     def _extracted(self, op: ir.Operation, at: Coords, mask: ir.Value | None) -> ir.Value:
         """An element that a region names; zero of a tensor without elements."""
@@ -242,7 +261,8 @@ class Evaluator:
         return list(ir.Operation.create(op.name, results=types, operands=[splat_to(v, lanes) for v in operands],
                                         attributes=named).results)
 
-    def _runtime_index(self, value: ir.Value) -> Index:
+    def runtime_index(self, value: ir.Value) -> Index:
+        """A number of a region as a coordinate."""
         lanes = lanes_of(value)
         if element_type(value.type) == self.index_type:
             return Index(value)
@@ -317,6 +337,10 @@ class Evaluator:
         for axis, (a, b) in enumerate(zip(low, high, strict=True)):
             if a != 0:
                 at[axis] = coords[axis] - self.size(a)
+            if (op, axis) in self.parts:
+                checks.append(self.parts[op, axis] == 1)
+                continue
+            if a != 0:
                 checks.append(at[axis].ge(0))
             if a != 0 or b != 0:
                 checks.append(at[axis].lt(self.extent(op.operands[0], axis)))
@@ -338,16 +362,19 @@ class Evaluator:
             source = op.operands[number]
             at = list(coords)
             at[axis] = coords[axis] - start
-            if number == len(op.operands) - 1:
+            here = self.parts.get((op, axis))
+            if number == (len(op.operands) - 1 if here is None else here):
                 return self._element(source, at, m)
             end = start + self.extent(source, axis)
+            if here is not None:
+                return part(number + 1, end, m)
             before = coords[axis].lt(end)
             if isinstance(before, bool) or lanes_of(before) == 1:
                 return self._scoped(before, vector_type(type_, lanes), lambda: splat_to(self._element(source, at, m), lanes),
                                     lambda: splat_to(part(number + 1, end, m), lanes))
             after = coords[axis].ge(end)
-            here, there = all_of([before, m], lanes), all_of([after, m], lanes)
-            return arith.select(before, splat_to(self._element(source, at, here), lanes),
+            inside, there = all_of([before, m], lanes), all_of([after, m], lanes)
+            return arith.select(before, splat_to(self._element(source, at, inside), lanes),
                                 splat_to(part(number + 1, end, there), lanes))
 
         return part(0, Index(0), mask)
@@ -369,6 +396,9 @@ class Evaluator:
         at = [c - o for c, o in zip(coords, offsets, strict=True)]
         checks: list[ir.Value | bool] = []
         for axis, (a, size, offset, stride) in enumerate(zip(list(at), sizes, offsets, strides, strict=True)):
+            if (op, axis) in self.parts:
+                checks.append(self.parts[op, axis] == 1)
+                continue
             checks += [True if offset.const == 0 else a.ge(0), a.lt(size * stride)]
             if stride.const != 1:
                 at[axis] = a.floordiv(stride)
@@ -377,6 +407,12 @@ class Evaluator:
         lanes = _lanes(coords)
         return self._guarded(checks, type_, lanes, mask, lambda m: self._element(source, [at[a] for a in kept], m),
                              lambda: self._element(target, coords, mask))
+
+
+def _is_wide(op: ir.Operation) -> bool:
+    """Is its result a number that no sum of coordinates leaves?"""
+    t = op.results[0].type
+    return isinstance(t, ir.IndexType) or (isinstance(t, ir.IntegerType) and t.width == 64)
 
 
 def _key(c: Index) -> tuple[object, ...]:

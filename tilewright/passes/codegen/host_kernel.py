@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.passes.codegen.emit import gep, integer_type
+from tilewright.passes.codegen.emit import Memory, gep, integer_type
+from tilewright.passes.codegen.host_memory import HostMemory
 from tilewright.passes.codegen.index import Index
-from tilewright.passes.codegen.kernel_frame import UNIT, KernelFrame
+from tilewright.passes.codegen.kernel_frame import UNIT, KernelFrame, TensorSlot
 from tilewright.passes.mlir import ir, llvm, operations
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.shape import Expr
@@ -32,6 +33,11 @@ class HostKernel(KernelFrame):
 
     def __init__(self, module: ir.Module, symbol: str) -> None:
         super().__init__(module, symbol, integer_type(64))
+
+    permutes = False  # see HostMemory
+
+    def memory(self, slot: TensorSlot, pointer: ir.Value, sizes: tuple[Index, ...], strides: tuple[Index, ...]) -> Memory:
+        return HostMemory(pointer, slot.element, sizes, strides, self.index, self.permutes)
 
     def build(self, emit: Callable[[Index, Index, ir.Value], Grid]) -> Grid:
         """`emit(begin, end, workspace)` emits the work units [begin, end). Erases the region."""

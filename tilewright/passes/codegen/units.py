@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from tilewright.passes.codegen.emit import loop
 from tilewright.passes.codegen.evaluator import Evaluator
-from tilewright.passes.codegen.index import Index, delinearize
+from tilewright.passes.codegen.index import Index, delinearize, select
 from tilewright.passes.linalg.symbolic import SymbolicShapes, integer, mixed
 from tilewright.passes.mlir import ir, operations, owner, replace_all_uses
 from tilewright.runtime.shape import Expr
@@ -50,7 +51,29 @@ class Units:
 
     def numbers(self, evaluator: Evaluator) -> Callable[[Index], Unit]:
         """The unit of a number from 0 on; what does not depend on the number is emitted at once."""
-        sizes = [evaluator.emit(count) for count in self.counts]
+        sizes, known = [evaluator.emit(count) for count in self.counts], self._invariants(evaluator)
+        return lambda number: self.at(evaluator, delinearize(number, sizes), known)
+
+    def walk(self, evaluator: Evaluator, begin: Index, end: Index, body: Callable[[Unit], None]) -> None:
+        """The units [begin, end) in order. Their coordinates are counted on, which costs no division."""
+        sizes, known = [evaluator.emit(count) for count in self.counts], self._invariants(evaluator)
+        index = evaluator.index_type
+
+        def unit(_: Index, *place: ir.Value) -> list[ir.Value]:
+            at = [Index(p) for p in place]
+            body(self.at(evaluator, at, known))
+            following, carry = list[Index](), Index(1)
+            for x, size in zip(reversed(at), reversed(sizes), strict=True):
+                moved = x + carry
+                over = moved.ge(size)
+                following.insert(0, select(over, Index(0), moved, type_=index))
+                carry = select(over, Index(1), Index(0), type_=index)
+            return [x.value(index) for x in following]
+
+        loop(begin, end, 1, unit, [x.value(index) for x in delinearize(begin, sizes)], index)
+
+    def _invariants(self, evaluator: Evaluator) -> dict[ir.Value, Index]:
+        """The numbers of the body that are the same in every iteration."""
         known = dict[ir.Value, Index]()
         every = self.at(evaluator, ())
         varying = set(every.block.arguments)
@@ -61,7 +84,7 @@ class Units:
                 known[op.results[0]] = replace(every, known=known).number(op.results[0])
             elif op.name != "arith.constant":
                 varying.update(op.results)
-        return lambda number: self.at(evaluator, delinearize(number, sizes), known)
+        return known
 
     def at(self, evaluator: Evaluator, place: Sequence[Index], known: Mapping[ir.Value, Index] = MappingProxyType({})) -> Unit:
         """The unit at coordinates of the loop. known: numbers of its body that are emitted."""

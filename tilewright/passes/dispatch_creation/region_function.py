@@ -10,12 +10,12 @@ from tilewright.passes.analysis.contraction import is_contraction
 from tilewright.passes.analysis.windows import ZEROS, windows_of, zeros_of
 from tilewright.passes.linalg.builders import fill, generic, i64, renumber
 from tilewright.passes.linalg.clone import captured, clone, producers_first, users
-from tilewright.passes.linalg.collapse import Collapse, Groups, collapse, is_cheap
+from tilewright.passes.linalg.collapse import Collapse, Groups, collapse, is_cheap, moves_along
 from tilewright.passes.linalg.shape_values import tensor_type
 from tilewright.passes.linalg.strides import Views, collapsed_stride
 from tilewright.passes.linalg.structured import inputs, iterator_kinds, loop_extents
-from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, integer, write_dims
-from tilewright.passes.mlir import arith, func, ir, maps_of, owner, position, walk
+from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, integer, mixed, write_dims
+from tilewright.passes.mlir import arith, func, ir, maps_of, owner, position, tensor, walk
 from tilewright.runtime.errors import PassError
 from tilewright.runtime.shape import Expr
 
@@ -187,6 +187,8 @@ class _FunctionBuilder:
     def emit(self, op: ir.Operation) -> None:
         if op.name == "linalg.generic":
             made = self._generic(op)
+        elif moves_along(op) and any(len(g) > 1 for g in self.region.collapse.of(op.results[0])):
+            made = self._moved_along(op)
         else:
             made = clone(op, self._as_before)
             for name in [n for n in made.attributes if n.startswith("tw.")]:
@@ -261,6 +263,27 @@ class _FunctionBuilder:
         for inner in walk(made):
             if inner.name == "linalg.index":
                 inner.attributes["dim"] = i64(new_loop[integer(inner.attributes["dim"])])
+        copy.erase()
+        return made
+
+    def _moved_along(self, op: ir.Operation) -> ir.Operation:
+        """A concatenation or pad of collapsed tensors."""
+        result = op.results[0]
+        groups = self.region.collapse.of(result)
+        kind = tensor_type(self.region.dims(result), ir.RankedTensorType(result.type).element_type)
+        if op.name == "tensor.concat":
+            along = next(n for n, g in enumerate(groups) if integer(op.attributes["dim"]) in g)
+            return ir.Operation.create(op.name, [kind], [self.value(v) for v in op.operands], {"dim": i64(along)})
+        ends = [[part[g[0]] if len(g) == 1 else 0 for g in groups]
+                for part in (mixed(op, "static_low", 1), mixed(op, "static_high", 2))]
+        absent = ir.ShapedType.get_dynamic_size()
+        dynamic = [[self.value(v) for v in part if not isinstance(v, int)] for part in ends]
+        static = [[v if isinstance(v, int) else absent for v in part] for part in ends]
+        copy = clone(op, lambda v: v if v == op.operands[0] else self.value(v))
+        made = tensor.PadOp(kind, self.value(op.operands[0]), *dynamic, *static).operation
+        copy.regions[0].blocks[0].append_to(made.regions[0])
+        for surplus in reversed(range(len(groups), len(self.region.shapes.dims(result)))):
+            made.regions[0].blocks[0].erase_argument(surplus)
         copy.erase()
         return made
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.passes.analysis.op_kinds import OpKind, arithmetic, body_names, constant_pad, expensive, op_kind, scatters
+from tilewright.passes.analysis.gates import Updates, gated
+from tilewright.passes.analysis.op_kinds import OpKind, arithmetic, body_names, expensive, op_kind, scatters
 from tilewright.passes.dispatch_creation.region_order import RegionOrder
 from tilewright.passes.linalg.clone import captured, users
+from tilewright.passes.linalg.data_movement import constant_pad
 from tilewright.passes.linalg.strides import Views
 from tilewright.passes.linalg.structured import inputs, iterator_kinds, loop_extents
 from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes
@@ -133,6 +135,8 @@ class Partition:
 
         if len(region.ops) + len(source.ops) > LARGEST:
             return no("largest", f"a region has at most {LARGEST} operations")
+        if isinstance(gated(source.root), Updates):
+            return no("updates", "its elements are done when all updates are")
         rooted = [r for r in (region, source) if r.kind in _ROOTED]
         if len(rooted) == 2 or (rooted and OpKind.REDUCTION in (region.kind, source.kind)):
             return no("one-root", f"a region has one {rooted[0].kind.value} or row reductions, not both")

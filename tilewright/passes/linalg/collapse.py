@@ -6,14 +6,15 @@ So [B, S, 768] and [S, 768] share kernels: both become [rows, 768].
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from tilewright.passes.linalg.clone import captured
+from tilewright.passes.linalg.data_movement import constant_pad
 from tilewright.passes.linalg.strides import Views, collapsed_stride
 from tilewright.passes.linalg.structured import CHEAP_OPS, iterator_kinds
-from tilewright.passes.linalg.symbolic import integer
+from tilewright.passes.linalg.symbolic import integer, mixed
 from tilewright.passes.mlir import ir, maps_of, owner, position, walk
 from tilewright.runtime.shape import Expr
 
@@ -52,7 +53,7 @@ class _Classes:
 def collapse(ops: Sequence[ir.Operation], views: Views) -> Collapse:
     """Groups for a region made of `ops`; operands from outside are collapsed where their strides nest."""
     inside = {r for op in ops for r in op.results}
-    classes = _Classes()
+    classes, kin = _Classes(), _Classes()
     values: dict[ir.Value, list[object]] = {}
     nests: dict[ir.Operation, list[object]] = {}
 
@@ -69,6 +70,9 @@ def collapse(ops: Sequence[ir.Operation], views: Views) -> Collapse:
             source = owner(value)
             if source is not None and source.name == "tensor.extract":
                 classes.pinned.update(nodes(source.operands[0]))
+        if moves_along(op) and len(tensors) == len(op.results) + sum(isinstance(v.type, ir.RankedTensorType) for v in op.operands):
+            _place_along(op, nodes, classes, kin)
+            continue
         if op.name != "linalg.generic":
             classes.pinned.update(n for v in tensors for n in nodes(v))
             continue
@@ -91,7 +95,35 @@ def collapse(ops: Sequence[ir.Operation], views: Views) -> Collapse:
                     classes.join(axis, nests[op][loop])
             if is_cheap(value):
                 _pin_partial(classes, nests[op], m)
-    return _groups(classes, values, nests, inside, views)
+    return _groups((classes, kin), values, nests, inside, views)
+
+
+def moves_along(op: ir.Operation) -> bool:
+    """Does an op place elements along some axes and keep the others: a concatenation, or a pad with one value?"""
+    if op.name != "tensor.pad":
+        return op.name == "tensor.concat"
+    return constant_pad(op) and not any(list(a.uses) for a in op.regions[0].blocks[0].arguments)
+
+
+def _place_along(op: ir.Operation, nodes: Callable[[ir.Value], list[object]], classes: _Classes, kin: _Classes) -> None:
+    """The axes that a concatenation or pad keeps are walked together. That of a concatenation is kin to those of its operands:
+    it takes in the axis behind it where all of them do. A padded one stays alone."""
+    out = nodes(op.results[0])
+    if op.name == "tensor.concat":
+        along = [integer(op.attributes["dim"])]
+    else:
+        along = [a for a, ends in enumerate(zip(mixed(op, "static_low", 1), mixed(op, "static_high", 2), strict=True))
+                 if ends != (0, 0)]
+        classes.pinned.update(out[a] for a in along)
+    for value in op.operands:
+        if isinstance(value.type, ir.RankedTensorType):
+            for axis, (own, whole) in enumerate(zip(nodes(value), out, strict=True)):
+                if axis not in along:
+                    classes.join(own, whole)
+                elif op.name == "tensor.concat":
+                    kin.join(own, whole)
+                else:
+                    classes.pinned.add(own)
 
 
 def is_cheap(value: ir.Value) -> bool:
@@ -127,43 +159,55 @@ def _pin_partial(classes: _Classes, nest: Sequence[object], m: ir.AffineMap) -> 
 
 
 def _groups(
-    classes: _Classes,
+    joined: tuple[_Classes, _Classes],
     values: dict[ir.Value, list[object]],
     nests: dict[ir.Operation, list[object]],
     inside: set[ir.Value],
     views: Views,
 ) -> Collapse:
+    classes, kin = joined
     pinned = {classes.find(n) for n in classes.pinned}
+    for node in list(kin.parent):
+        kin.join(node, classes.find(node))
+    related: dict[object, list[object]] = {}  # the classes that are kin, by any of them
+    for node in list(kin.parent):
+        related.setdefault(kin.find(node), []).append(classes.find(node))
+    heads_of = {n: list(dict.fromkeys(found)) for found in related.values() for n in found}
     rows: dict[ir.Value, list[object]] = {v: [classes.find(n) for n in nodes] for v, nodes in values.items()}
     loops = {op: [classes.find(n) for n in nodes] for op, nodes in nests.items()}
     kinds = {op: iterator_kinds(op) for op in nests}
-    merged: dict[object, object] = {}
+    merged: set[tuple[object, object]] = set()
     values_of, nests_of = _holders(rows), _holders(loops)
     refused: dict[tuple[object, object], int] = {}  # how many were merged when it was refused
 
-    def allowed(a: object, b: object) -> bool:
-        if a == b or a in pinned or b in pinned:
+    def allowed(heads: Sequence[object], b: object) -> bool:
+        if b in heads or len(heads_of.get(b, ())) > 1 or not pinned.isdisjoint([*heads, b]):
             return False
-        for value in dict.fromkeys((*values_of[a], *values_of[b])):
+        for value in dict.fromkeys(v for n in (*heads, b) for v in values_of[n]):
             row = rows[value]
-            if not _adjacent(row, a, b):
+            a = next((h for h in heads if _adjacent(row, h, b)), None)
+            if a is None:
                 return False
             if _is_empty(views.shapes.dims(value)[row.index(a) : row.index(a) + 2]):
                 return False
             if value not in inside and not _nests(value, _run(row, row.index(a), merged), views):
                 return False
-        for op in dict.fromkeys((*nests_of.get(a, ()), *nests_of.get(b, ()))):
+        for op in dict.fromkeys(o for n in (*heads, b) for o in nests_of.get(n, ())):
             nest = loops[op]
-            if not nest.count(a) == nest.count(b) == 1 or kinds[op][nest.index(a)] != kinds[op][nest.index(b)]:
+            found = [h for h in heads if h in nest]
+            if len(found) != 1 or not nest.count(found[0]) == nest.count(b) == 1:
+                return False
+            if kinds[op][nest.index(found[0])] != kinds[op][nest.index(b)]:
                 return False
         return True
 
     for row in list(rows.values()):
         for a, b in itertools.pairwise(row):
-            if (b in merged and merged[b] == a) or refused.get((a, b)) == len(merged):
+            if (a, b) in merged or refused.get((a, b)) == len(merged):
                 continue
-            if allowed(a, b):
-                merged[b] = a
+            heads = heads_of.get(a, [a])
+            if allowed(heads, b):
+                merged.update((h, b) for h in heads)
             else:
                 refused[a, b] = len(merged)
     return Collapse(
@@ -190,12 +234,12 @@ def _adjacent(row: list[object], a: object, b: object) -> bool:
     return row.count(a) == 1 and row.count(b) == 1 and row.index(b) == row.index(a) + 1
 
 
-def _run(row: list[object], axis: int, merged: dict[object, object]) -> slice:
+def _run(row: list[object], axis: int, merged: set[tuple[object, object]]) -> slice:
     """The axes around `axis` and `axis + 1` that are one group once these two are merged."""
     first, last = axis, axis + 1
-    while first and merged.get(row[first]) == row[first - 1]:
+    while first and (row[first - 1], row[first]) in merged:
         first -= 1
-    while last + 1 < len(row) and merged.get(row[last + 1]) == row[last]:
+    while last + 1 < len(row) and (row[last], row[last + 1]) in merged:
         last += 1
     return slice(first, last + 1)
 
@@ -205,24 +249,24 @@ def _nests(value: ir.Value, axes: slice, views: Views) -> bool:
     return collapsed_stride(views.shapes.dims(value)[axes], views.view(value).strides[axes]) is not None
 
 
-def _runs(row: list[object], merged: dict[object, object]) -> Groups:
+def _runs(row: list[object], merged: set[tuple[object, object]]) -> Groups:
     groups: list[list[int]] = []
     for axis, node in enumerate(row):
-        if axis and merged.get(node) == row[axis - 1]:
+        if axis and (row[axis - 1], node) in merged:
             groups[-1].append(axis)
         else:
             groups.append([axis])
     return tuple(map(tuple, groups))
 
 
-def _loop_groups(nest: list[object], merged: dict[object, object], kinds: Sequence[str]) -> Groups:
+def _loop_groups(nest: list[object], merged: set[tuple[object, object]], kinds: Sequence[str]) -> Groups:
     """Groups of loops, outermost first inside a group; parallel ones come before reductions."""
     groups: list[list[int]] = []
     for loop, node in enumerate(nest):
-        if merged.get(node) in nest:
+        if any((before, node) in merged for before in nest):
             continue
         chain = [loop]
-        while (after := next((d for d, n in enumerate(nest) if merged.get(n) == nest[chain[-1]]), None)) is not None:
+        while (after := next((d for d, n in enumerate(nest) if (nest[chain[-1]], n) in merged), None)) is not None:
             chain.append(after)
         groups.append(chain)
     return tuple(map(tuple, sorted(groups, key=lambda g: (kinds[g[0]] == "reduction", min(g)))))

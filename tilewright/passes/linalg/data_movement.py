@@ -15,6 +15,7 @@ from tilewright.passes.linalg.structured import (
     rebuild,
     replace,
 )
+from tilewright.passes.linalg.symbolic import mixed
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position, walk
 
 Wanted = Callable[[ir.AffineMap], bool]
@@ -40,6 +41,16 @@ def movement(op: ir.Operation | None) -> ir.AffineMap | None:
     back = [ir.AffineExpr.get_dim([position(e) for e in result.results].index(d)) for d in range(result.n_dims)]
     return ir.AffineMap.get(
         result.n_dims, 0, [e.compose(ir.AffineMap.get(result.n_dims, 0, back)) for e in source.results]
+    )
+
+
+def constant_pad(op: ir.Operation) -> bool:
+    """A tensor.pad with one value for all padded places."""
+    if op.name != "tensor.pad":
+        return False
+    yielded = operations(op.regions[0].blocks[0])[-1].operands[0]
+    return not isinstance(yielded.owner, ir.Block) and all(
+        not isinstance(x, int) or x >= 0 for s, n in (("static_low", 1), ("static_high", 2)) for x in mixed(op, s, n)
     )
 
 

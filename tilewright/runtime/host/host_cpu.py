@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright.runtime import knobs
@@ -77,13 +78,11 @@ def host_limits(features: Iterable[str], arch: str, native: bool = True) -> Host
     else:
         width, registers = (32 if "avx" in have else 16), 16
     pairs = "avx512bf16" in have
-    typical = HostLimits(width, registers, bf16_pairs=pairs)
+    typical = HostLimits(width, registers, bf16_pairs=pairs, permutes="avx2" in have)
     if not native:
         return typical
     sizes = cache_sizes()
-    return HostLimits(
-        width, registers, sizes.get(1, typical.l1), sizes.get(2, typical.l2), sizes.get(3, typical.l3), affinity(), pairs
-    )
+    return replace(typical, l1=sizes.get(1, typical.l1), l2=sizes.get(2, typical.l2), l3=sizes.get(3, typical.l3), cores=affinity())
 
 
 def cache_sizes() -> dict[int, int]:

@@ -6,82 +6,127 @@ result whose map is no permutation of parallel loops (a scatter) runs its loops 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilewright.passes.codegen.borders import Border, borders
 from tilewright.passes.codegen.emit import all_of, lane_mask, loop, when
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.codegen.units import Unit
+from tilewright.passes.families.host.ordering import RankEmitter, RankWalk
+from tilewright.passes.families.host.running import RunningEmitter, RunningWalk
 from tilewright.passes.families.host.transpose_tiles import TileEmitter, TransposeTiles
+from tilewright.passes.families.host.updates import UpdateEmitter, UpdateWalk
 from tilewright.passes.families.scatter import scatters, serial
 from tilewright.passes.mlir import ir
 from tilewright.passes.spaces.host.generic import GenericConfig
 from tilewright.runtime.shape import Expr
 
 
+Span = tuple[Index, Index]  # begin and end
+
+
 @dataclass(frozen=True)
 class _ResultGroup:
-    """Results of equal extents, one loop over units; axis: along the vectors, None of a scatter, which is alone."""
+    """Results of equal extents, one loop over units; axis: along the vectors, None of a scatter, which is alone.
+
+    walk: how the elements are found where each is not computed for itself.
+    """
 
     members: tuple[int, ...]
     dims: tuple[Expr, ...]
     axis: int | None
-    tiles: TransposeTiles | None
+    walk: TransposeTiles | RunningWalk | UpdateWalk | RankWalk | None = None
+    row: int | None = None  # the axis of the rows that share a vector's columns
 
     @property
     def outer(self) -> list[int]:
-        return [a for a in range(len(self.dims)) if a != self.axis]
+        return [a for a in range(len(self.dims)) if a not in (self.axis, self.row)]
 
     @property
     def length(self) -> Expr:
         return self.dims[self.axis] if self.dims and self.axis is not None else Expr.of(1)
 
+    def cuts(self, config: GenericConfig) -> dict[int, int | None]:
+        """The axes that units are cut along, with the size of a piece; None: of one place."""
+        if self.axis is None or not self.dims:
+            return {}
+        match self.walk:
+            case TransposeTiles(across=across):
+                return {**dict.fromkeys(self.walk.outer()), across: config.lanes}
+            case RunningWalk():
+                return self.walk.cuts(config.lanes, config.chunk)
+            case UpdateWalk():
+                return self.walk.cuts(config.chunk)
+            case RankWalk():
+                return self.walk.cuts()
+        rows: dict[int, int | None] = {} if self.row is None else {self.row: config.rows}
+        return {**dict.fromkeys(self.outer), **rows, self.axis: config.chunk}
+
+    def emitter(self, kernel: HostKernel, config: GenericConfig, workspace: ir.Value) -> Callable[[Unit], None]:
+        """What emits a work unit."""
+        match self.walk:
+            case TransposeTiles():
+                return TileEmitter(kernel, self.walk, config.lanes).emit
+            case RunningWalk():
+                return RunningEmitter(kernel, self.walk, config.lanes).emit
+            case UpdateWalk():
+                return UpdateEmitter(kernel, self.walk, config.lanes).emit
+            case RankWalk():
+                return RankEmitter(kernel, self.walk, config.lanes, workspace).emit
+        return _Chunks(kernel, config, self).emit
+
 
 def _groups(frame: KernelFrame, config: GenericConfig) -> list[_ResultGroup]:
     found: dict[tuple[Expr, ...], list[int]] = {}
-    scattered = []
+    alone = []
     for number, value in enumerate(frame.results):
+        dims, unit = frame.shapes.dims(value), _unit(frame, number)
+        walk = (UpdateWalk.of(frame, number, unit) or RankWalk.of(frame, number)) if dims else None
         if scatters(value):
-            scattered.append(_ResultGroup((number,), frame.shapes.dims(value), None, None))
+            alone.append(_ResultGroup((number,), dims, None))
+        elif walk is not None:
+            alone.append(_ResultGroup((number,), dims, unit, walk))
         else:
-            found.setdefault(frame.shapes.dims(value), []).append(number)
+            found.setdefault(dims, []).append(number)
     groups = []
     for dims, members in found.items():
-        unit = frame.result_slot(members[0]).unit
-        axis = len(dims) - 1 if unit is None else unit
-        tiles = TransposeTiles.of(frame, members[0], axis) if len(members) == 1 and config.lanes > 1 else None
-        groups.append(_ResultGroup(tuple(members), dims, axis, tiles))
-    return [*groups, *scattered]
+        axis = _unit(frame, members[0])
+        walk = RunningWalk.of(frame, members, axis) if dims else None
+        if walk is None and len(members) == 1 and config.lanes > 1:
+            walk = TransposeTiles.of(frame, members[0], axis)
+        row = max((a for a in range(len(dims)) if a != axis), default=None) if config.rows > 1 and walk is None else None
+        groups.append(_ResultGroup(tuple(members), dims, axis, walk, row))
+    return [*groups, *alone]
+
+
+def _unit(frame: KernelFrame, number: int) -> int:
+    """The axis of a result that vectors run along."""
+    unit = frame.result_slot(number).unit
+    return len(frame.shapes.dims(frame.results[number])) - 1 if unit is None else unit
 
 
 def tile(frame: KernelFrame, config: GenericConfig, tiler: Tiler) -> None:
     """A loop over units for each group of results."""
     for group in _groups(frame, config):
-        _tile(frame, config, tiler, group)
+        _tile(frame, group, group.cuts(config), tiler)
 
 
-def _tile(frame: KernelFrame, config: GenericConfig, tiler: Tiler, group: _ResultGroup) -> None:
-    cut = group.axis if group.tiles is None else group.tiles.across
-    step = config.chunk if group.tiles is None else config.lanes
-    outer = group.outer if group.tiles is None else group.tiles.outer()
-    along = [cut] if group.dims and cut is not None else []
-    if group.axis is None:
-        outer = []
-
+def _tile(frame: KernelFrame, group: _ResultGroup, cuts: Mapping[int, int | None], tiler: Tiler) -> None:
     def parts(place: list[Index]) -> dict[str, Part]:
-        found = {f"d{a}": Part(x) for a, x in zip(outer, place, strict=False)}
-        return found | {f"d{a}": tiler.span(place[-1], step, group.dims[a]) for a in along}
+        return {f"d{a}": Part(x) if size is None else tiler.span(x, size, group.dims[a])
+                for (a, size), x in zip(cuts.items(), place, strict=False)}
 
-    counts = [*(group.dims[a] for a in outer), group.dims[along[0]].ceildiv(step) if along else Expr.of(1)]
-    axes = {f"d{a}": (a,) for a in (*outer, *along)}
-    tiler.loop(counts, parts, {frame.results[n]: axes for n in group.members})
+    counts = [group.dims[a] if size is None else group.dims[a].ceildiv(size) for a, size in cuts.items()] or [Expr.of(1)]
+    tiler.loop(counts, parts, {frame.results[n]: {f"d{a}": (a,) for a in cuts} for n in group.members})
 
 
 def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
     """The whole kernel; results of equal extents share one loop nest."""
+    kernel.permutes = config.permute
     groups = _groups(kernel, config)
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
@@ -92,11 +137,12 @@ def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
             if group.axis is None:
                 when(all_of([begin.le(low), low.lt(end)]), lambda group=group: serial(kernel, group.members[0]))  # type: ignore[misc]
                 continue
-            at = units.numbers(ev)
-            run = TileEmitter(kernel, group.tiles, config.lanes).emit if group.tiles else _Chunks(kernel, config, group).emit
-            loop(begin.max(low), end.min(high), 1, lambda u, at=at, low=low, run=run: run(at(u - low)),
-                 index=kernel.index)
-        return Grid()
+            units.walk(ev, begin.max(low) - low, end.min(high) - low, group.emitter(kernel, config, workspace))
+        taken = Expr.of(0)
+        for group in groups:
+            if isinstance(group.walk, RankWalk):
+                taken = taken.maximum(group.walk.workspace(kernel, config.lanes))
+        return Grid(taken)
 
     return kernel.build(body)
 
@@ -111,18 +157,63 @@ class _Chunks:
 
     def emit(self, unit: Unit) -> None:
         """All elements of a work unit."""
-        group, length, lanes = self.group, self.group.length.constant, self.config.lanes
+        group = self.group
+        where = [unit.first(f"d{a}") if a in group.outer else Index(0) for a in range(len(group.dims))]
+        found = borders(self.kernel.shapes, [self.kernel.results[n] for n in group.members])
+        across = [b for b in found if b.axis in group.outer]
+        spans = {a: unit.span(f"d{a}") for a in (group.axis, group.row) if a is not None}
+        self._parts([*across, *(b for b in found if b not in across)], where, spans)
+
+    def _parts(self, left: Sequence[Border], where: Sequence[Index], spans: Mapping[int, Span]) -> None:
+        """The elements of a span of columns, and of rows: loops for each part that the borders leave, and for what lies in one
+        part alone a choice in front of them."""
+        if not left:
+            self._columns(where, spans)
+            return
+        ev, border = self.kernel.evaluator, left[0]
+        ends, key = [ev.emit(e) for e in border.ends], (border.op, border.own)
+
+        def part(number: int, spans: Mapping[int, Span]) -> None:
+            ev.parts[key] = number
+            self._parts([b for b in left[1:] if b.op != border.op or not border.settles(number)], where, spans)
+            del ev.parts[key]
+
+        def choose(number: int) -> None:
+            if number == len(ends):
+                part(number, spans)
+            else:
+                when(where[border.axis].lt(ends[number]), lambda: part(number, spans), lambda: choose(number + 1))
+
+        if border.axis not in spans:
+            choose(0)
+            return
+        lo, hi = spans[border.axis]
+        begins = [lo, *(e.max(lo) for e in ends)]
+        for number, (first, last) in enumerate(zip(begins, [*ends, hi], strict=True)):
+            part(number, {**spans, border.axis: (first, last.min(hi).max(first))})
+
+    def _columns(self, where: Sequence[Index], spans: Mapping[int, Span]) -> None:
+        row, index = self.group.row, self.kernel.index
+        assert self.group.axis is not None
+        lo, hi = spans[self.group.axis]
+        length, lanes = self.group.length.constant, self.config.lanes
         if length is not None and length < lanes:
             lanes = 1
-        where = [unit.first(f"d{a}") if a in group.outer else Index(0) for a in range(len(group.dims))]
-        lo, hi = unit.span(f"d{group.axis}")
+
+        def at(c: Index, mask: ir.Value | None) -> None:
+            """All rows of some columns."""
+            if row is None:
+                self._at(where, c, mask)
+            else:
+                loop(*spans[row], 1, lambda r: self._at([r if a == row else x for a, x in enumerate(where)], c, mask), index=index)
+
         if lanes == 1:
-            loop(lo, hi, 1, lambda c: self._at(where, c, None), index=self.kernel.index)
+            loop(lo, hi, 1, lambda c: at(c, None), index=index)
             return
         whole = hi - (hi - lo) % lanes
-        loop(lo, whole, lanes, lambda c: self._at(where, Index.ramp(c, lanes), None), index=self.kernel.index)
+        loop(lo, whole, lanes, lambda c: at(Index.ramp(c, lanes), None), index=index)
         left = hi - whole
-        when(Index(0).lt(left), lambda: self._at(where, Index.ramp(whole, lanes), lane_mask(left, lanes, self.kernel.index)))
+        when(Index(0).lt(left), lambda: at(Index.ramp(whole, lanes), lane_mask(left, lanes, index)))
 
     def _at(self, where: Sequence[Index], c: Index, mask: ir.Value | None) -> None:
         """Elements of all results of the group."""

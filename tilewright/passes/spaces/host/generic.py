@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import ClassVar
 
 from tilewright.passes.spaces.tile_config import TileConfig
@@ -13,20 +14,25 @@ from tilewright.runtime.limits import HostLimits
 
 @dataclass(frozen=True)
 class GenericConfig(TileConfig):
-    """lanes: elements per vector along the unit-stride axis of the result; chunk: elements of a row in one work unit."""
+    """lanes: elements per vector along the unit-stride axis of the result; chunk: elements of a row in one work unit.
+
+    rows: of the result that a vector walks down before the next one starts, so that they share what depends on its columns
+    alone. permute: places that a table names for the columns, when they lie within a vector, are taken out of one register.
+    """
 
     family: ClassVar[str] = "generic"
     lanes: int = 16
     chunk: int = 4096
+    rows: int = 1
+    permute: bool = False
 
 
 def space(workload: Workload, limits: HostLimits) -> Iterator[GenericConfig]:
     """All legal configurations."""
-    for lanes in (1, 4, 8, 16, 32):
-        for chunk in (256, 1024, 4096, 16384):
-            config = GenericConfig(lanes, chunk)
-            if why_invalid(config, workload, limits) is None:
-                yield config
+    for lanes, chunk, rows, permute in product((1, 4, 8, 16, 32), (256, 1024, 4096, 16384), (1, 8, 32), (False, True)):
+        config = GenericConfig(lanes, chunk, rows, permute)
+        if why_invalid(config, workload, limits) is None:
+            yield config
 
 
 def why_invalid(config: GenericConfig, workload: Workload, limits: HostLimits) -> str | None:
@@ -38,4 +44,18 @@ def why_invalid(config: GenericConfig, workload: Workload, limits: HostLimits) -
         return f"lanes-fit: {config.lanes} lanes of {widest} bytes need more than four {limits.vector_bytes}-byte registers"
     if config.chunk % config.lanes:
         return f"chunk-whole-vectors: {config.chunk} is no multiple of {config.lanes}"
+    if config.rows < 1:
+        return f"rows-positive: {config.rows} rows under a vector"
+    if config.rows > 1 and not has_column_table(workload):
+        return "rows-share: no operand gives places to the columns of all rows"
+    if config.permute and (config.rows == 1 or not limits.permutes or 4 * config.lanes != limits.vector_bytes):
+        return "permute-words: permutations are of the words of a register, for rows that share their places"
     return None
+
+
+def has_column_table(workload: Workload) -> bool:
+    """Does an operand name a place for each column of the first result, the same for all of several rows?"""
+    out = workload.outputs[0] if workload.outputs else None
+    if out is None or out.along is None or len(out.dims) < 2:
+        return False
+    return any(not o.dtype.is_float and o.axes and {d for a in o.axes for d in a.loops} == {out.along} for o in workload.inputs)

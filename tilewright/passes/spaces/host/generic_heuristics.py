@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.passes.spaces.host.generic import GenericConfig
+from tilewright.passes.spaces.host.generic import GenericConfig, has_column_table
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import HostLimits
@@ -21,6 +21,7 @@ class Thresholds:
     chunk: int = threshold(4096, unit="elements of a row in one work unit", operator="conv3x3_64x56_64_nchw", results=_NONE)
     loop_chunk: int = threshold(256, unit="the same where each element takes a loop", operator="conv3x3_64x56_64_nchw",
                                 results=_NONE)
+    rows: int = threshold(32, unit="rows that share a table of places", operator="conv3x3_64x56_64_nchw", results=_NONE)
 
 
 def default(workload: Workload, limits: HostLimits,
@@ -29,4 +30,8 @@ def default(workload: Workload, limits: HostLimits,
     widest = max((o.dtype.bytes for o in workload.outputs), default=4)
     lanes = max(1, min(thresholds.lanes, limits.lanes(max(widest, 4))))
     chunk = thresholds.chunk if workload.kind is Kind.POINTWISE else thresholds.loop_chunk
-    return (GenericConfig(lanes, chunk),), Leaf(0)
+    if not has_column_table(workload):
+        return (GenericConfig(lanes, chunk),), Leaf(0)
+    words = limits.lanes(4)
+    permute = limits.permutes and widest <= 4 and words <= chunk
+    return (GenericConfig(words if permute else lanes, chunk, thresholds.rows, permute),), Leaf(0)

@@ -1,0 +1,268 @@
+"""Order along an axis: the ranks of the first elements of each row, by selection where they are few and by merging where not.
+
+Selection keeps the best so far in order: a vector of keys is compared with the last of them, and seldom one comes in. Merging
+orders pieces of one vector by counting, then merges them in pairs. Both are stable, so that every rank has one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.passes.analysis.ranks import Ranks, ranks_of
+from tilewright.passes.codegen.emit import Memory, all_of, byte_width, constant, integer_type, lane_mask, loop, vector_type, when
+from tilewright.passes.codegen.host_kernel import HostKernel
+from tilewright.passes.codegen.index import Index, select, splat_to
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.codegen.units import Unit
+from tilewright.passes.linalg.structured import inputs
+from tilewright.passes.mlir import arith, ir, maps_of, owner, position, vector
+from tilewright.runtime.limits import LINE
+from tilewright.runtime.shape import Expr
+
+_SELECTED = 64  # ranks that are found by selection; more by merging
+_DOUBLINGS = 48  # of merged pieces: more than any row has
+
+
+@dataclass(frozen=True)
+class RankWalk:
+    """axis: along which the elements of the result `number` are ordered."""
+
+    ranks: Ranks
+    number: int
+    axis: int
+
+    @staticmethod
+    def of(frame: KernelFrame, number: int) -> RankWalk | None:
+        """None where a result is not ranks."""
+        found = ranks_of(owner(frame.results[number]))
+        if found is None:
+            return None
+        return RankWalk(found, number, [position(e) for e in maps_of(found.op)[-1].results].index(found.along))
+
+    def cuts(self) -> dict[int, int | None]:
+        """A unit is a row."""
+        return dict.fromkeys(a for a in range(len(maps_of(self.ranks.op)[-1].results)) if a != self.axis)
+
+    def workspace(self, frame: KernelFrame, lanes: int) -> Expr:
+        """Bytes: keys and places, twice each."""
+        length = _room(frame.shapes.dims(frame.results[self.number])[self.axis], lanes)
+        key = ir.RankedTensorType(inputs(self.ranks.op)[0].type).element_type
+        return (length * (2 * (byte_width(key) + byte_width(integer_type(64))))).ceildiv(LINE) * LINE
+
+
+def _room(extent: Expr, lanes: int) -> Expr:
+    """Elements of an array that holds a row or the selected ones: an element in front and whole vectors, and one behind."""
+    return (extent.maximum(_SELECTED).ceildiv(lanes) + 2) * lanes
+
+
+@dataclass(frozen=True)
+class _Array:
+    """Keys and the places that they come from."""
+
+    keys: Memory
+    places: Memory
+
+    def load(self, at: Index) -> tuple[ir.Value, ir.Value]:
+        return self.keys.load([at]), self.places.load([at])
+
+    def store(self, at: Index, key: ir.Value, place: ir.Value) -> None:
+        self.keys.store(key, [at])
+        self.places.store(place, [at])
+
+
+@dataclass(frozen=True)
+class RankEmitter:
+    """Emits the ranks of rows."""
+
+    kernel: HostKernel
+    walk: RankWalk
+    lanes: int
+    workspace: ir.Value
+
+    def emit(self, unit: Unit) -> None:
+        """The ranks of one row."""
+        w, ev, index = self.walk, self.kernel.evaluator, self.kernel.index
+        memory = self.kernel.outputs[w.number]
+        extent, count = memory.sizes[w.axis], ev.runtime_index(ev.scalar(w.ranks.count))
+        where = [unit.first(f"d{a}") for a in range(len(memory.sizes))]
+        first, second = self._arrays()
+        few = all_of([count.le(_SELECTED), Index(0).lt(count)])
+        limit = arith.index_cast(memory.element, count.value(index)) if memory.element != index else count.value(index)
+        self._vectors(extent, lambda at, mask: memory.store(limit, self._with(where, at), mask))
+
+        def ranks(found: _Array, begin: Index) -> None:
+            def rank(i: Index) -> None:
+                place = ev.runtime_index(found.places.load([begin + i]))
+                value = i.value(index)
+                memory.store(value if memory.element == index else arith.trunci(memory.element, value), self._with(where, place))
+
+            loop(0, count.min(extent), 1, rank, index=index)
+
+        def selected() -> None:
+            self._select(where, extent, count, first)
+            ranks(first, Index(1))
+
+        def merged() -> None:
+            self._pieces(where, extent, first)
+            self._merge(extent, first, second, ranks)
+
+        when(few, selected, merged)
+
+    def _with(self, where: Sequence[Index], at: Index) -> list[Index]:
+        return [at if a == self.walk.axis else x for a, x in enumerate(where)]
+
+    def _arrays(self) -> tuple[_Array, _Array]:
+        key, whole, index = self._key_type(), integer_type(64), self.kernel.index
+        extent = self.kernel.shapes.dims(self.kernel.results[self.walk.number])[self.walk.axis]
+        room = self.kernel.evaluator.emit(_room(extent, self.lanes))
+        made, offset = list[Memory](), Index(0)
+        for t in (whole, whole, key, key):
+            pointer = self.kernel.offset_pointer(self.workspace, offset, 1)
+            made.append(Memory(pointer, t, (room,), (Index(1),), index))
+            offset = offset + room * byte_width(t)
+        return _Array(made[2], made[0]), _Array(made[3], made[1])
+
+    def _key_type(self) -> ir.Type:
+        return ir.RankedTensorType(inputs(self.walk.ranks.op)[0].type).element_type
+
+    def _limit(self, largest: bool, lanes: int = 1) -> ir.Value:
+        t = self._key_type()
+        most = int(np.iinfo(f"i{t.width // 8}").max)
+        return constant(t, most if largest else -most - 1, lanes)
+
+    def _key(self, where: Sequence[Index], at: Index, mask: ir.Value | None = None) -> ir.Value:
+        """Keys of a row; the largest where the mask is off."""
+        ev, op = self.kernel.evaluator, self.walk.ranks.op
+        with ev.kept():
+            found = splat_to(ev.element(inputs(op)[self.walk.ranks.keys], self._with(where, at), mask), at.lanes)
+        return found if mask is None else arith.select(mask, found, self._limit(True, at.lanes))
+
+    def _vectors(self, extent: Index, each: Callable[[Index, ir.Value | None], None]) -> None:
+        whole = extent - extent % self.lanes
+        loop(0, whole, self.lanes, lambda i: each(Index.ramp(i, self.lanes), None), index=self.kernel.index)
+        left = extent - whole
+        when(Index(0).lt(left), lambda: each(Index.ramp(whole, self.lanes), lane_mask(left, self.lanes, self.kernel.index)))
+
+    # -- selection
+
+    def _select(self, where: Sequence[Index], extent: Index, count: Index, best: _Array) -> None:
+        """The first `count` in order, from element 1 of the array on; element 0 is below all keys."""
+        best.keys.store(self._limit(False), [Index(0)])
+
+        def one(i: Index) -> None:
+            key = self._key(where, i)
+            better = arith.cmpi(arith.CmpIPredicate.slt, key, best.keys.load([count]))
+            filling = i.lt(count)
+            comes = arith.ori(better, filling) if not isinstance(filling, bool) else better
+            when(comes, lambda: self._insert(best, key, i, count))
+
+        def some(at: Index, mask: ir.Value | None) -> None:
+            keys = self._key(where, at, mask)
+            last = splat_to(best.keys.load([count]), self.lanes)
+            better = arith.cmpi(arith.CmpIPredicate.slt, keys, last)
+            some_better = better if self.lanes == 1 else vector.reduction(integer_type(1), vector.CombiningKind.OR, better)
+            filling = at.base.lt(count)
+            comes = arith.ori(some_better, filling) if not isinstance(filling, bool) else some_better
+            when(comes, lambda: loop(at.base, (at.base + self.lanes).min(extent), 1, one, index=self.kernel.index) and None)
+
+        self._vectors(extent, some)
+
+    def _insert(self, best: _Array, key: ir.Value, place: Index, count: Index) -> None:
+        """Behind those that are not larger; what is behind moves on by one. There are `place` elements before, or `count`."""
+        lanes, index = self.lanes, self.kernel.index
+        blocks = count.ceildiv(lanes)
+        wide, own = splat_to(key, lanes), splat_to(place.value(index), lanes)
+
+        def block(i: Index) -> None:
+            begin = (blocks - 1 - i) * lanes
+            here, before = Index.ramp(begin + 1, lanes), Index.ramp(begin, lanes)
+            old, old_place = best.load(here)
+            previous, previous_place = best.load(before)
+            at, at_before = self._comes_before(wide, old, here - 1, place), self._comes_before(wide, previous, before - 1, place)
+            best.store(here, arith.select(at_before, previous, arith.select(at, wide, old)),
+                       arith.select(at_before, previous_place, arith.select(at, own, old_place)))
+
+        loop(0, blocks, 1, block, index=index)
+
+    def _comes_before(self, key: ir.Value, old: ir.Value, number: Index, filled: Index) -> ir.Value:
+        """Does a key come before the one of a number, of which `filled` are there?"""
+        free = number.ge(filled)
+        assert not isinstance(free, bool)
+        return arith.ori(arith.cmpi(arith.CmpIPredicate.slt, key, old), free)
+
+    # -- merging
+
+    def _pieces(self, where: Sequence[Index], extent: Index, into: _Array) -> None:
+        """Pieces of one vector, each in order; behind the row the largest keys."""
+        lanes, index = self.lanes, self.kernel.index
+
+        def piece(at: Index, mask: ir.Value | None) -> None:
+            keys = self._key(where, at, mask)
+            if lanes == 1:
+                into.store(at, keys, at.value(index))
+                return
+            whole = vector_type(index, lanes)
+            rank = constant(index, 0, lanes)
+            for j in range(lanes):
+                other = splat_to(vector.extract(keys, [], [j]), lanes)
+                later = arith.constant(vector_type(integer_type(1), lanes), _flags([i > j for i in range(lanes)]))
+                before = arith.ori(arith.cmpi(arith.CmpIPredicate.slt, other, keys),
+                                   arith.andi(later, arith.cmpi(arith.CmpIPredicate.eq, other, keys)))
+                rank = arith.addi(rank, arith.extui(whole, before))
+            into.store(at.base + Index(rank), keys, at.value(index))
+
+        self._vectors(extent, piece)
+
+    def _merge(self, extent: Index, first: _Array, second: _Array, ranks: Callable[[_Array, Index], None]) -> None:
+        """Merges pieces in pairs until one is left, from one array into the other in turn, and takes the ranks from the last."""
+        index = self.kernel.index
+        pointers = [first.keys.pointer, first.places.pointer, second.keys.pointer, second.places.pointer]
+
+        def array(keys: ir.Value, places: ir.Value) -> _Array:
+            return _Array(_at(first.keys, keys), _at(first.places, places))
+
+        def double(i: Index, width: ir.Value, *found: ir.Value) -> list[ir.Value]:
+            size = Index(width)
+            more = size.lt(extent)
+            assert not isinstance(more, bool)
+            source, target = array(*found[:2]), array(*found[2:])
+            when(more, lambda: self._merge_pairs(extent, size, source, target))
+            swapped = [*found[2:], *found[:2]]
+            return [select(more, size * 2, size).value(index),
+                    *(arith.select(more, a, b) for a, b in zip(swapped, found, strict=True))]
+
+        ends = loop(0, _DOUBLINGS, 1, double, [Index(self.lanes).value(index), *pointers], index)
+        ranks(array(*ends[1:3]), Index(0))
+
+    def _merge_pairs(self, extent: Index, width: Index, source: _Array, target: _Array) -> None:
+        index = self.kernel.index
+
+        def pair(begin: Index) -> None:
+            middle, end = (begin + width).min(extent), (begin + width * 2).min(extent)
+
+            def step(t: Index, *places: ir.Value) -> list[ir.Value]:
+                i, j = map(Index, places)
+                (a, own), (b, other) = source.load(i), source.load(j)
+                inside, over = i.lt(middle), j.ge(end)
+                assert not isinstance(inside, bool)
+                assert not isinstance(over, bool)
+                first = arith.andi(inside, arith.ori(over, arith.cmpi(arith.CmpIPredicate.sle, a, b)))
+                target.store(t, arith.select(first, a, b), arith.select(first, own, other))
+                moved = arith.extui(index, first)
+                return [arith.addi(i.value(index), moved), arith.addi(j.value(index), arith.subi(constant(index, 1), moved))]
+
+            loop(begin, end, 1, step, [begin.value(index), middle.value(index)], index)
+
+        loop(0, extent, width * 2, pair, index=index)
+
+
+def _at(memory: Memory, pointer: ir.Value) -> Memory:
+    return Memory(pointer, memory.element, memory.sizes, memory.strides, memory.index)
+
+
+def _flags(values: Sequence[bool]) -> ir.Attribute:
+    t = ir.VectorType.get([len(values)], integer_type(1))
+    return ir.DenseElementsAttr.get([ir.BoolAttr.get(v) for v in values], t)

@@ -18,6 +18,7 @@ from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.compiler.frontends.ingest import ingest
+from tilewright.compiler.host import host_program
 from tilewright.compiler.ops.transformer import EncoderWeights, transformer_encoder_layer
 from tilewright.passes.base import until_stable
 from tilewright.passes.dispatch_creation.fuse import Fuse
@@ -368,8 +369,9 @@ def test_reshapes_of_a_group_norm_with_dynamic_images_are_folded() -> None:
     assert_same(text, after, {"H": 3, "W": 5}, {"H": 1, "W": 1})
 
 
-def test_calls_of_equal_layers_share_their_code() -> None:
+def test_calls_of_equal_layers_share_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """What tells them apart is the memory of their operands; an extent of another name makes another function."""
+    monkeypatch.setattr(host_program, "ALONE", 2)
 
     def chain_of(layers: int) -> CompiledFunction:
         graph = ops.Graph()

@@ -1,8 +1,8 @@
 """Emits the native host program of a plan: tw_run, tw_call, tw_arena_bytes and tw_dispatch (runtime/program/program.py).
 
 The decision tree of every table is emitted as compares; each leaf computes its grid and launches through the C table. Nothing
-is allocated and nothing synchronises between launches. Calls that differ in their memory alone, those of equal layers, share one
-function.
+is allocated and nothing synchronises between launches. In long programs calls that differ in their memory alone, those of equal
+layers, share one function.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tilewright.runtime.program.program import Check
 from tilewright.runtime.shape import Expr
 
 THREADS = "threads"
+ALONE = 64  # calls of a program up to which each has its own code: a launch is then 5 to 8 of some 36 ns shorter
 
 _SKELETON = """
 llvm.func @tw_arena_bytes(%dims: !llvm.ptr, %threads: i64) -> i64 {
@@ -144,7 +145,8 @@ class HostProgram:
         self.i64 = integer_type(64)
         self.groups = self._equal_calls()
         several = [calls for calls in self.groups if len(calls) > 1]
-        self.shared = {} if gpu else {call: number for number, calls in enumerate(several) for call in calls}
+        share = len(plan.calls) > ALONE and not gpu
+        self.shared = {call: number for number, calls in enumerate(several) for call in calls} if share else {}
 
     def _equal_calls(self) -> list[list[int]]:
         """Numbers of the calls, those together that differ in the memory of their operands alone."""

@@ -144,7 +144,7 @@ class _Rewriter:
         read, by, _ = (compose(m, loops) for m in maps)
         accesses = [_reordered(read, _LAST), by, _map(len(order), *range(6))]
         old = self.views.shapes.dims(op.results[0])
-        start = self.views.init(inits(op)[0], [old[a] for a in (0, 2, 3, 4, 5, 1)])
+        start = self.views.reshape(inits(op)[0], [old[a] for a in (0, 2, 3, 4, 5, 1)])
         made = rebuild(op, [self._image(image), filters], [start], accesses, ["parallel"] * 6 + ["reduction"] * 3)
         self._back(op, made.results[0])
 

@@ -93,7 +93,11 @@ class Expr:
         return Expr.of(other) - self
 
     def __mul__(self, other: Operand) -> Expr:
-        terms = Expr.of(other).terms
+        product = Expr.of(other)
+        for factor, scaled in ((product.constant, self), (self.constant, product)):
+            if factor is not None:
+                return scaled if factor == 1 else Expr(tuple((f, c * factor) for f, c in scaled.terms if factor))
+        terms = product.terms
         if min(len(self.terms), len(terms)) > 1 and len(self.terms) * len(terms) > TERMS:
             raise OptionError(f"a size is the product of sums of {len(self.terms)} and {len(terms)} terms; wanted at most "
                               f"{TERMS} written out: name a factor as a dimension of its own")

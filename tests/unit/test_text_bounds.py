@@ -51,6 +51,15 @@ DEADLY = {
                                            "permutation = [18446744073709551616]"), 2),
     "a permutation with a space that is none of the parser's": (
         model("%t = linalg.transpose ins(%x : tensor<1x4xf32>) outs(%x : tensor<1x4xf32>) permutation = [1,\xa00]"), 2),
+    "a value of a later region": (model(
+        """%r = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
+          ins(%x : tensor<4xf32>) outs(%x : tensor<4xf32>) {
+          linalg.yield %later : f32
+        } -> tensor<4xf32>
+        %s = linalg.map ins(%x : tensor<4xf32>) outs(%x : tensor<4xf32>) (%a: f32, %o: f32) {
+          %later = arith.addf %a, %a : f32
+          linalg.yield %later : f32
+        }"""), 4),
     "a result beyond all": (model("%t = arith.addf %x#2147483648, %x#2147483648 : tensor<4xf32>"), 2),
 }
 

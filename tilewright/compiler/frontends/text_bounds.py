@@ -23,6 +23,10 @@ _SKIPPED = rf"{_STRING}|//[^\n]*+"
 _BYTES = re.compile(r"\\[89a-fA-F][\da-fA-F]")
 _TOKEN = re.compile(rf"(?P<define>^[#!][\w$.-]++\s*+=(?!=))|(?P<alias>[#!][\w$.-]++)|(?P<open>[(\[{{<])"
                     rf"|(?P<close>[)\]}}]|(?<!-)>(?!=))|{_SKIPPED}", re.MULTILINE)
+_ID = r"%[\w$.-]++"
+_NAME = re.compile(_ID)
+_PLACE = re.compile(rf"(?P<results>{_ID}(?::\d++)?(?:\s*+,\s*+{_ID}(?::\d++)?)*+\s*+=(?!=))|(?P<name>{_ID})(?P<typed>\s*+:)?"
+                    r"|(?P<arguments>(?:(?<=\s)|[\^@][\w$.-]++\s*+)\()|(?P<open>\()|(?P<close>\))|(?P<function>\bfunc\.func\b)")
 _MINUSES = re.compile(r"-(?:\s*+-)++")
 
 
@@ -64,8 +68,35 @@ def check_bounds(text: str, where: str) -> None:
         if run[0].count("-") > NESTING:
             raise _refused(where, plain, run.start(), f"more than {NESTING} minus signs in a row")
     _check_nesting(text, where)
+    _check_order(plain, where)
     if _BYTES.search(text):
         _check_strings(text, where)
+
+
+def _check_order(plain: str, where: str) -> None:
+    """That values come before what reads them: where a value of a region is read by one before it, and either is no valid MLIR,
+    the parser writes to memory that it has freed. Every function has names of its own."""
+    read: dict[str, int] = {}
+    known: set[str] = set()
+    lists = [False]  # of each open parenthesis: may it enclose arguments of a function or a block?
+    for token in _PLACE.finditer(plain):
+        kind = token.lastgroup
+        if kind == "results":
+            for name in _NAME.findall(token[0]):
+                if name in read:
+                    raise _refused(where, plain, read[name], f"{name} is read before it is made")
+                known.add(name)
+        elif kind in ("name", "typed"):
+            if kind == "typed" and lists[-1]:
+                known.add(token["name"])
+            elif token["name"] not in known:
+                read.setdefault(token["name"], token.start())
+        elif kind == "close":
+            lists[1:] = lists[1:-1]
+        elif kind == "function":
+            read, known, lists = {}, set(), [False]
+        else:
+            lists.append(kind == "arguments")
 
 
 def _check_strings(text: str, where: str) -> None:

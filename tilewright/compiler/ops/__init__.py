@@ -14,7 +14,7 @@ from tilewright.compiler.ops.einsum import einsum
 from tilewright.compiler.ops.graph import Graph, Tensor
 from tilewright.compiler.ops.indexing import gather, gather_elements, gather_nd, index, one_hot
 from tilewright.compiler.ops.interpolation import InterpolationOptions, interpolate
-from tilewright.compiler.ops.joining import broadcast_to, concat, repeat, stack, tile
+from tilewright.compiler.ops.joining import broadcast_to, concat, repeat, roll, stack, tile
 from tilewright.compiler.ops.normalization import (
     batchnorm,
     groupnorm,
@@ -76,7 +76,7 @@ from tilewright.compiler.ops.reshaping import (
 )
 from tilewright.compiler.ops.scans import cummax, cummin, cumprod, cumsum, logcumsumexp
 from tilewright.compiler.ops.scatter import index_put, masked_fill, scatter, select_scatter, slice_scatter
-from tilewright.compiler.ops.slicing import chunk, flip, narrow, roll, select, slice, slice_axis, split, unbind  # noqa: A004
+from tilewright.compiler.ops.slicing import chunk, flip, narrow, select, slice, slice_axis, split, unbind  # noqa: A004
 from tilewright.compiler.ops.sliding_windows import WindowOptions
 from tilewright.compiler.ops.sorting import argsort, searchsorted, sort, topk
 from tilewright.compiler.ops.statistics import all, any, argmax, argmin, count_nonzero, logsumexp, norm, std, var  # noqa: A004

@@ -6,12 +6,12 @@ empty), and never another tensor's memory. With `negative` an index from -extent
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilewright.compiler.ops.body import Body, Scalar
 from tilewright.compiler.ops.elements import element
 from tilewright.compiler.ops.graph import Number, Size, Tensor, axis_of, broadcast, element_type, shown, size
-from tilewright.compiler.ops.reshaping import transpose
+from tilewright.compiler.ops.reshaping import move_axes, reshape, transpose
 from tilewright.compiler.ops.slicing import select
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.shape import Expr
@@ -90,6 +90,22 @@ def index(x: Tensor, indices: Sequence[Tensor | None], negative: bool = True) ->
     inputs = [(places[a], [_moved(m, first) for m in maps[n]]) for n, a in enumerate(axes)]
     into = (x.graph.empty(x.dtype, dims), [f"d{d}" for d in range(len(dims))])
     return x.graph.generic(inputs, into, ["parallel"] * len(dims), body)
+
+
+def take_axes(x: Tensor, places: Mapping[int, Tensor]) -> Tensor:
+    """result[.., i, .., j, ..] = x[.., places[a][i], .., places[b][j], ..]: several axes taken from at once.
+
+    places: a row of integers for each axis, none of them negative, which stands for that axis in the result.
+    """
+    if not places:
+        return x
+    axes = sorted(places)
+    grid: list[Tensor | None] = [None] * (axes[-1] + 1)
+    for n, a in enumerate(axes):
+        row = places[a]
+        grid[a] = reshape(row, [row.dims[0] if i == n else Expr.of(1) for i in range(len(axes))])
+    found = index(x, grid, negative=False)
+    return found if axes[-1] - axes[0] == len(axes) - 1 else move_axes(found, range(len(axes)), axes)
 
 
 def gather_nd(x: Tensor, indices: Tensor, batch_axes: int = 0, negative: bool = True) -> Tensor:

@@ -10,9 +10,9 @@ from typing import TypedDict, Unpack
 from tilewright.compiler.ops.body import Scalar, computed_in
 from tilewright.compiler.ops.creation import iota
 from tilewright.compiler.ops.graph import Number, Size, Tensor, element_type, shown, size, want_float
-from tilewright.compiler.ops.indexing import gather, index
+from tilewright.compiler.ops.indexing import gather, take_axes
 from tilewright.compiler.ops.pointwise import cast, where
-from tilewright.compiler.ops.reshaping import move_axes, reshape
+from tilewright.compiler.ops.reshaping import reshape
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -108,7 +108,7 @@ def interpolate(
         if axis.after != axis.before or scale not in (None, 1.0) or coordinates == "crop":
             moved.append((axis, _places(x, axis, kernel)))
     if mode in _NEAREST:
-        found = _nearest(found, moved, _NEAREST[mode])
+        found = take_axes(found, {a.axis: _inside(place, a, _NEAREST[mode]) for a, place in moved})
     else:
         growing = all(x.graph.bounds(a.after - a.before)[0] >= 0 for a, _ in moved)
         for axis, place in reversed(moved) if growing else moved:  # rows are widened while they are few
@@ -144,19 +144,6 @@ def _places(x: Tensor, a: _Axis, kernel: _Kernel) -> Tensor:
 def _inside(place: Tensor, a: _Axis, whole: Callable[[Scalar], Scalar]) -> Tensor:
     """Places as whole ones of x, those beyond its ends moved there."""
     return cast(place.graph.pointwise("interpolate", lambda p, n: whole(p).maximum(0).minimum(n - 1), place, a.before), DType.I64)
-
-
-def _nearest(x: Tensor, moved: Sequence[tuple[_Axis, Tensor]], whole: Callable[[Scalar], Scalar]) -> Tensor:
-    """One element for each, along all axes at once."""
-    indices: list[Tensor | None] = [None] * x.rank
-    for n, (a, place) in enumerate(moved):
-        indices[a.axis] = reshape(_inside(place, a, whole), [a.after if i == n else 1 for i in range(len(moved))])
-    if not moved:
-        return x
-    first = moved[0][0].axis
-    found = index(x, indices[: max(a.axis for a, _ in moved) + 1], negative=False)
-    apart = [a.axis for a, _ in moved] != list(range(first, first + len(moved)))
-    return move_axes(found, range(len(moved)), [a.axis for a, _ in moved]) if apart else found
 
 
 def _along(x: Tensor, a: _Axis, kernel: _Kernel, place: Tensor) -> Tensor:

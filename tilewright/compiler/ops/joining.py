@@ -1,14 +1,18 @@
-"""Tensors joined, repeated and broadcast."""
+"""Tensors joined, repeated, broadcast and rotated."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.compiler.ops.creation import iota
 from tilewright.compiler.ops.graph import Size, Tensor, axis_of, shown, size, want_equal
+from tilewright.compiler.ops.indexing import take_axes
 from tilewright.compiler.ops.pointwise import cast
 from tilewright.compiler.ops.reshaping import reshape, unsqueeze
+from tilewright.compiler.ops.slicing import narrow
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 
 def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
@@ -83,3 +87,32 @@ def repeat(x: Tensor, count: Size, axis: int) -> Tensor:
     apart = unsqueeze(x, at + 1)
     wide = broadcast_to(apart, [times if a == at + 1 else d for a, d in enumerate(apart.dims)])
     return reshape(wide, [d * times if a == at else d for a, d in enumerate(x.dims)])
+
+
+def roll(x: Tensor, shifts: Size | Sequence[Size], axes: int | Sequence[int] | None = None) -> Tensor:
+    """Elements moved `shift` places on along each axis, those that leave at the end coming back at the start.
+
+    Shifts are ints or Exprs, one for each of `axes`. axes: None rotates all elements as if they stood in one row.
+
+    Raises:
+        OptionError: another number of shifts than of axes.
+    """
+    given = [shifts] if isinstance(shifts, (int, str, Expr)) else list(shifts)
+    moves = [Expr.parse(s) if isinstance(s, str) else Expr.of(s) for s in given]
+    if axes is None:
+        return reshape(roll(reshape(x, [-1]) if x.rank else reshape(x, [1]), moves, [0]), x.dims)
+    chosen = [axis_of("roll", x, a) for a in ([axes] if isinstance(axes, int) else axes)]
+    if len(moves) != len(chosen):
+        raise OptionError(f"roll: {len(moves)} shifts for {len(chosen)} axes")
+    total = {a: Expr.of(0) for a in chosen}
+    for a, s in zip(chosen, moves, strict=True):
+        total[a] = total[a] + s
+    last = total.pop(x.rank - 1, None)
+    g, places = x.graph, dict[int, Tensor]()
+    for a, s in total.items():
+        places[a] = g.pointwise("roll", lambda i, s, n: (i - s).modulo(n), iota(g, [x.dims[a]], 0, DType.I64), s, x.dims[a])
+    found = take_axes(x, places)
+    if last is None:
+        return found
+    kept = x.dims[-1] - last % x.dims[-1]  # elements that come behind those that leave
+    return concat([narrow(found, -1, kept, x.dims[-1] - kept), narrow(found, -1, 0, kept)], -1)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.compiler.ops.body import Body, Scalar
-from tilewright.compiler.ops.elements import remapped
+from tilewright.compiler.ops.body import Scalar
+from tilewright.compiler.ops.creation import iota
 from tilewright.compiler.ops.graph import Size, Tensor, shown
+from tilewright.compiler.ops.indexing import take_axes
 from tilewright.compiler.ops.slicing import window
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 MODES = ("constant", "reflect", "replicate", "circular")
 
@@ -53,25 +55,19 @@ def _width(given: Size) -> Expr:
 
 def _mirrored(x: Tensor, before: Sequence[Expr], after: Sequence[Expr], mode: str) -> Tensor:
     """Every element of the result is read from the place of x that it repeats."""
-    g = x.graph
-    moved = [a != Expr.of(0) or b != Expr.of(0) for a, b in zip(before, after, strict=True)]
+    g, zero, places = x.graph, Expr.of(0), dict[int, Tensor]()
 
-    def place(region: Body, loops: list[Scalar]) -> list[Scalar]:
-        found = []
-        for axis, loop in enumerate(loops):
-            if not moved[axis]:
-                found.append(loop)
-                continue
-            extent, at = g.number(region, x.dims[axis], "index"), loop - g.number(region, before[axis], "index")
-            if mode == "circular":
-                at = at.modulo(extent)
-            elif mode == "replicate":
-                at = at.maximum(0).minimum(extent - 1)
-            else:
-                period = ((extent - 1) * 2).maximum(1)
-                at = at.modulo(period)
-                at = at.minimum(period - at).minimum(extent - 1)
-            found.append(at)
-        return found
+    def place(i: Scalar, extent: Scalar, low: Scalar) -> Scalar:
+        at = i - low
+        if mode == "circular":
+            return at.modulo(extent)
+        if mode == "replicate":
+            return at.maximum(0).minimum(extent - 1)
+        period = ((extent - 1) * 2).maximum(1)
+        at = at.modulo(period)
+        return at.minimum(period - at).minimum(extent - 1)
 
-    return remapped(x, [a + d + b for d, a, b in zip(x.dims, before, after, strict=True)], place) if any(moved) else x
+    for axis, (a, d, b) in enumerate(zip(before, x.dims, after, strict=True)):
+        if a != zero or b != zero:
+            places[axis] = g.pointwise("pad", place, iota(g, [a + d + b], 0, DType.I64), d, a)
+    return take_axes(x, places)

@@ -1,4 +1,4 @@
-"""Windows of a tensor: slices as Python's, selections, splits, reversals and rotations."""
+"""Windows of a tensor: slices as Python's, selections, splits and reversals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 from tilewright.compiler.ops.body import Body, Scalar
 from tilewright.compiler.ops.elements import remapped
 from tilewright.compiler.ops.graph import Graph, Size, Tensor, axes_of, axis_of, shown, size
-from tilewright.compiler.ops.reshaping import reshape, squeeze
+from tilewright.compiler.ops.reshaping import squeeze
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 
@@ -177,29 +177,3 @@ def flip(x: Tensor, axes: int | Sequence[int]) -> Tensor:
         return [x.graph.number(region, x.dims[a] - 1, "index") - i if a in chosen else i for a, i in enumerate(loops)]
 
     return remapped(x, x.dims, place) if chosen else x
-
-
-def roll(x: Tensor, shifts: Size | Sequence[Size], axes: int | Sequence[int] | None = None) -> Tensor:
-    """Elements moved `shift` places on along each axis, those that leave at the end coming back at the start.
-
-    Shifts are ints or Exprs, one for each of `axes`. axes: None rotates all elements as if they stood in one row.
-
-    Raises:
-        OptionError: another number of shifts than of axes.
-    """
-    given = [shifts] if isinstance(shifts, (int, str, Expr)) else list(shifts)
-    moves = [Expr.parse(s) if isinstance(s, str) else Expr.of(s) for s in given]
-    if axes is None:
-        return reshape(roll(reshape(x, [-1]) if x.rank else reshape(x, [1]), moves, [0]), x.dims)
-    chosen = [axis_of("roll", x, a) for a in ([axes] if isinstance(axes, int) else axes)]
-    if len(moves) != len(chosen):
-        raise OptionError(f"roll: {len(moves)} shifts for {len(chosen)} axes")
-    total = {a: Expr.of(0) for a in chosen}
-    for a, s in zip(chosen, moves, strict=True):
-        total[a] = total[a] + s
-
-    def place(region: Body, loops: list[Scalar]) -> list[Scalar]:
-        return [(i - x.graph.number(region, total[a], "index")).modulo(x.graph.number(region, x.dims[a], "index"))
-                if a in total else i for a, i in enumerate(loops)]
-
-    return remapped(x, x.dims, place)

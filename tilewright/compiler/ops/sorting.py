@@ -82,7 +82,7 @@ def _keys(x: Tensor, descending: bool) -> Tensor:
 
 def _float_key(value: Scalar, kind: str) -> Scalar:
     """The bits, with those below the sign inverted where it is set."""
-    body, (least, most) = value.body, DType(kind).limits
+    body, most = value.body, DType(kind).limits[1]
     positive = value + 0.0
     bits = body.emit(f"arith.bitcast {positive.ssa} : {value.kind} to {kind}", kind)
     ordered = body.select(bits.compare("lt", 0), bits ^ int(most), bits)

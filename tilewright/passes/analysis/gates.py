@@ -5,7 +5,7 @@ Both are written as reductions over all steps, each of which an element either t
     out[.., i, ..] = step r or not:  yield select(gate, new, out)
 
 A running reduction takes the steps up to its own place: the gate compares the indices of two loops. An update takes those that
-name its place: the gate is that indices of parallel loops equal numbers of the step. So one walk over the steps serves all places.
+name its place: the gate is that indices of parallel loops equal numbers of the step. So one walk over the steps serves all.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _EQUAL = 0
 
 @dataclass(frozen=True)
 class Running:
-    """A running reduction: the place at loop `along` takes the steps of loop `over` that stand in `order` to it, which is what the
-    condition `gate` says."""
+    """A running reduction: the place at loop `along` takes the steps of loop `over` that stand in `order` to it, which is what
+    the condition `gate` says."""
 
     op: ir.Operation
     gate: ir.Value

@@ -81,11 +81,13 @@ def combiner(op: ir.Operation) -> ir.Operation | None:
     return last
 
 
-ROW_COMBINERS = ("arith.addf", "arith.mulf", "arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf")
+ROW_COMBINERS = ("arith.addf", "arith.mulf", "arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf",
+                 "arith.addi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.maxsi", "arith.minsi", "arith.maxui",
+                 "arith.minui")
 
 
 def is_row_reduction(op: ir.Operation) -> bool:
-    """A generic whose maps are projected permutations, with one float result and one associative combiner."""
+    """A generic whose maps are projected permutations, with one result and one associative combiner."""
     if op.name != "linalg.generic" or not all(m.is_projected_permutation for m in maps_of(op)):
         return False
     last = combiner(op)

@@ -2,8 +2,8 @@
 
     yield min(out + (its < own or (its == own and loop < place)), count)
 
-over integers `own` at the place and `its` at the loop. It says all of a stable order, so that its first `count` can be found by any
-algorithm that sorts.
+over integers `own` at the place and `its` at the loop. It says all of a stable order, so that the first `count` can be found by
+any algorithm that sorts.
 """
 
 from __future__ import annotations

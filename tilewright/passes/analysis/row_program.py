@@ -22,8 +22,6 @@ Place = tuple[int | None, ...]  # frame axis of each axis of a value; None: the 
 _STORE_FROM = 8  # a value that costs this much is stored by the first sweep that computes it and read back later
 _COST = {"arith.divf": 8, "arith.remf": 16, "math.absf": 1, "math.copysign": 1, "math.fma": 1, "math.floor": 1,
          "math.ceil": 1, "math.roundeven": 1, "math.trunc": 1}
-_INTEGER_JOINS = ("arith.addi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.maxsi", "arith.minsi",
-                  "arith.maxui", "arith.minui")
 
 
 @dataclass(frozen=True)
@@ -220,7 +218,7 @@ def row_joins(op: ir.Operation) -> list[RowJoin]:
     found = []
     for number, value in enumerate(operations(block)[-1].operands, first):
         accumulator, last = block.arguments[number], owner(value)
-        if last is None or last.name not in (*ROW_COMBINERS, *_INTEGER_JOINS) or len(list(accumulator.uses)) != 1 \
+        if last is None or last.name not in ROW_COMBINERS or len(list(accumulator.uses)) != 1 \
                 or accumulator not in list(last.operands) or len(list(last.results[0].uses)) != 1:
             name = last.name if last is not None else "a block argument"
             raise ValueError(f"{op.name} at {op.location}: result {number - first} is no associative reduction ({name})")

@@ -181,8 +181,8 @@ class Evaluator:
 
     def region(self, op: ir.Operation, loops: Sequence[Index], given: Mapping[int, ir.Value], mask: ir.Value | None,
                known: Mapping[ir.Value, ir.Value] = MappingProxyType({}), wanted: Sequence[ir.Value] = ()) -> list[ir.Value]:
-        """The scalar region of `op` at loop coordinates; operand numbers in `given` have their value already, and so the values of
-        the region in `known`. wanted: other values of the region in place of what it yields."""
+        """The scalar region of `op` at loop coordinates; operand numbers in `given` have their value already, and so the values
+        of the region in `known`. wanted: other values of the region in place of what it yields."""
         block = op.regions[0].blocks[0]
         values = dict(known)
         for number, (argument, operand, m) in enumerate(zip(block.arguments, op.operands, maps_of(op), strict=True)):

@@ -27,7 +27,8 @@ class HostMemory(Memory):
         at = coords[axis].value(self.index)
         if mask is not None:  # a lane that is off may hold any place
             at = arith.select(mask, at, splat_to(vector.extract(at, [], [0]), lanes))
-        low, high = (Index(vector.reduction(self.index, kind, at)) for kind in (vector.CombiningKind.MINSI, vector.CombiningKind.MAXSI))
+        kinds = vector.CombiningKind.MINSI, vector.CombiningKind.MAXSI
+        low, high = (Index(vector.reduction(self.index, kind, at)) for kind in kinds)
         start = low.min(self.sizes[axis] - lanes)
         fits = all_of([start.ge(0), (high - start).lt(lanes)])
 

@@ -156,10 +156,10 @@ def launched(loops: Sequence[Units]) -> Expr:
 def take_units(block: ir.Block, shapes: SymbolicShapes) -> tuple[Units, ...]:
     """The loops over units of a region, in order; what reads their results reads the values that they cut instead."""
     found = []
-    for loop in [op for op in operations(block) if op.name == "scf.forall"]:
-        found.append(Units.of(loop, shapes))
-        slices = [op for op in operations(loop.regions[0].blocks[0]) if op.name == "tensor.extract_slice"]
-        for result, tile in zip(loop.results, slices, strict=True):
+    for units in [op for op in operations(block) if op.name == "scf.forall"]:
+        found.append(Units.of(units, shapes))
+        slices = [op for op in operations(units.regions[0].blocks[0]) if op.name == "tensor.extract_slice"]
+        for result, tile in zip(units.results, slices, strict=True):
             source, whole, views = tile.operands[0], result, list[ir.Operation]()
             while (view := owner(source)) is not None and view.block != block:  # undone behind the loop, in as many steps
                 source = view.operands[0]

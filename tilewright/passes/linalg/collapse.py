@@ -70,7 +70,7 @@ def collapse(ops: Sequence[ir.Operation], views: Views) -> Collapse:
             source = owner(value)
             if source is not None and source.name == "tensor.extract":
                 classes.pinned.update(nodes(source.operands[0]))
-        if moves_along(op) and len(tensors) == len(op.results) + sum(isinstance(v.type, ir.RankedTensorType) for v in op.operands):
+        if moves_along(op) and not any(map(is_cheap, op.operands)):
             _place_along(op, nodes, classes, kin)
             continue
         if op.name != "linalg.generic":
@@ -102,7 +102,8 @@ def moves_along(op: ir.Operation) -> bool:
     """Does an op place elements along some axes and keep the others: a concatenation, or a pad with one value?"""
     if op.name != "tensor.pad":
         return op.name == "tensor.concat"
-    return constant_pad(op) and not any(list(a.uses) for a in op.regions[0].blocks[0].arguments)
+    used = any(next(iter(a.uses), None) is not None for a in op.regions[0].blocks[0].arguments)
+    return constant_pad(op) and not used
 
 
 def _place_along(op: ir.Operation, nodes: Callable[[ir.Value], list[object]], classes: _Classes, kin: _Classes) -> None:

@@ -82,7 +82,8 @@ def host_limits(features: Iterable[str], arch: str, native: bool = True) -> Host
     if not native:
         return typical
     sizes = cache_sizes()
-    return replace(typical, l1=sizes.get(1, typical.l1), l2=sizes.get(2, typical.l2), l3=sizes.get(3, typical.l3), cores=affinity())
+    l1, l2, l3 = sizes.get(1, typical.l1), sizes.get(2, typical.l2), sizes.get(3, typical.l3)
+    return replace(typical, l1=l1, l2=l2, l3=l3, cores=affinity())
 
 
 def cache_sizes() -> dict[int, int]:

@@ -25,7 +25,6 @@ from tilewright.passes.mlir import ir
 from tilewright.passes.spaces.host.generic import GenericConfig
 from tilewright.runtime.shape import Expr
 
-
 Span = tuple[Index, Index]  # begin and end
 
 
@@ -85,17 +84,17 @@ def _groups(frame: KernelFrame, config: GenericConfig) -> list[_ResultGroup]:
     alone = []
     for number, value in enumerate(frame.results):
         dims, unit = frame.shapes.dims(value), _unit(frame, number)
-        walk = (UpdateWalk.of(frame, number, unit) or RankWalk.of(frame, number)) if dims else None
+        own = (UpdateWalk.of(frame, number, unit) or RankWalk.of(frame, number)) if dims else None
         if scatters(value):
             alone.append(_ResultGroup((number,), dims, None))
-        elif walk is not None:
-            alone.append(_ResultGroup((number,), dims, unit, walk))
+        elif own is not None:
+            alone.append(_ResultGroup((number,), dims, unit, own))
         else:
             found.setdefault(dims, []).append(number)
     groups = []
     for dims, members in found.items():
         axis = _unit(frame, members[0])
-        walk = RunningWalk.of(frame, members, axis) if dims else None
+        walk: TransposeTiles | RunningWalk | None = RunningWalk.of(frame, members, axis) if dims else None
         if walk is None and len(members) == 1 and config.lanes > 1:
             walk = TransposeTiles.of(frame, members[0], axis)
         row = max((a for a in range(len(dims)) if a != axis), default=None) if config.rows > 1 and walk is None else None
@@ -205,7 +204,8 @@ class _Chunks:
             if row is None:
                 self._at(where, c, mask)
             else:
-                loop(*spans[row], 1, lambda r: self._at([r if a == row else x for a, x in enumerate(where)], c, mask), index=index)
+                loop(*spans[row], 1, lambda r: self._at([r if a == row else x for a, x in enumerate(where)], c, mask),
+                     index=index)
 
         if lanes == 1:
             loop(lo, hi, 1, lambda c: at(c, None), index=index)

@@ -166,7 +166,11 @@ class RankEmitter:
             some_better = better if self.lanes == 1 else vector.reduction(integer_type(1), vector.CombiningKind.OR, better)
             filling = at.base.lt(count)
             comes = arith.ori(some_better, filling) if not isinstance(filling, bool) else some_better
-            when(comes, lambda: loop(at.base, (at.base + self.lanes).min(extent), 1, one, index=self.kernel.index) and None)
+
+            def each() -> None:
+                loop(at.base, (at.base + self.lanes).min(extent), 1, one, index=self.kernel.index)
+
+            when(comes, each)
 
         self._vectors(extent, some)
 

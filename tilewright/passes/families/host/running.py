@@ -1,7 +1,7 @@
 """Running reductions: one walk along the axis, with the state in registers.
 
-Along another axis than that of the vectors each lane is a place of its own. Along the axis of the vectors the lanes are rows: square
-tiles are read, transposed in registers, walked and transposed back; few rows are walked one by one.
+Along another axis than that of the vectors each lane is a place of its own. Along the axis of the vectors the lanes are rows:
+square tiles are read, transposed in registers, walked and transposed back; few rows are walked one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _FEW = 4  # rows that are walked one by one, below which most lanes of a tile ar
 
 @dataclass(frozen=True)
 class RunningWalk:
-    """axis: that runs; unit: that of the vectors; row: whose places are the lanes where both are one, None where no axis is left."""
+    """axis: that runs; unit: that of the vectors; row: whose places are the lanes where both are one, None where no axis is left.
+    """
 
     running: Running
     members: tuple[int, ...]
@@ -44,10 +45,10 @@ class RunningWalk:
                 continue
             results = [frame.results[n] for n in members]
             m = maps_of(root)[-1]
-            names = tuple(axis_name(a) for a in range(len(m.results)))
+            names, later = tuple(axis_name(a) for a in range(len(m.results))), ops[ops.index(root) + 1 :]
             try:
                 for value in root.results:
-                    if any(tuple(map(str, at)) != names for at in place(frame.shapes, value, ops[ops.index(root) + 1 :], results)):
+                    if any(tuple(map(str, at)) != names for at in place(frame.shapes, value, later, results)):
                         return None
             except ValueError:  # a result follows from something else, or repeats an element
                 return None
@@ -90,12 +91,15 @@ class RunningEmitter:
             self._steps(where)
         else:
             first, last = unit.span(f"d{w.row}")
-            one = lambda r: self._steps(self._with(where, w.row, r))  # type: ignore[arg-type]  # noqa: E731
+            row = w.row
+
+            def each() -> None:
+                loop(first, last, 1, lambda r: self._steps(self._with(where, row, r)), index=index)
+
             if self.lanes == 1:
-                loop(first, last, 1, one, index=index)
+                each()
             else:
-                when((last - first).ge(_FEW), lambda: self._rows(self._with(where, w.row, first), last - first),  # type: ignore[arg-type]
-                     lambda: loop(first, last, 1, one, index=index) and None)
+                when((last - first).ge(_FEW), lambda: self._rows(self._with(where, row, first), last - first), each)
 
     def _with(self, at: Sequence[Index], axis: int, coordinate: Index) -> list[Index]:
         return [coordinate if a == axis else x for a, x in enumerate(at)]

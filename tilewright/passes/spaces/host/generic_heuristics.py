@@ -9,6 +9,7 @@ from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node
+from tilewright.runtime.shape import Expr
 
 _NONE = "not measured: no operator of the bench is elementwise alone; that one pads and transposes beside its product"
 
@@ -31,7 +32,13 @@ def default(workload: Workload, limits: HostLimits,
     lanes = max(1, min(thresholds.lanes, limits.lanes(max(widest, 4))))
     chunk = thresholds.chunk if workload.kind is Kind.POINTWISE else thresholds.loop_chunk
     if not has_column_table(workload):
-        return (GenericConfig(lanes, chunk),), Leaf(0)
+        return (GenericConfig(limits.lanes(widest) if _moves_rows(workload) else lanes, chunk),), Leaf(0)
     words = limits.lanes(4)
     permute = limits.permutes and widest <= 4 and words <= chunk
     return (GenericConfig(words if permute else lanes, chunk, thresholds.rows, permute),), Leaf(0)
+
+
+def _moves_rows(workload: Workload) -> bool:
+    """Are elements only moved, and none from one axis of unit stride to another?"""
+    out = workload.outputs[0].along if workload.outputs else None
+    return out is not None and workload.flops == Expr.of(0) and all(o.along in (None, out) for o in workload.inputs)

@@ -9,6 +9,7 @@ from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node
+from tilewright.runtime.shape import Expr
 
 _PACKED = 32  # bytes of a register of AVX2; wider ones are narrowed one by one
 _NONE = "not measured: no operator of the bench is elementwise alone; that one pads and transposes beside its product"
@@ -32,7 +33,7 @@ def default(workload: Workload, limits: HostLimits,
     lanes = max(1, min(thresholds.lanes, _lanes(workload, limits)))
     chunk = thresholds.chunk if workload.kind is Kind.POINTWISE else thresholds.loop_chunk
     if not has_column_table(workload):
-        return (GenericConfig(lanes, chunk),), Leaf(0)
+        return (GenericConfig(limits.lanes(widest) if _moves_rows(workload) else lanes, chunk),), Leaf(0)
     words = limits.lanes(4)
     permute = limits.permutes and widest <= 4 and words <= chunk
     return (GenericConfig(words if permute else lanes, chunk, thresholds.rows, permute),), Leaf(0)
@@ -44,7 +45,13 @@ def _lanes(workload: Workload, limits: HostLimits) -> int:
     operands = (*workload.inputs, *workload.outputs)
     results = [o.dtype.bytes for o in workload.outputs]
     read = min(4, max((4 if o.dtype.is_float else o.dtype.bytes for o in operands), default=4))
-    computed = max(read, *results)
+    computed = max([read, *results])
     packed = min(results, default=computed) < computed and limits.vector_bytes == _PACKED
     pairs = packed and not workload.transcendentals and workload.kind is Kind.POINTWISE
     return limits.lanes(computed) * (2 if pairs else 1)
+
+
+def _moves_rows(workload: Workload) -> bool:
+    """Are elements only moved, and none from one axis of unit stride to another?"""
+    out = workload.outputs[0].along if workload.outputs else None
+    return out is not None and workload.flops == Expr.of(0) and all(o.along in (None, out) for o in workload.inputs)

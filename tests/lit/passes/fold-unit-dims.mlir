@@ -29,3 +29,14 @@ func.func @main(%arg0: tensor<1x?x768xf32> {tw.dims = [1, "T", 768]}) -> tensor<
   } -> tensor<1x?x768xf32>
   return %43 : tensor<1x?x768xf32>
 }
+
+// A concatenation loses the axes of extent 1 that it does not join along.
+// CHECK-LABEL: func.func @joined
+// CHECK: %[[A:.*]] = tensor.collapse_shape %arg0 {{\[}}[0, 1], [2]] : tensor<1x?x1xf32> into tensor<?x1xf32>
+// CHECK: %[[C:.*]] = tensor.concat dim(1) %[[A]], %{{.*}} : (tensor<?x1xf32>, tensor<?x3xf32>) -> tensor<?x4xf32>
+// CHECK: tensor.expand_shape %[[C]] {{\[}}[0, 1], [2]] output_shape [1, %{{.*}}, 4]
+func.func @joined(%arg0: tensor<1x?x1xf32> {tw.dims = [1, "T", 1]}, %arg1: tensor<1x?x3xf32> {tw.dims = [1, "T", 3]})
+    -> tensor<1x?x4xf32> attributes {tw.ranges = {T = [1, 128, 1]}} {
+  %0 = tensor.concat dim(2) %arg0, %arg1 : (tensor<1x?x1xf32>, tensor<1x?x3xf32>) -> tensor<1x?x4xf32>
+  return %0 : tensor<1x?x4xf32>
+}

@@ -114,5 +114,5 @@ def roll(x: Tensor, shifts: Size | Sequence[Size], axes: int | Sequence[int] | N
     found = take_axes(x, places)
     if last is None:
         return found
-    kept = x.dims[-1] - last % x.dims[-1]  # elements that come behind those that leave
+    kept = x.dims[-1] - last % g.larger(x.dims[-1], Expr.of(1))  # elements that come behind those that leave
     return concat([narrow(found, -1, kept, x.dims[-1] - kept), narrow(found, -1, 0, kept)], -1)

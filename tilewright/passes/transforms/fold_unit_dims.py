@@ -1,4 +1,4 @@
-"""fold-unit-dims: loops of one step and axes of extent 1 leave linalg.generic, transpose and broadcast.
+"""fold-unit-dims: loops of one step and axes of extent 1 leave linalg.generic, transpose and broadcast, and tensor.concat.
 
 Operands and results become views without those axes.
 """
@@ -13,6 +13,7 @@ from tilewright.passes.base import Pass
 from tilewright.passes.linalg.data_movement import MAPPED_MOVEMENTS
 from tilewright.passes.linalg.loop_groups import mentions
 from tilewright.passes.linalg.reshape import Reshaper
+from tilewright.passes.linalg.shape_values import tensor_type
 from tilewright.passes.linalg.structured import (
     covers_loops,
     erase_unused,
@@ -24,7 +25,7 @@ from tilewright.passes.linalg.structured import (
     rebuild,
 )
 from tilewright.passes.linalg.symbolic import integer
-from tilewright.passes.mlir import arith, ir, maps_of, operations, position, replace_all_uses, walk
+from tilewright.passes.mlir import arith, ir, maps_of, operations, position, replace_all_uses, tensor, walk
 from tilewright.runtime.shape import Expr
 
 _ONE = Expr.of(1)
@@ -42,6 +43,8 @@ class FoldUnitDims(Pass):
             for op in walk(fn):
                 if op.name in MAPPED_MOVEMENTS and op.results:
                     _fold(op, views)
+                elif op.name == "tensor.concat":
+                    _fold_concat(op, views)
             erase_unused(fn)
 
 
@@ -77,6 +80,20 @@ def _fold(op: ir.Operation, views: Reshaper) -> None:
         )
         for old, result, start in zip(op.results, new.results, inits(op), strict=True):
             replace_all_uses(old, views.as_type(views.reshape(result, views.shapes.dims(start)), old.type))
+
+
+def _fold_concat(op: ir.Operation, views: Reshaper) -> None:
+    """The axis along which tensors are joined stays, whatever its extent."""
+    result, along = op.results[0], integer(op.attributes["dim"])
+    dims = views.shapes.dims(result)
+    kept = [a for a, extent in enumerate(dims) if a == along or extent != _ONE]
+    if len(kept) == len(dims):
+        return
+    with ir.InsertionPoint(op), op.location:
+        parts = [views.reshape(v, [views.shapes.dims(v)[a] for a in kept]) for v in op.operands]
+        joined = tensor.ConcatOp(tensor_type([dims[a] for a in kept], ir.RankedTensorType(result.type).element_type),
+                                 kept.index(along), parts).result
+        replace_all_uses(result, views.as_type(views.reshape(joined, dims), result.type))
 
 
 def _droppable(extent: Expr, expr: ir.AffineExpr, unit: Sequence[int]) -> bool:

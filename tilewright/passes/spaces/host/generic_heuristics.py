@@ -9,7 +9,9 @@ from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node
+from tilewright.runtime.shape import Expr
 
+_PACKED = 32  # bytes of a register of AVX2; wider ones are narrowed one by one
 _NONE = "not measured: no operator of the bench is elementwise alone; that one pads and transposes beside its product"
 
 
@@ -17,7 +19,7 @@ _NONE = "not measured: no operator of the bench is elementwise alone; that one p
 class Thresholds:
     """Sizes of pieces of rows."""
 
-    lanes: int = threshold(16, unit="elements of a vector at most", operator="conv3x3_64x56_64_nchw", results=_NONE)
+    lanes: int = threshold(32, unit="elements of a vector at most", operator="conv3x3_64x56_64_nchw", results=_NONE)
     chunk: int = threshold(4096, unit="elements of a row in one work unit", operator="conv3x3_64x56_64_nchw", results=_NONE)
     loop_chunk: int = threshold(256, unit="the same where each element takes a loop", operator="conv3x3_64x56_64_nchw",
                                 results=_NONE)
@@ -26,12 +28,30 @@ class Thresholds:
 
 def default(workload: Workload, limits: HostLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[GenericConfig, ...], Node]:
-    """One configuration: vectors of the result's element type; whole small rows, long rows in pieces."""
+    """One configuration: vectors of the element type computed in; whole small rows, long rows in pieces."""
     widest = max((o.dtype.bytes for o in workload.outputs), default=4)
-    lanes = max(1, min(thresholds.lanes, limits.lanes(max(widest, 4))))
+    lanes = max(1, min(thresholds.lanes, _lanes(workload, limits)))
     chunk = thresholds.chunk if workload.kind is Kind.POINTWISE else thresholds.loop_chunk
     if not has_column_table(workload):
-        return (GenericConfig(lanes, chunk),), Leaf(0)
+        return (GenericConfig(limits.lanes(widest) if _moves_rows(workload) else lanes, chunk),), Leaf(0)
     words = limits.lanes(4)
     permute = limits.permutes and widest <= 4 and words <= chunk
     return (GenericConfig(words if permute else lanes, chunk, thresholds.rows, permute),), Leaf(0)
+
+
+def _lanes(workload: Workload, limits: HostLimits) -> int:
+    """Elements of a register; of two where results are narrower than what they are computed in, which AVX2 packs by pairs. Floats
+    are computed in 32 bits at least, and wide integers that are only read are mostly places."""
+    operands = (*workload.inputs, *workload.outputs)
+    results = [o.dtype.bytes for o in workload.outputs]
+    read = min(4, max((4 if o.dtype.is_float else o.dtype.bytes for o in operands), default=4))
+    computed = max([read, *results])
+    packed = min(results, default=computed) < computed and limits.vector_bytes == _PACKED
+    pairs = packed and not workload.transcendentals and workload.kind is Kind.POINTWISE
+    return limits.lanes(computed) * (2 if pairs else 1)
+
+
+def _moves_rows(workload: Workload) -> bool:
+    """Are elements only moved, and none from one axis of unit stride to another?"""
+    out = workload.outputs[0].along if workload.outputs else None
+    return out is not None and workload.flops == Expr.of(0) and all(o.along in (None, out) for o in workload.inputs)

@@ -142,3 +142,83 @@ def test_functions_may_end_right_after_a_call(tmp_path: Path) -> None:
     x = f32(33, 8)
     for _ in range(200):
         assert tw.load(tmp_path / "model.tw")(x, threads=3).shape == (33, 8)
+
+
+@pytest.mark.parametrize("depth,queries", [(0, "tensor.empty"), (4, "linalg.fill")])
+def test_attention_of_queries_that_nothing_computes(depth: int, queries: str) -> None:
+    """Reshapes of the scores move to the queries: an empty tensor or a fill, which is made anew in the other shape."""
+    kind, heads = f"tensor<?x?x{depth}xf32>", "tensor<2x?x?x?xf32>"
+    made = "" if queries == "tensor.empty" else f"%q = linalg.fill ins(%one : f32) outs(%e : {kind}) -> {kind}"
+    scores = "affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, d3)>"
+    text = f"""
+    func.func @main(%k: tensor<2x?x?x{depth}xf32> {{tw.dims = [2, "B", "S", {depth}]}},
+                    %v: tensor<2x?x?x5xf32> {{tw.dims = [2, "B", "S", 5]}}) -> tensor<2x?x?x5xf32> {{
+      %c1 = arith.constant 1 : index
+      %c2 = arith.constant 2 : index
+      %zero = arith.constant 0.0 : f32
+      %one = arith.constant 1.0 : f32
+      %b = tensor.dim %v, %c1 : tensor<2x?x?x5xf32>
+      %s = tensor.dim %v, %c2 : tensor<2x?x?x5xf32>
+      %bh = arith.muli %b, %c2 : index
+      %e = tensor.empty(%bh, %s) : {kind}
+      {made}
+      %keys = tensor.collapse_shape %k [[0, 1], [2], [3]] : tensor<2x?x?x{depth}xf32> into {kind}
+      %values = tensor.collapse_shape %v [[0, 1], [2], [3]] : tensor<2x?x?x5xf32> into tensor<?x?x5xf32>
+      %se = tensor.empty(%bh, %s, %s) : tensor<?x?x?xf32>
+      %sz = linalg.fill ins(%zero : f32) outs(%se : tensor<?x?x?xf32>) -> tensor<?x?x?xf32>
+      %p = linalg.batch_matmul indexing_maps = [affine_map<(b, m, n, k) -> (b, m, k)>, affine_map<(b, m, n, k) -> (b, n, k)>,
+        affine_map<(b, m, n, k) -> (b, m, n)>] ins({"%q" if made else "%e"}, %keys : {kind}, {kind})
+        outs(%sz : tensor<?x?x?xf32>) -> tensor<?x?x?xf32>
+      %x = tensor.expand_shape %p [[0, 1], [2], [3]] output_shape [2, %b, %s, %s] : tensor<?x?x?xf32> into {heads}
+      %ne = tensor.empty(%b, %s, %s) : {heads}
+      %n = linalg.generic {{indexing_maps = [{scores}, {scores}],
+                           iterator_types = ["parallel", "parallel", "parallel", "parallel"]}}
+        ins(%x : {heads}) outs(%ne : {heads}) {{
+      ^bb0(%a: f32, %o: f32):
+        %h = arith.mulf %a, %one : f32
+        linalg.yield %h : f32
+      }} -> {heads}
+      %me = tensor.empty(%b, %s, %s) : {heads}
+      %m = linalg.softmax dimension(3) ins(%n : {heads}) outs(%me : {heads}) -> {heads}
+      %w = tensor.collapse_shape %m [[0, 1], [2], [3]] : {heads} into tensor<?x?x?xf32>
+      %re = tensor.empty(%bh, %s) : tensor<?x?x5xf32>
+      %rz = linalg.fill ins(%zero : f32) outs(%re : tensor<?x?x5xf32>) -> tensor<?x?x5xf32>
+      %r = linalg.batch_matmul ins(%w, %values : tensor<?x?x?xf32>, tensor<?x?x5xf32>) outs(%rz : tensor<?x?x5xf32>)
+        -> tensor<?x?x5xf32>
+      %y = tensor.expand_shape %r [[0, 1], [2], [3]] output_shape [2, %b, %s, 5] : tensor<?x?x5xf32> into tensor<2x?x?x5xf32>
+      return %y : tensor<2x?x?x5xf32>
+    }}"""
+    check(text, {"B": (0, 4), "S": (1, 9)}, *((f32(2, b, s, depth), f32(2, b, s, 5)) for b, s in ((0, 3), (2, 5), (1, 1))))
+
+
+def test_scalars_are_operands_of_named_operations() -> None:
+    text = """
+    func.func @main(%x: tensor<?x4xf32> {tw.dims = ["N", 4]}, %s: f32) -> (tensor<?x4xf32>, tensor<?xf32>) {
+      %c0 = arith.constant 0 : index
+      %n = tensor.dim %x, %c0 : tensor<?x4xf32>
+      %o = tensor.empty(%n) : tensor<?x4xf32>
+      %p = tensor.empty(%n) : tensor<?xf32>
+      %e = linalg.exp ins(%s : f32) outs(%o : tensor<?x4xf32>) -> tensor<?x4xf32>
+      %a = linalg.add ins(%x, %e : tensor<?x4xf32>, tensor<?x4xf32>) outs(%o : tensor<?x4xf32>) -> tensor<?x4xf32>
+      %c = linalg.copy ins(%s : f32) outs(%p : tensor<?xf32>) -> tensor<?xf32>
+      return %a, %c : tensor<?x4xf32>, tensor<?xf32>
+    }"""
+    check(text, {"N": (1, 9)}, (f32(5, 4), np.float32(0.7)), (f32(1, 4), np.float32(-2)))
+
+
+def test_a_loop_called_a_reduction_that_every_result_walks() -> None:
+    text = """
+    func.func @main(%x: tensor<?x33xf32> {tw.dims = ["N", 33]}, %w: tensor<33xf32>) -> tensor<33x?xf32> {
+      %c0 = arith.constant 0 : index
+      %n = tensor.dim %x, %c0 : tensor<?x33xf32>
+      %o = tensor.empty(%n) : tensor<33x?xf32>
+      %y = linalg.generic {
+        indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (j, i)>],
+        iterator_types = ["parallel", "reduction"]} ins(%x, %w : tensor<?x33xf32>, tensor<33xf32>) outs(%o : tensor<33x?xf32>) {
+      ^bb0(%a: f32, %b: f32, %old: f32):
+        %r = arith.divf %a, %b : f32
+        linalg.yield %r : f32
+      } -> tensor<33x?xf32>
+      return %y : tensor<33x?xf32>
+    }"""
+    check(text, {"N": (1, 9)}, *((f32(n, 33), f32(33) + 9) for n in (1, 5)))

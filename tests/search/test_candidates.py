@@ -22,9 +22,9 @@ def test_what_arithmetic_ranks_first_is_among_them() -> None:
     lattice, few = TASK.lattice(), candidates(TASK, 24)
     for m in (8, 2048):
         shape = (("d0", m),)
-        best = ranked(TASK, shape, lattice.configs).min()
-        assert ranked(TASK, shape, few).min() <= 1.1 * best
-        assert np.median(ranked(TASK, shape, few)) < np.median(ranked(TASK, shape, lattice.configs[::50]))
+        every, kept = ranked(TASK, shape, lattice.configs), ranked(TASK, shape, few)
+        assert kept.min() <= 1.1 * every.min()
+        assert np.median(kept) < np.median(every)
 
 
 def test_a_small_space_is_taken_whole() -> None:

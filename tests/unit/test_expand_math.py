@@ -112,10 +112,15 @@ def cast(op: str, source: str, target: str) -> tuple[str, tuple[str, ...], str]:
 
 REFERENCES: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "erf": special.erf, "erfc": special.erfc, "tanh": np.tanh,
-    "log": np.log, "log1p": np.log1p, "log2": np.log2, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "log": np.log, "log1p": np.log1p, "log2": np.log2, "rsqrt": lambda x: 1 / np.sqrt(x), "log10": np.log10,
+    "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh,
+    "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "cbrt": np.cbrt,
 }
 BOUNDS = {"exp": 1.0, "exp2": 1.0, "expm1": 1.5, "erf": 6.0, "erfc": 7.0, "tanh": 6.0, "log": 2.0, "log1p": 2.0,
-          "log2": 2.0, "rsqrt": 1.5}
+          "log2": 2.0, "rsqrt": 1.5, "log10": 1.0, "sin": 1.8, "cos": 1.8, "tan": 3.1, "asin": 2.3, "acos": 1.2, "atan": 1.3,
+          "sinh": 2.1, "cosh": 1.5, "asinh": 1.7, "acosh": 2.0, "atanh": 2.0, "cbrt": 0.6}
+F64_BOUNDS = {"exp": 0.9, "exp2": 0.9, "expm1": 1.9, "log": 0.9, "log1p": 1.0, "log2": 1.0, "log10": 1.0, "sin": 2.0, "cos": 2.0,
+              "tanh": 2.6, "sinh": 2.4, "cosh": 1.5, "asinh": 1.7, "acosh": 2.0, "atanh": 2.0}
 FLUSHED = {"exp", "exp2", "erfc"}  # results below the smallest normal number are 0 or less exact
 
 
@@ -126,9 +131,10 @@ def samples() -> Array:
     moderate = (np.exp(rng.uniform(-20, 5.5, 200_000)) * rng.choice([-1, 1], 200_000)).astype(np.float32)
     near_one = (1 + rng.uniform(-0.5, 0.5, 50_000)).astype(np.float32)
     tiny = np.finfo(np.float32).smallest_subnormal
+    turns = (np.arange(1, 90_000) * (np.pi / 2)).astype(np.float32)  # next to zeros of sines
     marks = np.array([0, 1, tiny, 2.0**-126, 2.0**-149, 0.5, 2, 3.92, 9.02, 10, 88, 88.72283, 88.72284, 87.33654,
                       87.3366, 103.9, 104, 126, 127.99999, 128, 129, 150, 3.4e38, np.inf, np.nan], np.float32)
-    return np.concatenate([patterns, moderate, near_one, marks, -marks])
+    return np.concatenate([patterns, moderate, near_one, turns, -turns * 65536, marks, -marks])
 
 
 def ulps(value: Array, exact: Array, bits: int = 24, least: int = -126) -> Array:
@@ -173,10 +179,73 @@ def test_no_library_call_in_f32(f32: Kernels) -> None:
     assert "call" not in f32.assembly
 
 
-@pytest.mark.parametrize("op", ["tanh", "erf", "expm1", "log1p"])
+@pytest.mark.parametrize("op", ["tanh", "erf", "expm1", "log1p", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "cbrt"])
 def test_odd_near_zero(f32: Kernels, op: str) -> None:
     x = np.array([0.0, -0.0, 1e-45, -1e-45, 1e-30, -1e-30], np.float32)
     assert_same(np.signbit(f32.run(op, x)), np.signbit(x))
+
+
+def test_sines_stay_within_one(f32: Kernels) -> None:
+    x = np.concatenate([samples(), (np.arange(0, 80_000) * np.pi + np.pi / 2).astype(np.float32)])
+    for op in ("sin", "cos"):
+        y = f32.run(op, x)
+        assert np.all(np.abs(y[np.isfinite(x)]) <= 1) and np.nanmax(y) == 1 and np.nanmin(y) == -1
+
+
+BINARY: dict[str, tuple[str, Callable[[Array, Array], Array], float]] = {
+    "atan2": ("math.atan2", np.arctan2, 1.5), "power": ("math.powf", np.power, 0.6), "rest": ("arith.remf", np.fmod, 0.0),
+}
+
+
+@pytest.mark.parametrize("op", BINARY)
+def test_error_of_two_arguments(op: str) -> None:
+    """All pairs of special numbers, and random ones: of all magnitudes, and where powers are finite."""
+    kernels = Kernels({op: binary(BINARY[op][0], "f32")}, [ExpandMath()])
+    assert "call" not in kernels.assembly
+    rng = np.random.default_rng(6)
+    marks = np.array([0, 0.5, 1, 1.5, 2, 3, 7, np.inf, np.nan, 1e-45, 2.0**-126, 3.4e38, 16777217, 16777215, 1e9], np.float32)
+    marks = np.concatenate([marks, -marks])
+    near_one = [(1 + rng.uniform(-0.01, 0.01, 50_000)), rng.normal(0, 3000, 50_000)]
+    whole = [np.round(rng.normal(0, 9, 50_000)), np.round(rng.normal(0, 9, 50_000))]
+    moderate = [np.exp(rng.uniform(-6, 6, 100_000)), rng.normal(0, 8, 100_000)]
+    pairs = [*(np.stack(p).astype(np.float32) for p in (near_one, whole, moderate)),
+             rng.integers(0, 2**32, (2, 100_000), dtype=np.uint32).view(np.float32),
+             np.stack([v.ravel() for v in np.meshgrid(marks, marks)])]
+    x, y = np.concatenate(pairs, 1)
+    got, exact = kernels.run(op, x, y), BINARY[op][1](x.astype(np.longdouble), y.astype(np.longdouble))
+    assert_same(np.isnan(got), np.isnan(exact))
+    rounded, number = exact.astype(np.float32), ~np.isnan(exact)
+    assert_same(np.signbit(got[number]), np.signbit(exact[number]))
+    usual = np.isfinite(rounded)
+    assert_same(got[~usual], rounded[~usual])
+    error = ulps(got[usual], exact[usual].astype(np.float64))
+    worst = error.argmax()
+    at = f"{op}({x[usual][worst]!r}, {y[usual][worst]!r}) = {got[usual][worst]!r}"
+    assert error[worst] <= BINARY[op][2], f"{at} is {error[worst]:.2f} ulp off"
+
+
+def test_f64_error() -> None:
+    kernels = Kernels({op: unary(op, "f64") for op in F64_BOUNDS}, [ExpandMath()], lanes=8)
+    rng = np.random.default_rng(8)
+    marks = np.array([0, 5e-324, 2.0**-1022, 708.39, 709.78, 709.79, 710.47, 710.5, 746, 1023.9, 1024, 1e18, 1.7e308, np.inf,
+                      np.nan])
+    x = np.concatenate([rng.integers(0, 2**64, 40_000, dtype=np.uint64).view(np.float64), rng.uniform(-3, 3, 40_000),
+                        np.exp(rng.uniform(-20, 12, 40_000)) * rng.choice([-1, 1], 40_000), rng.uniform(-710, 711, 20_000),
+                        np.arange(1, 20_000) * (np.pi / 2), marks, -marks])
+    for op, bound in F64_BOUNDS.items():
+        got, exact = kernels.run(op, x), REFERENCES[op](x.astype(np.longdouble))
+        assert_same(np.isnan(got), np.isnan(exact), op)
+        rounded = exact.astype(np.float64)
+        assert_same(got[np.isinf(rounded)], rounded[np.isinf(rounded)], op)
+        usual = np.isfinite(rounded)
+        if op in FLUSHED:
+            small = usual & (np.abs(exact) < 2.0**-1022)
+            assert not got[small].any()
+            usual &= ~small
+        wanted = exact[usual]
+        places = np.ldexp(np.longdouble(1), np.maximum(np.frexp(wanted)[1] - 1, -1022) - 52)
+        error = (np.abs(got[usual] - wanted) / places).astype(np.float64)
+        assert error.max() <= bound, f"{op}({x[usual][error.argmax()]!r}) is {error.max():.2f} ulp off"
 
 
 def test_saturation(f32: Kernels) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.compiler.frontends.ingest import ingest
+from tilewright.compiler.host import host_program
 from tilewright.compiler.ops.transformer import EncoderWeights, transformer_encoder_layer
 from tilewright.passes.base import until_stable
 from tilewright.passes.dispatch_creation.fuse import Fuse
@@ -28,6 +30,7 @@ from tilewright.passes.mlir import arith, functions, ir, operations
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.transforms.decompose import Decompose
 from tilewright.runtime.errors import OptionError, PassError
+from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.shape import Expr
 
 GROWTH = 2.2  # calls of twice the model, over those of the model: a part that is quadratic comes on top
@@ -364,3 +367,35 @@ def test_reshapes_of_a_group_norm_with_dynamic_images_are_folded() -> None:
     after = run(text, recover_passes())
     assert (after.count("tensor.collapse_shape"), after.count("tensor.expand_shape")) == (2, 3)
     assert_same(text, after, {"H": 3, "W": 5}, {"H": 1, "W": 1})
+
+
+def test_calls_of_equal_layers_share_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tells them apart is the memory of their operands; an extent of another name makes another function."""
+    monkeypatch.setattr(host_program, "ALONE", 2)
+
+    def chain_of(layers: int) -> CompiledFunction:
+        graph = ops.Graph()
+        x = graph.input("x", ["B", 8])
+        for i in range(layers):
+            x = ops.matmul(x, graph.input(f"w{i}", [8, 8]))
+        graph.output(x, ops.matmul(graph.input("y", ["C", 8]), graph.input("v", [8, 8])))
+        return tw.compile(graph, {"B": (1, 400), "C": (1, 8)}, options={"builder": LocalBuilder(full_target("host"))})
+
+    few, many = chain_of(3), chain_of(9)
+    sizes = [len(fn._bundle.llvm_ir[fn.program.host_object]) for fn in (few, many)]
+    assert many._bundle.llvm_ir[many.program.host_object].count("define internal void @tw_launch_") == 1
+    assert sizes[1] - sizes[0] < sizes[0]
+    table = many.program.tables[0]
+    dispatch = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(many._caller.code.address("tw_dispatch"))
+    rng = np.random.default_rng(0)
+    for b, c in ((1, 8), (37, 1), (400, 3)):
+        x, y, *w = (rng.standard_normal(s, np.float32) / 3 for s in ((b, 8), (c, 8), *[(8, 8)] * 10))
+        given = dict(zip([a.name for a in many.inputs], [x, *w[:9], y, w[9]], strict=True))
+        found = many(**given)
+        np.testing.assert_allclose(found[0], np.linalg.multi_dot([x, *w[:9]]), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found[1], y @ w[9], rtol=1e-4, atol=1e-5)
+        dims = np.array([{"B": b, "C": c}[d.name] for d in many.program.dims], np.int64)
+        for number, call in enumerate(many.program.calls):
+            local = dict(zip(table.dims, (Expr.parse(d).evaluate({"B": b, "C": c}) for d in call.dims), strict=True))
+            leaf = table.select(local)
+            assert dispatch(number, dims.ctypes.data) == leaf.kernel | leaf.threads << 32

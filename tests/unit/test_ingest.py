@@ -210,6 +210,8 @@ REFUSED = [
     ("%u = tensor.empty() : tensor<4xcomplex<f32>>", "%a: tensor<?xf32>", ["complex<f32>", ":2:", "f32"]),
     ("", "%a: tensor<?xf32>, %b: tensor<4xi12>", ["argument 1", "i12"]),
     ("", "%a: tensor<?xf32>, %b: memref<4xf32>", ["argument 1", "memref<4xf32>"]),
+    ("", "%a: tensor<?xf32>, %b: tensor<?x4611686018427387904x4xf32>", ["argument 1", "more than 2**60 elements"]),
+    ("%u = tensor.empty() : tensor<0x4611686018427387904x4xf32>", "%a: tensor<?xf32>", ["tensor.empty", ":2:", "2**60"]),
 ]
 
 

@@ -49,6 +49,9 @@ DEADLY = {
                                         "dimensions = [0, 1}"), 2),
     "a permutation beyond 64 bits": (model("%t = linalg.transpose ins(%x : tensor<4xf32>) outs(%x : tensor<4xf32>) "
                                            "permutation = [18446744073709551616]"), 2),
+    "a permutation with a space that is none of the parser's": (
+        model("%t = linalg.transpose ins(%x : tensor<1x4xf32>) outs(%x : tensor<1x4xf32>) permutation = [1,\xa00]"), 2),
+    "a result beyond all": (model("%t = arith.addf %x#2147483648, %x#2147483648 : tensor<4xf32>"), 2),
 }
 
 

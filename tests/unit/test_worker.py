@@ -18,6 +18,7 @@ import pytest
 from tilewright.compiler.builder import worker_process
 from tilewright.compiler.builder.requests import FaultRequest, KernelReply, KernelRequest, PingRequest, WorkerRequest
 from tilewright.compiler.builder.worker_pool import WorkerPool
+from tilewright.compiler.builder.worker_process import WorkerProcess
 from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.program.kernel import MicroKernel
 
@@ -74,13 +75,26 @@ def test_kill_nine(pool: WorkerPool) -> None:
     """Between two requests, and during one."""
     os.kill(pool.submit(PingRequest()).result().worker, signal.SIGKILL)
     time.sleep(0.05)
-    alive = pool.submit(PingRequest()).result()
-    assert alive.ok
+    assert pool.submit(PingRequest()).result().ok
     hung = pool.submit(FaultRequest("hang"))
-    while not hung.running():
-        time.sleep(0.01)
-    os.kill(alive.worker, signal.SIGKILL)
+    _kill(pool, _kill(pool, None))
     assert "SIGKILL" in hung.result(10).error
+
+
+def _kill(pool: WorkerPool, other_than: WorkerProcess | None) -> WorkerProcess:
+    """The worker that serves the pool's one request, killed."""
+    while not (serving := [w for w in pool._team._serving.values() if w is not other_than]):
+        time.sleep(0.001)
+    os.kill(serving[0]._process.pid, signal.SIGKILL)
+    return serving[0]
+
+
+def test_a_request_whose_worker_is_killed_is_served_by_another() -> None:
+    with WorkerPool(workers=1, time_limit=20.0) as pool:
+        future = _stopped_at_start(pool)
+        killed = _kill(pool, None)._process.pid
+        reply = future.result(20)
+        assert reply.ok and reply.worker != killed
 
 
 def test_noise_blocks_nobody(pool: WorkerPool) -> None:

@@ -29,7 +29,7 @@ from tilewright.runtime.program.seal import seal_ir, stored_program
 from tilewright.runtime.program.structure import Structure
 from tilewright.runtime.target import Target, TargetKind
 
-LINES = 10_000  # of LLVM IR, from which code around the kernels is not optimised: LLVM's time grows faster than a function
+LINES = 10_000  # of a function, from which code around the kernels is not optimised: LLVM's time grows faster than a function
 
 
 def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
@@ -115,7 +115,8 @@ def _call(planned: PlannedCall, number: int, table: DispatchTable) -> Call:
 
 def _host_code(text: str, near: Target) -> bytes:
     """Object code of what runs around the kernels, such as 200 arguments that are looked at."""
-    return compile_object(text, near, 3 if text.count("\n") < LINES else 0)
+    longest = max(function.count("\n") for function in text.split("\n}\n"))
+    return compile_object(text, near, 3 if longest < LINES else 0)
 
 
 def _add(code: bytes, text: str, codes: dict[str, bytes], texts: dict[str, str]) -> str:

@@ -1,5 +1,6 @@
 // RUN: tilewright opt %s --pass "expand-math" | filecheck %s
 // RUN: tilewright opt %s --pass "expand-math{approximate=true keep-maximum=true}" | filecheck %s --check-prefix=CHEAP
+// RUN: tilewright opt %s --pass "expand-math{keep-library=true}" | filecheck %s --check-prefix=LIBRARY
 
 // A kernel: range reduction in two parts, a polynomial, the exponent by an integer addition, the ends by selects.
 // CHECK-LABEL: llvm.func @exp
@@ -29,30 +30,47 @@ llvm.func @exp_afn(%x: f32) -> f32 {
   llvm.return %y : f32
 }
 
-// f16 and bf16 go through f32, also ops without an expansion.
+// f16 and bf16 go through f32. No angle of f16 needs the branch that reduces large ones.
 // CHECK-LABEL: func.func @small
 // CHECK: arith.extf %{{.+}} : bf16 to f32
 // CHECK-NOT: math.tanh
 // CHECK: arith.divf %{{.+}} : f32
 // CHECK: arith.truncf %{{.+}} : f32 to bf16
 // CHECK: %[[WIDE:.+]] = arith.extf %{{.+}} : f16 to f32
-// CHECK: math.sin %[[WIDE]] : f32
+// CHECK: math.fma %[[WIDE]]
+// CHECK-NOT: scf.if
+// CHECK: arith.truncf %{{.+}} : f32 to f16
 func.func @small(%a: bf16, %b: f16) -> (bf16, f16) {
   %0 = math.tanh %a : bf16
   %1 = math.sin %b : f16
   return %0, %1 : bf16, f16
 }
 
+// Sines reduce an angle under a branch where it is large; a library for single lanes keeps them.
+// CHECK-LABEL: func.func @angle
+// CHECK: scf.if
+// CHECK: arith.muli %{{.+}} : i64
+// LIBRARY-LABEL: func.func @angle
+// LIBRARY: math.sin
+// LIBRARY: math.powf
+// LIBRARY: arith.remf
+// LIBRARY: math.exp %{{.+}} : f64
+func.func @angle(%a: f32, %b: f64) -> (f32, f64) {
+  %0 = math.sin %a : f32
+  %1 = math.powf %0, %a : f32
+  %2 = arith.remf %1, %0 : f32
+  %3 = math.exp %b : f64
+  return %2, %3 : f32, f64
+}
+
 // CHECK-LABEL: func.func @kept
 // CHECK: math.sqrt
-// CHECK: math.sin
 // CHECK: math.erf %{{.+}} : f64
 // CHECK: arith.maxnumf
 func.func @kept(%a: f32, %b: f64) -> (f32, f64) {
   %0 = math.sqrt %a : f32
-  %1 = math.sin %0 : f32
   %2 = math.erf %b : f64
-  %3 = arith.maxnumf %1, %a : f32
+  %3 = arith.maxnumf %0, %a : f32
   return %3, %2 : f32, f64
 }
 
@@ -86,7 +104,8 @@ func.func @maximum(%a: f32, %b: f32) -> f32 {
 // CHECK-LABEL: func.func @powers
 // CHECK: arith.mulf
 // CHECK: arith.mulf
-// CHECK: math.powf
+// CHECK: arith.extf %{{.+}} : f32 to f64
+// CHECK: math.floor
 // CHECK: arith.muli
 func.func @powers(%a: f32, %i: i32) -> (f32, f32, i32) {
   %three = arith.constant 3.0 : f32

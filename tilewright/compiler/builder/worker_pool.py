@@ -37,7 +37,7 @@ class WorkerPool:
         self._start()
 
     def submit(self, request: WorkerRequest) -> Future[KernelReply]:
-        """The reply to come. A crash or a hang of the worker is a reply with `ok` false; it does not raise.
+        """The reply to come. A hang of the worker, or the crash of two, is a reply with `ok` false; it does not raise.
 
         Raises:
             TilewrightError: the pool is closed.
@@ -143,32 +143,48 @@ class _Team:
             request, future = job
             if future.set_running_or_notify_cancel():
                 try:
-                    if is_new := worker is None or not worker.alive:
-                        _end(worker)
-                        worker = RESERVE.take(self._time_limit)
-                    with self._lock:
-                        self._serving[future] = worker
-                        if self._closed or future in self._given_up:
-                            worker.kill()
-                    if is_new:
-                        worker.ping()
-                    reply = worker.ask(request)
-                except WorkerLostError as error:
-                    _end(worker)
-                    worker = None
-                    reply = KernelReply(False, error=f"{request}: {error}", log=error.log)
+                    worker, reply = self._answered(worker, request, future)
                 except BaseException as error:
                     future.set_exception(error)
                     raise
                 finally:
                     with self._lock:
-                        self._serving.pop(future, None)
                         self._given_up.discard(future)
                 future.set_result(reply)
             with self._lock:
                 self._waiting -= 1
         if worker is not None:
             RESERVE.put(worker)
+
+    def _answered(self, worker: WorkerProcess | None, request: WorkerRequest,
+                  future: Future[KernelReply]) -> tuple[WorkerProcess | None, KernelReply]:
+        """The worker that is left, and the reply. What a worker died over is asked of a second one, and then given up: the first
+        may have been killed from outside."""
+        for is_second in (False, True):
+            try:
+                if is_new := worker is None or not worker.alive:
+                    _end(worker)
+                    worker = RESERVE.take(self._time_limit)
+                with self._lock:
+                    self._serving[future] = worker
+                    if self._is_unwanted(future):
+                        worker.kill()
+                if is_new:
+                    worker.ping()
+                return worker, worker.ask(request)
+            except WorkerLostError as error:
+                _end(worker)
+                worker, lost = None, error
+                with self._lock:
+                    if is_second or not lost.died or self._is_unwanted(future):
+                        break
+            finally:
+                with self._lock:
+                    self._serving.pop(future, None)
+        return None, KernelReply(False, error=f"{request}: {lost}", log=lost.log)
+
+    def _is_unwanted(self, future: Future[KernelReply]) -> bool:
+        return self._closed or future in self._given_up
 
 
 def _end(worker: WorkerProcess | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tilewright.compiler.dims.op_location import where
 from tilewright.passes.linalg.symbolic import SymbolicShapes, integer, reassociation
 from tilewright.passes.mlir import ir, owner, walk
@@ -12,6 +14,7 @@ from tilewright.runtime.wording import Wording
 _ELEMENTS = {d.signless.value for d in DType} | {"index"}
 _NARROW = {f"i{width}" for width in range(2, 8)}  # read and widened: passes/transforms/widen_sub_byte.py
 _DIALECTS = ("arith", "math", "linalg", "tensor")
+_MOST_ELEMENTS = 1 << 60  # their bytes are counted in 63 bits
 _SINGLE_OPS = ("func.return", "cf.assert", "affine.apply", "affine.min", "affine.max", "ub.poison")
 _TENSOR_OPS = {
     "cast",
@@ -126,10 +129,18 @@ def _refuse_groups(op: ir.Operation) -> None:
                           "order: correct the model, or export it again")
 
 
+def _refuse_size(kind: ir.RankedTensorType, at: str) -> None:
+    """Of a tensor: known extents that have no product, even without those of 0, as passes multiply some of them."""
+    known = [kind.get_dim_size(axis) for axis in range(kind.rank) if not kind.is_dynamic_dim(axis)]
+    if math.prod(max(1, size) for size in known) >= _MOST_ELEMENTS:
+        raise IngestError(f"{at}: type {kind} has more than 2**60 elements, which no memory holds; correct its extents")
+
+
 def _refuse_type(kind: ir.Type, at: str) -> None:
     if isinstance(kind, ir.UnrankedTensorType):
         raise IngestError(f"{at}: unranked type {kind}; export the model with ranked types such as tensor<?x?xf32>")
     if isinstance(kind, ir.RankedTensorType):
+        _refuse_size(ir.RankedTensorType(kind), at)
         kind = kind.element_type
     elif isinstance(kind, ir.ShapedType):
         raise IngestError(f"{at}: type {kind}; the model must be on tensors")

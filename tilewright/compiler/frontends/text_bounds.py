@@ -14,6 +14,7 @@ from tilewright.runtime.errors import IngestError
 NESTING = 256  # brackets of all kinds, aliases within aliases, minus signs in a row; what exporters write stays below 60
 RANK = 64  # of a shaped type: as many as NumPy has
 DIGITS = 1000  # of a number
+RESULTS = 6  # digits of the number of one of an operation's results: the parser makes room for as many
 MAP = 2000  # characters of an affine map or set
 EXPANDED = 1 << 27  # characters of aliases with those that they name written out, as the printer writes them
 
@@ -23,16 +24,24 @@ _BYTES = re.compile(r"\\[89a-fA-F][\da-fA-F]")
 _TOKEN = re.compile(rf"(?P<define>^[#!][\w$.-]++\s*+=(?!=))|(?P<alias>[#!][\w$.-]++)|(?P<open>[(\[{{<])"
                     rf"|(?P<close>[)\]}}]|(?<!-)>(?!=))|{_SKIPPED}", re.MULTILINE)
 _MINUSES = re.compile(r"-(?:\s*+-)++")
+
+
+def _written(pattern: str) -> re.Pattern[str]:
+    """Of the parser's letters: `\\s` is what it skips, and digits are 0 to 9."""
+    return re.compile(pattern.replace(r"\s", r"[ \t\r\n]"), re.ASCII)
+
+
 _TOO_LONG = (
-    (re.compile(rf"<(?:\s*+[\d?]++\s*+x){{{RANK + 1}}}"), f"a type of more than {RANK} axes"),
-    (re.compile(rf"(?<!\d)\d{{{DIGITS + 1}}}|0x[\da-fA-F]{{{DIGITS + 1}}}"), f"a number of more than {DIGITS} digits"),
-    (re.compile(rf"affine_(?:map|set)\s*+<(?:[^>]|(?<=-)>|>(?==)){{{MAP + 1}}}"), f"an affine map of more than {MAP} characters"),
+    (_written(rf"<(?:\s*+[\d?]++\s*+x){{{RANK + 1}}}"), f"a type of more than {RANK} axes"),
+    (_written(rf"(?<!\d)\d{{{DIGITS + 1}}}|0x[\da-fA-F]{{{DIGITS + 1}}}"), f"a number of more than {DIGITS} digits"),
+    (_written(rf"affine_(?:map|set)\s*+<(?:[^>]|(?<=-)>|>(?==)){{{MAP + 1}}}"), f"an affine map of more than {MAP} characters"),
+    (_written(rf"%[\w$.-]++\s*+[:#]\s*+0*+\d{{{RESULTS + 1}}}"), f"a number of results of more than {RESULTS} digits"),
     # where these lists are others, upstream's parser and verifier of the operations read a null pointer
-    (re.compile(r"\b(?:permutation|dimensions)\s*+=\s*+\[(?!\s*+(?:-?\d{1,18}+\s*+(?:,\s*+-?\d{1,18}+\s*+)*+)?\])"),
+    (_written(r"\b(?:permutation|dimensions)\s*+=\s*+\[(?!\s*+(?:-?\d{1,18}+\s*+(?:,\s*+-?\d{1,18}+\s*+)*+)?\])"),
      "a permutation or dimensions that are no list of integers"),
-    (re.compile(r"\blinalg\.\w*matmul\w*+\s++indexing_maps\s*+=\s*+\[(?!\s*+(?:(?:affine_map<[^->]*+->\s*+\((?!\s*+\))[^>]*+>"
+    (_written(r"\blinalg\.\w*matmul\w*+\s++indexing_maps\s*+=\s*+\[(?!\s*+(?:(?:affine_map<[^->]*+->\s*+\((?!\s*+\))[^>]*+>"
                 r"|#[\w$.-]++)\s*+(?:,\s*+|(?=\]))){3}\])"), "a matmul whose indexing maps are not three with results"),
-    (re.compile(r"\biterator_types\s*+=\s*+\[(?!\s*+(?:(?:\"\"|#linalg\.iterator_type<\w++>)\s*+(?:,\s*+|(?=\])))*+\])"),
+    (_written(r"\biterator_types\s*+=\s*+\[(?!\s*+(?:(?:\"\"|#linalg\.iterator_type<\w++>)\s*+(?:,\s*+|(?=\])))*+\])"),
      "iterator types that are no list of names"),
 )
 

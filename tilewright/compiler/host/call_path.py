@@ -2,8 +2,9 @@
 
 It takes a call only where nothing is to convert or to say: every tensor is exactly an ndarray, of the very dtype object,
 the right rank, C-contiguous and aligned; dims agree and lie in their ranges; scalars are exact ints and floats, and the thread
-rounds to nearest where one is rounded; `out=` is absent or as good, and apart from all inputs. Anything else, a failed check of
-the model too, is passed to Python unchanged.
+rounds to nearest where one is rounded; `out=` is absent or as good, and apart from all inputs; `threads=` is an exact int. A
+second function takes what the first does not, where tensors of PyTorch are among the arrays. Anything else, a failed check of the
+model too, is passed to Python unchanged.
 """
 
 from __future__ import annotations
@@ -13,25 +14,15 @@ from functools import reduce
 from operator import mul
 from typing import NamedTuple
 
-from tilewright.compiler.builder.llvm_text import LlvmText, Value, fits
-from tilewright.runtime import knobs
+from tilewright.compiler.builder.llvm_text import Value, fits
+from tilewright.compiler.host.call_arrays import ArrayText, NumpyText, TorchText
+from tilewright.compiler.host.call_helpers import KEYWORDS, TENSOR, head
 from tilewright.runtime.call.binder import Binder, Site
-from tilewright.runtime.call.python_abi import (
-    ALIGNED,
-    CONTIGUOUS,
-    DATA,
-    DTYPE,
-    EXTENTS,
-    FLAGS,
-    LENGTH,
-    RANK,
-    TYPE,
-    WORDS,
-    WRITEABLE,
-)
+from tilewright.runtime.call.dlpack import DLPACK_TYPES
+from tilewright.runtime.call.python_abi import ALIGNED, CONTIGUOUS, LENGTH, TYPE, WORDS, WRITEABLE
 from tilewright.runtime.float_environment import is_in_ir
 from tilewright.runtime.host.host_cpu import machine
-from tilewright.runtime.host.native_call import ENTRY, TABLE
+from tilewright.runtime.host.native_call import ENTRY
 from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -43,8 +34,12 @@ FLOPS_PER_NS, BYTES_PER_NS, RELEASE_NS = 64, 32, 50_000
 # Pairs of a result and another array that `out=` is looked at for here; each is code, and where there are more Python looks.
 PAIRS = 4096
 
+# Most arrays of a program that takes tensors of PyTorch natively: their code is as long as that for NumPy's.
+TENSORS = 1000
+
 _LARGEST_DIM = (1 << 31) - 1  # of calls taken here
 _FLOATS = {DType.F32: "float", DType.F64: "double"}
+_TORCH_ENTRY = "enter_tensors"
 
 
 class _MemoryRange(NamedTuple):
@@ -66,16 +61,22 @@ def call_path_ir(program: Program, work: Sequence[tuple[Expr, Expr]], arch: str 
     extents = [a.spec().dims for a in (*(t for *_, t in binder.tensors), *program.outputs)]
     if not all(fits(e, highest) for shape in extents for e in (*shape, _bytes(shape))):
         return ""
-    path = _CallPath(program, binder, work)
-    return path.emit() + is_in_ir(arch or machine()) if path.takes_out or not program.donated else ""
+    tensors = [argument for *_, argument in binder.tensors]
+    arrays = [*tensors, *program.outputs]
+    path = _CallPath(program, binder, work, NumpyText(len(arrays)))
+    if program.donated and not path.takes_out:
+        return ""
+    parts = [head(len(WORDS) + len(arrays) + len(program.constants)), KEYWORDS, is_in_ir(arch or machine())]
+    if not tensors or program.donated or len(arrays) > TENSORS or any(a.dtype not in DLPACK_TYPES for a in arrays):
+        return "\n".join([*parts, path.emit(ENTRY)])
+    torch = _CallPath(program, binder, work, TorchText(len(arrays)))
+    return "\n".join([*parts, TENSOR, torch.emit(_TORCH_ENTRY), path.emit(ENTRY, _TORCH_ENTRY)])
 
 
 class _CallPath:
-    def __init__(self, program: Program, binder: Binder, work: Sequence[tuple[Expr, Expr]]) -> None:
-        self.program, self.binder, self.work = program, binder, work
-        self.text = LlvmText("slow")
+    def __init__(self, program: Program, binder: Binder, work: Sequence[tuple[Expr, Expr]], text: ArrayText) -> None:
+        self.program, self.binder, self.work, self.text = program, binder, work, text
         self.inputs = [argument for *_, argument in binder.tensors]
-        self.count = len(WORDS) + len(self.inputs) + len(program.outputs) + len(program.constants)
         self.pointers = len(self.inputs) + len(program.constants)  # before the results in `tensors`
         self.dims: dict[str, Value] = {}
 
@@ -85,16 +86,19 @@ class _CallPath:
         outputs = len(self.program.outputs)
         return outputs * (len(self.inputs) + outputs) <= PAIRS
 
-    def emit(self) -> str:
+    def emit(self, name: str, other: str = "") -> str:
+        """The function of this name. What it does not take goes to the function `other`, or to Python."""
         outputs = self.program.outputs
         t = self.text
         t.label("entry")
         rank = max((len(o.dims or ()) for o in outputs), default=0)
-        for name, count in (("tensors", self.pointers + len(outputs)), ("scalars", len(self.binder.scalars)),
+        for room, count in (("tensors", self.pointers + len(outputs)), ("scalars", len(self.binder.scalars)),
                             ("dims", len(self.program.dims)), ("made", len(outputs)), ("shape", rank)):
-            t.do(f"%{name} = alloca [{max(count, 1)} x i64]")
+            t.do(f"%{room} = alloca [{max(count, 1)} x i64]")
         t.do("%overflow = alloca i32")
         t.do("%result = alloca ptr")
+        t.do("%out = alloca ptr")
+        t.rooms()
         t.do("%given = and i64 %nargsf, 9223372036854775807")  # the top bit is PY_VECTORCALL_ARGUMENTS_OFFSET
         t.require_equal("%given", len(self.program.inputs))
         taken = self._inputs()
@@ -106,30 +110,34 @@ class _CallPath:
                 if expr.constant is None and expr.symbol is None:
                     t.require(t.value(f"icmp sge i64 {size}, 0"))
         for i, _ in enumerate(self.program.constants):
-            word = self._word(len(self.inputs) + len(outputs) + i + len(WORDS), "i64")
+            word = t.word(len(self.inputs) + len(outputs) + i, "i64")
             t.store(word, "i64", "%tensors", 8 * (len(self.inputs) + i))
         for i in range(len(outputs)):
             t.store("null", "ptr", "%made", 8 * i)
-        plain = t.value("icmp eq ptr %names, null")
-        keyword = "keyword" if self.takes_out else "slow"
-        t.do(f"br i1 {plain}, label %{'slow' if self.program.donated else 'allocate'}, label %{keyword}")
+        before = next(line for line in reversed(t.lines) if line.endswith(":"))[:-1]
+        t.do("store ptr null, ptr %out")
+        t.do(f"br i1 {t.value('icmp eq ptr %names, null')}, label %counted, label %keyword")
+        t.label("keyword")
+        values = t.at("%args", 8 * len(self.program.inputs))
+        fewest = t.value(f"call i64 @keywords(ptr {values}, ptr %names, ptr %out, i64 {threads})")
+        t.require(t.value(f"icmp ne i64 {fewest}, 0"))
+        keyword = t.lines[-1].rstrip(":")
+        t.do("br label %counted")
+        t.label("counted")
+        threads = t.value(f"phi i64 [ {threads}, %{before} ], [ {fewest}, %{keyword} ]")
+        given = t.load("%out", 0, "ptr")
+        fresh, into = "slow" if self.program.donated else "allocate", "into" if self.takes_out else "slow"
+        t.do(f"br i1 {t.value(f'icmp eq ptr {given}, null')}, label %{fresh}, label %{into}")
         if self.takes_out:
-            t.label("keyword")
-            self._given(sizes, taken)
+            t.label("into")
+            self._given(given, sizes, taken)
         if not self.program.donated:
             t.label("allocate")
             self._allocate(sizes)
         t.label("run")
-        self._run(threads)
-        return "\n".join([self._head(), *t.lines, "}", ""])
-
-    def _head(self) -> str:
-        name = knobs.THREADS.name
-        return _HEAD.format(table=TABLE, count=self.count, length=len(name) + 1, name=name, entry=ENTRY)
-
-    def _word(self, index: int | str, type_: str = "ptr") -> Value:
-        number = WORDS.index(index) if isinstance(index, str) else index
-        return self.text.load(f"@{TABLE}", 8 * number, type_)
+        self._run(threads, other)
+        start = f"define {'internal ' if name != ENTRY else ''}ptr @{name}(ptr %callable, ptr %args, i64 %nargsf, ptr %names) {{"
+        return "\n".join([start, *t.lines, "}", ""])
 
     # -- inputs
 
@@ -139,12 +147,10 @@ class _CallPath:
         sizes: list[list[Value]] = []
         data: list[Value] = []
         for number, (position, _, _, argument) in enumerate(self.binder.tensors):
-            array = t.load("%args", 8 * position, "ptr")
-            self._check_array(array, argument, number, CONTIGUOUS | ALIGNED)
-            extents = t.load(array, EXTENTS, "ptr") if argument.dims else ""
-            sizes.append([t.load(extents, 8 * axis, "i64") for axis, _ in enumerate(argument.dims or ())])
-            data.append(t.load(array, DATA, "ptr"))
-            t.store(data[-1], "ptr", "%tensors", 8 * number)
+            array = t.look(t.load("%args", 8 * position, "ptr"), argument, number, CONTIGUOUS | ALIGNED)
+            sizes.append([t.load(array.extents, 8 * axis, "i64") for axis, _ in enumerate(argument.dims or ())])
+            data.append(array.data)
+            t.store(array.data, "ptr", "%tensors", 8 * number)
         for number, (dim, site) in enumerate(zip(self.program.dims, self.binder.sources, strict=True)):
             value = self.dims[dim.name] = self._site(site, sizes)
             t.require_between(dim.lo, value, min(dim.hi, _LARGEST_DIM))
@@ -159,13 +165,6 @@ class _CallPath:
                 t.require_equal(size, t.expr(expr, self.dims))
         return [_MemoryRange(p, self._size(s, a)) for p, s, a in zip(data, sizes, self.inputs, strict=True)]
 
-    def _check_array(self, array: Value, argument: Argument, dtype: int, flags: int) -> None:
-        t = self.text
-        t.require_equal(t.load(array, TYPE, "ptr"), self._word("ndarray"), "ptr")
-        t.require_equal(t.load(array, DTYPE, "ptr"), self._word(len(WORDS) + dtype), "ptr")
-        t.require_equal(t.load(array, RANK, "i32"), len(argument.dims or ()), "i32")
-        t.require_equal(t.value(f"and i32 {t.load(array, FLAGS, 'i32')}, {flags}"), flags, "i32")
-
     def _site(self, site: Site, sizes: Sequence[Sequence[Value]]) -> Value:
         t = self.text
         if site.tensor < 0:
@@ -179,8 +178,8 @@ class _CallPath:
         """An argument that is exactly an int of at most 63 bits."""
         t = self.text
         given = t.load("%args", 8 * position, "ptr")
-        t.require_equal(t.load(given, TYPE, "ptr"), self._word("int"), "ptr")
-        value = t.value(f"call i64 {self._word('long_value')}(ptr {given}, ptr %overflow)")
+        t.require_equal(t.load(given, TYPE, "ptr"), t.word("int"), "ptr")
+        value = t.value(f"call i64 {t.word('long_value')}(ptr {given}, ptr %overflow)")
         t.require_equal(t.load("%overflow", 0, "i32"), 0, "i32")
         return value
 
@@ -195,8 +194,8 @@ class _CallPath:
                     bits = t.value(f"and i64 {bits}, {(1 << 8 * argument.dtype.bytes) - 1}")
             elif argument.dtype in _FLOATS:
                 given = t.load("%args", 8 * position, "ptr")
-                t.require_equal(t.load(given, TYPE, "ptr"), self._word("float"), "ptr")
-                value = t.value(f"call double {self._word('float_value')}(ptr {given})")
+                t.require_equal(t.load(given, TYPE, "ptr"), t.word("float"), "ptr")
+                value = t.value(f"call double {t.word('float_value')}(ptr {given})")
                 if argument.dtype is DType.F32:
                     t.require(t.value("call i1 @in_environment()"))  # Python rounds as the environment says
                     narrow = t.value(f"fptrunc double {value} to float")
@@ -211,36 +210,32 @@ class _CallPath:
     def _threads(self) -> Value:
         """The least of the function's threads and the knob, as it is now."""
         t = self.text
-        set_to = t.value(f"call ptr {self._word('getenv')}(ptr @knob)")
-        found = t.value(f"call i64 @threads(ptr {set_to}, i64 {self._word('threads', 'i64')})")
+        set_to = t.value(f"call ptr {t.word('getenv')}(ptr @knob)")
+        found = t.value(f"call i64 @threads(ptr {set_to}, i64 {t.word('threads', 'i64')})")
         t.require(t.value(f"icmp ne i64 {found}, 0"))
         return found
 
     # -- results
 
-    def _given(self, sizes: Sequence[Sequence[Value]], taken: Sequence[_MemoryRange]) -> None:
+    def _given(self, out: Value, sizes: Sequence[Sequence[Value]], taken: Sequence[_MemoryRange]) -> None:
         """`out=`: the keyword's value is the result."""
         t, outputs = self.text, self.program.outputs
-        t.require_equal(t.load("%names", LENGTH, "i64"), 1)
-        items = self._word("tuple_items", "i64")
-        t.require_equal(t.load("%names", items, "ptr"), self._word("out"), "ptr")
-        out = t.load("%args", 8 * len(self.program.inputs), "ptr")
+        items = t.word("tuple_items", "i64")
         if len(outputs) != 1:
-            t.require_equal(t.load(out, TYPE, "ptr"), self._word("tuple"), "ptr")
+            t.require_equal(t.load(out, TYPE, "ptr"), t.word("tuple"), "ptr")
             t.require_equal(t.load(out, LENGTH, "i64"), len(outputs))
         others = [(memory, number) for number, memory in enumerate(taken)]
         for number, (shape, argument) in enumerate(zip(sizes, outputs, strict=True)):
             array = out if len(outputs) == 1 else t.load(t.at(out, items), 8 * number, "ptr")
-            self._check_array(array, argument, len(self.inputs) + number, CONTIGUOUS | ALIGNED | WRITEABLE)
-            extents = t.load(array, EXTENTS, "ptr") if shape else ""
+            seen = t.look(array, argument, len(self.inputs) + number, CONTIGUOUS | ALIGNED | WRITEABLE)
             for axis, size in enumerate(shape):
-                t.require_equal(t.load(extents, 8 * axis, "i64"), size)
-            memory = _MemoryRange(t.load(array, DATA, "ptr"), self._size(shape, argument))
+                t.require_equal(t.load(seen.extents, 8 * axis, "i64"), size)
+            memory = _MemoryRange(seen.data, self._size(shape, argument))
             for other, source in others:
                 self._check_apart(memory, other, self._is_donated(source, number))
             others.append((memory, -1))
             t.store(memory.data, "ptr", "%tensors", 8 * (self.pointers + number))
-        t.do(f"call void {self._word('incref')}(ptr {out})")
+        t.do(f"call void {t.word('incref')}(ptr {out})")
         t.do(f"store ptr {out}, ptr %result")
         t.do("br label %run")
 
@@ -261,17 +256,9 @@ class _CallPath:
     def _allocate(self, sizes: Sequence[Sequence[Value]]) -> None:
         """No `out`: fresh arrays. A failed allocation has set the exception."""
         t = self.text
-        for number, shape in enumerate(sizes):
-            for axis, size in enumerate(shape):
-                t.store(size, "i64", "%shape", 8 * axis)
-            dtype = self._word(len(WORDS) + len(self.inputs) + number)
-            t.do(f"call void {self._word('incref')}(ptr {dtype})")  # PyArray_Empty takes a reference over
-            made = t.value(f"call ptr {self._word('empty')}(i32 {len(shape)}, ptr %shape, ptr {dtype}, i32 0)")
-            t.store(made, "ptr", "%made", 8 * number)
-            ok = t.name()
-            t.do(f"br i1 {t.value(f'icmp eq ptr {made}, null')}, label %failed, label %{ok}")
-            t.label(ok)
-            t.store(t.load(made, DATA, "ptr"), "ptr", "%tensors", 8 * (self.pointers + number))
+        for number, (shape, output) in enumerate(zip(sizes, self.program.outputs, strict=True)):
+            data = t.make(shape, output, len(self.inputs) + number, number)
+            t.store(data, "ptr", "%tensors", 8 * (self.pointers + number))
         t.do("store ptr null, ptr %result")
         t.do("br label %run")
 
@@ -284,7 +271,7 @@ class _CallPath:
 
     # -- the call
 
-    def _run(self, threads: Value) -> None:
+    def _run(self, threads: Value, other: str) -> None:
         t = self.text
         work = Expr.of(0)
         for flops, moved in self.work:
@@ -292,12 +279,12 @@ class _CallPath:
         limit = t.value(f"uitofp i64 {threads} to double")
         limit = t.value(f"fmul double {limit}, {float(RELEASE_NS * FLOPS_PER_NS * BYTES_PER_NS):e}")
         long = t.value(f"fcmp ogt double {t.estimate(work, self.dims)}, {limit}")
-        call = f"call i64 {self._word('call')}(ptr {self._word('device')}, ptr %tensors, ptr %scalars, ptr %dims, i64 {threads})"
+        call = f"call i64 {t.word('call')}(ptr {t.word('device')}, ptr %tensors, ptr %scalars, ptr %dims, i64 {threads})"
         t.do(f"br i1 {long}, label %released, label %held")
         t.label("released")
-        state = t.value(f"call ptr {self._word('save_thread')}()")
+        state = t.value(f"call ptr {t.word('save_thread')}()")
         t.do(f"%after = {call}")
-        t.do(f"call void {self._word('restore_thread')}(ptr {state})")
+        t.do(f"call void {t.word('restore_thread')}(ptr {state})")
         t.do("br label %done")
         t.label("held")
         t.do(f"%within = {call}")
@@ -308,23 +295,30 @@ class _CallPath:
         t.do("%kept = load ptr, ptr %result")
         t.do("br i1 %failing, label %again, label %good")
         t.label("again")  # Python runs the call once more and raises
-        t.do(f"call void {self._word('decref')}(ptr %kept)")
+        t.do(f"call void {t.word('decref')}(ptr %kept)")
         self._drop()
-        t.do("br label %slow")
+        t.do("br label %python")
+        if any("%refused" in line for line in t.lines):
+            t.label("refused")
+            self._drop()
+            t.do("br label %python")
         t.label("good")
         self._return()
         t.label("failed")
         self._drop()
         t.do("ret ptr null")
+        arguments = "ptr %args, i64 %nargsf, ptr %names"
         t.label("slow")
-        fallback, forward = self._word("fallback"), self._word("vectorcall")
-        t.do(f"ret ptr {t.value(f'call ptr {forward}(ptr {fallback}, ptr %args, i64 %nargsf, ptr %names)')}")
+        t.do(f"ret ptr {t.value(f'call ptr @{other}(ptr %callable, {arguments})')}" if other else "br label %python")
+        t.label("python")
+        fallback, forward = t.word("fallback"), t.word("vectorcall")
+        t.do(f"ret ptr {t.value(f'call ptr {forward}(ptr {fallback}, {arguments})')}")
 
     def _drop(self) -> None:
         """Release what was allocated; Py_DecRef does nothing with null."""
         t = self.text
         for number in range(len(self.program.outputs)):
-            t.do(f"call void {self._word('decref')}(ptr {t.load('%made', 8 * number, 'ptr')})")
+            t.do(f"call void {t.word('decref')}(ptr {t.load('%made', 8 * number, 'ptr')})")
 
     def _return(self) -> None:
         t, count = self.text, len(self.program.outputs)
@@ -336,12 +330,12 @@ class _CallPath:
         if count == 1:
             t.do(f"ret ptr {t.load('%made', 0, 'ptr')}")
             return
-        results = t.value(f"call ptr {self._word('tuple_new')}(i64 {count})")
+        results = t.value(f"call ptr {t.word('tuple_new')}(i64 {count})")
         t.do(f"br i1 {t.value(f'icmp eq ptr {results}, null')}, label %failed, label %fill")
         t.label("fill")
         for number in range(count):
             made = t.load("%made", 8 * number, "ptr")
-            t.value(f"call i32 {self._word('tuple_set_item')}(ptr {results}, i64 {number}, ptr {made})")
+            t.value(f"call i32 {t.word('tuple_set_item')}(ptr {results}, i64 {number}, ptr {made})")
         t.do(f"ret ptr {results}")
 
 
@@ -353,46 +347,3 @@ def _bytes(shape: Sequence[Expr]) -> Expr:
 def model_work(calls: Sequence[tuple[Expr, Expr, Mapping[str, Expr]]]) -> list[tuple[Expr, Expr]]:
     """(operations, bytes) over the model dims from those over local dims and what the local dims are."""
     return [(flops.substitute(dict(local)), moved.substitute(dict(local))) for flops, moved, local in calls]
-
-
-# threads: the least of `most` and a decimal text; 0 for a text that only Python can judge.
-_HEAD = """@{table} = global [{count} x i64] zeroinitializer, align 64
-@knob = private constant [{length} x i8] c"{name}\\00"
-declare i64 @llvm.smin.i64(i64, i64)
-declare i64 @llvm.smax.i64(i64, i64)
-
-define internal i64 @threads(ptr %text, i64 %most) nounwind {{
-entry:
-  %unset = icmp eq ptr %text, null
-  br i1 %unset, label %free, label %start
-start:
-  %first = load i8, ptr %text
-  %empty = icmp eq i8 %first, 0
-  br i1 %empty, label %free, label %next
-next:
-  %at = phi ptr [ %text, %start ], [ %beyond, %digit ]
-  %c = phi i8 [ %first, %start ], [ %following, %digit ]
-  %value = phi i64 [ 0, %start ], [ %sum, %digit ]
-  %figure = sub i8 %c, 48
-  %is_digit = icmp ult i8 %figure, 10
-  %small = icmp ult i64 %value, 100000000
-  %good = and i1 %is_digit, %small
-  br i1 %good, label %digit, label %odd
-digit:
-  %wide = zext i8 %figure to i64
-  %tenfold = mul i64 %value, 10
-  %sum = add i64 %tenfold, %wide
-  %beyond = getelementptr i8, ptr %at, i64 1
-  %following = load i8, ptr %beyond
-  %end = icmp eq i8 %following, 0
-  br i1 %end, label %given, label %next
-given:
-  %least = call i64 @llvm.smin.i64(i64 %sum, i64 %most)
-  ret i64 %least
-free:
-  ret i64 %most
-odd:
-  ret i64 0
-}}
-
-define ptr @{entry}(ptr %callable, ptr %args, i64 %nargsf, ptr %names) {{"""

@@ -1,13 +1,15 @@
 """Emits the native host program of a plan: tw_run, tw_call, tw_arena_bytes and tw_dispatch (runtime/program/program.py).
 
 The decision tree of every table is emitted as compares; each leaf computes its grid and launches through the C table. Nothing
-is allocated and nothing synchronises between launches.
+is allocated and nothing synchronises between launches. In long programs calls that differ in their memory alone, those of equal
+layers, share one function.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, reduce
 
 from tilewright.compiler.host.host_plan import CallerMemory, HostPlan, PlacedOperand, PlannedCall, Temp
 from tilewright.compiler.host.host_tensor_maps import TensorMaps, call_pointer
@@ -23,6 +25,7 @@ from tilewright.runtime.program.program import Check
 from tilewright.runtime.shape import Expr
 
 THREADS = "threads"
+ALONE = 64  # calls of a program up to which each has its own code: a launch is then 5 to 8 of some 36 ns shorter
 
 _SKELETON = """
 llvm.func @tw_arena_bytes(%dims: !llvm.ptr, %threads: i64) -> i64 {
@@ -92,10 +95,18 @@ _IN_ENVIRONMENT = {"x86_64": f"""
 """}
 
 
-def _skeleton(arch: str) -> str:
-    """All functions; HostProgram fills those whose body is one constant or one call."""
+_SHARED = """
+llvm.func internal @tw_launch_{number}(%table: !llvm.ptr, %operands: !llvm.ptr, %scalars: !llvm.ptr, %slots: !llvm.ptr,
+    %dims: !llvm.ptr, %work: !llvm.ptr, %threads: i64, %stride: i64, %first: i64) attributes {{passthrough = ["noinline"]}} {{
+  llvm.return
+}}
+"""
+
+
+def _skeleton(arch: str, shared: int) -> str:
+    """All functions; HostProgram fills those whose body is one constant or one call. shared: how many serve several calls."""
     body = _IN_ENVIRONMENT.get(arch, _LAUNCHES)
-    return _SKELETON + f"""
+    return _SKELETON + "".join(_SHARED.format(number=n) for n in range(shared)) + f"""
 llvm.func @tw_run(%table: !llvm.ptr, %tensors: !llvm.ptr, %scalars: !llvm.ptr, %dims: !llvm.ptr,
     %arena: !llvm.ptr, %threads: i64) -> i64 {{
   {body}
@@ -107,7 +118,8 @@ llvm.func @tw_run(%table: !llvm.ptr, %tensors: !llvm.ptr, %scalars: !llvm.ptr, %
 @dataclass(frozen=True)
 class _Run:
     """Values that all launches of one `tw_run` share. slots: room for a launch's arguments. work: the first thread's workspace,
-    stride: bytes to the next one's. dims: the model's."""
+    stride: bytes to the next one's. dims: the model's. operands, given: room for the pointers of a call that shares its function,
+    and the model's dims in memory."""
 
     table: ir.Value
     scalars: ir.Value
@@ -116,6 +128,8 @@ class _Run:
     work: ir.Value
     stride: Index
     dims: Mapping[str, Index]
+    operands: ir.Value
+    given: ir.Value
 
 
 class HostProgram:
@@ -129,11 +143,27 @@ class HostProgram:
         self.gpu, self.arch = gpu, arch
         self.plan, self.dims, self.tables, self.table_of, self.checks = plan, dims, tables, table_of, checks
         self.i64 = integer_type(64)
+        self.groups = self._equal_calls()
+        several = [calls for calls in self.groups if len(calls) > 1]
+        share = len(plan.calls) > ALONE and not gpu
+        self.shared = {call: number for number, calls in enumerate(several) for call in calls} if share else {}
+
+    def _equal_calls(self) -> list[list[int]]:
+        """Numbers of the calls, those together that differ in the memory of their operands alone."""
+        found: dict[Hashable, list[int]] = {}
+        for number, call in enumerate(self.plan.calls):
+            layout = tuple(layout_of(call, self.tables[self.table_of[number]]).items())
+            key = (self.table_of[number], call.dims, call.scalars, layout, tuple(o.strides for o in call.operands))
+            found.setdefault(key, []).append(number)
+        return list(found.values())
 
     def emit(self) -> ir.Module:
         """The module, in the current context."""
-        module = ir.Module.parse(_skeleton(self.arch))
+        first = {shared: call for call, shared in reversed(self.shared.items())}
+        module = ir.Module.parse(_skeleton(self.arch, len(first)))
         found = {ir.StringAttr(op.attributes["sym_name"]).value: op for op in operations(module.body)}
+        for shared, call in first.items():
+            self._fill_shared(found[f"tw_launch_{shared}"], call)
         self._fill(found["tw_arena_bytes"], self._arena_bytes)
         self._fill(found["tw_check"], self._check)
         self._fill(found["tw_launches"], self._run)
@@ -164,12 +194,14 @@ class HostProgram:
 
     # -- arena
 
+    @cached_property
     def workspace(self) -> Expr:
         """Bytes from one thread's workspace to the next one's, enough for any call; over the model dims."""
         most = Expr.of(0)
-        for call, number in zip(self.plan.calls, self.table_of, strict=True):
+        for number, *_ in self.groups:
+            call = self.plan.calls[number]
             local = dict(zip(call.workload.dims, call.dims, strict=True))
-            for kernel in self.tables[number].kernels:
+            for kernel in self.tables[self.table_of[number]].kernels:
                 need = workspace_stride(Expr.parse(kernel.workspace).substitute(local))
                 if need != Expr.of(0):
                     most = most.maximum(need) if most != Expr.of(0) else need
@@ -177,7 +209,7 @@ class HostProgram:
 
     def arena(self) -> Expr:
         """Bytes of the arena, over the model dims and `threads`; never 0, so that an allocation is never empty."""
-        return self.plan.arena.total + self.workspace() * Expr.dim(THREADS) + ALIGNMENT
+        return self.plan.arena.total + self.workspace * Expr.dim(THREADS) + ALIGNMENT
 
     def _arena_bytes(self, dims: ir.Value, threads: ir.Value, _: ir.Value) -> ir.Value:
         return emit_expr(self.arena(), self._environment(dims, threads)).value(self.i64)
@@ -200,20 +232,26 @@ class HostProgram:
     def _run(self, table: ir.Value, tensors: ir.Value, scalars: ir.Value, dims: ir.Value, arena: ir.Value, threads: ir.Value,
              failed: ir.Value) -> ir.Value:
         env = self._environment(dims, threads)
-        most = max([self._slots(c) for c in self.plan.calls], default=1)
-        slots = llvm.AllocaOp(llvm.PointerType.get(), self._number(most), ir.TypeAttr.get(self.i64)).result
+        slots = self._room([len(k.params) for t in self.tables for k in t.kernels])
+        operands = self._room([len(self.plan.calls[number].operands) for number in self.shared])
         self.maps = TensorMaps(table, self.plan, self.tables)
 
         def body() -> None:
             self.pointers = {CallerMemory(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()}
             start = emit_expr(self.plan.arena.total, env)
             work = gep(arena, start.value(self.i64), integer_type(8))
-            stride = emit_expr(self.workspace(), env)
+            stride = emit_expr(self.workspace, env)
             self.temporaries = {name: gep(arena, emit_expr(at, env).value(self.i64), integer_type(8))
                                 for name, at in self.plan.arena.offsets.items()}
-            run = _Run(table, scalars, slots, threads, work, stride, env)
+            run = _Run(table, scalars, slots, threads, work, stride, env, operands, dims)
             for number, call in enumerate(self.plan.calls):
-                self._launch(number, call, run)
+                def pointer(index: int, call: PlannedCall = call) -> ir.Value:
+                    return self._pointer(call.operands[index], env)
+
+                if number in self.shared:
+                    self._launch_shared(number, pointer, run)
+                else:
+                    self._launch(number, pointer, Index(number * KERNELS_PER_CALL), run)
             for copy in self.plan.copies:
                 size = emit_expr(copy.bytes, env).value(self.i64)
                 self._copy(table, self.pointers[copy.target], self.temporaries[copy.source.name], size)
@@ -231,9 +269,9 @@ class HostProgram:
         used = {o.place.position for c in self.plan.calls for o in c.operands if isinstance(o.place, CallerMemory)}
         return sorted(used | {c.target.position for c in self.plan.copies})
 
-    def _slots(self, call: PlannedCall) -> int:
-        kernels = self.tables[self.table_of[self.plan.calls.index(call)]].kernels
-        return max(len(k.params) for k in kernels)
+    def _room(self, words: Sequence[int]) -> ir.Value:
+        """Memory for the most of so many words."""
+        return llvm.AllocaOp(llvm.PointerType.get(), self._number(max(words, default=1)), ir.TypeAttr.get(self.i64)).result
 
     def _pointer(self, operand: PlacedOperand, env: Mapping[str, Index]) -> ir.Value:
         base = self.temporaries[operand.place.name] if isinstance(operand.place, Temp) else self.pointers[operand.place]
@@ -241,14 +279,41 @@ class HostProgram:
             return base
         return gep(base, emit_expr(operand.offset * operand.dtype.bytes, env).value(self.i64), integer_type(8))
 
-    def _launch(self, number: int, call: PlannedCall, run: _Run) -> None:
-        tab, env = self.tables[self.table_of[number]], run.dims
+    def _launch_shared(self, number: int, pointer: Callable[[int], ir.Value], run: _Run) -> None:
+        """Call the function of equal calls, with the pointers that this one has to itself."""
+        for index in self._pointers_of(number):
+            llvm.StoreOp(pointer(index), self._element(run.operands, index))
+        values = [run.table, run.operands, run.scalars, run.slots, run.given, run.work, run.threads, run.stride.value(self.i64),
+                  self._number(number * KERNELS_PER_CALL)]
+        ir.Operation.create("llvm.call", operands=values, attributes={
+            "callee": ir.FlatSymbolRefAttr.get(f"tw_launch_{self.shared[number]}"),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(values), 0]),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        })
+
+    def _pointers_of(self, number: int) -> list[int]:
+        """Which operands of a call its kernels read by pointer."""
+        params = [p for k in self.tables[self.table_of[number]].kernels for p in k.params]
+        return sorted({p.index for p in params if p.kind == "pointer"})
+
+    def _fill_shared(self, fn: ir.Operation, number: int) -> None:
+        """The function that launches for the call of this number and for those that are equal to it."""
+        block = fn.regions[0].blocks[0]
+        table, operands, scalars, slots, dims, work, threads, stride, first = block.arguments
+        with ir.InsertionPoint(operations(block)[-1]):
+            run = _Run(table, scalars, slots, threads, work, Index(stride), self._environment(dims), operands, dims)
+            read = {i: self._word(operands, i, llvm.PointerType.get()) for i in self._pointers_of(number)}
+            self._launch(number, read.__getitem__, Index(first), run)
+
+    def _launch(self, number: int, pointer: Callable[[int], ir.Value], first: Index, run: _Run) -> None:
+        """Fill the slots of a call's kernel and launch it. pointer: of an operand; first: number of the call's first kernel."""
+        tab, env, call = self.tables[self.table_of[number]], run.dims, self.plan.calls[number]
         local = {name: emit_expr(e, env) for name, e in zip(call.workload.dims, call.dims, strict=True)}
 
         def fill(kernel_number: int) -> None:
             for at, p in enumerate(tab.kernels[kernel_number].params):
                 if p.kind == "pointer":
-                    word = self._pointer(call.operands[p.index], env)
+                    word = pointer(p.index)
                 elif p.kind == "stride":
                     word = emit_expr(call.operands[p.index].strides[p.axis], env).value(self.i64)
                 elif p.kind == "dim":
@@ -256,7 +321,7 @@ class HostProgram:
                 elif p.kind == "workspace":
                     word = run.work
                 elif p.kind == "tensor_map":
-                    word = self.maps.emit(at, p, call, self._pointer(call.operands[p.index], env), env, local)
+                    word = self.maps.emit(at, p, call, pointer(p.index), env, local)
                 else:
                     word = self._word(run.scalars, call.scalars[p.index])
                 llvm.StoreOp(word, self._element(run.slots, at))
@@ -275,7 +340,7 @@ class HostProgram:
             fn = self._word(run.table, LAUNCH, llvm.PointerType.get())
             for step, part in enumerate(kernel.launches()):
                 grid = [emit_expr(Expr.parse(g), local).value(self.i64) for g in part.grid]
-                launch = self._number(number * KERNELS_PER_CALL + chosen.kernel + step * NEXT_LAUNCH)
+                launch = (first + chosen.kernel + step * NEXT_LAUNCH).value(self.i64)
                 passed = self._number(len(kernel.params))
                 call_pointer([fn, run.table, launch, *grid, run.slots, passed, count, run.work, run.stride.value(self.i64)])
 
@@ -291,14 +356,16 @@ class HostProgram:
         env = self._environment(dims)
         slot = llvm.AllocaOp(llvm.PointerType.get(), self._number(1), ir.TypeAttr.get(self.i64)).result
         llvm.StoreOp(none, slot)
-        for number, planned in enumerate(self.plan.calls):
+        for group in self.groups:
 
-            def choose(planned: PlannedCall = planned, number: int = number) -> None:
+            def choose(number: int = group[0]) -> None:
+                planned = self.plan.calls[number]
                 local = {n: emit_expr(e, env) for n, e in zip(planned.workload.dims, planned.dims, strict=True)}
                 emit_tree(self.tables[self.table_of[number]].root, {**local, **self._layout(number, planned, env)},
                           lambda chosen: store_leaf(self._number(chosen.kernel | chosen.threads << 32), slot))
 
-            when(Index(call).eq(number), choose)
+            asked = [Index(call).eq(number) for number in group]
+            when(reduce(arith.ori, asked), choose)
         return llvm.LoadOp(self.i64, slot).result
 
 

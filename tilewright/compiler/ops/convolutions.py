@@ -9,6 +9,7 @@ from typing import Unpack
 from tilewright.compiler.ops.body import Body, Scalar
 from tilewright.compiler.ops.graph import Size, Tensor, same_dtype, size, want_equal, want_rank
 from tilewright.compiler.ops.padding import pad
+from tilewright.compiler.ops.phased_convolutions import phased
 from tilewright.compiler.ops.reductions import accumulator_of, narrowed
 from tilewright.compiler.ops.reshaping import collapse, expand, reshape, swap_axes, unsqueeze
 from tilewright.compiler.ops.slicing import flip
@@ -27,6 +28,7 @@ from tilewright.compiler.ops.sliding_windows import (
 )
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 _DENSE = {"ncw": "conv_1d_ncw_fcw", "nwc": "conv_1d_nwc_wcf", "nchw": "conv_2d_nchw_fchw", "nhwc": "conv_2d_nhwc_hwcf"}
 _DEPTHWISE = {"ncw": "depthwise_conv_1d_ncw_cw", "nwc": "depthwise_conv_1d_nwc_wc",
@@ -97,7 +99,8 @@ def conv_transpose(
     """The transpose of a convolution over one, two or three axes: x [N, C, ...], w [C, F/groups, K...], bias [F].
 
     stride, padding and dilation are those of the convolution that it transposes; output_padding elements are added at the end of
-    each axis, whose extent is (L - 1) * stride - padding + dilation * (K - 1) + output_padding + 1. It is a convolution of x with
+    each axis, whose extent is (L - 1) * stride - padding + dilation * (K - 1) + output_padding + 1. Results a stride apart are a
+    convolution of x by every stride-th element of the weight (phased_convolutions.py); dilated or in groups it is one of x with
     stride - 1 zeros between its elements, by the weight turned around.
 
     sizes: extents of the result, from which the padding follows; with padding="same" (as without sizes, where they are
@@ -123,6 +126,9 @@ def conv_transpose(
     more = list[Width](per_axis(name, "output_padding", output_padding, rank, least=0))
     if fitted:
         plain, more = _fitted(plain, x, given, sizes, more)
+    if max(plain.strides) > 1 and groups == 1 and set(plain.dilations) == {1}:
+        dtype = accumulator_of(name, same_dtype(name, [x, w] if bias is None else [x, w, bias]))
+        return _biased(name, phased(x, w, plain, [Expr.of(m) for m in more], dtype), bias, 1, x.dtype)
     spread = x
     for n, step in enumerate(plain.strides):
         spread = _spread(spread, 2 + n, step)
@@ -198,12 +204,17 @@ def _convolution(form: Layout, x: Tensor, w: Tensor, bias: Tensor | None, groups
         total = x.graph.named(op, [padded, flat], x.graph.filled(0, dtype, dims))
     else:
         total = _grouped(padded, w, window, form, groups, x.graph.filled(0, dtype, dims))
+    return _biased(name, total, bias, form.channel, x.dtype)
+
+
+def _biased(name: str, total: Tensor, bias: Tensor | None, channel: int, dtype: DType) -> Tensor:
+    """Sums of products with the bias, of floats in the element type of the input."""
     if bias is None:
-        return narrowed(name, total, x.dtype)
+        return narrowed(name, total, dtype)
     want_rank(name, "the bias", bias, 1)
-    want_equal(name, "the output channels and the bias", filters, bias.dims[0])
-    return x.graph.map_elements(name, lambda v, b: v + b.cast(v.kind), [total, bias.on(form.channel)],
-                                x.dtype if x.dtype.is_float else total.dtype, total.dtype)
+    want_equal(name, "the output channels and the bias", total.dims[channel], bias.dims[0])
+    return total.graph.map_elements(name, lambda v, b: v + b.cast(v.kind), [total, bias.on(channel)],
+                                    dtype if dtype.is_float else total.dtype, total.dtype)
 
 
 def _joined(rank: int, at: int) -> list[list[int]]:

@@ -36,13 +36,20 @@ class FusedContraction:
 
     def fast_loop(self, is_unit: Callable[[int], bool]) -> int | None:
         """The loop along the unit-stride axis of the first result; axes of one element are passed over."""
-        first = self.places[0]
-        axes = sorted(range(len(first)), key=lambda a: (is_unit(a), a), reverse=True)
-        names = {axis_name(axis): position(e) for axis, e in enumerate(self.view.maps[OUT].results)}
-        loops = [names[symbol] for a in axes for symbol, _ in steps_of(first[a]) if symbol in names]
-        found = [d for d in loops if d is not None]
-        long = [d for d in found if self.view.extents[d] != Expr.of(1)]
-        return next(iter(long or found), None)
+        return fast_loop(self.places[0], self.view.maps[OUT], self.view.extents, is_unit)
+
+
+def fast_loop(first: Place, written: ir.AffineMap, extents: Sequence[Expr], is_unit: Callable[[int], bool]) -> int | None:
+    """The loop of a root along the unit-stride axis of a result that lies at `first`; axes of one element are passed over.
+
+    written, extents: the map of the root's own result, and of its loops.
+    """
+    axes = sorted(range(len(first)), key=lambda a: (is_unit(a), a), reverse=True)
+    names = {axis_name(axis): position(e) for axis, e in enumerate(written.results)}
+    loops = [names[symbol] for a in axes for symbol, _ in steps_of(first[a]) if symbol in names]
+    found = [d for d in loops if d is not None]
+    long = [d for d in found if extents[d] != Expr.of(1)]
+    return next(iter(long or found), None)
 
 
 def _heavy(ops: list[ir.Operation]) -> bool:

@@ -24,10 +24,15 @@ def zeros_of(value: ir.Value) -> list[tuple[int, int]] | None:
     if op.name == "tensor.pad":
         if not is_zero(operations(op.regions[0].blocks[0])[-1].operands[0]):
             return None
-        sides = zip(mixed(op, "static_low", 1), mixed(op, "static_high", 2), strict=True)
-        found = [(max(0, a) if isinstance(a, int) else 0, max(0, b) if isinstance(b, int) else 0) for a, b in sides]
+        found = padded_places(op)
         return found if any(any(pair) for pair in found) else None
     return _copied(op)
+
+
+def padded_places(op: ir.Operation) -> list[tuple[int, int]]:
+    """How many places a tensor.pad adds for certain at both ends of each axis."""
+    sides = zip(mixed(op, "static_low", 1), mixed(op, "static_high", 2), strict=True)
+    return [(max(0, a) if isinstance(a, int) else 0, max(0, b) if isinstance(b, int) else 0) for a, b in sides]
 
 
 def _copied(op: ir.Operation) -> list[tuple[int, int]] | None:
@@ -77,5 +82,5 @@ def argument_windows(fn: ir.Operation, root: ir.Operation, which: int, shapes: S
     arguments = list(fn.regions[0].blocks[0].arguments)
     extents = shapes.dims(value)
     told = argument_zeros(argument_attributes(fn)[arguments.index(value)]) if value in arguments else ()
-    zeros = told or (0, 0) * len(extents)
-    return windows_of(root, which, list(zip(zeros[::2], zeros[1::2], strict=True)), extents)
+    inside = zeros_of(value) or [(0, 0)] * len(extents)
+    return windows_of(root, which, list(zip(told[::2], told[1::2], strict=True)) or inside, extents)

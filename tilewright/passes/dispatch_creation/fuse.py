@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.passes.analysis.contraction import Groups
 from tilewright.passes.analysis.op_kinds import OpKind
+from tilewright.passes.analysis.windows import zeros_of
 from tilewright.passes.base import Pass
 from tilewright.passes.dispatch_creation.regions import Partition, Region
 from tilewright.passes.linalg.clone import clone, erase_dead
@@ -68,8 +70,12 @@ def _copy_loads(partition: Partition, region: Region) -> None:
 
 
 def _padded_factor(region: Region, op: ir.Operation, chain: list[ir.Operation]) -> bool:
-    """Is this an operand of a contraction behind a pad? Each element is read many times, so the pad is paid for once."""
-    return op == region.root and region.kind is OpKind.CONTRACTION and any(o.name == "tensor.pad" for o in chain)
+    """Is this an operand of a contraction behind a pad? Each element is read many times, so the pad is paid for once; but not where
+    no loop reads it again for other columns, as of a convolution of each channel by itself."""
+    if op != region.root or region.kind is not OpKind.CONTRACTION or not any(o.name == "tensor.pad" for o in chain):
+        return False
+    groups = Groups.of(op)
+    return bool(groups.n) or zeros_of(chain[-1].results[0]) is None
 
 
 def _number(number: int) -> ir.IntegerAttr:

@@ -9,6 +9,7 @@ from tilewright.passes.analysis.canonical_spec import KEY, KIND
 from tilewright.passes.analysis.contraction import Contraction, is_contraction, product_of
 from tilewright.passes.analysis.loop_axes import LoopAxes, attention_symbols, factors_of, has_loops, loop_symbols
 from tilewright.passes.analysis.op_kinds import arithmetic, body_names, is_row_reduction, scatters
+from tilewright.passes.analysis.window_reduction import WindowReduction
 from tilewright.passes.analysis.windows import argument_windows, argument_zeros
 from tilewright.passes.dispatch_creation.region_function import PANEL, UNIT
 from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
@@ -64,7 +65,7 @@ def workload_of(fn: ir.Operation, name: str) -> Workload:
         flops=_flops(body, shapes),
         bytes=_bytes([*inputs, *outputs]),
         scalars=tuple(scalars),
-        windows=_windows(fn, shapes) if kind is Kind.CONTRACTION else (),
+        windows=_windows(fn, kind, shapes),
         factors=_factors(fn, kind, attention, units),
         transcendentals=sum(n.startswith("math.") and n not in _ALGEBRAIC for n in inner),
         accumulator=_accumulator(fn, kind),
@@ -139,9 +140,17 @@ def _accumulator(fn: ir.Operation, kind: Kind) -> DType | None:
     return None if product is None else DType(str(product.accumulator))
 
 
-def _windows(fn: ir.Operation, shapes: SymbolicShapes) -> tuple[Window, ...]:
-    """Of the first operand of the root that has some."""
-    root = root_of(fn, Kind.CONTRACTION)
+def _windows(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes) -> tuple[Window, ...]:
+    """Of the first operand of a contraction that has some; of a reduction over windows of an image."""
+    if kind is Kind.GENERIC:
+        body = operations(fn.regions[0].blocks[0])
+        try:
+            return WindowReduction.of(body[:-1], list(body[-1].operands), shapes).windows
+        except ValueError:
+            return ()
+    if kind is not Kind.CONTRACTION:
+        return ()
+    root = root_of(fn, kind)
     every = (argument_windows(fn, root, which, shapes) for which in range(len(root.operands) - 1))
     return next((found for found in every if found), ())
 

@@ -51,14 +51,14 @@ def merge(op: ir.Operation, loops: Sequence[int], views: Reshaper) -> ir.Operati
     kinds = [k for d, k in enumerate(iterator_kinds(op)) if d not in loops[1:]]
     maps, values = [], []
     with ir.InsertionPoint(op), op.location:
-        for i, (value, access) in enumerate(zip(op.operands, maps_of(op), strict=True)):
+        for value, access in zip(op.operands, maps_of(op), strict=True):
             groups = axis_groups(access, loops) or []
             maps.append(_merged_map(access, groups, renumber, len(kinds)))
             dims = [product([views.shapes.dims(value)[a] for a in g]) for g in groups]
             if len(groups) == len(access.results):
                 values.append(value)
             else:
-                values.append(views.init(value, dims) if i >= len(inputs(op)) else views.reshape(value, dims))
+                values.append(views.reshape(value, dims))
         count = len(inputs(op))
         new = rebuild(op, values[:count], values[count:], maps, kinds, lambda b: renumber_indices(b, renumber))
         for old, result, start in zip(op.results, new.results, inits(op), strict=True):

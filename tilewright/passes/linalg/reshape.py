@@ -56,9 +56,12 @@ class Reshaper:
     def reshape(self, value: ir.Value, target: Sequence[Expr]) -> ir.Value:
         """`value` with the extents `target`: nothing, one collapse, one expand, or a collapse and an expand.
 
-        Reshapes that made `value` are looked through where that takes fewer steps.
+        Reshapes that made `value` are looked through where that takes fewer steps; an empty tensor or a fill is made anew.
         """
-        wanted = list(target)
+        wanted, op = list(target), owner(value)
+        if op is not None and op.name in ("tensor.empty", "linalg.fill") and wanted != list(self.shapes.dims(value)):
+            made = self.empty(wanted, ir.RankedTensorType(value.type).element_type)
+            return made if op.name == "tensor.empty" else linalg.fill(op.operands[0], outs=[made])
         chain = [value, *(op.operands[0] for op in self.earlier(value, wanted))]
         start = min(reversed(chain), key=lambda v: self.steps(v, wanted))
         return self._direct(start, wanted)
@@ -110,16 +113,6 @@ class Reshaper:
 
     def empty(self, dims: Sequence[Expr], element: ir.Type) -> ir.Value:
         return tensor.EmptyOp(self.values.mixed(dims), element).result
-
-    def init(self, value: ir.Value, dims: Sequence[Expr]) -> ir.Value:
-        """`value` as an initial value of extents `dims`: an empty or a fill is made anew, another value is reshaped."""
-        op = owner(value)
-        element = ir.RankedTensorType(value.type).element_type
-        if op is not None and op.name == "tensor.empty":
-            return self.empty(dims, element)
-        if op is not None and op.name == "linalg.fill":
-            return linalg.fill(op.operands[0], outs=[self.empty(dims, element)])
-        return self.reshape(value, dims)
 
     def as_type(self, value: ir.Value, kind: ir.Type) -> ir.Value:
         """`value` under a type of the same extents that may be less static."""

@@ -25,7 +25,7 @@ def split_loop(op: ir.Operation, loop: int, extents: Sequence[Expr], views: Resh
     new_kinds = [*kinds[:loop], *["parallel"] * len(extents), *kinds[loop + 1 :]]
     maps, values = [], []
     with ir.InsertionPoint(op), op.location:
-        for i, (value, access) in enumerate(zip(op.operands, maps_of(op), strict=True)):
+        for value, access in zip(op.operands, maps_of(op), strict=True):
             dims: list[Expr] = []
             results: list[ir.AffineExpr] = []
             renamed = ir.AffineMap.get(len(new_kinds), 0, [_dim(d, loop, more) for d in range(len(kinds))])
@@ -37,7 +37,7 @@ def split_loop(op: ir.Operation, loop: int, extents: Sequence[Expr], views: Resh
                     dims.append(extent)
                     results.append(expr.compose(renamed))
             maps.append(ir.AffineMap.get(len(new_kinds), 0, results))
-            values.append(views.init(value, dims) if i >= len(inputs(op)) else views.reshape(value, dims))
+            values.append(views.reshape(value, dims))
         count = len(inputs(op))
         numbers = {d: d + (more if d > loop else 0) for d in range(len(kinds))}
         new = rebuild(op, values[:count], values[count:], maps, new_kinds, lambda b: renumber_indices(b, numbers))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.passes.mlir import arith, ir, math
+from tilewright.passes.mlir import arith, ir, math, vector
 
 
 def with_element(like: ir.Type, element: ir.Type) -> ir.Type:
@@ -83,8 +83,27 @@ class Real:
         """`other` where the condition holds, self elsewhere."""
         return Real(arith.select(condition, self.of(other), self.value))
 
+    def constant(self, number: float) -> Real:
+        return Real(splat(self.value.type, number))
+
     def copysign(self, sign: Real) -> Real:
         return Real(math.copysign(self.value, sign.value))
+
+    def sqrt(self) -> Real:
+        return Real(math.sqrt(self.value))
+
+    def floor(self) -> Real:
+        return Real(math.floor(self.value))
+
+    def trunc(self) -> Real:
+        return Real(math.trunc(self.value))
+
+    def resized(self, element: ir.Type) -> Real:
+        """Widened exactly, or rounded once, to another float type."""
+        t, have = with_element(self.value.type, element), element_of(self.value.type)
+        if have == element:
+            return self
+        return Real(arith.extf(t, self.value) if have.width < element.width else arith.truncf(t, self.value))
 
     def bits(self) -> Bits:
         width = element_of(self.value.type).width
@@ -115,13 +134,19 @@ class Bits:
     def __or__(self, other: Bits | int) -> Bits:
         return Bits(arith.ori(self.value, self.of(other)))
 
-    def __lshift__(self, count: int) -> Bits:
+    def __xor__(self, other: Bits | int) -> Bits:
+        return Bits(arith.xori(self.value, self.of(other)))
+
+    def __lshift__(self, count: Bits | int) -> Bits:
         return Bits(arith.shli(self.value, self.of(count)))
 
-    def __rshift__(self, count: int) -> Bits:
+    def __rshift__(self, count: Bits | int) -> Bits:
         return Bits(arith.shrsi(self.value, self.of(count)))
 
-    def unsigned_shift(self, count: int) -> Bits:
+    def constant(self, number: int) -> Bits:
+        return Bits(splat(self.value.type, number))
+
+    def unsigned_shift(self, count: Bits | int) -> Bits:
         return Bits(arith.shrui(self.value, self.of(count)))
 
     def compare(self, predicate: str, other: Bits | int) -> ir.Value:
@@ -135,6 +160,10 @@ class Bits:
     def narrow(self, width: int) -> Bits:
         return Bits(arith.trunci(with_element(self.value.type, ir.IntegerType.get_signless(width)), self.value))
 
+    def widen(self, width: int) -> Bits:
+        """Of an unsigned value."""
+        return Bits(arith.extui(with_element(self.value.type, ir.IntegerType.get_signless(width)), self.value))
+
     def to_real(self, element: ir.Type) -> Real:
         """The nearest float of the signed value."""
         return Real(arith.sitofp(with_element(self.value.type, element), self.value))
@@ -142,6 +171,13 @@ class Bits:
     def as_real(self, element: ir.Type) -> Real:
         """The float with these bits."""
         return Real(arith.bitcast(with_element(self.value.type, element), self.value))
+
+
+def any_lane(condition: ir.Value) -> ir.Value:
+    """Does it hold in any lane?"""
+    if not isinstance(condition.type, ir.VectorType):
+        return condition
+    return vector.reduction(element_of(condition.type), vector.CombiningKind.OR, condition)
 
 
 def fma(a: Real, b: Real | float, c: Real | float) -> Real:

@@ -1,6 +1,7 @@
 """expand-math: math ops as arith and fma, in any function and region; the rest stays for LLVM or the C library.
 
-f16 and bf16 are computed in f32 and rounded once. Of f64 only rsqrt, constant powers and classes expand.
+f16 and bf16 are computed in f32 and rounded once. Of f64 powers, error functions, tangents and arcs stay; on a GPU all but
+rsqrt, constant powers and classes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from math import inf, nan
 from typing import ClassVar
 
 from tilewright.passes.base import Pass
-from tilewright.passes.lowering import expansions
+from tilewright.passes.lowering import expansions, powers, trigonometry
 from tilewright.passes.lowering.arithmetic import Bits, Real, element_of, power, splat, with_element
 from tilewright.passes.mlir import arith, attributes, ir, math, owner, walk
 
@@ -23,31 +24,47 @@ _F32: dict[str, Callable[[Real], Real]] = {
     "math.log": expansions.log,
     "math.log1p": expansions.log1p,
     "math.log2": expansions.log2,
+    "math.log10": expansions.log10,
+    "math.sinh": expansions.sinh,
+    "math.cosh": expansions.cosh,
+    "math.asinh": expansions.asinh,
+    "math.acosh": expansions.acosh,
+    "math.atanh": expansions.atanh,
+    "math.asin": trigonometry.asin,
+    "math.acos": trigonometry.acos,
+    "math.atan": trigonometry.atan,
 }
+_ANGLES = {"math.sin": trigonometry.sin, "math.cos": trigonometry.cos, "math.tan": trigonometry.tan}
+_BY_F64: dict[str, Callable[..., Real]] = {"math.powf": powers.power, "math.cbrt": powers.cbrt, "arith.remf": powers.remainder}
+_TWO: dict[str, Callable[[Real, Real], Real]] = {"math.atan2": trigonometry.atan2}
 _POWERS = {"math.exp": expansions.exp, "math.exp2": expansions.exp2}
+_F64 = frozenset(f"math.{name}" for name in (
+    "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tanh", "sinh", "cosh", "asinh", "acosh", "atanh"))
 SHARE = "tw.share"  # unit attribute of an arith.divf of a dividend within [0, 1] by a divisor from 1 on, or NaN
 NONPOSITIVE = "tw.nonpositive"  # unit attribute of a math.exp or math.exp2 whose argument is never above 0
 # unit attribute of an arith.maximumf or minimumf: where an operand is NaN, all that is made of the result is NaN without it
 NAN_ELSEWHERE = "tw.nan_elsewhere"
 _LEAST_NORMAL = {"f16": 2.0**-14, "bf16": 2.0**-126, "f32": 2.0**-126, "f64": 2.0**-1022}
-_LONGEST_POWER = 4  # math.powf with a larger constant exponent stays for the C library, which rounds better
+_LONGEST_POWER = 4  # of products; math.powf with a larger constant exponent is rounded once
 
 
 @dataclass(frozen=True)
 class ExpandMath(Pass):
     """approximate: the cheaper exp (6 ulp for |x| <= 20) and exp2 everywhere; else only for ops with fastmath<afn>.
     keep_maximum: leave arith.maximumf and minimumf to a target that has them as one instruction. Their expansion keeps
-    NaN, except with `tw.nan_elsewhere`, and does not order -0 below +0. scale: the target has AVX-512's vscalefps. An op with
+    NaN, except with `tw.nan_elsewhere`, and does not order -0 below +0. keep_library: leave f64, sines, powers and remainders
+    to a target whose library has them for single lanes (CUDA's libdevice). scale: the target has AVX-512's vscalefps. An op with
     `tw.nonpositive` has no argument above 0; a division with `tw.share` is by a reciprocal, 1.5 ulp."""
 
     name: ClassVar[str] = "expand-math"
     approximate: bool = False
     keep_maximum: bool = False
+    keep_library: bool = False
     scale: bool = False
 
     def run(self, module: ir.Module) -> None:
         for op in walk(module.operation):
-            known = op.name.startswith(("math.", "arith.m")) or SHARE in op.attributes
+            known = op.name.startswith(("math.", "arith.m")) or op.name == "arith.remf" or SHARE in op.attributes
             if known and all(map(_is_static, (v.type for v in op.results))):
                 with ir.InsertionPoint(op), op.location:
                     results = self._expand(op)
@@ -66,7 +83,9 @@ class ExpandMath(Pass):
                 return None
             a, b = op.operands
             return [_extremum(op.name.removeprefix("arith."), a, b, NAN_ELSEWHERE not in op.attributes)]
-        if not op.name.startswith("math.") or not isinstance(element_of(op.operands[0].type), ir.FloatType):
+        if op.name == "arith.remf" and self.keep_library:
+            return None
+        if op.name.startswith("arith.m") or not isinstance(element_of(op.operands[0].type), ir.FloatType):
             return [_ipowi(op)] if op.name == "math.ipowi" else None
         if op.name in _CLASSES:
             return [_CLASSES[op.name](Real(op.operands[0]))]
@@ -86,14 +105,14 @@ class ExpandMath(Pass):
         inner = ir.Operation.create(op.name, results=types, operands=wide, attributes=attributes(op))
         values = list(inner.results)
         with ir.InsertionPoint(inner):
-            expanded = self._float(inner)
+            expanded = self._float(inner, isinstance(element_of(op.operands[0].type), ir.F16Type))
         if expanded is not None:
             inner.erase()
             values = [expanded]
         return [arith.truncf(r.type, v) for r, v in zip(op.results, values, strict=True)]
 
-    def _float(self, op: ir.Operation) -> ir.Value | None:
-        """An op on f32 or f64."""
+    def _float(self, op: ir.Operation, narrow: bool = False) -> ir.Value | None:
+        """An op on f32 or f64. narrow: are the operands numbers of f16?"""
         x = Real(op.operands[0])
         if op.name == "math.rsqrt":
             return (1.0 / Real(math.sqrt(x.value))).value
@@ -102,10 +121,16 @@ class ExpandMath(Pass):
             return _extremum("minimumf", lower, op.operands[2])
         if op.name == "math.fpowi":
             return _fpowi(x, Bits(op.operands[1]))
-        if op.name == "math.powf":
-            return _powf(x, op.operands[1])
-        if element_of(x.value.type).width == 64:
+        if op.name == "math.powf" and (product := _powf(x, op.operands[1])) is not None:
+            return product
+        if element_of(x.value.type).width == 64 and (self.keep_library or op.name not in _F64):
             return None
+        if op.name in _TWO:
+            return _TWO[op.name](x, Real(op.operands[1])).value
+        if op.name in (*_ANGLES, *_BY_F64):
+            if self.keep_library or isinstance(x.value.type, ir.RankedTensorType):
+                return None
+            return (_ANGLES[op.name](x, not narrow) if op.name in _ANGLES else _BY_F64[op.name](*map(Real, op.operands))).value
         if op.name in _POWERS:
             approximate = self.approximate or "afn" in _fastmath(op)
             return _POWERS[op.name](x, approximate, self.scale, NONPOSITIVE in op.attributes).value

@@ -1,9 +1,8 @@
-"""f32 elementary functions as arith and fma ops, one formula for host and GPU.
+"""Elementary functions as arith and fma ops, one formula for host and GPU; of f32 all, of f64 those that say so.
 
-Coefficients are relative minimax fits (reweighted least squares on Chebyshev points, in float64, rounded to f32).
-Errors are the largest found over 6 million random numbers of all magnitudes, in units of the last place of the exact
-result. NaN gives NaN. Results of exp and exp2 below the smallest normal number are 0; subnormal arguments count as all
-others.
+Coefficients are fitted as float_formats.py says. Errors are the largest found over 6 million random numbers of all magnitudes, in
+units of the last place of the exact result. NaN gives NaN. Results of exp and exp2 below the smallest normal number are 0;
+subnormal arguments count as all others.
 """
 
 from __future__ import annotations
@@ -11,35 +10,23 @@ from __future__ import annotations
 from math import inf, nan
 
 from tilewright.passes.lowering.arithmetic import Real, element_of, fma, horner
+from tilewright.passes.lowering.float_formats import F32, format_of
 from tilewright.passes.mlir import arith, ir
 
-_ROUND = 1.5 * 2.0**23  # t = x + _ROUND holds round(x) in its low bits for |x| < 2^22
-_ROUND_BIASED = _ROUND + 127  # as _ROUND, for round(x) + 127: as an exponent, 2^round(x)
-_TINY = 2.0**-126
-_EXP_LEAST = -87.33654022216797  # below it exp is subnormal
-_OVERFLOWS = 200.0  # exp and exp2 of it are inf
+_OVERFLOWS = 200.0  # exp and exp2 of it are inf in f32
 _SCALE_MASKS = {(16,): 16, (8,): 8, (4,): 8}  # bits of the mask operand of vscalefps by lanes
 
-_LOG2E = 1.4426950216293335
-_LOG2E_LOW = 1.9259629911266175e-08
-_LN2 = 0.6931471824645996
-_LN2_LOW = -1.904654323148236e-09
-_SQRT_HALF = 0x3F3504F3  # bits of sqrt(1/2)
-
-# e^r = 1 + r + r^2 P(r) for |r| <= ln(2)/2: 0.05 ulp
-_EXP = (0.4999999403953552, 0.1666651964187622, 0.04166839271783829, 0.008368780836462975, 0.0013814467238262296)
-# e^r - 1 = r + r^2 P(r), relative to e^r - 1: 0.004 ulp
-_EXPM1 = (0.5, 0.1666666716337204, 0.04166635498404503, 0.008333273231983185, 0.0013941063079982996,
-          0.0001991427270695567)
-# 2^r = 1 + r P(r) for |r| <= 1/2: 0.03 ulp, and 1.5 ulp
-_EXP2 = (0.6931471824645996, 0.24022647738456726, 0.05550331994891167, 0.00961843878030777, 0.001339900423772633,
-         0.00015353258640971035)
+# 2^r = 1 + r P(r) for |r| <= 1/2: 1.5 ulp
 _EXP2_SHORT = (0.6931470036506653, 0.24022240936756134, 0.0555073507130146, 0.009671619161963463, 0.0013264591107144952)
 # log(1 + f) = f + f^2 P(f) for sqrt(1/2) <= 1 + f <= sqrt(2): 0.07 ulp
 _LOG = (-0.49999988079071045, 0.33333325386047363, -0.2500160038471222, 0.2000202089548111, -0.16608662903308868,
         0.1418057233095169, -0.132454052567482, 0.1291404664516449, -0.07627750933170319)
+# log(1 + f) = f - (f^2/2 - s (f^2/2 + s^2 P(s^2))) with s = f / (2 + f), in f64 for the same f: 0.04 ulp
+_LOG_F64 = (0.666666666666667, 0.3999999999989924, 0.2857142862609589, 0.2222221111514416, 0.18182890556695602,
+            0.1533167403016786, 0.1461703754879165)
 # tanh(x) = x P(x^2) / Q(x^2) for |x| <= 9.02, where it rounds to 1: 0.4 ulp before rounding
 _TANH_END = 9.02
+_TANH_END_F64 = 20.0
 _TANH_P = (1.0, 0.1337971779475312, 0.0034940343949015256, 2.058347877705985e-05, 1.3319068701183686e-08)
 _TANH_Q = (1.0, 0.4671303303458118, 0.02587107255253706, 0.0003283092580992787, 7.762018084664916e-07)
 # erf(x) = x P(x^2) / Q(x^2) for |x| <= 3.92, where it rounds to 1: 0.3 ulp before rounding
@@ -54,40 +41,44 @@ _ERFC_Q = (1.0, 2.3606444938162703, 2.3888768940482294, 1.3133839268647818, 0.40
 
 
 def exp(x: Real, approximate: bool = False, scale: bool = False, nonpositive: bool = False) -> Real:
-    """0.86 ulp; 0 below -87.3365, inf above 88.7228. Approximate: 6 ulp for |x| <= 20, 21 ulp anywhere.
+    """0.86 ulp; 0 below -87.3365, inf above 88.7228. Approximate: 6 ulp for |x| <= 20, 21 ulp anywhere. f64: 0.9 ulp, never
+    approximate; 0 below -708.396, inf above 709.783.
 
     scale: by the instruction of AVX-512, the same bits. nonpositive: no argument is above 0, which takes fewer operations.
     """
-    by_instruction = scale and scales(x)
+    form, by_instruction = format_of(x), scale and scales(x)
     if by_instruction and not nonpositive:
         x = x.at_most(_OVERFLOWS)
-    shift = _ROUND_BIASED if nonpositive else _ROUND
-    shifted = fma(x, _LOG2E, shift)
+    shift = form.round + form.bias if nonpositive else form.round  # for round(x) + bias: as an exponent, 2^round(x)
+    shifted = fma(x, form.log2e, shift)
     n = shifted - shift
-    if approximate:
-        r = fma(x, _LOG2E, -n)
+    if approximate and form is F32:
+        r = fma(x, form.log2e, -n)
         mantissa = fma(horner(_EXP2_SHORT, r), r, 1.0)
     else:
-        r = fma(n, -_LN2_LOW, fma(n, -_LN2, x))
-        mantissa = fma(fma(horner(_EXP, r), r, 1.0), r, 1.0)
+        r = fma(n, -form.ln2_low, fma(n, -form.ln2, x))
+        mantissa = fma(fma(horner(form.exp, r), r, 1.0), r, 1.0)
     if by_instruction:
-        return scalef(mantissa, n).where(x.compare("olt", _EXP_LEAST), 0.0)
-    return _scale(mantissa, shifted, x, _EXP_LEAST, None if nonpositive else 88.72283172607422)
+        return scalef(mantissa, n).where(x.compare("olt", form.exp_least), 0.0)
+    return _scale(mantissa, shifted, x, form.exp_least, None if nonpositive else form.exp_most)
 
 
 def exp2(x: Real, approximate: bool = False, scale: bool = False, nonpositive: bool = False) -> Real:
-    """0.93 ulp, 2 ulp when approximate; 0 below -126, inf from 128 on. scale, nonpositive: as for exp."""
-    by_instruction = scale and scales(x)
+    """0.93 ulp, 2 ulp when approximate; 0 below -126, inf from 128 on. f64: 0.9 ulp, never approximate; 0 below -1022, inf from
+    1024 on. scale, nonpositive: as for exp."""
+    form, by_instruction = format_of(x), scale and scales(x)
     if by_instruction and not nonpositive:
         x = x.at_most(_OVERFLOWS)
-    shift = _ROUND_BIASED if nonpositive else _ROUND
+    shift = form.round + form.bias if nonpositive else form.round
     shifted = x + shift
     n = shifted - shift
     r = x - n
-    mantissa = fma(horner(_EXP2_SHORT if approximate else _EXP2, r), r, 1.0)
+    mantissa = fma(horner(_EXP2_SHORT if approximate and form is F32 else form.exp2, r), r, 1.0)
+    least = 1.0 - form.bias
     if by_instruction:
-        return scalef(mantissa, n).where(x.compare("olt", -126.0), 0.0)
-    return _scale(mantissa, shifted, x, -126.0, None if nonpositive else 127.99999237060547)
+        return scalef(mantissa, n).where(x.compare("olt", least), 0.0)
+    below = 1.0 - 2.0 ** (-24 if form is F32 else -53)  # of a number, that one before it
+    return _scale(mantissa, shifted, x, least, None if nonpositive else (form.bias + 1) * below)
 
 
 def share(part: Real, whole: Real) -> Real:
@@ -97,7 +88,8 @@ def share(part: Real, whole: Real) -> Real:
 
 def scales(x: Real) -> bool:
     """Is there a form of vscalefps for a type?"""
-    return isinstance(x.value.type, ir.VectorType) and tuple(ir.VectorType(x.value.type).shape) in _SCALE_MASKS
+    t = x.value.type
+    return format_of(x) is F32 and isinstance(t, ir.VectorType) and tuple(ir.VectorType(t).shape) in _SCALE_MASKS
 
 
 def scalef(mantissa: Real, n: Real) -> Real:
@@ -119,7 +111,7 @@ def scalef(mantissa: Real, n: Real) -> Real:
 def _scale(mantissa: Real, shifted: Real, x: Real, least: float, most: float | None) -> Real:
     """mantissa * 2^n, 0 where x is below `least`. The low bits of `shifted` are n, which is added to the exponent, inf above
     `most`; or, where that is None and nothing overflows, n + 127, which make a factor, so that NaN stays by itself."""
-    power, element = shifted.bits() << 23, element_of(x.value.type)
+    power, element = shifted.bits() << format_of(x).fraction, element_of(x.value.type)
     if most is None:
         return (mantissa * power.as_real(element)).where(x.compare("olt", least), 0.0)
     scaled = (mantissa.bits() + power).as_real(element)
@@ -127,18 +119,70 @@ def _scale(mantissa: Real, shifted: Real, x: Real, least: float, most: float | N
 
 
 def expm1(x: Real) -> Real:
-    """1.5 ulp; -1 far below, the argument itself near 0, inf above 88.7228."""
-    bounded = x.at_least(-60.0).at_most(89.0)
-    shifted = fma(bounded, _LOG2E, _ROUND)
-    n = shifted - _ROUND
-    r = fma(n, -_LN2_LOW, fma(n, -_LN2, bounded))
-    q = fma(horner(_EXPM1, r) * r, r, r)
-    half = ((shifted.bits() << 23) + (126 << 23)).as_real(element_of(x.value.type))  # 2^(n-1): 2^128 is no f32
+    """1.5 ulp; -1 far below, the argument itself near 0, inf where exp is. f64: 1.9 ulp."""
+    half, q = _exp_parts(x.at_least(-60.0).at_most(format_of(x).exp_most + 0.25), 1)  # 2^128 is no f32
     return (fma(half, q, half - 0.5) * 2.0).copysign(x)
 
 
+def sinh(x: Real) -> Real:
+    """2.1 ulp, 2.4 in f64; the argument itself near 0, inf above 89.416, in f64 above 710.475."""
+    quarter, q = _exp_parts(abs(x).at_most(format_of(x).exp_half_most), 2)
+    part = fma(quarter, q, quarter - 0.25)  # of e^|x| - 1
+    whole = (part + part / fma(part, 4.0, 1.0)) * 2.0
+    return x.where(abs(x).compare("ogt", format_of(x).linear_end), whole.copysign(x))
+
+
+def cosh(x: Real) -> Real:
+    """1.5 ulp; inf above 89.416, in f64 above 710.475."""
+    quarter, q = _exp_parts(abs(x).at_most(format_of(x).exp_half_most), 2)
+    half = fma(quarter, q, quarter) * 2.0  # of e^|x|
+    return half + 0.25 / half
+
+
+def _exp_parts(x: Real, smaller: int) -> tuple[Real, Real]:
+    """2^(n - smaller) and q with e^x = 2^n (1 + q), where neither overflows."""
+    form = format_of(x)
+    shifted = fma(x, form.log2e, form.round)
+    n = shifted - form.round
+    r = fma(n, -form.ln2_low, fma(n, -form.ln2, x))
+    q = fma(horner(form.expm1, r) * r, r, r)
+    exponent = (shifted.bits() << form.fraction) + ((form.bias - smaller) << form.fraction)
+    return exponent.as_real(element_of(x.value.type)), q
+
+
+def asinh(x: Real) -> Real:
+    """1.7 ulp."""
+    size = abs(x)
+    far = size.compare("ogt", format_of(x).square_end)
+    square = size * size
+    above = (size + square / ((square + 1.0).sqrt() + 1.0)).where(far, size)
+    return _log_of_twice(above, far).copysign(x)
+
+
+def acosh(x: Real) -> Real:
+    """2 ulp; NaN below 1."""
+    above, far = x - 1.0, x.compare("ogt", format_of(x).square_end)
+    both = (above + fma(above, above, above + above).sqrt()).where(far, x)
+    return _log_of_twice(both, far).where(x.compare("olt", 1.0), nan)
+
+
+def atanh(x: Real) -> Real:
+    """2 ulp; NaN beyond 1, inf at 1."""
+    size = abs(x)
+    return (log1p((size + size) / (1.0 - size)) * 0.5).copysign(x)
+
+
+def _log_of_twice(x: Real, twice: ir.Value) -> Real:
+    """log(1 + x), or log(2 x) where that is asked of a large x."""
+    y = log1p(x)
+    return y.where(twice, y + format_of(x).ln2)
+
+
 def tanh(x: Real) -> Real:
-    """4.5 ulp; 1 from 9.02 on."""
+    """4.5 ulp; 1 from 9.02 on. f64: 2.6 ulp, by expm1."""
+    if format_of(x) is not F32:
+        grown = expm1(abs(x).at_most(_TANH_END_F64) * 2.0)
+        return (grown / (grown + 2.0)).copysign(x)
     return _odd_ratio(x, _TANH_P, _TANH_Q, _TANH_END)
 
 
@@ -166,41 +210,57 @@ def _odd_ratio(x: Real, p: tuple[float, ...], q: tuple[float, ...], end: float) 
 
 
 def log(x: Real) -> Real:
-    """0.86 ulp."""
-    exponent, f = _split(x)
-    low = fma(exponent, _LN2_LOW, horner(_LOG, f) * (f * f))
-    return _log_ends(fma(exponent, _LN2, f + low), x)
+    """0.86 ulp; f64: 0.9 ulp."""
+    form, (exponent, f) = format_of(x), split(x)
+    low = fma(exponent, form.ln2_low, _log_tail(f))
+    return _log_ends(fma(exponent, form.ln2, f + low), x)
 
 
 def log2(x: Real) -> Real:
-    """1 ulp; exact at powers of two."""
-    exponent, f = _split(x)
-    tail = horner(_LOG, f) * (f * f)
-    low = fma(f, _LOG2E_LOW, tail * _LOG2E)
-    return _log_ends(exponent + fma(f, _LOG2E, low), x)
+    """1 ulp, f64 too; exact at powers of two."""
+    form, (exponent, f) = format_of(x), split(x)
+    low = fma(f, form.log2e_low, _log_tail(f) * form.log2e)
+    return _log_ends(exponent + fma(f, form.log2e, low), x)
+
+
+def log10(x: Real) -> Real:
+    """1 ulp, f64 too."""
+    form, (exponent, f) = format_of(x), split(x)
+    low = fma(exponent, form.log10_2_low, fma(f, form.log10e_low, _log_tail(f) * form.log10e))
+    return _log_ends(fma(exponent, form.log10_2, fma(f, form.log10e, low)), x)
 
 
 def log1p(x: Real) -> Real:
-    """0.9 ulp; the argument itself near 0."""
-    sum_ = x + 1.0
-    exponent, split = _split(sum_)
+    """0.9 ulp; f64: 1 ulp; the argument itself near 0."""
+    form, sum_ = format_of(x), x + 1.0
+    exponent, part = split(sum_)
     near = exponent.compare("oeq", 0.0)  # x itself is then the exact 1 + f
-    f = split.where(near, x)
+    f = part.where(near, x)
     whole = sum_ - 1.0
     lost = ((1.0 - (sum_ - whole)) + (x - whole)) / sum_
-    low = fma(exponent, _LN2_LOW, horner(_LOG, f) * (f * f) + lost.where(near, 0.0))
-    return _log_ends(fma(exponent, _LN2, f + low), sum_).copysign(x)
+    low = fma(exponent, form.ln2_low, _log_tail(f) + lost.where(near, 0.0))
+    return _log_ends(fma(exponent, form.ln2, f + low), sum_).copysign(x)
 
 
-def _split(x: Real) -> tuple[Real, Real]:
+def _log_tail(f: Real) -> Real:
+    """log(1 + f) - f"""
+    square = f * f
+    if format_of(f) is F32:
+        return horner(_LOG, f) * square
+    half, s = square * 0.5, f / (f + 2.0)
+    z = s * s
+    return fma(s, fma(horner(_LOG_F64, z), z, half), -half)
+
+
+def split(x: Real) -> tuple[Real, Real]:
     """e and f with x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for positive finite x."""
-    element = element_of(x.value.type)
-    small = x.compare("olt", _TINY)
-    base = x.where(small, x * 2.0**23)
-    shifted = base.bits() - _SQRT_HALF
-    exponent = (shifted >> 23).to_real(element)
-    f = ((shifted & 0x7FFFFF) + _SQRT_HALF).as_real(element) - 1.0
-    return exponent.where(small, exponent - 23.0), f
+    element, form = element_of(x.value.type), format_of(x)
+    small = x.compare("olt", form.tiny)
+    base = x.where(small, x * 2.0**form.fraction)
+    shifted = base.bits() - form.sqrt_half
+    exponent = (shifted >> form.fraction).to_real(element)
+    f = ((shifted & ((1 << form.fraction) - 1)) + form.sqrt_half).as_real(element) - 1.0
+    return exponent.where(small, exponent - float(form.fraction)), f
 
 
 def _log_ends(y: Real, x: Real) -> Real:

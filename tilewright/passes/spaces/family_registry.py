@@ -79,6 +79,7 @@ class Registry:
 _ANY = frozenset(Kind)
 _CONTRACTION, _ATTENTION, _ROWS = (frozenset([kind]) for kind in (Kind.CONTRACTION, Kind.ATTENTION, Kind.ROWS))
 BUILT_IN = Registry((
+    Family("host_window", False, frozenset([Kind.CONTRACTION, Kind.GENERIC]), selective=True),
     Family("host_winograd", False, _CONTRACTION, selective=True),
     Family("host_matmul", False, _CONTRACTION),
     Family("host_attention", False, _ATTENTION),

@@ -1,8 +1,8 @@
 """channels-last: 2-D convolutions whose images keep their channels first are computed with channels last.
 
 So the filters lie along the vectors and a block of pixels reads runs of channels. Images are transposed by copies of their
-own (`tw.copy`); between convolutions elementwise operations follow in the same layout, and the copies that meet cancel.
-A 1x1 convolution of enough pixels is a product with pixels along the vectors instead, and moves nothing.
+own (`tw.copy`); behind convolutions elementwise operations, pooling and convolutions of each channel by itself follow in the same
+layout, and the copies that meet cancel. A 1x1 convolution of enough pixels is a product with pixels along the vectors instead, and moves nothing.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.passes.analysis.contraction import linear_terms, product_of
+from tilewright.passes.analysis.op_kinds import constant_pad
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise
 from tilewright.passes.linalg.clone import clone
-from tilewright.passes.linalg.data_movement import constant_pad
+from tilewright.passes.linalg.shape_values import tensor_type
 from tilewright.passes.linalg.reshape import Reshaper, collapses_free, product
 from tilewright.passes.linalg.structured import (
     compose,
@@ -27,11 +29,14 @@ from tilewright.passes.linalg.structured import (
     users,
     uses_index,
 )
-from tilewright.passes.linalg.symbolic import mixed
-from tilewright.passes.mlir import ir, maps_of, operations, owner, replace_all_uses, walk
+from tilewright.passes.linalg.symbolic import integer, mixed, reassociation
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position, replace_all_uses, tensor, walk
+from tilewright.runtime.shape import Expr
 
 COPY = "tw.copy"  # of an elementwise op: a kernel of its own, which no producer or reader computes at its loads and stores
 _CONVOLUTION = "linalg.conv_2d_nchw_fchw"
+_WINDOWS = ("linalg.depthwise_conv_2d_nchw_chw", "linalg.pooling_nchw_max", "linalg.pooling_nchw_sum")  # each channel by itself
+_MOVES = ("tensor.concat", "tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape")
 _LAST = (0, 2, 3, 1)  # the axis of a channels-first image at each axis of the channels-last one
 _FIRST = (0, 3, 1, 2)
 
@@ -67,6 +72,13 @@ class _Rewriter:
                     self._product(op)
                 else:
                     self._convolve(op)
+            elif op.name in _WINDOWS:
+                if self._known(op.operands[0]) is not None:
+                    self._window(op)
+            elif _is_phased(op):
+                self._phases(op)
+            elif op.name in _MOVES and len(op.results) == 1:
+                self._move(op)
             elif self._follows(op):
                 self._elementwise(op)
 
@@ -86,7 +98,7 @@ class _Rewriter:
         n, c, h, w = self.views.shapes.dims(image)
         f = self.views.shapes.dims(filters)[0]
         ins = [self.views.reshape(image, [n, c, h * w]), self.views.reshape(filters, [f, c])]
-        start = self.views.init(inits(op)[0], [n, f, h * w])
+        start = self.views.reshape(inits(op)[0], [n, f, h * w])
         maps = [_map(4, 0, 3, 2), _map(4, 1, 3), _map(4, 0, 1, 2)]
         made = rebuild(op, ins, [start], maps, ["parallel", "parallel", "parallel", "reduction"])
         self._replace(op, self.views.reshape(made.results[0], [n, f, h, w]))
@@ -98,16 +110,72 @@ class _Rewriter:
         d = [ir.AffineExpr.get_dim(i) for i in range(7)]
         window = [d[1 + i] * strides[i] + d[4 + i] * dilations[i] for i in range(2)]
         maps = [ir.AffineMap.get(7, 0, [d[0], *window, d[6]]), _map(7, 3, 6, 4, 5), _map(7, 0, 1, 2, 3)]
-        old = self.views.shapes.dims(op.results[0])
+        made = rebuild(op, [self._image(image), filters], [self._start(op)], maps, ["parallel"] * 4 + ["reduction"] * 3)
+        self._back(op, made.results[0])
+
+    def _start(self, op: ir.Operation) -> ir.Value:
+        """What an operation starts from, with channels last."""
         start = inits(op)[0]
         made_by = owner(start)
-        dims = [old[a] for a in _LAST]
         if made_by is not None and made_by.name in ("tensor.empty", "linalg.fill"):
-            start = self.views.init(start, dims)
-        else:
-            start = self._image(start)
-        made = rebuild(op, [self._image(image), filters], [start], maps, ["parallel"] * 4 + ["reduction"] * 3)
+            old = self.views.shapes.dims(op.results[0])
+            return self.views.reshape(start, [old[a] for a in _LAST])
+        return self._image(start)
+
+    def _window(self, op: ir.Operation) -> None:
+        """Loops image, row, column, channel, then window row, window column."""
+        maps, other = maps_of(op), inputs(op)[1]
+        loops = _map(6, *_FIRST, 4, 5)  # loop of the new op at each loop of the old one
+        image, kernel, result = (compose(m, loops) for m in maps)
+        if ir.RankedTensorType(other.type).rank == 3:  # a filter [channel, row, column], read along channels
+            other, kernel = self._transposed(other, (1, 2, 0)), _map(6, 4, 5, 3)
+        accesses = [_reordered(image, _LAST), kernel, _reordered(result, _LAST)]
+        kinds = ["parallel"] * 4 + ["reduction"] * 2
+        self._back(op, rebuild(op, [self._image(op.operands[0]), other], [self._start(op)], accesses, kinds).results[0])
+
+    def _phases(self, op: ir.Operation) -> None:
+        """A convolution [n, f, row, phase, column, phase]: loops in the order of the new result, then the window's, then channel."""
+        maps, (image, filters) = maps_of(op), inputs(op)
+        written = [position(e) for e in maps[-1].results]
+        channel = position(maps[0].results[1])
+        taps = [d for d, kind in enumerate(iterator_kinds(op)) if kind == "reduction" and d != channel]
+        order = [*(written[a] for a in (0, 2, 3, 4, 5, 1)), *taps, channel]
+        loops = _map(len(order), *(order.index(d) for d in range(len(order))))
+        read, by, _ = (compose(m, loops) for m in maps)
+        accesses = [_reordered(read, _LAST), by, _map(len(order), *range(6))]
+        old = self.views.shapes.dims(op.results[0])
+        start = self.views.reshape(inits(op)[0], [old[a] for a in (0, 2, 3, 4, 5, 1)])
+        made = rebuild(op, [self._image(image), filters], [start], accesses, ["parallel"] * 6 + ["reduction"] * 3)
         self._back(op, made.results[0])
+
+    def _move(self, op: ir.Operation) -> None:
+        """A concatenation, a window or a reshape of values that have a channels-last form, where it keeps batch and channels."""
+        tensors = [v for v in op.operands if isinstance(v.type, ir.RankedTensorType)]
+        known = [self._known(v) for v in tensors]
+        rank, source = op.results[0].type.rank, tensors[0].type.rank
+        found = [v for v in known if v is not None]
+        if len(found) < len(known) or rank not in (4, 6):
+            return
+        old = list(self.views.shapes.dims(op.results[0]))
+        dims = [old[a] for a in _last_order(rank)]
+        if op.name == "tensor.concat":
+            at = _last_order(rank).index(integer(op.attributes["dim"]))
+            self._back(op, tensor.ConcatOp(tensor_type(dims, op.results[0].type.element_type), at, found).result)
+        elif op.name == "tensor.extract_slice":
+            if source == rank:
+                self._back(op, self._window_of(op, found[0], dims))
+        elif reassociation(op)[:2] == [[0], [1]]:
+            self._back(op, self.views.reshape(found[0], dims))
+
+    def _window_of(self, op: ir.Operation, value: ir.Value, dims: Sequence[Expr]) -> ir.Value:
+        """The window that `op` takes, of the channels-last form `value`."""
+        numbers = [[mixed(op, name, 1 + i)[a] for a in _last_order(len(dims))]
+                   for i, name in enumerate(("static_offsets", "static_sizes", "static_strides"))]
+        absent = int(ir.ShapedType.get_dynamic_size())
+        dynamic = [[x for x in found if not isinstance(x, int)] for found in numbers]
+        static = [[x if isinstance(x, int) else absent for x in found] for found in numbers]
+        type_ = ir.RankedTensorType.get(static[1], value.type.element_type)
+        return tensor.ExtractSliceOp(type_, value, *dynamic, *static).result
 
     def _follows(self, op: ir.Operation) -> bool:
         """Elementwise on images, at least one of them channels-last, on the way to another convolution."""
@@ -138,7 +206,7 @@ class _Rewriter:
         """A channels-first image with its channels last: what is known, else a copy."""
         known = self._known(value)
         if known is None:
-            known = self.last[value] = self._transposed(value, _LAST)
+            known = self.last[value] = self._transposed(value, _last_order(value.type.rank))
         return known
 
     def _known(self, value: ir.Value) -> ir.Value | None:
@@ -162,14 +230,15 @@ class _Rewriter:
         """A copy with axis order[i] of the value at axis i."""
         dims = self.views.shapes.dims(value)
         empty = self.views.empty([dims[a] for a in order], ir.RankedTensorType(value.type).element_type)
-        access = _map(4, *(list(order).index(a) for a in range(4)))
+        access = _map(len(order), *(list(order).index(a) for a in range(len(order))))
         made = elementwise([value], empty, lambda x: x[0], [access])
         made.owner.attributes[COPY] = ir.UnitAttr.get()
         return made
 
     def _back(self, op: ir.Operation, made: ir.Value) -> None:
         """The channels-last result of `op` in place of its channels-first one."""
-        self.last[self._replace(op, self._transposed(made, _FIRST))] = made
+        rank = made.type.rank
+        self.last[self._replace(op, self._transposed(made, (0, rank - 1, *range(1, rank - 1))))] = made
 
     def _replace(self, op: ir.Operation, value: ir.Value) -> ir.Value:
         value = self.views.as_type(value, op.results[0].type)
@@ -180,13 +249,32 @@ class _Rewriter:
 def _wanted(value: ir.Value) -> bool:
     """Does the value reach a convolution through pads and elementwise operations on images?"""
     for user in users(value):
-        if user.name == _CONVOLUTION and user.operands[0] == value:
+        if (user.name in (_CONVOLUTION, *_WINDOWS) or _is_phased(user)) and user.operands[0] == value:
             return True
         passes = constant_pad(user) or user.name == "tensor.cast" or (
             user.name == "linalg.generic" and len(user.results) == 1 and "reduction" not in iterator_kinds(user))
         if passes and user.results[0].type.rank == 4 and _wanted(user.results[0]):
             return True
     return False
+
+
+def _is_phased(op: ir.Operation) -> bool:
+    """A sum of products over channels and a window, of an image [n, c, row, column], at [n, f, row, phase, column, phase]."""
+    if op.name != "linalg.generic" or product_of(op) is None or len(op.results) != 1 or op.results[0].type.rank != 6:
+        return False
+    image, _, result = maps_of(op)
+    written, read = [position(e) for e in result.results], [linear_terms(e) for e in image.results]
+    if len(read) != 4 or None in written or None in read or iterator_kinds(op).count("reduction") != 3:
+        return False
+    kinds = iterator_kinds(op)
+    rows = [next((d for d in written if d in terms), None) for terms in read if terms is not None]
+    return rows == [written[0], None, written[2], written[4]] and position(image.results[1]) is not None and \
+        all(terms is not None and len(terms) == 2 and sum(kinds[d] == "reduction" for d in terms) == 1 for terms in read[2:])
+
+
+def _last_order(rank: int) -> tuple[int, ...]:
+    """The axis of a channels-first value at each axis of the channels-last one."""
+    return (0, *range(2, rank), 1)
 
 
 def _pointwise(op: ir.Operation) -> bool:
@@ -219,6 +307,11 @@ def _padded(op: ir.Operation, source: ir.Value) -> ir.Value:
             value = clone(value.owner.operation, lambda v: v).results[0]
         ir.Operation.create("tensor.yield", operands=[value])
     return made.results[0]
+
+
+def _reordered(m: ir.AffineMap, order: Sequence[int]) -> ir.AffineMap:
+    """The map with result order[i] at place i."""
+    return ir.AffineMap.get(m.n_dims, 0, [m.results[a] for a in order])
 
 
 def _map(loops: int, *results: int) -> ir.AffineMap:

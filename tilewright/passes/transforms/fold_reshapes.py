@@ -61,7 +61,7 @@ def _shorten(op: ir.Operation, views: Reshaper) -> bool:
         return False
     with ir.InsertionPoint(op), op.location:
         if made.name in ("tensor.empty", "linalg.fill"):
-            replace_all_uses(op.results[0], views.as_type(views.init(source, target), op.results[0].type))
+            replace_all_uses(op.results[0], views.as_type(views.reshape(source, target), op.results[0].type))
             return True
         if product(views.shapes.dims(source)) != product(target):
             return False  # equal by a check at run time only

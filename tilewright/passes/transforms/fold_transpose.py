@@ -62,7 +62,7 @@ def _fold_result(op: ir.Operation, views: Reshaper) -> None:
     maps = maps_of(producer)
     with ir.InsertionPoint(producer), producer.location:
         dims = views.shapes.dims(op.results[0])
-        new_start = views.init(start, dims)
+        new_start = views.reshape(start, dims)
         new = rebuild(
             producer, inputs(producer), [new_start], [*maps[:-1], compose(back, maps[-1])], iterator_kinds(producer)
         )

@@ -69,15 +69,9 @@ def _fold(op: ir.Operation, views: Reshaper) -> None:
     count = len(inputs(op))
     with ir.InsertionPoint(op), op.location:
         values = []
-        for i, (value, axes) in enumerate(zip(op.operands, kept, strict=True)):
+        for value, axes in zip(op.operands, kept, strict=True):
             dims = [views.shapes.dims(value)[a] for a in axes]
-            values.append(
-                value
-                if len(axes) == len(views.shapes.dims(value))
-                else views.init(value, dims)
-                if i >= count
-                else views.reshape(value, dims)
-            )
+            values.append(value if len(axes) == len(views.shapes.dims(value)) else views.reshape(value, dims))
         new = rebuild(
             op, values[:count], values[count:], new_maps, [kinds[d] for d in left], lambda block: _renumber(block, left)
         )

@@ -1,4 +1,5 @@
-"""generalize: named elementwise ops, linalg.map and linalg.reduce become linalg.generic, which the passes read."""
+"""generalize: named elementwise ops, linalg.map and linalg.reduce become linalg.generic, which the passes read; a loop that is
+called a reduction and is an axis of every result is parallel."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import ClassVar
 
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.structured import body, erase_unused, inits, inputs, iterator_kinds, main_of, rebuild, replace
-from tilewright.passes.mlir import ir, maps_of, walk
+from tilewright.passes.mlir import ir, maps_of, position, walk
 
 _NAMES = (
     "map",
@@ -52,7 +53,15 @@ class Generalize(Pass):
                     _add_accumulators(op)
                     new = rebuild(op, inputs(op), inits(op), maps_of(op), iterator_kinds(op))
                     replace(op, list(new.results))
+                elif op.name == "linalg.generic" and iterator_kinds(op) != (kinds := _kinds(op)):
+                    replace(op, list(rebuild(op, inputs(op), inits(op), maps_of(op), kinds).results))
             erase_unused(fn)
+
+
+def _kinds(op: ir.Operation) -> list[str]:
+    """The kinds of a generic's loops: one whose every iteration writes elements of its own reduces nothing."""
+    walked = [{position(e) for e in m.results} for m in maps_of(op)[len(inputs(op)) :]]
+    return ["parallel" if all(d in axes for axes in walked) else kind for d, kind in enumerate(iterator_kinds(op))]
 
 
 def _add_accumulators(op: ir.Operation) -> None:

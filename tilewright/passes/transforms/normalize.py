@@ -31,8 +31,8 @@ _MOVES = ("linalg.transpose", "linalg.broadcast")
 class Normalize(Pass):
     """transpose, broadcast and tensor.generate become generics; splat constants and tensor.splat become fills.
 
-    Generics read fills as scalars, drop operands that their body does not use, and start from an empty tensor where
-    they do not accumulate.
+    Generics read fills as scalars, take scalars from outside, drop operands that their body does not use, and start from an empty
+    tensor where they do not accumulate.
     """
 
     name: ClassVar[str] = "normalize"
@@ -104,7 +104,9 @@ def _simplify(op: ir.Operation, tensors: Reshaper) -> None:
     count = len(inputs(op))
     for i, value in enumerate(inputs(op)):
         source = owner(value)
-        if source is not None and source.name == "linalg.fill" and source.operands[0].type == block.arguments[i].type:
+        if value.type == block.arguments[i].type:
+            block.arguments[i].replace_all_uses_with(value)
+        elif source is not None and source.name == "linalg.fill" and source.operands[0].type == block.arguments[i].type:
             block.arguments[i].replace_all_uses_with(source.operands[0])
     starts = [
         tensors.as_type(tensors.empty(tensors.shapes.dims(v), ir.RankedTensorType(v.type).element_type), v.type)

@@ -50,9 +50,11 @@ class Caller(ABC):
         signature = self.signature
         if named or not signature.is_flat:
             args, out = tuple(signature.bind(args, named)), signature.flat_out(out)
-        if self.native is None or threads is not None or stream is not None or (signature.is_flat and not named):
+        if self.native is None or stream is not None or (signature.is_flat and not named):
             return signature.result(self(*args, out=out, threads=threads, stream=stream))
-        return signature.result(self.native(*args) if out is None else self.native(*args, out=out))
+        if out is None and threads is None:
+            return signature.result(self.native(*args))
+        return signature.result(self.native(*args, out=out, threads=threads))
 
     def thread_count(self, threads: int | None = None) -> int:
         """Threads of a call, which is how many workspaces its arena holds. The host program of a GPU needs one."""

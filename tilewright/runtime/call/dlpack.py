@@ -15,10 +15,13 @@ import numpy as np
 from tilewright.runtime.errors import DeviceError, DTypeError
 from tilewright.runtime.tensor import DType
 
-_READABLE_DEVICES = (1, 3)  # CPU, pinned CPU memory
+CPU = 1
+_READABLE_DEVICES = (CPU, 3)  # 3: pinned CPU memory
 _TENSOR = struct.Struct(
     "<QiiiBBHQQQ"
 )  # data, device type and id, ndim, dtype code, bits, lanes, shape, strides, byte offset
+# Byte offsets of the same fields, for native code; MANAGED: of the tensor in a DLManagedTensorVersioned.
+RANK_AT, ELEMENT, SHAPE_AT, BYTE_OFFSET, TENSOR_BYTES, MANAGED = 16, 20, 24, 40, 48, 32
 _MOST_AXES = 64  # of numpy's arrays
 _VERSIONED_HEADER = struct.Struct("<IIQQQ")  # major, minor, manager context, deleter, flags
 _DTYPES = {
@@ -38,6 +41,7 @@ _DTYPES = {
     (10, 8): DType.F8E4M3,
     (12, 8): DType.F8E5M2,
 }
+DLPACK_TYPES = {dtype: code | bits << 8 | 1 << 16 for (code, bits), dtype in _DTYPES.items()}  # as one word: with one lane
 
 
 class _Memory:

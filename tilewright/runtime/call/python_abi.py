@@ -30,6 +30,10 @@ WORDS = (
     "device", "threads",
 )  # fmt: skip
 
+# The words of a second table. Artifacts from before it have no such table; those of PyTorch are zero while it is not imported.
+TORCH_WORDS = ("tensor", "parameter", "exchange", "requires_grad", "is_neg", "grad_enabled")
+MORE_WORDS = ("threads_keyword", "get_attribute", "clear_error", "none", "true", *TORCH_WORDS)
+
 _FUNCTIONS = {
     "save_thread": "PyEval_SaveThread",
     "restore_thread": "PyEval_RestoreThread",
@@ -146,6 +150,39 @@ def shared_words() -> dict[str, int]:
     }
 
 
+@functools.cache
+def more_words() -> dict[str, int]:
+    """The words of the second table that every process has."""
+    return {
+        "threads_keyword": id(sys.intern("threads")),
+        "get_attribute": _address(ctypes.pythonapi.PyObject_GetAttr),
+        "clear_error": _address(ctypes.pythonapi.PyErr_Clear),
+        "none": id(None),
+        "true": id(True),
+    }
+
+
+@functools.cache
+def torch_words() -> tuple[dict[str, int], tuple[object, ...]]:
+    """The words of an imported PyTorch, and the objects that they refer to; none where its tensors are read through Python only.
+
+    Reference: DLPackExchangeAPI of DLPack 1.3.
+    """
+    torch: Any = sys.modules["torch"]
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        return {}, ()
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    exchange = int(pointer(capsule, b"dlpack_exchange_api"))
+    if word(exchange, 0, ctypes.c_uint32) != 1 or not all(word(exchange, at) for at in (16, 32, 40)):
+        return {}, ()
+    kept = (torch.Tensor, torch.nn.Parameter, sys.intern("requires_grad"), torch.Tensor.is_neg, torch.is_grad_enabled)
+    tensor, parameter, *others = map(id, kept)
+    return dict(zip(TORCH_WORDS, (tensor, parameter, exchange, *others), strict=True)), (capsule, *kept)
+
+
 def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
@@ -193,3 +230,9 @@ def fill(table: int, words: dict[str, int], rest: Sequence[int]) -> None:
     """Write WORDS and what follows them."""
     for index, value in enumerate([*(words[name] for name in WORDS), *rest]):
         ctypes.c_uint64.from_address(table + 8 * index).value = value
+
+
+def fill_more(table: int, words: dict[str, int]) -> None:
+    """Write some of MORE_WORDS, "tensor" after those that are read where it is set."""
+    for name in sorted(words, key=MORE_WORDS.index, reverse=True):
+        ctypes.c_uint64.from_address(table + 8 * MORE_WORDS.index(name)).value = words[name]

@@ -11,7 +11,8 @@ import numpy as np
 
 from tilewright.runtime import knobs
 from tilewright.runtime.call.caller import TW_CALL, Caller, single
-from tilewright.runtime.call.interop import Wrap, result_view
+from tilewright.runtime.call.interop import Wrap, result_view, to_torch
+from tilewright.runtime.call.python_abi import fill_more, torch_words
 from tilewright.runtime.call.results import address
 from tilewright.runtime.device import KERNELS_PER_CALL, Device
 from tilewright.runtime.errors import ArtifactError
@@ -27,6 +28,8 @@ class HostCaller(Caller):
 
     Args:
         threads: most threads of a call; the affinity that limits them too is read once, here.
+    Attributes:
+        more_table: address of the native entry's second table; 0 where it has none.
     """
 
     def __init__(
@@ -43,6 +46,8 @@ class HostCaller(Caller):
         self.constant_pointers: list[int] = []
         self.has_constants = False
         self.lock = ForkSafeLock()
+        self.more_table = 0
+        self._knows_torch = False
         self._memories = constants
         if not isinstance(constants, LazyConstants) or constants.are_read():
             self.hold_constants()
@@ -59,10 +64,12 @@ class HostCaller(Caller):
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
         self.refuse_stream(stream)
-        if self.native is not None and threads is None:
+        if self.native is not None:
             arrays, wrap = self.binder.view(args)
             if wrap is not None:
-                return self._through_numpy(arrays, wrap, out)
+                if wrap is to_torch and not self._knows_torch:
+                    self._know_torch()
+                return self._through_numpy(arrays, wrap, out, threads)
         count = self.thread_count(threads)
         bound = self.binder.bind(args)
         outputs, returned = self.results.prepare(bound, args, out)
@@ -84,15 +91,22 @@ class HostCaller(Caller):
                 self.constant_pointers = [address(a) for a in self._constants]
                 self.has_constants = True
 
-    def _through_numpy(self, arrays: Sequence[Any], wrap: Wrap, out: Any) -> Any:
+    def _know_torch(self) -> None:
+        """Let native code take PyTorch's tensors from now on."""
+        words, self._torch = torch_words()
+        if self.more_table:
+            fill_more(self.more_table, words)
+        self._knows_torch = True
+
+    def _through_numpy(self, arrays: Sequence[Any], wrap: Wrap, out: Any, threads: int | None) -> Any:
         """The call with arrays of another library, viewed as numpy's; results as theirs."""
         assert self.native is not None
         if out is None:
-            found = self.native(*arrays)
+            found = self.native(*arrays, threads=threads)
             return tuple(map(wrap, found)) if isinstance(found, tuple) else wrap(found)
         given = out if isinstance(out, tuple | list) else (out,)
         viewed = [result_view(value, "out") for value in given]
-        self.native(*arrays, out=viewed[0] if len(viewed) == 1 else tuple(viewed))
+        self.native(*arrays, out=viewed[0] if len(viewed) == 1 else tuple(viewed), threads=threads)
         return given[0] if len(given) == 1 else tuple(given)
 
     def thread_count(self, threads: int | None = None) -> int:

@@ -1,22 +1,33 @@
 """Gives a loaded function its native entry: the code that takes a call without Python (compiler/host/call_path.py emits it).
 
-Two symbols of a program's binder object:
+Three symbols of a program's binder object, of which old artifacts lack the last:
   `PyObject *tw_enter(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)`, a `vectorcallfunc`
   `uint64_t tw_words[]`, which `attach` fills: python_abi.WORDS, then the dtype object of each tensor input and of each
       result, then the address of each constant
+  `uint64_t tw_more_words[]`: python_abi.MORE_WORDS
 `tw_enter` takes the calls that need no conversion, and passes all others with the same arguments to the word "fallback". Where
 the program nests its arguments or results, calls reach it from Python, flat (`Caller.call`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
-from tilewright.runtime.call.python_abi import builtin, callable_type, fill, is_supported, set_entry, shared_words
+from tilewright.runtime.call.python_abi import (
+    builtin,
+    callable_type,
+    fill,
+    fill_more,
+    is_supported,
+    more_words,
+    set_entry,
+    shared_words,
+)
 from tilewright.runtime.host.host_caller import HostCaller
 from tilewright.runtime.program.program import Program
 
-ENTRY, TABLE = "tw_enter", "tw_words"
+ENTRY, TABLE, MORE_TABLE = "tw_enter", "tw_words", "tw_more_words"
 
 __all__ = ["attach", "callable_type", "can_take"]
 
@@ -43,7 +54,10 @@ def attach(instance: object, base: type, caller: HostCaller) -> tuple[object, ..
         "threads": caller.most_threads,
     }
     fill(caller.code.address(TABLE), words, [*map(id, dtypes), *caller.constant_pointers])
+    with contextlib.suppress(KeyError):
+        caller.more_table = caller.code.address(MORE_TABLE)
+        fill_more(caller.more_table, more_words())
     caller.native = builtin(caller.code.address(ENTRY))
     if is_flat:
         set_entry(instance, base, caller.code.address(ENTRY))
-    return (fallback, dtypes, sys.intern("out"))
+    return (fallback, dtypes, sys.intern("out"), sys.intern("threads"))

@@ -15,11 +15,11 @@ _LOG_BYTES = 32 * 1024
 
 
 class WorkerLostError(Exception):
-    """The worker died or was ended. `log` is the end of what it wrote to stderr."""
+    """The worker died or was ended. `log` is the end of what it wrote to stderr; `died`: nobody here ended it for its time."""
 
-    def __init__(self, reason: str, log: str) -> None:
+    def __init__(self, reason: str, log: str, died: bool = False) -> None:
         super().__init__(reason)
-        self.log = log
+        self.log, self.died = log, died
 
 
 class LineProcess:
@@ -147,8 +147,8 @@ class LineProcess:
         if code is None:
             return WorkerLostError("the worker closed its output", self.log)
         if code < 0:
-            return WorkerLostError(f"the worker was killed by {_signal_name(-code)}", self.log)
-        return WorkerLostError(f"the worker exited with status {code}", self.log)
+            return WorkerLostError(f"the worker was killed by {_signal_name(-code)}", self.log, died=True)
+        return WorkerLostError(f"the worker exited with status {code}", self.log, died=True)
 
 
 def _read(descriptor: int, most: int) -> bytes:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.contraction import OUT
-from tilewright.passes.analysis.placement import axis_name
+from tilewright.passes.analysis.placement import Place, axis_name
 from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.product_code import ProductCode, coords_of
@@ -32,9 +33,15 @@ class PlacedResults:
         if not is_zero_tensor(view.operand(OUT)):
             start = ProductCode(view.product).widen(ev.element(view.operand(OUT), root, mask))
             value = ProductCode(view.product).add(value, splat_to(start, self.lanes))
-        fragment = ProductCode(view.product).round(value)
-        ev.known[view.op.results[0]] = lambda _: fragment
-        ev.dims.update({axis_name(axis): c for axis, c in enumerate(root)})
-        for memory, place, result in zip(self.kernel.outputs, self.plan.places, self.kernel.results, strict=True):
-            coords = [ev.emit(e) for e in place]
-            memory.store(ev.element(result, coords, mask), coords, mask)
+        store_placed(self.kernel, view.op, self.plan.places, (root, ProductCode(view.product).round(value), mask))
+
+
+def store_placed(kernel: HostKernel, op: ir.Operation, places: Sequence[Place],
+                 fragment: tuple[Sequence[Index], ir.Value, ir.Value | None]) -> None:
+    """Stores what follows from a vector of elements of the root `op`: its coordinates, its value and the lanes that it has."""
+    ev, (at, value, mask) = kernel.evaluator, fragment
+    ev.known[op.results[0]] = lambda _: value
+    ev.dims.update({axis_name(axis): c for axis, c in enumerate(at)})
+    for memory, place, result in zip(kernel.outputs, places, kernel.results, strict=True):
+        coords = [ev.emit(e) for e in place]
+        memory.store(ev.element(result, coords, mask), coords, mask)

@@ -1,0 +1,207 @@
+"""The family host_window: windows over images give what NumPy does, for every layout, size, type, padding and configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from kernel_harness import NUMPY, Dim, T, at_edge, empty, filled, guarded, load, workload
+from matmul_workloads import AVX2, AVX512, TOLERANCE, generic, multiply_add
+
+from tilewright.passes.dispatch_creation.outlined import workload_of
+from tilewright.passes.mlir import functions, ir
+from tilewright.passes.spaces.host.host_window import HostWindowConfig, Layer, space, takes, why_invalid
+from tilewright.passes.spaces.host.host_window_cost import extents, kernel_cost
+from tilewright.passes.spaces.host.host_window_heuristics import default
+from tilewright.passes.spaces.numerics import PLAIN
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.errors import BuildError
+from tilewright.runtime.limits import HostLimits
+
+MAX = {"f32": ("arith.maximumf", "0xFF800000"), "f64": ("arith.maximumf", "0xFFF0000000000000"), "f16": ("arith.maximumf", "0xFC00"),
+       "bf16": ("arith.maximumf", "0xFF80"), "i8": ("arith.maxsi", "-128"), "i32": ("arith.maxsi", "-2147483648")}
+CONFIGS = ("host_window{pixels=1 nv=1 lanes=8}", "host_window{pixels=3 nv=2 lanes=4 chunk=4}", "host_window{pixels=4 nv=1 lanes=16}")
+
+
+@dataclass(frozen=True)
+class Case:
+    """An image [2, C, H, W] or, channels last, [2, H, W, C] and its window. what: "max", "sum" or "filter" of each channel.
+
+    pads: before and after rows, before and after columns. dynamic: are height and width local dims?
+    """
+
+    size: tuple[int, int]
+    kernel: tuple[int, int] = (3, 3)
+    stride: int = 1
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1)
+    dilation: int = 1
+    what: str = "max"
+    last: bool = False
+    element: str = "f32"
+    channels: int = 5
+    dynamic: bool = False
+
+    @property
+    def out(self) -> tuple[int, int]:
+        reach = [(k - 1) * self.dilation + 1 for k in self.kernel]
+        whole = (self.size[0] + sum(self.pads[:2]), self.size[1] + sum(self.pads[2:]))
+        return (whole[0] - reach[0]) // self.stride + 1, (whole[1] - reach[1]) // self.stride + 1
+
+    @property
+    def dims(self) -> dict[str, int]:
+        return {"H": self.size[0], "W": self.size[1], "OH": self.out[0], "OW": self.out[1]} if self.dynamic else {}
+
+    def image(self, height: Dim, width: Dim) -> T:
+        return T(self.element, (2, height, width, self.channels) if self.last else (2, self.channels, height, width))
+
+    def text(self) -> str:
+        named: tuple[Dim, ...] = ("H", "W", "OH", "OW") if self.dynamic else (*self.size, *self.out)
+        x, y = self.image(*named[:2]), self.image(*named[2:])
+        spatial = (1, 2) if self.last else (2, 3)
+        low, high = ([self.pads[2 * spatial.index(a) + side] if a in spatial else 0 for a in range(4)] for side in (0, 1))
+        whole = [d + a + b if isinstance(d, int) else "P" for d, a, b in zip(x.dims, low, high, strict=True)]
+        padded = T(self.element, tuple(whole))
+        join, start = MAX[self.element] if self.what == "max" else ("arith.add" + ("f" if "f" in self.element else "i"),
+                                                                   "0.0" if "f" in self.element else "0")
+        loops = [f"d{d}" for d in range(6)]
+        outer = ("d0", "d1", "d2", "d3")
+        read = [f"{outer[a]} * {self.stride} + d{4 + spatial.index(a)} * {self.dilation}" if a in spatial else outer[a]
+                for a in range(4)]
+        w = T(self.element, (*self.kernel, self.channels) if self.last else (self.channels, *self.kernel))
+        k = T(self.element, self.kernel)
+        factor = ("d4, d5, d3" if self.last else "d1, d4, d5") if self.what == "filter" else "d4, d5"
+        all_ = f"({', '.join(loops)})"
+        maps = [f"{all_} -> ({', '.join(read)})", f"{all_} -> ({factor})", f"{all_} -> ({', '.join(outer)})"]
+        body = multiply_add(self.element) if self.what == "filter" else \
+            f"%s = {join} %acc, %x0 : {self.element}\nlinalg.yield %s : {self.element}"
+        zero = f"%fill = arith.constant {start} : {self.element}\n"
+        pad = f"%image = tensor.pad %x low{low} high{high} {{ ^bb0(%i: index, %j: index, %k: index, %l: index): " \
+              f"tensor.yield %fill : {self.element} }} : {x.type()} to {padded.type()}\n"
+        ins = {"image" if any(self.pads) else "x": padded if any(self.pads) else x, "w": w if self.what == "filter" else k}
+        shape = "" if self.what == "filter" else empty("w", k) + "\n"
+        text = zero + (pad if any(self.pads) else "") + shape + filled("z", y, start) + "\n" + \
+            generic("y", maps, "pppprr", ins, ("z", y), body)
+        return workload({"x": x, "w": w} if self.what == "filter" else {"x": x}, list(self.dims), text, {"y": y})
+
+    def operands(self) -> list[np.ndarray]:
+        rng = np.random.default_rng(1)
+        t = NUMPY[self.element]
+        shape, taps = self.image(*self.size).shape({}), (*self.kernel, self.channels) if self.last else (self.channels, *self.kernel)
+        whole = self.element[0] == "i"
+        x, w = ((rng.integers(-7, 8, s) if whole else rng.standard_normal(s)).astype(t) for s in (shape, taps))
+        if self.what == "max" and not whole:
+            x.reshape(-1)[::29] = np.nan
+        return [x, w] if self.what == "filter" else [x]
+
+    def want(self, operands: Sequence[np.ndarray]) -> np.ndarray:
+        x = operands[0] if self.last else operands[0].transpose(0, 2, 3, 1)
+        whole = self.element[0] == "i"
+        x = x.astype(np.int64 if whole else np.float64)
+        low = (-128 if self.element == "i8" else -2**31) if whole else -np.inf
+        x = np.pad(x, [(0, 0), self.pads[:2], self.pads[2:], (0, 0)], constant_values=low if self.what == "max" else 0)
+        found = []
+        for i in range(self.kernel[0]):
+            for j in range(self.kernel[1]):
+                at = [d * self.dilation for d in (i, j)]
+                part = x[:, at[0] :: self.stride, at[1] :: self.stride][:, : self.out[0], : self.out[1]]
+                if self.what == "filter":
+                    w = operands[1] if self.last else operands[1].transpose(1, 2, 0)
+                    part = part * w[i, j].astype(part.dtype)
+                found.append(part)
+        total = np.max(found, axis=0) if self.what == "max" else np.sum(found, axis=0)
+        return total if self.last else total.transpose(0, 3, 1, 2)
+
+    def check(self, config: str, target: str = "host") -> None:
+        operands = self.operands()
+        want, results = self.want(operands), []
+        for parts in (1, 3):
+            got = guarded(want.shape, np.dtype(NUMPY[self.element]))
+            load(self.text(), config, target)([at_edge(x) for x in operands], self.dims, [got], parts)
+            wide = got.astype(want.dtype)
+            assert np.array_equal(np.isnan(wide), np.isnan(want)), (self, config)
+            error = np.nan_to_num(np.abs(wide - want)).max(initial=0)
+            largest = np.nan_to_num(np.abs(want)).max(initial=0)
+            assert error <= 4 * TOLERANCE.get(self.element, 0.0) * max(1.0, largest), (self, config, error)
+            results.append(got.tobytes())
+        assert results[0] == results[1]
+
+    def workload(self) -> Workload:
+        with ir.Context(), ir.Location.unknown():
+            module = ir.Module.parse(self.text())
+            fn = next(functions(module))
+            kind = "contraction" if self.what == "filter" else "generic"
+            fn.attributes["tw.kind"], fn.attributes["tw.key"] = ir.StringAttr.get(kind), ir.StringAttr.get("key")
+            return workload_of(fn, "workload")
+
+
+SHAPES = [
+    Case((9, 21)), Case((9, 37), stride=2), Case((3, 2), pads=(0, 1, 2, 0)), Case((12, 40), (2, 2), 2, (0, 0, 0, 0)),
+    Case((8, 19), (5, 3), 1, (4, 4, 2, 2), 2), Case((11, 50), (1, 3), 3, (0, 0, 1, 1)), Case((7, 23), (3, 1), 2, (1, 1, 0, 0)),
+    Case((30, 20), (9, 9), 1, (4, 4, 4, 4)), Case((1, 1)), Case((6, 34), (3, 3), 5, (0, 2, 0, 0)),
+]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda c: f"{c.size}")
+def test_sizes(shape: Case, dynamic: bool) -> None:
+    """Maxima with channels first, filters with channels last and first, each with a configuration of its own."""
+    for n, (what, last) in enumerate([("max", False), ("filter", True), ("filter", False)]):
+        config = CONFIGS[(n + SHAPES.index(shape)) % len(CONFIGS)]
+        if not (dynamic and any(shape.pads) and last):
+            replace(shape, what=what, last=last, dynamic=dynamic, channels=19 if last else 3).check(config)
+
+
+@pytest.mark.parametrize("element", ["f64", "f16", "bf16", "i8", "i32"])
+def test_element_types(element: str) -> None:
+    for what, last in (("max", False), ("sum", True)):
+        Case((7, 33), stride=2, what=what, last=last, element=element).check(CONFIGS[0])
+
+
+def test_a_target_without_avx512() -> None:
+    for what, last in (("max", False), ("filter", True), ("filter", False)):
+        Case((10, 30), stride=2, what=what, last=last, channels=20).check("host_window{nv=2 lanes=8}", "host:x86-64-v3")
+
+
+def test_other_padding_than_the_start_is_refused() -> None:
+    case = Case((9, 21))
+    text = case.text().replace("tensor.yield %fill", "%c = arith.constant 0.0 : f32\ntensor.yield %c")
+    with pytest.raises(BuildError, match="padded with another value"):
+        load(text, CONFIGS[0])
+
+
+def test_what_the_family_takes() -> None:
+    assert takes(Case((9, 21)).workload(), AVX512, PLAIN) is None
+    assert takes(Case((9, 21), what="filter", last=True).workload(), AVX2, PLAIN) is None
+
+
+@pytest.mark.parametrize("limits", [AVX512, AVX2])
+@pytest.mark.parametrize("case", [Case((9, 21)), Case((64, 64), stride=2, what="filter", last=True, channels=32)])
+def test_every_legal_configuration_has_a_cost(case: Case, limits: HostLimits) -> None:
+    work = case.workload()
+    named = set(extents(work))
+    configs, root = default(work, limits)
+    every = list(space(work, limits))
+    assert every and all(why_invalid(c, work, limits) is None for c in configs)
+    for config in every:
+        cost = kernel_cost(config, work, limits)
+        assert {*cost.tiles, *cost.pads, *cost.units} <= named
+
+
+@pytest.mark.parametrize("config,rule", [
+    (HostWindowConfig(lanes=3), "lanes-fit"), (HostWindowConfig(pixels=0), "counts-positive"), (HostWindowConfig(9, 4), "register-budget"),
+    (HostWindowConfig(7, 1), "pixels-used"), (HostWindowConfig(2, 1, chunk=1), "chunk-whole-blocks"),
+    (HostWindowConfig(2, 1, chunk=8), "chunk-used"), (HostWindowConfig(2, 3), "vectors-used")])
+def test_rules_have_names(config: HostWindowConfig, rule: str) -> None:
+    found = why_invalid(config, Case((6, 21)).workload(), AVX512)
+    assert found is not None and found.startswith(rule)
+
+
+def test_vectors_of_pixels_are_no_wider_than_a_row_that_is_read_in_steps() -> None:
+    """A masked load of every other element is a gather; one of whole vectors is not."""
+    wide = Case((27, 27), stride=2, pads=(0, 0, 0, 0)).workload()
+    layer = Layer.of(wide)
+    assert layer is not None and layer.inner is not None and wide.loops[layer.along].extent.constant == 13
+    assert default(wide, AVX512)[0][0].lanes == 8
+    assert default(Case((28, 28), stride=2).workload(), AVX512)[0][0].lanes == 16

@@ -1,0 +1,122 @@
+"""How emitted code looks at the arrays of a call and makes those of its results: NumPy's, or PyTorch's tensors."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tilewright.compiler.builder.llvm_text import LlvmText, Value
+from tilewright.runtime.call.dlpack import BYTE_OFFSET, DLPACK_TYPES, ELEMENT, MANAGED, RANK_AT, SHAPE_AT, TENSOR_BYTES
+from tilewright.runtime.call.python_abi import DATA, DTYPE, EXTENTS, FLAGS, MORE_WORDS, RANK, TYPE, WORDS
+from tilewright.runtime.host.native_call import MORE_TABLE, TABLE
+from tilewright.runtime.program.program import Argument
+
+
+class Seen(NamedTuple):
+    """An array that is as it should be: its first byte, and where its extents lie."""
+
+    data: Value
+    extents: Value
+
+
+class ArrayText(LlvmText):
+    """The body of a function that takes a call. A condition that does not hold leaves for the block `slow`.
+
+    arrays: of inputs and results together.
+    """
+
+    def __init__(self, arrays: int) -> None:
+        super().__init__("slow")
+        self._arrays = arrays
+
+    def word(self, index: int | str, type_: str = "ptr") -> Value:
+        """A word of the tables that the runtime fills: by name, or of the program's own by number."""
+        if isinstance(index, str) and index in MORE_WORDS:
+            return self.load(f"@{MORE_TABLE}", 8 * MORE_WORDS.index(index), type_)
+        number = WORDS.index(index) if isinstance(index, str) else len(WORDS) + index
+        return self.load(f"@{TABLE}", 8 * number, type_)
+
+    @abstractmethod
+    def rooms(self) -> None:
+        """Memory on the stack."""
+
+    @abstractmethod
+    def look(self, array: Value, argument: Argument, number: int, flags: int) -> Seen:
+        """Require that an object is an array of this type and rank. number: of the array; flags: NumPy's, that it has to have."""
+
+    @abstractmethod
+    def make(self, shape: Sequence[Value], argument: Argument, number: int, slot: int) -> Value:
+        """A fresh array, its object in `%made`; its first byte. Leaves for `failed` where an exception was set."""
+
+    def _stored_shape(self, shape: Sequence[Value]) -> None:
+        for axis, size in enumerate(shape):
+            self.store(size, "i64", "%shape", 8 * axis)
+
+    def _leave(self, failing: Value, way_out: str) -> None:
+        on = self.name()
+        self.do(f"br i1 {failing}, label %{way_out}, label %{on}")
+        self.label(on)
+
+
+class NumpyText(ArrayText):
+    """Takes NumPy's arrays."""
+
+    def rooms(self) -> None:
+        """None are needed."""
+
+    def look(self, array: Value, argument: Argument, number: int, flags: int) -> Seen:
+        self.require_equal(self.load(array, TYPE, "ptr"), self.word("ndarray"), "ptr")
+        self.require_equal(self.load(array, DTYPE, "ptr"), self.word(number), "ptr")
+        self.require_equal(self.load(array, RANK, "i32"), len(argument.dims or ()), "i32")
+        self.require_equal(self.value(f"and i32 {self.load(array, FLAGS, 'i32')}, {flags}"), flags, "i32")
+        extents = self.load(array, EXTENTS, "ptr") if argument.dims else ""
+        return Seen(self.load(array, DATA, "ptr"), extents)
+
+    def make(self, shape: Sequence[Value], argument: Argument, number: int, slot: int) -> Value:
+        self._stored_shape(shape)
+        dtype = self.word(number)
+        self.do(f"call void {self.word('incref')}(ptr {dtype})")  # PyArray_Empty takes a reference over
+        made = self.value(f"call ptr {self.word('empty')}(i32 {len(shape)}, ptr %shape, ptr {dtype}, i32 0)")
+        self.store(made, "ptr", "%made", 8 * slot)
+        self._leave(self.value(f"icmp eq ptr {made}, null"), "failed")
+        return self.load(made, DATA, "ptr")
+
+
+class TorchText(ArrayText):
+    """Takes PyTorch's tensors on the CPU, NumPy's arrays among them, through the C functions of DLPack; makes tensors."""
+
+    def rooms(self) -> None:
+        self.do(f"%records = alloca [{self._arrays} x [{TENSOR_BYTES} x i8]], align 8")
+        self.do(f"%wanted = alloca [{TENSOR_BYTES} x i8], align 8")
+        self.do("%managed = alloca ptr")
+        self.do("%tensors_seen = alloca i32")
+        self.do("store i32 0, ptr %tensors_seen")
+        self.require(self.value(f"icmp ne ptr {self.word('tensor')}, null"))
+
+    def look(self, array: Value, argument: Argument, number: int, flags: int) -> Seen:
+        record = self.at("%records", TENSOR_BYTES * number)
+        element = DLPACK_TYPES[argument.dtype]
+        kind = self.value(f"call i32 @tensor(ptr {array}, ptr {self.word(number)}, i32 {element}, i32 {flags}, ptr {record})")
+        self.require(self.value(f"icmp ne i32 {kind}, 0"))
+        self.require_equal(self.load(record, RANK_AT, "i32"), len(argument.dims or ()), "i32")
+        seen = self.value(f"or i32 {self.load('%tensors_seen', 0, 'i32')}, {kind}")
+        self.store(seen, "i32", "%tensors_seen", 0)
+        return Seen(self.load(record, 0, "ptr"), self.load(record, SHAPE_AT, "ptr"))
+
+    def make(self, shape: Sequence[Value], argument: Argument, number: int, slot: int) -> Value:
+        if not slot:  # arrays of NumPy alone give arrays
+            self.require(self.value(f"icmp uge i32 {self.load('%tensors_seen', 0, 'i32')}, 2"))
+        self._stored_shape(shape)
+        for value, type_, offset in (("null", "ptr", 0), (1, "i64", 8), (len(shape), "i32", RANK_AT),
+                                     (DLPACK_TYPES[argument.dtype], "i32", ELEMENT), ("%shape", "ptr", SHAPE_AT),
+                                     ("null", "ptr", SHAPE_AT + 8), (0, "i64", BYTE_OFFSET)):
+            self.store(str(value), type_, "%wanted", offset)
+        exchange = self.word("exchange")
+        refused = self.value(f"call i32 {self.load(exchange, 16, 'ptr')}(ptr %wanted, ptr %managed, ptr null, ptr @unsaid)")
+        self._leave(self.value(f"icmp ne i32 {refused}, 0"), "refused")
+        managed = self.load("%managed", 0, "ptr")
+        data = self.at(self.load(managed, MANAGED, "ptr"), self.load(managed, MANAGED + BYTE_OFFSET, "i64"))
+        failed = self.value(f"call i32 {self.load(exchange, 32, 'ptr')}(ptr {managed}, ptr {self.at('%made', 8 * slot)})")
+        self._leave(self.value(f"icmp ne i32 {failed}, 0"), "failed")
+        return data

@@ -1,0 +1,259 @@
+"""Family `host_window`: reductions over the windows of an image (pooling, convolutions of each channel by itself), with what is
+fused after them.
+
+The result's unit-stride loop runs along the vectors: channels, or pixels of a row. A work unit is one point of the outer loops and a
+chunk of the pixel loop, that of another axis with a window. In it, blocks of so many pixels by nv vectors keep their results in
+registers over the window; taps of the pixel loop and of the vectors are unrolled, so that pixels that overlap share their loads.
+The padding is never read: where the vectors are channels, windows at the border have fewer taps; where they are pixels, the rows of a
+unit are copied to the workspace with their padding, those of a stride apart beside each other, so that a tap is one contiguous load.
+Every element is joined in the order of its window, whatever the configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.passes.analysis.contraction import product_of
+from tilewright.passes.codegen.emit import lane_mask, loop
+from tilewright.passes.codegen.evaluator import evaluate
+from tilewright.passes.codegen.host_kernel import Grid, HostKernel
+from tilewright.passes.codegen.index import Index, splat_to
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.codegen.tiler import Part, Tiler
+from tilewright.passes.families.host.host_matmul_rows import Loops
+from tilewright.passes.families.host.host_matmul_store import store_placed
+from tilewright.passes.families.host.host_window_plan import WindowPlan
+from tilewright.passes.families.host.host_window_rows import PaddedRows
+from tilewright.passes.families.row_reduction import Combiner, combiners, values_of
+from tilewright.passes.mlir import ir, maps_of
+from tilewright.passes.spaces.host.host_window import HostWindowConfig
+from tilewright.runtime.shape import Expr
+
+_Sums = list[ir.Value]  # of a block: pixel by pixel, vector by vector
+
+
+def tile(frame: KernelFrame, config: HostWindowConfig, tiler: Tiler) -> None:
+    """Units of one point of the outer loops and a chunk of the pixel loop."""
+    plan = WindowPlan.of(frame)
+    pixels = Expr.of(1) if plan.across is None else plan.extents[plan.across]
+
+    def parts(place: list[Index]) -> dict[str, Part]:
+        found = {f"d{d}": Part(x) for d, x in zip(plan.outer, place, strict=False)}
+        if plan.across is not None:
+            whole = Part(Index(0), tiler.size(pixels))
+            found["pixels"] = tiler.span(place[-1], config.chunk, pixels) if config.chunk else whole
+        return found
+
+    chunks = pixels.ceildiv(config.chunk) if config.chunk else Expr.of(1)
+    axes = {f"d{d}": (d,) for d in plan.outer} | ({"pixels": (plan.across,)} if plan.across is not None else {})
+    tiler.loop([*(plan.extents[d] for d in plan.outer), chunks], parts, plan.cut(axes))
+
+
+def emit(kernel: HostKernel, config: HostWindowConfig) -> Grid:
+    """The whole kernel. ValueError when the region is no reduction over windows."""
+
+    def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
+        plan = WindowPlan.of(kernel)
+        rows = PaddedRows(kernel, plan, config, workspace) if plan.copied else None
+        emitter = _WindowEmitter(kernel, config, plan, combiners(plan.root)[0], rows)
+        at = kernel.loops[0].numbers(kernel.evaluator)
+        if rows is not None:
+            rows.clear()
+
+        def unit(u: Index) -> None:
+            here = at(u)
+            loops: Loops = [here.first(f"d{d}") if d in plan.outer else None for d in range(len(plan.extents))]
+            low, high = here.span("pixels")
+            if rows is not None:
+                rows.copy(loops, low, high)
+            emitter.vectors(_Block(tuple(loops), low, low, high))
+
+        loop(begin, end, 1, unit, index=kernel.index)
+        return Grid() if rows is None else Grid(workspace=rows.bytes)
+
+    return kernel.build(body)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Results at some pixels from `first` on and at the vectors that begin at `starts`; mask: of their lanes.
+
+    loops: coordinates of the outer loops. low, high: pixels of the unit. bordered: may the windows reach over the image?
+    """
+
+    loops: tuple[Index | None, ...]
+    first: Index
+    low: Index
+    high: Index
+    pixels: int = 1
+    starts: tuple[Index, ...] = ()
+    mask: ir.Value | None = None
+    bordered: bool = False
+
+
+@dataclass(frozen=True)
+class _WindowEmitter:
+    """join: how the reduction joins values. rows: the copied rows that it reads, where they are copied."""
+
+    kernel: HostKernel
+    config: HostWindowConfig
+    plan: WindowPlan
+    join: Combiner
+    rows: PaddedRows | None
+
+    def vectors(self, unit: _Block) -> None:
+        """All vectors of a unit. Where their number is known and enough, the last ones begin early enough to be whole."""
+        lanes, index, extent = self.config.lanes, self.kernel.index, self.plan.extents[self.plan.along]
+        known, count = extent.constant, self.kernel.evaluator.emit(extent)
+
+        def whole(vectors: int) -> Callable[[Index], None]:
+            return lambda at: self._pixels(replace(unit, starts=tuple(at.min(count - vectors * lanes) + j * lanes
+                                                                       for j in range(vectors))))
+
+        def masked(at: Index) -> None:
+            self._pixels(replace(unit, starts=(at,), mask=lane_mask(count - at, lanes, index)))
+
+        if known is not None and known >= lanes:
+            vectors = min(self.config.nv, known // lanes)
+            loop(0, known, vectors * lanes, whole(vectors), index=index)
+            return
+        full = count - count % (self.config.nv * lanes)
+        if known is None:
+            loop(0, full, self.config.nv * lanes, whole(self.config.nv), index=index)
+        loop(full if known is None else 0, count, lanes, masked, index=index)
+
+    def _pixels(self, unit: _Block) -> None:
+        """Blocks of pixels whose windows lie within the image, and the others one by one."""
+        index, pixels = self.kernel.index, self.config.pixels if self.plan.across is not None else 1
+        low, high = (unit.low, unit.high) if self.rows is not None else self.plan.interior(self.kernel.evaluator, unit.low, unit.high)
+        bordered = self.rows is None and self.plan.padded_across
+
+        def some(count: int) -> Callable[[Index], None]:
+            return lambda at: self._block(replace(unit, first=at, pixels=count, bordered=bordered and count == 1))
+
+        if bordered:
+            loop(unit.low, low, 1, some(1), index=index)
+        whole = high - (high - low) % pixels
+        loop(low, whole, pixels, some(pixels), index=index)
+        if pixels > 1 or bordered:
+            loop(whole, unit.high, 1, some(1), index=index)
+
+    def _block(self, block: _Block) -> None:
+        ev, lanes, plan = self.kernel.evaluator, self.config.lanes, self.plan
+        points = [self._point(block, p, j) for p in range(block.pixels) for j in range(len(block.starts))]
+        written = maps_of(plan.root)[-1].results
+        places = [[evaluate(e, point) for e in written] for point in points]
+        with ev.kept():
+            sums = [splat_to(self.join.widen(ev.element(plan.root.operands[self.join.number], at, block.mask)), lanes)
+                    for at in places]
+        sums = self._deep(block, list(plan.deep), list(block.loops), sums)
+        for at, value in zip(places, sums, strict=True):
+            with ev.kept():
+                store_placed(self.kernel, plan.reduction.root, plan.reduction.places, (at, self.join.narrow(value), block.mask))
+
+    def _point(self, block: _Block, pixel: int, vector: int) -> Loops:
+        """The parallel loops of a result."""
+        point = list(block.loops)
+        if self.plan.across is not None:
+            point[self.plan.across] = block.first + pixel
+        point[self.plan.along] = Index.ramp(block.starts[vector], self.config.lanes)
+        return point
+
+    def _deep(self, block: _Block, dims: list[int], loops: Loops, sums: Sequence[ir.Value]) -> _Sums:
+        """Loops over the taps that are not unrolled, those in the padding left out."""
+        ev = self.kernel.evaluator
+        if not dims:
+            return self._taps(block, loops, list(sums))
+        d = dims[0]
+        low, high = self.plan.taps(ev, d, [block.first if block.bordered and n == self.plan.across else x
+                                           for n, x in enumerate(loops)])
+
+        def body(t: Index, *carried: ir.Value) -> _Sums:
+            with ev.kept():
+                return self._deep(block, dims[1:], [t if n == d else x for n, x in enumerate(loops)], carried)
+
+        return loop(low, high, 1, body, sums, self.kernel.index)
+
+    def _taps(self, block: _Block, loops: Loops, sums: _Sums) -> _Sums:
+        """The unrolled taps: those of the pixel loop, in one loop at the border, then those along the vectors."""
+        ev, plan = self.kernel.evaluator, self.plan
+        tap = plan.tap_across
+        if block.bordered and tap is not None and loops[tap] is None:
+            return self._deep(block, [tap], loops, sums)
+        reader = _Reader(self, block, loops)
+        image = plan.root.operands[plan.reduction.image]
+        points = [self._point(block, p, j) for p in range(block.pixels) for j in range(len(block.starts))]
+        shared = product_of(plan.root) is None
+        parts = dict[tuple[int, int], ir.Value]()
+
+        def part(n: int, a: int | None) -> ir.Value:
+            """What the taps along the vectors join to, in their order, for a tap of the pixel loop."""
+            found: ir.Value | None = None
+            for b in plan.unrolled(plan.tap_along):
+                here = [x if x is not None else y for x, y in zip(loops, points[n], strict=True)]
+                for d, t in ((tap, a), (plan.tap_along, b)):
+                    if d is not None and t is not None:
+                        here[d] = Index(t)
+                reader.place = (n // len(block.starts), n % len(block.starts), a or 0, b or 0)
+                value = values_of(ev, plan.root, [self.join], [x for x in here if x is not None], self.config.lanes, block.mask)[0]
+                if shared:
+                    found = value if found is None else self.join(value, found)
+                else:
+                    sums[n] = self.join(value, sums[n])
+            return found if found is not None else sums[n]
+
+        with ev.kept():
+            ev.known[image] = lambda _: reader.read()
+            for a in plan.unrolled(tap) if tap is None or loops[tap] is None else [None]:
+                for n in range(len(points)):
+                    key = (plan.step_across(n // len(block.starts), a or 0), n % len(block.starts))
+                    if not shared:
+                        part(n, a)
+                        continue
+                    if key not in parts:
+                        parts[key] = part(n, a)
+                    sums[n] = self.join(parts[key], sums[n])
+            del ev.known[image]
+        return sums
+
+
+class _Reader:
+    """Elements of the image for one pass over the unrolled taps of a block, each loaded once.
+
+    place: pixel, vector, tap of the pixel loop and tap along the vectors that are read next.
+    """
+
+    def __init__(self, emitter: _WindowEmitter, block: _Block, loops: Loops) -> None:
+        self._emitter, self._block, self._loops = emitter, block, loops
+        self._seen: dict[tuple[int, int, int], ir.Value] = {}
+        self.place = (0, 0, 0, 0)
+
+    def read(self) -> ir.Value:
+        plan = self._emitter.plan
+        pixel, vector, a, b = self.place
+        across = plan.step_across(pixel, a)
+        along = b * plan.window_along.dilation if plan.window_along is not None else 0
+        key = (across, along, vector)
+        if key not in self._seen:
+            self._seen[key] = self._load(across, along, vector)
+        return self._seen[key]
+
+    def _load(self, across: int, along: int, vector: int) -> ir.Value:
+        """The image so many places on along both axes."""
+        emitter, plan, block = self._emitter, self._emitter.plan, self._block
+        point = emitter._point(block, 0, vector)
+        loops = [x if x is not None else y for x, y in zip(self._loops, point, strict=True)]
+        if emitter.rows is not None:
+            return emitter.rows.load(loops, block.first - block.low, across, along)
+        ev = emitter.kernel.evaluator
+        at = plan.image_place(ev, [Index(0) if x is None else x for x in loops])
+        for window, step in ((plan.window_across, across), (plan.window_along, along)):
+            if window is not None:
+                axis = plan.axis_of(window)
+                at[axis] = at[axis] + step
+        image = plan.root.operands[plan.reduction.image]
+        here = ev.known.pop(image)  # which may be the source itself
+        found = ev.element(plan.reduction.source, at, block.mask)
+        ev.known[image] = here
+        return found

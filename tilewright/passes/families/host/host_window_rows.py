@@ -1,0 +1,178 @@
+"""Rows of an image in the workspace, with their padding: what windows along vectors of pixels read.
+
+Where the window steps by more than one, the places that are as many apart lie beside each other, so that one tap of consecutive
+windows is one contiguous run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.passes.codegen.emit import Memory, byte_width, lane_mask, loop, when
+from tilewright.passes.codegen.host_kernel import HostKernel
+from tilewright.passes.codegen.index import Index, splat_to
+from tilewright.passes.families.host.host_matmul_rows import Loops
+from tilewright.passes.families.host.host_window_plan import WindowPlan
+from tilewright.passes.mlir import ir
+from tilewright.passes.spaces.host.host_window import HostWindowConfig
+from tilewright.passes.spaces.workload import Window
+from tilewright.runtime.shape import Expr
+
+
+@dataclass(frozen=True)
+class PaddedRows:
+    """[deep loops...][row][place modulo the step][place over the step] of what a work unit reads."""
+
+    kernel: HostKernel
+    plan: WindowPlan
+    config: HostWindowConfig
+    workspace: ir.Value
+
+    @property
+    def _window(self) -> Window:
+        assert self.plan.window_along is not None
+        return self.plan.window_along
+
+    @property
+    def _deep(self) -> list[int]:
+        """The loops that what is copied depends on, besides those over places of the two windows."""
+        own = (self.plan.tap_along, self.plan.tap_across)
+        return [d for d in self.plan.deep if d not in own]
+
+    def _sizes(self) -> list[Expr]:
+        plan, window, lanes = self.plan, self._window, self.config.lanes
+        reach = (plan.extents[window.tap] - 1) * window.dilation
+        width = plan.extents[plan.along].ceildiv(lanes) * lanes + reach // window.stride
+        rows, across = Expr.of(1), plan.window_across
+        if across is not None:
+            pixels = Expr.of(self.config.chunk) if self.config.chunk else plan.extents[across.row]
+            rows = (pixels - 1) * across.stride + (plan.extents[across.tap] - 1) * across.dilation + 1
+        return [*(plan.extents[d] for d in self._deep), rows.maximum(0), Expr.of(window.stride), width.ceildiv(lanes) * lanes]
+
+    @property
+    def _total(self) -> Expr:
+        total = Expr.of(1)
+        for size in self._sizes():
+            total = total * size.maximum(0)
+        return total
+
+    @property
+    def bytes(self) -> Expr:
+        return self._total * byte_width(self._element)
+
+    @property
+    def _element(self) -> ir.Type:
+        return ir.RankedTensorType(self.plan.reduction.source.type).element_type
+
+    def _memory(self) -> Memory:
+        ev, sizes = self.kernel.evaluator, self._sizes()
+        strides = [Expr.of(1)]
+        for size in reversed(sizes[1:]):
+            strides.insert(0, strides[0] * size)
+        return Memory(self.workspace, self._element, tuple(map(ev.emit, sizes)), tuple(map(ev.emit, strides)), self.kernel.index)
+
+    def _fill(self) -> ir.Value:
+        """A vector of the padding's value."""
+        pad = self.plan.reduction.pad
+        assert pad is not None
+        return splat_to(self.kernel.evaluator.clone(pad.regions[0].blocks[0], {}, [])[0], self.config.lanes)
+
+    def clear(self) -> None:
+        """Padding everywhere: copies leave what lies beside the image as it is."""
+        memory, fill, lanes = self._memory(), self._fill(), self.config.lanes
+        flat = Memory(memory.pointer, memory.element, (memory.sizes[-1],), (Index(1),), memory.index)
+        loop(0, self.kernel.evaluator.emit(self._total), lanes, lambda i: flat.store(fill, [Index.ramp(i, lanes)]),
+             index=self.kernel.index)
+
+    def load(self, loops: Loops, pixel: Index, across: int, along: int) -> ir.Value:
+        """A vector of places. pixel: of the unit; across, along: places from the first taps of it."""
+        plan, window = self.plan, self._window
+        at = [_known(loops[d]) for d in self._deep]
+        row, place = Index(across), Index(along)
+        if plan.window_across is not None:
+            row = pixel * plan.window_across.stride + row + self._tap(loops, plan.window_across)
+        place = place + self._tap(loops, window)
+        at += [row, place % window.stride, _known(loops[plan.along]) + place // window.stride]
+        return self._memory().load(at)
+
+    def _tap(self, loops: Loops, window: Window) -> Index:
+        """Places to a tap that is not unrolled."""
+        return _known(loops[window.tap]) * window.dilation if window.tap in self.plan.deep else Index(0)
+
+    def copy(self, loops: Loops, low: Index, high: Index) -> None:
+        """The rows of the pixels [low, high) of a unit."""
+        self._each(list(self._deep), loops, lambda inner: self._rows(inner, low, high))
+
+    def _each(self, dims: list[int], loops: Loops, body: Callable[[Loops], None]) -> None:
+        if not dims:
+            body(loops)
+            return
+        first, end = self.plan.taps(self.kernel.evaluator, dims[0], loops)
+        loop(first, end, 1, lambda t: self._each(dims[1:], [t if d == dims[0] else x for d, x in enumerate(loops)], body),
+             index=self.kernel.index)
+
+    def _rows(self, loops: Loops, low: Index, high: Index) -> None:
+        ev, plan, index = self.kernel.evaluator, self.plan, self.kernel.index
+        window = plan.window_across
+        if window is None:
+            self._row(loops, Index(0))
+            return
+        count = (high - low - 1) * window.stride + (ev.emit(plan.extents[window.tap]) - 1) * window.dilation + 1
+        here = [low if d == plan.across else x for d, x in enumerate(loops)]
+        if not plan.padded(window):
+            loop(0, count, 1, lambda i: self._row(here, i), index=index)
+            return
+        before, extent = plan.place_of(ev, window)
+        begin = low * window.stride - before
+        first = (Index(0) - begin).max(0).min(count)
+        last = (extent - begin).max(first).min(count)
+        loop(0, first, 1, lambda i: self._blank(loops, i), index=index)
+        loop(first, last, 1, lambda i: self._row(here, i), index=index)
+        loop(last, count, 1, lambda i: self._blank(loops, i), index=index)
+
+    def _blank(self, loops: Loops, row: Index) -> None:
+        """A row of padding."""
+        memory, lanes, fill = self._memory(), self.config.lanes, self._fill()
+        for phase in range(self._window.stride):
+            at = [*(_known(loops[d]) for d in self._deep), row, Index(phase)]
+            loop(0, memory.sizes[-1], lanes, lambda x, at=at: memory.store(fill, [*at, Index.ramp(x, lanes)]),  # type: ignore[misc]
+                 index=self.kernel.index)
+
+    def _row(self, loops: Loops, row: Index) -> None:
+        """A row of the image, from that of the first tap of the pixels of `loops` on."""
+        ev, plan, window, lanes = self.kernel.evaluator, self.plan, self._window, self.config.lanes
+        memory, step, axis = self._memory(), window.stride, plan.axis_of(window)
+        before, extent = plan.place_of(ev, window)
+        source = plan.image_place(ev, [Index(0) if x is None else x for x in loops])
+        if plan.window_across is not None:
+            across = plan.axis_of(plan.window_across)
+            source[across] = source[across] + row
+        deep = [_known(loops[d]) for d in self._deep]
+        width = memory.sizes[-1]
+        for phase in range(step):
+            first = (before - phase).max(0).ceildiv(step).min(width)
+            end = (extent + before - phase).max(0).ceildiv(step).min(width).max(first)
+
+            def some(x: Index, mask: ir.Value | None = None, phase: int = phase) -> None:
+                at = list(source)
+                at[axis] = Index.ramp(x * step + phase - before, lanes, step)
+                with ev.kept():
+                    memory.store(splat_to(ev.element(plan.reduction.source, at, mask), lanes),
+                                 [*deep, row, Index(phase), Index.ramp(x, lanes)], mask)
+
+            whole = end - (end - first) % lanes
+            loop(first, whole, lanes, some, index=self.kernel.index)
+
+            def rest(first: Index = first, end: Index = end, whole: Index = whole,
+                     some: Callable[[Index, ir.Value | None], None] = some) -> None:  # type: ignore[assignment]
+                enough = (end - first).ge(lanes)
+                when(enough, lambda: some(end - lanes, None),
+                     lambda: some(whole, lane_mask(end - whole, lanes, self.kernel.index)))
+
+            when(whole.lt(end), rest)
+
+
+def _known(x: Index | None) -> Index:
+    assert x is not None
+    return x

@@ -68,6 +68,8 @@ def test_rows_are_moved(target: str) -> None:
     checks.add("joined", ops.concat([x, ops.pad(x, [0, 1], [0, 2], 7), ops.flip(x, 1)], 1), lambda v, _: np.concatenate(
         [v["x"], np.pad(v["x"], ((0, 0), (1, 2)), constant_values=7), v["x"][:, ::-1]], 1))
     checks.add("joined in front", ops.concat([ops.unsqueeze(b, 1)] * 3, 1), lambda v, _: np.stack([v["b"]] * 3, 1))
+    padded = ops.pad(x, [0, 1], [0, 0], 7)
+    checks.add("a pad from both ends", padded - ops.flip(padded, 1), lambda v, _: _both_ends(v["x"]))
     checks.add("steps", ops.slice_axis(x, 1, 0, None, 3), lambda v, _: v["x"][:, ::3])
     checks.add("steps back", ops.slice_axis(b, 1, None, None, -2), lambda v, _: v["b"][:, ::-2])
     checks.add("the ends again", ops.pad(x, [0, 2], [0, 3], mode="replicate"), lambda v, _: wide(v, "edge"))
@@ -94,6 +96,11 @@ def test_reductions_that_are_walks_are_seen() -> None:
         assert kinds.count(Running) == 3
         assert kinds.count(Updates) == 2  # the places of an order are updates of its ranks
         assert len([op for op in every if ranks_of(op) is not None]) == 1
+
+
+def _both_ends(x: Array) -> Array:
+    padded = np.pad(x, ((0, 0), (1, 0)), constant_values=7)
+    return padded - padded[:, ::-1]
 
 
 def _nan_last(x: Array) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright.passes.linalg.strides import VIEW_OPS
+from tilewright.passes.linalg.clone import captured
 from tilewright.passes.linalg.structured import iterator_kinds
 from tilewright.passes.linalg.symbolic import SymbolicShapes, integer, kept_axes, mixed
 from tilewright.passes.mlir import ir, maps_of, owner, position
@@ -44,6 +44,7 @@ _Place = tuple[int, Expr] | None  # the axis of the result that an axis follows,
 class _Finder:
     shapes: SymbolicShapes
     found: dict[tuple[ir.Operation, int], Border | None] = field(default_factory=dict)
+    barred: set[ir.Operation] = field(default_factory=set)  # read at computed places, too
 
     def walk(self, value: ir.Value, places: Sequence[_Place]) -> None:
         """places: of each axis of the value, None where its coordinate is not one of the result's and a number."""
@@ -58,20 +59,33 @@ class _Finder:
             self._insert(op, places)
         elif op.name == "tensor.cast":
             self.walk(op.operands[0], places)
-        elif op.name in VIEW_OPS and op.name == "tensor.extract_slice":
+        elif op.name == "tensor.extract_slice":
             self._slice(op, places)
         elif op.name.startswith("linalg.") and op.name != "linalg.fill" and "reduction" not in iterator_kinds(op):
             self._loops(op, value, places)
+        else:
+            self._bar(captured(op))
+
+    def _bar(self, values: Sequence[ir.Value]) -> None:
+        """What these are computed from is read elsewhere than at the place of the result."""
+        todo = list(values)
+        while todo:
+            op = owner(todo.pop())
+            if op is not None and op not in self.barred:
+                self.barred.add(op)
+                todo += captured(op)
 
     def _loops(self, op: ir.Operation, value: ir.Value, places: Sequence[_Place]) -> None:
         maps = maps_of(op)
         inputs = len(op.operands) - len(op.results)
+        read = list(op.operands)[:inputs]
+        self._bar([v for v in captured(op) if v not in read])
         loops: list[_Place] = [None] * maps[0].n_dims
         for e, place in zip(maps[inputs + list(op.results).index(value)].results, places, strict=True):
             at = position(e)
             if at is not None:
                 loops[at] = place
-        for operand, m in zip(list(op.operands)[:inputs], maps, strict=False):
+        for operand, m in zip(read, maps, strict=False):
             if isinstance(operand.type, ir.RankedTensorType):
                 at_of = [position(e) for e in m.results]
                 self.walk(operand, [None if at is None else loops[at] for at in at_of])
@@ -134,7 +148,7 @@ def borders(shapes: SymbolicShapes, results: Sequence[ir.Value]) -> tuple[Border
         finder.walk(value, [(a, Expr.of(0)) for a in range(len(shapes.dims(value)))])
     kept, parts = list[Border](), 1
     for border in finder.found.values():
-        if border is not None and parts * border.parts <= MOST_PARTS:
+        if border is not None and border.op not in finder.barred and parts * border.parts <= MOST_PARTS:
             kept.append(border)
             parts *= border.parts
     return tuple(sorted(kept, key=lambda b: b.axis))

@@ -101,7 +101,7 @@ def collapse(ops: Sequence[ir.Operation], views: Views) -> Collapse:
 def moves_along(op: ir.Operation) -> bool:
     """Does an op place elements along some axes and keep the others: a concatenation, or a pad with one value?"""
     if op.name != "tensor.pad":
-        return op.name == "tensor.concat"
+        return bool(op.name == "tensor.concat")
     used = any(next(iter(a.uses), None) is not None for a in op.regions[0].blocks[0].arguments)
     return constant_pad(op) and not used
 

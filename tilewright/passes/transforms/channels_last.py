@@ -16,8 +16,8 @@ from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise
 from tilewright.passes.linalg.clone import clone
 from tilewright.passes.linalg.data_movement import constant_pad
-from tilewright.passes.linalg.shape_values import tensor_type
 from tilewright.passes.linalg.reshape import Reshaper, collapses_free, product
+from tilewright.passes.linalg.shape_values import tensor_type
 from tilewright.passes.linalg.structured import (
     compose,
     erase_unused,

@@ -208,7 +208,8 @@ class Memory:
         parts = [self._load(Index.ramp(low + begin, lanes), kept) for begin in begins]
         found = vector.shuffle(parts[0], parts[0], [a if n == 0 else 0 for a, n in zip(at, of, strict=True)])
         for n, part in enumerate(parts[1:], 1):
-            found = vector.shuffle(found, part, [lanes + a - begins[n] if o == n else i for i, (a, o) in enumerate(zip(at, of, strict=True))])
+            taken = [lanes + a - begins[n] if o == n else i for i, (a, o) in enumerate(zip(at, of, strict=True))]
+            found = vector.shuffle(found, part, taken)
         return found
 
     def store(self, value: ir.Value, coords: Sequence[Index], mask: ir.Value | None = None) -> None:

@@ -56,6 +56,6 @@ def default(workload: Workload, limits: HostLimits,
 
 
 def _steps(pixels: int, nv: int, taps: int, places: int) -> float:
-    """Cycles of a block: joins, two a cycle and not before the one before them is done; loads, two a cycle; and its start and end."""
+    """Cycles of a block: joins, two a cycle and not before the one before them is done; loads, two a cycle; its start and end."""
     joins = max(pixels * nv * taps / 2, 4 * taps)
     return max(joins, (places * nv + taps * nv) / 2) + 6 + pixels * nv

@@ -20,9 +20,11 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.limits import HostLimits
 
-MAX = {"f32": ("arith.maximumf", "0xFF800000"), "f64": ("arith.maximumf", "0xFFF0000000000000"), "f16": ("arith.maximumf", "0xFC00"),
-       "bf16": ("arith.maximumf", "0xFF80"), "i8": ("arith.maxsi", "-128"), "i32": ("arith.maxsi", "-2147483648")}
-CONFIGS = ("host_window{pixels=1 nv=1 lanes=8}", "host_window{pixels=3 nv=2 lanes=4 chunk=4}", "host_window{pixels=4 nv=1 lanes=16}")
+MAX = {"f32": ("arith.maximumf", "0xFF800000"), "f64": ("arith.maximumf", "0xFFF0000000000000"),
+       "f16": ("arith.maximumf", "0xFC00"), "bf16": ("arith.maximumf", "0xFF80"), "i8": ("arith.maxsi", "-128"),
+       "i32": ("arith.maxsi", "-2147483648")}
+CONFIGS = ("host_window{pixels=1 nv=1 lanes=8}", "host_window{pixels=3 nv=2 lanes=4 chunk=4}",
+           "host_window{pixels=4 nv=1 lanes=16}")
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ class Case:
     def operands(self) -> list[np.ndarray]:
         rng = np.random.default_rng(1)
         t = NUMPY[self.element]
-        shape, taps = self.image(*self.size).shape({}), (*self.kernel, self.channels) if self.last else (self.channels, *self.kernel)
+        shape = self.image(*self.size).shape({})
+        taps = (*self.kernel, self.channels) if self.last else (self.channels, *self.kernel)
         whole = self.element[0] == "i"
         x, w = ((rng.integers(-7, 8, s) if whole else rng.standard_normal(s)).astype(t) for s in (shape, taps))
         if self.what == "max" and not whole:
@@ -181,7 +184,7 @@ def test_what_the_family_takes() -> None:
 def test_every_legal_configuration_has_a_cost(case: Case, limits: HostLimits) -> None:
     work = case.workload()
     named = set(extents(work))
-    configs, root = default(work, limits)
+    configs, _ = default(work, limits)
     every = list(space(work, limits))
     assert every and all(why_invalid(c, work, limits) is None for c in configs)
     for config in every:
@@ -190,7 +193,8 @@ def test_every_legal_configuration_has_a_cost(case: Case, limits: HostLimits) ->
 
 
 @pytest.mark.parametrize("config,rule", [
-    (HostWindowConfig(lanes=3), "lanes-fit"), (HostWindowConfig(pixels=0), "counts-positive"), (HostWindowConfig(9, 4), "register-budget"),
+    (HostWindowConfig(lanes=3), "lanes-fit"), (HostWindowConfig(pixels=0), "counts-positive"),
+    (HostWindowConfig(9, 4), "register-budget"),
     (HostWindowConfig(7, 1), "pixels-used"), (HostWindowConfig(2, 1, chunk=1), "chunk-whole-blocks"),
     (HostWindowConfig(2, 1, chunk=8), "chunk-used"), (HostWindowConfig(2, 3), "vectors-used")])
 def test_rules_have_names(config: HostWindowConfig, rule: str) -> None:

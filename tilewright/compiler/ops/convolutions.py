@@ -100,8 +100,8 @@ def conv_transpose(
 
     stride, padding and dilation are those of the convolution that it transposes; output_padding elements are added at the end of
     each axis, whose extent is (L - 1) * stride - padding + dilation * (K - 1) + output_padding + 1. Results a stride apart are a
-    convolution of x by every stride-th element of the weight (phased_convolutions.py); dilated or in groups it is one of x with
-    stride - 1 zeros between its elements, by the weight turned around.
+    convolution of x by every stride-th element of the weight; dilated or in groups it is one of x with stride - 1 zeros between
+    its elements, by the weight turned around.
 
     sizes: extents of the result, from which the padding follows; with padding="same" (as without sizes, where they are
     L * stride) what is odd of it lies at the end, with "same_lower" at the beginning.

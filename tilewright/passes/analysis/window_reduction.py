@@ -1,7 +1,7 @@
 """WindowReduction: a region that is one reduction over windows of an image, with elementwise ops around it.
 
-Pooling and convolutions without a sum over channels of their own are the same thing here: every element of the result joins what a
-body makes of the places of a window by one associative operation, and a place in the padding changes nothing.
+Pooling and convolutions of each channel by itself are the same thing here: every element of the result joins what a body makes of
+the places of a window by one associative operation, and a place in the padding changes nothing.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ def _copy_loads(partition: Partition, region: Region) -> None:
 
 
 def _padded_factor(region: Region, op: ir.Operation, chain: list[ir.Operation]) -> bool:
-    """Is this an operand of a contraction behind a pad? Each element is read many times, so the pad is paid for once; but not where
-    no loop reads it again for other columns, as of a convolution of each channel by itself."""
+    """Is this an operand of a contraction behind a pad? Each element is read many times, so the pad is paid for once; not where
+    no loop reads it again for other columns, as in a convolution of each channel by itself."""
     if op != region.root or region.kind is not OpKind.CONTRACTION or not any(o.name == "tensor.pad" for o in chain):
         return False
     groups = Groups.of(op)

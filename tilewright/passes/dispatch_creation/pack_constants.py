@@ -2,8 +2,9 @@
 
 The columns of a [k, n] constant become [ceil(n / tile)][k][tile]; the contraction reads it through the map
 (n floordiv tile, k, n mod tile), so every kernel of an operator shares the one copy. A convolution's filter keeps its window
-and channel axes between panel and column, as do the other loops that only the constant varies with. Where the target multiplies bf16 in pairs, two values of the last of k lie side by
-side, [ceil(n / tile)][ceil(k / 2)][tile][2], read through (n floordiv tile, k floordiv 2, n mod tile, k mod 2).
+and channel axes between panel and column, and with them the axes of other loops that only it varies with. Where the target
+multiplies bf16 in pairs, two values of the last of k lie side by side, [ceil(n / tile)][ceil(k / 2)][tile][2], read through
+(n floordiv tile, k floordiv 2, n mod tile, k mod 2).
 """
 
 from __future__ import annotations
@@ -130,8 +131,8 @@ def _packable(fn: ir.Operation, root: ir.Operation) -> _PanelLayout | None:
         loops = [position(e) for e in m.results]
         if None in loops or column not in loops or len(results) == 0:
             continue
-        others = sorted(d for d in used_loops(m) if d != column)
-        if any(d not in (*view.k, *(view.m, view.n)[which]) for d in others) or any(e.constant is None for e in shapes.dims(value)):
+        others, own = sorted(d for d in used_loops(m) if d != column), (*view.k, *(view.m, view.n)[which])
+        if any(d not in own for d in others) or any(e.constant is None for e in shapes.dims(value)):
             continue
         axis = loops.index(column)
         paired = others and others[-1] == view.k[-1] and column not in view.loops_of(1 - which) and view.multiplies_bf16()

@@ -1,8 +1,9 @@
 """channels-last: 2-D convolutions whose images keep their channels first are computed with channels last.
 
 So the filters lie along the vectors and a block of pixels reads runs of channels. Images are transposed by copies of their
-own (`tw.copy`); behind convolutions elementwise operations, pooling and convolutions of each channel by itself follow in the same
-layout, and the copies that meet cancel. A 1x1 convolution of enough pixels is a product with pixels along the vectors instead, and moves nothing.
+own (`tw.copy`); behind convolutions elementwise operations, pooling, convolutions of each channel by itself, concatenations and
+windows of images follow in the same layout, and the copies that meet cancel. A 1x1 convolution of enough pixels is a product
+with pixels along the vectors instead, and moves nothing.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class _Rewriter:
         self._back(op, rebuild(op, [self._image(op.operands[0]), other], [self._start(op)], accesses, kinds).results[0])
 
     def _phases(self, op: ir.Operation) -> None:
-        """A convolution [n, f, row, phase, column, phase]: loops in the order of the new result, then the window's, then channel."""
+        """A convolution [n, f, row, phase, column, phase]: loops in the order of the new result, the window's, the channel."""
         maps, (image, filters) = maps_of(op), inputs(op)
         written = [position(e) for e in maps[-1].results]
         channel = position(maps[0].results[1])

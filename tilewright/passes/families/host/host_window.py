@@ -1,11 +1,12 @@
 """Family `host_window`: reductions over the windows of an image (pooling, convolutions of each channel by itself), with what is
 fused after them.
 
-The result's unit-stride loop runs along the vectors: channels, or pixels of a row. A work unit is one point of the outer loops and a
-chunk of the pixel loop, that of another axis with a window. In it, blocks of so many pixels by nv vectors keep their results in
-registers over the window; taps of the pixel loop and of the vectors are unrolled, so that pixels that overlap share their loads.
-The padding is never read: where the vectors are channels, windows at the border have fewer taps; where they are pixels, the rows of a
-unit are copied to the workspace with their padding, those of a stride apart beside each other, so that a tap is one contiguous load.
+The result's unit-stride loop runs along the vectors: channels, or pixels of a row. A work unit is one point of the outer loops
+and a chunk of the pixel loop, that of another axis with a window. In it, blocks of so many pixels by nv vectors keep their
+results in registers over the window; taps of the pixel loop and of the vectors are unrolled, so that pixels that overlap share
+their loads.
+Where the vectors are channels, windows at the border leave out the taps in the padding. Where they are pixels, the rows of a unit
+are copied to the workspace with their padding, places a stride apart beside each other, so that a tap is one contiguous load.
 Every element is joined in the order of its window, whatever the configuration.
 """
 
@@ -126,8 +127,9 @@ class _WindowEmitter:
     def _pixels(self, unit: _Block) -> None:
         """Blocks of pixels whose windows lie within the image, and the others one by one."""
         index, pixels = self.kernel.index, self.config.pixels if self.plan.across is not None else 1
-        low, high = (unit.low, unit.high) if self.rows is not None else self.plan.interior(self.kernel.evaluator, unit.low, unit.high)
-        bordered = self.rows is None and self.plan.padded_across
+        bordered, low, high = self.rows is None and self.plan.padded_across, unit.low, unit.high
+        if bordered:
+            low, high = self.plan.interior(self.kernel.evaluator, low, high)
 
         def some(count: int) -> Callable[[Index], None]:
             return lambda at: self._block(replace(unit, first=at, pixels=count, bordered=bordered and count == 1))
@@ -196,7 +198,8 @@ class _WindowEmitter:
                     if d is not None and t is not None:
                         here[d] = Index(t)
                 reader.place = (n // len(block.starts), n % len(block.starts), a or 0, b or 0)
-                value = values_of(ev, plan.root, [self.join], [x for x in here if x is not None], self.config.lanes, block.mask)[0]
+                full = [x for x in here if x is not None]
+                value = values_of(ev, plan.root, [self.join], full, self.config.lanes, block.mask)[0]
                 if shared:
                     found = value if found is None else self.join(value, found)
                 else:

@@ -22,7 +22,8 @@ from tilewright.runtime.shape import Expr
 @dataclass(frozen=True)
 class WindowPlan:
     """along: the loop along the vectors; window_along: the window that it places, if any. across: the pixel loop, which places
-    window_across; None where no other window is left. outer: the other parallel loops. deep: reduction loops that are not unrolled."""
+    window_across; None where no other window is left. outer: the other parallel loops. deep: reduction loops that are not
+    unrolled."""
 
     reduction: WindowReduction
     along: int

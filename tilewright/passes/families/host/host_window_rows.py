@@ -136,7 +136,7 @@ class PaddedRows:
         memory, lanes, fill = self._memory(), self.config.lanes, self._fill()
         for phase in range(self._window.stride):
             at = [*(_known(loops[d]) for d in self._deep), row, Index(phase)]
-            loop(0, memory.sizes[-1], lanes, lambda x, at=at: memory.store(fill, [*at, Index.ramp(x, lanes)]),  # type: ignore[misc]
+            loop(0, memory.sizes[-1], lanes, lambda x, at=at: memory.store(fill, [*at, Index.ramp(x, lanes)]),
                  index=self.kernel.index)
 
     def _row(self, loops: Loops, row: Index) -> None:
@@ -165,7 +165,7 @@ class PaddedRows:
             loop(first, whole, lanes, some, index=self.kernel.index)
 
             def rest(first: Index = first, end: Index = end, whole: Index = whole,
-                     some: Callable[[Index, ir.Value | None], None] = some) -> None:  # type: ignore[assignment]
+                     some: Callable[[Index, ir.Value | None], None] = some) -> None:
                 enough = (end - first).ge(lanes)
                 when(enough, lambda: some(end - lanes, None),
                      lambda: some(whole, lane_mask(end - whole, lanes, self.kernel.index)))

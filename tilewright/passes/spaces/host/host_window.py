@@ -19,8 +19,8 @@ _LARGEST = 1024  # results of a block times their unrolled taps, in whole vector
 
 @dataclass(frozen=True)
 class HostWindowConfig(TileConfig):
-    """pixels x nv: pixels and vectors of results of the register block; lanes: elements of a vector. chunk: pixels of the pixel loop
-    in one work unit, 0 for all."""
+    """pixels x nv: pixels and vectors of results of the register block; lanes: elements of a vector. chunk: pixels of the pixel
+    loop in one work unit, 0 for all."""
 
     family: ClassVar[str] = "host_window"
     pixels: int = 4
@@ -31,8 +31,8 @@ class HostWindowConfig(TileConfig):
 
 @dataclass(frozen=True)
 class Layer:
-    """Of a workload as this family sees it. along: the loop along the vectors; inner: its window, where vectors are pixels; outer:
-    the window of the pixel loop; either may be missing."""
+    """Of a workload as this family sees it. along: the loop along the vectors; inner: its window, where vectors are pixels;
+    outer: the window of the pixel loop; either may be missing."""
 
     along: int
     inner: Window | None

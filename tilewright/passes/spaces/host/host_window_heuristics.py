@@ -11,14 +11,14 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node
 
-_NONE = "zen4-windows.md: not measured with other values"
+_NONE = "not measured with other values: no operator of the bench pools or convolves each channel by itself"
 
 
 @dataclass(frozen=True)
 class Thresholds:
     """Sizes of register blocks and work units."""
 
-    chunk: int = threshold(16, unit="rows of pixels whose image is copied at a time", operator="depthwise3x3_144x56_nchw",
+    chunk: int = threshold(16, unit="rows of pixels whose image is copied at a time", operator="conv3x3_64x56_64_nchw",
                            results=_NONE)
 
 
@@ -56,6 +56,6 @@ def default(workload: Workload, limits: HostLimits,
 
 
 def _steps(pixels: int, nv: int, taps: int, places: int) -> float:
-    """Cycles of a block: joins, two a cycle and not before the one before them is done; loads, two a cycle; and its start and end."""
+    """Cycles of a block: joins, two a cycle and not before the one before them is done; loads, two a cycle; its start and end."""
     joins = max(pixels * nv * taps / 2, 4 * taps)
     return max(joins, (places * nv + taps * nv) / 2) + 6 + pixels * nv

@@ -21,6 +21,7 @@ from tools.bench.harness.worker import catalog, time_calls
 from tools.bench.operator_spec import extents, relative_error
 from tools.bench.peers import OURS, SYSTEMS, chosen
 from tools.bench.references import reference
+from tools.bench.zoo import modules
 
 
 def timing(us: float) -> Timed:
@@ -147,7 +148,8 @@ def test_committed_results_can_be_read() -> None:
 def test_patterns_and_peers() -> None:
     assert matches("dense_768x768", "dense_*,!*_argument") and not matches("dense_768x768_argument", "dense_*,!*_argument")
     assert matches("softmax", "!dense_*") and not matches("softmax", "bmm_*")
-    assert chosen("ort") == [OURS, "ort", "ort:fused"]
+    assert chosen("ort") == [OURS, "ort", "ort:fused", "ort:module"]
+    assert chosen("eager,ort:module") == [OURS, "ort:module", "eager"]
     with pytest.raises(ValueError, match="unknown peer blis"):
         chosen("blis")
     assert arguments("models", ["--threads", "1,2"]).suite == "models"
@@ -172,8 +174,9 @@ def test_relative_error() -> None:
 
 def test_the_catalog() -> None:
     found = catalog()
-    assert len(found) == len([*operators.operators(), *models.models()])
-    for operator in found.values():
+    plain = [*operators.operators(), *models.models()]
+    assert len(found) == len([*plain, *modules.groups(), *modules.models()])
+    for operator in plain:
         for shape in (*operator.points, *operator.more_points):
             assert all(operator.ranges[n][0] <= v <= operator.ranges[n][1] for n, v in shape.items())
             assert extents(operator.output, shape) == operator.empty_output(shape).shape

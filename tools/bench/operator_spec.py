@@ -10,24 +10,31 @@ from typing import Any, Union
 import ml_dtypes
 import numpy as np
 
+from tilewright.runtime.shape import Expr
+
 Array = np.ndarray[Any, Any]
 Extent = Union[int, str]
 Shape = Mapping[str, int]
 
-DTYPES: Mapping[str, Any] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
+DTYPES: Mapping[str, Any] = {
+    "f32": np.float32, "bf16": ml_dtypes.bfloat16, "f64": np.float64, "i64": np.int64, "i32": np.int32, "bool": np.bool_,
+}  # fmt: skip
 TOLERANCE: Mapping[str, float] = {"f32": 2e-5, "bf16": 8e-3}
 
 
 @dataclass(frozen=True)
 class Input:
-    """One operand: extents are integers or names of dims; values are normal with this deviation.
+    """One operand: extents are integers, names of dims or sizes over them; values are normal with this deviation.
 
-    constant: known before the first call, so that a system may pack or fold it.
+    constant: known before the first call, so that a system may pack or fold it. dtype: where it is not the operator's. below: a
+    size that integers are 0 up to; empty for floats.
     """
 
     dims: tuple[Extent, ...]
     constant: bool = False
     scale: float = 1.0
+    dtype: str = ""
+    below: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,12 +83,15 @@ class Operator:
     def _values(self, name: str, shape: Shape) -> Array:
         given = self.inputs[name]
         rng = np.random.default_rng(zlib.crc32(f"{self.name}:{name}".encode()))
+        if given.below:
+            most = max(Expr.parse(given.below).evaluate(shape), 1)
+            return rng.integers(0, most, extents(given.dims, shape)).astype(DTYPES[given.dtype])
         values = rng.standard_normal(extents(given.dims, shape), dtype=np.float32) * np.float32(given.scale)
-        return values.astype(DTYPES[self.dtype])
+        return values.astype(DTYPES[given.dtype or self.dtype])
 
 
 def extents(dims: tuple[Extent, ...], shape: Shape) -> tuple[int, ...]:
-    return tuple(d if isinstance(d, int) else shape[d] for d in dims)
+    return tuple(d if isinstance(d, int) else shape[d] if d in shape else Expr.parse(d).evaluate(shape) for d in dims)
 
 
 def shown(shape: Shape) -> str:

@@ -11,6 +11,7 @@ import tilewright as tw
 from tilewright.compiler import ops
 from tools.bench.operator_spec import Array, Operator, Shape
 from tools.bench.peers import Bound, UnsupportedError
+from tools.bench.zoo import modules
 
 
 class Tilewright:
@@ -38,11 +39,19 @@ class Tilewright:
             return
         self._fn = compiled(operator, constants, self._options)
 
+    def families(self) -> list[str]:
+        """Of every workload the families of its kernels."""
+        return ["+".join(dict.fromkeys(k.family for k in t.kernels)) for t in self._fn.program.tables]
+
     def save(self, path: str) -> None:
         self._fn.save(path)
 
     def bind(self, shape: Shape, arguments: Mapping[str, Array], output: Array) -> Bound:
         fn, values = self._fn, tuple(arguments.values())
+        if self._operator and self._operator.kind == modules.KIND:
+            results = fn(*values)
+            outputs = modules.leaves(results)
+            return Bound(lambda: fn(*values, out=results), lambda: modules.flat(outputs))
         return Bound(lambda: fn(*values, out=output), lambda: output)
 
 
@@ -50,12 +59,16 @@ def compiled(operator: Operator, constants: Mapping[str, Array], options: tw.Com
              progress: Callable[[Any], None] | None = None) -> Any:
     """The compiled function of an operator; `progress` is told how a search goes."""
     names = {n: f"arg{i}" for i, n in enumerate(operator.inputs)}
+    followed = replace(options, progress=progress or options.progress)
+    if operator.kind == modules.KIND:
+        given = modules.subject(operator)
+        return tw.compile(given.module, operator.ranges, options=followed, args=given.example,
+                          dynamic_shapes=given.dynamic_shapes)
     bound = {names[n]: a for n, a in constants.items()}
     at = (str(operator.params["at"]),) if "mlir" in operator.params else None
     dims = {n: tw.Dim(lo, hi, at=at) for n, (lo, hi) in operator.ranges.items()}
     model = Path(str(operator.params["mlir"])) if "mlir" in operator.params else graph(operator)
     target = f"host:{operator.level}" if operator.level else "host"
-    followed = replace(options, progress=progress or options.progress)
     return tw.compile(model, dims, target=target, options=followed, constants=bound)
 
 

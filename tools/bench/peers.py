@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,6 +21,9 @@ SYSTEMS: Mapping[str, str] = {
     "onednn": "tools.bench.torch_peers:OneDnn",
     "ort": "tools.bench.ort_peers:Plain",
     "ort:fused": "tools.bench.ort_peers:Fused",
+    "ort:module": "tools.bench.zoo.ort_system:OrtModule",
+    "eager": "tools.bench.zoo.torch_systems:Eager",
+    "inductor": "tools.bench.zoo.torch_systems:Inductor",
 }
 
 
@@ -49,6 +52,14 @@ class System(Protocol):
     def bind(self, shape: Shape, arguments: Mapping[str, Array], output: Array) -> Bound: ...
 
 
+@runtime_checkable
+class Explaining(Protocol):
+    """A system that says what it computes an operator with."""
+
+    def families(self) -> list[str]:
+        """The families of the kernels of what was prepared, one for each kind of kernel."""
+
+
 class Saving(System, Protocol):
     """A system that can keep what it prepared in a file."""
 
@@ -63,13 +74,13 @@ def make(name: str, threads: int) -> System:
 
 
 def chosen(peers: str) -> list[str]:
-    """Names of the systems for a comma-separated list of peers, ours first."""
+    """Names of the systems for a comma-separated list of peers, ours first; a peer is all its variants, or one by full name."""
     wanted = [OURS, *(p.strip() for p in peers.split(",") if p.strip())]
     known = {name.partition(":")[0] for name in SYSTEMS}
-    unknown = sorted(set(wanted) - known)
+    unknown = sorted(set(wanted) - known - set(SYSTEMS))
     if unknown:
         raise ValueError(f"unknown peer {', '.join(unknown)}; known: {', '.join(sorted(known - {OURS}))}")
-    return [name for name in SYSTEMS if name.partition(":")[0] in wanted]
+    return [name for name in SYSTEMS if name in wanted or name.partition(":")[0] in wanted]
 
 
 class NumPy:

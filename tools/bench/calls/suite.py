@@ -40,7 +40,8 @@ class Calls:
                 yield from self.costs(count)
         if max(self.threads) > 1:
             yield from self.scaling(max(self.threads))
-        yield from self.memory(self.threads[0])
+        wanted = [(name, shape) for name, shape in MEMORY if name in self.wanted]
+        yield from memory(self.run, self.systems, wanted, self.threads[0])
 
     def costs(self, threads: int) -> Iterator[Record]:
         """Costs of a call beside its kernels, from a process of its own."""
@@ -77,35 +78,35 @@ class Calls:
                   "one_us": f"{single * 1e6:.1f}", "many_us": f"{several * 1e6:.1f}"}  # fmt: skip
         return Figure(self.run, SCALING, round(single / several, 3), "x", detail)
 
-    def memory(self, threads: int) -> Iterator[Record]:
-        """MiB a process grows by to hold a model and run a shape, weights included; ours is loaded from an artifact."""
-        for name, shape in MEMORY:
-            if name not in self.wanted:
-                continue
-            for system in self.systems:
-                try:
-                    value = self._memory(system, name, shape, threads)
-                except WorkerDiedError as error:
-                    yield Failure(self.run, name, threads, system, str(error), dict(shape))
-                    continue
-                if value is not None:
-                    title, detail = f"memory, {name} {shown(shape)}, {system}", {"threads": str(threads)}
-                    yield Figure(self.run, title, round(value, 1), "MiB", detail)
 
-    def _memory(self, system: str, name: str, shape: Shape, threads: int) -> float | None:
-        with tempfile.TemporaryDirectory() as folder:
-            options: list[str] = []
-            if system == OURS:
-                saved = str(Path(folder) / "model.tw")
-                with Team([OURS], threads) as team:
-                    team.ask(OURS, do="prepare", operator=name)
-                    team.ask(OURS, do="save", path=saved)
-                options = ["--artifact", saved]
-            worker = Worker(system, threads, options)
+def memory(run: str, systems: Sequence[str], cases: Sequence[tuple[str, Shape]], threads: int) -> Iterator[Record]:
+    """MiB a process grows by to hold a model and run a shape, weights included; ours is loaded from an artifact."""
+    for name, shape in cases:
+        for system in systems:
             try:
-                reply = worker.ask(do="prepare", operator=name, bare=system == OURS)
-                if "unsupported" in reply:
-                    return None
-                return float(worker.ask(do="memory", shape=dict(shape))["kib"]) / 1024
-            finally:
-                worker.close()
+                value = _memory(system, name, shape, threads)
+            except WorkerDiedError as error:
+                yield Failure(run, name, threads, system, str(error), dict(shape))
+                continue
+            if value is not None:
+                title, detail = f"memory, {name} {shown(shape)}, {system}", {"threads": str(threads)}
+                yield Figure(run, title, round(value, 1), "MiB", detail)
+
+
+def _memory(system: str, name: str, shape: Shape, threads: int) -> float | None:
+    with tempfile.TemporaryDirectory() as folder:
+        options: list[str] = []
+        if system == OURS:
+            saved = str(Path(folder) / "model.tw")
+            with Team([OURS], threads) as team:
+                team.ask(OURS, do="prepare", operator=name)
+                team.ask(OURS, do="save", path=saved)
+            options = ["--artifact", saved]
+        worker = Worker(system, threads, options)
+        try:
+            reply = worker.ask(do="prepare", operator=name, bare=system == OURS)
+            if "unsupported" in reply:
+                return None
+            return float(worker.ask(do="memory", shape=dict(shape))["kib"]) / 1024
+        finally:
+            worker.close()

@@ -2,12 +2,16 @@
 
     python -m tools.bench operators --threads 1,2 --seconds 0.1 --filter 'dense_*,!*_argument' --json out.jsonl
     python -m tools.bench operators --avx2                code for CPUs without AVX-512
+    python -m tools.bench operators --suite zoo           what real models compile to, against torch and ONNX Runtime
+    python -m tools.bench models --suite zoo              whole models likewise, with the memory of each system
+    python -m tools.bench operators --neighbour hog       beside a process that streams through memory on the other core
     python -m tools.bench models --log tuning.jsonl
     python -m tools.bench calls
 
 Every system has a process per thread count, pinned to that many cores, and stands still while it is not its turn.
 All are prepared and bound first, each result is checked against float64, then they take turns in rounds; the figure of a
-case is the best peer's median over ours. Each call writes into memory bound beforehand where the system can do so.
+case is the best peer's median over ours. Each call writes into memory bound beforehand where the system can do so. The peers of
+the suite `zoo` are torch (eager, and torch.compile with dynamic shapes) and ONNX Runtime, all of them given the same operators.
 """
 
 from __future__ import annotations
@@ -18,34 +22,47 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from tools.bench import command, models, operators
+from tools.bench import command
 from tools.bench.calls import suite
 from tools.bench.harness import report
 from tools.bench.harness.interleave import PINS, Team, WorkerDiedError, environment
 from tools.bench.harness.measure import Bench
+from tools.bench.harness.neighbour import NEIGHBOURS, neighbour, snapshot_with
 from tools.bench.harness.records import Case, Failure, Figure, Record, append, new_run
+from tools.bench.harness.worker import catalog
 from tools.bench.operator_spec import shown
 from tools.bench.peers import chosen
+from tools.bench.zoo import modules
 
+PEERS, ZOO_PEERS = "numpy,onednn,ort,torch", "eager,inductor,ort:module"
+ZOO = {"operators": modules.SUITE, "models": modules.MODELS_SUITE}  # command -> suite
 
 def arguments(name: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line of one of the three commands; `suite` says what it measures."""
     parser = command.parser(name, __doc__)
     if name == "operators":
         parser.add_argument("--avx2", dest="suite", action="store_const", const="avx2", help="operators without AVX-512")
+    if name in ZOO:
+        parser.add_argument("--suite", choices=["zoo"], help="of real models; default: the hand-written one")
+    parser.add_argument("--neighbour", choices=NEIGHBOURS, default="",
+                        help="hog: a process that streams through memory; cold: half the last cache is read between calls")
     parser.add_argument("--threads", default="1", help="thread counts, such as 1,2")
     parser.add_argument("--seconds", type=float, default=0.1, help="measuring time of each system at each case")
     parser.add_argument("--rounds", type=int, default=5, help="alternating rounds that share this time")
-    parser.add_argument("--peers", default="numpy,onednn,ort,torch", help="systems to compare with")
+    parser.add_argument("--peers", help=f"systems to compare with; default: {PEERS}, of the suite zoo {ZOO_PEERS}")
     parser.add_argument("--filter", default="*", help="operator name patterns; one with ! before it excludes")
     parser.add_argument("--points", default="", help="only these values of the dim, such as 5,24,128")
     parser.add_argument("--full", action="store_true", help="every T from 1 to 128")
     parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
     parser.add_argument("--log", help="tuning log for our side; default: the configurations of the rules")
     parser.set_defaults(suite=name)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    args.suite = ZOO[name] if args.suite == "zoo" else args.suite
+    args.peers = args.peers or (ZOO_PEERS if args.suite in ZOO.values() else PEERS)
+    return args
 
 
 def matches(name: str, patterns: str) -> bool:
@@ -80,7 +97,7 @@ def compare(name: str, argv: Sequence[str]) -> int:
     restart_clean([name, *argv])
     systems = chosen(args.peers)
     threads = [int(t) for t in args.threads.split(",")]
-    everything = (*operators.operators(), *models.models())
+    everything = tuple(catalog().values())
     subjects = [o for o in everything if o.suite == args.suite and matches(o.name, args.filter)]
     options = {systems[0]: ["--log", args.log]} if args.log else {}
     found: list[Record] = []
@@ -97,13 +114,21 @@ def compare(name: str, argv: Sequence[str]) -> int:
     keep(run)
     systems = [s for s in systems if s in run.versions]
     for count in threads:
-        with Team(systems, count, options) as team, tempfile.TemporaryDirectory() as folder:
-            bench = Bench(run.run, team, args.seconds, args.rounds, Path(folder))
+        with (
+            Team(systems, count, options, cold=args.neighbour == "cold") as team,
+            tempfile.TemporaryDirectory() as folder,
+            neighbour(args.neighbour) as beside,
+        ):
+            bench = Bench(run.run, team, args.seconds, args.rounds, Path(folder), partial(snapshot_with, beside))
             for subject in subjects:
                 points = subject.more_points or subject.points if args.full else subject.points
                 values = {int(v) for v in args.points.split(",") if v}
                 for record in bench.operator(subject, [p for p in points if not values or values & set(p.values())]):
                     keep(record)
+    if args.suite == ZOO["models"]:
+        cases = [(o.name, o.points[-1]) for o in subjects]
+        for record in suite.memory(run.run, systems, cases, threads[0]):
+            keep(record)
     if args.suite == "calls":
         names = {suite.COSTS, *(o.name for o in everything)}
         wanted = frozenset(n for n in names if matches(n, args.filter))
@@ -111,6 +136,7 @@ def compare(name: str, argv: Sequence[str]) -> int:
             keep(record)
     if cases := report.latest(found):
         report.show(cases)
+        print("\n".join(report.verdict(report.rows(cases), cases)))
     return 0
 
 

@@ -98,8 +98,12 @@ class Worker:
 class Team:
     """A worker per system at one thread count; one that dies is replaced at its next use."""
 
-    def __init__(self, systems: Sequence[str], threads: int, options: Mapping[str, Sequence[str]] | None = None) -> None:
+    def __init__(
+        self, systems: Sequence[str], threads: int, options: Mapping[str, Sequence[str]] | None = None, cold: bool = False
+    ) -> None:
         self.systems, self.threads = list(systems), threads
+        self._common = ["--cold"] if cold else []
+        self.families: list[str] = []
         self._options = options or {}
         self._workers: dict[str, Worker] = {}
 
@@ -113,7 +117,7 @@ class Team:
 
     def worker(self, system: str) -> Worker:
         if system not in self._workers:
-            self._workers[system] = Worker(system, self.threads, self._options.get(system, ()))
+            self._workers[system] = Worker(system, self.threads, [*self._options.get(system, ()), *self._common])
         return self._workers[system]
 
     def processes(self) -> list[int]:
@@ -129,7 +133,9 @@ class Team:
             raise
 
     def prepare(self, operator: str) -> tuple[dict[str, float], dict[str, str]]:
-        """Seconds that each system took to prepare an operator, and error texts; those that do not offer it are in neither."""
+        """Seconds that each system took to prepare an operator, and error texts; those that do not offer it are in neither.
+        `families` is then what ours computes it with."""
+        self.families = []
         ready: dict[str, float] = {}
         failed: dict[str, str] = {}
         for system in self.systems:
@@ -140,6 +146,7 @@ class Team:
                 continue
             if "unsupported" not in reply:
                 ready[system] = float(reply["seconds"])
+                self.families += reply.get("families", [])
         return ready, failed
 
     def bind(self, systems: Sequence[str], shape: Shape, folder: Path) -> tuple[dict[str, Path], dict[str, str]]:

@@ -32,6 +32,7 @@ class Bench:
         """Prepare everywhere, then bind, check and measure each point."""
         prepared, failed = self.team.prepare(subject.name)
         yield from self._failures(subject, {}, failed)
+        families = list(self.team.families)
         for shape in points:
             results, failed = self.team.bind(list(prepared), shape, self.folder)
             yield from self._failures(subject, shape, failed)
@@ -48,7 +49,7 @@ class Bench:
             timings = {s: timed(t, errors[s], prepared[s]) for s, t in measured.items()}
             wrong = [s for s, e in errors.items() if not e <= TOLERANCE[subject.dtype]]
             work = subject.work(shape)
-            yield Case(self.run, subject.name, dict(shape), self.team.threads, timings, work, wrong, round(foreign, 2))
+            yield Case(self.run, subject.name, dict(shape), self.team.threads, timings, work, wrong, round(foreign, 2), families)
 
     def _measure(self, systems: Sequence[str]) -> tuple[dict[str, list[float]], float]:
         """Rounds in seconds and the cores that others used; again, at most twice, while others disturb."""

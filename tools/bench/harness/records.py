@@ -47,7 +47,8 @@ class Timed(msgspec.Struct, frozen=True):
 class Case(msgspec.Struct, tag_field="record", tag="case", frozen=True):
     """One (operator, shape, threads), all systems interleaved.
 
-    `wrong`: systems whose result was not accepted. `others`: cores that other processes used meanwhile, on average.
+    `wrong`: systems whose result was not accepted. `others`: cores that other processes used meanwhile, on average. `families`:
+    ours, of each workload that it computes.
     """
 
     run: str
@@ -58,6 +59,7 @@ class Case(msgspec.Struct, tag_field="record", tag="case", frozen=True):
     flops: int = 0
     wrong: list[str] = []
     others: float = 0.0
+    families: list[str] = []
 
     @property
     def disturbed(self) -> bool:

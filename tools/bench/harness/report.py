@@ -17,6 +17,8 @@ from tools.bench.harness.records import SCALING, Case, Failure, Figure, Record, 
 from tools.bench.operator_spec import shown
 from tools.bench.peers import OURS
 
+LEAST_OPERATOR, LEAST_POINT = 0.95, 0.85  # what an operator's mean and a point should reach
+
 
 @dataclass(frozen=True)
 class Row:
@@ -34,6 +36,7 @@ class Row:
     peers: tuple[tuple[str, float], ...]
     wrong: tuple[str, ...]
     disturbed: int
+    families: tuple[str, ...] = ()
 
 
 def geomean(values: Sequence[float]) -> float:
@@ -71,7 +74,22 @@ def _row(name: str, threads: int, cases: Sequence[Case]) -> Row:
     wrong = sorted({system for case in cases for system in case.wrong})
     mean = geomean([r for r, _ in rated]) if rated else None
     each = tuple((system, geomean(values)) for system, values in sorted(against.items()))
-    return Row(name, threads, len(cases), mean, worst[0], worst[1], each, tuple(wrong), len(given) - len(cases))
+    families = tuple(dict.fromkeys(f for case in cases for f in case.families))
+    return Row(name, threads, len(cases), mean, worst[0], worst[1], each, tuple(wrong), len(given) - len(cases), families)
+
+
+def verdict(table: Sequence[Row], cases: Sequence[Case]) -> list[str]:
+    """What the table comes to: the geometric mean of its operators, and which fall below the limits, worst first."""
+    rated = [(row.geomean, row.operator, row.threads) for row in table if row.geomean is not None]
+    if not rated:
+        return []
+    points = [(c.ratio, f"{c.operator} {shown(c.shape)}", c.threads) for c in cases if c.ratio is not None and not c.disturbed]
+    lines = [f"- geomean of {len(rated)} operators: {geomean([r for r, _, _ in rated]):.3f}"]
+    for what, limit, found in (("operators", LEAST_OPERATOR, rated), ("points", LEAST_POINT, points)):
+        below = sorted(f for f in found if f[0] < limit)
+        listed = ", ".join(f"{name} (threads {threads}) {ratio:.2f}" for ratio, name, threads in below)
+        lines.append(f"- {what} below {limit}: {len(below)} of {len(found)}{': ' + listed if listed else ''}")
+    return lines
 
 
 @dataclass(frozen=True)
@@ -105,10 +123,10 @@ def cells(row: Row) -> list[str]:
     """A row as text, in the order of HEAD."""
     peers = " ".join(f"{name} {value:.2f}" for name, value in row.peers)
     return [row.operator, str(row.threads), str(row.cases), number(row.geomean), number(row.worst), row.worst_shape, peers,
-            ", ".join(row.wrong), str(row.disturbed or "")]  # fmt: skip
+            ", ".join(row.wrong), str(row.disturbed or ""), ", ".join(row.families)]  # fmt: skip
 
 
-HEAD = ("operator", "threads", "cases", "geomean", "worst", "at", "ours over each peer", "wrong results", "disturbed")
+HEAD = ("operator", "threads", "cases", "geomean", "worst", "at", "ours over each peer", "wrong results", "disturbed", "ours is")
 
 
 def machines(records: Iterable[Record]) -> dict[str, list[Run]]:
@@ -134,6 +152,7 @@ def markdown(records: Sequence[Record]) -> str:
         lines += ["", "Best peer's time over ours (above 1: ours is faster), medians of interleaved rounds.", ""]
         lines += ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
         lines += ["| " + " | ".join(cells(row)) + " |" for row in table]
+        lines += ["", *verdict(table, latest(records))]
     scaled = scalings(records)
     if scaled:
         lines += ["", "Ours on one thread over ours on several in the same run, worst of the shapes that take one long.", ""]

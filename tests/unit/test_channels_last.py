@@ -129,3 +129,21 @@ def test_transposed_copies_by_tiles(shape: tuple[int, int, int], low: int, high:
         load(text, f"generic{{lanes={lanes}}}")([values], {"B": b, "M": m, "N": n}, [out], 3)
         want = -np.pad(values, ((0, 0), (0, 0), (low, high))).transpose(0, 2, 1)
         np.testing.assert_array_equal(out, want)
+
+
+def test_pooling_and_filters_of_each_channel_follow_a_convolution() -> None:
+    """Three copies: the image, the filters of each channel, the result."""
+    windows = "{strides = dense<1> : tensor<2xi64>, dilations = dense<1> : tensor<2xi64>}"
+    body = convolution("y", "x", (5, 3, 3, 3), (9, 10)) + f"""
+      %k = tensor.empty() : tensor<2x2xf32>
+      %pe = tensor.empty(%b) : tensor<?x5x6x7xf32>
+      %pz = linalg.fill ins(%zero : f32) outs(%pe : tensor<?x5x6x7xf32>) -> tensor<?x5x6x7xf32>
+      %p = linalg.pooling_nchw_max {windows} ins(%y, %k : tensor<?x5x7x8xf32>, tensor<2x2xf32>)
+        outs(%pz : tensor<?x5x6x7xf32>) -> tensor<?x5x6x7xf32>
+      %de = tensor.empty(%b) : tensor<?x5x4x6xf32>
+      %dz = linalg.fill ins(%zero : f32) outs(%de : tensor<?x5x4x6xf32>) -> tensor<?x5x4x6xf32>
+      %d = linalg.depthwise_conv_2d_nchw_chw {windows} ins(%p, %wd : tensor<?x5x6x7xf32>, tensor<5x3x2xf32>)
+        outs(%dz : tensor<?x5x4x6xf32>) -> tensor<?x5x4x6xf32>"""
+    text = function("%wy: tensor<5x3x3x3xf32>, %wd: tensor<5x3x2xf32>", body, "d", "tensor<?x5x4x6xf32>")
+    after = check(text, [(5, 3, 3, 3), (5, 3, 2)])
+    assert "pooling" not in after and "depthwise" not in after and after.count(COPY) == 3

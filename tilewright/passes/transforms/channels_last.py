@@ -126,10 +126,12 @@ class _Rewriter:
     def _window(self, op: ir.Operation) -> None:
         """Loops image, row, column, channel, then window row, window column."""
         maps, other = maps_of(op), inputs(op)[1]
-        loops = _map(6, *_FIRST, 4, 5)  # loop of the new op at each loop of the old one
+        written = [position(e) for e in maps[-1].results]
+        order = [*(written[a] for a in _LAST), *(d for d, kind in enumerate(iterator_kinds(op)) if kind == "reduction")]
+        loops = _map(6, *(order.index(d) for d in range(6)))  # loop of the new op at each loop of the old one
         image, kernel, result = (compose(m, loops) for m in maps)
         if ir.RankedTensorType(other.type).rank == 3:  # a filter [channel, row, column], read along channels
-            other, kernel = self._transposed(other, (1, 2, 0)), _map(6, 4, 5, 3)
+            other, kernel = self._transposed(other, (1, 2, 0)), _reordered(kernel, (1, 2, 0))
         accesses = [_reordered(image, _LAST), kernel, _reordered(result, _LAST)]
         kinds = ["parallel"] * 4 + ["reduction"] * 2
         self._back(op, rebuild(op, [self._image(op.operands[0]), other], [self._start(op)], accesses, kinds).results[0])

@@ -126,8 +126,8 @@ def compare(name: str, argv: Sequence[str]) -> int:
                 for record in bench.operator(subject, [p for p in points if not values or values & set(p.values())]):
                     keep(record)
     if args.suite == ZOO["models"]:
-        cases = [(o.name, o.points[-1]) for o in subjects]
-        for record in suite.memory(run.run, systems, cases, threads[0]):
+        largest = [(o.name, o.points[-1]) for o in subjects]
+        for record in suite.memory(run.run, systems, largest, threads[0]):
             keep(record)
     if args.suite == "calls":
         names = {suite.COSTS, *(o.name for o in everything)}

@@ -74,7 +74,7 @@ def _row(name: str, threads: int, cases: Sequence[Case]) -> Row:
     wrong = sorted({system for case in cases for system in case.wrong})
     mean = geomean([r for r, _ in rated]) if rated else None
     each = tuple((system, geomean(values)) for system, values in sorted(against.items()))
-    families = tuple(dict.fromkeys(f for case in cases for f in case.families))
+    families = tuple(dict.fromkeys(f for case in given for f in case.families))
     return Row(name, threads, len(cases), mean, worst[0], worst[1], each, tuple(wrong), len(given) - len(cases), families)
 
 

@@ -222,3 +222,13 @@ def test_a_loop_called_a_reduction_that_every_result_walks() -> None:
       return %y : tensor<33x?xf32>
     }"""
     check(text, {"N": (1, 9)}, *((f32(n, 33), f32(33) + 9) for n in (1, 5)))
+
+
+def test_text_that_calls_an_argument_bound() -> None:
+    """tw.constant is what a compile writes itself, of what is bound in it."""
+    g = ops.Graph()
+    x, w = g.input("x", ["M", 4]), g.input("w", [4, 6])
+    g.output(ops.matmul(x, w))
+    text = g.module_text().replace("tensor<4x6xf32> {", "tensor<4x6xf32> {tw.constant, ", 1)
+    assert "tw.constant" in text
+    check(text, {"M": (1, 9)}, (f32(5, 4), f32(4, 6)))

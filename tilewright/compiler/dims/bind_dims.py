@@ -13,6 +13,7 @@ from tilewright.compiler.dims.dim_equations import Equation, equations
 from tilewright.compiler.dims.dim_solver import Solution, solve
 from tilewright.compiler.dims.places import Places, is_dim_name
 from tilewright.passes.linalg.symbolic import (
+    CONSTANT,
     DIMS,
     RANGES,
     SymbolicShapes,
@@ -260,7 +261,7 @@ def _write(fn: ir.Operation, extents: Mapping[str, Expr], ranges: ShapeRange) ->
     for i, named in enumerate(argument_attributes(fn)):
         own = [extents[p] for p in places.get(i, [])]
         tensor = isinstance(arguments[i].type, ir.RankedTensorType)
-        kept = {k: v for k, v in named.items() if k != DIMS}
+        kept = {k: v for k, v in named.items() if k not in (DIMS, CONSTANT)}  # bound is what this compile binds, later
         attributes.append(ir.DictAttr.get({**kept, DIMS: write_dims(own)} if own or tensor else kept))
     fn.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
     if ranges:

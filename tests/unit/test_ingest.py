@@ -208,6 +208,7 @@ REFUSED = [
         ["scf.if", ":2:", "control flow"],
     ),
     ("%u = tensor.empty() : tensor<4xcomplex<f32>>", "%a: tensor<?xf32>", ["complex<f32>", ":2:", "f32"]),
+    ("", "%a: tensor<?xf32>, %b: tensor<4xf32, #other.layout<3>>", ["argument 1", "other.layout", "plain tensors"]),
     ("", "%a: tensor<?xf32>, %b: tensor<4xi12>", ["argument 1", "i12"]),
     ("", "%a: tensor<?xf32>, %b: memref<4xf32>", ["argument 1", "memref<4xf32>"]),
     ("", "%a: tensor<?xf32>, %b: tensor<?x4611686018427387904x4xf32>", ["argument 1", "more than 2**60 elements"]),
@@ -222,6 +223,12 @@ def test_refusals_name_operation_and_location(body: str, arguments: str, words: 
     with pytest.raises(IngestError) as error:
         ingest(function(body, arguments), {"T": Dim(1, 4, at=("arg0.0",))})
     assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_attributes_of_other_compilers_are_dropped() -> None:
+    text = function("%u = arith.addf %a, %a {other.info = #other.tiles<[4, 8]>} : tensor<?xf32>")
+    found = ingest("module attributes {other.target = #other.gpu} {" + text + "}", {"T": (1, 4)})
+    assert "other" not in found.text and "linalg" in found.text
 
 
 def test_assert_on_data_is_refused() -> None:

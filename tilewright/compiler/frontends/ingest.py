@@ -15,7 +15,7 @@ from tilewright.compiler.frontends.source import ModelIR, new_context, read_mode
 from tilewright.passes.base import PassPipeline
 from tilewright.passes.linalg.symbolic import DIMS, UNSIGNED, SymbolicShapes, argument_attributes, result_attributes
 from tilewright.passes.lowering.define_arithmetic import DefineArithmetic, concerns
-from tilewright.passes.mlir import arith, functions, ir, operations
+from tilewright.passes.mlir import arith, functions, ir, operations, walk
 from tilewright.passes.pipeline.pipelines import legalize_passes
 from tilewright.runtime.errors import IngestError, PassError
 from tilewright.runtime.program.program import Argument, Check, DimInfo
@@ -74,6 +74,7 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
         module = read_model(model_ir, context)
         fn = select_function(module, function)
         refuse_unsupported(fn)
+        _drop_foreign(module)
         unsigned = [UNSIGNED in named for named in result_attributes(fn)]
         names, results = argument_names(fn), take_result_names(fn)
         fn = _legalized(module, fn)
@@ -100,6 +101,13 @@ def _legalized(module: ir.Module, fn: ir.Operation) -> ir.Operation:
     except PassError as error:
         raise IngestError(str(error)) from error
     return next(functions(module))
+
+
+def _drop_foreign(module: ir.Module) -> None:
+    """Attributes of dialects that are not known here say how other compilers build an operation."""
+    for op in [module.operation, *functions(module), *(inner for fn in functions(module) for inner in walk(fn))]:
+        for name in [n for n in op.attributes if isinstance(op.attributes[n], ir.OpaqueAttr)]:
+            del op.attributes[name]
 
 
 def _defined(module: ir.Module) -> str:

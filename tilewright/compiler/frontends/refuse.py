@@ -141,6 +141,8 @@ def _refuse_type(kind: ir.Type, at: str) -> None:
         raise IngestError(f"{at}: unranked type {kind}; export the model with ranked types such as tensor<?x?xf32>")
     if isinstance(kind, ir.RankedTensorType):
         _refuse_size(ir.RankedTensorType(kind), at)
+        if ir.RankedTensorType(kind).encoding is not None:
+            raise IngestError(f"{at}: type {kind} has an encoding, which says how another compiler lays it out; export plain tensors")
         kind = kind.element_type
     elif isinstance(kind, ir.ShapedType):
         raise IngestError(f"{at}: type {kind}; the model must be on tensors")

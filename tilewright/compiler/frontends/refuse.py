@@ -142,7 +142,7 @@ def _refuse_type(kind: ir.Type, at: str) -> None:
     if isinstance(kind, ir.RankedTensorType):
         _refuse_size(ir.RankedTensorType(kind), at)
         if ir.RankedTensorType(kind).encoding is not None:
-            raise IngestError(f"{at}: type {kind} has an encoding, which says how another compiler lays it out; export plain tensors")
+            raise IngestError(f"{at}: type {kind} has an encoding, of another compiler; export plain tensors")
         kind = kind.element_type
     elif isinstance(kind, ir.ShapedType):
         raise IngestError(f"{at}: type {kind}; the model must be on tensors")

@@ -6,7 +6,7 @@
 // Work units and their tiles are those of the IR, here of 24 elements, which no configuration gives.
 // CHECK: tw.kernel = "{{.*}}symbol{{.*}}relu{{.*}}\22grid\22:[\22floordiv(d0 + 23, 24)\22
 // CHECK: llvm.func internal @relu_body(
-// CHECK: scf.for %[[UNIT:.+]] =
+// CHECK: scf.for {{.+}} iter_args(%[[UNIT:[^ ]+]] =
 // CHECK: %[[STEP:.+]] = arith.constant 24 : i64
 // CHECK: %[[FIRST:.+]] = arith.muli %[[UNIT]], %[[STEP]] : i64
 // CHECK: arith.minsi

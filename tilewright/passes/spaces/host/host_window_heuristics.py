@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.passes.spaces.host.host_rows import widest_bytes
+from tilewright.passes.spaces.host import generic_heuristics
 from tilewright.passes.spaces.host.host_window import HostWindowConfig, Layer, why_invalid
 from tilewright.passes.spaces.threshold import threshold
+from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node
@@ -23,11 +25,12 @@ class Thresholds:
 
 
 def default(workload: Workload, limits: HostLimits,
-            thresholds: Thresholds = Thresholds()) -> tuple[tuple[HostWindowConfig, ...], Node]:
+            thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
     """The block with the fewest loads and joins for what it computes, of those whose registers hold it: vectors no wider than the
-    columns, and pixels that leave few over."""
+    columns, and pixels that leave few over. What is no reduction over windows is left to the family generic."""
     layer = Layer.of(workload)
-    assert layer is not None
+    if layer is None:
+        return generic_heuristics.default(workload, limits)
     columns = workload.loops[layer.along].extent.constant
     pixels = workload.loops[layer.outer.row].extent.constant if layer.outer is not None else 1
     lanes = limits.lanes(widest_bytes(workload))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.passes.spaces.host.host_rows import widest_bytes
 from tilewright.passes.spaces.host import generic_heuristics
+from tilewright.passes.spaces.host.host_rows import widest_bytes
 from tilewright.passes.spaces.host.host_window import HostWindowConfig, Layer, why_invalid
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig

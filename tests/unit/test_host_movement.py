@@ -74,6 +74,7 @@ def test_rows_are_moved(target: str) -> None:
     checks.add("steps back", ops.slice_axis(b, 1, None, None, -2), lambda v, _: v["b"][:, ::-2])
     checks.add("the ends again", ops.pad(x, [0, 2], [0, 3], mode="replicate"), lambda v, _: wide(v, "edge"))
     checks.add("turned", ops.roll(x, [1, 5], [0, 1]), lambda v, _: np.roll(v["x"], (1, 5), (0, 1)))
+    checks.add("turned back", ops.roll(x, [-2, -3], [0, 1]), lambda v, _: np.roll(v["x"], (-2, -3), (0, 1)))
     checks.add("rows by number", ops.gather(x, checks["r"]), lambda v, d: v["x"][np.minimum(v["r"], d["B"] - 1)])
     checks.add("twice as many", ops.interpolate(ops.reshape(x, [1, 1, "B", "S"]), ["2*B", "2*S"], "floor", "asymmetric"),
                lambda v, _: v["x"].repeat(2, 0).repeat(2, 1)[None, None])

@@ -13,6 +13,12 @@ from tilewright.runtime.tensor import DType
 _ATOM_OPS = {"floordiv": "floordivsi", "mod": "remsi", "min": "minsi", "max": "maxsi"}
 
 
+def _never_negative(e: Expr) -> bool:
+    """Whether an expression is a sum of products of dims and of atoms that are none of them below zero."""
+    return all(coefficient > 0 and all(all(map(_never_negative, a.args[a.op == "mod":])) for a in factors)
+               for factors, coefficient in e.terms)
+
+
 def tensor_type(dtype: DType, dims: Sequence[Expr]) -> str:
     """`tensor<?x768xf32>`: an extent that is the same for every shape is static."""
     extents = ["?" if (c := d.constant) is None else str(c) for d in dims]
@@ -88,6 +94,8 @@ class Emitter:
             expr = Expr.dim(atom.name)
             return self.index(expr) if expr in self.sources else self._solved(atom.name)
         a, b = (self.index(e) for e in atom.args)
+        if atom.op == "mod" and not all(_never_negative(e) for e in atom.args):  # arith.remsi takes the dividend's sign
+            return self.emit(f"affine.apply affine_map<()[s0, s1] -> (s0 mod s1)>()[{a}, {b}]")
         return self.emit(f"arith.{_ATOM_OPS[atom.op]} {a}, {b} : index")
 
     def _solved(self, dim: str) -> str:

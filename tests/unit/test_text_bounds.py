@@ -51,6 +51,12 @@ DEADLY = {
                                            "permutation = [18446744073709551616]"), 2),
     "a permutation with a space that is none of the parser's": (
         model("%t = linalg.transpose ins(%x : tensor<1x4xf32>) outs(%x : tensor<1x4xf32>) permutation = [1,\xa00]"), 2),
+    "a permutation that is no list": (model("%t = linalg.transpose ins(%x : tensor<1x4xf32>) outs(%x : tensor<1x4xf32>) // why\n"
+                                            "permutation = tensor1, 0]"), 2),
+    "dimensions in another form": (model("%t = linalg.reduce { arith.addf } ins(%x : tensor<1x4xf32>) outs(%x : tensor<4xf32>) "
+                                         "dimensions == [0]"), 2),
+    "an operand's place as a number": (model("%t = linalg.pack %x inner_dims_pos = [0] inner_tiles = [2, - 9223372036854775808] "
+                                             "into %y : tensor<4xf32> -> tensor<1x?xf32>"), 2),
     "a value of a later region": (model(
         """%r = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
           ins(%x : tensor<4xf32>) outs(%x : tensor<4xf32>) {

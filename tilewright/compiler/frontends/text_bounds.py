@@ -41,8 +41,12 @@ _TOO_LONG = (
     (_written(rf"affine_(?:map|set)\s*+<(?:[^>]|(?<=-)>|>(?==)){{{MAP + 1}}}"), f"an affine map of more than {MAP} characters"),
     (_written(rf"%[\w$.-]++\s*+[:#]\s*+0*+\d{{{RESULTS + 1}}}"), f"a number of results of more than {RESULTS} digits"),
     # where these lists are others, upstream's parser and verifier of the operations read a null pointer
-    (_written(r"\b(?:permutation|dimensions)\s*+=\s*+\[(?!\s*+(?:-?\d{1,18}+\s*+(?:,\s*+-?\d{1,18}+\s*+)*+)?\])"),
+    (_written(r"(?:\)(?:\s|\"\")*+(?:permutation|dimensions)(?:\s|\"\")*+=|\b(?:permutation|dimensions)\s*+=(?=\s*+\[))"
+              r"(?!\s*+\[\s*+(?:-?\d{1,18}+\s*+(?:,\s*+-?\d{1,18}+\s*+)*+)?\])"),
      "a permutation or dimensions that are no list of integers"),
+    # the number that marks an operand's place, where no operand stands
+    (_written(r"\b(?:low|high|inner_tiles\s*+=)\s*+\[[^\]]*-\s*+0*+(?:9223372036854775808|x0*+8000000000000000)(?![\da-fA-F])"),
+     "the least i64 as an extent"),
     (_written(r"\blinalg\.\w*matmul\w*+\s++indexing_maps\s*+=\s*+\[(?!\s*+(?:(?:affine_map<[^->]*+->\s*+\((?!\s*+\))[^>]*+>"
                 r"|#[\w$.-]++)\s*+(?:,\s*+|(?=\]))){3}\])"), "a matmul whose indexing maps are not three with results"),
     (_written(r"\biterator_types\s*+=\s*+\[(?!\s*+(?:(?:\"\"|#linalg\.iterator_type<\w++>)\s*+(?:,\s*+|(?=\])))*+\])"),

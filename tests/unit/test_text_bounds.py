@@ -66,6 +66,15 @@ DEADLY = {
           %later = arith.addf %a, %a : f32
           linalg.yield %later : f32
         }"""), 4),
+    "an argument of a later region": (model(
+        """%r = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
+          ins(%x : tensor<4xf32>) outs(%x : tensor<4xf32>) {
+          %sum = arith.addf %later, %later : f32
+          linalg.yield %sum : f32
+        } -> tensor<4xf32>
+        %s = linalg.map ins(%x : tensor<4xf32>) outs(%x : tensor<4xf32>) (%later: f32, %o: f32) {
+          linalg.yield %later : f32
+        }"""), 4),
     "a result beyond all": (model("%t = arith.addf %x#2147483648, %x#2147483648 : tensor<4xf32>"), 2),
 }
 

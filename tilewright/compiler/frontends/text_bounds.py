@@ -85,15 +85,13 @@ def _check_order(plain: str, where: str) -> None:
     lists = [False]  # of each open parenthesis: may it enclose arguments of a function or a block?
     for token in _PLACE.finditer(plain):
         kind = token.lastgroup
-        if kind == "results":
+        if kind == "results" or (kind == "typed" and lists[-1]):
             for name in _NAME.findall(token[0]):
                 if name in read:
                     raise _refused(where, plain, read[name], f"{name} is read before it is made")
                 known.add(name)
         elif kind in ("name", "typed"):
-            if kind == "typed" and lists[-1]:
-                known.add(token["name"])
-            elif token["name"] not in known:
+            if token["name"] not in known:
                 read.setdefault(token["name"], token.start())
         elif kind == "close":
             lists[1:] = lists[1:-1]

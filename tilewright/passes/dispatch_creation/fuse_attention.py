@@ -74,13 +74,17 @@ def fuse_attentions(fn: ir.Operation, rules: FuseAttention | None = None) -> lis
     while todo:
         last = todo.pop()
         while last in regions and (chain := next((c for c in candidates(regions, last) if c not in refused), None)):
+            taken = [op for number in chain for op in _of_chain(regions, chain, number)]
+            left = {number: [op for op in regions[number] if op not in taken] for number in chain}
             try:
-                fused = _Trial(fn, [op for n in chain for op in regions[n]]).fuse(rules, chain[0])
+                fused = _Trial(fn, taken).fuse(rules, chain[0])
             except AttentionError as refusal:
                 refused[chain] = refusal
                 continue
-            for number in chain:
+            for number, ops in left.items():
                 del regions[number]
+                if ops:
+                    regions[number] = ops
             regions[chain[0]] = fused
             todo.append(chain[0])
     if regions.keys() != given:
@@ -103,6 +107,18 @@ def candidates(regions: Mapping[int, list[ir.Operation]], last: int) -> list[Cha
             elif len(_products(regions[first])) == 1 and first != last:
                 found[first, middle, last] = None
     return list(found)
+
+
+def _of_chain(regions: Mapping[int, list[ir.Operation]], chain: Chain, number: int) -> list[ir.Operation]:
+    """The operations of a region that the attention takes: of an elementwise one those that the scores reach, not the ones that
+    make a mask, which others may read."""
+    if len(chain) == 3 or number != chain[1]:
+        return regions[number]
+    reached = set(regions[chain[0]])
+    for op in regions[number]:
+        if any(owner(_behind(v)) in reached for v in op.operands):
+            reached.add(op)
+    return [op for op in regions[number] if op in reached]
 
 
 def _elementwise(ops: list[ir.Operation]) -> bool:

@@ -35,6 +35,7 @@ from tilewright.passes.transforms.lower_precision import LowerPrecision
 from tilewright.passes.transforms.normalize import Normalize
 from tilewright.passes.transforms.resolve_reshape import ResolveReshape
 from tilewright.passes.transforms.simplify_shapes import SimplifyShapes
+from tilewright.passes.transforms.sink_reshapes import SinkReshapes
 from tilewright.passes.transforms.split_init import SplitInit
 from tilewright.passes.transforms.uncollapse_contraction import UncollapseContraction
 from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
@@ -65,6 +66,7 @@ PASSES: tuple[type[Pass], ...] = (
     WidenAccumulator,
     Normalize,
     ChannelsLast,
+    SinkReshapes,
     CopyResults,
     Fuse,
     FuseAttention,

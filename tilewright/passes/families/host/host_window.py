@@ -123,14 +123,14 @@ class _WindowEmitter:
         known, count = extent.constant, self.kernel.evaluator.emit(extent)
 
         def whole(vectors: int) -> Callable[[Index], None]:
-            return lambda at: self._pixels(replace(unit, starts=tuple(at.min(count - vectors * lanes) + j * lanes
+            return lambda at: self._pixels(replace(unit, starts=tuple((at + j * lanes).min(count - lanes)
                                                                        for j in range(vectors))))
 
         def masked(at: Index) -> None:
             self._pixels(replace(unit, starts=(at,), mask=lane_mask(count - at, lanes, index)))
 
         if known is not None and known >= lanes:
-            vectors = min(self.config.nv, known // lanes)
+            vectors = min(self.config.nv, -(-known // lanes))
             loop(0, known, vectors * lanes, whole(vectors), index=index)
             return
         full = count - count % (self.config.nv * lanes)

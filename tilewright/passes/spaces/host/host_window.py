@@ -130,7 +130,7 @@ def why_invalid(config: HostWindowConfig, workload: Workload, limits: HostLimits
     if config.chunk and pixels is not None and config.chunk >= pixels:
         return f"chunk-used: {config.chunk} of {pixels} pixels in a unit are all of them"
     along = workload.loops[layer.along].extent.constant
-    if along is not None and config.nv > max(1, along // config.lanes):
+    if along is not None and config.nv > max(1, -(-along // config.lanes)):
         return f"vectors-used: {config.nv} vectors of {config.lanes} lanes are more than {along} elements"
     across, inner = layer.taps(workload)
     steps = config.filters * config.pixels * config.nv * across * inner

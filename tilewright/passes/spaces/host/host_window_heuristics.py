@@ -14,6 +14,7 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node
 
+_LATENCY = 4  # cycles from a join to the next of the same result
 _NONE = "not measured with other values: no operator of the bench pools or convolves each channel by itself"
 
 
@@ -21,6 +22,9 @@ _NONE = "not measured with other values: no operator of the bench pools or convo
 class Thresholds:
     """Sizes of register blocks and work units."""
 
+    sums: int = threshold(8, unit="results of a block of filters in flight, from which it takes no more pixels or vectors",
+                          operator="conv3x3_64x56_64_nchw",
+                          results="not kept: blocks of 8 filters by 1 and 2 pixels in convolutions of 4 and 32 groups")
     chunk: int = threshold(16, unit="rows of pixels whose image is copied at a time", operator="conv3x3_64x56_64_nchw",
                            results=_NONE)
 
@@ -44,7 +48,9 @@ def default(workload: Workload, limits: HostLimits,
     for filters in (n for n in range(1, min(most, limits.vector_registers // 2) + 1) if most % n == 0):
         for count, nv in product(range(1, 9), (1, 2, 3, 4)):
             config = HostWindowConfig(count, nv, lanes, chunk, filters)
-            if why_invalid(config, workload, limits) is None:
+            fewer = filters * (count * nv - min(count, nv)) if max(count, nv) > 1 else 0  # with one pixel or vector less
+            enough = bool(layer.free) and fewer >= thresholds.sums
+            if not enough and why_invalid(config, workload, limits) is None:
                 cost = _cost(config, layer, workload)
                 if best is None or cost < best[0] * 0.98:
                     best = (cost, config)
@@ -67,14 +73,13 @@ def _cost(config: HostWindowConfig, layer: Layer, workload: Workload) -> float:
     each = config.chunk or pixels or 64
     inside = each - (across - 1) // stride if layer.inner is None else each
     steps = inside // config.pixels * block(config.pixels) + (each - inside // config.pixels * config.pixels) * block(1)
-    whole = config.nv * config.lanes
-    vectors = 1.0 if columns is None else -(-columns // whole) * config.nv * (whole / max(1, columns))
-    return steps / config.nv * vectors / config.filters
+    blocks = 1 / config.nv if columns is None else -(-columns // (config.nv * config.lanes))
+    return steps * blocks / config.filters
 
 
 def _steps(pixels: int, nv: int, taps: int, places: int) -> float:
     """Cycles of a block: joins, two a cycle and not before the one before them is done; loads, two a cycle; its start and end."""
-    joins = max(pixels * nv * taps / 2, 4 * taps)
+    joins = max(pixels * nv * taps / 2, _LATENCY * taps)
     return max(joins, (places * nv + taps * nv) / 2) + 6 + pixels * nv
 
 
@@ -83,4 +88,4 @@ def _shared_steps(config: HostWindowConfig, pixels: int, taps: int) -> float:
     each filter."""
     places, sums = pixels * config.nv, config.filters * pixels * config.nv
     loads = (2 * places + config.filters) / 2
-    return (max(sums / 2, 4.0, loads) + loads / 8) * taps + 6 + sums
+    return (max(sums / 2, _LATENCY, loads) + loads / 8) * taps + 6 + sums

@@ -9,6 +9,7 @@ from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.outline import Outline
 from tilewright.passes.transforms.channels_last import ChannelsLast
 from tilewright.passes.transforms.decompose import Decompose
+from tilewright.passes.transforms.fold_scales import FoldScales
 from tilewright.passes.transforms.normalize import Normalize
 from tilewright.passes.transforms.sink_reshapes import SinkReshapes
 from tilewright.passes.transforms.split_init import SplitInit
@@ -28,6 +29,7 @@ def graph_passes(attention: FuseAttention | None = None) -> list[Pass]:
         Mlir("canonicalize,cse"),
         ChannelsLast(),
         SinkReshapes(),
+        FoldScales(),
         CopyResults(),
         Fuse(),
         attention or FuseAttention(),

@@ -27,6 +27,7 @@ from tilewright.passes.transforms.extract_to_operand import ExtractToOperand
 from tilewright.passes.transforms.flatten_contraction import FlattenContraction
 from tilewright.passes.transforms.fold_broadcast import FoldBroadcast
 from tilewright.passes.transforms.fold_reshapes import FoldReshapes
+from tilewright.passes.transforms.fold_scales import FoldScales
 from tilewright.passes.transforms.fold_transpose import FoldTranspose
 from tilewright.passes.transforms.fold_unit_dims import FoldUnitDims
 from tilewright.passes.transforms.generalize import Generalize
@@ -67,6 +68,7 @@ PASSES: tuple[type[Pass], ...] = (
     Normalize,
     ChannelsLast,
     SinkReshapes,
+    FoldScales,
     CopyResults,
     Fuse,
     FuseAttention,

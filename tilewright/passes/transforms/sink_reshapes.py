@@ -17,7 +17,7 @@ from tilewright.passes.linalg.reshape import RESHAPES, Reshaper
 from tilewright.passes.linalg.split_loop import can_split, split_loop
 from tilewright.passes.linalg.structured import defined_by, erase_unused, inputs, iterator_kinds, main_of, uncast
 from tilewright.passes.linalg.symbolic import reassociation
-from tilewright.passes.mlir import ir, maps_of, owner, position, walk
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class SinkReshapes(Pass):
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
             views, sunk = Reshaper(fn), set[ir.Operation]()
-            for op in walk(fn):
+            for op in operations(fn.regions[0].blocks[0]):
                 if op.name == "linalg.generic" and "reduction" not in iterator_kinds(op):
                     made = _sink(op, views, sunk)
                     if made is not None:

@@ -9,7 +9,9 @@ from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.outline import Outline
 from tilewright.passes.transforms.channels_last import ChannelsLast
 from tilewright.passes.transforms.decompose import Decompose
+from tilewright.passes.transforms.fold_scales import FoldScales
 from tilewright.passes.transforms.normalize import Normalize
+from tilewright.passes.transforms.sink_reshapes import SinkReshapes
 from tilewright.passes.transforms.split_init import SplitInit
 from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
 
@@ -26,6 +28,8 @@ def graph_passes(attention: FuseAttention | None = None) -> list[Pass]:
         Normalize(),
         Mlir("canonicalize,cse"),
         ChannelsLast(),
+        SinkReshapes(),
+        FoldScales(),
         CopyResults(),
         Fuse(),
         attention or FuseAttention(),

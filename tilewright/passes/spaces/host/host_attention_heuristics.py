@@ -21,6 +21,8 @@ class Thresholds:
                                   results=_WITH)
     block_keys: int = threshold(384, unit="keys of a block where they are more", operator="attention",
                                 results="not measured: no operator of the bench has more than 512 keys")
+    block_share: int = threshold(4, unit="part of the second-level cache that the keys of a block take at most",
+                                 operator="attention", results="not measured: no operator of the bench has heads above 64")
 
 
 def default(workload: Workload, limits: HostLimits,
@@ -30,8 +32,15 @@ def default(workload: Workload, limits: HostLimits,
     mr, nv = (6, 2) if limits.vector_registers < 32 else (8, 2) if limits.vector_bytes == 16 else (8, 3)
     panel = nv * lanes
     short = HostAttentionConfig(mr, nv, lanes, -(-thresholds.keys_at_once // panel) * panel, False, 16 * mr)
-    long = HostAttentionConfig(mr, nv, lanes, -(-thresholds.block_keys // panel) * panel, True, 32 * mr)
+    long = HostAttentionConfig(mr, nv, lanes, _block(workload, limits, thresholds, panel), True, 32 * mr)
     keys = workload.size("n")
     if keys.constant is not None:
         return (short if keys.constant <= short.keys else long,), Leaf(0)
     return (short, long), switch(str(keys), [(short.keys, Leaf(0))], Leaf(1))
+
+
+def _block(workload: Workload, limits: HostLimits, thresholds: Thresholds, panel: int) -> int:
+    """Keys of a block: whole panels, at least one."""
+    depth = workload.size("k").constant
+    room = thresholds.block_keys if depth is None else limits.l2 // thresholds.block_share // (depth * ELEMENT)
+    return max(1, -(-min(thresholds.block_keys, room) // panel)) * panel

@@ -42,7 +42,9 @@ def graph(kind: str, heads: int = 2, depth: int = 16, columns: int = 16, dtype: 
         return g
     q, k = (g.input(n, ["B", heads, size, depth], dtype) for n, size in (("q", "S"), ("k", "T")))
     v = g.input("v", ["B", heads, "T", columns], dtype)
-    if kind in ("mask", "row_mask"):
+    if kind in ("seen", "added"):
+        g.output(ops.attention(q, k, v, scale=0.25, mask=g.input("mask", ["S", "T"], "i1" if kind == "seen" else dtype)))
+    elif kind in ("mask", "row_mask"):
         mask = g.input("mask", ["B", 1, 1, "T"] if kind == "mask" else ["S", "T"])
         scores = ops.batch_matmul(q, k, transpose_b=True)
         g.output(ops.batch_matmul(ops.softmax(ops.add(ops.multiply(scores, 0.25), mask)), v))
@@ -180,6 +182,51 @@ def test_nan_and_infinity_stay_in_their_rows(config: str) -> None:
     got = run(fused("full"), config, [q, k, v]).reshape(1, 2, 60, 16)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(reference(q, k, v, False, None)))
     assert np.isnan(got[0, 0, 3]).all() and not np.isnan(got[0, 0, 4:]).any()
+
+
+def masks(queries: int, keys: int) -> dict[str, np.ndarray]:
+    """Which keys queries see: causal, in a window, before a tail of pads, behind pads, with holes, all, and not in some rows."""
+    i, j = np.arange(queries)[:, None], np.arange(keys)
+    rng = np.random.default_rng(queries + keys)
+    every = (j >= 0) & (i >= 0)
+    found = {"causal": j <= i, "window": (j <= i) & (j > i - 5), "tail": every & (j < keys // 2), "pads": every & (j >= keys // 3),
+             "holes": rng.random((queries, keys)) < 0.1, "all": every}
+    found["blind"] = found["window"] & (i % 7 != 3)
+    return found
+
+
+@pytest.mark.parametrize("config", [WHOLE, ONLINE])
+@pytest.mark.parametrize("kind", ["seen", "added"])
+def test_masks_of_run_time(kind: str, config: str) -> None:
+    """Also where a row sees no key: NaN by -inf, the mean of all values by the least float."""
+    rng = np.random.default_rng(8)
+    for shape in ((5, 7), (40, 130)):
+        q, k, v = (rng.standard_normal((1, 2, n, 16)).astype(np.float32) for n in (shape[0], shape[1], shape[1]))
+        for name, seen in masks(*shape).items():
+            for low in (-np.inf,) if kind == "seen" else (-np.inf, np.finfo(np.float32).min):
+                added = np.where(seen, np.float32(0), np.float32(low))
+                got = run(fused(kind), config, [q, k, seen if kind == "seen" else added, v])
+                scores = (np.einsum("bhmk,bhnk->bhmn", q, k) * np.float32(0.25) + added).astype(np.float64)
+                with np.errstate(invalid="ignore"):
+                    weights = np.exp(scores - scores.max(-1, keepdims=True))
+                    want = (weights / weights.sum(-1, keepdims=True) @ v.astype(np.float64)).reshape(got.shape)
+                np.testing.assert_allclose(got, want, atol=2e-6, err_msg=f"{name} {low} {shape}")
+
+
+@pytest.mark.parametrize("config", [WHOLE, ONLINE])
+@pytest.mark.parametrize("kind", ["seen", "added"])
+def test_keys_that_nobody_sees_are_skipped(kind: str, config: str) -> None:
+    """Not even a NaN among their values counts; one in the mask does, since it hides nothing."""
+    rng = np.random.default_rng(9)
+    q, k, v = (rng.standard_normal((1, 2, n, 16)).astype(np.float32) for n in (24, 140, 140))
+    seen = np.zeros((24, 140), bool)
+    seen[:, 50:70] = True
+    v[:, :, :32], v[:, :, 96:] = np.nan, np.nan
+    added = np.where(seen, np.float32(0), np.float32(-np.inf))
+    assert np.isfinite(run(fused(kind), config, [q, k, seen if kind == "seen" else added, v])).all()
+    if kind == "added":
+        added[:, 5] = np.nan
+        assert np.isnan(run(fused(kind), config, [q, k, added, v])).all()
 
 
 def test_causal_code_skips_keys_and_compares_less() -> None:

@@ -1,4 +1,4 @@
-"""fold-unit-dims: loops of one step and axes of extent 1 leave linalg.generic, transpose, broadcast and softmax, and tensor.concat.
+"""fold-unit-dims: loops of one step and axes of extent 1 leave linalg.generic, transpose, broadcast, softmax, and tensor.concat.
 
 Operands and results become views without those axes.
 """

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 from tilewright.passes.analysis.attention import Attention
@@ -148,18 +148,18 @@ class _AttentionEmitter:
 
     def _surveyed(self, loops: Loops, low: Index, high: Index) -> tuple[Index, Index]:
         """Notes which keys each block of queries sees; first and end of those that some block sees."""
-        places = [[Index(self.config.mc), Index(i)] for i in range(2)]
-        for place, value in zip(places, (self.ev.emit(self.view.keys), Index(0)), strict=True):
-            self.ranges.store(value.value(self.index), place)
+        total = [[Index(self.config.mc), Index(i)] for i in range(2)]
+        for at, value in zip(total, (self.ev.emit(self.view.keys), Index(0)), strict=True):
+            self.ranges.store(value.value(self.index), at)
 
         def survey(row: Index, height: int) -> None:
             found = self.range.bounds(self._points(loops, row, height))
-            for i, (place, value, join) in enumerate(zip(places, found, (Index.min, Index.max), strict=True)):
+            for i, (at, value, join) in enumerate(zip(total, found, (Index.min, Index.max), strict=True)):
                 self.ranges.store(value.value(self.index), [row - low, Index(i)])
-                self.ranges.store(join(value, Index(self.ranges.load(place))).value(self.index), place)
+                self.ranges.store(join(value, Index(self.ranges.load(at))).value(self.index), at)
 
         self._rows(low, high, survey)
-        start, end = (Index(self.ranges.load(place)) for place in places)
+        start, end = (Index(self.ranges.load(at)) for at in total)
         return start, end
 
     def _rows(self, low: Index, high: Index, run: Callable[[Index, int], None]) -> None:

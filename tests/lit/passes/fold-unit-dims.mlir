@@ -43,7 +43,7 @@ func.func @joined(%arg0: tensor<1x?x1xf32> {tw.dims = [1, "T", 1]}, %arg1: tenso
 
 // A softmax loses the axes of extent 1 that it does not run along.
 // CHECK-LABEL: func.func @weights
-// CHECK: %[[S:.*]] = tensor.collapse_shape %arg0 {{\[}}[0, 1], [2]] : tensor<?x1x7xf32> into tensor<?x7xf32>
+// CHECK: %[[S:.*]] = tensor.collapse_shape %arg0 {{\[}}[0], [1, 2]] : tensor<?x1x7xf32> into tensor<?x7xf32>
 // CHECK: linalg.softmax dimension(1) ins(%[[S]] : tensor<?x7xf32>)
 func.func @weights(%arg0: tensor<?x1x7xf32> {tw.dims = ["T", 1, 7]}) -> tensor<?x1x7xf32>
     attributes {tw.ranges = {T = [1, 128, 1]}} {

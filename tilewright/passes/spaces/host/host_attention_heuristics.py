@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.passes.spaces.host.host_attention import ELEMENT, HostAttentionConfig
+from tilewright.passes.spaces.host.host_attention import ELEMENT, FEW, HostAttentionConfig
+from tilewright.passes.spaces.host.host_block import over_budget
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
@@ -27,8 +28,11 @@ class Thresholds:
 
 def default(workload: Workload, limits: HostLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[HostAttentionConfig, ...], Node]:
-    """One block of scores while it and the keys stay close, else blocks of keys."""
+    """One block of scores while it and the keys stay close, else blocks of keys; keys in place for a few queries."""
     lanes = max(2, limits.lanes(ELEMENT))
+    queries = workload.size("m").constant
+    if queries is not None and 0 < queries <= FEW:
+        return (_few(workload, limits, thresholds, queries),), Leaf(0)
     mr, nv = (6, 2) if limits.vector_registers < 32 else (8, 2) if limits.vector_bytes == 16 else (8, 3)
     panel = nv * lanes
     short = HostAttentionConfig(mr, nv, lanes, -(-thresholds.keys_at_once // panel) * panel, False, 16 * mr)
@@ -44,3 +48,13 @@ def _block(workload: Workload, limits: HostLimits, thresholds: Thresholds, panel
     depth = workload.size("k").constant
     room = thresholds.block_keys if depth is None else limits.l2 // thresholds.block_share // (depth * ELEMENT)
     return max(1, -(-min(thresholds.block_keys, room) // panel)) * panel
+
+
+def _few(workload: Workload, limits: HostLimits, thresholds: Thresholds, queries: int) -> HostAttentionConfig:
+    """Blocks as wide as the registers and the values allow, so that these are read once for all queries."""
+    lanes = max(2, limits.lanes(ELEMENT))
+    columns = workload.size("e").constant or 1
+    fitting = [nv for nv in range(1, -(-columns // lanes) + 1) if over_budget(queries, nv, limits) is None]
+    nv = max(fitting, default=1)
+    panel = nv * lanes
+    return HostAttentionConfig(queries, nv, lanes, -(-thresholds.block_keys // panel) * panel, True, queries, direct=True)

@@ -21,6 +21,7 @@ from tilewright.passes.spaces.host.host_attention import HostAttentionConfig, sp
 from tilewright.passes.spaces.host.host_attention_heuristics import default
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import select
 from tilewright.runtime.shape import Expr
 
 WHOLE = "host_attention{keys=144 online=false}"
@@ -344,6 +345,9 @@ def test_few_queries_read_keys_in_place(limits: HostLimits) -> None:
     (w,) = compiled(g)
     (config,), _ = default(w, limits)
     assert config.direct and config.mr == config.mc == 3 and why_invalid(config, w, limits) is None
+    configs, tree = default(fused("full"), limits)
+    few = [configs[select(tree, {"d0": 1, "d1": rows, "d2": 900}).kernel].direct for rows in (1, 4, 5)]
+    assert few == [True, True, False] and not config.in_order(w, limits).direct
 
 
 @pytest.mark.parametrize(("config", "rule"), [

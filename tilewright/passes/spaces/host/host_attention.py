@@ -46,8 +46,8 @@ class HostAttentionConfig(TileConfig):
         return self.nv * self.lanes
 
     def in_order(self, workload: Workload, limits: Limits) -> HostAttentionConfig:
-        """With sums in one chain."""
-        return replace(self, ordered=True)
+        """With sums in one chain, which dot products are not."""
+        return replace(self, ordered=True, direct=False)
 
 
 def space(workload: Workload, limits: HostLimits) -> Iterator[HostAttentionConfig]:

@@ -16,6 +16,7 @@ class HostLimits:
 
     threads: most of a call, 0 for as many as cores. Only what does not change the bits of results may depend on it.
     bf16_pairs: does one instruction add two products of bf16 to each f32 (vdpbf16ps of AVX-512 BF16)?
+    multiply_adds: vectors of f32 that it multiplies and adds a cycle.
     permutes: does one instruction take the words of a register in any order (vpermd of AVX2 and AVX-512)?
     """
 
@@ -28,6 +29,7 @@ class HostLimits:
     bf16_pairs: bool = False
     threads: int = 0
     permutes: bool = False
+    multiply_adds: int = 2
 
     def lanes(self, element_bytes: int) -> int:
         """Elements per vector register."""

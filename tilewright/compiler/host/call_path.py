@@ -1,10 +1,10 @@
 """Emits the binder of a program: native code that takes a Python call, as LLVM IR (runtime/host/native_call.py has its contract).
 
-It takes a call only where nothing is to convert or to say: every tensor is exactly an ndarray, of the very dtype object,
-the right rank, C-contiguous and aligned; dims agree and lie in their ranges; scalars are exact ints and floats, and the thread
-rounds to nearest where one is rounded; `out=` is absent or as good, and apart from all inputs; `threads=` is an exact int. A
-second function takes what the first does not, where tensors of PyTorch are among the arrays. Anything else, a failed check of the
-model too, is passed to Python unchanged.
+It takes a call only where nothing is to convert or to say: every tensor is exactly an ndarray, of the very dtype object, the
+right rank and aligned, and C-contiguous or, an input, copied so by NumPy's own function; dims agree and lie in their ranges;
+scalars are exact ints and floats, and the thread rounds to nearest where one is rounded; `out=` is absent or as good, and apart
+from all inputs; `threads=` is an exact int. A second function takes what the first does not, where tensors of PyTorch are among
+the arrays. Anything else, a failed check of the model too, is passed to Python unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tilewright.compiler.builder.llvm_text import Value, fits
 from tilewright.compiler.host.call_arrays import ArrayText, NumpyText, TorchText
-from tilewright.compiler.host.call_helpers import KEYWORDS, TENSOR, head
+from tilewright.compiler.host.call_helpers import COPIES, KEYWORDS, TENSOR, head
 from tilewright.runtime.call.binder import Binder, Site
 from tilewright.runtime.call.dlpack import DLPACK_TYPES
 from tilewright.runtime.call.python_abi import ALIGNED, CONTIGUOUS, LENGTH, TYPE, WORDS, WRITEABLE
@@ -63,10 +63,10 @@ def call_path_ir(program: Program, work: Sequence[tuple[Expr, Expr]], arch: str 
         return ""
     tensors = [argument for *_, argument in binder.tensors]
     arrays = [*tensors, *program.outputs]
-    path = _CallPath(program, binder, work, NumpyText(len(arrays)))
+    path = _CallPath(program, binder, work, NumpyText(len(arrays), copies=not program.donated))
     if program.donated and not path.takes_out:
         return ""
-    parts = [head(len(WORDS) + len(arrays) + len(program.constants)), KEYWORDS, is_in_ir(arch or machine())]
+    parts = [head(len(WORDS) + len(arrays) + len(program.constants)), COPIES, KEYWORDS, is_in_ir(arch or machine())]
     if not tensors or program.donated or len(arrays) > TENSORS or any(a.dtype not in DLPACK_TYPES for a in arrays):
         return "\n".join([*parts, path.emit(ENTRY)])
     torch = _CallPath(program, binder, work, TorchText(len(arrays)))
@@ -147,7 +147,7 @@ class _CallPath:
         sizes: list[list[Value]] = []
         data: list[Value] = []
         for number, (position, _, _, argument) in enumerate(self.binder.tensors):
-            array = t.look(t.load("%args", 8 * position, "ptr"), argument, number, CONTIGUOUS | ALIGNED)
+            array = t.take(t.load("%args", 8 * position, "ptr"), argument, number)
             sizes.append([t.load(array.extents, 8 * axis, "i64") for axis, _ in enumerate(argument.dims or ())])
             data.append(array.data)
             t.store(array.data, "ptr", "%tensors", 8 * number)
@@ -297,18 +297,22 @@ class _CallPath:
         t.label("again")  # Python runs the call once more and raises
         t.do(f"call void {t.word('decref')}(ptr %kept)")
         self._drop()
+        t.drop_copies()
         t.do("br label %python")
         if any("%refused" in line for line in t.lines):
             t.label("refused")
             self._drop()
             t.do("br label %python")
         t.label("good")
+        t.drop_copies()
         self._return()
         t.label("failed")
         self._drop()
+        t.drop_copies()
         t.do("ret ptr null")
         arguments = "ptr %args, i64 %nargsf, ptr %names"
         t.label("slow")
+        t.drop_copies()
         t.do(f"ret ptr {t.value(f'call ptr @{other}(ptr %callable, {arguments})')}" if other else "br label %python")
         t.label("python")
         fallback, forward = t.word("fallback"), t.word("vectorcall")

@@ -34,11 +34,9 @@ from tilewright.passes.families.host.host_matmul_store import PlacedResults
 from tilewright.passes.families.host.host_matmul_stream import Stream
 from tilewright.passes.families.host.host_matmul_taps import Box, Taps
 from tilewright.passes.mlir import ir
-from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack
-from tilewright.runtime.limits import LINE
+from tilewright.passes.spaces.host.host_matmul import SHORT_ROW, HostMatmulConfig, Pack
 from tilewright.runtime.shape import Expr
 
-_SHORT = 4  # lines of a row of columns that is one stream with the rows around it
 _APART = 16  # elements between copied rows, so that they do not share cache sets
 Mask = Callable[["Index | int"], "ir.Value | None"]
 
@@ -386,7 +384,7 @@ class _MatmulEmitter:
         """First column of the panel after that of `first`; None where the hardware fetches it: prepacked panels, and short rows
         of columns, follow one another in memory."""
         columns = self.plan.view.extents[self.plan.column].constant
-        short = columns is not None and columns * byte_width(self._element) <= _SHORT * LINE
+        short = columns is not None and columns * byte_width(self._element) <= SHORT_ROW
         return None if short or self.plan.tile or not self.plan.in_place else first + self.config.columns
 
     def _block(self, piece: _Piece, block: Block, columns: Columns, mask: Mask, row: Index, height: int) -> None:

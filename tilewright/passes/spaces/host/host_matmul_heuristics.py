@@ -29,7 +29,7 @@ _PAGE = 4096  # bytes
 _DEPTH = 1024  # stands for a k that is not known
 _FAR_PIECE = 24  # vectors of a piece of columns that streams from memory past several rows, at most
 _CUT_ROWS = 8  # values of k at a time past one row of pieces, or from memory: reads that wait beside each other
-_BLOCKS = 8  # of rows in a work unit of few panels
+_BLOCKS = 16  # of rows in a work unit of few panels
 _LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
 _WITH = "zen5-avx512.md: measured with this value alone"
 _AVX2 = "zen3-avx2.md: measured with this value, and before it with none; other values were not kept"
@@ -191,8 +191,9 @@ class _Defaults:
         depth = extents.depth.constant or 0
         line = nv * lanes * size < 2 * LINE
         narrow = columns is not None and columns * size <= at.narrow_bytes and not transposed
-        if (mr, nv) == (6, 2) and limits.vector_bytes == 32 and not (columns is None and transposed):
-            vectors = -(-(columns or 0) // lanes)
+        vectors = -(-(columns or 0) // lanes)
+        few = columns is not None and vectors <= nv
+        if (mr, nv) == (6, 2) and limits.vector_bytes == 32 and not few and not (columns is None and transposed):
             mr, nv = (2, 4) if narrow and vectors % 4 == 0 and 4 * lanes * depth * size <= limits.l1 else (4, 3)
         piece = (48 if columns is not None and columns >= 96 * lanes else 24) * lanes * size
         one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4, pairs=pairs)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig
+from tilewright.passes.spaces.host.host_matmul import SHORT_ROW, HostMatmulConfig
 from tilewright.runtime.limits import LINE, HostLimits
 
 _LINE_APART, _LINE_OF_SET = 4.25, 6.5  # cycles a line, in the latter case of rows that share cache sets and pages
@@ -71,6 +71,8 @@ class Reading:
 
     def _apart(self, config: HostMatmulConfig) -> float:
         """Cycles of the lines of one step of k."""
+        if self.pitch is not None and self.pitch <= SHORT_ROW:
+            return 0.0
         return self._lines(config) * (_LINE_OF_SET if self._shares_sets else _LINE_APART)
 
     def _block(self, config: HostMatmulConfig, rows: int) -> float:

@@ -57,8 +57,12 @@ class ArrayText(LlvmText):
         """Require that an object is an array of this type and rank. number: of the array; flags: NumPy's, that it has to have."""
 
     def take(self, array: Value, argument: Argument, number: int) -> Seen:
-        """`look` at an input, whose elements have to be aligned and without gaps."""
+        """`look` at an input, whose elements have to be aligned."""
         return self.look(array, argument, number, CONTIGUOUS | ALIGNED)
+
+    def solid(self, array: Value, seen: Seen) -> Value:
+        """The first byte of an input that was taken, without gaps; a copy is made here, after all checks."""
+        return seen.data
 
     def drop_copies(self) -> None:
         """Release what `take` made; where a call ends, or leaves for Python."""
@@ -91,22 +95,24 @@ class NumpyText(ArrayText):
             self.do("store i64 0, ptr %copied")
 
     def take(self, array: Value, argument: Argument, number: int) -> Seen:
-        if not self._copies or not argument.dims:
-            return super().take(array, argument, number)
-        self.look(array, argument, number, ALIGNED)
-        solid = self.value(f"and i32 {self.load(array, FLAGS, 'i32')}, {CONTIGUOUS}")
+        return self.look(array, argument, number, ALIGNED) if self._copies else super().take(array, argument, number)
+
+    def solid(self, array: Value, seen: Seen) -> Value:
+        if not self._copies:
+            return seen.data
+        contiguous = self.value(f"and i32 {self.load(array, FLAGS, 'i32')}, {CONTIGUOUS}")
         gaps, kept, on = self.name(), self.name(), self.name()
-        self.do(f"br i1 {self.value(f'icmp eq i32 {solid}, 0')}, label %{gaps}, label %{kept}")
+        self.do(f"br i1 {self.value(f'icmp eq i32 {contiguous}, 0')}, label %{gaps}, label %{kept}")
         self.label(gaps)
         made = self.value(f"call ptr @copied(ptr {array}, ptr %copies, ptr %copied)")
         self.require(self.value(f"icmp ne ptr {made}, null"))
         after = self.lines[-1].rstrip(":")
+        data = self.load(made, DATA, "ptr")
         self.do(f"br label %{on}")
         self.label(kept)
         self.do(f"br label %{on}")
         self.label(on)
-        found = self.value(f"phi ptr [ {made}, %{after} ], [ {array}, %{kept} ]")
-        return Seen(self.load(found, DATA, "ptr"), self.load(found, EXTENTS, "ptr"))
+        return self.value(f"phi ptr [ {data}, %{after} ], [ {seen.data}, %{kept} ]")
 
     def drop_copies(self) -> None:
         if self._copies:

@@ -15,7 +15,7 @@ from operator import mul
 from typing import NamedTuple
 
 from tilewright.compiler.builder.llvm_text import Value, fits
-from tilewright.compiler.host.call_arrays import ArrayText, NumpyText, TorchText
+from tilewright.compiler.host.call_arrays import ArrayText, NumpyText, Seen, TorchText
 from tilewright.compiler.host.call_helpers import COPIES, KEYWORDS, TENSOR, head
 from tilewright.runtime.call.binder import Binder, Site
 from tilewright.runtime.call.dlpack import DLPACK_TYPES
@@ -101,9 +101,10 @@ class _CallPath:
         t.rooms()
         t.do("%given = and i64 %nargsf, 9223372036854775807")  # the top bit is PY_VECTORCALL_ARGUMENTS_OFFSET
         t.require_equal("%given", len(self.program.inputs))
-        taken = self._inputs()
+        seen, inputs = self._inputs()
         self._scalars()
         threads = self._threads()
+        taken = self._solid(seen, inputs)
         sizes = [[t.expr(e, self.dims) for e in o.spec().dims] for o in outputs]
         for shape, output in zip(sizes, outputs, strict=True):
             for size, expr in zip(shape, output.spec().dims, strict=True):
@@ -141,16 +142,15 @@ class _CallPath:
 
     # -- inputs
 
-    def _inputs(self) -> list[_MemoryRange]:
-        """Check all tensor inputs and bind the dims; where the memory of each is."""
+    def _inputs(self) -> tuple[list[tuple[Value, Seen]], list[list[Value]]]:
+        """Check all tensor inputs and bind the dims; the arrays and their extents."""
         t = self.text
         sizes: list[list[Value]] = []
-        data: list[Value] = []
+        seen: list[tuple[Value, Seen]] = []
         for number, (position, _, _, argument) in enumerate(self.binder.tensors):
-            array = t.take(t.load("%args", 8 * position, "ptr"), argument, number)
-            sizes.append([t.load(array.extents, 8 * axis, "i64") for axis, _ in enumerate(argument.dims or ())])
-            data.append(array.data)
-            t.store(array.data, "ptr", "%tensors", 8 * number)
+            given = t.load("%args", 8 * position, "ptr")
+            seen.append((given, t.take(given, argument, number)))
+            sizes.append([t.load(seen[-1][1].extents, 8 * axis, "i64") for axis, _ in enumerate(argument.dims or ())])
         for number, (dim, site) in enumerate(zip(self.program.dims, self.binder.sources, strict=True)):
             value = self.dims[dim.name] = self._site(site, sizes)
             t.require_between(dim.lo, value, min(dim.hi, _LARGEST_DIM))
@@ -163,7 +163,16 @@ class _CallPath:
         for argument, shape in zip(self.inputs, sizes, strict=True):
             for size, expr in zip(shape, argument.spec().dims, strict=True):
                 t.require_equal(size, t.expr(expr, self.dims))
-        return [_MemoryRange(p, self._size(s, a)) for p, s, a in zip(data, sizes, self.inputs, strict=True)]
+        return seen, sizes
+
+    def _solid(self, seen: Sequence[tuple[Value, Seen]], sizes: Sequence[Sequence[Value]]) -> list[_MemoryRange]:
+        """Where the memory of each input is, or of the copy of one with gaps."""
+        found = []
+        for number, ((array, what), shape, argument) in enumerate(zip(seen, sizes, self.inputs, strict=True)):
+            data = self.text.solid(array, what)
+            self.text.store(data, "ptr", "%tensors", 8 * number)
+            found.append(_MemoryRange(data, self._size(shape, argument)))
+        return found
 
     def _site(self, site: Site, sizes: Sequence[Sequence[Value]]) -> Value:
         t = self.text

@@ -13,7 +13,7 @@ from matmul_workloads import AVX2, AVX512, LAYOUTS, check, described, generic, m
 from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack, space, why_invalid
 from tilewright.passes.spaces.host.host_matmul_heuristics import default
-from tilewright.passes.spaces.workload import Operand
+from tilewright.passes.spaces.workload import Operand, Workload
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.host.host_cpu import cpu_features
 from tilewright.runtime.limits import HostLimits
@@ -324,6 +324,14 @@ def test_columns_are_streamed_then_copied_or_read_in_place() -> None:
     assert [rows[slow, 1024, m] for m in (2, 24)] == [streamed, copied]
 
 
+@pytest.mark.parametrize(("limits", "rows"), [(AVX2, 3), (AVX512, 6), (dataclasses.replace(AVX512, multiply_adds=1), 3)])
+def test_prepacked_panels_are_not_fetched_ahead_while_they_are_waited_for(limits: HostLimits, rows: int) -> None:
+    for m, prefetch in ((1, 0), (rows, 0), (rows + 1, 16)):
+        configs, root = default(prepacked_work("M", 16), limits)
+        assert configs[select(root, {"M": m}).kernel].prefetch == prefetch
+    assert {c.prefetch for c in default(prepacked_work(64, 16), limits)[0]} == {16}
+
+
 def test_long_pieces_of_one_row_and_more_streams_where_it_is_cut() -> None:
     def one(columns: int, depth: int, threads: int = 1) -> HostMatmulConfig:
         configs, root = default(described("M", columns, depth), dataclasses.replace(AVX2, cores=2, threads=threads))
@@ -346,11 +354,16 @@ def test_a_few_rows_pass_chunk_by_chunk_over_streamed_columns() -> None:
                 check(text, config_text(config), {"a": a, "b": b}, [c], {"M": m}, np.matmul, target=target)
 
 
+def prepacked_work(rows: Dim, tile: int) -> Workload:
+    """Rows times 2304 constant columns in panels of `tile`."""
+    work = described(rows, 2304, 768)
+    packed = Operand(DType.F32, (Expr.of(2304 // tile), Expr.of(768), Expr.of(tile)), 2, True, tile)
+    return dataclasses.replace(work, inputs=(work.inputs[0], packed))
+
+
 @pytest.mark.parametrize("limits,tile", [(AVX512, 48), (AVX512, 64), (AVX2, 16), (AVX2, 8), (HostLimits(16, 32), 8)])
 def test_default_configurations_fit_prepacked_panels(limits: HostLimits, tile: int) -> None:
-    work = described("M", 2304, 768)
-    packed = Operand(DType.F32, (Expr.of(2304 // tile), Expr.of(768), Expr.of(tile)), 2, True, tile)
-    work = dataclasses.replace(work, inputs=(work.inputs[0], packed))
+    work = prepacked_work("M", tile)
     configs, _ = default(work, limits)
     assert [why_invalid(c, work, limits) for c in configs] == [None] * len(configs)
     assert str(why_invalid(HostMatmulConfig(1, 5, 4), work, limits)).startswith("prepacked-panels")

@@ -16,7 +16,7 @@ from tilewright.passes.spaces.host.host_matmul import (
     takes_pairs,
     why_invalid,
 )
-from tilewright.passes.spaces.host.host_matmul_reading import Reading
+from tilewright.passes.spaces.host.host_matmul_reading import Reading, rows_of_fetching
 from tilewright.passes.spaces.padding import padded_windows, padding_share, tap_depth
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
@@ -162,7 +162,7 @@ class _Defaults:
         return replace(config, taps=True, mc=chunk, exact_tails=True, prefetch=0, kc=0, panels=1)
 
     def _of_panels(self, block: tuple[int, int]) -> Cases:
-        """Where rows are rounded to bf16 on the way, copies of them serve several panels."""
+        """Panels of few rows are one stream. Where rows are rounded to bf16 on the way, copies of them serve several panels."""
         extents, lanes, limits = self.extents, self.lanes, self.limits
         pairs, tile = takes_pairs(self.workload, limits), prepacked(self.workload)
         nv = next(n for n in (block[1], 4, 3, 2, 1) if tile % (n * lanes) == 0)
@@ -172,7 +172,10 @@ class _Defaults:
             groups = (extents.columns.constant or 0) // (nv * lanes) // (2 * limits.cores)
             panels = max(1, min(self.at.rounded_panels, groups))
             return [], replace(many, exact_tails=True, panels=panels, copy_rows=True)
-        return [(self.at.panel_rows, HostMatmulConfig(mr, nv, lanes, prefetch=16, exact_tails=True, pairs=pairs))], many
+        few = HostMatmulConfig(mr, nv, lanes, prefetch=16, exact_tails=True, pairs=pairs)
+        fetched, least = rows_of_fetching(limits), extents.rows.evaluate(dict.fromkeys(self.workload.dims, 1))
+        lone = [(fetched, replace(few, prefetch=0))] if least <= fetched and not pairs else []
+        return [*lone, (self.at.panel_rows, few)], many
 
     def _of_columns(self, block: tuple[int, int]) -> Cases:
         """One row streams. A few rows stream, some more read the columns in place, and the others copy them, as the model of

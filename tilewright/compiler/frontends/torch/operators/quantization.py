@@ -57,7 +57,9 @@ def dequantize_channels(
     *limits: object,
     out_dtype: torch.dtype | None = None,
 ) -> ops.Tensor:
-    return _dequantised(context, x, _along(scales, x, axis), 0 if zeros is None else _along(zeros, x, axis))
+    known = None if zeros is None else context.graph.constants.get(zeros.ssa.removeprefix("%"))
+    symmetric = zeros is None or (known is not None and not known.any())
+    return _dequantised(context, x, _along(scales, x, axis), 0 if zeros is None or symmetric else _along(zeros, x, axis))
 
 
 def _quantised(context: Context, x: ops.Tensor, scale: Parameter, zero: Parameter, low: int, high: int) -> ops.Tensor:

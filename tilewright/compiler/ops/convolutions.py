@@ -203,7 +203,7 @@ def _convolution(form: Layout, x: Tensor, w: Tensor, bias: Tensor | None, groups
         op = f"linalg.{_DEPTHWISE[form.text]} {window.attributes}"
         total = x.graph.named(op, [padded, flat], x.graph.filled(0, dtype, dims))
     else:
-        total = _grouped(padded, w, window, form, groups, x.graph.filled(0, dtype, dims))
+        total = _grouped(x, w, window, form, groups, x.graph.filled(0, dtype, dims))
     return _biased(name, total, bias, form.channel, x.dtype)
 
 
@@ -230,13 +230,14 @@ def _split(x: Tensor, axis: int, groups: int) -> Tensor:
 
 
 def _grouped(x: Tensor, w: Tensor, window: SlidingWindow, form: Layout, groups: int, into: Tensor) -> Tensor:
-    """Channels and filters split into groups; loops n, g, f, spatial..., c, kernel..."""
+    """Channels and filters split into groups, the padding after it; loops n, g, f, spatial..., c, kernel..."""
     first, rank = form.channel == 1, len(window.extents)
     spatial = [f"d{3 + i}" for i in range(rank)]
     c, kernel = f"d{3 + rank}", [f"d{4 + rank + i}" for i in range(rank)]
     steps = zip(spatial, window.strides, kernel, window.dilations, strict=True)
     places = [f"{o} * {s} + {k} * {d}" for o, s, k, d in steps]
-    split_x, split_w = _split(x, form.channel, groups), _split(w, 0 if first else rank + 1, groups)
+    spread = replace(form, spatial=tuple(a + first for a in form.spatial))
+    split_x, split_w = window.pad(_split(x, form.channel, groups), spread, 0), _split(w, 0 if first else rank + 1, groups)
     split_out = _split(into, form.channel, groups)
     if first:
         maps = ["d0", "d1", c, *places], ["d1", "d2", c, *kernel], ["d0", "d1", "d2", *spatial]

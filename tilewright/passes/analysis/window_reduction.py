@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.passes.analysis.contraction import product_of
+from tilewright.passes.analysis.contraction import LHS, OUT, RHS, Contraction, product_of
 from tilewright.passes.analysis.fused_contraction import fast_loop
 from tilewright.passes.analysis.op_kinds import scatters
 from tilewright.passes.analysis.placement import Place, place
@@ -17,7 +17,8 @@ from tilewright.passes.analysis.row_program import row_joins
 from tilewright.passes.analysis.windows import padded_places, windows_of
 from tilewright.passes.linalg.structured import CASTS, inits, inputs, is_zero, iterator_kinds, loop_extents, uncast
 from tilewright.passes.linalg.symbolic import SymbolicShapes
-from tilewright.passes.mlir import ir, maps_of, operations, owner
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position
+from tilewright.passes.spaces.host.host_window import NEAR_FACTORS
 from tilewright.passes.spaces.workload import Window
 from tilewright.runtime.shape import Expr
 
@@ -69,6 +70,19 @@ class WindowReduction:
     def fast_loop(self, is_unit: Callable[[int], bool]) -> int | None:
         """The loop along the unit-stride axis of the first result."""
         return fast_loop(self.places[0], maps_of(self.root)[-1], self.extents, is_unit)
+
+
+def rows_for_filters(root: ir.Operation, shapes: SymbolicShapes) -> bool:
+    """Is this a convolution whose results lie along a window's row of pixels, with few filters in a group of channels?"""
+    view = Contraction.of(root, shapes)
+    for image in (LHS, RHS):
+        dims = shapes.dims(view.operand(image))
+        windows = windows_of(root, image, [(0, 0)] * len(dims), dims)
+        if any(w.row == position(view.maps[OUT].results[-1]) for w in windows):
+            taps = {w.tap for w in windows}
+            factors = view.size([*(view.n, view.m)[image], *(d for d in view.k if d not in taps)]).constant
+            return factors is not None and factors <= NEAR_FACTORS
+    return False
 
 
 def _joins_elements(root: ir.Operation) -> bool:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from tilewright.passes.analysis.contraction import Groups
 from tilewright.passes.analysis.op_kinds import OpKind
+from tilewright.passes.analysis.window_reduction import rows_for_filters
 from tilewright.passes.analysis.windows import zeros_of
 from tilewright.passes.base import Pass
 from tilewright.passes.dispatch_creation.regions import Partition, Region
@@ -59,7 +60,7 @@ def _copy_loads(partition: Partition, region: Region) -> None:
             if producer is None or partition.region_of.get(producer) in (None, region):
                 continue
             chain = partition.loads(producer)
-            if chain is None or _padded_factor(region, op, chain):
+            if chain is None or _padded_factor(partition, region, op, chain):
                 continue
             with ir.InsertionPoint(op):
                 for link in chain:
@@ -69,13 +70,15 @@ def _copy_loads(partition: Partition, region: Region) -> None:
             op.operands[i] = value(operand)
 
 
-def _padded_factor(region: Region, op: ir.Operation, chain: list[ir.Operation]) -> bool:
+def _padded_factor(partition: Partition, region: Region, op: ir.Operation, chain: list[ir.Operation]) -> bool:
     """Is this an operand of a contraction behind a pad? Each element is read many times, so the pad is paid for once; not where
-    no loop reads it again for other columns, as in a convolution of each channel by itself."""
+    no loop reads it again for other columns, as in a convolution of each channel by itself, nor where rows of pixels are copied
+    with their padding for the filters of a group."""
     if op != region.root or region.kind is not OpKind.CONTRACTION or not any(o.name == "tensor.pad" for o in chain):
         return False
-    groups = Groups.of(op)
-    return bool(groups.n) or zeros_of(chain[-1].results[0]) is None
+    if zeros_of(chain[-1].results[0]) is None:
+        return True
+    return bool(Groups.of(op).n) and not rows_for_filters(op, partition.shapes)
 
 
 def _number(number: int) -> ir.IntegerAttr:

@@ -77,7 +77,7 @@ class Partition:
         named = zip(self.block.arguments, argument_attributes(fn), strict=True)
         self.bound = {v for v, attributes in named if CONSTANT in attributes}  # known at compile time
         for op in self.order:
-            if self._constant(op):
+            if self._constant(op) or (self.kinds[op] is OpKind.VIEW and op.operands[0] in self.bound):
                 self.bound.update(op.results)
         for op, kind in self.kinds.items():
             self.paths.add(op, [p for v in captured(op) if (p := owner(v)) is not None])

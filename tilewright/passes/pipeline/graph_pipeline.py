@@ -9,8 +9,10 @@ from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.outline import Outline
 from tilewright.passes.transforms.channels_last import ChannelsLast
 from tilewright.passes.transforms.decompose import Decompose
+from tilewright.passes.transforms.fold_scales import FoldScales
 from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.normalize import Normalize
+from tilewright.passes.transforms.sink_reshapes import SinkReshapes
 from tilewright.passes.transforms.split_init import SplitInit
 from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
 
@@ -29,6 +31,8 @@ def graph_passes(attention: FuseAttention | None = None, integers: IntegerProduc
         Mlir("canonicalize,cse"),
         *([integers, Mlir("canonicalize,cse")] if integers is not None else []),
         ChannelsLast(),
+        SinkReshapes(),
+        FoldScales(),
         CopyResults(),
         Fuse(),
         attention or FuseAttention(),

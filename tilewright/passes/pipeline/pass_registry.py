@@ -27,6 +27,7 @@ from tilewright.passes.transforms.extract_to_operand import ExtractToOperand
 from tilewright.passes.transforms.flatten_contraction import FlattenContraction
 from tilewright.passes.transforms.fold_broadcast import FoldBroadcast
 from tilewright.passes.transforms.fold_reshapes import FoldReshapes
+from tilewright.passes.transforms.fold_scales import FoldScales
 from tilewright.passes.transforms.fold_transpose import FoldTranspose
 from tilewright.passes.transforms.fold_unit_dims import FoldUnitDims
 from tilewright.passes.transforms.generalize import Generalize
@@ -36,6 +37,7 @@ from tilewright.passes.transforms.lower_precision import LowerPrecision
 from tilewright.passes.transforms.normalize import Normalize
 from tilewright.passes.transforms.resolve_reshape import ResolveReshape
 from tilewright.passes.transforms.simplify_shapes import SimplifyShapes
+from tilewright.passes.transforms.sink_reshapes import SinkReshapes
 from tilewright.passes.transforms.split_init import SplitInit
 from tilewright.passes.transforms.uncollapse_contraction import UncollapseContraction
 from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
@@ -67,6 +69,8 @@ PASSES: tuple[type[Pass], ...] = (
     Normalize,
     IntegerProducts,
     ChannelsLast,
+    SinkReshapes,
+    FoldScales,
     CopyResults,
     Fuse,
     FuseAttention,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from tilewright.passes.analysis.contraction import product_of
 from tilewright.passes.codegen.emit import lane_mask, loop
@@ -25,7 +26,7 @@ from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.families.host.host_matmul_rows import Loops
 from tilewright.passes.families.host.host_matmul_store import store_placed
 from tilewright.passes.families.host.host_window_plan import WindowPlan
-from tilewright.passes.families.host.host_window_rows import PaddedRows
+from tilewright.passes.families.host.host_window_rows import PaddedRows, known
 from tilewright.passes.families.row_reduction import Combiner, combiners, values_of
 from tilewright.passes.mlir import ir, maps_of
 from tilewright.passes.spaces.host.host_window import HostWindowConfig
@@ -68,7 +69,7 @@ def emit(kernel: HostKernel, config: HostWindowConfig) -> Grid:
             low, high = here.span("pixels")
             if rows is not None:
                 rows.copy(loops, low, high)
-            emitter.vectors(_Block(tuple(loops), low, low, high))
+            emitter.filters(_Block(tuple(loops), low, low, high))
 
         loop(begin, end, 1, unit, index=kernel.index)
         return Grid() if rows is None else Grid(workspace=rows.bytes)
@@ -80,7 +81,8 @@ def emit(kernel: HostKernel, config: HostWindowConfig) -> Grid:
 class _Block:
     """Results at some pixels from `first` on and at the vectors that begin at `starts`; mask: of their lanes.
 
-    loops: coordinates of the outer loops. low, high: pixels of the unit. bordered: may the windows reach over the image?
+    loops: coordinates of the outer loops, and that of the first filter. low, high: pixels of the unit. bordered: may the windows
+    reach over the image?
     """
 
     loops: tuple[Index | None, ...]
@@ -103,20 +105,32 @@ class _WindowEmitter:
     join: Combiner
     rows: PaddedRows | None
 
+    def filters(self, unit: _Block) -> None:
+        """All filters of a unit, `filters` of them at a time."""
+        d = self.plan.filters
+        if d is None:
+            self.vectors(unit)
+            return
+
+        def some(f: Index) -> None:
+            self.vectors(replace(unit, loops=tuple(f if n == d else x for n, x in enumerate(unit.loops))))
+
+        loop(0, self.kernel.evaluator.emit(self.plan.extents[d]), self.config.filters, some, index=self.kernel.index)
+
     def vectors(self, unit: _Block) -> None:
         """All vectors of a unit. Where their number is known and enough, the last ones begin early enough to be whole."""
         lanes, index, extent = self.config.lanes, self.kernel.index, self.plan.extents[self.plan.along]
         known, count = extent.constant, self.kernel.evaluator.emit(extent)
 
         def whole(vectors: int) -> Callable[[Index], None]:
-            return lambda at: self._pixels(replace(unit, starts=tuple(at.min(count - vectors * lanes) + j * lanes
+            return lambda at: self._pixels(replace(unit, starts=tuple((at + j * lanes).min(count - lanes)
                                                                        for j in range(vectors))))
 
         def masked(at: Index) -> None:
             self._pixels(replace(unit, starts=(at,), mask=lane_mask(count - at, lanes, index)))
 
         if known is not None and known >= lanes:
-            vectors = min(self.config.nv, known // lanes)
+            vectors = min(self.config.nv, -(-known // lanes))
             loop(0, known, vectors * lanes, whole(vectors), index=index)
             return
         full = count - count % (self.config.nv * lanes)
@@ -143,7 +157,7 @@ class _WindowEmitter:
 
     def _block(self, block: _Block) -> None:
         ev, lanes, plan = self.kernel.evaluator, self.config.lanes, self.plan
-        points = [self._point(block, p, j) for p in range(block.pixels) for j in range(len(block.starts))]
+        points = [self._point(block, member) for member in self._members(block)]
         written = maps_of(plan.root)[-1].results
         places = [[evaluate(e, point) for e in written] for point in points]
         with ev.kept():
@@ -154,12 +168,19 @@ class _WindowEmitter:
             with ev.kept():
                 store_placed(self.kernel, plan.reduction.root, plan.reduction.places, (at, self.join.narrow(value), block.mask))
 
-    def _point(self, block: _Block, pixel: int, vector: int) -> Loops:
+    def _members(self, block: _Block) -> list[_Member]:
+        """The results of a block, vectors fastest."""
+        return [_Member(f, p, j) for f in range(self.config.filters) for p in range(block.pixels)
+                for j in range(len(block.starts))]
+
+    def _point(self, block: _Block, member: _Member) -> Loops:
         """The parallel loops of a result."""
-        point = list(block.loops)
-        if self.plan.across is not None:
-            point[self.plan.across] = block.first + pixel
-        point[self.plan.along] = Index.ramp(block.starts[vector], self.config.lanes)
+        point, plan = list(block.loops), self.plan
+        if plan.filters is not None:
+            point[plan.filters] = known(point[plan.filters]) + member.filter
+        if plan.across is not None:
+            point[plan.across] = block.first + member.pixel
+        point[plan.along] = Index.ramp(block.starts[member.vector], self.config.lanes)
         return point
 
     def _deep(self, block: _Block, dims: list[int], loops: Loops, sums: Sequence[ir.Value]) -> _Sums:
@@ -184,41 +205,53 @@ class _WindowEmitter:
         if block.bordered and tap is not None and loops[tap] is None:
             return self._deep(block, [tap], loops, sums)
         reader = _Reader(self, block, loops)
-        image = plan.root.operands[plan.reduction.image]
-        points = [self._point(block, p, j) for p in range(block.pixels) for j in range(len(block.starts))]
-        shared = product_of(plan.root) is None
+        image, members = plan.root.operands[plan.reduction.image], self._members(block)
+        points = [self._point(block, member) for member in members]
         parts = dict[tuple[int, int], ir.Value]()
+
+        def tapped(n: int, a: int | None, b: int | None) -> ir.Value:
+            """What a tap gives to be joined."""
+            here = [x if x is not None else y for x, y in zip(loops, points[n], strict=True)]
+            if plan.filters is not None:
+                here[plan.filters] = points[n][plan.filters]
+            for d, t in ((tap, a), (plan.tap_along, b)):
+                if d is not None and t is not None:
+                    here[d] = Index(t)
+            reader.place = (members[n].pixel, members[n].vector, a or 0, b or 0)
+            full = [x for x in here if x is not None]
+            return values_of(ev, plan.root, [self.join], full, self.config.lanes, block.mask)[0]
 
         def part(n: int, a: int | None) -> ir.Value:
             """What the taps along the vectors join to, in their order, for a tap of the pixel loop."""
-            found: ir.Value | None = None
-            for b in plan.unrolled(plan.tap_along):
-                here = [x if x is not None else y for x, y in zip(loops, points[n], strict=True)]
-                for d, t in ((tap, a), (plan.tap_along, b)):
-                    if d is not None and t is not None:
-                        here[d] = Index(t)
-                reader.place = (n // len(block.starts), n % len(block.starts), a or 0, b or 0)
-                full = [x for x in here if x is not None]
-                value = values_of(ev, plan.root, [self.join], full, self.config.lanes, block.mask)[0]
-                if shared:
-                    found = value if found is None else self.join(value, found)
-                else:
-                    sums[n] = self.join(value, sums[n])
-            return found if found is not None else sums[n]
+            values = [tapped(n, a, b) for b in plan.unrolled(plan.tap_along)]
+            return reduce(lambda found, value: self.join(value, found), values)
 
         with ev.kept():
             ev.known[image] = lambda _: reader.read()
             for a in plan.unrolled(tap) if tap is None or loops[tap] is None else [None]:
-                for n in range(len(points)):
-                    key = (plan.step_across(n // len(block.starts), a or 0), n % len(block.starts))
-                    if not shared:
-                        part(n, a)
-                        continue
-                    if key not in parts:
-                        parts[key] = part(n, a)
-                    sums[n] = self.join(parts[key], sums[n])
+                if product_of(plan.root) is None:
+                    for n, member in enumerate(members):
+                        key = (plan.step_across(member.pixel, a or 0), member.vector)
+                        if key not in parts:
+                            parts[key] = part(n, a)
+                        sums[n] = self.join(parts[key], sums[n])
+                    continue
+                steps = [(n, b) for n in range(len(members)) for b in plan.unrolled(plan.tap_along)]
+                if plan.filters is not None:  # an element of the image meets all filters while it is in a register
+                    steps = [(n, b) for b in plan.unrolled(plan.tap_along) for n in range(len(members))]
+                for n, b in steps:
+                    sums[n] = self.join(tapped(n, a, b), sums[n])
             del ev.known[image]
         return sums
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A result of a block: numbers of its filter, pixel and vector."""
+
+    filter: int
+    pixel: int
+    vector: int
 
 
 class _Reader:
@@ -245,7 +278,7 @@ class _Reader:
     def _load(self, across: int, along: int, vector: int) -> ir.Value:
         """The image so many places on along both axes."""
         emitter, plan, block = self._emitter, self._emitter.plan, self._block
-        point = emitter._point(block, 0, vector)
+        point = emitter._point(block, _Member(0, 0, vector))
         loops = [x if x is not None else y for x, y in zip(self._loops, point, strict=True)]
         if emitter.rows is not None:
             return emitter.rows.load(loops, block.first - block.low, across, along)

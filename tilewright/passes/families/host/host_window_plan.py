@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.passes.analysis.contraction import linear_terms
+from tilewright.passes.analysis.contraction import linear_terms, used_loops
 from tilewright.passes.analysis.window_reduction import WindowReduction
 from tilewright.passes.codegen.evaluator import Evaluator, evaluate
 from tilewright.passes.codegen.index import Index
@@ -22,14 +22,15 @@ from tilewright.runtime.shape import Expr
 @dataclass(frozen=True)
 class WindowPlan:
     """along: the loop along the vectors; window_along: the window that it places, if any. across: the pixel loop, which places
-    window_across; None where no other window is left. outer: the other parallel loops. deep: reduction loops that are not
-    unrolled."""
+    window_across; None where no other window is left. filters: the loop that the image has no axis of, whose members all read the
+    same places; None without one. outer: the other parallel loops. deep: reduction loops that are not unrolled."""
 
     reduction: WindowReduction
     along: int
     across: int | None
     window_along: Window | None
     window_across: Window | None
+    filters: int | None
     outer: tuple[int, ...]
     deep: tuple[int, ...]
 
@@ -45,10 +46,15 @@ class WindowPlan:
         other = next((w for w in reversed(found.windows) if w.row != along), None)
         across = other.row if other is not None else None
         kinds = iterator_kinds(found.root)
-        outer = tuple(d for d, kind in enumerate(kinds) if kind == "parallel" and d not in (along, across))
+        read = used_loops(maps_of(found.root)[found.image])
+        free = [d for d, kind in enumerate(kinds) if kind == "parallel" and d not in read]
+        if len(free) > 1:
+            raise ValueError(f"{found.root.name} at {found.root.location}: the image has no axis of {len(free)} parallel loops")
+        filters = free[0] if free else None
+        outer = tuple(d for d, kind in enumerate(kinds) if kind == "parallel" and d not in (along, across, filters))
         taps = unrolled_taps(found, mine, other)
         deep = tuple(d for d, kind in enumerate(kinds) if kind == "reduction" and d not in taps)
-        return WindowPlan(found, along, across, mine, other, outer, deep)
+        return WindowPlan(found, along, across, mine, other, filters, outer, deep)
 
     @property
     def root(self) -> ir.Operation:
@@ -102,8 +108,10 @@ class WindowPlan:
 
     @property
     def copied(self) -> bool:
-        """Are rows copied with their padding? They are where vectors of pixels reach into it."""
-        return self.padded(self.window_along)
+        """Are rows copied with their padding? They are where vectors of pixels reach into it, or several filters would read
+        them places apart."""
+        window = self.window_along
+        return self.padded(window) or (window is not None and self.filters is not None and window.stride > 1)
 
     def place_of(self, ev: Evaluator, window: Window) -> tuple[Index, Index]:
         """Places before the image on the window's axis, and the extent of the image."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.passes.codegen.emit import Memory, byte_width, lane_mask, loop, when
+from tilewright.passes.codegen.emit import Memory, byte_width, constant, lane_mask, loop, when
 from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.families.host.host_matmul_rows import Loops
@@ -73,9 +73,10 @@ class PaddedRows:
         return Memory(self.workspace, self._element, tuple(map(ev.emit, sizes)), tuple(map(ev.emit, strides)), self.kernel.index)
 
     def _fill(self) -> ir.Value:
-        """A vector of the padding's value."""
+        """A vector of the padding's value, or where there is none of what lanes beyond the image may hold."""
         pad = self.plan.reduction.pad
-        assert pad is not None
+        if pad is None:
+            return constant(self._element, 0, self.config.lanes)
         return splat_to(self.kernel.evaluator.clone(pad.regions[0].blocks[0], {}, [])[0], self.config.lanes)
 
     def clear(self) -> None:
@@ -88,17 +89,17 @@ class PaddedRows:
     def load(self, loops: Loops, pixel: Index, across: int, along: int) -> ir.Value:
         """A vector of places. pixel: of the unit; across, along: places from the first taps of it."""
         plan, window = self.plan, self._window
-        at = [_known(loops[d]) for d in self._deep]
+        at = [known(loops[d]) for d in self._deep]
         row, place = Index(across), Index(along)
         if plan.window_across is not None:
             row = pixel * plan.window_across.stride + row + self._tap(loops, plan.window_across)
         place = place + self._tap(loops, window)
-        at += [row, place % window.stride, _known(loops[plan.along]) + place // window.stride]
+        at += [row, place % window.stride, known(loops[plan.along]) + place // window.stride]
         return self._memory().load(at)
 
     def _tap(self, loops: Loops, window: Window) -> Index:
         """Places to a tap that is not unrolled."""
-        return _known(loops[window.tap]) * window.dilation if window.tap in self.plan.deep else Index(0)
+        return known(loops[window.tap]) * window.dilation if window.tap in self.plan.deep else Index(0)
 
     def copy(self, loops: Loops, low: Index, high: Index) -> None:
         """The rows of the pixels [low, high) of a unit."""
@@ -135,7 +136,7 @@ class PaddedRows:
         """A row of padding."""
         memory, lanes, fill = self._memory(), self.config.lanes, self._fill()
         for phase in range(self._window.stride):
-            at = [*(_known(loops[d]) for d in self._deep), row, Index(phase)]
+            at = [*(known(loops[d]) for d in self._deep), row, Index(phase)]
             loop(0, memory.sizes[-1], lanes, lambda x, at=at: memory.store(fill, [*at, Index.ramp(x, lanes)]),
                  index=self.kernel.index)
 
@@ -148,7 +149,7 @@ class PaddedRows:
         if plan.window_across is not None:
             across = plan.axis_of(plan.window_across)
             source[across] = source[across] + row
-        deep = [_known(loops[d]) for d in self._deep]
+        deep = [known(loops[d]) for d in self._deep]
         width = memory.sizes[-1]
         for phase in range(step):
             first = (before - phase).max(0).ceildiv(step).min(width)
@@ -173,6 +174,6 @@ class PaddedRows:
             when(whole.lt(end), rest)
 
 
-def _known(x: Index | None) -> Index:
+def known(x: Index | None) -> Index:
     assert x is not None
     return x

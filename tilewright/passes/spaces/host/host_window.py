@@ -12,31 +12,35 @@ from tilewright.passes.spaces.numerics import Numerics
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Kind, Window, Workload
 from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.shape import Expr
 
 UNROLLED = 64  # taps at most that are unrolled
+NEAR_FACTORS = 4096  # filters times channels of a group, whose elements meet a block of pixels from a near cache
 _LARGEST = 1024  # results of a block times their unrolled taps, in whole vectors, that code is made of
 
 
 @dataclass(frozen=True)
 class HostWindowConfig(TileConfig):
-    """pixels x nv: pixels and vectors of results of the register block; lanes: elements of a vector. chunk: pixels of the pixel
-    loop in one work unit, 0 for all."""
+    """filters x pixels x nv: filters, pixels and vectors of results of the register block; lanes: elements of a vector. chunk:
+    pixels of the pixel loop in one work unit, 0 for all."""
 
     family: ClassVar[str] = "host_window"
     pixels: int = 4
     nv: int = 2
     lanes: int = 16
     chunk: int = 0
+    filters: int = 1
 
 
 @dataclass(frozen=True)
 class Layer:
     """Of a workload as this family sees it. along: the loop along the vectors; inner: its window, where vectors are pixels;
-    outer: the window of the pixel loop; either may be missing."""
+    outer: the window of the pixel loop; either may be missing. free: the loops that the image has no axis of."""
 
     along: int
     inner: Window | None
     outer: Window | None
+    free: tuple[int, ...]
 
     @staticmethod
     def of(workload: Workload) -> Layer | None:
@@ -46,7 +50,23 @@ class Layer:
             return None
         inner = next((w for w in workload.windows if w.row == along), None)
         outer = next((w for w in reversed(workload.windows) if w.row != along), None)
-        return Layer(along, inner, outer)
+        first = workload.windows[0]
+        image = next((f for f in workload.factors if {first.row, first.tap} <= f.loops), None)
+        parallel = [d for d, loop in enumerate(workload.loops) if loop.role != "k"]
+        free = () if image is None else tuple(d for d in parallel if d not in image.loops)
+        return Layer(along, inner, outer, free)
+
+    def filters(self, workload: Workload) -> int:
+        """Results that read the same places, each by a filter of its own; 1 where their number is not known."""
+        return (workload.loops[self.free[0]].extent.constant or 1) if self.free else 1
+
+    def depth(self, workload: Workload) -> Expr:
+        """Products of a result for each place of the window."""
+        total, taps = Expr.of(1), {w.tap for w in workload.windows}
+        for d, loop in enumerate(workload.loops):
+            if loop.role == "k" and d not in taps:
+                total = total * loop.extent
+        return total
 
     def taps(self, workload: Workload) -> tuple[int, int]:
         """Taps of the pixel loop and along the vectors that are unrolled; 1 where there are none or too many."""
@@ -65,12 +85,12 @@ def takes(workload: Workload, limits: HostLimits, numerics: Numerics) -> str | N
     if layer is None:
         return "windows: the workload is no reduction over windows of an image whose result has a unit stride"
     if workload.kind is Kind.CONTRACTION:
-        roles = [loop.role for loop in workload.loops]
-        taps = {w.tap for w in workload.windows}
-        if any(role == "k" and d not in taps for d, role in enumerate(roles)):
-            return "one-channel: products are summed over more than the window"
-        if roles[layer.along] == "n":
-            return "one-channel: the vectors run along filters, which all read the same places"
+        if layer.along in layer.free or len(layer.free) > 1:
+            return "one-filter-loop: the vectors run along filters, which all read the same places, or filters along several loops"
+        if layer.inner is None and (layer.free or layer.depth(workload) != Expr.of(1)):
+            return "pixels-along: vectors of channels are for windows over each channel by itself"
+        if (layer.depth(workload).constant or limits.l2) * layer.filters(workload) > NEAR_FACTORS:
+            return f"factors-near: the filters of a group have more than {NEAR_FACTORS} elements for each place of the window"
         if any(o.panel for o in workload.inputs):
             return "plain-factors: an operand is laid out in panels"
     return None
@@ -79,8 +99,10 @@ def takes(workload: Workload, limits: HostLimits, numerics: Numerics) -> str | N
 def space(workload: Workload, limits: HostLimits) -> Iterator[HostWindowConfig]:
     """All legal configurations."""
     lanes = limits.lanes(widest_bytes(workload))
-    for pixels, nv, part, chunk in product((1, 2, 3, 4, 5, 6, 7, 8), (1, 2, 3, 4), (1, 2, 4), (0, 4, 8, 16, 32)):
-        config = HostWindowConfig(pixels, nv, lanes // part, chunk)
+    layer = Layer.of(workload)
+    filters = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16) if layer is not None and layer.free else (1,)
+    for pixels, nv, part, chunk, count in product((1, 2, 3, 4, 5, 6, 7, 8), (1, 2, 3, 4), (1, 2, 4), (0, 4, 8, 16, 32), filters):
+        config = HostWindowConfig(pixels, nv, lanes // part, chunk, count)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -93,9 +115,11 @@ def why_invalid(config: HostWindowConfig, workload: Workload, limits: HostLimits
     size = widest_bytes(workload)
     if config.lanes < 2 or config.lanes & (config.lanes - 1) or config.lanes * size > limits.vector_bytes:
         return f"lanes-fit: {config.lanes} lanes of {size} bytes, of a {limits.vector_bytes}-byte register"
-    if min(config.pixels, config.nv) < 1 or config.chunk < 0:
-        return "counts-positive: pixels and vectors are at least 1, the chunk at least 0"
-    needed = config.pixels * config.nv + config.nv + 1
+    if min(config.pixels, config.nv, config.filters) < 1 or config.chunk < 0:
+        return "counts-positive: filters, pixels and vectors are at least 1, the chunk at least 0"
+    if layer.filters(workload) % config.filters:
+        return f"filters-whole: {layer.filters(workload)} filters are no multiple of {config.filters}"
+    needed = config.filters * config.pixels * config.nv + config.nv * (config.pixels if layer.free else 1) + 1
     if needed > limits.vector_registers:
         return f"register-budget: results and what joins them need {needed} of {limits.vector_registers} registers"
     pixels = workload.loops[layer.outer.row].extent.constant if layer.outer is not None else 1
@@ -106,9 +130,10 @@ def why_invalid(config: HostWindowConfig, workload: Workload, limits: HostLimits
     if config.chunk and pixels is not None and config.chunk >= pixels:
         return f"chunk-used: {config.chunk} of {pixels} pixels in a unit are all of them"
     along = workload.loops[layer.along].extent.constant
-    if along is not None and config.nv > max(1, along // config.lanes):
+    if along is not None and config.nv > max(1, -(-along // config.lanes)):
         return f"vectors-used: {config.nv} vectors of {config.lanes} lanes are more than {along} elements"
     across, inner = layer.taps(workload)
-    if config.pixels * config.nv * across * inner > _LARGEST:
-        return f"code-bounded: {config.pixels * config.nv * across * inner} unrolled steps, at most {_LARGEST}"
+    steps = config.filters * config.pixels * config.nv * across * inner
+    if steps > _LARGEST:
+        return f"code-bounded: {steps} unrolled steps, at most {_LARGEST}"
     return None

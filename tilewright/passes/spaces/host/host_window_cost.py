@@ -17,7 +17,7 @@ def extents(workload: Workload) -> dict[str, Expr]:
     pixel = layer.outer.row if layer.outer is not None else None
     rows = Expr.of(1)
     for d, loop in enumerate(workload.loops):
-        if loop.role not in ("k", "r") and d not in (layer.along, pixel):
+        if loop.role not in ("k", "r") and d not in (layer.along, pixel, *layer.free):
             rows = rows * loop.extent
     pixels = Expr.of(1) if pixel is None else workload.loops[pixel].extent
     return {"rows": rows, "pixels": pixels, "columns": workload.loops[layer.along].extent}
@@ -30,7 +30,7 @@ def kernel_cost(config: HostWindowConfig, workload: Workload, limits: HostLimits
     across, along = layer.taps(workload)
     stride = layer.outer.stride if layer.outer is not None else 1
     read = (config.pixels - 1) * stride + across  # places that the pixels of a block read between them, a row of the window each
-    joins = config.pixels * config.nv * across * along
+    joins = config.filters * config.pixels * config.nv * across * along
     return KernelCost(
         coordinates=fields_of(config),
         tiles={"pixels": config.pixels, "columns": config.nv * config.lanes},
@@ -38,7 +38,7 @@ def kernel_cost(config: HostWindowConfig, workload: Workload, limits: HostLimits
         units={"rows": 1, "pixels": config.chunk, "columns": 0},
         footprints={"rows_read": Footprint(across * size, "columns")},
         features={
-            "sums": config.pixels * config.nv,
+            "sums": config.filters * config.pixels * config.nv,
             "joins_per_load": joins / (read * config.nv * along),
             "unrolled_joins": joins,
             "vector_share": config.lanes * size / limits.vector_bytes,

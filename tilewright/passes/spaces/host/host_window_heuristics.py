@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 from tilewright.passes.spaces.host import generic_heuristics
 from tilewright.passes.spaces.host.host_rows import widest_bytes
@@ -13,6 +14,7 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node
 
+_LATENCY = 4  # cycles from a join to the next of the same result
 _NONE = "not measured with other values: no operator of the bench pools or convolves each channel by itself"
 
 
@@ -20,6 +22,9 @@ _NONE = "not measured with other values: no operator of the bench pools or convo
 class Thresholds:
     """Sizes of register blocks and work units."""
 
+    sums: int = threshold(8, unit="results of a block of filters in flight, from which it takes no more pixels or vectors",
+                          operator="conv3x3_64x56_64_nchw",
+                          results="not kept: blocks of 8 filters by 1 and 2 pixels in convolutions of 4 and 32 groups")
     chunk: int = threshold(16, unit="rows of pixels whose image is copied at a time", operator="conv3x3_64x56_64_nchw",
                            results=_NONE)
 
@@ -38,27 +43,49 @@ def default(workload: Workload, limits: HostLimits,
     while columns is not None and lanes > 4 and (lanes if stepped else lanes // 2 + 1) > columns:
         lanes //= 2
     chunk = thresholds.chunk if layer.inner is not None and (pixels is None or pixels > thresholds.chunk) else 0
+    most = layer.filters(workload)
+    best: tuple[float, HostWindowConfig] | None = None
+    for filters in (n for n in range(1, min(most, limits.vector_registers // 2) + 1) if most % n == 0):
+        for count, nv in product(range(1, 9), (1, 2, 3, 4)):
+            config = HostWindowConfig(count, nv, lanes, chunk, filters)
+            fewer = filters * (count * nv - min(count, nv)) if max(count, nv) > 1 else 0  # with one pixel or vector less
+            enough = bool(layer.free) and fewer >= thresholds.sums
+            if not enough and why_invalid(config, workload, limits) is None:
+                cost = _cost(config, layer, workload)
+                if best is None or cost < best[0] * 0.98:
+                    best = (cost, config)
+    return (best[1] if best is not None else HostWindowConfig(1, 1, lanes, chunk),), Leaf(0)
+
+
+def _cost(config: HostWindowConfig, layer: Layer, workload: Workload) -> float:
+    """Cycles for the results of a row of pixels and one filter."""
+    columns = workload.loops[layer.along].extent.constant
+    pixels = workload.loops[layer.outer.row].extent.constant if layer.outer is not None else 1
     across, along = layer.taps(workload)
     stride = layer.outer.stride if layer.outer is not None else 1
-    best: tuple[float, HostWindowConfig] | None = None
-    for count in range(1, 9):
-        for nv in (1, 2, 3, 4):
-            config = HostWindowConfig(count, nv, lanes, chunk)
-            if why_invalid(config, workload, limits) is not None:
-                continue
-            block = _steps(count, nv, across * along, ((count - 1) * stride + across) * along)
-            one = _steps(1, nv, across * along, across * along)
-            each = chunk or pixels or 64
-            inside = each - (across - 1) // stride if layer.inner is None else each
-            steps = inside // count * block + (each - inside // count * count) * one
-            vectors = nv if columns is None else -(-columns // (nv * lanes)) * nv * (nv * lanes / max(1, columns))
-            cost = steps / nv * (vectors if columns is not None else 1)
-            if best is None or cost < best[0] * 0.98:
-                best = (cost, config)
-    return (best[1] if best is not None else HostWindowConfig(1, 1, lanes, chunk),), Leaf(0)
+
+    def block(count: int) -> float:
+        if layer.free:
+            return _shared_steps(config, count, across * along * (layer.depth(workload).constant or 1))
+        places = across if count == 1 else (count - 1) * stride + across
+        return _steps(count, config.nv, across * along, places * along)
+
+    each = config.chunk or pixels or 64
+    inside = each - (across - 1) // stride if layer.inner is None else each
+    steps = inside // config.pixels * block(config.pixels) + (each - inside // config.pixels * config.pixels) * block(1)
+    blocks = 1 / config.nv if columns is None else -(-columns // (config.nv * config.lanes))
+    return steps * blocks / config.filters
 
 
 def _steps(pixels: int, nv: int, taps: int, places: int) -> float:
     """Cycles of a block: joins, two a cycle and not before the one before them is done; loads, two a cycle; its start and end."""
-    joins = max(pixels * nv * taps / 2, 4 * taps)
+    joins = max(pixels * nv * taps / 2, _LATENCY * taps)
     return max(joins, (places * nv + taps * nv) / 2) + 6 + pixels * nv
+
+
+def _shared_steps(config: HostWindowConfig, pixels: int, taps: int) -> float:
+    """The same of a block of several filters: each tap loads places once for all of them, from two lines each, and an element of
+    each filter."""
+    places, sums = pixels * config.nv, config.filters * pixels * config.nv
+    loads = (2 * places + config.filters) / 2
+    return (max(sums / 2, _LATENCY, loads) + loads / 8) * taps + 6 + sums

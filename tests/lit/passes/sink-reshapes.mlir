@@ -1,0 +1,41 @@
+// RUN: tilewright opt %s --pass "sink-reshapes" | filecheck %s
+
+// The sum behind a contraction in groups has loops of groups and filters; one that reads what no contraction made stays.
+// CHECK-LABEL: func.func @main
+// CHECK: %[[BIAS:.*]] = tensor.expand_shape %arg2 {{\[}}[0, 1]] output_shape [2, 4] : tensor<8xf32> into tensor<2x4xf32>
+// CHECK: %[[SUM:.*]] = linalg.generic {{.*}} ins(%{{.*}}, %[[BIAS]] : tensor<2x4x?xf32>, tensor<2x4xf32>)
+// CHECK: %[[WHOLE:.*]] = tensor.collapse_shape %[[SUM]] {{\[}}[0, 1], [2]] : tensor<2x4x?xf32> into tensor<8x?xf32>
+// CHECK: %[[OTHER:.*]] = linalg.generic {{.*}} ins(%{{.*}}, %arg2 : tensor<8x?xf32>, tensor<8xf32>)
+// CHECK: return %[[WHOLE]], %[[OTHER]]
+#x = affine_map<(d0, d1, d2, d3) -> (d0, d3, d2)>
+#w = affine_map<(d0, d1, d2, d3) -> (d0, d1, d3)>
+#y = affine_map<(d0, d1, d2, d3) -> (d0, d1, d2)>
+#same = affine_map<(d0, d1) -> (d0, d1)>
+#row = affine_map<(d0, d1) -> (d0)>
+func.func @main(%arg0: tensor<2x3x?xf32> {tw.dims = [2, 3, "P"]}, %arg1: tensor<2x4x3xf32> {tw.dims = [2, 4, 3]}, %arg2: tensor<8xf32> {tw.dims = [8]}, %arg3: tensor<2x4x?xf32> {tw.dims = [2, 4, "P"]}) -> (tensor<8x?xf32>, tensor<8x?xf32>) attributes {tw.ranges = {P = [1, 128, 1]}} {
+  %c2 = arith.constant 2 : index
+  %zero = arith.constant 0.0 : f32
+  %p = tensor.dim %arg0, %c2 : tensor<2x3x?xf32>
+  %empty = tensor.empty(%p) : tensor<2x4x?xf32>
+  %start = linalg.fill ins(%zero : f32) outs(%empty : tensor<2x4x?xf32>) -> tensor<2x4x?xf32>
+  %product = linalg.generic {indexing_maps = [#x, #w, #y], iterator_types = ["parallel", "parallel", "parallel", "reduction"]} ins(%arg0, %arg1 : tensor<2x3x?xf32>, tensor<2x4x3xf32>) outs(%start : tensor<2x4x?xf32>) {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %m = arith.mulf %a, %b : f32
+    %s = arith.addf %out, %m : f32
+    linalg.yield %s : f32
+  } -> tensor<2x4x?xf32>
+  %flat = tensor.collapse_shape %product [[0, 1], [2]] : tensor<2x4x?xf32> into tensor<8x?xf32>
+  %into = tensor.empty(%p) : tensor<8x?xf32>
+  %sum = linalg.generic {indexing_maps = [#same, #row, #same], iterator_types = ["parallel", "parallel"]} ins(%flat, %arg2 : tensor<8x?xf32>, tensor<8xf32>) outs(%into : tensor<8x?xf32>) {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %s = arith.addf %a, %b : f32
+    linalg.yield %s : f32
+  } -> tensor<8x?xf32>
+  %given = tensor.collapse_shape %arg3 [[0, 1], [2]] : tensor<2x4x?xf32> into tensor<8x?xf32>
+  %other = linalg.generic {indexing_maps = [#same, #row, #same], iterator_types = ["parallel", "parallel"]} ins(%given, %arg2 : tensor<8x?xf32>, tensor<8xf32>) outs(%into : tensor<8x?xf32>) {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %s = arith.addf %a, %b : f32
+    linalg.yield %s : f32
+  } -> tensor<8x?xf32>
+  return %sum, %other : tensor<8x?xf32>, tensor<8x?xf32>
+}

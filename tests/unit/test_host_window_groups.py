@@ -1,0 +1,149 @@
+"""The family host_window: convolutions in groups give what NumPy does, for every size, stride, padding, type and configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from kernel_harness import NUMPY, Dim, T, at_edge, filled, guarded, load, workload
+from matmul_workloads import AVX2, AVX512, TOLERANCE, generic, multiply_add
+
+from tilewright.passes.dispatch_creation.outlined import workload_of
+from tilewright.passes.mlir import functions, ir
+from tilewright.passes.spaces.host.host_window import NEAR_FACTORS, HostWindowConfig, space, takes, why_invalid
+from tilewright.passes.spaces.host.host_window_cost import extents, kernel_cost
+from tilewright.passes.spaces.host.host_window_heuristics import default
+from tilewright.passes.spaces.numerics import PLAIN
+from tilewright.passes.spaces.option_text import spec_of
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.limits import HostLimits
+
+_MAPS = ("(d0, d1, d5, d3 * {s} + d6 * {d}, d4 * {s} + d7 * {d})", "(d1, d2, d5, d6, d7)", "(d0, d1, d2, d3, d4)")
+
+
+@dataclass(frozen=True)
+class Groups:
+    """An image [2, groups, channels, H, W] and filters [groups, filters, channels, kernel...]; pads: before and after rows and
+    columns. dynamic: are height and width local dims?"""
+
+    size: tuple[int, int]
+    kernel: tuple[int, int] = (3, 3)
+    stride: int = 1
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1)
+    dilation: int = 1
+    groups: int = 2
+    channels: int = 3
+    filters: int = 4
+    element: str = "f32"
+    dynamic: bool = False
+
+    @property
+    def out(self) -> tuple[int, int]:
+        found = [(d + a + b - (k - 1) * self.dilation - 1) // self.stride + 1
+                 for d, k, a, b in zip(self.size, self.kernel, self.pads[::2], self.pads[1::2], strict=True)]
+        return found[0], found[1]
+
+    @property
+    def dims(self) -> dict[str, int]:
+        return {"H": self.size[0], "W": self.size[1], "OH": self.out[0], "OW": self.out[1]} if self.dynamic else {}
+
+    def text(self) -> str:
+        named: tuple[Dim, ...] = ("H", "W", "OH", "OW") if self.dynamic else (*self.size, *self.out)
+        x, y = (T(self.element, (2, self.groups, n, *hw)) for n, hw in ((self.channels, named[:2]), (self.filters, named[2:])))
+        w = T(self.element, (self.groups, self.filters, self.channels, *self.kernel))
+        low, high = [0, 0, 0, *self.pads[::2]], [0, 0, 0, *self.pads[1::2]]
+        whole = T(self.element, tuple(d + a + b if isinstance(d, int) else "P" for d, a, b in zip(x.dims, low, high, strict=True)))
+        start = "0.0" if "f" in self.element else "0"
+        places = ", ".join(f"%p{a}: index" for a in range(5))
+        text = f"%fill = arith.constant {start} : {self.element}\n"
+        if any(self.pads):
+            text += f"%image = tensor.pad %x low{low} high{high} {{ ^bb0({places}): tensor.yield %fill : {self.element} }} : " \
+                    f"{x.type()} to {whole.type()}\n"
+        maps = [f"(d0, d1, d2, d3, d4, d5, d6, d7) -> {m.format(s=self.stride, d=self.dilation)}" for m in _MAPS]
+        ins = {"image" if any(self.pads) else "x": whole if any(self.pads) else x, "w": w}
+        text += filled("z", y, start) + "\n" + generic("y", maps, "ppppprrr", ins, ("z", y), multiply_add(self.element))
+        return workload({"x": x, "w": w}, list(self.dims), text, {"y": y})
+
+    def operands(self) -> list[np.ndarray]:
+        rng = np.random.default_rng(1)
+        shapes = (2, self.groups, self.channels, *self.size), (self.groups, self.filters, self.channels, *self.kernel)
+        return [(rng.integers(-7, 8, s) if self.element[0] == "i" else rng.standard_normal(s)).astype(NUMPY[self.element])
+                for s in shapes]
+
+    def want(self, operands: list[np.ndarray]) -> np.ndarray:
+        x, w = (a.astype(np.int64 if self.element[0] == "i" else np.float64) for a in operands)
+        x = np.pad(x, [(0, 0), (0, 0), (0, 0), self.pads[:2], self.pads[2:]])
+        total = np.zeros((2, self.groups, self.filters, *self.out), x.dtype)
+        for i in range(self.kernel[0]):
+            for j in range(self.kernel[1]):
+                part = x[..., i * self.dilation :: self.stride, j * self.dilation :: self.stride]
+                total += np.einsum("ngchw,gfc->ngfhw", part[..., : self.out[0], : self.out[1]], w[..., i, j])
+        return total
+
+    def check(self, config: str, target: str = "host") -> None:
+        operands = self.operands()
+        want, results = self.want(operands), []
+        for parts in (1, 3):
+            got = guarded(want.shape, np.dtype(NUMPY[self.element]))
+            load(self.text(), config, target)([at_edge(x) for x in operands], self.dims, [got], parts)
+            error = np.abs(got.astype(want.dtype) - want).max(initial=0)
+            assert error <= 4 * TOLERANCE.get(self.element, 0.0) * max(1.0, np.abs(want).max(initial=0)), (self, config, error)
+            results.append(got.tobytes())
+        assert results[0] == results[1]
+
+    def workload(self) -> Workload:
+        with ir.Context(), ir.Location.unknown():
+            module = ir.Module.parse(self.text())
+            fn = next(functions(module))
+            fn.attributes["tw.kind"], fn.attributes["tw.key"] = ir.StringAttr.get("contraction"), ir.StringAttr.get("key")
+            return workload_of(fn, "workload")
+
+
+SHAPES = [
+    Groups((9, 21)), Groups((7, 37), stride=2, channels=5, filters=6), Groups((3, 2), pads=(0, 1, 2, 0), filters=2),
+    Groups((8, 19), (5, 3), 1, (4, 4, 2, 2), 2), Groups((11, 50), (1, 3), 3, (0, 0, 0, 0)), Groups((1, 1), groups=1),
+    Groups((6, 20), (3, 1), 1, (1, 1, 0, 0)), Groups((12, 16), (2, 2), 2, (0, 0, 0, 0), filters=8),
+]
+CONFIGS = ("host_window{pixels=1 nv=2 lanes=8 filters=1}", "host_window{pixels=2 nv=1 lanes=4 chunk=4 filters=2}")
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda c: f"{c.size}")
+def test_sizes(shape: Groups, dynamic: bool) -> None:
+    case, number = replace(shape, dynamic=dynamic), SHAPES.index(shape)
+    case.check(CONFIGS[number % 2] if dynamic else spec_of("host_window", default(case.workload(), AVX512)[0][0]))
+
+
+@pytest.mark.parametrize("element", ["f64", "bf16", "i32"])
+def test_element_types(element: str) -> None:
+    Groups((7, 13), stride=2, element=element).check("host_window{pixels=1 nv=1 lanes=8 filters=4}")
+
+
+def test_a_target_without_avx512() -> None:
+    Groups((10, 30), channels=2, filters=4).check("host_window{pixels=1 nv=2 lanes=8 filters=4}", "host:x86-64-v3")
+
+
+def test_what_the_family_takes() -> None:
+    assert takes(Groups((9, 21)).workload(), AVX512, PLAIN) is None
+    found = takes(Groups((9, 21), channels=NEAR_FACTORS // 16, filters=32).workload(), AVX512, PLAIN)
+    assert found is not None and found.startswith("factors-near")
+
+
+@pytest.mark.parametrize("limits", [AVX512, AVX2])
+def test_every_legal_configuration_has_a_cost(limits: HostLimits) -> None:
+    work = Groups((14, 14), filters=8).workload()
+    named, (configs, _) = set(extents(work)), default(work, limits)
+    assert configs[0].filters * configs[0].nv * configs[0].pixels >= 8
+    assert all(why_invalid(c, work, limits) is None for c in configs)
+    for config in space(work, limits):
+        cost = kernel_cost(config, work, limits)
+        assert {*cost.tiles, *cost.pads, *cost.units} <= named
+
+
+@pytest.mark.parametrize("config,rule", [
+    (HostWindowConfig(1, 1, filters=3), "filters-whole"), (HostWindowConfig(4, 3, filters=4), "register-budget"),
+    (HostWindowConfig(1, 1, filters=0), "counts-positive")])
+def test_rules_have_names(config: HostWindowConfig, rule: str) -> None:
+    found = why_invalid(config, Groups((14, 40)).workload(), AVX512)
+    assert found is not None and found.startswith(rule)

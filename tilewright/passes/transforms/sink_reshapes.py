@@ -1,0 +1,73 @@
+"""sink-reshapes: elementwise operations behind a contraction run over the axes that it has.
+
+A convolution in groups has an axis of groups and one of filters, which its readers see as one; a product over pixels has one axis
+of them, which its readers see as rows and columns. Each reader's loops are split, or merged, as the contraction's are, and the
+reshape moves behind it, so that both are one kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilewright.passes.analysis.contraction import sums_products
+from tilewright.passes.base import Pass
+from tilewright.passes.linalg.loop_groups import can_merge, merge
+from tilewright.passes.linalg.reshape import RESHAPES, Reshaper
+from tilewright.passes.linalg.split_loop import can_split, split_loop
+from tilewright.passes.linalg.structured import defined_by, erase_unused, inputs, iterator_kinds, main_of, uncast
+from tilewright.passes.linalg.symbolic import reassociation
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position
+
+
+@dataclass(frozen=True)
+class SinkReshapes(Pass):
+    """Where every operand can be seen with the new axes."""
+
+    name: ClassVar[str] = "sink-reshapes"
+
+    def run(self, module: ir.Module) -> None:
+        for fn in main_of(module):
+            views, sunk = Reshaper(fn), set[ir.Operation]()
+            for op in operations(fn.regions[0].blocks[0]):
+                if op.name == "linalg.generic" and "reduction" not in iterator_kinds(op):
+                    made = _sink(op, views, sunk)
+                    if made is not None:
+                        sunk.add(made)
+            erase_unused(fn)
+
+
+def _sink(op: ir.Operation, views: Reshaper, sunk: set[ir.Operation]) -> ir.Operation | None:
+    """The operation over the axes of the first contraction that it reads reshaped; sunk: those behind one already."""
+    for number, value in enumerate(inputs(op)):
+        reshape = defined_by(uncast(value), *RESHAPES)
+        source = owner(uncast(reshape.operands[0])) if reshape is not None else None
+        if reshape is None or source is None or not (source in sunk or sums_products(source)):
+            continue
+        made = _along(op, number, reshape, views)
+        if made is not None:
+            return made
+    return None
+
+
+def _along(op: ir.Operation, number: int, reshape: ir.Operation, views: Reshaper) -> ir.Operation | None:
+    """`op` with the loops that it reads operand `number` by split or merged as the axes of the reshape are."""
+    made = None
+    expands = reshape.name == "tensor.expand_shape"
+    for axis, group in reversed(list(enumerate(reassociation(reshape)))):
+        if len(group) < 2:
+            continue
+        here = made or op
+        read = maps_of(here)[number].results
+        loops = [position(read[a]) for a in (group if expands else [axis])]
+        known = [d for d in loops if d is not None]
+        if len(known) < len(loops):
+            return made
+        if expands and can_merge(here, known, views):
+            made = merge(here, known, views)
+        elif not expands and can_split(here, known[0]):
+            dims = views.shapes.dims(reshape.operands[0])
+            made = split_loop(here, known[0], [dims[a] for a in group], views)
+        else:
+            return made
+    return made

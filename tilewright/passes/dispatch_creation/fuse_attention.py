@@ -247,8 +247,11 @@ class _Trial:
         target = source if expands else reader
         if (expands and _behind(op.operands[0]) != uncast(op.operands[0])) or not target.name.startswith("linalg."):
             raise AttentionError("views-move-out", f"{op.name} at {op.location} is one of several reshapes")
-        wider = reader if expands else source
-        if _only_units(op, views) and (folded := fold_unit_loops(wider, views)) is not None:
+        if _only_units(op, views):  # never made by a split, so that an end is reached
+            wider = reader if expands else source
+            folded = fold_unit_loops(wider, views)
+            if folded is None:
+                raise AttentionError("views-move-out", f"{op.name} at {op.location}: {wider.name} runs along an axis of extent 1")
             self._replace(wider, folded)
             return
         maps = maps_of(target)

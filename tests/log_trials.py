@@ -85,21 +85,32 @@ class LogTrials:
 
 
 def kill_tuners(path: Path, count: int, seed: int) -> list[str]:
-    """Kill so many searches with one log, each at a random moment, half of them after their first record; what was wrong."""
-    rng, task, faults = random.Random(seed), small_task(), []
-    for number in range(count):
+    """Kill so many searches that share logs, each at a random moment, half of them after their first record; what was wrong.
+
+    A search that has measured its whole space ends by itself: those after it share another log, beside the one before.
+    """
+    rng, task, faults, number = random.Random(seed), small_task(), list[str](), 0
+    while number < count:
         before = path.read_bytes() if path.exists() else b""
         child = os.fork()
         if child == 0:
             search(task, TuningLog(path, writes=True), sys.maxsize)
             os._exit(0)
-        if number % 2:
-            while not path.exists() or path.stat().st_size <= len(before):
-                time.sleep(0.001)
-        time.sleep(rng.uniform(0.0, 0.3))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        ended = False
+        while number % 2 and not ended and (not path.exists() or path.stat().st_size <= len(before)):
+            time.sleep(0.001)
+            ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        if not ended:
+            time.sleep(rng.uniform(0.0, 0.3))
+            os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
         faults += [f"kill {number}: {fault}" for fault in _after_kill(path, before)]
+        if os.WIFSIGNALED(status):
+            number += 1
+        elif os.WEXITSTATUS(status):
+            return [*faults, f"kill {number}: the search failed by itself"]
+        else:
+            path = path.with_name(f"{path.stem}x{path.suffix}")
     end = search(task, TuningLog(path, writes=True), 10)
     return faults if end.best().configs else [*faults, "the last search finds no kernel"]
 

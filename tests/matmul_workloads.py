@@ -51,7 +51,8 @@ def random(t: T, dims: Mapping[str, int], seed: int = 0) -> np.ndarray:
     """Memory order: the unit axis last."""
     rng = np.random.default_rng(seed + 17 * len(t.dims))
     shape = t.shape(dims)
-    values = rng.integers(-7, 8, shape) if t.element[0] == "i" else rng.standard_normal(shape)
+    most = 128 if t.element == "i8" else 8
+    values = rng.integers(-most, most, shape) if t.element[0] == "i" else rng.standard_normal(shape)
     found = values.astype(NUMPY[t.element])
     if t.unit is not None and t.dims:
         found = np.moveaxis(np.ascontiguousarray(np.moveaxis(found, t.unit, -1)), -1, t.unit)

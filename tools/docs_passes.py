@@ -39,6 +39,7 @@ REQUESTED = {
     "insert-to-select": "at reading, where a model inserts elements",
     "widen-sub-byte": "at reading, where a model holds 2 to 7 bit integers",
     "define-arithmetic": "at reading, where operands may be such that MLIR leaves the result undefined",
+    "integer-products": "graph, on a host that multiplies bytes",
     "lower-precision": "graph, with `precision=`",
     "pack-constants": "host, after constants are folded",
 }

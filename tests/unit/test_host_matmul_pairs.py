@@ -72,7 +72,7 @@ def test_prepacked_operand_is_read_panel_by_panel(columns: int) -> None:
         assert load(text, config).kernel.workspace == "0"
         for m in (1, 13):
             check(text, config, {"a": a, "b": b}, [c], {"M": m}, lambda x, y: x @ unpacked(y, 20, columns))
-    with pytest.raises(BuildError, match="prepacked in pairs"):
+    with pytest.raises(BuildError, match="prepacked in pairs or fours"):
         load(text, "host_matmul{lanes=2 nv=3}")
 
 
@@ -140,7 +140,8 @@ def bf16(m: Dim, n: Dim, k: Dim, tile: int = 0, paired: bool = False) -> Workloa
         assert isinstance(n, int) and isinstance(k, int)
         shape = (-(-n // tile), -(-k // 2), tile, 2) if paired else (-(-n // tile), k, tile)
         b = Operand(DType.BF16, tuple(map(Expr.of, shape)), len(shape) - 1, True, tile)
-    return dataclasses.replace(work, inputs=(a, b))
+    factors = tuple(dataclasses.replace(f, dtype=DType.BF16) for f in work.factors)
+    return dataclasses.replace(work, inputs=(a, b), factors=factors)
 
 
 @pytest.mark.parametrize("limits", [AVX512, PAIRS, HostLimits(32, 16)])
@@ -160,17 +161,18 @@ def test_defaults_and_space_of_operands_prepacked_in_pairs() -> None:
     assert [(c.pairs, c.copy_rows, why_invalid(c, work, PAIRS)) for c in configs] == [(True, False, None)] * len(configs)
     found = list(space(work, PAIRS))
     assert found and all(c.pairs for c in found)
-    rounded = dataclasses.replace(work, inputs=(dataclasses.replace(work.inputs[0], dtype=DType.F32), work.inputs[1]))
+    rounded = dataclasses.replace(work, inputs=(dataclasses.replace(work.inputs[0], dtype=DType.F32), work.inputs[1]),
+                                  factors=(dataclasses.replace(work.factors[0], source=None), work.factors[1]))
     configs, _ = default(rounded, PAIRS)
     assert [(c.pairs, c.copy_rows, why_invalid(c, rounded, PAIRS)) for c in configs] == [(True, True, None)]
 
 
 @pytest.mark.parametrize("work,config,rule", [
-    (described("M", 96, 3000), HostMatmulConfig(pairs=True), "pairs-of-bf16"),
-    (bf16("M", 96, 3000, 48), HostMatmulConfig(pairs=True), "pairs-of-bf16"),
-    (bf16("M", 96, 3000, 48, paired=True), HostMatmulConfig(), "prepacked-pairs"),
-    (bf16("M", 96, 3000), HostMatmulConfig(mc=64, kc=501, pairs=True), "pairs-whole"),
-    (bf16("M", 96, 3000), HostMatmulConfig(mr=1, nv=12, stream=3, pairs=True), "pairs-whole"),
+    (described("M", 96, 3000), HostMatmulConfig(pairs=True), "words"),
+    (bf16("M", 96, 3000, 48), HostMatmulConfig(pairs=True), "words"),
+    (bf16("M", 96, 3000, 48, paired=True), HostMatmulConfig(), "prepacked-words"),
+    (bf16("M", 96, 3000), HostMatmulConfig(mc=64, kc=501, pairs=True), "words-whole"),
+    (bf16("M", 96, 3000), HostMatmulConfig(mr=1, nv=12, stream=3, pairs=True), "words-whole"),
     (bf16("M", 96, 3000), HostMatmulConfig(mc=64, kc=500, pairs=True), None)])
 def test_rules_name_what_is_broken(work: Workload, config: HostMatmulConfig, rule: str | None) -> None:
     reason = why_invalid(config, work, PAIRS)

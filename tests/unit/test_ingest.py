@@ -213,6 +213,13 @@ REFUSED = [
     ("", "%a: tensor<?xf32>, %b: memref<4xf32>", ["argument 1", "memref<4xf32>"]),
     ("", "%a: tensor<?xf32>, %b: tensor<?x4611686018427387904x4xf32>", ["argument 1", "more than 2**60 elements"]),
     ("%u = tensor.empty() : tensor<0x4611686018427387904x4xf32>", "%a: tensor<?xf32>", ["tensor.empty", ":2:", "2**60"]),
+    (
+        '%u = "tensor.pad"(%b) <{operandSegmentSizes = array<i32: 1, 0, 0>, static_high = array<i64: 0>, '
+        'static_low = array<i64: -9223372036854775808>}> ({\n^bb0(%i: index):\n"tensor.yield"(%f) : (f32) -> ()\n}) '
+        ": (tensor<4xf32>) -> tensor<?xf32>",
+        "%a: tensor<?xf32>, %b: tensor<4xf32>, %f: f32",
+        ["tensor.pad", ":2:", "0 operands for the 1 places in static_low and static_high"],
+    ),
 ]
 
 

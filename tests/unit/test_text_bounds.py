@@ -51,6 +51,19 @@ DEADLY = {
                                            "permutation = [18446744073709551616]"), 2),
     "a permutation with a space that is none of the parser's": (
         model("%t = linalg.transpose ins(%x : tensor<1x4xf32>) outs(%x : tensor<1x4xf32>) permutation = [1,\xa00]"), 2),
+    "a permutation that is no list": (model("%t = linalg.transpose ins(%x : tensor<1x4xf32>) outs(%x : tensor<1x4xf32>) // why\n"
+                                            "permutation = tensor1, 0]"), 2),
+    "dimensions in another form": (model("%t = linalg.reduce { arith.addf } ins(%x : tensor<1x4xf32>) outs(%x : tensor<4xf32>) "
+                                         "dimensions == [0]"), 2),
+    "an operand's place as a number": (model("%t = linalg.pack %x inner_dims_pos = [0] inner_tiles = [2, - 9223372036854775808] "
+                                             "into %y : tensor<4xf32> -> tensor<1x?xf32>"), 2),
+    "a concatenation along axis -1": (model("%t = tensor.concat dim(-1) %x, %x : (tensor<4xf32>, tensor<4xf32>) "
+                                            "-> tensor<8xf32>"), 2),
+    "the same in the generic form": (model('%t = "tensor.concat"(%x, %x) <{dim = -1 : i64}> : (tensor<4xf32>, tensor<4xf32>) '
+                                           "-> tensor<8xf32>"), 2),
+    "a group of no axes": (model("%t = tensor.expand_shape %x [[0, 1], []] output_shape [4, 1] "
+                                 ": tensor<4xf32> into tensor<4x1xf32>"), 2),
+    "more elements than text": (model("%t = tensor.from_elements %i, %i : tensor<65536x65536xindex>"), 2),
     "a value of a later region": (model(
         """%r = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
           ins(%x : tensor<4xf32>) outs(%x : tensor<4xf32>) {
@@ -58,6 +71,15 @@ DEADLY = {
         } -> tensor<4xf32>
         %s = linalg.map ins(%x : tensor<4xf32>) outs(%x : tensor<4xf32>) (%a: f32, %o: f32) {
           %later = arith.addf %a, %a : f32
+          linalg.yield %later : f32
+        }"""), 4),
+    "an argument of a later region": (model(
+        """%r = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
+          ins(%x : tensor<4xf32>) outs(%x : tensor<4xf32>) {
+          %sum = arith.addf %later, %later : f32
+          linalg.yield %sum : f32
+        } -> tensor<4xf32>
+        %s = linalg.map ins(%x : tensor<4xf32>) outs(%x : tensor<4xf32>) (%later: f32, %o: f32) {
           linalg.yield %later : f32
         }"""), 4),
     "a result beyond all": (model("%t = arith.addf %x#2147483648, %x#2147483648 : tensor<4xf32>"), 2),

@@ -16,6 +16,8 @@ class HostLimits:
 
     threads: most of a call, 0 for as many as cores. Only what does not change the bits of results may depend on it.
     bf16_pairs: does one instruction add two products of bf16 to each f32 (vdpbf16ps of AVX-512 BF16)?
+    byte_products: products of bytes that an instruction adds to each i32: four, unsigned by signed (vpdpbusd of AVX-512 VNNI);
+    two, widened to 16 bits (vpmaddwd of AVX2); 1 where there is none.
     permutes: does one instruction take the words of a register in any order (vpermd of AVX2 and AVX-512)?
     """
 
@@ -28,6 +30,7 @@ class HostLimits:
     bf16_pairs: bool = False
     threads: int = 0
     permutes: bool = False
+    byte_products: int = 1
 
     def lanes(self, element_bytes: int) -> int:
         """Elements per vector register."""

@@ -25,6 +25,7 @@ from tilewright.passes.pipeline.instruments import standard
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE
 from tilewright.passes.spaces.workload import Workload
+from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.lower_precision import LowerPrecision
 from tilewright.runtime import knobs
 from tilewright.runtime.call.binder import describe
@@ -83,7 +84,8 @@ def outline(compilation: Compilation) -> OutlinedModel:
         PassPipeline(passes_of(options, limits), callback).run(module)
         fold_constants(module, bound)
         if isinstance(limits, HostLimits):
-            PassPipeline([PackConstants(limits.vector_bytes, limits.vector_registers, limits.bf16_pairs)], callback).run(module)
+            packing = PackConstants(limits.vector_bytes, limits.vector_registers, limits.bf16_pairs, limits.byte_products)
+            PassPipeline([packing], callback).run(module)
         workloads = workloads_of(module)
         plan = plan_of(module, workloads, donated)
     return OutlinedModel(compilation, ingested, bound, donated, distinct(workloads), plan)
@@ -121,7 +123,7 @@ def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: S
 
 def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     """What every model goes through before its constants are folded: recover, narrow, fuse, outline."""
-    return [*recover_passes(), *_precision(options, limits), *graph_passes(_attention(options, limits))]
+    return [*recover_passes(), *_precision(options, limits), *graph_passes(_attention(options, limits), _integers(limits))]
 
 
 def _precision(options: CompileOptions, limits: Limits) -> list[Pass]:
@@ -131,6 +133,13 @@ def _precision(options: CompileOptions, limits: Limits) -> list[Pass]:
         raise OptionError('precision="tf32": host targets have no tf32; wanted "f32", "bf16" or "f16"')
     narrow = options.precision not in (Precision.F32, Precision.TF32)
     return [LowerPrecision(Precision(options.precision).value, gpu)] if narrow else []
+
+
+def _integers(limits: Limits) -> IntegerProducts | None:
+    """How bytes are multiplied, on a host that has instructions for it."""
+    if not isinstance(limits, HostLimits) or limits.byte_products < 2:
+        return None
+    return IntegerProducts(apart=limits.byte_products > 2)
 
 
 def _attention(options: CompileOptions, limits: Limits) -> FuseAttention:

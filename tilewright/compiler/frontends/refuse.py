@@ -36,6 +36,11 @@ _TENSOR_OPS = {
     "splat",
     "gather",
 }
+_LISTS = {  # first segment of the operands that belong to lists, the lists
+    "tensor.pad": (1, ("static_low", "static_high")),
+    "linalg.pack": (3, ("static_inner_tiles",)),
+    "linalg.unpack": (3, ("static_inner_tiles",)),
+}
 _REMEDIES: dict[str, Wording | str] = {
     "scf": "control flow on tensors is not compiled: unroll it, or export branches and loop bodies as their own models",
     "cf": "control flow is not compiled: export a model of one block",
@@ -67,6 +72,7 @@ def refuse_unsupported(fn: ir.Operation) -> None:
         _refuse_op(op)
         _refuse_axis(op)
         _refuse_groups(op)
+        _refuse_lists(op)
         for value in op.operands if op.name == "func.return" else ():
             _refuse_index(value.type, f"a result of @main at {where(op)}")
         for value in op.results:
@@ -151,3 +157,17 @@ def _refuse_type(kind: ir.Type, at: str) -> None:
             f"{at}: element type {kind} is not supported; use one of "
             f"{', '.join(d.value for d in DType if not d.is_unsigned)}, and cast the model's inputs and weights to it"
         )
+
+
+def _refuse_lists(op: ir.Operation) -> None:
+    """Of tensor.pad, linalg.pack and linalg.unpack: places for operands in their lists of numbers without an operand. MLIR marks
+    a place by the least i64, which a text can hold as a number, and counts them for other operations only."""
+    if op.name not in _LISTS:
+        return
+    first, names = _LISTS[op.name]
+    marked = ir.ShapedType.get_dynamic_size()
+    places = sum(number == marked for name in names for number in ir.DenseI64ArrayAttr(op.attributes[name]))
+    given = sum(list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))[first:])
+    if places != given:
+        raise IngestError(f"{op.name} at {where(op)} has {given} operands for the {places} places in {' and '.join(names)}; "
+                          f"wanted as many, and no number {marked}, which marks a place: correct the model, or export it again")

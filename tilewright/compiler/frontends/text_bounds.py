@@ -6,6 +6,7 @@ at the end of a file) cost next to nothing. What is within the bounds may still 
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -41,13 +42,20 @@ _TOO_LONG = (
     (_written(rf"affine_(?:map|set)\s*+<(?:[^>]|(?<=-)>|>(?==)){{{MAP + 1}}}"), f"an affine map of more than {MAP} characters"),
     (_written(rf"%[\w$.-]++\s*+[:#]\s*+0*+\d{{{RESULTS + 1}}}"), f"a number of results of more than {RESULTS} digits"),
     # where these lists are others, upstream's parser and verifier of the operations read a null pointer
-    (_written(r"\b(?:permutation|dimensions)\s*+=\s*+\[(?!\s*+(?:-?\d{1,18}+\s*+(?:,\s*+-?\d{1,18}+\s*+)*+)?\])"),
+    (_written(r"(?:\)(?:\s|\"\")*+(?:permutation|dimensions)(?:\s|\"\")*+=|\b(?:permutation|dimensions)\s*+=(?=\s*+\[))"
+              r"(?!\s*+\[\s*+(?:-?\d{1,18}+\s*+(?:,\s*+-?\d{1,18}+\s*+)*+)?\])"),
      "a permutation or dimensions that are no list of integers"),
+    # the number that marks an operand's place, where no operand stands
+    (_written(r"\btensor\.concat\s++dim\s*+\(\s*+-|(?<![\w.])dim\s*+=\s*+-\s*+\d++\s*+:\s*+i64"), "an axis below zero"),
+    (_written(r"_shape\s++%[\w$.#-]++\s*+\[\s*+(?:\[[^\[\]]*\]\s*+,\s*+)*+\[\s*+\]"), "a group of no axes"),
+    (_written(r"\b(?:low|high|inner_tiles\s*+=)\s*+\[[^\]]*-\s*+0*+(?:9223372036854775808|x0*+8000000000000000)(?![\da-fA-F])"),
+     "the least i64 as an extent"),
     (_written(r"\blinalg\.\w*matmul\w*+\s++indexing_maps\s*+=\s*+\[(?!\s*+(?:(?:affine_map<[^->]*+->\s*+\((?!\s*+\))[^>]*+>"
                 r"|#[\w$.-]++)\s*+(?:,\s*+|(?=\]))){3}\])"), "a matmul whose indexing maps are not three with results"),
     (_written(r"\biterator_types\s*+=\s*+\[(?!\s*+(?:(?:\"\"|#linalg\.iterator_type<\w++>)\s*+(?:,\s*+|(?=\])))*+\])"),
      "iterator types that are no list of names"),
 )
+_ELEMENTS = _written(r"\btensor\.from_elements\b[^<]*<(?P<extents>(?:\s*+\d++\s*+x)++)")
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,9 @@ def check_bounds(text: str, where: str) -> None:
     for run in _MINUSES.finditer(plain):
         if run[0].count("-") > NESTING:
             raise _refused(where, plain, run.start(), f"more than {NESTING} minus signs in a row")
+    for made in _ELEMENTS.finditer(plain):
+        if math.prod(map(int, re.findall(r"\d+", made["extents"]))) > len(plain):
+            raise _refused(where, plain, made.start(), "tensor.from_elements of more elements than the text has characters")
     _check_nesting(text, where)
     _check_order(plain, where)
     if _BYTES.search(text):
@@ -81,15 +92,13 @@ def _check_order(plain: str, where: str) -> None:
     lists = [False]  # of each open parenthesis: may it enclose arguments of a function or a block?
     for token in _PLACE.finditer(plain):
         kind = token.lastgroup
-        if kind == "results":
+        if kind == "results" or (kind == "typed" and lists[-1]):
             for name in _NAME.findall(token[0]):
                 if name in read:
                     raise _refused(where, plain, read[name], f"{name} is read before it is made")
                 known.add(name)
         elif kind in ("name", "typed"):
-            if kind == "typed" and lists[-1]:
-                known.add(token["name"])
-            elif token["name"] not in known:
+            if token["name"] not in known:
                 read.setdefault(token["name"], token.start())
         elif kind == "close":
             lists[1:] = lists[1:-1]

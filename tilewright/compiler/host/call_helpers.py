@@ -25,6 +25,19 @@ def _word(name: str) -> str:
     return f"getelementptr (i8, ptr @{table}, i64 {8 * words.index(name)})"
 
 
+def _answer(name: str, call: str, yes: str, no: str) -> str:
+    """The end of a block: what Python answers to a call, a new reference, is True or not; `raised` where it raised."""
+    return f"""\
+  %{name} = call ptr {call}
+  call void %decref(ptr %{name})
+  %{name}_failed = icmp eq ptr %{name}, null
+  br i1 %{name}_failed, label %raised, label %{name}_known
+{name}_known:
+  %{name}_true = icmp eq ptr %{name}, %true
+  br i1 %{name}_true, label %{yes}, label %{no}
+"""
+
+
 # threads: the least of `most` and a decimal text; 0 for a text that only Python can judge.
 _THREADS = """
 define internal i64 @threads(ptr %text, i64 %most) nounwind {
@@ -177,32 +190,14 @@ foreign:
 gradient:
   %get_attribute = load ptr, ptr {_word("get_attribute")}
   %requires_grad = load ptr, ptr {_word("requires_grad")}
-  %needs = call ptr %get_attribute(ptr %object, ptr %requires_grad)
-  call void %decref(ptr %needs)
-  %unknown = icmp eq ptr %needs, null
-  br i1 %unknown, label %raised, label %known
-known:
-  %has_gradient = icmp eq ptr %needs, %true
-  br i1 %has_gradient, label %mode, label %unrecorded
+{_answer("needs", "%get_attribute(ptr %object, ptr %requires_grad)", "mode", "unrecorded")}\
 mode:
   %grad_enabled = load ptr, ptr {_word("grad_enabled")}
-  %recording = call ptr %vectorcall(ptr %grad_enabled, ptr null, i64 0, ptr null)
-  call void %decref(ptr %recording)
-  %mode_unknown = icmp eq ptr %recording, null
-  br i1 %mode_unknown, label %raised, label %mode_known
-mode_known:
-  %is_recording = icmp eq ptr %recording, %true
-  br i1 %is_recording, label %odd, label %unrecorded
+{_answer("recording", "%vectorcall(ptr %grad_enabled, ptr null, i64 0, ptr null)", "odd", "unrecorded")}\
 unrecorded:
   store ptr %object, ptr %given
   %is_neg = load ptr, ptr {_word("is_neg")}
-  %negated = call ptr %vectorcall(ptr %is_neg, ptr %given, i64 1, ptr null)
-  call void %decref(ptr %negated)
-  %neg_unknown = icmp eq ptr %negated, null
-  br i1 %neg_unknown, label %raised, label %neg_known
-neg_known:
-  %is_negated = icmp eq ptr %negated, %true
-  br i1 %is_negated, label %odd, label %described
+{_answer("negated", "%vectorcall(ptr %is_neg, ptr %given, i64 1, ptr null)", "odd", "described")}\
 described:
   %exchange = load ptr, ptr {_word("exchange")}
   %view_at = getelementptr i8, ptr %exchange, i64 40

@@ -230,7 +230,8 @@ class Scalar:
             large = self.compare("ge", half)
             low = self.body.select(large, self - half, self)._whole("i64")
             return Scalar(self.body, self.body.select(large, low ^ -(1 << 63), low).ssa, kind)
-        return self._whole("i64" if kind in ("i64", "ui8", "ui16", "ui32", "index") else "i32").cast(kind)
+        wide = kind in ("i64", "ui16", "ui32", "index") or (kind == "ui8" and self.kind == "f64")
+        return self._whole("i64" if wide else "i32").cast(kind)  # f32 beyond i32 is a multiple of 256, as its least value is
 
     def _whole(self, kind: str) -> Scalar:
         """Truncated to i32 or i64; the least value where that does not fit."""

@@ -16,7 +16,7 @@ from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 from tilewright.runtime.shape import Expr
 
 LHS, RHS, OUT = 0, 1, 2
-PAIR = 2  # neighbouring values of k that one instruction multiplies and adds, where a target has one for bf16
+_WIDER_BYTES = (["arith.extsi"], ["arith.extui"])
 _MULTIPLY, _ADD = ("arith.mulf", "arith.muli"), ("arith.addf", "arith.addi")
 
 
@@ -141,6 +141,14 @@ class Contraction:
         casts = {cast.name for chain in self.product.casts for cast in chain}
         return all(isinstance(t, ir.BF16Type) for t in read) and casts <= {"arith.extf"} and \
             isinstance(self.product.accumulator, ir.F32Type)
+
+    def byte_signs(self) -> tuple[bool, bool] | None:
+        """Is each factor signed, where both are read as bytes, widened to i32 and multiplied? None of other products."""
+        read = [str(ir.RankedTensorType(self.operand(which).type).element_type) for which in (LHS, RHS)]
+        casts = [[cast.name for cast in chain] for chain in self.product.casts]
+        if read != ["i8", "i8"] or str(self.product.accumulator) != "i32" or any(c not in _WIDER_BYTES for c in casts):
+            return None
+        return casts[LHS] == _WIDER_BYTES[0], casts[RHS] == _WIDER_BYTES[0]
 
     @property
     def parallel(self) -> tuple[int, ...]:

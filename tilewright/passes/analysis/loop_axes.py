@@ -70,6 +70,7 @@ def factors_of(root: ir.Operation, loops: Sequence[Expr], of_argument: Mapping[i
             axes=tuple(axis_of(evaluate_affine(e, loops)) for e in m.results),
             unit_axis=unit_axis(value, of_argument),
             source=arguments.index(source) if source in of_argument else None,
+            signed=product is None or all(op.name != "arith.extui" for op in product.casts[which]),
         ))
     return tuple(found)
 

@@ -36,8 +36,8 @@ class AttentionMask:
     @staticmethod
     def of(view: Attention, shapes: SymbolicShapes) -> AttentionMask:
         """Adds to the region, before its second contraction, the operations that compute `plain`."""
-        chain = _chain(view)
-        places = _places(view, chain)
+        chain = elementwise_chain(view)
+        places = places_of(view, chain)
         for number, op in enumerate(chain):
             found = _mask(view, shapes, op, places[number])
             if found is not None:
@@ -47,7 +47,7 @@ class AttentionMask:
         return AttentionMask(view.logits, _scale(view.logits, view))
 
 
-def _chain(view: Attention) -> list[ir.Operation]:
+def elementwise_chain(view: Attention) -> list[ir.Operation]:
     """The elementwise operations from the scores to the logits, each of which reads the one before; empty where they branch."""
     source, found, value = view.scores.op.results[0], list[ir.Operation](), view.logits
     while value != source:
@@ -69,7 +69,7 @@ def _follows(value: ir.Value, source: ir.Value) -> bool:
     return any(v == source or _follows(v, source) for v in list(op.operands)[: len(op.operands) - len(op.results)])
 
 
-def _places(view: Attention, chain: Sequence[ir.Operation]) -> list[dict[int, int]]:
+def places_of(view: Attention, chain: Sequence[ir.Operation]) -> list[dict[int, int]]:
     """The loop of the scores that each loop of the operations runs with."""
     value = view.scores.op.results[0]
     place = [position(e) for e in view.scores.maps[-1].results]
@@ -98,7 +98,7 @@ def _mask(view: Attention, shapes: SymbolicShapes, op: ir.Operation,
     if made.name == "arith.addf":
         for which, added in enumerate(made.operands):
             select = owner(added)
-            if select is not None and select.name == "arith.select" and _number(select.operands[1]) == 0.0:
+            if select is not None and select.name == "arith.select" and number_of(select.operands[1]) == 0.0:
                 bound = _seen(view, shapes, select, loops)
                 if bound is not None:
                     return (*bound, (number, 1 - which))
@@ -115,7 +115,7 @@ def _uncast(value: ir.Value) -> ir.Operation | None:
 def _seen(view: Attention, shapes: SymbolicShapes, select: ir.Operation, loops: dict[int, int]) -> tuple[int, Expr] | None:
     """Row and reach of a select that is -inf where key > row + reach."""
     compare = owner(select.operands[0])
-    if _number(select.operands[2]) != -inf or compare is None or compare.name != "arith.cmpi":
+    if number_of(select.operands[2]) != -inf or compare is None or compare.name != "arith.cmpi":
         return None
     kind = integer(compare.attributes["predicate"])
     sides = [_linear(shapes, v, loops) for v in compare.operands]
@@ -175,7 +175,7 @@ def _scale(value: ir.Value, view: Attention) -> float | None:
     factor, scalar = 1.0, operations(block)[-1].operands[0]
     made = owner(scalar)
     if made is not None and made.name == "arith.mulf":
-        numbers = [_number(v) for v in made.operands]
+        numbers = [number_of(v) for v in made.operands]
         which = next((i for i, n in enumerate(numbers) if n is not None), None)
         if which is None:
             return None
@@ -189,7 +189,8 @@ def _scale(value: ir.Value, view: Attention) -> float | None:
     return None if before is None else before * factor
 
 
-def _number(value: ir.Value) -> float | None:
+def number_of(value: ir.Value) -> float | None:
+    """A constant float."""
     op = owner(value)
     if op is None or op.name != "arith.constant" or not isinstance(op.attributes["value"], ir.FloatAttr):
         return None

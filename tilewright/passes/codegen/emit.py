@@ -89,6 +89,20 @@ def loop(lo: Index | int, hi: Index | int, step: Index | int, body: Callable[...
     return list(op.results_)
 
 
+def first_where(count: Index, test: Callable[[Index], ir.Value], index: ir.Type) -> Index:
+    """The least i < count with test(i), tried in order and no further; count where there is none."""
+    op = scf.WhileOp([index], [Index(0).value(index)])
+    before, after = op.before.blocks.append(index), op.after.blocks.append(index)
+    flag = integer_type(1)
+    with ir.InsertionPoint(before):
+        i = Index(before.arguments[0])
+        more = choose(i.lt(count), flag, lambda: arith.xori(test(i), constant(flag, 1)), lambda: constant(flag, 0))
+        scf.ConditionOp(more, [before.arguments[0]])
+    with ir.InsertionPoint(after):
+        scf.YieldOp([(Index(after.arguments[0]) + 1).value(index)])
+    return Index(op.results[0])
+
+
 def when(condition: ir.Value | bool, then: Callable[[], None], otherwise: Callable[[], None] | None = None) -> None:
     """Emit `then` under the condition; a constant condition emits no branch."""
     if isinstance(condition, bool):

@@ -1,8 +1,8 @@
 """fuse-attention: the regions of scores, softmax and mixing become one region, so that no T x T tensor exists.
 
-Runs between fuse and outline, on `tw.region`. A trial works on copies of the three regions, which take the place of these in
-the function: reshapes between them are moved out first, by splitting the loops of their operations. A refusal puts the regions
-back, so that the function is as it was. A trial looks at the three regions only, however long the function is.
+Runs between fuse and outline, on `tw.region`. A trial works on copies of the regions, which take the place of these in the
+function: reshapes between them are moved out first, by splitting the loops of their operations. A refusal puts the regions
+back, so that the function is as it was. A trial looks at these regions only, however long the function is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.passes.linalg.symbolic import SymbolicShapes, integer, reassocia
 from tilewright.passes.mlir import functions, ir, maps_of, operations, owner, position
 from tilewright.runtime.errors import OptionError
 
-Triple = tuple[int, int, int]
+Chain = tuple[int, ...]
 _TYPES = ("f16", "bf16", "f32", "f64")
 
 
@@ -65,7 +65,7 @@ class FuseAttention(Pass):
 def fuse_attentions(fn: ir.Operation, rules: FuseAttention | None = None) -> list[AttentionError]:
     """Fuses what can be fused; why the other candidates stay as they are."""
     rules = rules or FuseAttention()
-    refused: dict[Triple, AttentionError] = {}
+    refused: dict[Chain, AttentionError] = {}
     regions: dict[int, list[ir.Operation]] = {}
     for op in operations(fn.regions[0].blocks[0]):
         if REGION in op.attributes:
@@ -73,33 +73,56 @@ def fuse_attentions(fn: ir.Operation, rules: FuseAttention | None = None) -> lis
     given, todo = set(regions), list(reversed(regions))
     while todo:
         last = todo.pop()
-        while last in regions and (triple := next((t for t in candidates(regions, last) if t not in refused), None)):
+        while last in regions and (chain := next((c for c in candidates(regions, last) if c not in refused), None)):
+            taken = [op for number in chain for op in _of_chain(regions, chain, number)]
+            left = {number: [op for op in regions[number] if op not in taken] for number in chain}
             try:
-                fused = _Trial(fn, [op for n in triple for op in regions[n]]).fuse(rules, triple[0])
+                fused = _Trial(fn, taken).fuse(rules, chain[0])
             except AttentionError as refusal:
-                refused[triple] = refusal
+                refused[chain] = refusal
                 continue
-            for number in triple:
+            for number, ops in left.items():
                 del regions[number]
-            regions[triple[0]] = fused
-            todo.append(triple[0])
+                if ops:
+                    regions[number] = ops
+            regions[chain[0]] = fused
+            todo.append(chain[0])
     if regions.keys() != given:
         erase_unused(fn)
     renumber_regions(fn.regions[0].blocks[0])
     return list(refused.values())
 
 
-def candidates(regions: Mapping[int, list[ir.Operation]], last: int) -> list[Triple]:
-    """Numbers of a region with a contraction, one with reductions that reads it, and `last`, a region with a contraction that
-    reads that."""
-    found: dict[Triple, None] = {}
+def candidates(regions: Mapping[int, list[ir.Operation]], last: int) -> list[Chain]:
+    """Numbers of a region with a contraction, perhaps an elementwise one that reads it, one with reductions that reads that, and
+    `last`, a region with a contraction that reads the reductions."""
+    found: dict[Chain, None] = {}
     for middle in _sources(regions[last]) if _products(regions[last]) else ():
         if _products(regions[middle]) or not _reduces(regions[middle]):
             continue
         for first in _sources(regions[middle]):
-            if len(_products(regions[first])) == 1 and first != last:
+            if _elementwise(regions[first]):
+                found |= {(scores, first, middle, last): None for scores in _sources(regions[first])
+                          if len(_products(regions[scores])) == 1 and scores != last}
+            elif len(_products(regions[first])) == 1 and first != last:
                 found[first, middle, last] = None
     return list(found)
+
+
+def _of_chain(regions: Mapping[int, list[ir.Operation]], chain: Chain, number: int) -> list[ir.Operation]:
+    """The operations of a region that the attention takes: of an elementwise one those that the scores reach, not the ones that
+    make a mask, which others may read."""
+    if len(chain) == 3 or number != chain[1]:
+        return regions[number]
+    reached = set(regions[chain[0]])
+    for op in regions[number]:
+        if any(owner(_behind(v)) in reached for v in op.operands):
+            reached.add(op)
+    return [op for op in regions[number] if op in reached]
+
+
+def _elementwise(ops: list[ir.Operation]) -> bool:
+    return all(op.name == "linalg.generic" and "reduction" not in iterator_kinds(op) for op in ops)
 
 
 def _products(ops: list[ir.Operation]) -> list[ir.Operation]:
@@ -144,7 +167,7 @@ def _between(members: Sequence[ir.Operation]) -> list[ir.Operation]:
 
 
 class _Trial:
-    """Copies of the members of three regions, and of the views between them, that their readers read in their place."""
+    """Copies of the members of some regions, and of the views between them, that their readers read in their place."""
 
     def __init__(self, fn: ir.Operation, members: Sequence[ir.Operation]) -> None:
         self.fn, self.originals = fn, sorted({*members, *_between(members)}, key=cmp_to_key(_compared))
@@ -207,9 +230,17 @@ class _Trial:
         return False
 
     def _move(self, reader: ir.Operation, number: int, source: ir.Operation, views: Reshaper) -> None:
-        """Splits a loop of the reader below a collapse, or of the source above an expansion."""
-        op = owner(uncast(reader.operands[number]))
+        """Splits a loop of the reader below a collapse, or of the source above an expansion; several reshapes that are as good as
+        one become one first."""
+        value = reader.operands[number]
+        op = owner(uncast(value))
         assert op is not None
+        if uncast(op.operands[0]) != _behind(value) and views.steps(_behind(value), views.shapes.dims(value)) == 1:
+            with ir.InsertionPoint(reader), reader.location:
+                reader.operands[number] = views.reshape(_behind(value), views.shapes.dims(value))
+            if not users(value):
+                erase_with_sources([value.owner.operation], REGION)
+            return
         expands = op.name == "tensor.expand_shape"
         target = source if expands else reader
         if (expands and _behind(op.operands[0]) != uncast(op.operands[0])) or not target.name.startswith("linalg."):

@@ -2,25 +2,25 @@
 
 The columns of a [k, n] constant become [ceil(n / tile)][k][tile]; the contraction reads it through the map
 (n floordiv tile, k, n mod tile), so every kernel of an operator shares the one copy. A convolution's filter keeps its window
-and channel axes between panel and column, and with them the axes of other loops that only it varies with. Where the target
-multiplies bf16 in pairs, two values of the last of k lie side by side, [ceil(n / tile)][ceil(k / 2)][tile][2], read through
-(n floordiv tile, k floordiv 2, n mod tile, k mod 2).
+and channel axes between panel and column, and with them the axes of other loops that only it varies with.
+Where the target multiplies words of several values of the last of k, these lie side by side: of two bf16 in
+[ceil(n / tile)][ceil(k / 2)][tile][2], read through (n floordiv tile, k floordiv 2, n mod tile, k mod 2).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.passes.analysis.canonical_spec import KEY, KIND, key_of
-from tilewright.passes.analysis.contraction import OUT, PAIR, Contraction, used_loops
+from tilewright.passes.analysis.contraction import OUT, Contraction, used_loops
 from tilewright.passes.base import Pass
 from tilewright.passes.dispatch_creation.outlined import root_of
 from tilewright.passes.dispatch_creation.region_function import PANEL, UNIT
 from tilewright.passes.linalg.structured import inits, inputs, iterator_kinds, rebuild, use_count
 from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, integer, write_dims
 from tilewright.passes.mlir import functions, ir, maps_of, operations, owner, position, replace_all_uses
-from tilewright.passes.spaces.host.host_block import register_block
+from tilewright.passes.spaces.host.host_block import register_block, values_of_word
 from tilewright.passes.spaces.workload import Kind
 from tilewright.runtime.limits import HostLimits
 
@@ -31,13 +31,14 @@ PACK = "tw.pack"  # of an argument of @main: [source argument, tile, values of k
 class PackConstants(Pass):
     """vector_bytes, vector_registers: of the target; a panel is as wide as the main register block of the family host_matmul.
 
-    bf16_pairs: does the target multiply bf16 in pairs?
+    bf16_pairs: does the target multiply bf16 in pairs? byte_products: how many products of bytes it adds at once.
     """
 
     name: ClassVar[str] = "pack-constants"
     vector_bytes: int = 64
     vector_registers: int = 32
     bf16_pairs: bool = False
+    byte_products: int = 1
 
     def run(self, module: ir.Module) -> None:
         named = {ir.StringAttr(fn.attributes["sym_name"]).value: fn for fn in functions(module)}
@@ -48,7 +49,8 @@ class PackConstants(Pass):
         for name, fn in named.items():
             if KEY in fn.attributes and Kind(ir.StringAttr(fn.attributes[KIND]).value) is Kind.CONTRACTION:
                 sites = [c for c in calls if ir.FlatSymbolRefAttr(c.attributes["callee"]).value == name]
-                limits = HostLimits(self.vector_bytes, self.vector_registers, bf16_pairs=self.bf16_pairs)
+                limits = HostLimits(self.vector_bytes, self.vector_registers, bf16_pairs=self.bf16_pairs,
+                                    byte_products=self.byte_products)
                 _pack(fn, mains[0], sites, limits)
 
 
@@ -65,10 +67,9 @@ class _PanelLayout:
 
 def _pack(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limits: HostLimits) -> None:
     root = root_of(fn, Kind.CONTRACTION)
-    found = _packable(fn, root)
-    if found is None or not sites:
+    layout = _packable(fn, root, limits)
+    if layout is None or not sites:
         return
-    layout = found if limits.bf16_pairs else replace(found, side=1)
     axis, order, side = layout.axis, layout.order, layout.side
     argument = root.operands[layout.which]
     number = list(fn.regions[0].blocks[0].arguments).index(argument)
@@ -110,8 +111,8 @@ def panel_columns(columns: int, element: ir.Type, limits: HostLimits) -> int:
     return lanes * register_block(columns, lanes, limits)[1]
 
 
-def _packable(fn: ir.Operation, root: ir.Operation) -> _PanelLayout | None:
-    """Of a constant argument that only the root reads, where the target multiplies pairs."""
+def _packable(fn: ir.Operation, root: ir.Operation, limits: HostLimits) -> _PanelLayout | None:
+    """Of a constant argument that only the root reads."""
     shapes = SymbolicShapes(fn)
     try:
         view = Contraction.of(root, shapes)
@@ -135,8 +136,9 @@ def _packable(fn: ir.Operation, root: ir.Operation) -> _PanelLayout | None:
         if any(d not in own for d in others) or any(e.constant is None for e in shapes.dims(value)):
             continue
         axis = loops.index(column)
-        paired = others and others[-1] == view.k[-1] and column not in view.loops_of(1 - which) and view.multiplies_bf16()
-        return _PanelLayout(which, axis, tuple(loops.index(d) for d in others), PAIR if paired else 1)
+        along = others and others[-1] == view.k[-1] and column not in view.loops_of(1 - which)
+        side = values_of_word(view.multiplies_bf16(), view.byte_signs(), limits) if along else 1
+        return _PanelLayout(which, axis, tuple(loops.index(d) for d in others), side)
     return None
 
 

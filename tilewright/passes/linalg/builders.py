@@ -80,7 +80,7 @@ def elementwise(
     rank = ir.RankedTensorType(into.type).rank
     same = ir.AffineMap.get_identity(rank)
     made = generic(inputs, [into], [*(maps or [same] * len(inputs)), same], ["parallel"] * rank, [into.type])
-    _fill_body(made, body)
+    fill_body(made, body)
     return made.results[0]
 
 
@@ -90,11 +90,12 @@ def reduction(source: ir.Value, into: ir.Value, axis: int, body: Body) -> ir.Val
     kept = [ir.AffineExpr.get_dim(d) for d in range(rank) if d != axis]
     maps = [ir.AffineMap.get_identity(rank), ir.AffineMap.get(rank, 0, kept)]
     made = generic([source], [into], maps, ["reduction" if d == axis else "parallel" for d in range(rank)], [into.type])
-    _fill_body(made, body)
+    fill_body(made, body)
     return made.results[0]
 
 
-def _fill_body(op: ir.Operation, body: Body) -> None:
+def fill_body(op: ir.Operation, body: Body) -> None:
+    """Give a generic with an empty region its body; body(scalars of its operands) gives the element."""
     block = ir.Block.create_at_start(op.regions[0], [ir.RankedTensorType(v.type).element_type for v in op.operands])
     with ir.InsertionPoint(block):
         ir.Operation.create("linalg.yield", operands=[body(list(block.arguments))])

@@ -10,16 +10,18 @@ from tilewright.passes.dispatch_creation.outline import Outline
 from tilewright.passes.transforms.channels_last import ChannelsLast
 from tilewright.passes.transforms.decompose import Decompose
 from tilewright.passes.transforms.fold_scales import FoldScales
+from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.normalize import Normalize
 from tilewright.passes.transforms.sink_reshapes import SinkReshapes
 from tilewright.passes.transforms.split_init import SplitInit
 from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
 
 
-def graph_passes(attention: FuseAttention | None = None) -> list[Pass]:
+def graph_passes(attention: FuseAttention | None = None, integers: IntegerProducts | None = None) -> list[Pass]:
     """Recovered form -> outlined form: operations in one form, dispatch regions, functions.
 
-    attention: what the target's family for fused attention takes; None for all that there is.
+    attention: what the target's family for fused attention takes; None for all that there is. integers: how the target multiplies
+    bytes, where it is faster at it than at what they stand for.
     """
     return [
         Decompose(),
@@ -27,6 +29,7 @@ def graph_passes(attention: FuseAttention | None = None) -> list[Pass]:
         SplitInit(),
         Normalize(),
         Mlir("canonicalize,cse"),
+        *([integers, Mlir("canonicalize,cse")] if integers is not None else []),
         ChannelsLast(),
         SinkReshapes(),
         FoldScales(),

@@ -32,6 +32,7 @@ from tilewright.passes.transforms.fold_transpose import FoldTranspose
 from tilewright.passes.transforms.fold_unit_dims import FoldUnitDims
 from tilewright.passes.transforms.generalize import Generalize
 from tilewright.passes.transforms.insert_to_select import InsertToSelect
+from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.lower_precision import LowerPrecision
 from tilewright.passes.transforms.normalize import Normalize
 from tilewright.passes.transforms.resolve_reshape import ResolveReshape
@@ -66,6 +67,7 @@ PASSES: tuple[type[Pass], ...] = (
     Decompose,
     WidenAccumulator,
     Normalize,
+    IntegerProducts,
     ChannelsLast,
     SinkReshapes,
     FoldScales,

@@ -87,13 +87,15 @@ class Factor:
     """What a contraction multiplies on one side, as the root reads it.
 
     dtype: element type in memory where the products only widen it, else that of the products. axes: of the tensor that the root
-    reads. unit_axis: its axis of unit stride when it is an input, or a slice of one; source: the number of that input.
+    reads. unit_axis: its axis of unit stride when it is an input, or a slice of one; source: the number of that input. signed:
+    whether integers are widened as signed ones.
     """
 
     dtype: DType
     axes: Axes
     unit_axis: int | None = None
     source: int | None = None
+    signed: bool = True
 
     @property
     def loops(self) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""fold-unit-dims: loops of one step and axes of extent 1 leave linalg.generic, transpose and broadcast, and tensor.concat.
+"""fold-unit-dims: loops of one step and axes of extent 1 leave linalg.generic, transpose, broadcast and softmax, and tensor.concat.
 
 Operands and results become views without those axes.
 """
@@ -25,7 +25,7 @@ from tilewright.passes.linalg.structured import (
     rebuild,
 )
 from tilewright.passes.linalg.symbolic import integer
-from tilewright.passes.mlir import arith, ir, maps_of, operations, position, replace_all_uses, tensor, walk
+from tilewright.passes.mlir import arith, ir, linalg, maps_of, operations, position, replace_all_uses, tensor, walk
 from tilewright.runtime.shape import Expr
 
 _ONE = Expr.of(1)
@@ -45,6 +45,8 @@ class FoldUnitDims(Pass):
                     _fold(op, views)
                 elif op.name == "tensor.concat":
                     _fold_concat(op, views)
+                elif op.name == "linalg.softmax" and op.results:
+                    _fold_softmax(op, views)
             erase_unused(fn)
 
 
@@ -86,7 +88,7 @@ def _fold_concat(op: ir.Operation, views: Reshaper) -> None:
     """The axis along which tensors are joined stays, whatever its extent."""
     result, along = op.results[0], integer(op.attributes["dim"])
     dims = views.shapes.dims(result)
-    kept = [a for a, extent in enumerate(dims) if a == along or extent != _ONE]
+    kept = _beside(along, dims)
     if len(kept) == len(dims):
         return
     with ir.InsertionPoint(op), op.location:
@@ -94,6 +96,24 @@ def _fold_concat(op: ir.Operation, views: Reshaper) -> None:
         joined = tensor.ConcatOp(tensor_type([dims[a] for a in kept], ir.RankedTensorType(result.type).element_type),
                                  kept.index(along), parts).result
         replace_all_uses(result, views.as_type(views.reshape(joined, dims), result.type))
+
+
+def _fold_softmax(op: ir.Operation, views: Reshaper) -> None:
+    """The axis that it runs along stays, whatever its extent."""
+    result, along = op.results[0], integer(op.attributes["dimension"])
+    dims = views.shapes.dims(result)
+    kept = _beside(along, dims)
+    if len(kept) == len(dims):
+        return
+    with ir.InsertionPoint(op), op.location:
+        source, into = (views.reshape(v, [dims[a] for a in kept]) for v in op.operands)
+        folded = linalg.SoftmaxOp([into.type], source, into, kept.index(along)).results[0]
+        replace_all_uses(result, views.as_type(views.reshape(folded, dims), result.type))
+
+
+def _beside(along: int, dims: Sequence[Expr]) -> list[int]:
+    """The axes without those of extent 1, but for the one that an operation runs along."""
+    return [a for a, extent in enumerate(dims) if a == along or extent != _ONE]
 
 
 def _droppable(extent: Expr, expr: ir.AffineExpr, unit: Sequence[int]) -> bool:

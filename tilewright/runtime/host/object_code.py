@@ -28,7 +28,8 @@ _CALLABLE = frozenset(name + suffix for name in _LIBM.split() for suffix in ("",
 _ALIGNED = "-x86-experimental-pref-innermost-loop-alignment=6"  # log2 of bytes
 
 # Intrinsics and what they need: LLVM ends the process where it cannot select one.
-_INTRINSICS = {"@llvm.x86.avx512.": "avx512f", "@llvm.x86.avx512bf16.": "avx512bf16"}
+_INTRINSICS = {"@llvm.x86.avx2.": "avx2", "@llvm.x86.avx512.": "avx512f", "@llvm.x86.avx512bf16.": "avx512bf16",
+               "@llvm.x86.avx512.pmaddw.": "avx512bw", "@llvm.x86.avx512.vpdpbusd.": "avx512vnni"}
 
 
 def emit_object(text: str, host: HostTarget, opt_level: int = 3) -> bytes:

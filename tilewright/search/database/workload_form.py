@@ -34,6 +34,7 @@ class FactorForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     axes: AxisForms
     unit_axis: int | None
     source: int | None
+    signed: bool = True
 
 
 class WindowForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,7 +82,7 @@ class WorkloadForm(msgspec.Struct, frozen=True, tag="workload", tag_field="recor
         windows = (Window(x.row, x.tap, x.stride, x.dilation, x.low, x.high, Expr.parse(x.extent)) for x in self.windows)
         return Workload(self.key, self.name, self.kind, self.ir, self.dims, tuple(map(_operand, self.inputs)),
                         tuple(map(_operand, self.outputs)), loops, Expr.parse(self.flops), Expr.parse(self.bytes), self.scalars,
-                        tuple(windows), tuple(Factor(f.dtype, _axes(f.axes), f.unit_axis, f.source) for f in self.factors),
+                        tuple(windows), tuple(map(_factor_of, self.factors)),
                         self.transcendentals, self.reductions, self.accumulator)
 
     def shape_fault(self, dims: Mapping[str, int]) -> str:
@@ -145,7 +146,11 @@ def _window(w: Window) -> WindowForm:
 
 
 def _factor(f: Factor) -> FactorForm:
-    return FactorForm(f.dtype, _axis_forms(f.axes), f.unit_axis, f.source)
+    return FactorForm(f.dtype, _axis_forms(f.axes), f.unit_axis, f.source, f.signed)
+
+
+def _factor_of(f: FactorForm) -> Factor:
+    return Factor(f.dtype, _axes(f.axes), f.unit_axis, f.source, f.signed)
 
 
 def _axis_forms(axes: Axes) -> AxisForms:

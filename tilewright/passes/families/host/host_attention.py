@@ -25,6 +25,7 @@ from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.product_code import ProductCode, coords_of
 from tilewright.passes.codegen.tiler import Part, Tiler
+from tilewright.passes.families.host.host_attention_range import KeyRange, KeySpan
 from tilewright.passes.families.host.host_attention_softmax import VectorSoftmax, larger
 from tilewright.passes.families.host.host_matmul_block import Block, Columns
 from tilewright.passes.families.host.host_matmul_panel import PanelCopy
@@ -60,14 +61,6 @@ def tile(frame: KernelFrame, config: HostAttentionConfig, tiler: Tiler) -> None:
     tiler.loop(counts, parts, view.cut({**{f"d{d}": (d,) for d in view.shared}, "rows": view.rows}))
 
 
-@dataclass(frozen=True)
-class _Span:
-    """A block of keys: the first one, and how many."""
-
-    first: Index
-    count: Index
-
-
 class _AttentionEmitter:
     def __init__(self, kernel: HostKernel, config: HostAttentionConfig, workspace: ir.Value) -> None:
         self.kernel, self.config, self.workspace = kernel, config, workspace
@@ -84,6 +77,7 @@ class _AttentionEmitter:
         self.depth = view.scores.size(view.scores.k)
         self.used = Expr.of(0)
         self._carve()
+        self.range = KeyRange.of(self._softmax())
 
     # -- workspace
 
@@ -101,6 +95,7 @@ class _AttentionEmitter:
             self.mixed = self._take(Expr.of(c.mc * width), width)
             self.greatest = self._take(Expr.of(c.mc), 1)
             self.total = self._take(Expr.of(c.mc), 1)
+            self.ranges = replace(self._take(Expr.of((c.mc + 1) * 4), 2), element=self.index)
 
     def _take(self, elements: Expr, pitch: int | Index) -> Memory:
         """The next `elements` of the workspace as rows of f32, `pitch` apart."""
@@ -135,19 +130,37 @@ class _AttentionEmitter:
         """fresh: is it another point of the shared loops than that of the unit before?"""
         keys = self.ev.emit(self.view.keys)
         if not self.config.online:
-            span = _Span(Index(0), keys)
+            span = KeySpan(Index(0), keys)
             when(fresh, lambda: self._copy(loops, span))
             self._rows(low, high, lambda row, height: self._whole(loops, row, height, span))
             return
         loop(0, high - low, 1, self._clear, index=self.index)
 
+        start, end = self._surveyed(loops, low, high) if self.range.narrows else (Index(0), keys)
+
         def piece(first: Index) -> None:
-            span = _Span(first, (keys - first).min(self.config.keys))
+            span = KeySpan(first, (end - first).min(self.config.keys))
             self._copy(loops, span)
             self._rows(low, high, lambda row, height: self._rescaled(loops, row, height, low, span))
 
-        loop(0, keys, self.config.keys, piece, index=self.index)
+        loop(start - start % self.config.keys, end, self.config.keys, piece, index=self.index)
         self._rows(low, high, lambda row, height: self._finish(loops, row, height, low))
+
+    def _surveyed(self, loops: Loops, low: Index, high: Index) -> tuple[Index, Index]:
+        """Notes which keys each block of queries sees; first and end of those that some block sees."""
+        places = [[Index(self.config.mc), Index(i)] for i in range(2)]
+        for place, value in zip(places, (self.ev.emit(self.view.keys), Index(0)), strict=True):
+            self.ranges.store(value.value(self.index), place)
+
+        def survey(row: Index, height: int) -> None:
+            found = self.range.bounds(self._points(loops, row, height))
+            for i, (place, value, join) in enumerate(zip(places, found, (Index.min, Index.max), strict=True)):
+                self.ranges.store(value.value(self.index), [row - low, Index(i)])
+                self.ranges.store(join(value, Index(self.ranges.load(place))).value(self.index), place)
+
+        self._rows(low, high, survey)
+        start, end = (Index(self.ranges.load(place)) for place in places)
+        return start, end
 
     def _rows(self, low: Index, high: Index, run: Callable[[Index, int], None]) -> None:
         row_blocks(low, high, self.config.mr, self.config.exact_tails, self.index, run)
@@ -162,7 +175,7 @@ class _AttentionEmitter:
 
     # -- copies
 
-    def _copy(self, loops: Loops, span: _Span) -> None:
+    def _copy(self, loops: Loops, span: KeySpan) -> None:
         """Keys of a block to their panels; values too where they are not read in place."""
         extent = self.ev.emit(self.view.keys)
 
@@ -212,13 +225,13 @@ class _AttentionEmitter:
 
     # -- a block of queries
 
-    def _scores(self, points: list[Loops], span: _Span) -> None:
+    def _scores(self, points: list[Loops], span: KeySpan) -> None:
         """The scores of a block of queries: whole panels, then one of as many vectors as are left."""
         c = self.config
         self._copy_queries(points)
 
         def panel(at: Index, vectors: int) -> None:
-            block = Block(self.ev, self.product, self.block, self._panel(at), self.queries, unroll=_UNROLL)
+            block = Block(self.ev, self.product, self.block, self._panel(span.skipped + at), self.queries, unroll=_UNROLL)
             places = tuple(Index(j * c.lanes) for j in range(vectors))
             columns = Columns(tuple(span.first + at + x for x in places), (None,) * vectors, places)
             for i, sums in enumerate(block.accumulate(points, columns)):
@@ -235,31 +248,33 @@ class _AttentionEmitter:
     def _softmax(self) -> VectorSoftmax:
         return VectorSoftmax(self.ev, self.view, self.hidden, self.scores, self.config.lanes)
 
-    def _seen(self, points: list[Loops], span: _Span) -> tuple[_Span, list[Index]]:
-        """The keys of a block up to the last one that some query sees, and the end of those that each query sees."""
-        end = span.first + span.count
-        limits = self._softmax().limits(points, end)
-        last = limits[0]
-        for limit in limits[1:]:
-            last = last.max(limit)
-        return (span if self.hidden.row is None else _Span(span.first, (last - span.first).max(0))), limits
+    def _within(self, span: KeySpan, points: list[Loops], bounds: tuple[Index, Index]) -> tuple[KeySpan, list[Index]]:
+        """The keys of a block that some query may see, and the end of those that each query sees."""
+        span = span.within(*bounds, self.config.panel, self.config.lanes)
+        return span, self._softmax().limits(points, span.first + span.count)
 
-    def _whole(self, loops: Loops, row: Index, height: int, span: _Span) -> None:
+    def _whole(self, loops: Loops, row: Index, height: int, span: KeySpan) -> None:
         """All keys at once."""
         points = self._points(loops, row, height)
-        span, limits = self._seen(points, span)
+        limits = [span.count] * height
+        if self.range.narrows:
+            span, limits = self._within(span, points, self.range.bounds(points))
         self._scores(points, span)
         greatest = self._softmax().logits(points, span.first, span.count, limits)
         totals = self._softmax().exponentials(greatest, span.count)
         self._store(points, [self._share(t) for t in totals], lambda columns: self._mix(points, columns, span))
 
-    def _rescaled(self, loops: Loops, row: Index, height: int, low: Index, span: _Span) -> None:
+    def _rescaled(self, loops: Loops, row: Index, height: int, low: Index, span: KeySpan) -> None:
         """One block of keys, joined with those before it."""
         points = self._points(loops, row, height)
-        span, limits = self._seen(points, span)
-        when(Index(0).lt(span.count), lambda: self._joined(points, row, low, span, limits))
+        if not self.range.narrows:
+            self._joined(points, row, low, span, [span.first + span.count] * height)
+            return
+        start, end = (Index(self.ranges.load([row - low, Index(i)])) for i in range(2))
+        seen, limits = self._within(span, points, (start, end))
+        when(Index(0).lt(seen.count), lambda: self._joined(points, row, low, seen, limits))
 
-    def _joined(self, points: list[Loops], row: Index, low: Index, span: _Span, limits: list[Index]) -> None:
+    def _joined(self, points: list[Loops], row: Index, low: Index, span: KeySpan, limits: list[Index]) -> None:
         self._scores(points, span)
         greatest = self._softmax().logits(points, span.first, span.count, limits)
         places = [[row - low + i, Index(0)] for i in range(len(points))]
@@ -312,10 +327,13 @@ class _AttentionEmitter:
             found.append(Columns(places, masks, places))
         return found
 
-    def _mix(self, points: list[Loops], columns: Columns, span: _Span) -> list[list[ir.Value]]:
+    def _mix(self, points: list[Loops], columns: Columns, span: KeySpan) -> list[list[ir.Value]]:
         """Sums over a block of keys of exponentials times values, [row][vector]."""
-        end = span.first + span.count
-        block = Block(self.ev, self.mixing, self.block, self.values, self.scores, (span.first, end))
+        end, values = span.first + span.count, self.values
+        if values is not None:
+            before = span.skipped * (self.value_vectors * self.config.lanes)
+            values = replace(values, pointer=self.kernel.offset_pointer(values.pointer, before, ELEMENT))
+        block = Block(self.ev, self.mixing, self.block, values, self.scores, (span.first, end))
         return block.accumulate([self._mixed_point(p) for p in points], columns)
 
     def _share(self, total: ir.Value) -> ir.Value:

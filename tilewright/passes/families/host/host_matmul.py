@@ -4,7 +4,7 @@ A work unit is one point of the shared loops, a chunk of rows and a group of pan
 of the rows stays in the second-level cache while panels pass; chunks fastest where rows stream, for the columns to stay. In it,
 blocks of mr rows (smaller ones for what is left) by nv vectors keep their sums in registers over k; the last panel is masked,
 and done one or two vectors at a time where its width is not known. Few rows stream instead, or take dot products along k. bf16
-is multiplied two values of k at a time where the target can.
+and bytes are multiplied in words of several values of k where the target can.
 Long sums are done in pieces of kc values: each piece passes over the rows and panels of the unit, and the sums lie in the
 workspace in between. The rows, too, may be copied to the workspace, piece by piece. Or a piece is one tap of a window, for the
 rows that it does not read zero padding for.
@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tilewright.passes.analysis.contraction import PAIR
 from tilewright.passes.codegen.emit import Memory, byte_width, integer_type, lane_mask, loop, when
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
 from tilewright.passes.codegen.index import Index, select
@@ -25,7 +24,6 @@ from tilewright.passes.codegen.product_code import ProductCode
 from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.families.host.host_matmul_block import Block, Columns, Loops
 from tilewright.passes.families.host.host_matmul_dot import Dot
-from tilewright.passes.families.host.host_matmul_pairs import takes_pairs
 from tilewright.passes.families.host.host_matmul_panel import PanelCopy
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_row_copy import RowCopy
@@ -33,6 +31,7 @@ from tilewright.passes.families.host.host_matmul_rows import row_blocks
 from tilewright.passes.families.host.host_matmul_store import PlacedResults
 from tilewright.passes.families.host.host_matmul_stream import Stream
 from tilewright.passes.families.host.host_matmul_taps import Box, Taps
+from tilewright.passes.families.host.host_matmul_words import takes_words
 from tilewright.passes.mlir import ir
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack
 from tilewright.runtime.shape import Expr
@@ -90,13 +89,12 @@ def _planned(frame: KernelFrame, config: HostMatmulConfig) -> tuple[Plan, Taps |
 
 def _possible(config: HostMatmulConfig, plan: Plan) -> HostMatmulConfig:
     """Without streaming where the columns are computed, prepacked or no unit stride, or meet a factor that varies with them;
-    in pairs where and only where the factors allow it, always where they are prepacked in pairs."""
-    pairs = takes_pairs(plan, config.lanes)
-    if plan.paired and not pairs:
-        raise ValueError(f"a factor is prepacked in pairs, which {config.lanes} lanes of this contraction do not take")
-    config = replace(config, pairs=plan.paired or (config.pairs and pairs and not plan.tile))
-    if config.pairs:
-        config = replace(config, kc=config.kc + config.kc % PAIR, stream=config.stream + config.stream % PAIR)
+    in words where and only where the factors allow it, always where they are prepacked in words."""
+    if plan.side > 1 and not takes_words(plan, config.lanes, plan.side):
+        raise ValueError(f"a factor is prepacked in pairs or fours, which {config.lanes} lanes of this contraction do not take")
+    side = plan.side if plan.tile else config.side if takes_words(plan, config.lanes, config.side) else 1
+    config = replace(config, pairs=side == 2, quads=side == 4)
+    config = replace(config, kc=-(-config.kc // side) * side, stream=-(-config.stream // side) * side)
     if len(plan.view.k) != 1:
         config = replace(config, kc=0)
     if plan.column in plan.view.loops_of(plan.narrow):
@@ -176,8 +174,8 @@ class _MatmulEmitter:
 
     @property
     def _depth(self) -> Expr:
-        """Steps of k in a piece: values, or pairs of the last loop."""
-        each = PAIR if self.config.pairs else 1
+        """Steps of k in a piece: values, or words of the last loop."""
+        each = self.config.side
         if self.config.kc:
             return Expr.of(self.config.kc).ceildiv(each)
         k = self.plan.view.k
@@ -186,7 +184,7 @@ class _MatmulEmitter:
     @property
     def _copied(self) -> ir.Type:
         """Element of copied factors."""
-        return integer_type(32) if self.config.pairs else self._element
+        return integer_type(32) if self.config.side > 1 else self._element
 
     def _areas(self) -> dict[str, Expr]:
         """Elements of what the workspace holds, in order. A transposing copy writes up to `lanes` rows beyond the last."""
@@ -267,7 +265,7 @@ class _MatmulEmitter:
         rows = None
         if self.config.copy_rows:
             memory = self._memory("rows", self._depth + _APART)
-            rows = RowCopy(self.kernel.evaluator, self.plan, self.config.lanes, memory, span, self.config.pairs)
+            rows = RowCopy(self.kernel.evaluator, self.plan, self.config.lanes, memory, span, self.config.side)
             rows.copy(unit.loops, unit.low, unit.high)
         self._panels(_Piece(unit, span, rows, sums))
 

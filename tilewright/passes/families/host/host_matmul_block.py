@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.passes.analysis.contraction import PAIR
-from tilewright.passes.codegen.emit import Memory, byte_width, integer_type, loop, vector_type
+from tilewright.passes.codegen.emit import Memory, byte_width, loop, vector_type
 from tilewright.passes.codegen.evaluator import Evaluator, evaluate
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.product_code import ProductCode, coords_of
-from tilewright.passes.families.host.host_matmul_pairs import Words, multiply_add
 from tilewright.passes.families.host.host_matmul_plan import Plan
+from tilewright.passes.families.host.host_matmul_words import Words
 from tilewright.passes.mlir import ir, llvm, position
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig
 from tilewright.runtime.limits import LINE
@@ -36,7 +35,8 @@ class Block:
     """panel: the copied columns as [k][column], or None when they are read in place. rows: the factors that rows differ in
     as [row of the block][k], or None when they are read from their operand. span: first value of the one k loop and the one
     beyond the last, where k is done in pieces; the copies hold the piece. fills: the columns are read in place and written to
-    the panel on the way, for the blocks that follow. With pairs, a step takes two values of k, and copies hold words.
+    the panel on the way, for the blocks that follow. A step takes the values of k of a word, and copies hold words,
+    where the configuration has them.
     unroll: steps of every set of accumulators in one turn of the innermost loop, where they divide a constant k.
     """
 
@@ -52,14 +52,14 @@ class Block:
     @property
     def step(self) -> int:
         """Values of the last k loop that are multiplied at once."""
-        return PAIR if self.config.pairs else 1
+        return self.config.side
 
     @property
     def words(self) -> Words:
-        return Words(self.evaluator, self.plan, self.config.lanes)
+        return Words(self.evaluator, self.plan, self.config.lanes, self.config.side)
 
     def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        return multiply_add(a, b, c) if self.config.pairs else ProductCode(self.plan.view.product).multiply_add(a, b, c)
+        return self.words.multiply_add(a, b, c) if self.step > 1 else ProductCode(self.plan.view.product).multiply_add(a, b, c)
 
     def accumulate(self, rows: Sequence[Loops], columns: Columns) -> list[list[ir.Value]]:
         """[row][vector] sums over k, in the accumulator's type. Small blocks carry several sets of accumulators,
@@ -111,19 +111,19 @@ class Block:
             rest = loop(whole, steps, 1, lambda i, *c: self._step(at(i, each), columns, base + i, list(c)), rest, index)
         if (extent % each).const != 0:
             rest = loop(steps, extent.ceildiv(each), 1,
-                        lambda i, *c: self._step(at(i, each), columns, base + i, list(c), alone=True), rest, index)
+                        lambda i, *c: self._step(at(i, each), columns, base + i, list(c), extent % each), rest, index)
         return [*rest, *sums[size:]]
 
     def _step(self, rows: Sequence[Loops], columns: Columns, linear: Index, sums: list[ir.Value],
-              alone: bool = False) -> list[ir.Value]:
-        """One k, or one pair of them, for the whole block; alone: the pair has one value only."""
+              left: Index | None = None) -> list[ir.Value]:
+        """One k, or one word of them, for the whole block; left: values that the word has, None for all."""
         plan, lanes = self.plan, self.config.lanes
         self.prefetch(rows[0], columns)
-        wide = [self.wide(rows[0], columns, j, linear, alone) for j in range(len(columns.first))]
+        wide = [self.wide(rows[0], columns, j, linear, left) for j in range(len(columns.first))]
         varies = plan.column in plan.view.loops_of(plan.narrow)
         done = []
         for i, row in enumerate(rows):
-            shared = None if varies else self._shared(i, row, linear, alone)
+            shared = None if varies else self._shared(i, row, linear, left)
             for j, b in enumerate(wide):
                 point = list(row)
                 point[plan.column] = Index.ramp(columns.first[j], lanes)
@@ -131,31 +131,31 @@ class Block:
                 done.append(self.multiply_add(a, b, sums[i * len(wide) + j]))
         return done
 
-    def _shared(self, i: int, row: Loops, linear: Index, alone: bool) -> ir.Value:
+    def _shared(self, i: int, row: Loops, linear: Index, left: Index | None) -> ir.Value:
         if self.rows is None:
-            return self.narrow(row, alone=alone)
+            return self.narrow(row, left=left)
         return splat_to(self.rows.load([Index(i), linear]), self.config.lanes)
 
-    def narrow(self, loops: Loops, mask: ir.Value | None = None, alone: bool = False) -> ir.Value:
-        """The factor that rows differ in, one value or pair in all lanes unless it varies along the columns too."""
-        if self.config.pairs:
-            return self.words.shared(loops, alone)
+    def narrow(self, loops: Loops, mask: ir.Value | None = None, left: Index | None = None) -> ir.Value:
+        """The factor that rows differ in, one value or word in all lanes unless it varies along the columns too."""
+        if self.step > 1:
+            return self.words.shared(loops, left)
         view, which = self.plan.view, self.plan.narrow
         value = self.evaluator.element(view.operand(which), coords_of(view, which, loops), mask)
         return splat_to(ProductCode(view.product).factor(which, value), self.config.lanes)
 
-    def wide(self, loops: Loops, columns: Columns, j: int, linear: Index, alone: bool = False) -> ir.Value:
+    def wide(self, loops: Loops, columns: Columns, j: int, linear: Index, left: Index | None = None) -> ir.Value:
         """Vector `j` of the columns of the other factor; `linear` numbers the steps of k in the copied panel."""
         view, which, lanes = self.plan.view, self.plan.wide, self.config.lanes
         if self.panel is not None and not self.fills:
             return self.panel.load([linear, Index.ramp(columns.panel[j], lanes)])
-        if self.plan.paired:
+        if self.plan.side > 1:
             return self._packed_words(loops, columns.first[j])
         mask = None if self.plan.tile else columns.masks[j]
-        if self.config.pairs:
+        if self.step > 1:
             point = list(loops)
             point[self.plan.column] = Index.ramp(columns.first[j], lanes)
-            value = self.words.wide(point, mask, alone)
+            value = self.words.wide(point, mask, left)
         else:
             value = self.evaluator.element(view.operand(which), self._coords(loops, columns.first[j]), mask)
             value = splat_to(ProductCode(view.product).factor(which, value), lanes)
@@ -166,7 +166,8 @@ class Block:
     def _packed_words(self, loops: Loops, column: Index) -> ir.Value:
         memory = self.evaluator.memories[self.plan.view.operand(self.plan.wide)]
         at = memory.address([c.base for c in self._coords(loops, column)])
-        return llvm.LoadOp(vector_type(integer_type(32), self.config.lanes), at, alignment=byte_width(memory.stored)).result
+        whole = vector_type(memory.stored, self.step * self.config.lanes)
+        return self.words.packed(llvm.LoadOp(whole, at, alignment=byte_width(memory.stored)).result)
 
     def _coords(self, loops: Loops, column: Index) -> list[Index]:
         """Coordinates of the vector operand; of a prepacked one without dividing lanes: a block lies in one panel."""
@@ -182,10 +183,10 @@ class Block:
                 found.append(within)
             elif isinstance(e, ir.AffineFloorDivExpr) and position(ir.AffineFloorDivExpr(e).lhs) == plan.column:
                 found.append(column // plan.tile)
-            elif plan.paired and isinstance(e, ir.AffineModExpr):
+            elif plan.side > 1 and isinstance(e, ir.AffineModExpr):
                 found.append(Index(0))
-            elif plan.paired and isinstance(e, ir.AffineFloorDivExpr):
-                found.append(evaluate(ir.AffineFloorDivExpr(e).lhs, point) // PAIR)
+            elif plan.side > 1 and isinstance(e, ir.AffineFloorDivExpr):
+                found.append(evaluate(ir.AffineFloorDivExpr(e).lhs, point) // plan.side)
             else:
                 found.append(evaluate(e, point))
         return found
@@ -200,8 +201,8 @@ class Block:
         k = plan.view.k[-1]
         here = loops[k]
         assert here is not None
-        bytes_each = self.config.lanes * byte_width(memory.stored) * (PAIR if plan.paired else 1)
-        for row in range(1 if plan.paired else self.step):
+        bytes_each = self.config.lanes * byte_width(memory.stored) * plan.side
+        for row in range(1 if plan.side > 1 else self.step):
             ahead = [here + (self.config.prefetch + row) if d == k else x for d, x in enumerate(loops)]
             for j, column in enumerate(columns.first):
                 if j * bytes_each % LINE == 0:

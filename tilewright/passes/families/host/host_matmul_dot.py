@@ -79,7 +79,7 @@ class Dot:
     def _along(self, which: int, loops: Loops, start: Index, left: Index | None) -> ir.Value:
         """A vector of a factor along the last k loop, zero where there is none."""
         view, lanes = self.block.plan.view, self.block.config.lanes
-        if self.block.config.pairs:
+        if self.block.step > 1:
             return self.block.words.along(which, loops, start, left)
         here = [Index.ramp(start, lanes) if d == view.k[-1] else x for d, x in enumerate(loops)]
         mask = None if left is None else lane_mask(left, lanes, self.block.evaluator.index_type)

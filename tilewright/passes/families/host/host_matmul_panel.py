@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.passes.analysis.contraction import PAIR
 from tilewright.passes.codegen.emit import Memory, lane_mask, loop, when
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.product_code import ProductCode, coords_of
-from tilewright.passes.families.host.host_matmul_pairs import Words
 from tilewright.passes.families.host.host_matmul_plan import Plan
+from tilewright.passes.families.host.host_matmul_words import Words
 from tilewright.passes.mlir import ir, vector
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig
 
@@ -20,7 +19,7 @@ Loops = list[Index | None]
 
 @dataclass(frozen=True)
 class PanelCopy:
-    """The panel holds the factors as they are multiplied, in the accumulator's type, or words of two values of k.
+    """The panel holds the factors as they are multiplied, in the accumulator's type, or words of values of k.
 
     span: first value of the one k loop and the one beyond the last, where a piece of k is copied.
     """
@@ -57,44 +56,45 @@ class PanelCopy:
     def _rows(self, loops: Loops, vectors: list[tuple[Index, Index, ir.Value | None]]) -> None:
         """Every k of some vectors, each given by its first column, its place in the panel and its mask."""
 
-        def row(point: Loops, k: Index, alone: bool) -> None:
+        def row(point: Loops, k: Index, left: Index | None) -> None:
             for column, at, mask in vectors:
                 point[self.plan.column] = Index.ramp(column, self.config.lanes)
-                pairs = self.config.pairs
-                self._put(self._words.wide(point, mask, alone) if pairs else self._factor(point, mask), k, at)
+                words = self._step > 1
+                self._put(self._words.wide(point, mask, left) if words else self._factor(point, mask), k, at)
 
         self._nest(loops, 0, Index(0), row)
 
-    def _nest(self, loops: Loops, depth: int, linear: Index, body: Callable[[Loops, Index, bool], None], inner: int = 0) -> None:
-        """Loops over all k dims but the last `inner`; body(loops, linear number of the step, is it half a pair?)."""
+    def _nest(self, loops: Loops, depth: int, linear: Index, body: Callable[[Loops, Index, Index | None], None],
+              inner: int = 0) -> None:
+        """Loops over all k dims but the last `inner`; body(loops, linear number of the step, values of its word or None)."""
         k = self.plan.view.k
         if depth == len(k) - inner:
-            body(list(loops), linear, False)
+            body(list(loops), linear, None)
             return
         low, extent = self._range(k[depth])
         each = self._step if depth == len(k) - 1 else 1
 
-        def one(i: Index, alone: bool = False) -> None:
+        def one(i: Index, left: Index | None = None) -> None:
             point = list(loops)
             point[k[depth]] = low + i * each
             step = linear * extent.ceildiv(each) + i
-            if alone:
-                body(point, step, True)
+            if left is not None:
+                body(point, step, left)
             else:
                 self._nest(point, depth + 1, step, body, inner)
 
         loop(0, extent // each, 1, one, index=self.panel.index)
         if (extent % each).const != 0:
-            loop(extent // each, extent.ceildiv(each), 1, lambda i: one(i, alone=True), index=self.panel.index)
+            loop(extent // each, extent.ceildiv(each), 1, lambda i: one(i, extent % each), index=self.panel.index)
 
     @property
     def _step(self) -> int:
         """Values of the last k loop in a row of the panel."""
-        return PAIR if self.config.pairs else 1
+        return self.config.side
 
     @property
     def _words(self) -> Words:
-        return Words(self.evaluator, self.plan, self.config.lanes)
+        return Words(self.evaluator, self.plan, self.config.lanes, self._step)
 
     def _transposed(self, loops: Loops, first: Index, at: Index, extent: Index) -> None:
         """One vector of columns, `lanes` steps of the last k loop at a time; columns beyond the last repeat it.
@@ -107,7 +107,7 @@ class PanelCopy:
 
         each = self._step
 
-        def group(point: Loops, linear: Index, _: bool) -> None:
+        def group(point: Loops, linear: Index, _: Index | None) -> None:
             def square(start: Index, left: Index | None) -> None:
                 here = list(point)
                 rows = []
@@ -127,7 +127,7 @@ class PanelCopy:
     def _along(self, loops: Loops, start: Index, left: Index | None) -> ir.Value:
         """A vector along the last k loop, of which `left` values are there."""
         wide, lanes = self.plan.wide, self.config.lanes
-        if self.config.pairs:
+        if self._step > 1:
             return self._words.along(wide, loops, start, left)
         here = list(loops)
         here[self.plan.view.k[-1]] = Index.ramp(start, lanes)

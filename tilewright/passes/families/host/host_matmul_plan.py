@@ -18,9 +18,9 @@ class Plan:
     """column: the loop along the vectors; wide: the operand that varies with it and is reused by all rows.
 
     rows: parallel loops that `wide` does not depend on, as one linear space; shared: the other parallel loops, one work unit
-    each. tile: columns per panel of an operand that is prepacked [column / tile][k][column mod tile], else 0. paired: it is
-    prepacked [column / tile][k / 2][column mod tile][k mod 2]. in_place: `wide` is contiguous along the columns; transposed:
-    contiguous along the last k loop instead. runs_along: the other operand is contiguous along the last k loop.
+    each. tile: columns per panel of an operand that is prepacked [column / tile][k][column mod tile], else 0. side: more than 1
+    where it is prepacked [column / tile][k / side][column mod tile][k mod side]. in_place: `wide` is contiguous along the
+    columns; transposed: contiguous along the last k loop instead. runs_along: the other operand is contiguous along it.
     """
 
     view: Contraction
@@ -29,7 +29,7 @@ class Plan:
     rows: tuple[int, ...]
     shared: tuple[int, ...]
     tile: int
-    paired: bool
+    side: int
     in_place: bool
     transposed: bool
     runs_along: bool
@@ -53,8 +53,8 @@ class Plan:
         used = view.loops_of(wide)
         rows = tuple(d for d in view.parallel if d not in used and d != column)
         shared = tuple(d for d in view.parallel if d in used and d != column)
-        paired = _paired(view, wide)
-        tile = _tile(list(view.maps[wide].results)[: -1 if paired else None], column)
+        side = _side(view, wide)
+        tile = _tile(list(view.maps[wide].results)[: -1 if side > 1 else None], column)
         units = kernel.input_units()
         unit = unit_axis(view.operand(wide), units)
         along = view.linear_axis(wide, column) if not tile else None
@@ -63,7 +63,7 @@ class Plan:
         transposed = not in_place and unit is not None and last == unit
         other = view.linear_axis(1 - wide, view.k[-1]) if view.k else None
         runs_along = other is not None and other == unit_axis(view.operand(1 - wide), units)
-        return Plan(view, column, wide, rows, shared, tile, paired and tile > 0, in_place, transposed, runs_along, places, heavy)
+        return Plan(view, column, wide, rows, shared, tile, side if tile else 1, in_place, transposed, runs_along, places, heavy)
 
     @property
     def narrow(self) -> int:
@@ -84,14 +84,16 @@ def _wide(view: Contraction, column: int) -> int:
     return min(varying, key=lambda which: len(view.loops_of(which) & set(view.parallel)))
 
 
-def _paired(view: Contraction, wide: int) -> bool:
-    """Is the last result of the operand's map `k mod 2` of the last k loop?"""
+def _side(view: Contraction, wide: int) -> int:
+    """n where the last result of the operand's map is `k mod n` of the last k loop, for words of two or four; else 1."""
     last = next(reversed(list(view.maps[wide].results)), None)
     if not view.k or not isinstance(last, ir.AffineModExpr):
-        return False
-    pair = ir.AffineModExpr(last)
-    return position(pair.lhs) == view.k[-1] and isinstance(pair.rhs, ir.AffineConstantExpr) and \
-        int(ir.AffineConstantExpr(pair.rhs).value) == 2
+        return 1
+    word = ir.AffineModExpr(last)
+    if position(word.lhs) != view.k[-1] or not isinstance(word.rhs, ir.AffineConstantExpr):
+        return 1
+    size = int(ir.AffineConstantExpr(word.rhs).value)
+    return size if size in (2, 4) else 1
 
 
 def _tile(results: list[ir.AffineExpr], column: int) -> int:

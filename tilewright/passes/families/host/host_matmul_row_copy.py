@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilewright.passes.analysis.contraction import PAIR
 from tilewright.passes.codegen.emit import Memory, gep, lane_mask, loop, when
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.product_code import ProductCode, coords_of
-from tilewright.passes.families.host.host_matmul_pairs import Words
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_rows import Loops, row_points
+from tilewright.passes.families.host.host_matmul_words import Words
 from tilewright.passes.mlir import ir
 
 
 @dataclass(frozen=True)
 class RowCopy:
-    """rows: [row of the chunk][k], holding the factors as they are multiplied, in the accumulator's type, or words of pairs.
+    """rows: [row of the chunk][k], holding the factors as they are multiplied, in the accumulator's type, or words of several.
 
-    span: first value of the one k loop and the one beyond the last, where a piece of k is copied.
+    side: values of k in a word. span: first value of the one k loop and the one beyond the last, where a piece of k is copied.
     """
 
     evaluator: Evaluator
@@ -31,7 +30,7 @@ class RowCopy:
     lanes: int
     rows: Memory
     span: tuple[Index, Index] | None = None
-    pairs: bool = False
+    side: int = 1
 
     def copy(self, loops: Loops, low: Index, high: Index) -> None:
         """Rows [low, high)."""
@@ -64,14 +63,14 @@ class RowCopy:
             loop(0, extent, 1, lambda i: self._nest(at(i), depth + 1, linear * extent + i, to), index=self.rows.index)
             return
 
-        each = PAIR if self.pairs else 1
+        each = self.side
         base = linear * extent.ceildiv(each)
 
         def vector(i: Index, left: Index | None) -> None:
             mask = None if left is None else lane_mask(left.ceildiv(each), lanes, self.rows.index)
             place = Index.ramp(base + i, lanes)
-            if self.pairs:
-                words = Words(self.evaluator, self.plan, lanes).along(self.plan.narrow, point, low + i * each, left)
+            if each > 1:
+                words = Words(self.evaluator, self.plan, lanes, each).along(self.plan.narrow, point, low + i * each, left)
                 self.rows.store(words, [to, place], mask)
                 return
             here = list(point)

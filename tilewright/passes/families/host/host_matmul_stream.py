@@ -78,23 +78,23 @@ class Stream:
         even = extent - extent % each
         loop(whole, even, each, lambda i: self._rows([at(i)]), index=self.sums.index)
         if (extent - even).const != 0:
-            loop(even, extent, each, lambda i: self._rows([at(i)], half=True), index=self.sums.index)
+            loop(even, extent, each, lambda i: self._rows([at(i)], extent - even), index=self.sums.index)
 
-    def _rows(self, values: list[Loops], half: bool = False) -> None:
-        """Adds the products of some values of k, given by their loops, to all sums; half: it is one value, half a pair."""
+    def _rows(self, values: list[Loops], left: Index | None = None) -> None:
+        """Adds the products of some values of k, given by their loops, to all sums; left: values of the one word."""
 
         def some(row: Index, height: int) -> None:
-            self._pass(row, [self.points(loops, row, height) for loops in values], half)
+            self._pass(row, [self.points(loops, row, height) for loops in values], left)
 
         if self.alone:
             some(self.low, 1)
         else:
             row_blocks(self.low, self.high, self.block.config.mr, self.block.config.exact_tails, self.sums.index, some)
 
-    def _pass(self, row: Index, points: list[list[Loops]], half: bool) -> None:
+    def _pass(self, row: Index, points: list[list[Loops]], left: Index | None) -> None:
         """The same for some rows, points[value of k][row]; a single row sums in two chains."""
         product = ProductCode(self.block.plan.view.product)
-        shared = [[self.block.narrow(p, alone=half) for p in rows] for rows in points]
+        shared = [[self.block.narrow(p, left=left) for p in rows] for rows in points]
         count = len(points[0])
 
         def vector(c: Index, mask: ir.Value | None) -> None:
@@ -103,7 +103,7 @@ class Stream:
             other = [product.zero(self.block.config.lanes)] if count == 1 and len(points) > 1 else []
             for s, rows in enumerate(points):
                 self.block.prefetch(rows[0], columns)
-                wide = self.block.wide(rows[0], columns, 0, Index(0), half)
+                wide = self.block.wide(rows[0], columns, 0, Index(0), left)
                 chain = other if other and s % 2 else sums
                 chain[:] = [self.block.multiply_add(a, wide, total) for a, total in zip(shared[s], chain, strict=True)]
             for i, total in enumerate(sums):

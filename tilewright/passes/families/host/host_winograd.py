@@ -85,8 +85,8 @@ class _Layer:
         channels = [d for d in view.k if d not in {t for _, t in windows}]
         if len(windows) != 2 or len(channels) != 1:
             raise ValueError(f"{where}: wanted two windows of {TAPS} with steps of one, and one loop over channels")
-        if plan.column in view.loops_of(plan.narrow) or plan.paired or not is_float(view.product.accumulator):
-            raise ValueError(f"{where}: wanted an image of floats that does not vary with the filters, and no pairs of bf16")
+        if plan.column in view.loops_of(plan.narrow) or plan.side > 1 or not is_float(view.product.accumulator):
+            raise ValueError(f"{where}: wanted an image of floats that does not vary with the filters, and no words of bf16")
         (y, a), (x, b) = windows
         return _Layer(tuple(d for d in plan.rows if d not in (y, x)), (y, x), (a, b), channels[0])
 

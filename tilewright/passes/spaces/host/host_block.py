@@ -5,6 +5,16 @@ from __future__ import annotations
 from tilewright.runtime.limits import HostLimits
 
 
+def values_of_word(bf16: bool, signs: tuple[bool, bool] | None, limits: HostLimits) -> int:
+    """Neighbouring values of k that one instruction multiplies and adds, in words of 32 bits: 4 of bytes, 2 of bf16 or of bytes
+    that are widened; 1 where the target has none. bf16: are both factors? signs: of both, where they are bytes."""
+    if bf16:
+        return 2 if limits.bf16_pairs else 1
+    if signs is None:
+        return 1
+    return limits.byte_products if signs[0] != signs[1] else min(2, limits.byte_products)
+
+
 def over_budget(mr: int, nv: int, limits: HostLimits, streamed: int = 0) -> str | None:
     """The rule that a register block breaks, or None. streamed: values of k that rows hold while sums pass through memory; 0
     keeps the sums in registers."""

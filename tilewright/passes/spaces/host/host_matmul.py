@@ -9,7 +9,7 @@ from itertools import chain, product
 from typing import ClassVar
 
 from tilewright.passes.spaces.gemm_operands import Gemm, column_loop
-from tilewright.passes.spaces.host.host_block import over_budget, register_block
+from tilewright.passes.spaces.host.host_block import over_budget, register_block, values_of_word
 from tilewright.passes.spaces.padding import padded_windows, tap_depth
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Kind, Workload
@@ -37,7 +37,8 @@ class HostMatmulConfig(TileConfig):
     sums of nv vectors, of one row or of a chunk of them, stay in the workspace while so many values of k at a time pass (dot
     products of one row along k where the columns are transposed); 0 keeps them in registers. kc: values of k in a piece, 0 for
     all; it applies to one k loop. panels: panels of columns in one work unit. copy_rows: a chunk of rows is copied to the
-    workspace, as [row][k]. pairs: bf16 is multiplied as it is, two values of k at once. taps: the places of a window are taken
+    workspace, as [row][k]. pairs, quads: bf16 or bytes are multiplied in words of two or four
+    values of k at once. taps: the places of a window are taken
     one after the other, each for the rows that it reads no zero padding for; what a filter's infinities and NaN would make of
     padding is not computed. ordered: every sum is one chain over k, so that its order does not depend on the height of its block.
     """
@@ -55,6 +56,7 @@ class HostMatmulConfig(TileConfig):
     panels: int = 1
     copy_rows: bool = False
     pairs: bool = False
+    quads: bool = False
     taps: bool = False
     ordered: bool = False
 
@@ -63,12 +65,21 @@ class HostMatmulConfig(TileConfig):
         """Columns of a block."""
         return self.nv * self.lanes
 
+    @property
+    def side(self) -> int:
+        """Values of k that are multiplied at once."""
+        return 4 if self.quads else 2 if self.pairs else 1
+
+    def of_words(self, side: int) -> HostMatmulConfig:
+        """With so many values of k at once."""
+        return replace(self, pairs=side == 2, quads=side == 4)
+
     def in_order(self, workload: Workload, limits: Limits) -> HostMatmulConfig:
         """With sums in one chain; of one that streams, a register block of columns in place."""
         if not self.stream or not isinstance(limits, HostLimits):
             return replace(self, ordered=True)
         mr, nv = register_block(Extents.of(workload).columns.constant, self.lanes, limits)
-        return HostMatmulConfig(mr, nv, self.lanes, pairs=self.pairs, ordered=True)
+        return HostMatmulConfig(mr, nv, self.lanes, ordered=True).of_words(self.side)
 
 
 @dataclass(frozen=True)
@@ -109,7 +120,7 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
     pieces = product(filled, Pack, (0, 16), (16, 32, 64), (512, 1024), (4, 8, 16), (False, True))
     padded = shapes if padded_windows(workload) else []
     taps = product(padded, lanes, Pack, (0, 16), (8, 16, 32, 64), (False, True))
-    pairs = takes_pairs(workload, limits)
+    side = word_of(workload, limits)
     every = chain(
         (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact) for (mr, nv), w, pack, ahead, chunk, exact in blocks),
         (HostMatmulConfig(1, nv, w, prefetch=ahead, stream=stream) for nv, w, ahead, stream in streams),
@@ -120,7 +131,7 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
         (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact, taps=True)
          for (mr, nv), w, pack, ahead, chunk, exact in taps),
     )
-    for config in (replace(c, pairs=True) for c in every) if pairs else every:
+    for config in (c.of_words(side) for c in every):
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -140,12 +151,13 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
     tile = prepacked(workload)
     if tile % config.columns or (tile and (config.stream or config.pack is Pack.PANEL)):
         return f"prepacked-panels: panels of {tile} columns are read in place, in equal blocks, not of {config.columns}"
-    if config.pairs and not takes_pairs(workload, limits):
-        return "pairs-of-bf16: the target or the element types have no products in pairs"
-    if paired(workload) and not config.pairs:
-        return "prepacked-pairs: an operand holds two values of k side by side"
-    if config.pairs and (config.kc % 2 or config.stream % 2):
-        return f"pairs-whole: {config.kc or config.stream} values of k are no pairs"
+    packed, side = packed_word(workload), config.side
+    if side > 1 and (packed != side if tile else side > word_of(workload, limits)):
+        return f"words: the target, the element types or the layout have no products of {side} values at once"
+    if packed > 1 and side != packed:
+        return f"prepacked-words: an operand holds {packed} values of k side by side"
+    if config.kc % side or config.stream % side:
+        return f"words-whole: {config.kc or config.stream} values of k are no words of {side}"
     if config.stream and ((config.mr > 1 and not config.mc) or config.pack is Pack.PANEL):
         return "stream-in-place: streaming takes one row at a time or a chunk of them, mc, of columns in place"
     if config.stream and (config.kc or config.copy_rows or config.panels > 1):
@@ -170,7 +182,7 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
         return f"pieces-of-k: k is no single loop of more than {config.kc}"
     if min(config.kc, config.panels - 1, config.mc, config.prefetch, config.stream) < 0:
         return "counts-positive: a count is negative"
-    factor = 2 if config.pairs else size
+    factor = 4 // side if side > 1 else size
     copied = config.kc * factor if config.copy_rows else 0
     chunk = config.mc * (copied + (config.columns * config.panels * size if config.kc or config.taps else 0))
     if chunk > limits.l2:
@@ -186,15 +198,19 @@ def prepacked(workload: Workload) -> int:
     return max((o.panel for o in workload.inputs), default=0)
 
 
-def paired(workload: Workload) -> bool:
-    """Does an operand that was laid out at compile time hold two values of k side by side?"""
-    return any(o.panel and o.dims[-1] != Expr.of(o.panel) for o in workload.inputs)
+def packed_word(workload: Workload) -> int:
+    """Values of k that lie side by side in an operand that was laid out at compile time."""
+    return next((o.dims[-1].constant or 1 for o in workload.inputs if o.panel and o.dims[-1] != Expr.of(o.panel)), 1)
 
 
-def takes_pairs(workload: Workload, limits: HostLimits) -> bool:
-    """Does the target multiply the operands, both bf16, in pairs?"""
-    return paired(workload) or (limits.bf16_pairs and not prepacked(workload)
-                                and sum(o.dtype is DType.BF16 for o in workload.inputs) > 1)
+def word_of(workload: Workload, limits: HostLimits) -> int:
+    """Values of k that are multiplied at once: as a factor is laid out, else as many as the target can."""
+    if prepacked(workload):
+        return packed_word(workload)
+    bf16 = sum(o.dtype is DType.BF16 for o in workload.inputs) > 1
+    signs = [f.signed for f in workload.factors if f.dtype is DType.I8]
+    of_bytes = len(signs) == len(workload.factors) == 2 and workload.accumulator is DType.I32
+    return values_of_word(bf16, (signs[0], signs[1]) if of_bytes else None, limits)
 
 
 def is_long(workload: Workload, kc: int) -> bool:

@@ -26,7 +26,7 @@ def extents(workload: Workload) -> dict[str, Expr]:
 
 def kernel_cost(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> KernelCost:
     size = Extents.of(workload).element_bytes
-    factor = 2 if config.pairs else size  # bytes of a value of k
+    factor = 4 // config.side if config.side > 1 else size  # bytes of a value of k
     sums = config.mr * config.nv
     chunk = config.mc // config.mr
     coordinates = {**fields_of(config), "mc": float(chunk)}
@@ -83,10 +83,10 @@ def _partial(config: HostMatmulConfig) -> float:
 
 
 def _cycles(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> tuple[float, float]:
-    """Cycles of the register block for one step of k, a value or a pair; the part that fewer rows would not shorten."""
+    """Cycles of the register block for one step of k, a value or a word; the part that fewer rows would not shorten."""
     seen = Extents.of(workload)
     depth = seen.depth.constant
-    factor = 2 if config.pairs else seen.element_bytes
+    factor = 4 // config.side if config.side > 1 else seen.element_bytes
     beyond = depth is None or depth * config.columns * factor > limits.l1
     floor = max(_LEAST, config.nv * config.lanes * seen.element_bytes / _NEXT_CACHE if beyond else 0.0)
     loads = config.nv * (1 + config.mr / config.stream) if config.stream else config.mr + config.nv

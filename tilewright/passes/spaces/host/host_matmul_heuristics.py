@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilewright.passes.spaces.gemm_operands import Gemm
 from tilewright.passes.spaces.host.host_block import register_block
 from tilewright.passes.spaces.host.host_matmul import (
     TAP_COST,
@@ -13,8 +14,8 @@ from tilewright.passes.spaces.host.host_matmul import (
     Pack,
     is_long,
     prepacked,
-    takes_pairs,
     why_invalid,
+    word_of,
 )
 from tilewright.passes.spaces.padding import padded_windows, padding_share, tap_depth
 from tilewright.passes.spaces.threshold import threshold
@@ -22,7 +23,6 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import LINE, HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, switch
 from tilewright.runtime.shape import Expr
-from tilewright.runtime.tensor import DType
 
 _PAGE = 4096  # bytes
 _DEPTH = 1024  # stands for a k that is not known
@@ -101,7 +101,20 @@ class _Defaults:
     @property
     def factor(self) -> int:
         """Bytes of a factor where it is copied."""
-        return 2 if takes_pairs(self.workload, self.limits) else self.extents.element_bytes
+        return 4 // self.side if self.side > 1 else self.extents.element_bytes
+
+    @property
+    def side(self) -> int:
+        """Values of k that are multiplied at once."""
+        return word_of(self.workload, self.limits)
+
+    @property
+    def rows_as_words(self) -> bool:
+        """Do the words of the rows lie in memory as they are multiplied?"""
+        gemm = Gemm.of(self.workload)
+        if gemm is None or gemm.last is None or gemm.a.dtype.bytes * self.side != 4:
+            return False
+        return gemm.a.source is not None and gemm.a.linear_axis(gemm.last) == gemm.a.unit_axis
 
     def choice(self) -> Choice:
         extents = self.extents
@@ -170,26 +183,26 @@ class _Defaults:
         return replace(config, taps=True, mc=chunk, exact_tails=True, prefetch=0, kc=0, panels=1)
 
     def _of_panels(self, block: tuple[int, int]) -> Cases:
-        """Where rows are rounded to bf16 on the way, copies of them serve several panels."""
+        """Where words of the rows are made on the way, copies of them serve several panels."""
         extents, lanes, limits = self.extents, self.lanes, self.limits
-        pairs, tile = takes_pairs(self.workload, limits), prepacked(self.workload)
+        side, tile = self.side, prepacked(self.workload)
         nv = next(n for n in (block[1], 4, 3, 2, 1) if tile % (n * lanes) == 0)
         mr = min(block[0], (limits.vector_registers - 1) // nv - 1)
-        many = HostMatmulConfig(mr, nv, lanes, prefetch=16, pairs=pairs, **self._chunking(mr, nv * lanes))
-        if pairs and not any(o.dtype is DType.BF16 for o in self.workload.inputs if not o.panel):
+        many = HostMatmulConfig(mr, nv, lanes, prefetch=16, **self._chunking(mr, nv * lanes)).of_words(side)
+        if side > 1 and not self.rows_as_words:
             groups = (extents.columns.constant or 0) // (nv * lanes) // (2 * limits.cores)
             panels = max(1, min(self.at.rounded_panels, groups))
             return [], replace(many, exact_tails=True, panels=panels, copy_rows=True)
-        return [(self.at.panel_rows, HostMatmulConfig(mr, nv, lanes, prefetch=16, exact_tails=True, pairs=pairs))], many
+        return [(self.at.panel_rows, HostMatmulConfig(mr, nv, lanes, prefetch=16, exact_tails=True).of_words(side))], many
 
     def _of_columns(self, block: tuple[int, int]) -> Cases:
         """Columns from beyond the second-level cache are streamed past chunks of rows, up to 31 where a panel's row is two cache
-        lines or more, else up to 255, since the hardware does not fetch single lines ahead; not bf16 in pairs, which would be
+        lines or more, else up to 255, since the hardware does not fetch single lines ahead; not words, which would be
         made again for each block of rows.
 
         Else in place. A row of columns that is a multiple of a page apart shares cache sets, and a panel beyond a quarter of the
-        second-level cache is fetched again for each block of rows, so copying pays from 32 rows on; from 16 on where pairs are
-        made of two rows; from the first whole block on where a row of the panel is hardly more than a line. Such lines a multiple
+        second-level cache is fetched again for each block of rows, so copying pays from 32 rows on; from 16 on where words are
+        made of rows; from the first whole block on where a row of the panel is hardly more than a line. Such lines a multiple
         of a page apart are copied after three single rows. Copies of transposed columns beyond the first cache pay from four rows
         on, which are dot products until then. With 16 registers of 32 bytes, blocks of 4 x 3 read their rows once
         for more columns than those of 6 x 2, which prepacked panels keep, since few rows would read a panel twice, and transposed
@@ -199,26 +212,27 @@ class _Defaults:
         """
         extents, limits, lanes, factor, at = self.extents, self.limits, self.lanes, self.factor, self.at
         (mr, nv), columns, size = block, extents.columns.constant, extents.element_bytes
-        pairs, transposed = takes_pairs(self.workload, limits), extents.transposed
+        side, transposed = self.side, extents.transposed
+        words = side > 1
         aligned = columns is not None and columns * factor % _PAGE == 0
         depth = extents.depth.constant or 0
         deep = depth * nv * lanes * factor > limits.l2 // 4
         line = nv * lanes * size < 2 * LINE
         wide = columns is not None and columns >= at.streamed_vectors * lanes and not transposed
-        far = wide and depth * (columns or 0) * factor > limits.l2 and not pairs
+        far = wide and depth * (columns or 0) * factor > limits.l2 and not words
         narrow = columns is not None and columns * size <= at.narrow_bytes and not transposed
         if (mr, nv) == (6, 2) and limits.vector_bytes == 32 and not (columns is None and transposed):
             vectors = -(-(columns or 0) // lanes)
             mr, nv = (2, 4) if narrow and vectors % 4 == 0 and 4 * lanes * depth * size <= limits.l1 else (4, 3)
         piece = (48 if columns is not None and columns >= 96 * lanes else 24) * lanes * size
-        one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4, pairs=pairs)
-        in_place = HostMatmulConfig(mr, nv, lanes, prefetch=0 if aligned else 8, exact_tails=True, pairs=pairs)
+        one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4).of_words(side)
+        in_place = HostMatmulConfig(mr, nv, lanes, prefetch=0 if aligned else 8, exact_tails=True).of_words(side)
         ahead = 0 if aligned or line else 16
-        panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=ahead, exact_tails=True, pairs=pairs,
-                                 **self._chunking(mr, nv * lanes))
+        panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=ahead, exact_tails=True,
+                                 copy_rows=words and not self.rows_as_words, **self._chunking(mr, nv * lanes)).of_words(side)
         while why_invalid(panel, self.workload, limits) is not None and panel.nv > 1:
             panel = replace(panel, nv=panel.nv - 1)
-        most = mr - 1 if line else at.pair_rows if pairs else at.deep_rows if aligned or deep else at.near_rows
+        most = mr - 1 if line else at.pair_rows if words else at.deep_rows if aligned or deep else at.near_rows
         if (mr, nv) in ((4, 3), (2, 4)) and narrow:
             most, in_place = at.narrow_rows if nv == 3 else at.narrow_block_rows, replace(in_place, prefetch=0)
         if far and line:
@@ -226,7 +240,7 @@ class _Defaults:
         if far:
             return [(1, one), (at.few_far_rows, self._streamed(12, 24)), (at.far_rows, self._streamed(36, 8))], panel
         dots = 1
-        if transposed and depth * (columns or 0) * size > limits.l1 and not pairs:
+        if transposed and depth * (columns or 0) * size > limits.l1 and not words:
             dots, one = at.transposed_rows, replace(one, nv=_even(-(-(columns or 0) // lanes), one.nv))
         if line and aligned:
             return [(max(dots, at.lone_rows), one)], panel
@@ -244,7 +258,7 @@ class _Defaults:
 
     def _chunking(self, mr: int, columns: int) -> dict[str, Any]:
         """Rows of a work unit: as many as leave half of the second-level cache to the panel, a quarter where panels are narrow,
-        the panel's bytes where it is made of pairs, which takes longer; at most 512.
+        the panel's bytes where it is made of words, which takes longer; at most 512.
 
         Where a panel takes most of that cache, or all of them half of the last, k in pieces, and panels in groups that the rows
         of a piece stay in cache for; more rows where the columns come from memory again for each unit.
@@ -258,7 +272,7 @@ class _Defaults:
             rows = limits.l2 // (kc * size) // (1 if far else 2)
             return {"mc": max(1, rows // mr) * mr, "kc": kc, "panels": 4 if far else 8}
         rows = (limits.l2 // 2 if limits.vector_registers >= 32 else limits.l2 // 4 * 3) // (depth * size)
-        if takes_pairs(self.workload, limits) and not prepacked(self.workload):
+        if self.side > 1 and not prepacked(self.workload):
             rows = max(rows, (limits.l2 - depth * columns * size) // (depth * size))
         return {"mc": max(8, min(self.at.chunk_rows // mr, rows // mr)) * mr}
 

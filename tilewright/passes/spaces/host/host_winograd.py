@@ -9,7 +9,7 @@ from math import ceil
 from typing import ClassVar
 
 from tilewright.passes.spaces.host.host_block import over_budget
-from tilewright.passes.spaces.host.host_matmul import Extents, paired, prepacked, takes_pairs
+from tilewright.passes.spaces.host.host_matmul import Extents, prepacked, word_of
 from tilewright.passes.spaces.numerics import Numerics
 from tilewright.passes.spaces.padding import row_windows
 from tilewright.passes.spaces.tile_config import TileConfig
@@ -95,8 +95,8 @@ def takes(workload: Workload, limits: HostLimits, numerics: Numerics) -> str | N
         return "three-by-three: the workload is no convolution with windows of 3 and steps of one"
     if any(not o.dtype.is_float or o.dtype.bytes < 2 for o in workload.inputs):
         return "floats: transformed filters have fractions"
-    if paired(workload) or takes_pairs(workload, limits):
-        return "no-pairs: the target multiplies the operands, bf16, in pairs"
+    if word_of(workload, limits) > 1:
+        return "no-words: the target multiplies the operands, bf16, several at once"
     return None
 
 
@@ -119,8 +119,8 @@ def why_invalid(config: HostWinogradConfig, workload: Workload, limits: HostLimi
         return "three-by-three: the workload is no convolution with windows of 3 and steps of one"
     if any(not o.dtype.is_float or o.dtype.bytes < 2 for o in workload.inputs):
         return "floats: transformed filters have fractions"
-    if paired(workload) or takes_pairs(workload, limits):
-        return "no-pairs: the target multiplies the operands, bf16, in pairs"
+    if word_of(workload, limits) > 1:
+        return "no-words: the target multiplies the operands, bf16, several at once"
     if config.m not in COST:
         return f"tile-known: {config.m} pixels on a side; wanted one of {', '.join(map(str, COST))}"
     if min(config.mr, config.nv, config.panels, config.mc) < 1 or config.chunks < 0:

@@ -19,10 +19,17 @@ def attention(
     shape = list(context.shape())
     lead = shape[:-3] if enable_gqa else shape[:-2]
     query, key, value = (_led(x, lead, 3 if enable_gqa else 2) for x in (query, key, value))
+    value = _of_keys(value, key)
     if len(shape) < 3:
         query, key, value = (ops.unsqueeze(x, 0) for x in (query, key, value))
     made = ops.attention(query, key, value, "top-left" if is_causal else False, scale, attn_mask, safe=attn_mask is not None)
     return ops.reshape(made, shape)
+
+
+def _of_keys(value: ops.Tensor, key: ops.Tensor) -> ops.Tensor:
+    """With one value for each key: an exported program may give their numbers two names."""
+    wanted = [*value.dims[:-2], key.dims[-2], value.dims[-1]]
+    return value if list(value.dims) == wanted else ops.with_dims(value, wanted)
 
 
 def _led(x: ops.Tensor, lead: list[Expr], own: int) -> ops.Tensor:

@@ -231,13 +231,18 @@ class Scalar:
             low = self.body.select(large, self - half, self)._whole("i64")
             return Scalar(self.body, self.body.select(large, low ^ -(1 << 63), low).ssa, kind)
         wide = kind in ("i64", "ui16", "ui32", "index") or (kind == "ui8" and self.kind == "f64")
-        return self._whole("i64" if wide else "i32").cast(kind)  # f32 beyond i32 is a multiple of 256, as its least value is
+        whole = "i64" if wide else "i32"  # f32 beyond i32 is a multiple of 256, so that a byte of it is 0
+        if kind != "index" and _bits(kind) < _bits(whole):  # as are the low bits of the least value
+            return self.body.select(self._fits(whole), self, 0.0)._convert("arith.fptosi", whole).cast(kind)
+        return self._whole(whole).cast(kind)
 
     def _whole(self, kind: str) -> Scalar:
         """Truncated to i32 or i64; the least value where that does not fit."""
-        half = float(1 << _bits(kind) - 1)
-        fits = self.compare("ge", -half) & self.compare("lt", half)
-        return self.body.select(fits, self._convert("arith.fptosi", kind), -(1 << _bits(kind) - 1))
+        return self.body.select(self._fits(kind), self._convert("arith.fptosi", kind), -(1 << _bits(kind) - 1))
+
+    def _fits(self, kind: str) -> Scalar:
+        """Does it fit a signed integer, the least one left out?"""
+        return self.math("absf").compare("lt", float(1 << _bits(kind) - 1))
 
     def _convert(self, op: str, kind: str) -> Scalar:
         return self.body.emit(f"{op} {self.ssa} : {self.type} to {kind.removeprefix('u')}", kind)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.compiler.ops.body import Body, Scalar, computed_in, is_float
+from tilewright.compiler.ops.elements import element
 from tilewright.compiler.ops.graph import Size, Tensor, axis_of, shown, size
-from tilewright.compiler.ops.indexing import gather_elements
+from tilewright.compiler.ops.indexing import gather_elements, place_of
 from tilewright.compiler.ops.pointwise import cast
 from tilewright.runtime.errors import ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
+
+_MOST_SEARCHED = 1 << 31  # boundaries that steps of halves are written out for
 
 
 def sort(x: Tensor, axis: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
@@ -42,20 +45,33 @@ def topk(x: Tensor, k: Size, axis: int = -1, largest: bool = True) -> tuple[Tens
 
 def searchsorted(boundaries: Tensor, values: Tensor, right: bool = False) -> Tensor:
     """Where each value would stand in the sorted boundaries [N]: how many are smaller (with `right`, not larger). i64, values'
-    shape."""
+    shape. Found by halves where the number of boundaries has a bound."""
     if boundaries.rank != 1:
         raise ShapeError(f"searchsorted: boundaries {shown(boundaries.dims)}; wanted one axis")
     g, rank = values.graph, values.rank
     kind = g.common_type("searchsorted", boundaries, values).value
 
-    def body(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
-        bound, value = (s.cast(kind) for s in scalars)
-        before = ~_before(value, bound, False) if right else _before(bound, value, False)
-        return out + before.cast("i64")
+    def stands(bound: Scalar, value: Scalar) -> Scalar:
+        return ~_before(value, bound, False) if right else _before(bound, value, False)
 
-    loops = [f"d{i}" for i in range(rank)]
+    def counted(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
+        bound, value = (s.cast(kind) for s in scalars)
+        return out + stands(bound, value).cast("i64")
+
+    def searched(region: Body, scalars: Sequence[Scalar], _: Scalar) -> Scalar:
+        value, all_ = scalars[0].cast(kind), g.number(region, boundaries.dims[0], "i64")
+        found = region.value(0, "i64")
+        for bit in reversed(range(int(most).bit_length())):
+            further = found + (1 << bit)
+            bound = element(region, boundaries, [place_of(boundaries, 0, further - 1, False)]).cast(kind)
+            found = region.select(further.compare("le", all_) & stands(bound, value), further, found)
+        return found
+
+    loops, most = [f"d{i}" for i in range(rank)], g.bounds(boundaries.dims[0])[1]
+    if most < _MOST_SEARCHED:
+        return g.generic([(values, loops)], (g.empty(DType.I64, values.dims), loops), ["parallel"] * rank, searched)
     into = (g.filled(0, DType.I64, values.dims), loops)
-    return g.generic([(boundaries, [f"d{rank}"]), (values, loops)], into, ["parallel"] * rank + ["reduction"], body)
+    return g.generic([(boundaries, [f"d{rank}"]), (values, loops)], into, ["parallel"] * rank + ["reduction"], counted)
 
 
 def _before(a: Scalar, b: Scalar, descending: bool) -> Scalar:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tilewright.passes.linalg.builders import renumber
 from tilewright.passes.linalg.data_movement import constant_pad
+from tilewright.passes.linalg.reshape import RESHAPES
 from tilewright.passes.linalg.strides import VIEW_OPS
 from tilewright.passes.linalg.structured import body, is_zero, iterator_kinds
-from tilewright.passes.mlir import ir, maps_of, operations, owner
+from tilewright.passes.linalg.symbolic import reassociation
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 
 _WIDER = {"arith.extsi": True, "arith.extui": False}
 _FROM_BYTE = {"arith.sitofp": True, "arith.uitofp": False}
@@ -31,7 +34,7 @@ class Term:
 class ByteCodes:
     """(bytes of `source` - zero) * scales, with no zero where it is None. signed: how bytes are read. real: is it f32, or i32?
 
-    path: views and pads by zero that lead from the bytes to the tensor; each term is one number then.
+    path: views and pads by zero that lead from the bytes to the tensor.
     """
 
     source: ir.Value
@@ -53,13 +56,35 @@ class ByteCodes:
             return None
         if op.name in VIEW_OPS or _pads_zero(op):
             inner = ByteCodes.of(op.operands[0])
-            if inner is None or not all(t.one for t in inner.terms):
+            terms = [] if inner is None else [_moved(t, op) for t in inner.terms]
+            known = [t for t in terms if t is not None]
+            if inner is None or len(known) < len(terms):
                 return None
-            return replace(inner, path=(*inner.path, op))
+            return replace(inner, path=(*inner.path, op), zero=None if inner.zero is None else known[0],
+                           scales=tuple(known[len(known) - len(inner.scales):]))
         if op.name != "linalg.generic" or len(op.results) != 1 or "reduction" in iterator_kinds(op):
             return None
         same = ir.AffineMap.get_identity(ir.RankedTensorType(value.type).rank)
         return _of_scalar(op, operations(body(op))[-1].operands[0]) if maps_of(op)[-1] == same else None
+
+
+def _moved(term: Term, op: ir.Operation) -> Term | None:
+    """A term of the operand of a view or pad over the axes of its result; None where they are others."""
+    if term.map is None or term.one:
+        return term
+    if op.name not in RESHAPES:
+        return None
+    groups, rank = reassociation(op), ir.RankedTensorType(op.results[0].type).rank
+    many = ir.RankedTensorType(op.results[0].type if op.name == "tensor.expand_shape" else op.operands[0].type).shape
+    axes: dict[int, int] = {}
+    for number, group in enumerate(groups):
+        long = [a for a in group if many[a] != 1] or group[:1]
+        if len(long) == 1:
+            axes |= {number: long[0]} if op.name == "tensor.expand_shape" else dict.fromkeys(group, number)
+    used = [position(e) for e in term.map.results]
+    if any(d not in axes for d in used):
+        return None
+    return Term(term.value, ir.AffineMap.get(rank, 0, [renumber(e, axes) for e in term.map.results]))
 
 
 def _pads_zero(op: ir.Operation) -> bool:

@@ -68,7 +68,7 @@ class _Rewriter:
 
     def visit(self, op: ir.Operation) -> None:
         with ir.InsertionPoint(op), op.location:
-            if op.name == _CONVOLUTION:
+            if _is_convolution(op):
                 if self._stays_first(op):
                     self._product(op)
                 else:
@@ -107,7 +107,7 @@ class _Rewriter:
     def _convolve(self, op: ir.Operation) -> None:
         """Loops image, row, column, filter, then window row, window column, channel."""
         image, filters = inputs(op)
-        strides, dilations = (_pair(op, name) for name in ("strides", "dilations"))
+        strides, dilations = _steps(op)
         d = [ir.AffineExpr.get_dim(i) for i in range(7)]
         window = [d[1 + i] * strides[i] + d[4 + i] * dilations[i] for i in range(2)]
         maps = [ir.AffineMap.get(7, 0, [d[0], *window, d[6]]), _map(7, 3, 6, 4, 5), _map(7, 0, 1, 2, 3)]
@@ -252,7 +252,7 @@ class _Rewriter:
 def _wanted(value: ir.Value) -> bool:
     """Does the value reach a convolution through pads and elementwise operations on images?"""
     for user in users(value):
-        if (user.name == _CONVOLUTION or _is_window(user) or _is_phased(user)) and user.operands[0] == value:
+        if (_is_convolution(user) or _is_window(user) or _is_phased(user)) and user.operands[0] == value:
             return True
         passes = constant_pad(user) or user.name == "tensor.cast" or (
             user.name == "linalg.generic" and len(user.results) == 1 and "reduction" not in iterator_kinds(user))
@@ -297,14 +297,32 @@ def _last_order(rank: int) -> tuple[int, ...]:
 
 
 def _pointwise(op: ir.Operation) -> bool:
-    return list(ir.RankedTensorType(op.operands[1].type).shape)[2:] == [1, 1] and _pair(op, "strides") == [1, 1]
+    return list(ir.RankedTensorType(op.operands[1].type).shape)[2:] == [1, 1] and _steps(op)[0] == [1, 1]
 
 
-def _pair(op: ir.Operation, name: str) -> list[int]:
-    if name not in op.attributes:
-        return [1, 1]
-    found = [int(x) for x in ir.DenseIntElementsAttr(op.attributes[name])]
-    return found * 2 if len(found) == 1 else found
+def _is_convolution(op: ir.Operation) -> bool:
+    """Of images [n, c, row, column] and filters [f, c, row, column]; as a generic, whose factors may be widened each its way."""
+    if op.name == _CONVOLUTION:
+        return True
+    if op.name != "linalg.generic" or len(op.operands) != 3 or product_of(op) is None:
+        return False
+    image, filters, result = ([position(e) for e in m.results] for m in maps_of(op))
+    n, f, *places = result
+    if len(result) != 4 or len(image) != 4 or len(filters) != 4 or None in (*filters, *result):
+        return False
+    same = image[0] == n and filters[0] == f and image[1] == filters[1] and image[2:] == [None, None]
+    return same and len({*result, *filters}) == 7 == maps_of(op)[0].n_dims and all(
+        terms is not None and set(terms) == {places[i], filters[2 + i]}
+        for i, terms in enumerate(linear_terms(e) for e in list(maps_of(op)[0].results)[2:]))
+
+
+def _steps(op: ir.Operation) -> tuple[list[int], list[int]]:
+    """Strides and dilations of a convolution along rows and columns."""
+    image, filters, result = maps_of(op)
+    terms = [linear_terms(e) or {} for e in list(image.results)[2:]]
+    moved = [[position(m.results[2 + i]) for i in range(2)] for m in (result, filters)]
+    strides, dilations = ([found[d] for found, d in zip(terms, loops, strict=True) if d is not None] for loops in moved)
+    return strides, dilations
 
 
 def _padded(op: ir.Operation, source: ir.Value) -> ir.Value:

@@ -181,9 +181,9 @@ def _bytes(factor: _Factor, tensors: Reshaper) -> ir.Value | None:
         value = tensors.as_type(elementwise([value], into, lambda v: arith.XOrIOp(v[0], turned).result), value.type)
     for op in codes.path:
         kind = ir.RankedTensorType.get(ir.RankedTensorType(op.results[0].type).shape, byte)
+        code = arith.ConstantOp(byte, (factor.base + _FLIP) % (2 * _FLIP) - _FLIP).result
         again = ir.Operation.create(op.name, [kind], [value, *list(op.operands)[1:]], attributes(op), regions=len(op.regions))
         for region in again.regions:
-            code = arith.ConstantOp(byte, (factor.base + _FLIP) % (2 * _FLIP) - _FLIP).result
             with ir.InsertionPoint(ir.Block.create_at_start(region, [a.type for a in body(op).arguments])):
                 ir.Operation.create("tensor.yield", operands=[code])
         value = again.results[0]

@@ -40,15 +40,15 @@ def default(workload: Workload, limits: HostLimits,
 
 
 def _lanes(workload: Workload, limits: HostLimits) -> int:
-    """Elements of a register; of two where results are narrower than what they are computed in, which AVX2 packs by pairs. Floats
-    are computed in 32 bits at least, and wide integers that are only read are mostly places."""
+    """Elements of a register; of as many as make one of results that are narrower than what they are computed in, which AVX2
+    packs by pairs. Floats are computed in 32 bits at least, and wide integers that are only read are mostly places."""
     operands = (*workload.inputs, *workload.outputs)
     results = [o.dtype.bytes for o in workload.outputs]
     read = min(4, max((4 if o.dtype.is_float else o.dtype.bytes for o in operands), default=4))
     computed = max([read, *results])
     packed = min(results, default=computed) < computed and limits.vector_bytes == _PACKED
     pairs = packed and not workload.transcendentals and workload.kind is Kind.POINTWISE
-    return limits.lanes(computed) * (2 if pairs else 1)
+    return limits.lanes(computed) * (max(2, computed // max(1, min(results))) if pairs else 1)
 
 
 def _moves_rows(workload: Workload) -> bool:

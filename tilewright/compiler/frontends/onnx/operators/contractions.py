@@ -5,8 +5,11 @@ from __future__ import annotations
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
 from tilewright.compiler.frontends.onnx.operators.shapes import broadcast_to
+from tilewright.compiler.frontends.onnx.values import Known
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
+
+Zero = Known | ops.Tensor  # a zero point
 
 
 @operator("MatMul")
@@ -82,21 +85,31 @@ def einsum(context: Context, *tensors: ops.Tensor) -> ops.Tensor:
     return ops.cast(ops.einsum(context.attribute("equation"), *tensors), tensors[0].dtype)
 
 
-@operator("MatMulInteger")
+@operator("MatMulInteger", either=[2, 3])
 def matmul_integer(
-    context: Context, a: ops.Tensor, b: ops.Tensor, zero_a: ops.Tensor | None = None, zero_b: ops.Tensor | None = None
+    context: Context, a: ops.Tensor, b: ops.Tensor, zero_a: Zero | None = None, zero_b: Zero | None = None
 ) -> ops.Tensor:
     left = centred(context, a, zero_a, -2)
     right = centred(context, b, zero_b, -1)
     return product(context, left, right)
 
 
-def centred(context: Context, x: ops.Tensor, zero: ops.Tensor | None, axis: int) -> ops.Tensor:
+def zero_point(context: Context, zero: Zero | None) -> ops.Tensor | None:
+    """A zero point as a tensor: None where it is known to be 0, one element where it is known to be the same for all."""
+    if zero is None or isinstance(zero, ops.Tensor):
+        return zero
+    if zero.elements.size and not zero.elements.any():
+        return None
+    alike = zero.elements.size > 1 and (zero.elements == zero.elements.flat[0]).all()
+    return context.tensor(Known(zero.elements.reshape(-1)[:1].reshape(()), zero.dtype) if alike else zero)
+
+
+def centred(context: Context, x: ops.Tensor, zero: Zero | None, axis: int) -> ops.Tensor:
     """x - zero as i32; a vector of zero points runs along `axis`."""
-    wide = ops.cast(x, DType.I32)
-    if zero is None:
+    wide, point = ops.cast(x, DType.I32), zero_point(context, zero)
+    if point is None:
         return wide
-    shift = ops.cast(zero, DType.I32)
+    shift = ops.cast(point, DType.I32)
     if shift.rank == 1 and shift.dims[0] != Expr.of(1):
         at = context.axis(x.rank, axis)
         shift = ops.reshape(shift, [shift.dims[0] if a == at else Expr.of(1) for a in range(x.rank)])

@@ -8,7 +8,7 @@ from onnx import helper
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
 from tilewright.compiler.frontends.onnx.float8 import saturated_float
-from tilewright.compiler.frontends.onnx.operators.contractions import centred, product
+from tilewright.compiler.frontends.onnx.operators.contractions import Zero, centred, product, zero_point
 from tilewright.compiler.frontends.onnx.operators.convolutions import convolution
 from tilewright.compiler.frontends.onnx.values import Known
 from tilewright.compiler.ops.body import Scalar
@@ -40,16 +40,17 @@ def spread(context: Context, parameter: ops.Tensor, x: ops.Tensor, axis: int, bl
     return ops.slice(whole, [0] * x.rank, [d if a == at else None for a, d in enumerate(x.dims)])
 
 
-@operator("DequantizeLinear", "com.microsoft.DequantizeLinear")
-def dequantize(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: ops.Tensor | None = None) -> ops.Tensor:
+@operator("DequantizeLinear", "com.microsoft.DequantizeLinear", either=[2])
+def dequantize(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: Zero | None = None) -> ops.Tensor:
     axis, block = context.attribute("axis", 1), context.attribute("block_size", 0)
     wanted = context.attribute("output_dtype", 0)
     kind = context.element(wanted) if wanted else scale.dtype
     factor = spread(context, scale, x, axis, block)
     wide = DType.F32 if kind.bytes < 4 else kind
     codes = x if x.dtype.is_float else ops.cast(x, DType.I32)
-    if zero is not None:
-        shift = spread(context, ops.cast(zero, codes.dtype), x, axis, block)
+    point = zero_point(context, zero)
+    if point is not None:
+        shift = spread(context, ops.cast(point, codes.dtype), x, axis, block)
         codes = context.binary("DequantizeLinear", Scalar.__sub__, codes, shift)
     found = context.binary("DequantizeLinear", Scalar.__mul__, ops.cast(codes, wide), ops.cast(factor, wide))
     return ops.cast(found, kind)
@@ -94,10 +95,19 @@ def dynamic_quantize(context: Context, x: ops.Tensor) -> list[ops.Tensor]:
     return [ops.cast(codes, DType.U8), scale, ops.cast(zero, DType.U8)]
 
 
-@operator("QLinearMatMul")
-def qlinear_matmul(context: Context, *inputs: ops.Tensor) -> ops.Tensor:
+@operator("QLinearMatMul", either=[2, 5])
+def qlinear_matmul(
+    context: Context,
+    a: ops.Tensor,
+    scale_a: ops.Tensor,
+    zero_a: Zero,
+    b: ops.Tensor,
+    scale_b: ops.Tensor,
+    zero_b: Zero,
+    *result: ops.Tensor,
+) -> ops.Tensor:
     """a and b as codes, scale and zero point each, then scale and zero point of the result."""
-    a, scale_a, zero_a, b, scale_b, zero_b, scale, zero = inputs
+    scale, zero = result
     total = product(context, centred(context, a, zero_a, -2), centred(context, b, zero_b, -1))
     rows, columns = ops.cast(scale_a, DType.F32), ops.cast(scale_b, DType.F32)
     if rows.rank == 1:
@@ -122,17 +132,26 @@ def _requantised(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: ops.T
     return ops.cast(found, zero.dtype)
 
 
-@operator("ConvInteger")
+@operator("ConvInteger", either=[2, 3])
 def conv_integer(
-    context: Context, x: ops.Tensor, w: ops.Tensor, zero_x: ops.Tensor | None = None, zero_w: ops.Tensor | None = None
+    context: Context, x: ops.Tensor, w: ops.Tensor, zero_x: Zero | None = None, zero_w: Zero | None = None
 ) -> ops.Tensor:
     return convolution(context, centred(context, x, zero_x, 1), centred(context, w, zero_w, 0), None)
 
 
-@operator("QLinearConv")
-def qlinear_conv(context: Context, *inputs: ops.Tensor) -> ops.Tensor:
+@operator("QLinearConv", either=[2, 5])
+def qlinear_conv(
+    context: Context,
+    x: ops.Tensor,
+    scale_x: ops.Tensor,
+    zero_x: Zero,
+    w: ops.Tensor,
+    scale_w: ops.Tensor,
+    zero_w: Zero,
+    *result: ops.Tensor,
+) -> ops.Tensor:
     """x and w as codes, scale and zero point each, scale and zero point of the result, then the bias."""
-    x, scale_x, zero_x, w, scale_w, zero_w, scale, zero, *rest = inputs
+    scale, zero, *rest = result
     bias = rest[0] if rest else None
     total = convolution(context, centred(context, x, zero_x, 1), centred(context, w, zero_w, 0), bias)
     factor = context.binary("QLinearConv", Scalar.__mul__, ops.reshape(scale_x, ()), scale_w)

@@ -11,6 +11,7 @@ from tilewright.compiler.frontends.torch.operators import (  # noqa: F401
     normalization,
     pointwise,
     pooling,
+    quantization,
     recurrent,
     reductions,
     resampling,

@@ -184,8 +184,8 @@ class _Defaults:
         32 bytes, blocks of 4 x 3 read their rows once for more columns than those of 6 x 2, which prepacked panels keep, since
         few rows would read a panel twice, and transposed columns of any number, which leave single vectors less often; where
         rows of columns are a few lines, which are fetched ahead in one stream, copying pays from 32 rows on, or, in whole blocks
-        of 2 x 4 whose panel fits the first cache, from 8. Rows a multiple of a page apart are not worth fetching ahead: each
-        needs a translation of its own.
+        of 2 x 4 whose panel fits the first cache, from 8. Rows a multiple of a page apart in place, or a page or more where they
+        are copied, are not worth fetching ahead: each needs a translation of its own.
         """
         extents, limits, lanes, factor, at = self.extents, self.limits, self.lanes, self.factor, self.at
         (mr, nv), columns, size = block, extents.columns.constant, extents.element_bytes
@@ -201,8 +201,8 @@ class _Defaults:
         piece = (48 if columns is not None and columns >= 96 * lanes else 24) * lanes * size
         one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4, pairs=pairs)
         in_place = HostMatmulConfig(mr, nv, lanes, prefetch=0 if aligned else 8, exact_tails=True, pairs=pairs)
-        panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=4 if line and not aligned else 0, exact_tails=True,
-                                 pairs=pairs, **self._chunking(mr, nv * lanes))
+        panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=4 if line and (columns or 0) * factor < _PAGE else 0,
+                                 exact_tails=True, pairs=pairs, **self._chunking(mr, nv * lanes))
         while why_invalid(panel, self.workload, limits) is not None and panel.nv > 1:
             panel = replace(panel, nv=panel.nv - 1)
         if transposed and not pairs:

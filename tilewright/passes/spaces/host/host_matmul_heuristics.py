@@ -28,7 +28,7 @@ from tilewright.runtime.tensor import DType
 _PAGE = 4096  # bytes
 _DEPTH = 1024  # stands for a k that is not known
 _FAR_PIECE = 24  # vectors of a piece of columns that streams from memory past several rows, at most
-_CUT_ROWS = 8  # values of k at a time past one row of pieces, or from memory: reads that wait beside each other
+_CUT_ROWS = 8  # values of k at a time past one row of columns that are cut or come from memory: reads that wait beside each other
 _BLOCKS = 16  # of rows in a work unit of few panels
 _LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
 _WITH = "zen5-avx512.md: measured with this value alone"
@@ -225,9 +225,8 @@ class _Defaults:
         streamed = None
         if columns is not None and columns >= self.at.streamed_vectors * self.lanes:
             streamed = self._streamed(12)
-            piece = self._piece(1)
-            cut = self._beyond(limits.l3) or piece * self.lanes < columns
-            one = replace(one, nv=piece, prefetch=0, stream=_CUT_ROWS if cut else one.stream)
+            cut = self._beyond(limits.l3) or self._fitting(1) * self.lanes < columns
+            one = replace(one, nv=self._piece(1), prefetch=0, stream=_CUT_ROWS if cut else one.stream)
         pitch = None if columns is None else columns * size
         few, most = Reading(limits, size, pitch, self.extents.depth.constant or _DEPTH, in_place, panel, streamed).bounds()
         cases = [(1, one)]
@@ -255,11 +254,14 @@ class _Defaults:
 
     def _piece(self, rows: int, most: int | None = None) -> int:
         """Vectors of the equal pieces of columns that so many rows stream along: long ones, which the hardware fetches ahead, but
-        fewer where they would leave cores idle, or the sums exceed what the rules allow of the first cache."""
+        fewer where they would leave threads idle, which is seen in no result."""
         vectors = -(-(self.extents.columns.constant or 0) // self.lanes)
-        fitting = max(1, self.limits.l1 // (2 if rows > 1 else 4) // (rows * self.lanes * self.extents.element_bytes))
         shared = max(self.at.streamed_vectors // 2, vectors // (self.limits.threads or self.limits.cores))
-        return _even(vectors, min(fitting, shared, most or vectors))
+        return _even(vectors, min(self._fitting(rows), shared, most or vectors))
+
+    def _fitting(self, rows: int) -> int:
+        """Vectors whose sums take no more of the first cache than the rules allow."""
+        return max(1, self.limits.l1 // (2 if rows > 1 else 4) // (rows * self.lanes * self.extents.element_bytes))
 
     def _chunking(self, mr: int, columns: int) -> dict[str, Any]:
         """Rows of a work unit: as many as leave half of the second-level cache to the panel, a quarter where panels are narrow,

@@ -28,7 +28,6 @@ from tilewright.runtime.tensor import DType
 _PAGE = 4096  # bytes
 _DEPTH = 1024  # stands for a k that is not known
 _FAR_PIECE = 24  # vectors of a piece of columns that streams from memory past several rows, at most
-_CUT_ROWS = 8  # values of k at a time past one row of columns that are cut or come from memory: reads that wait beside each other
 _BLOCKS = 16  # of rows in a work unit of few panels
 _LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
 _WITH = "zen5-avx512.md: measured with this value alone"
@@ -225,8 +224,7 @@ class _Defaults:
         streamed = None
         if columns is not None and columns >= self.at.streamed_vectors * self.lanes:
             streamed = self._streamed(12)
-            cut = self._beyond(limits.l3) or self._fitting(1) * self.lanes < columns
-            one = replace(one, nv=self._piece(1), prefetch=0, stream=_CUT_ROWS if cut else one.stream)
+            one = replace(one, nv=self._piece(1), prefetch=0, stream=self._beside(columns))
         pitch = None if columns is None else columns * size
         few, most = Reading(limits, size, pitch, self.extents.depth.constant or _DEPTH, in_place, panel, streamed).bounds()
         cases = [(1, one)]
@@ -238,6 +236,13 @@ class _Defaults:
         if most > max(1, few):
             cases.append((most, in_place))
         return cases, panel
+
+    def _beside(self, columns: int) -> int:
+        """Values of k that one row takes at a time: reads that wait beside each other, more of them where columns come from
+        memory, as many as there are registers for, or are cut into pieces."""
+        if self._beyond(self.limits.l3):
+            return 16 if self.limits.vector_registers >= 32 else 12
+        return 8 if self._fitting(1) * self.lanes < columns else 4
 
     def _beyond(self, cache: int) -> bool:
         """Do the columns exceed a cache?"""

@@ -28,7 +28,6 @@ from tilewright.runtime.shape import Expr
 _PAGE = 4096  # bytes
 _DEPTH = 1024  # stands for a k that is not known
 _FAR_PIECE = 24  # vectors of a piece of columns that streams from memory past several rows, at most
-_CUT_ROWS = 8  # values of k at a time past one row of pieces, or from memory: reads that wait beside each other
 _BLOCKS = 16  # of rows in a work unit of few panels
 _LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
 _WITH = "zen5-avx512.md: measured with this value alone"
@@ -197,8 +196,8 @@ class _Defaults:
         of 32 bytes, blocks of 4 x 3 read their rows once for more columns than those of 6 x 2, which prepacked panels keep, since
         few rows would read a panel twice, and transposed columns of any number, which leave single vectors less often; where
         rows of columns are a few lines, which are fetched ahead in one stream, copying pays from 32 rows on, or, in whole blocks
-        of 2 x 4 whose panel fits the first cache, from 8. Rows a multiple of a page apart are not worth fetching ahead: each
-        needs a translation of its own.
+        of 2 x 4 whose panel fits the first cache, from 8. Rows a multiple of a page apart in place, or a page or more where they
+        are copied, are not worth fetching ahead: each needs a translation of its own.
         """
         extents, limits, lanes, factor, at = self.extents, self.limits, self.lanes, self.factor, self.at
         (mr, nv), columns, size = block, extents.columns.constant, extents.element_bytes
@@ -215,8 +214,8 @@ class _Defaults:
         piece = (48 if columns is not None and columns >= 96 * lanes else 24) * lanes * size
         one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4).of_words(side)
         in_place = HostMatmulConfig(mr, nv, lanes, prefetch=0 if aligned else 8, exact_tails=True).of_words(side)
-        panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=4 if line and not aligned else 0, exact_tails=True,
-                                 copy_rows=words and not self.rows_as_words, **self._chunking(mr, nv * lanes)).of_words(side)
+        panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=4 if line and (columns or 0) * factor < _PAGE else 0,
+                                 exact_tails=True, copy_rows=words and not self.rows_as_words, **self._chunking(mr, nv * lanes)).of_words(side)
         while why_invalid(panel, self.workload, limits) is not None and panel.nv > 1:
             panel = replace(panel, nv=panel.nv - 1)
         if transposed and not words:
@@ -239,9 +238,7 @@ class _Defaults:
         streamed = None
         if columns is not None and columns >= self.at.streamed_vectors * self.lanes:
             streamed = self._streamed(12)
-            piece = self._piece(1)
-            cut = self._beyond(limits.l3) or piece * self.lanes < columns
-            one = replace(one, nv=piece, prefetch=0, stream=_CUT_ROWS if cut else one.stream)
+            one = replace(one, nv=self._piece(1), prefetch=0, stream=self._beside(columns))
         pitch = None if columns is None else columns * size
         few, most = Reading(limits, size, pitch, self.extents.depth.constant or _DEPTH, in_place, panel, streamed).bounds()
         cases = [(1, one)]
@@ -253,6 +250,13 @@ class _Defaults:
         if most > max(1, few):
             cases.append((most, in_place))
         return cases, panel
+
+    def _beside(self, columns: int) -> int:
+        """Values of k that one row takes at a time: reads that wait beside each other, more of them where columns come from
+        memory, as many as there are registers for, or are cut into pieces."""
+        if self._beyond(self.limits.l3):
+            return 16 if self.limits.vector_registers >= 32 else 12
+        return 8 if self._fitting(1) * self.lanes < columns else 4
 
     def _beyond(self, cache: int) -> bool:
         """Do the columns exceed a cache?"""
@@ -269,11 +273,14 @@ class _Defaults:
 
     def _piece(self, rows: int, most: int | None = None) -> int:
         """Vectors of the equal pieces of columns that so many rows stream along: long ones, which the hardware fetches ahead, but
-        fewer where they would leave cores idle, or the sums exceed what the rules allow of the first cache."""
+        fewer where they would leave threads idle, which is seen in no result."""
         vectors = -(-(self.extents.columns.constant or 0) // self.lanes)
-        fitting = max(1, self.limits.l1 // (2 if rows > 1 else 4) // (rows * self.lanes * self.extents.element_bytes))
         shared = max(self.at.streamed_vectors // 2, vectors // (self.limits.threads or self.limits.cores))
-        return _even(vectors, min(fitting, shared, most or vectors))
+        return _even(vectors, min(self._fitting(rows), shared, most or vectors))
+
+    def _fitting(self, rows: int) -> int:
+        """Vectors whose sums take no more of the first cache than the rules allow."""
+        return max(1, self.limits.l1 // (2 if rows > 1 else 4) // (rows * self.lanes * self.extents.element_bytes))
 
     def _chunking(self, mr: int, columns: int) -> dict[str, Any]:
         """Rows of a work unit: as many as leave half of the second-level cache to the panel, a quarter where panels are narrow,

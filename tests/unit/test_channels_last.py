@@ -13,6 +13,13 @@ from tilewright.passes.transforms.channels_last import COPY, ChannelsLast
 
 IDENTITY = "affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, d3)>"
 PER_CHANNEL = "affine_map<(d0, d1, d2, d3) -> (d1)>"
+EACH_CHANNEL = """{indexing_maps = [affine_map<(n, c, h, w, i, j) -> (n, c, h + i, w + j)>,
+    affine_map<(n, c, h, w, i, j) -> (c, i, j)>, affine_map<(n, c, h, w, i, j) -> (n, c, h, w)>],
+    iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction"]}"""
+MULTIPLY_ADD = """{ ^bb0(%a: f32, %f: f32, %t: f32):
+    %m = arith.mulf %a, %f : f32
+    %s = arith.addf %t, %m : f32
+    linalg.yield %s : f32 }"""
 
 
 def convolution(name: str, image: str, filters: tuple[int, int, int, int], size: tuple[int, int], stride: int = 1,
@@ -131,8 +138,9 @@ def test_transposed_copies_by_tiles(shape: tuple[int, int, int], low: int, high:
         np.testing.assert_array_equal(out, want)
 
 
-def test_pooling_and_filters_of_each_channel_follow_a_convolution() -> None:
-    """Three copies: the image, the filters of each channel, the result."""
+@pytest.mark.parametrize("named", [True, False])
+def test_pooling_and_filters_of_each_channel_follow_a_convolution(named: bool) -> None:
+    """Three copies: the image, the filters of each channel, the result. Importers' convolutions of each channel are generic."""
     windows = "{strides = dense<1> : tensor<2xi64>, dilations = dense<1> : tensor<2xi64>}"
     body = convolution("y", "x", (5, 3, 3, 3), (9, 10)) + f"""
       %k = tensor.empty() : tensor<2x2xf32>
@@ -142,8 +150,10 @@ def test_pooling_and_filters_of_each_channel_follow_a_convolution() -> None:
         outs(%pz : tensor<?x5x6x7xf32>) -> tensor<?x5x6x7xf32>
       %de = tensor.empty(%b) : tensor<?x5x4x6xf32>
       %dz = linalg.fill ins(%zero : f32) outs(%de : tensor<?x5x4x6xf32>) -> tensor<?x5x4x6xf32>
-      %d = linalg.depthwise_conv_2d_nchw_chw {windows} ins(%p, %wd : tensor<?x5x6x7xf32>, tensor<5x3x2xf32>)
-        outs(%dz : tensor<?x5x4x6xf32>) -> tensor<?x5x4x6xf32>"""
+      %d = {"linalg.depthwise_conv_2d_nchw_chw " + windows if named else "linalg.generic " + EACH_CHANNEL}
+        ins(%p, %wd : tensor<?x5x6x7xf32>, tensor<5x3x2xf32>) outs(%dz : tensor<?x5x4x6xf32>) {"" if named else MULTIPLY_ADD}
+        -> tensor<?x5x4x6xf32>"""
     text = function("%wy: tensor<5x3x3x3xf32>, %wd: tensor<5x3x2xf32>", body, "d", "tensor<?x5x4x6xf32>")
     after = check(text, [(5, 3, 3, 3), (5, 3, 2)])
     assert "pooling" not in after and "depthwise" not in after and after.count(COPY) == 3
+    assert "(d0, d1 + d4, d2 + d5, d3)" in after

@@ -21,12 +21,14 @@ from tilewright.passes.spaces.host.host_attention import HostAttentionConfig, sp
 from tilewright.passes.spaces.host.host_attention_heuristics import default
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import select
 from tilewright.runtime.shape import Expr
 
 WHOLE = "host_attention{keys=144 online=false}"
 SHARED = "host_attention{keys=144 online=false mc=8}"
 ONLINE = "host_attention{keys=48 mc=16}"
 NARROW = "host_attention{mr=6 nv=2 lanes=8 keys=32 mc=12 exact-tails=true}"
+DIRECT = "host_attention{mr=4 nv=3 keys=48 mc=4 direct=true}"
 TOLERANCE = {"f32": 2e-6, "f16": 2e-3, "bf16": 1.6e-2}
 AVX512 = HostLimits(64, 32, 48 * 1024, 1024 * 1024)
 AVX2 = HostLimits(32, 16)
@@ -42,7 +44,9 @@ def graph(kind: str, heads: int = 2, depth: int = 16, columns: int = 16, dtype: 
         return g
     q, k = (g.input(n, ["B", heads, size, depth], dtype) for n, size in (("q", "S"), ("k", "T")))
     v = g.input("v", ["B", heads, "T", columns], dtype)
-    if kind in ("mask", "row_mask"):
+    if kind in ("seen", "added"):
+        g.output(ops.attention(q, k, v, scale=0.25, mask=g.input("mask", ["S", "T"], "i1" if kind == "seen" else dtype)))
+    elif kind in ("mask", "row_mask"):
         mask = g.input("mask", ["B", 1, 1, "T"] if kind == "mask" else ["S", "T"])
         scores = ops.batch_matmul(q, k, transpose_b=True)
         g.output(ops.batch_matmul(ops.softmax(ops.add(ops.multiply(scores, 0.25), mask)), v))
@@ -130,7 +134,7 @@ SHAPES = [(1, 1, 1), (1, 5, 5), (2, 7, 16), (1, 8, 48), (1, 13, 49), (1, 17, 97)
 
 
 @pytest.mark.parametrize(("kind", "config"), [(k, c) for k in ("full", "causal", "mask", "row_mask") for c in (WHOLE, ONLINE)]
-                         + [("causal", NARROW), ("causal", SHARED), ("mask", SHARED)])
+                         + [("causal", NARROW), ("causal", SHARED), ("mask", SHARED), ("causal", DIRECT), ("row_mask", DIRECT)])
 def test_shapes_and_masks(kind: str, config: str) -> None:
     for shape in SHAPES:
         check(kind, config, *shape)
@@ -143,7 +147,7 @@ def test_head_sizes(depth: int, columns: int, config: str) -> None:
         check("full", config, *shape, 1, depth, columns)
 
 
-@pytest.mark.parametrize("config", [WHOLE, ONLINE])
+@pytest.mark.parametrize("config", [WHOLE, ONLINE, DIRECT])
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_small_floats(dtype: str, config: str) -> None:
     for shape in ((1, 11, 53), (2, 1, 17)):
@@ -182,6 +186,51 @@ def test_nan_and_infinity_stay_in_their_rows(config: str) -> None:
     assert np.isnan(got[0, 0, 3]).all() and not np.isnan(got[0, 0, 4:]).any()
 
 
+def masks(queries: int, keys: int) -> dict[str, np.ndarray]:
+    """Which keys queries see: causal, in a window, before a tail of pads, behind pads, with holes, all, and not in some rows."""
+    i, j = np.arange(queries)[:, None], np.arange(keys)
+    rng = np.random.default_rng(queries + keys)
+    every = (j >= 0) & (i >= 0)
+    found = {"causal": j <= i, "window": (j <= i) & (j > i - 5), "tail": every & (j < keys // 2),
+             "pads": every & (j >= keys // 3), "holes": rng.random((queries, keys)) < 0.1, "all": every}
+    found["blind"] = found["window"] & (i % 7 != 3)
+    return found
+
+
+@pytest.mark.parametrize("config", [WHOLE, ONLINE])
+@pytest.mark.parametrize("kind", ["seen", "added"])
+def test_masks_of_run_time(kind: str, config: str) -> None:
+    """Also where a row sees no key: NaN by -inf, the mean of all values by the least float."""
+    rng = np.random.default_rng(8)
+    for shape in ((5, 7), (40, 130)):
+        q, k, v = (rng.standard_normal((1, 2, n, 16)).astype(np.float32) for n in (shape[0], shape[1], shape[1]))
+        for name, seen in masks(*shape).items():
+            for low in (-np.inf,) if kind == "seen" else (-np.inf, np.finfo(np.float32).min):
+                added = np.where(seen, np.float32(0), np.float32(low))
+                got = run(fused(kind), config, [q, k, seen if kind == "seen" else added, v])
+                scores = (np.einsum("bhmk,bhnk->bhmn", q, k) * np.float32(0.25) + added).astype(np.float64)
+                with np.errstate(invalid="ignore"):
+                    weights = np.exp(scores - scores.max(-1, keepdims=True))
+                    want = (weights / weights.sum(-1, keepdims=True) @ v.astype(np.float64)).reshape(got.shape)
+                np.testing.assert_allclose(got, want, atol=2e-6, err_msg=f"{name} {low} {shape}")
+
+
+@pytest.mark.parametrize("config", [WHOLE, ONLINE])
+@pytest.mark.parametrize("kind", ["seen", "added"])
+def test_keys_that_nobody_sees_are_skipped(kind: str, config: str) -> None:
+    """Not even a NaN among their values counts; one in the mask does, since it hides nothing."""
+    rng = np.random.default_rng(9)
+    q, k, v = (rng.standard_normal((1, 2, n, 16)).astype(np.float32) for n in (24, 140, 140))
+    seen = np.zeros((24, 140), bool)
+    seen[:, 50:70] = True
+    v[:, :, :32], v[:, :, 96:] = np.nan, np.nan
+    added = np.where(seen, np.float32(0), np.float32(-np.inf))
+    assert np.isfinite(run(fused(kind), config, [q, k, seen if kind == "seen" else added, v])).all()
+    if kind == "added":
+        added[:, 5] = np.nan
+        assert np.isnan(run(fused(kind), config, [q, k, added, v])).all()
+
+
 def test_causal_code_skips_keys_and_compares_less() -> None:
     """A query sees nothing of the values behind it: not even a NaN among them, where no query of its block sees them."""
     w = fused("causal")
@@ -218,6 +267,30 @@ def refused(build: ops.Graph) -> set[str]:
         rules = {r.rule for r in fuse_attentions(fn)}
         assert str(next(functions(module))) == before
         return rules
+
+
+def test_heads_that_are_repeated() -> None:
+    """Keys repeated for several heads, as models write it, are read once, also by one query."""
+    for size in (3, 1):
+        g = ops.Graph()
+        q, k, v = (g.input(n, ["B", heads, s, 8]) for n, heads, s in (("q", 4, size), ("k", 2, "T"), ("v", 2, "T")))
+        wide = [q.dims[0], 2, 2, *k.dims[2:]]
+        k, v = (ops.reshape(ops.broadcast_to(ops.unsqueeze(x, 2), wide), [q.dims[0], 4, *k.dims[2:]]) for x in (k, v))
+        g.output(ops.attention(q, k, v))
+        (w,) = compiled(g)
+        assert w.kind is Kind.ATTENTION and w.size("m") == Expr.of(2 * size)
+
+
+def test_bias_over_queries_and_keys_in_one_axis() -> None:
+    """It joins scores and softmax; what others read of the region that makes it stays outside."""
+    g = ops.Graph()
+    q, k, v = (g.input(n, ["B", 4, 6, 8]) for n in "qkv")
+    bias = ops.add(g.input("bias", [4, 36]), 1.0)
+    scores = ops.reshape(ops.batch_matmul(q, k, transpose_b=True), [q.dims[0], 4, 36])
+    weights = ops.softmax(ops.reshape(ops.add(ops.multiply(scores, 0.5), bias), [q.dims[0], 4, 6, 6]))
+    g.output(ops.batch_matmul(weights, v))
+    g.output(ops.exp(bias))
+    assert sorted(w.kind.value for w in compiled(g)) == ["attention", "pointwise"]
 
 
 def test_refusals_leave_the_function() -> None:
@@ -264,11 +337,25 @@ def test_defaults_are_legal_and_in_the_space(limits: HostLimits) -> None:
     assert sum(1 for _ in space(w, limits)) > 100
 
 
+@pytest.mark.parametrize("limits", [AVX512, AVX2])
+def test_few_queries_read_keys_in_place(limits: HostLimits) -> None:
+    g = ops.Graph()
+    q, k, v = (g.input(n, ["B", heads, size, 64]) for n, heads, size in (("q", 6, 1), ("k", 2, "T"), ("v", 2, "T")))
+    g.output(ops.attention(q, k, v))
+    (w,) = compiled(g)
+    (config,), _ = default(w, limits)
+    assert config.direct and config.mr == config.mc == 3 and why_invalid(config, w, limits) is None
+    configs, tree = default(fused("full"), limits)
+    few = [configs[select(tree, {"d0": 1, "d1": rows, "d2": 900}).kernel].direct for rows in (1, 4, 5)]
+    assert few == [True, True, False] and not config.in_order(w, limits).direct
+
+
 @pytest.mark.parametrize(("config", "rule"), [
     (HostAttentionConfig(lanes=3), "lanes-power-of-two"), (HostAttentionConfig(lanes=32), "lanes-fit"),
     (HostAttentionConfig(mr=12), "register-budget"), (HostAttentionConfig(keys=100), "keys-whole-panels"),
     (HostAttentionConfig(keys=480000), "scores-fit"), (HostAttentionConfig(mc=12), "chunk-whole-blocks"),
-    (HostAttentionConfig(mc=0), "chunk-bounded"), (HostAttentionConfig(mr=0), "block-positive"),
+    (HostAttentionConfig(direct=True), "direct-few-queries"), (HostAttentionConfig(mc=0), "chunk-bounded"),
+    (HostAttentionConfig(mr=0), "block-positive"),
 ])
 def test_rules(config: HostAttentionConfig, rule: str) -> None:
     assert (why_invalid(config, fused("full"), AVX512) or "").startswith(rule)

@@ -208,4 +208,6 @@ def test_vectors_of_pixels_are_no_wider_than_a_row_that_is_read_in_steps() -> No
     layer = Layer.of(wide)
     assert layer is not None and layer.inner is not None and wide.loops[layer.along].extent.constant == 13
     assert default(wide, AVX512)[0][0].lanes == 8
-    assert default(Case((28, 28), stride=2).workload(), AVX512)[0][0].lanes == 16
+    assert default(Case((28, 28), stride=2).workload(), AVX512)[0][0].lanes == 8
+    assert default(Case((32, 32), stride=2).workload(), AVX512)[0][0].lanes == 16
+    assert default(Case((14, 14)).workload(), AVX512)[0][0].lanes == 16

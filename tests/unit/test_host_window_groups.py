@@ -1,4 +1,4 @@
-"""The family host_window: convolutions in groups give what NumPy does, for every size, stride, padding, type and configuration."""
+"""The family host_window: convolutions in groups give what NumPy does, for every size, stride, padding and type."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class Groups:
         x, y = (T(self.element, (2, self.groups, n, *hw)) for n, hw in ((self.channels, named[:2]), (self.filters, named[2:])))
         w = T(self.element, (self.groups, self.filters, self.channels, *self.kernel))
         low, high = [0, 0, 0, *self.pads[::2]], [0, 0, 0, *self.pads[1::2]]
-        whole = T(self.element, tuple(d + a + b if isinstance(d, int) else "P" for d, a, b in zip(x.dims, low, high, strict=True)))
+        ends = zip(x.dims, low, high, strict=True)
+        whole = T(self.element, tuple(d + a + b if isinstance(d, int) else "P" for d, a, b in ends))
         start = "0.0" if "f" in self.element else "0"
         places = ", ".join(f"%p{a}: index" for a in range(5))
         text = f"%fill = arith.constant {start} : {self.element}\n"

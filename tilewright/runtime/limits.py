@@ -18,6 +18,7 @@ class HostLimits:
     bf16_pairs: does one instruction add two products of bf16 to each f32 (vdpbf16ps of AVX-512 BF16)?
     byte_products: products of bytes that an instruction adds to each i32: four, unsigned by signed (vpdpbusd of AVX-512 VNNI);
     two, widened to 16 bits (vpmaddwd of AVX2); 1 where there is none.
+    multiply_adds: vectors of f32 that it multiplies and adds a cycle.
     permutes: does one instruction take the words of a register in any order (vpermd of AVX2 and AVX-512)?
     """
 
@@ -31,6 +32,7 @@ class HostLimits:
     threads: int = 0
     permutes: bool = False
     byte_products: int = 1
+    multiply_adds: int = 2
 
     def lanes(self, element_bytes: int) -> int:
         """Elements per vector register."""

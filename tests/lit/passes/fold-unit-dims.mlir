@@ -40,3 +40,16 @@ func.func @joined(%arg0: tensor<1x?x1xf32> {tw.dims = [1, "T", 1]}, %arg1: tenso
   %0 = tensor.concat dim(2) %arg0, %arg1 : (tensor<1x?x1xf32>, tensor<1x?x3xf32>) -> tensor<1x?x4xf32>
   return %0 : tensor<1x?x4xf32>
 }
+
+// A softmax loses the axes of extent 1 that it does not run along.
+// CHECK-LABEL: func.func @weights
+// CHECK: %[[S:.*]] = tensor.collapse_shape %arg0 {{\[}}[0], [1, 2]] : tensor<?x1x7xf32> into tensor<?x7xf32>
+// CHECK: linalg.softmax dimension(1) ins(%[[S]] : tensor<?x7xf32>)
+func.func @weights(%arg0: tensor<?x1x7xf32> {tw.dims = ["T", 1, 7]}) -> tensor<?x1x7xf32>
+    attributes {tw.ranges = {T = [1, 128, 1]}} {
+  %c0 = arith.constant 0 : index
+  %dim = tensor.dim %arg0, %c0 : tensor<?x1x7xf32>
+  %0 = tensor.empty(%dim) : tensor<?x1x7xf32>
+  %1 = linalg.softmax dimension(2) ins(%arg0 : tensor<?x1x7xf32>) outs(%0 : tensor<?x1x7xf32>) -> tensor<?x1x7xf32>
+  return %1 : tensor<?x1x7xf32>
+}

@@ -8,7 +8,18 @@ from typing import NamedTuple
 
 from tilewright.compiler.builder.llvm_text import LlvmText, Value
 from tilewright.runtime.call.dlpack import BYTE_OFFSET, DLPACK_TYPES, ELEMENT, MANAGED, RANK_AT, SHAPE_AT, TENSOR_BYTES
-from tilewright.runtime.call.python_abi import DATA, DTYPE, EXTENTS, FLAGS, MORE_WORDS, RANK, TYPE, WORDS
+from tilewright.runtime.call.python_abi import (
+    ALIGNED,
+    CONTIGUOUS,
+    DATA,
+    DTYPE,
+    EXTENTS,
+    FLAGS,
+    MORE_WORDS,
+    RANK,
+    TYPE,
+    WORDS,
+)
 from tilewright.runtime.host.native_call import MORE_TABLE, TABLE
 from tilewright.runtime.program.program import Argument
 
@@ -45,6 +56,17 @@ class ArrayText(LlvmText):
     def look(self, array: Value, argument: Argument, number: int, flags: int) -> Seen:
         """Require that an object is an array of this type and rank. number: of the array; flags: NumPy's, that it has to have."""
 
+    def take(self, array: Value, argument: Argument, number: int) -> Seen:
+        """`look` at an input, whose elements have to be aligned."""
+        return self.look(array, argument, number, CONTIGUOUS | ALIGNED)
+
+    def solid(self, array: Value, seen: Seen) -> Value:
+        """The first byte of an input that was taken, without gaps; a copy is made here, after all checks."""
+        return seen.data
+
+    def drop_copies(self) -> None:
+        """Release what `take` made; where a call ends, or leaves for Python."""
+
     @abstractmethod
     def make(self, shape: Sequence[Value], argument: Argument, number: int, slot: int) -> Value:
         """A fresh array, its object in `%made`; its first byte. Leaves for `failed` where an exception was set."""
@@ -60,10 +82,41 @@ class ArrayText(LlvmText):
 
 
 class NumpyText(ArrayText):
-    """Takes NumPy's arrays."""
+    """Takes NumPy's arrays. copies: inputs with gaps, or with their axes in another order, are copied by NumPy's own function."""
+
+    def __init__(self, arrays: int, copies: bool) -> None:
+        super().__init__(arrays)
+        self._copies = copies
 
     def rooms(self) -> None:
-        """None are needed."""
+        if self._copies:
+            self.do(f"%copies = alloca [{self._arrays} x ptr]")
+            self.do("%copied = alloca i64")
+            self.do("store i64 0, ptr %copied")
+
+    def take(self, array: Value, argument: Argument, number: int) -> Seen:
+        return self.look(array, argument, number, ALIGNED) if self._copies else super().take(array, argument, number)
+
+    def solid(self, array: Value, seen: Seen) -> Value:
+        if not self._copies:
+            return seen.data
+        contiguous = self.value(f"and i32 {self.load(array, FLAGS, 'i32')}, {CONTIGUOUS}")
+        gaps, kept, on = self.name(), self.name(), self.name()
+        self.do(f"br i1 {self.value(f'icmp eq i32 {contiguous}, 0')}, label %{gaps}, label %{kept}")
+        self.label(gaps)
+        made = self.value(f"call ptr @copied(ptr {array}, ptr %copies, ptr %copied)")
+        self.require(self.value(f"icmp ne ptr {made}, null"))
+        after = self.lines[-1].rstrip(":")
+        data = self.load(made, DATA, "ptr")
+        self.do(f"br label %{on}")
+        self.label(kept)
+        self.do(f"br label %{on}")
+        self.label(on)
+        return self.value(f"phi ptr [ {data}, %{after} ], [ {seen.data}, %{kept} ]")
+
+    def drop_copies(self) -> None:
+        if self._copies:
+            self.do("call void @drop_copies(ptr %copies, ptr %copied)")
 
     def look(self, array: Value, argument: Argument, number: int, flags: int) -> Seen:
         self.require_equal(self.load(array, TYPE, "ptr"), self.word("ndarray"), "ptr")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.runtime import knobs
 from tilewright.runtime.call.dlpack import BYTE_OFFSET, CPU, ELEMENT, RANK_AT, SHAPE_AT
 from tilewright.runtime.call.python_abi import DATA, DTYPE, EXTENTS, FLAGS, LENGTH, MORE_WORDS, RANK, TYPE, WORDS
-from tilewright.runtime.host.native_call import MORE_TABLE, TABLE
+from tilewright.runtime.host.native_call import COPY, MORE_TABLE, TABLE
 
 
 def head(count: int) -> str:
@@ -13,6 +13,7 @@ def head(count: int) -> str:
     name = knobs.THREADS.name
     return f"""@{TABLE} = global [{count} x i64] zeroinitializer, align 64
 @{MORE_TABLE} = global [{len(MORE_WORDS)} x i64] zeroinitializer, align 64
+@{COPY} = global i64 0, align 8
 @knob = private constant [{len(name) + 1} x i8] c"{name}\\00"
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
@@ -73,6 +74,54 @@ free:
 odd:
   ret i64 0
 }
+"""
+
+# copied: a C-contiguous copy of an array, noted among the copies of the call; null where Python has to make it.
+# drop_copies: releases them.
+COPIES = f"""
+define internal ptr @copied(ptr %array, ptr %copies, ptr %copied) nounwind noinline {{
+entry:
+  %function = load ptr, ptr @{COPY}
+  %absent = icmp eq ptr %function, null
+  br i1 %absent, label %none, label %make
+make:
+  %made = call ptr %function(ptr %array, i32 0)
+  %failed = icmp eq ptr %made, null
+  br i1 %failed, label %raised, label %note
+note:
+  %number = load i64, ptr %copied
+  %place = getelementptr ptr, ptr %copies, i64 %number
+  store ptr %made, ptr %place
+  %more = add i64 %number, 1
+  store i64 %more, ptr %copied
+  ret ptr %made
+raised:
+  %clear = load ptr, ptr {_word("clear_error")}
+  call void %clear()
+  br label %none
+none:
+  ret ptr null
+}}
+
+define internal void @drop_copies(ptr %copies, ptr %copied) nounwind {{
+entry:
+  %count = load i64, ptr %copied
+  store i64 0, ptr %copied
+  br label %next
+next:
+  %number = phi i64 [ 0, %entry ], [ %following, %drop ]
+  %end = icmp eq i64 %number, %count
+  br i1 %end, label %done, label %drop
+drop:
+  %place = getelementptr ptr, ptr %copies, i64 %number
+  %array = load ptr, ptr %place
+  %decref = load ptr, ptr {_word("decref")}
+  call void %decref(ptr %array)
+  %following = add i64 %number, 1
+  br label %next
+done:
+  ret void
+}}
 """
 
 # keywords: the value of `out`, or null, into %out; the least of `most` and the value of `threads`; 0 where Python has to look.

@@ -1,10 +1,10 @@
 """Emits the binder of a program: native code that takes a Python call, as LLVM IR (runtime/host/native_call.py has its contract).
 
-It takes a call only where nothing is to convert or to say: every tensor is exactly an ndarray, of the very dtype object,
-the right rank, C-contiguous and aligned; dims agree and lie in their ranges; scalars are exact ints and floats, and the thread
-rounds to nearest where one is rounded; `out=` is absent or as good, and apart from all inputs; `threads=` is an exact int. A
-second function takes what the first does not, where tensors of PyTorch are among the arrays. Anything else, a failed check of the
-model too, is passed to Python unchanged.
+It takes a call only where nothing is to convert or to say: every tensor is exactly an ndarray, of the very dtype object, the
+right rank and aligned, and C-contiguous or, an input, copied so by NumPy's own function; dims agree and lie in their ranges;
+scalars are exact ints and floats, and the thread rounds to nearest where one is rounded; `out=` is absent or as good, and apart
+from all inputs; `threads=` is an exact int. A second function takes what the first does not, where tensors of PyTorch are among
+the arrays. Anything else, a failed check of the model too, is passed to Python unchanged.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from operator import mul
 from typing import NamedTuple
 
 from tilewright.compiler.builder.llvm_text import Value, fits
-from tilewright.compiler.host.call_arrays import ArrayText, NumpyText, TorchText
-from tilewright.compiler.host.call_helpers import KEYWORDS, TENSOR, head
+from tilewright.compiler.host.call_arrays import ArrayText, NumpyText, Seen, TorchText
+from tilewright.compiler.host.call_helpers import COPIES, KEYWORDS, TENSOR, head
 from tilewright.runtime.call.binder import Binder, Site
 from tilewright.runtime.call.dlpack import DLPACK_TYPES
 from tilewright.runtime.call.python_abi import ALIGNED, CONTIGUOUS, LENGTH, TYPE, WORDS, WRITEABLE
@@ -63,10 +63,10 @@ def call_path_ir(program: Program, work: Sequence[tuple[Expr, Expr]], arch: str 
         return ""
     tensors = [argument for *_, argument in binder.tensors]
     arrays = [*tensors, *program.outputs]
-    path = _CallPath(program, binder, work, NumpyText(len(arrays)))
+    path = _CallPath(program, binder, work, NumpyText(len(arrays), copies=not program.donated))
     if program.donated and not path.takes_out:
         return ""
-    parts = [head(len(WORDS) + len(arrays) + len(program.constants)), KEYWORDS, is_in_ir(arch or machine())]
+    parts = [head(len(WORDS) + len(arrays) + len(program.constants)), COPIES, KEYWORDS, is_in_ir(arch or machine())]
     if not tensors or program.donated or len(arrays) > TENSORS or any(a.dtype not in DLPACK_TYPES for a in arrays):
         return "\n".join([*parts, path.emit(ENTRY)])
     torch = _CallPath(program, binder, work, TorchText(len(arrays)))
@@ -101,9 +101,10 @@ class _CallPath:
         t.rooms()
         t.do("%given = and i64 %nargsf, 9223372036854775807")  # the top bit is PY_VECTORCALL_ARGUMENTS_OFFSET
         t.require_equal("%given", len(self.program.inputs))
-        taken = self._inputs()
+        seen, inputs = self._inputs()
         self._scalars()
         threads = self._threads()
+        taken = self._solid(seen, inputs)
         sizes = [[t.expr(e, self.dims) for e in o.spec().dims] for o in outputs]
         for shape, output in zip(sizes, outputs, strict=True):
             for size, expr in zip(shape, output.spec().dims, strict=True):
@@ -141,16 +142,15 @@ class _CallPath:
 
     # -- inputs
 
-    def _inputs(self) -> list[_MemoryRange]:
-        """Check all tensor inputs and bind the dims; where the memory of each is."""
+    def _inputs(self) -> tuple[list[tuple[Value, Seen]], list[list[Value]]]:
+        """Check all tensor inputs and bind the dims; the arrays and their extents."""
         t = self.text
         sizes: list[list[Value]] = []
-        data: list[Value] = []
+        seen: list[tuple[Value, Seen]] = []
         for number, (position, _, _, argument) in enumerate(self.binder.tensors):
-            array = t.look(t.load("%args", 8 * position, "ptr"), argument, number, CONTIGUOUS | ALIGNED)
-            sizes.append([t.load(array.extents, 8 * axis, "i64") for axis, _ in enumerate(argument.dims or ())])
-            data.append(array.data)
-            t.store(array.data, "ptr", "%tensors", 8 * number)
+            given = t.load("%args", 8 * position, "ptr")
+            seen.append((given, t.take(given, argument, number)))
+            sizes.append([t.load(seen[-1][1].extents, 8 * axis, "i64") for axis, _ in enumerate(argument.dims or ())])
         for number, (dim, site) in enumerate(zip(self.program.dims, self.binder.sources, strict=True)):
             value = self.dims[dim.name] = self._site(site, sizes)
             t.require_between(dim.lo, value, min(dim.hi, _LARGEST_DIM))
@@ -163,7 +163,16 @@ class _CallPath:
         for argument, shape in zip(self.inputs, sizes, strict=True):
             for size, expr in zip(shape, argument.spec().dims, strict=True):
                 t.require_equal(size, t.expr(expr, self.dims))
-        return [_MemoryRange(p, self._size(s, a)) for p, s, a in zip(data, sizes, self.inputs, strict=True)]
+        return seen, sizes
+
+    def _solid(self, seen: Sequence[tuple[Value, Seen]], sizes: Sequence[Sequence[Value]]) -> list[_MemoryRange]:
+        """Where the memory of each input is, or of the copy of one with gaps."""
+        found = []
+        for number, ((array, what), shape, argument) in enumerate(zip(seen, sizes, self.inputs, strict=True)):
+            data = self.text.solid(array, what)
+            self.text.store(data, "ptr", "%tensors", 8 * number)
+            found.append(_MemoryRange(data, self._size(shape, argument)))
+        return found
 
     def _site(self, site: Site, sizes: Sequence[Sequence[Value]]) -> Value:
         t = self.text
@@ -297,18 +306,22 @@ class _CallPath:
         t.label("again")  # Python runs the call once more and raises
         t.do(f"call void {t.word('decref')}(ptr %kept)")
         self._drop()
+        t.drop_copies()
         t.do("br label %python")
         if any("%refused" in line for line in t.lines):
             t.label("refused")
             self._drop()
             t.do("br label %python")
         t.label("good")
+        t.drop_copies()
         self._return()
         t.label("failed")
         self._drop()
+        t.drop_copies()
         t.do("ret ptr null")
         arguments = "ptr %args, i64 %nargsf, ptr %names"
         t.label("slow")
+        t.drop_copies()
         t.do(f"ret ptr {t.value(f'call ptr @{other}(ptr %callable, {arguments})')}" if other else "br label %python")
         t.label("python")
         fallback, forward = t.word("fallback"), t.word("vectorcall")

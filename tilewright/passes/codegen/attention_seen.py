@@ -120,7 +120,7 @@ class _Walk:
         """Collects what is said on the way; is the score itself reached so?"""
         op = owner(value)
         if op is None:
-            return value == self.score
+            return bool(value == self.score)
         if op.name in FLOAT_CASTS:
             return self.down(op.operands[0])
         sides = [self._from_score(v) for v in op.operands]
@@ -147,4 +147,4 @@ class _Walk:
 
     def _from_score(self, value: ir.Value) -> bool:
         op = owner(value)
-        return value == self.score if op is None else any(self._from_score(v) for v in op.operands)
+        return any(self._from_score(v) for v in op.operands) if op is not None else bool(value == self.score)

@@ -23,7 +23,9 @@ from tilewright.passes.linalg.split_loop import can_split, split_loop
 from tilewright.passes.linalg.structured import erase_unused, iterator_kinds, uncast
 from tilewright.passes.linalg.symbolic import SymbolicShapes, integer, reassociation
 from tilewright.passes.mlir import functions, ir, maps_of, operations, owner, position
+from tilewright.passes.transforms.fold_unit_dims import fold_unit_loops
 from tilewright.runtime.errors import OptionError
+from tilewright.runtime.shape import Expr
 
 Chain = tuple[int, ...]
 _TYPES = ("f16", "bf16", "f32", "f64")
@@ -230,8 +232,8 @@ class _Trial:
         return False
 
     def _move(self, reader: ir.Operation, number: int, source: ir.Operation, views: Reshaper) -> None:
-        """Splits a loop of the reader below a collapse, or of the source above an expansion; several reshapes that are as good as
-        one become one first."""
+        """Splits a loop of the reader below a collapse, or of the source above an expansion, or leaves out loops of one step on
+        the other side; several reshapes that are as good as one become one first."""
         value = reader.operands[number]
         op = owner(uncast(value))
         assert op is not None
@@ -245,6 +247,10 @@ class _Trial:
         target = source if expands else reader
         if (expands and _behind(op.operands[0]) != uncast(op.operands[0])) or not target.name.startswith("linalg."):
             raise AttentionError("views-move-out", f"{op.name} at {op.location} is one of several reshapes")
+        wider = reader if expands else source
+        if _only_units(op, views) and (folded := fold_unit_loops(wider, views)) is not None:
+            self._replace(wider, folded)
+            return
         maps = maps_of(target)
         access = maps[len(target.operands) - len(target.results)] if expands else maps[number]
         fine = views.shapes.dims(op.results[0] if expands else op.operands[0])
@@ -255,12 +261,21 @@ class _Trial:
             if loop is None or not can_split(target, loop) or len(target.results) != 1:
                 raise AttentionError("views-move-out",
                                      f"{op.name} at {op.location}: {target.name} has no loop along its axis {axis}")
-            made = split_loop(target, loop, [fine[a] for a in group], views)
-            made.attributes[REGION] = target.attributes[REGION]
-            self.members[self.members.index(target)] = made
-            erase_with_sources([target], REGION)
+            self._replace(target, split_loop(target, loop, [fine[a] for a in group], views))
             return
         raise AttentionError("views-move-out", f"{op.name} at {op.location} has no group of axes")
+
+
+    def _replace(self, member: ir.Operation, made: ir.Operation) -> None:
+        made.attributes[REGION] = member.attributes[REGION]
+        self.members[self.members.index(member)] = made
+        erase_with_sources([member], REGION)
+
+
+def _only_units(op: ir.Operation, views: Reshaper) -> bool:
+    """Does a reshape add or drop axes of extent 1 only?"""
+    dims = [[d for d in views.shapes.dims(v) if d != Expr.of(1)] for v in (op.operands[0], op.results[0])]
+    return dims[0] == dims[1]
 
 
 def _axes(op: ir.Operation) -> int:

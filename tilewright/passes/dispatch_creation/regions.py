@@ -77,7 +77,7 @@ class Partition:
         named = zip(self.block.arguments, argument_attributes(fn), strict=True)
         self.bound = {v for v, attributes in named if CONSTANT in attributes}  # known at compile time
         for op in self.order:
-            if self._constant(op) or (self.kinds[op] is OpKind.VIEW and op.operands[0] in self.bound):
+            if self._known(op) or (self.kinds[op] is OpKind.VIEW and op.operands[0] in self.bound):
                 self.bound.update(op.results)
         for op, kind in self.kinds.items():
             self.paths.add(op, [p for v in captured(op) if (p := owner(v)) is not None])
@@ -199,10 +199,14 @@ class Partition:
         self.region_of[copy] = region
         region.ops.append(copy)
 
-    def _constant(self, op: ir.Operation) -> bool:
-        """Does `op` compute something from tensors that are all bound at compile time?"""
+    def _known(self, op: ir.Operation) -> bool:
+        """Does `op` read nothing but tensors that are bound at compile time?"""
         tensors = [v for v in inputs(op) if isinstance(v.type, ir.RankedTensorType)]
-        return op.name == "linalg.generic" and bool(tensors) and len(body_names(op)) > 1 and all(v in self.bound for v in tensors)
+        return op.name == "linalg.generic" and bool(tensors) and all(v in self.bound for v in tensors)
+
+    def _constant(self, op: ir.Operation) -> bool:
+        """Does `op` compute something from such tensors?"""
+        return self._known(op) and len(body_names(op)) > 1
 
     def loads(self, op: ir.Operation) -> list[ir.Operation] | None:
         """`_chain`, found once: copies that are made of a chain change no answer."""

@@ -36,7 +36,7 @@ from tilewright.runtime.shape import Expr
 
 COPY = "tw.copy"  # of an elementwise op: a kernel of its own, which no producer or reader computes at its loads and stores
 _CONVOLUTION = "linalg.conv_2d_nchw_fchw"
-_WINDOWS = ("linalg.depthwise_conv_2d_nchw_chw", "linalg.pooling_nchw_max", "linalg.pooling_nchw_sum")  # each channel by itself
+_POOLING = ("linalg.pooling_nchw_max", "linalg.pooling_nchw_sum")
 _MOVES = ("tensor.concat", "tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape")
 _LAST = (0, 2, 3, 1)  # the axis of a channels-first image at each axis of the channels-last one
 _FIRST = (0, 3, 1, 2)
@@ -73,7 +73,7 @@ class _Rewriter:
                     self._product(op)
                 else:
                     self._convolve(op)
-            elif op.name in _WINDOWS:
+            elif _is_window(op):
                 if self._known(op.operands[0]) is not None:
                     self._window(op)
             elif _is_phased(op):
@@ -252,13 +252,29 @@ class _Rewriter:
 def _wanted(value: ir.Value) -> bool:
     """Does the value reach a convolution through pads and elementwise operations on images?"""
     for user in users(value):
-        if (user.name in _WINDOWS or _is_convolution(user) or _is_phased(user)) and user.operands[0] == value:
+        if (_is_convolution(user) or _is_window(user) or _is_phased(user)) and user.operands[0] == value:
             return True
         passes = constant_pad(user) or user.name == "tensor.cast" or (
             user.name == "linalg.generic" and len(user.results) == 1 and "reduction" not in iterator_kinds(user))
         if passes and user.results[0].type.rank == 4 and _wanted(user.results[0]):
             return True
     return False
+
+
+def _is_window(op: ir.Operation) -> bool:
+    """Windows of an image [n, c, row, column], over each channel by itself: pooling, a convolution with a filter a channel."""
+    if op.name in _POOLING:
+        return True
+    if product_of(op) is None or [ir.RankedTensorType(v.type).rank for v in op.operands] != [4, 3, 4]:
+        return False
+    image, filters, result = ([linear_terms(e) for e in m.results] for m in maps_of(op))
+    if any(terms is None for terms in (*image, *filters, *result)):
+        return False
+    batch, channel, *places = (set(terms or {}) for terms in result)
+    taps = [set(terms or {}) for terms in filters[1:]]
+    windows = [set(terms or {}) for terms in image[2:]]
+    return [image[0], image[1], filters[0]] == [result[0], result[1], result[1]] and len(batch | channel) == 2 and \
+        all(len(place) == len(tap) == 1 and read == place | tap for place, tap, read in zip(places, taps, windows, strict=True))
 
 
 def _is_phased(op: ir.Operation) -> bool:

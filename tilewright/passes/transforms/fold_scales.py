@@ -1,8 +1,8 @@
 """fold-scales: a product of a contraction's result with constants goes into its weights, where these are constants too.
 
 So a convolution, or a dense layer, with a batch norm in its inference form is one with other weights and a bias: what multiplies
-each filter's result multiplies the filter instead, and a bias that was added before it. Both products are computed once, at compile
-time, and rounded once. Against scaling the sums each weight is off by half a unit in its last place at most, as by its own rounding.
+each filter's result multiplies the filter instead, and a bias that was added before it. Both products are computed at compile
+time, in f64, and rounded once: each weight is off by half a unit in its last place at most, as by its own rounding.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""fold-unit-dims: loops of one step and axes of extent 1 leave linalg.generic, transpose, broadcast and softmax, and tensor.concat.
+"""fold-unit-dims: loops of one step and axes of extent 1 leave linalg.generic, transpose, broadcast, softmax, and tensor.concat.
 
 Operands and results become views without those axes.
 """
@@ -42,7 +42,7 @@ class FoldUnitDims(Pass):
             views = Reshaper(fn)
             for op in walk(fn):
                 if op.name in MAPPED_MOVEMENTS and op.results:
-                    _fold(op, views)
+                    fold_unit_loops(op, views)
                 elif op.name == "tensor.concat":
                     _fold_concat(op, views)
                 elif op.name == "linalg.softmax" and op.results:
@@ -50,10 +50,12 @@ class FoldUnitDims(Pass):
             erase_unused(fn)
 
 
-def _fold(op: ir.Operation, views: Reshaper) -> None:
+def fold_unit_loops(op: ir.Operation, views: Reshaper) -> ir.Operation | None:
+    """A generic before `op` without its parallel loops of one step, in place of it; None where there is none to leave out. `op`
+    stays, unused."""
     kinds, maps = iterator_kinds(op), maps_of(op)
     if any(not isinstance(v.type, ir.RankedTensorType) for v in op.operands):
-        return
+        return None
     extents = loop_extents(op, views.shapes)
     plain = {position(e) for m in maps for e in m.results}
     unit = [
@@ -66,11 +68,11 @@ def _fold(op: ir.Operation, views: Reshaper) -> None:
         for v, m in zip(op.operands, maps, strict=True)
     ]
     if not unit and all(len(k) == len(m.results) for k, m in zip(kept, maps, strict=True)):
-        return
+        return None
     left = [d for d in range(len(kinds)) if d not in unit]
     new_maps = [_without(m, axes, left) for m, axes in zip(maps, kept, strict=True)]
     if left and not covers_loops(new_maps):
-        return
+        return None
     count = len(inputs(op))
     with ir.InsertionPoint(op), op.location:
         values = []
@@ -82,6 +84,7 @@ def _fold(op: ir.Operation, views: Reshaper) -> None:
         )
         for old, result, start in zip(op.results, new.results, inits(op), strict=True):
             replace_all_uses(old, views.as_type(views.reshape(result, views.shapes.dims(start)), old.type))
+    return new
 
 
 def _fold_concat(op: ir.Operation, views: Reshaper) -> None:

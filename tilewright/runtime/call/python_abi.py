@@ -45,7 +45,8 @@ _FUNCTIONS = {
     "long_value": "PyLong_AsLongLongAndOverflow",
     "float_value": "PyFloat_AsDouble",
 }
-_NUMPY_VERSION, _NUMPY_EMPTY = 0, 184  # PyArray_GetNDArrayCVersion, PyArray_Empty in NumPy's table of C functions
+# PyArray_GetNDArrayCVersion, PyArray_NewCopy, PyArray_Empty in NumPy's table of C functions
+_NUMPY_VERSION, _NUMPY_COPY, _NUMPY_EMPTY = 0, 85, 184
 
 _VECTORCALL_FLAG = 1 << 11  # Py_TPFLAGS_HAVE_VECTORCALL
 _DEFAULT_FLAGS = 1 << 18  # Py_TPFLAGS_DEFAULT
@@ -230,6 +231,11 @@ def fill(table: int, words: dict[str, int], rest: Sequence[int]) -> None:
     """Write WORDS and what follows them."""
     for index, value in enumerate([*(words[name] for name in WORDS), *rest]):
         ctypes.c_uint64.from_address(table + 8 * index).value = value
+
+
+def fill_copy(at: int) -> None:
+    """Write the address of NumPy's function that copies an array."""
+    ctypes.c_uint64.from_address(at).value = word(_numpy_table(), 8 * _NUMPY_COPY)
 
 
 def fill_more(table: int, words: dict[str, int]) -> None:

@@ -56,16 +56,31 @@ def thread_count(option: int | None = None) -> int:
 
 def cpu_features() -> frozenset[str]:
     """Feature names as LLVM spells them, from /proc/cpuinfo; from LLVM where there is none."""
-    try:
-        for line in _CPUINFO.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() in ("flags", "Features"):
-                return frozenset(_LLVM_NAMES.get(f, f) for f in value.split())
-    except OSError:
-        pass
+    fields = _cpu_fields()
+    for name in ("flags", "Features"):
+        if name in fields:
+            return frozenset(_LLVM_NAMES.get(f, f) for f in fields[name].split())
     import llvmlite.binding as llvm
 
     return frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
+
+
+def _cpu_fields() -> dict[str, str]:
+    """What /proc/cpuinfo says of the first core; empty where there is none."""
+    try:
+        first = _CPUINFO.read_text().partition("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _multiply_adds(width: int) -> int:
+    """Vectors of so many bytes that this CPU multiplies and adds a cycle. Zen 4 (AMD's family 25) passes 64 bytes through in two
+    halves (AMD, Software Optimization Guide for Zen 4, section 2.11)."""
+    fields = _cpu_fields()
+    halves = width == 64 and fields.get("vendor_id") == "AuthenticAMD" and fields.get("cpu family") == "25"
+    return 1 if halves else 2
 
 
 def host_limits(features: Iterable[str], arch: str, native: bool = True) -> HostLimits:
@@ -84,7 +99,7 @@ def host_limits(features: Iterable[str], arch: str, native: bool = True) -> Host
         return typical
     sizes = cache_sizes()
     l1, l2, l3 = sizes.get(1, typical.l1), sizes.get(2, typical.l2), sizes.get(3, typical.l3)
-    return replace(typical, l1=l1, l2=l2, l3=l3, cores=affinity())
+    return replace(typical, l1=l1, l2=l2, l3=l3, cores=affinity(), multiply_adds=_multiply_adds(width))
 
 
 def cache_sizes() -> dict[int, int]:

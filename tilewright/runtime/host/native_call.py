@@ -1,10 +1,11 @@
 """Gives a loaded function its native entry: the code that takes a call without Python (compiler/host/call_path.py emits it).
 
-Three symbols of a program's binder object, of which old artifacts lack the last:
+Four symbols of a program's binder object, of which old artifacts lack the last two:
   `PyObject *tw_enter(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)`, a `vectorcallfunc`
   `uint64_t tw_words[]`, which `attach` fills: python_abi.WORDS, then the dtype object of each tensor input and of each
       result, then the address of each constant
   `uint64_t tw_more_words[]`: python_abi.MORE_WORDS
+  `uint64_t tw_copy`: the function of NumPy that copies an array
 `tw_enter` takes the calls that need no conversion, and passes all others with the same arguments to the word "fallback". Where
 the program nests its arguments or results, calls reach it from Python, flat (`Caller.call`).
 """
@@ -18,6 +19,7 @@ from tilewright.runtime.call.python_abi import (
     builtin,
     callable_type,
     fill,
+    fill_copy,
     fill_more,
     is_supported,
     more_words,
@@ -27,7 +29,7 @@ from tilewright.runtime.call.python_abi import (
 from tilewright.runtime.host.host_caller import HostCaller
 from tilewright.runtime.program.program import Program
 
-ENTRY, TABLE, MORE_TABLE = "tw_enter", "tw_words", "tw_more_words"
+ENTRY, TABLE, MORE_TABLE, COPY = "tw_enter", "tw_words", "tw_more_words", "tw_copy"
 
 __all__ = ["attach", "callable_type", "can_take"]
 
@@ -57,6 +59,7 @@ def attach(instance: object, base: type, caller: HostCaller) -> tuple[object, ..
     with contextlib.suppress(KeyError):
         caller.more_table = caller.code.address(MORE_TABLE)
         fill_more(caller.more_table, more_words())
+        fill_copy(caller.code.address(COPY))
     caller.native = builtin(caller.code.address(ENTRY))
     if is_flat:
         set_entry(instance, base, caller.code.address(ENTRY))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 from tilewright.passes.analysis.attention import Attention
@@ -28,6 +28,7 @@ from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.families.host.host_attention_range import KeyRange, KeySpan
 from tilewright.passes.families.host.host_attention_softmax import VectorSoftmax, larger
 from tilewright.passes.families.host.host_matmul_block import Block, Columns
+from tilewright.passes.families.host.host_matmul_dot import Dot
 from tilewright.passes.families.host.host_matmul_panel import PanelCopy
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_rows import Loops, row_blocks, row_points
@@ -76,6 +77,7 @@ class _AttentionEmitter:
         self.value_vectors = -(-view.columns // config.lanes)
         self.depth = view.scores.size(view.scores.k)
         self.used = Expr.of(0)
+        self.direct = config.direct and self.product.transposed
         self._carve()
         self.range = KeyRange.of(self._softmax())
 
@@ -85,8 +87,8 @@ class _AttentionEmitter:
         c, width = self.config, self.value_vectors * self.config.lanes
         self.pitch = c.keys + _PAD
         self.scores = self._take(Expr.of(c.mr * self.pitch), self.pitch)
-        self.keys = self._take((self.depth * c.keys) + c.lanes * c.panel, c.panel)
-        self.queries = None if self._plain(self.product, self.view.query) else self._take(
+        self.keys = None if self.direct else self._take((self.depth * c.keys) + c.lanes * c.panel, c.panel)
+        self.queries = None if self.direct or self._plain(self.product, self.view.query) else self._take(
             (self.depth + c.lanes) * c.mr, self.ev.emit(self.depth))
         self.values = None
         if not (self.mixing.in_place and self._plain(self.mixing, 1 - self.view.weights)):
@@ -148,18 +150,18 @@ class _AttentionEmitter:
 
     def _surveyed(self, loops: Loops, low: Index, high: Index) -> tuple[Index, Index]:
         """Notes which keys each block of queries sees; first and end of those that some block sees."""
-        places = [[Index(self.config.mc), Index(i)] for i in range(2)]
-        for place, value in zip(places, (self.ev.emit(self.view.keys), Index(0)), strict=True):
-            self.ranges.store(value.value(self.index), place)
+        total = [[Index(self.config.mc), Index(i)] for i in range(2)]
+        for at, value in zip(total, (self.ev.emit(self.view.keys), Index(0)), strict=True):
+            self.ranges.store(value.value(self.index), at)
 
         def survey(row: Index, height: int) -> None:
             found = self.range.bounds(self._points(loops, row, height))
-            for i, (place, value, join) in enumerate(zip(places, found, (Index.min, Index.max), strict=True)):
+            for i, (at, value, join) in enumerate(zip(total, found, (Index.min, Index.max), strict=True)):
                 self.ranges.store(value.value(self.index), [row - low, Index(i)])
-                self.ranges.store(join(value, Index(self.ranges.load(place))).value(self.index), place)
+                self.ranges.store(join(value, Index(self.ranges.load(at))).value(self.index), at)
 
         self._rows(low, high, survey)
-        start, end = (Index(self.ranges.load(place)) for place in places)
+        start, end = (Index(self.ranges.load(at)) for at in total)
         return start, end
 
     def _rows(self, low: Index, high: Index, run: Callable[[Index, int], None]) -> None:
@@ -176,24 +178,25 @@ class _AttentionEmitter:
     # -- copies
 
     def _copy(self, loops: Loops, span: KeySpan) -> None:
-        """Keys of a block to their panels; values too where they are not read in place."""
+        """Keys and values of a block to their panels where they are not read in place."""
         extent = self.ev.emit(self.view.keys)
 
-        def panel(at: Index) -> None:
-            copy = PanelCopy(self.ev, self.product, self.block, self._panel(at))
-            copy.copy(loops, span.first + at, span.count - at, extent)
+        def copy(keys: Memory) -> Callable[[Index], None]:
+            return lambda at: PanelCopy(self.ev, self.product, self.block, self._panel(keys, at)).copy(
+                loops, span.first + at, span.count - at, extent)
 
-        loop(0, span.count, self.config.panel, panel, index=self.index)
+        if self.keys is not None:
+            loop(0, span.count, self.config.panel, copy(self.keys), index=self.index)
         if self.values is not None:
             wide = replace(self.block, nv=self.value_vectors)
             columns = Index(self.view.columns)
             PanelCopy(self.ev, self.mixing, wide, self.values, (span.first, span.first + span.count)).copy(
                 self._mixed_point(loops), Index(0), columns, columns)
 
-    def _panel(self, at: Index) -> Memory:
+    def _panel(self, keys: Memory, at: Index) -> Memory:
         """The panel whose first key is number `at` of its block."""
         start = at * self.ev.emit(self.depth)
-        return replace(self.keys, pointer=self.kernel.offset_pointer(self.keys.pointer, start, ELEMENT))
+        return replace(keys, pointer=self.kernel.offset_pointer(keys.pointer, start, ELEMENT))
 
     def _copy_queries(self, points: list[Loops]) -> None:
         """Queries that are converted or computed, as [row][k]."""
@@ -226,12 +229,33 @@ class _AttentionEmitter:
     # -- a block of queries
 
     def _scores(self, points: list[Loops], span: KeySpan) -> None:
-        """The scores of a block of queries: whole panels, then one of as many vectors as are left."""
-        c = self.config
+        """The scores of a block of queries."""
+        if self.keys is None:
+            self._dots(points, span)
+            return
         self._copy_queries(points)
+        self._products(points, span, self.keys)
+
+    def _dots(self, points: list[Loops], span: KeySpan) -> None:
+        """Of keys that are read in place, for one query after the other while they are in the first-level cache."""
+        dot = Dot(Block(self.ev, self.product, self.block, None))
+
+        def some(at: Index) -> None:
+            for i, point in enumerate(points):
+                def store(key: Index, value: ir.Value, _: ir.Value | None, row: int = i) -> None:
+                    self.scores.store(value, [Index(row), Index.ramp(key - span.first, self.config.lanes)])
+
+                dot.row(point, span.first + at, span.count - at, store)
+
+        loop(0, span.count, self.config.panel, some, index=self.index)
+
+    def _products(self, points: list[Loops], span: KeySpan, keys: Memory) -> None:
+        """Of whole panels, then of one of as many vectors as are left."""
+        c = self.config
 
         def panel(at: Index, vectors: int) -> None:
-            block = Block(self.ev, self.product, self.block, self._panel(span.skipped + at), self.queries, unroll=_UNROLL)
+            copied = self._panel(keys, span.skipped + at)
+            block = Block(self.ev, self.product, self.block, copied, self.queries, unroll=_UNROLL)
             places = tuple(Index(j * c.lanes) for j in range(vectors))
             columns = Columns(tuple(span.first + at + x for x in places), (None,) * vectors, places)
             for i, sums in enumerate(block.accumulate(points, columns)):

@@ -27,13 +27,13 @@ from tilewright.passes.families.host.host_matmul_dot import Dot
 from tilewright.passes.families.host.host_matmul_panel import PanelCopy
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_row_copy import RowCopy
-from tilewright.passes.families.host.host_matmul_rows import row_blocks
+from tilewright.passes.families.host.host_matmul_rows import opaque, row_blocks
 from tilewright.passes.families.host.host_matmul_store import PlacedResults
 from tilewright.passes.families.host.host_matmul_stream import Stream
 from tilewright.passes.families.host.host_matmul_taps import Box, Taps
 from tilewright.passes.families.host.host_matmul_words import takes_words
 from tilewright.passes.mlir import ir
-from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack
+from tilewright.passes.spaces.host.host_matmul import SHORT_ROW, HostMatmulConfig, Pack
 from tilewright.runtime.shape import Expr
 
 _APART = 16  # elements between copied rows, so that they do not share cache sets
@@ -361,7 +361,7 @@ class _MatmulEmitter:
         masks = tuple(mask(j) if j == vectors - 1 else None for j in range(vectors))
         whole = left.ge(vectors * lanes) if left is not None and self._tells_last else None
         columns = Columns(tuple(first + x for x in places), masks, places, whole)
-        low, high, mr = piece.low, piece.high, self.config.mr if piece.multiplies else 1
+        low, high, mr = opaque(piece.low, self.kernel.index), piece.high, self.config.mr if piece.multiplies else 1
 
         def run(row: Index, height: int) -> None:
             self._block(piece, block, columns, mask, row, height)
@@ -370,11 +370,20 @@ class _MatmulEmitter:
             row_blocks(low, high, mr, self.config.exact_tails, self.kernel.index, run)
 
         if not self._fills or not piece.multiplies:
+            block = block if self._copies else replace(block, next_panel=self._next_panel(first))
             rest(low)
             return
         several = (high - low).ge(mr)
-        when(several, lambda: self._block(piece, replace(block, fills=True), columns, mask, low, mr))
+        filling = replace(block, fills=True, next_panel=self._next_panel(first))
+        when(several, lambda: self._block(piece, filling, columns, mask, low, mr))
         rest(select(several, low + mr, low))
+
+    def _next_panel(self, first: Index) -> Index | None:
+        """First column of the panel after that of `first`; None where the hardware fetches it: prepacked panels, and short rows
+        of columns, follow one another in memory."""
+        columns = self.plan.view.extents[self.plan.column].constant
+        short = columns is not None and columns * byte_width(self._element) <= SHORT_ROW
+        return None if short or self.plan.tile or not self.plan.in_place else first + self.config.columns
 
     def _block(self, piece: _Piece, block: Block, columns: Columns, mask: Mask, row: Index, height: int) -> None:
         """Sums of a block, then what follows them: unrolled when it is light, else in a loop over sums in the workspace."""

@@ -37,7 +37,8 @@ class Block:
     beyond the last, where k is done in pieces; the copies hold the piece. fills: the columns are read in place and written to
     the panel on the way, for the blocks that follow. A step takes the values of k of a word, and copies hold words,
     where the configuration has them.
-    unroll: steps of every set of accumulators in one turn of the innermost loop, where they divide a constant k.
+    unroll: steps of every set of accumulators in one turn of the innermost loop, where they divide a constant k. next_panel: the
+    column whose panel is fetched on the way, so that its lines come while there are multiply-adds to do.
     """
 
     evaluator: Evaluator
@@ -48,6 +49,7 @@ class Block:
     span: tuple[Index, Index] | None = None
     fills: bool = False
     unroll: int = 1
+    next_panel: Index | None = None
 
     @property
     def step(self) -> int:
@@ -192,11 +194,17 @@ class Block:
         return found
 
     def prefetch(self, loops: Loops, columns: Columns) -> None:
-        """The lines of the row of columns that is `prefetch` values of the last k ahead."""
+        """The lines of the row of columns that is `prefetch` values of the last k ahead, and, to the second-level cache, those of
+        this row in the next panel."""
         plan = self.plan
         memory = self.evaluator.memories.get(plan.view.operand(plan.wide))
         copied = self.panel is not None and not self.fills
-        if not self.config.prefetch or copied or memory is None or not plan.view.k:
+        if copied or memory is None or not plan.view.k:
+            return
+        if self.next_panel is not None:
+            for line in range(0, self.config.columns, LINE // byte_width(memory.stored)):
+                llvm.intr_prefetch(memory.address([c.base for c in self._coords(loops, self.next_panel + line)]), 0, 2, 1)
+        if not self.config.prefetch:
             return
         k = plan.view.k[-1]
         here = loops[k]

@@ -22,7 +22,7 @@ def row_blocks(low: Index, high: Index, mr: int, exact: bool, index: ir.Type, ru
         whole = select(few, whole - mr, whole)
     if whole.const is None or whole.const != low.const:
         loop(low, whole, mr, lambda row: run(row, mr), index=index)
-    row, over = _opaque(whole, index), high - whole
+    row, over = opaque(whole, index), high - whole
     if exact:
         first = select(few, over.ceildiv(2), over)
         for height in range(1, mr):
@@ -34,7 +34,7 @@ def row_blocks(low: Index, high: Index, mr: int, exact: bool, index: ir.Type, ru
     for height in (h for h in (8, 4, 2, 1) if h < mr):
         has = over.ge(height)
         when(has, _bound(run, row, height))
-        row, over = _opaque(select(has, row + height, row), index), select(has, over - height, over)
+        row, over = opaque(select(has, row + height, row), index), select(has, over - height, over)
 
 
 def _few(over: Index, before: Index, mr: int) -> ir.Value | bool:
@@ -61,9 +61,9 @@ def row_points(loops: Loops, dims: Sequence[int], sizes: Sequence[Index], row: I
     return found
 
 
-def _opaque(row: Index, index: ir.Type) -> Index:
+def opaque(row: Index, index: ir.Type) -> Index:
     """The same number through empty assembly, so that LLVM keeps it in a register: it would compute addresses that start from
-    the remainder of a division again in every pass of the loop over k."""
+    the remainder of a division, or from the lesser of two numbers, again in every pass of the loop over k."""
     if row.const is not None:
         return row
     kept = llvm.InlineAsmOp(index, [row.value(index)], "", "=r,0").results[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from typing import ClassVar
 
 from tilewright.passes.spaces.host.host_block import over_budget
@@ -14,6 +14,7 @@ from tilewright.runtime.limits import HostLimits, Limits
 
 ELEMENT = 4  # bytes: scores and sums are f32 whatever the operands are
 _LONGEST = 4096  # keys of one block of scores, at most
+FEW = 4  # queries of a block that reads keys in place, at most
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class HostAttentionConfig(TileConfig):
     between them, for any number of keys; else one block holds all keys, and more than `keys` are refused by a guard.
     mc: queries in one work unit, 0 for all; without blocks of keys, units that follow each other share the laid out keys.
     exact_tails: queries left over are one block of their own height instead of blocks of 4, 2 and 1. ordered: every sum is one
-    chain, so that its order does not depend on the height of its block.
+    chain, so that its order does not depend on the height of its block. direct: keys are read where they are, in dot products, by
+    few queries, which would read their layout hardly more often than it is written; only where keys lie whole in memory.
     """
 
     family: ClassVar[str] = "host_attention"
@@ -36,6 +38,7 @@ class HostAttentionConfig(TileConfig):
     mc: int = 256
     exact_tails: bool = False
     ordered: bool = False
+    direct: bool = False
 
     @property
     def panel(self) -> int:
@@ -43,17 +46,17 @@ class HostAttentionConfig(TileConfig):
         return self.nv * self.lanes
 
     def in_order(self, workload: Workload, limits: Limits) -> HostAttentionConfig:
-        """With sums in one chain."""
-        return replace(self, ordered=True)
+        """With sums in one chain, which dot products are not."""
+        return replace(self, ordered=True, direct=False)
 
 
 def space(workload: Workload, limits: HostLimits) -> Iterator[HostAttentionConfig]:
     """All legal configurations."""
     widest = limits.lanes(ELEMENT)
-    for mr, nv, lanes, blocks, online, chunks, exact in product(
-        range(1, 13), range(1, 7), (widest, widest // 2), (1, 2, 4, 8, 16), (False, True), (0, 8, 32), (False, True)
-    ):
-        config = HostAttentionConfig(mr, nv, lanes, blocks * nv * lanes, online, chunks * mr, exact)
+    laid_out = product(range(1, 13), range(1, 7), (1, 2, 4, 8, 16), (False, True), (0, 8, 32), (False, True), (False,))
+    in_place = product(range(1, FEW + 1), range(1, 9), (4, 8, 16), (True,), (1, 8), (False,), (True,))
+    for lanes, (mr, nv, blocks, online, chunks, exact, direct) in product((widest, widest // 2), chain(laid_out, in_place)):
+        config = HostAttentionConfig(mr, nv, lanes, blocks * nv * lanes, online, chunks * mr, exact, direct=direct)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -77,6 +80,8 @@ def why_invalid(config: HostAttentionConfig, workload: Workload, limits: HostLim
         return f"scores-fit: {config.mr} x {config.keys} scores exceed {_LONGEST} keys or a quarter of {limits.l2} bytes"
     if config.mc < 0 or config.mc % config.mr:
         return f"chunk-whole-blocks: {config.mc} queries are no multiple of {config.mr}"
+    if config.direct and config.mr > FEW:
+        return f"direct-few-queries: {config.mr} queries of a block read keys in place, at most {FEW}"
     if config.online and not config.mc:
         return "chunk-bounded: the sums of a work unit stay in the workspace between blocks of keys"
     known = workload.size("n").constant

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.passes.spaces.host.host_attention import ELEMENT, HostAttentionConfig
+from tilewright.passes.spaces.host.host_attention import ELEMENT, FEW, HostAttentionConfig
+from tilewright.passes.spaces.host.host_block import over_budget
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
@@ -21,17 +22,45 @@ class Thresholds:
                                   results=_WITH)
     block_keys: int = threshold(384, unit="keys of a block where they are more", operator="attention",
                                 results="not measured: no operator of the bench has more than 512 keys")
+    few_queries: int = threshold(FEW, unit="queries, up to which keys are read in place", operator="attention",
+                                 results="not measured: no operator of the bench has fewer queries than keys")
+    block_share: int = threshold(4, unit="part of the second-level cache that the keys of a block take at most",
+                                 operator="attention", results="not measured: no operator of the bench has heads above 64")
 
 
 def default(workload: Workload, limits: HostLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[HostAttentionConfig, ...], Node]:
-    """One block of scores while it and the keys stay close, else blocks of keys."""
+    """One block of scores while it and the keys stay close, else blocks of keys; keys in place for a few queries, where their
+    number is no number of keys too."""
     lanes = max(2, limits.lanes(ELEMENT))
+    queries, keys = workload.size("m"), workload.size("n")
+    few = _few(workload, limits, thresholds, thresholds.few_queries if queries.constant is None else queries.constant)
+    if queries.constant is not None and 0 < queries.constant <= thresholds.few_queries:
+        return (few,), Leaf(0)
     mr, nv = (6, 2) if limits.vector_registers < 32 else (8, 2) if limits.vector_bytes == 16 else (8, 3)
     panel = nv * lanes
     short = HostAttentionConfig(mr, nv, lanes, -(-thresholds.keys_at_once // panel) * panel, False, 16 * mr)
-    long = HostAttentionConfig(mr, nv, lanes, -(-thresholds.block_keys // panel) * panel, True, 32 * mr)
-    keys = workload.size("n")
+    long = HostAttentionConfig(mr, nv, lanes, _block(workload, limits, thresholds, panel), True, 32 * mr)
     if keys.constant is not None:
         return (short if keys.constant <= short.keys else long,), Leaf(0)
-    return (short, long), switch(str(keys), [(short.keys, Leaf(0))], Leaf(1))
+    many = switch(str(keys), [(short.keys, Leaf(0))], Leaf(1))
+    if queries.constant is not None or queries.symbols & keys.symbols:
+        return (short, long), many
+    return (short, long, few), switch(str(queries), [(thresholds.few_queries, Leaf(2))], many)
+
+
+def _block(workload: Workload, limits: HostLimits, thresholds: Thresholds, panel: int) -> int:
+    """Keys of a block: whole panels, at least one."""
+    depth = workload.size("k").constant
+    room = thresholds.block_keys if depth is None else limits.l2 // thresholds.block_share // (depth * ELEMENT)
+    return max(1, -(-min(thresholds.block_keys, room) // panel)) * panel
+
+
+def _few(workload: Workload, limits: HostLimits, thresholds: Thresholds, queries: int) -> HostAttentionConfig:
+    """Blocks as wide as the registers and the values allow, so that these are read once for all queries."""
+    lanes = max(2, limits.lanes(ELEMENT))
+    columns = workload.size("e").constant or 1
+    fitting = [nv for nv in range(1, -(-columns // lanes) + 1) if over_budget(queries, nv, limits) is None]
+    nv = max(fitting, default=1)
+    panel = nv * lanes
+    return HostAttentionConfig(queries, nv, lanes, -(-thresholds.block_keys // panel) * panel, True, queries, direct=True)

@@ -13,10 +13,11 @@ from tilewright.passes.spaces.host.host_block import over_budget, register_block
 from tilewright.passes.spaces.padding import padded_windows, tap_depth
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Kind, Workload
-from tilewright.runtime.limits import HostLimits, Limits
+from tilewright.runtime.limits import LINE, HostLimits, Limits
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
+SHORT_ROW = 4 * LINE  # bytes of a row of columns that is one stream with the rows around it
 TAP_COST = 8  # values of k whose products take as long as loading and storing the sums of a block
 
 

@@ -17,6 +17,7 @@ from tilewright.passes.spaces.host.host_matmul import (
     why_invalid,
     word_of,
 )
+from tilewright.passes.spaces.host.host_matmul_reading import Reading, rows_of_fetching
 from tilewright.passes.spaces.padding import padded_windows, padding_share, tap_depth
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
@@ -26,6 +27,9 @@ from tilewright.runtime.shape import Expr
 
 _PAGE = 4096  # bytes
 _DEPTH = 1024  # stands for a k that is not known
+_FAR_PIECE = 24  # vectors of a piece of columns that streams from memory past several rows, at most
+_CUT_ROWS = 8  # values of k at a time past one row of pieces, or from memory: reads that wait beside each other
+_BLOCKS = 16  # of rows in a work unit of few panels
 _LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
 _WITH = "zen5-avx512.md: measured with this value alone"
 _AVX2 = "zen3-avx2.md: measured with this value, and before it with none; other values were not kept"
@@ -41,20 +45,8 @@ class Thresholds:
                                     results=_WITH)
     streamed_vectors: int = threshold(8, unit="vectors of a row of columns, from which it is streamed in two pieces at least",
                                       operator="dense_768x768_argument", results=_WITH)
-    far_rows: int = threshold(31, unit="rows, up to which columns beyond the second cache are streamed",
-                              operator="dense_768x2304_argument", results=_WITH)
-    few_far_rows: int = threshold(12, unit="rows, up to which they are streamed in long pieces",
-                                  operator="dense_768x2304_argument", results=_WITH)
-    far_rows_of_lines: int = threshold(255, unit="rows, up to which they are streamed where a panel's row is hardly a line",
-                                       operator="dense_768x3072_argument_avx2", results=_WITH)
-    deep_rows: int = threshold(31, unit="rows, up to which columns are read in place where they share sets or exceed the cache",
-                               operator="bmm_nn", results=_WITH)
-    near_rows: int = threshold(255, unit="rows, up to which all other columns are read in place", operator="bmm_nn",
-                               results=_WITH)
     pair_rows: int = threshold(15, unit="rows, up to which bf16 is read in place where pairs are made of it",
                                operator="dense_768x768_bf16_argument", results=_WITH)
-    lone_rows: int = threshold(3, unit="rows that columns of single lines a page apart are streamed for one by one",
-                               operator="matmul_1024x1024_argument_avx2", results=_WITH)
     narrow_bytes: int = threshold(4 * LINE, unit="bytes of a row of columns that is fetched ahead as one stream",
                                   operator="bmm_nn", results=_AVX2)
     narrow_rows: int = threshold(31, unit="rows, up to which such columns are read in place by 4 x 3", operator="bmm_nn",
@@ -183,7 +175,7 @@ class _Defaults:
         return replace(config, taps=True, mc=chunk, exact_tails=True, prefetch=0, kc=0, panels=1)
 
     def _of_panels(self, block: tuple[int, int]) -> Cases:
-        """Where words of the rows are made on the way, copies of them serve several panels."""
+        """Panels of few rows are one stream. Where words of the rows are made on the way, copies of them serve several panels."""
         extents, lanes, limits = self.extents, self.lanes, self.limits
         side, tile = self.side, prepacked(self.workload)
         nv = next(n for n in (block[1], 4, 3, 2, 1) if tile % (n * lanes) == 0)
@@ -193,22 +185,20 @@ class _Defaults:
             groups = (extents.columns.constant or 0) // (nv * lanes) // (2 * limits.cores)
             panels = max(1, min(self.at.rounded_panels, groups))
             return [], replace(many, exact_tails=True, panels=panels, copy_rows=True)
-        return [(self.at.panel_rows, HostMatmulConfig(mr, nv, lanes, prefetch=16, exact_tails=True).of_words(side))], many
+        few = HostMatmulConfig(mr, nv, lanes, prefetch=16, exact_tails=True).of_words(side)
+        fetched, least = rows_of_fetching(limits), extents.rows.evaluate(dict.fromkeys(self.workload.dims, 1))
+        lone = [(fetched, replace(few, prefetch=0))] if least <= fetched and side == 1 else []
+        return [*lone, (self.at.panel_rows, few)], many
 
     def _of_columns(self, block: tuple[int, int]) -> Cases:
-        """Columns from beyond the second-level cache are streamed past chunks of rows, up to 31 where a panel's row is two cache
-        lines or more, else up to 255, since the hardware does not fetch single lines ahead; not words, which would be
-        made again for each block of rows.
-
-        Else in place. A row of columns that is a multiple of a page apart shares cache sets, and a panel beyond a quarter of the
-        second-level cache is fetched again for each block of rows, so copying pays from 32 rows on; from 16 on where words are
-        made of rows; from the first whole block on where a row of the panel is hardly more than a line. Such lines a multiple
-        of a page apart are copied after three single rows. Copies of transposed columns beyond the first cache pay from four rows
-        on, which are dot products until then. With 16 registers of 32 bytes, blocks of 4 x 3 read their rows once
-        for more columns than those of 6 x 2, which prepacked panels keep, since few rows would read a panel twice, and transposed
-        columns of any number, which leave single vectors less often; where rows of columns are a few lines, which are fetched
-        ahead in one stream, copying pays from 32 rows on, or, in whole blocks of 2 x 4 whose panel fits the first cache, from 8.
-        Rows a multiple of a page apart are not worth fetching ahead: each needs a translation of its own.
+        """One row streams. A few rows stream, some more read the columns in place, and the others copy them, as the model of
+        `host_matmul_reading` says, which knows the caches of the CPU. Transposed columns are copied; where they exceed the first
+        cache from four rows on, and are dot products until then. Words made of rows are copied from 16 rows on. With 16 registers
+        of 32 bytes, blocks of 4 x 3 read their rows once for more columns than those of 6 x 2, which prepacked panels keep, since
+        few rows would read a panel twice, and transposed columns of any number, which leave single vectors less often; where
+        rows of columns are a few lines, which are fetched ahead in one stream, copying pays from 32 rows on, or, in whole blocks
+        of 2 x 4 whose panel fits the first cache, from 8. Rows a multiple of a page apart are not worth fetching ahead: each
+        needs a translation of its own.
         """
         extents, limits, lanes, factor, at = self.extents, self.limits, self.lanes, self.factor, self.at
         (mr, nv), columns, size = block, extents.columns.constant, extents.element_bytes
@@ -216,45 +206,74 @@ class _Defaults:
         words = side > 1
         aligned = columns is not None and columns * factor % _PAGE == 0
         depth = extents.depth.constant or 0
-        deep = depth * nv * lanes * factor > limits.l2 // 4
         line = nv * lanes * size < 2 * LINE
-        wide = columns is not None and columns >= at.streamed_vectors * lanes and not transposed
-        far = wide and depth * (columns or 0) * factor > limits.l2 and not words
         narrow = columns is not None and columns * size <= at.narrow_bytes and not transposed
-        if (mr, nv) == (6, 2) and limits.vector_bytes == 32 and not (columns is None and transposed):
-            vectors = -(-(columns or 0) // lanes)
+        vectors = -(-(columns or 0) // lanes)
+        few = columns is not None and vectors <= nv
+        if (mr, nv) == (6, 2) and limits.vector_bytes == 32 and not few and not (columns is None and transposed):
             mr, nv = (2, 4) if narrow and vectors % 4 == 0 and 4 * lanes * depth * size <= limits.l1 else (4, 3)
         piece = (48 if columns is not None and columns >= 96 * lanes else 24) * lanes * size
         one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4).of_words(side)
         in_place = HostMatmulConfig(mr, nv, lanes, prefetch=0 if aligned else 8, exact_tails=True).of_words(side)
-        ahead = 0 if aligned or line else 16
-        panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=ahead, exact_tails=True,
+        panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=4 if line and not aligned else 0, exact_tails=True,
                                  copy_rows=words and not self.rows_as_words, **self._chunking(mr, nv * lanes)).of_words(side)
         while why_invalid(panel, self.workload, limits) is not None and panel.nv > 1:
             panel = replace(panel, nv=panel.nv - 1)
-        most = mr - 1 if line else at.pair_rows if words else at.deep_rows if aligned or deep else at.near_rows
-        if (mr, nv) in ((4, 3), (2, 4)) and narrow:
+        if transposed and not words:
+            far = depth * (columns or 0) * size > limits.l1
+            dots = at.transposed_rows if far else 1
+            return [(dots, replace(one, nv=_even(-(-(columns or 0) // lanes), one.nv)) if far else one)], panel
+        blocked = narrow and (mr, nv) in ((4, 3), (2, 4))
+        if not (words or blocked):
+            return self._read(one, in_place, panel)
+        most = mr - 1 if line else at.pair_rows
+        if blocked:
             most, in_place = at.narrow_rows if nv == 3 else at.narrow_block_rows, replace(in_place, prefetch=0)
-        if far and line:
-            return [(1, one), (at.far_rows_of_lines, self._streamed(30, 16))], panel
-        if far:
-            return [(1, one), (at.few_far_rows, self._streamed(12, 24)), (at.far_rows, self._streamed(36, 8))], panel
-        dots = 1
-        if transposed and depth * (columns or 0) * size > limits.l1 and not words:
-            dots, one = at.transposed_rows, replace(one, nv=_even(-(-(columns or 0) // lanes), one.nv))
-        if line and aligned:
-            return [(max(dots, at.lone_rows), one)], panel
-        return [(dots, one), *([(most, in_place)] if most > dots else [])], panel
+        return [(1, one), *([(most, in_place)] if most > 1 else [])], panel
 
-    def _streamed(self, mc: int, nv: int) -> HostMatmulConfig:
-        """Streaming for chunks of rows, in equal pieces of nv vectors, fewer where they would leave cores idle or exceed half of
-        the first cache."""
-        extents, limits, lanes = self.extents, self.limits, self.lanes
-        mr, stream = (6, 4) if limits.vector_registers >= 32 else (3, 3)
-        vectors = -(-(extents.columns.constant or 0) // lanes)
-        fitting = max(1, limits.l1 // 2 // (mc * lanes * extents.element_bytes))
-        most = min(nv, max(self.at.streamed_vectors // 2, vectors // limits.cores), fitting)
-        return HostMatmulConfig(mr, _even(vectors, most), lanes, prefetch=stream, stream=stream, mc=mc, exact_tails=True)
+    def _read(self, one: HostMatmulConfig, in_place: HostMatmulConfig, panel: HostMatmulConfig) -> Cases:
+        """One row, a few rows, some more, many, as the model says. Few panels are no work for all cores: some rows each."""
+        limits, size, columns = self.limits, self.extents.element_bytes, self.extents.columns.constant
+        if columns is not None and columns < 2 * limits.cores * in_place.columns:
+            in_place = replace(in_place, mc=_BLOCKS * in_place.mr)
+        streamed = None
+        if columns is not None and columns >= self.at.streamed_vectors * self.lanes:
+            streamed = self._streamed(12)
+            piece = self._piece(1)
+            cut = self._beyond(limits.l3) or piece * self.lanes < columns
+            one = replace(one, nv=piece, prefetch=0, stream=_CUT_ROWS if cut else one.stream)
+        pitch = None if columns is None else columns * size
+        few, most = Reading(limits, size, pitch, self.extents.depth.constant or _DEPTH, in_place, panel, streamed).bounds()
+        cases = [(1, one)]
+        if streamed is not None and few > 1:
+            chunk, lowest = self._streamed(few), self._streamed(min(few, streamed.stream))
+            if lowest.nv > chunk.nv:
+                cases.append((streamed.stream, lowest))
+            cases.append((few, chunk))
+        if most > max(1, few):
+            cases.append((most, in_place))
+        return cases, panel
+
+    def _beyond(self, cache: int) -> bool:
+        """Do the columns exceed a cache?"""
+        extents = self.extents
+        return (extents.depth.constant or _DEPTH) * (extents.columns.constant or 0) * extents.element_bytes > cache
+
+    def _streamed(self, rows: int) -> HostMatmulConfig:
+        """Streaming for so many rows. From memory, values of k are fetched ahead; short pieces keep these near."""
+        few, stream = (6, 4) if self.limits.vector_registers >= 32 else (3, 3)
+        mr = min(few, rows)
+        mc, far = -(-rows // mr) * mr, self._beyond(self.limits.l3)
+        return HostMatmulConfig(mr, self._piece(mc, _FAR_PIECE if far else None), self.lanes, prefetch=stream if far else 0,
+                                stream=stream, mc=mc, exact_tails=True)
+
+    def _piece(self, rows: int, most: int | None = None) -> int:
+        """Vectors of the equal pieces of columns that so many rows stream along: long ones, which the hardware fetches ahead, but
+        fewer where they would leave cores idle, or the sums exceed what the rules allow of the first cache."""
+        vectors = -(-(self.extents.columns.constant or 0) // self.lanes)
+        fitting = max(1, self.limits.l1 // (2 if rows > 1 else 4) // (rows * self.lanes * self.extents.element_bytes))
+        shared = max(self.at.streamed_vectors // 2, vectors // (self.limits.threads or self.limits.cores))
+        return _even(vectors, min(fitting, shared, most or vectors))
 
     def _chunking(self, mr: int, columns: int) -> dict[str, Any]:
         """Rows of a work unit: as many as leave half of the second-level cache to the panel, a quarter where panels are narrow,

@@ -86,7 +86,7 @@ def takes(workload: Workload, limits: HostLimits, numerics: Numerics) -> str | N
         return "windows: the workload is no reduction over windows of an image whose result has a unit stride"
     if workload.kind is Kind.CONTRACTION:
         if layer.along in layer.free or len(layer.free) > 1:
-            return "one-filter-loop: the vectors run along filters, which all read the same places, or filters along several loops"
+            return "one-filter-loop: the vectors run along filters, which all read the same places, or these are several loops"
         if layer.inner is None and (layer.free or layer.depth(workload) != Expr.of(1)):
             return "pixels-along: vectors of channels are for windows over each channel by itself"
         if (layer.depth(workload).constant or limits.l2) * layer.filters(workload) > NEAR_FACTORS:

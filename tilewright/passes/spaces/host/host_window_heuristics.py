@@ -39,7 +39,7 @@ def default(workload: Workload, limits: HostLimits,
     columns = workload.loops[layer.along].extent.constant
     pixels = workload.loops[layer.outer.row].extent.constant if layer.outer is not None else 1
     lanes = limits.lanes(widest_bytes(workload))
-    stepped = layer.inner is not None and layer.inner.stride > 1 and not layer.inner.padded  # read in place, not by masks
+    stepped = layer.inner is not None and layer.inner.stride > 1  # a masked load of places apart is a gather
     while columns is not None and lanes > 4 and (lanes if stepped else lanes // 2 + 1) > columns:
         lanes //= 2
     chunk = thresholds.chunk if layer.inner is not None and (pixels is None or pixels > thresholds.chunk) else 0

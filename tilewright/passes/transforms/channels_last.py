@@ -307,9 +307,9 @@ def _is_convolution(op: ir.Operation) -> bool:
     if op.name != "linalg.generic" or len(op.operands) != 3 or product_of(op) is None:
         return False
     image, filters, result = ([position(e) for e in m.results] for m in maps_of(op))
-    n, f, *places = result
     if len(result) != 4 or len(image) != 4 or len(filters) != 4 or None in (*filters, *result):
         return False
+    n, f, *places = result
     same = image[0] == n and filters[0] == f and image[1] == filters[1] and image[2:] == [None, None]
     return same and len({*result, *filters}) == 7 == maps_of(op)[0].n_dims and all(
         terms is not None and set(terms) == {places[i], filters[2 + i]}

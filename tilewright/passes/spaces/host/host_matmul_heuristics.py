@@ -215,7 +215,8 @@ class _Defaults:
         one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4).of_words(side)
         in_place = HostMatmulConfig(mr, nv, lanes, prefetch=0 if aligned else 8, exact_tails=True).of_words(side)
         panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=4 if line and (columns or 0) * factor < _PAGE else 0,
-                                 exact_tails=True, copy_rows=words and not self.rows_as_words, **self._chunking(mr, nv * lanes)).of_words(side)
+                                 exact_tails=True, copy_rows=words and not self.rows_as_words,
+                                 **self._chunking(mr, nv * lanes)).of_words(side)
         while why_invalid(panel, self.workload, limits) is not None and panel.nv > 1:
             panel = replace(panel, nv=panel.nv - 1)
         if transposed and not words:

@@ -7,16 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from kernel_harness import NUMPY, Dim, T, at_edge, empty, filled, guarded, load, workload
-from matmul_workloads import AVX2, AVX512, TOLERANCE, generic, multiply_add
+from kernel_harness import NUMPY, Dim, T, empty, filled, load, workload
+from matmul_workloads import AVX2, AVX512, generic, multiply_add
+from window_workloads import WindowCase
 
-from tilewright.passes.dispatch_creation.outlined import workload_of
-from tilewright.passes.mlir import functions, ir
 from tilewright.passes.spaces.host.host_window import HostWindowConfig, Layer, space, takes, why_invalid
 from tilewright.passes.spaces.host.host_window_cost import extents, kernel_cost
 from tilewright.passes.spaces.host.host_window_heuristics import default
 from tilewright.passes.spaces.numerics import PLAIN
-from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.limits import HostLimits
 
@@ -28,39 +26,22 @@ CONFIGS = ("host_window{pixels=1 nv=1 lanes=8}", "host_window{pixels=3 nv=2 lane
 
 
 @dataclass(frozen=True)
-class Case:
-    """An image [2, C, H, W] or, channels last, [2, H, W, C] and its window. what: "max", "sum" or "filter" of each channel.
+class Case(WindowCase):
+    """An image [2, C, H, W] or, channels last, [2, H, W, C] and its window. what: "max", "sum" or "filter" of each channel."""
 
-    pads: before and after rows, before and after columns. dynamic: are height and width local dims?
-    """
-
-    size: tuple[int, int]
-    kernel: tuple[int, int] = (3, 3)
-    stride: int = 1
-    pads: tuple[int, int, int, int] = (1, 1, 1, 1)
-    dilation: int = 1
     what: str = "max"
     last: bool = False
-    element: str = "f32"
     channels: int = 5
-    dynamic: bool = False
 
     @property
-    def out(self) -> tuple[int, int]:
-        reach = [(k - 1) * self.dilation + 1 for k in self.kernel]
-        whole = (self.size[0] + sum(self.pads[:2]), self.size[1] + sum(self.pads[2:]))
-        return (whole[0] - reach[0]) // self.stride + 1, (whole[1] - reach[1]) // self.stride + 1
-
-    @property
-    def dims(self) -> dict[str, int]:
-        return {"H": self.size[0], "W": self.size[1], "OH": self.out[0], "OW": self.out[1]} if self.dynamic else {}
+    def kind(self) -> str:
+        return "contraction" if self.what == "filter" else "generic"
 
     def image(self, height: Dim, width: Dim) -> T:
         return T(self.element, (2, height, width, self.channels) if self.last else (2, self.channels, height, width))
 
     def text(self) -> str:
-        named: tuple[Dim, ...] = ("H", "W", "OH", "OW") if self.dynamic else (*self.size, *self.out)
-        x, y = self.image(*named[:2]), self.image(*named[2:])
+        x, y = self.image(*self.named[:2]), self.image(*self.named[2:])
         spatial = (1, 2) if self.last else (2, 3)
         low, high = ([self.pads[2 * spatial.index(a) + side] if a in spatial else 0 for a in range(4)] for side in (0, 1))
         whole = [d + a + b if isinstance(d, int) else "P" for d, a, b in zip(x.dims, low, high, strict=True)]
@@ -115,28 +96,6 @@ class Case:
                 found.append(part)
         total = np.max(found, axis=0) if self.what == "max" else np.sum(found, axis=0)
         return total if self.last else total.transpose(0, 3, 1, 2)
-
-    def check(self, config: str, target: str = "host") -> None:
-        operands = self.operands()
-        want, results = self.want(operands), []
-        for parts in (1, 3):
-            got = guarded(want.shape, np.dtype(NUMPY[self.element]))
-            load(self.text(), config, target)([at_edge(x) for x in operands], self.dims, [got], parts)
-            wide = got.astype(want.dtype)
-            assert np.array_equal(np.isnan(wide), np.isnan(want)), (self, config)
-            error = np.nan_to_num(np.abs(wide - want)).max(initial=0)
-            largest = np.nan_to_num(np.abs(want)).max(initial=0)
-            assert error <= 4 * TOLERANCE.get(self.element, 0.0) * max(1.0, largest), (self, config, error)
-            results.append(got.tobytes())
-        assert results[0] == results[1]
-
-    def workload(self) -> Workload:
-        with ir.Context(), ir.Location.unknown():
-            module = ir.Module.parse(self.text())
-            fn = next(functions(module))
-            kind = "contraction" if self.what == "filter" else "generic"
-            fn.attributes["tw.kind"], fn.attributes["tw.key"] = ir.StringAttr.get(kind), ir.StringAttr.get("key")
-            return workload_of(fn, "workload")
 
 
 SHAPES = [

@@ -6,51 +6,35 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from kernel_harness import NUMPY, Dim, T, at_edge, filled, guarded, load, workload
-from matmul_workloads import AVX2, AVX512, TOLERANCE, generic, multiply_add
+from kernel_harness import NUMPY, T, filled, workload
+from matmul_workloads import AVX2, AVX512, generic, multiply_add
+from window_workloads import WindowCase
 
-from tilewright.passes.dispatch_creation.outlined import workload_of
-from tilewright.passes.mlir import functions, ir
 from tilewright.passes.spaces.host.host_window import NEAR_FACTORS, HostWindowConfig, space, takes, why_invalid
 from tilewright.passes.spaces.host.host_window_cost import extents, kernel_cost
 from tilewright.passes.spaces.host.host_window_heuristics import default
 from tilewright.passes.spaces.numerics import PLAIN
 from tilewright.passes.spaces.option_text import spec_of
-from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 
 _MAPS = ("(d0, d1, d5, d3 * {s} + d6 * {d}, d4 * {s} + d7 * {d})", "(d1, d2, d5, d6, d7)", "(d0, d1, d2, d3, d4)")
 
 
 @dataclass(frozen=True)
-class Groups:
-    """An image [2, groups, channels, H, W] and filters [groups, filters, channels, kernel...]; pads: before and after rows and
-    columns. dynamic: are height and width local dims?"""
+class Groups(WindowCase):
+    """An image [2, groups, channels, H, W] and filters [groups, filters, channels, kernel...]."""
 
-    size: tuple[int, int]
-    kernel: tuple[int, int] = (3, 3)
-    stride: int = 1
-    pads: tuple[int, int, int, int] = (1, 1, 1, 1)
-    dilation: int = 1
     groups: int = 2
     channels: int = 3
     filters: int = 4
-    element: str = "f32"
-    dynamic: bool = False
 
     @property
-    def out(self) -> tuple[int, int]:
-        found = [(d + a + b - (k - 1) * self.dilation - 1) // self.stride + 1
-                 for d, k, a, b in zip(self.size, self.kernel, self.pads[::2], self.pads[1::2], strict=True)]
-        return found[0], found[1]
-
-    @property
-    def dims(self) -> dict[str, int]:
-        return {"H": self.size[0], "W": self.size[1], "OH": self.out[0], "OW": self.out[1]} if self.dynamic else {}
+    def kind(self) -> str:
+        return "contraction"
 
     def text(self) -> str:
-        named: tuple[Dim, ...] = ("H", "W", "OH", "OW") if self.dynamic else (*self.size, *self.out)
-        x, y = (T(self.element, (2, self.groups, n, *hw)) for n, hw in ((self.channels, named[:2]), (self.filters, named[2:])))
+        before, after = self.named[:2], self.named[2:]
+        x, y = (T(self.element, (2, self.groups, n, *hw)) for n, hw in ((self.channels, before), (self.filters, after)))
         w = T(self.element, (self.groups, self.filters, self.channels, *self.kernel))
         low, high = [0, 0, 0, *self.pads[::2]], [0, 0, 0, *self.pads[1::2]]
         ends = zip(x.dims, low, high, strict=True)
@@ -81,24 +65,6 @@ class Groups:
                 part = x[..., i * self.dilation :: self.stride, j * self.dilation :: self.stride]
                 total += np.einsum("ngchw,gfc->ngfhw", part[..., : self.out[0], : self.out[1]], w[..., i, j])
         return total
-
-    def check(self, config: str, target: str = "host") -> None:
-        operands = self.operands()
-        want, results = self.want(operands), []
-        for parts in (1, 3):
-            got = guarded(want.shape, np.dtype(NUMPY[self.element]))
-            load(self.text(), config, target)([at_edge(x) for x in operands], self.dims, [got], parts)
-            error = np.abs(got.astype(want.dtype) - want).max(initial=0)
-            assert error <= 4 * TOLERANCE.get(self.element, 0.0) * max(1.0, np.abs(want).max(initial=0)), (self, config, error)
-            results.append(got.tobytes())
-        assert results[0] == results[1]
-
-    def workload(self) -> Workload:
-        with ir.Context(), ir.Location.unknown():
-            module = ir.Module.parse(self.text())
-            fn = next(functions(module))
-            fn.attributes["tw.kind"], fn.attributes["tw.key"] = ir.StringAttr.get("contraction"), ir.StringAttr.get("key")
-            return workload_of(fn, "workload")
 
 
 SHAPES = [

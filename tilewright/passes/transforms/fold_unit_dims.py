@@ -5,7 +5,7 @@ Operands and results become views without those axes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -89,29 +89,35 @@ def fold_unit_loops(op: ir.Operation, views: Reshaper) -> ir.Operation | None:
 
 def _fold_concat(op: ir.Operation, views: Reshaper) -> None:
     """The axis along which tensors are joined stays, whatever its extent."""
-    result, along = op.results[0], integer(op.attributes["dim"])
-    dims = views.shapes.dims(result)
+
+    def joined(parts: Sequence[ir.Value], along: int, kind: ir.RankedTensorType) -> ir.Value:
+        return tensor.ConcatOp(kind, along, parts).result
+
+    _fold_beside(op, integer(op.attributes["dim"]), views, joined)
+
+
+def _fold_softmax(op: ir.Operation, views: Reshaper) -> None:
+    """The axis that it runs along stays, whatever its extent."""
+
+    def folded(parts: Sequence[ir.Value], along: int, kind: ir.RankedTensorType) -> ir.Value:
+        return linalg.SoftmaxOp([kind], *parts, along).results[0]
+
+    _fold_beside(op, integer(op.attributes["dimension"]), views, folded)
+
+
+def _fold_beside(op: ir.Operation, along: int, views: Reshaper,
+                 make: Callable[[Sequence[ir.Value], int, ir.RankedTensorType], ir.Value]) -> None:
+    """An operation without the axes of extent 1 beside the one that it runs along. make: from its operands without them, that
+    axis among those left, and its type."""
+    result, dims = op.results[0], views.shapes.dims(op.results[0])
     kept = _beside(along, dims)
     if len(kept) == len(dims):
         return
     with ir.InsertionPoint(op), op.location:
         parts = [views.reshape(v, [views.shapes.dims(v)[a] for a in kept]) for v in op.operands]
-        joined = tensor.ConcatOp(tensor_type([dims[a] for a in kept], ir.RankedTensorType(result.type).element_type),
-                                 kept.index(along), parts).result
-        replace_all_uses(result, views.as_type(views.reshape(joined, dims), result.type))
-
-
-def _fold_softmax(op: ir.Operation, views: Reshaper) -> None:
-    """The axis that it runs along stays, whatever its extent."""
-    result, along = op.results[0], integer(op.attributes["dimension"])
-    dims = views.shapes.dims(result)
-    kept = _beside(along, dims)
-    if len(kept) == len(dims):
-        return
-    with ir.InsertionPoint(op), op.location:
-        source, into = (views.reshape(v, [dims[a] for a in kept]) for v in op.operands)
-        folded = linalg.SoftmaxOp([into.type], source, into, kept.index(along)).results[0]
-        replace_all_uses(result, views.as_type(views.reshape(folded, dims), result.type))
+        kind = tensor_type([dims[a] for a in kept], ir.RankedTensorType(result.type).element_type)
+        made = make(parts, kept.index(along), kind)
+        replace_all_uses(result, views.as_type(views.reshape(made, dims), result.type))
 
 
 def _beside(along: int, dims: Sequence[Expr]) -> list[int]:

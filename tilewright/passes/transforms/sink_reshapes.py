@@ -54,8 +54,9 @@ def _along(op: ir.Operation, number: int, reshape: ir.Operation, views: Reshaper
     """`op` with the loops that it reads operand `number` by split or merged as the axes of the reshape are."""
     made = None
     expands = reshape.name == "tensor.expand_shape"
+    split = views.shapes.dims(reshape.results[0] if expands else reshape.operands[0])
     for axis, group in reversed(list(enumerate(reassociation(reshape)))):
-        if len(group) < 2:
+        if sum(split[a].constant != 1 for a in group) < 2:  # axes of extent 1 are no loops
             continue
         here = made or op
         read = maps_of(here)[number].results
@@ -66,8 +67,7 @@ def _along(op: ir.Operation, number: int, reshape: ir.Operation, views: Reshaper
         if expands and can_merge(here, known, views):
             made = merge(here, known, views)
         elif not expands and can_split(here, known[0]):
-            dims = views.shapes.dims(reshape.operands[0])
-            made = split_loop(here, known[0], [dims[a] for a in group], views)
+            made = split_loop(here, known[0], [split[a] for a in group], views)
         else:
             return made
     return made

@@ -272,6 +272,34 @@ func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> {
 """
 
 
+def test_extents_that_contradict_each_other_once_calls_are_inlined() -> None:
+    text = """
+#rows = affine_map<(d0, d1, d2, d3) -> (d3, d0, d1)>
+#columns = affine_map<(d0, d1, d2, d3) -> (d3, d2)>
+#all = affine_map<(d0, d1, d2, d3) -> (d0, d1, d2)>
+func.func private @other(%x: tensor<?x16x7xf32>, %w: tensor<7x6xf32>, %r: tensor<?x8x6xf32>) -> tensor<?x8x6xf32> {
+  %c0 = arith.constant 0 : index
+  %b = tensor.dim %x, %c0 : tensor<?x16x7xf32>
+  %part = tensor.extract_slice %x[0, 0, 0] [%b, 8, 7] [1, 1, 1] : tensor<?x16x7xf32> to tensor<?x8x7xf32>
+  %sum = linalg.generic {indexing_maps = [#rows, #columns, #all],
+      iterator_types = ["parallel", "parallel", "parallel", "reduction"]}
+      ins(%part, %w : tensor<?x8x7xf32>, tensor<7x6xf32>) outs(%r : tensor<?x8x6xf32>) {
+  ^bb0(%p: f32, %q: f32, %acc: f32):
+    %pq = arith.mulf %p, %q : f32
+    %next = arith.addf %acc, %pq : f32
+    linalg.yield %next : f32
+  } -> tensor<?x8x6xf32>
+  return %sum : tensor<?x8x6xf32>
+}
+func.func @main(%x: tensor<?x16x7xf32>, %w: tensor<7x6xf32>, %r: tensor<?x8x6xf32>) -> tensor<?x8x6xf32> {
+  %s = call @other(%x, %w, %r) : (tensor<?x16x7xf32>, tensor<7x6xf32>, tensor<?x8x6xf32>) -> tensor<?x8x6xf32>
+  return %s : tensor<?x8x6xf32>
+}
+"""
+    with pytest.raises(IngestError, match=r"(?s)once their calls are inlined.*correct the model.*dimension"):
+        ingest(text, {"T": Dim(1, 64, at=("arg0.0",))})
+
+
 def test_choice_of_the_function() -> None:
     with pytest.raises(IngestError, match=r"2 public functions \(public: @one, @main\)"):
         ingest(TWO, {"T": (1, 4)})

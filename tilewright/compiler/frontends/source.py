@@ -106,7 +106,8 @@ def select_function(module: ir.Module, wanted: str | None) -> ir.Operation:
     """Keep one function as the public @main, with the functions that it calls inlined.
 
     Raises:
-        IngestError: there is no function, several public ones without a choice, or none of the name wanted.
+        IngestError: there is no function, several public ones without a choice, or none of the name wanted; extents of calls
+            contradict each other.
     """
     defined = [f for f in functions(module) if any(r.blocks for r in f.regions)]
     public = [f for f in defined if _visible(f)]
@@ -133,7 +134,11 @@ def select_function(module: ir.Module, wanted: str | None) -> ir.Operation:
     if "sym_visibility" in target.attributes:
         del target.attributes["sym_visibility"]
     if len(list(functions(module))) > 1:
-        _INLINE.run(module)
+        try:
+            _INLINE.run(module)
+        except ir.MLIRError as error:
+            raise IngestError("the model's functions are no valid MLIR once their calls are inlined, as where extents that have "
+                              f"to agree do not: correct the model, or export it again. {error}") from error
     return next(f for f in functions(module) if _name(f) == "main")
 
 

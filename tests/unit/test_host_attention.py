@@ -337,6 +337,14 @@ def test_defaults_are_legal_and_in_the_space(limits: HostLimits) -> None:
     assert sum(1 for _ in space(w, limits)) > 100
 
 
+def test_a_padded_convolution_behind_a_softmax_is_no_attention() -> None:
+    g = ops.Graph()
+    a, b, w = g.input("a", ["B", 10, 8]), g.input("b", ["B", 8, "T"]), g.input("w", [8, 1, 2, 1])
+    images = ops.softmax(ops.reshape(ops.matmul(a, b), ["B", 2, 5, "T"]), 1)
+    g.output(ops.conv2d(images, w, padding=1, groups=2))
+    assert Kind.ATTENTION not in {w.kind for w in compiled(g)}
+
+
 @pytest.mark.parametrize("limits", [AVX512, AVX2])
 def test_few_queries_read_keys_in_place(limits: HostLimits) -> None:
     g = ops.Graph()

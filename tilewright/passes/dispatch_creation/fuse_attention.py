@@ -249,9 +249,9 @@ class _Trial:
             raise AttentionError("views-move-out", f"{op.name} at {op.location} is one of several reshapes")
         if _only_units(op, views):  # never made by a split, so that an end is reached
             wider = reader if expands else source
-            folded = fold_unit_loops(wider, views)
+            folded = fold_unit_loops(wider, views) if wider.name.startswith("linalg.") else None
             if folded is None:
-                raise AttentionError("views-move-out", f"{op.name} at {op.location}: {wider.name} runs along an axis of extent 1")
+                raise AttentionError("views-move-out", f"{op.name} at {op.location}: {wider.name} keeps its axis of extent 1")
             self._replace(wider, folded)
             return
         maps = maps_of(target)
@@ -267,7 +267,6 @@ class _Trial:
             self._replace(target, split_loop(target, loop, [fine[a] for a in group], views))
             return
         raise AttentionError("views-move-out", f"{op.name} at {op.location} has no group of axes")
-
 
     def _replace(self, member: ir.Operation, made: ir.Operation) -> None:
         made.attributes[REGION] = member.attributes[REGION]

@@ -77,7 +77,7 @@ def _cpu_fields() -> dict[str, str]:
 
 def _multiply_adds(width: int) -> int:
     """Vectors of so many bytes that this CPU multiplies and adds a cycle. Zen 4 (AMD's family 25) passes 64 bytes through in two
-    halves (AMD, Software Optimization Guide for Zen 4, section 2.11)."""
+    halves (AMD, Software Optimization Guide for Zen 4)."""
     fields = _cpu_fields()
     halves = width == 64 and fields.get("vendor_id") == "AuthenticAMD" and fields.get("cpu family") == "25"
     return 1 if halves else 2

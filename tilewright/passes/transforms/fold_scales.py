@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.passes.analysis.compile_time import constant_arguments, follows
 from tilewright.passes.analysis.contraction import OUT, product_of, sums_products
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise
@@ -28,7 +29,6 @@ from tilewright.passes.linalg.structured import (
     use_count,
     users,
 )
-from tilewright.passes.linalg.symbolic import CONSTANT, argument_attributes
 from tilewright.passes.mlir import arith, ir, maps_of, operations, owner, position, replace_all_uses
 
 
@@ -40,8 +40,7 @@ class FoldScales(Pass):
 
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
-            arguments = zip(fn.regions[0].blocks[0].arguments, argument_attributes(fn), strict=True)
-            folder = _Folder(Reshaper(fn), {v for v, named in arguments if CONSTANT in named})
+            folder = _Folder(Reshaper(fn), constant_arguments(fn))
             for op in operations(fn.regions[0].blocks[0]):
                 folder.visit(op)
             erase_unused(fn)
@@ -67,9 +66,8 @@ class _Folder:
     constants: set[ir.Value]
 
     def visit(self, op: ir.Operation) -> None:
-        tensors = [v for v in op.operands if isinstance(v.type, ir.RankedTensorType)]
         if op.name in (*RESHAPES, "tensor.cast", "linalg.generic") and len(op.results) == 1:
-            if all(v in self.constants or _is_empty(v) for v in tensors) and any(v in self.constants for v in tensors):
+            if follows(op, self.constants):
                 self.constants.update(op.results)
             elif _is_elementwise(op):
                 self._fold(op)
@@ -192,8 +190,3 @@ def _is_elementwise(op: ir.Operation) -> bool:
 def _readers(value: ir.Value) -> int:
     """How often a value is read, by operations that are not dead themselves."""
     return sum(not user.results or any(use_count(r) for r in user.results) for user in users(value))
-
-
-def _is_empty(value: ir.Value) -> bool:
-    made = owner(value)
-    return made is not None and made.name in ("tensor.empty", "linalg.fill", "arith.constant")

@@ -8,12 +8,13 @@ holds exactly for integers, as they wrap around. The sums of a constant are made
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import ClassVar
 
 from tilewright.passes.analysis.byte_codes import ByteCodes, Term
+from tilewright.passes.analysis.compile_time import known_values
 from tilewright.passes.analysis.contraction import LHS, OUT, RHS, is_contraction, product_of, used_loops
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise, fill, fill_body, generic, renumber
@@ -29,7 +30,6 @@ from tilewright.passes.linalg.structured import (
     main_of,
 )
 from tilewright.passes.linalg.structured import replace as replace_results
-from tilewright.passes.linalg.symbolic import CONSTANT, argument_attributes
 from tilewright.passes.mlir import arith, attributes, ir, maps_of, operations, owner, position
 from tilewright.runtime.shape import Expr
 
@@ -46,30 +46,12 @@ class IntegerProducts(Pass):
 
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
-            named = zip(fn.regions[0].blocks[0].arguments, argument_attributes(fn), strict=True)
-            constants = _Constants({v for v, found in named if CONSTANT in found})
+            constants = known_values(fn)
             for op in operations(fn.regions[0].blocks[0]):
                 if is_contraction(op):
                     with ir.InsertionPoint(op), op.location:
                         _rewrite(op, Reshaper(fn), self.apart, constants)
             erase_unused(fn)
-
-
-@dataclass
-class _Constants:
-    """Which tensors are known at compile time: arguments, and what is computed of them alone."""
-
-    bound: set[ir.Value]
-    _asked: dict[ir.Value, bool] = field(default_factory=dict)
-
-    def __call__(self, value: ir.Value) -> bool:
-        op = owner(value)
-        if op is None or not isinstance(value.type, ir.RankedTensorType):
-            return value in self.bound
-        if value not in self._asked:
-            tensors = [v for v in op.operands if isinstance(v.type, ir.RankedTensorType)]
-            self._asked[value] = bool(tensors) and all(self(v) or is_zero_tensor(v) for v in tensors)
-        return self._asked[value]
 
 
 @dataclass(frozen=True)
@@ -103,7 +85,7 @@ class _Factor:
         return replace(self, flips=True, base=self.base + (_FLIP if self.codes.signed else -_FLIP))
 
 
-def _rewrite(op: ir.Operation, tensors: Reshaper, apart: bool, constants: _Constants) -> None:
+def _rewrite(op: ir.Operation, tensors: Reshaper, apart: bool, constants: Container[ir.Value]) -> None:
     maps, kinds, extents = maps_of(op), iterator_kinds(op), loop_extents(op, tensors.shapes)
     a, b = (_factor(op, which, constants) for which in (LHS, RHS))
     if a is None or b is None or a.codes.real != b.codes.real or not is_zero_tensor(inits(op)[0]):
@@ -131,7 +113,7 @@ def _rewrite(op: ir.Operation, tensors: Reshaper, apart: bool, constants: _Const
     replace_results(op, [tensors.as_type(found, op.results[0].type)])
 
 
-def _factor(op: ir.Operation, which: int, constants: _Constants) -> _Factor | None:
+def _factor(op: ir.Operation, which: int, constants: Container[ir.Value]) -> _Factor | None:
     """None where it is not computed of bytes, or its zero point or scale varies along k."""
     multiplied, value, m = product_of(op), op.operands[which], maps_of(op)[which]
     assert multiplied is not None
@@ -150,7 +132,7 @@ def _factor(op: ir.Operation, which: int, constants: _Constants) -> _Factor | No
     zero = terms[0] if codes.zero is not None else None
     base = _whole(zero.value) if zero is not None else 0
     scales = tuple(terms[0 if codes.zero is None else 1:])
-    return _Factor(codes, m, base or 0, zero if base is None else None, scales, constants(codes.source))
+    return _Factor(codes, m, base or 0, zero if base is None else None, scales, codes.source in constants)
 
 
 def _whole(value: ir.Value) -> int | None:

@@ -245,9 +245,9 @@ def test_a_tensor_read_element_by_element_and_by_its_loops(other: str) -> None:
       %s = tensor.dim %x, %c0 : tensor<?x4xf32>
       %n = tensor.empty(%s) : tensor<?x4xf32>
       %e = linalg.fill ins(%one : f32) outs(%n : tensor<?x4xf32>) -> tensor<?x4xf32>
-      %r = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i, j)>],
-          iterator_types = ["parallel", "parallel"]}} ins(%x, %p : tensor<?x4xf32>, tensor<?xi64>)
-          outs(%e : tensor<?x4xf32>) {{
+      %r = linalg.generic {{iterator_types = ["parallel", "parallel"],
+          indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i, j)>]}}
+          ins(%x, %p : tensor<?x4xf32>, tensor<?xi64>) outs(%e : tensor<?x4xf32>) {{
         ^bb0(%a: f32, %k: i64, %o: f32):
           %i = arith.index_cast %k : i64 to index
           %j = linalg.index 1 : index

@@ -140,7 +140,8 @@ def test_another_family_pools_along_one_axis_under_other_padding() -> None:
                      {"p": T("f32", ("N", 9)), "k": k}, ("z", y), "%m = arith.maximumf %x0, %acc : f32\nlinalg.yield %m : f32")
     text = workload({"x": x}, ["N"], f"""{empty("k", k)}
     %c = arith.constant -2.0 : f32
-    %p = tensor.pad %x low[0, 1] high[0, 1] {{ ^bb0(%a: index, %b: index): tensor.yield %c : f32 }} : {x.type()} to tensor<?x9xf32>
+    %p = tensor.pad %x low[0, 1] high[0, 1] {{ ^bb0(%a: index, %b: index):
+      tensor.yield %c : f32 }} : {x.type()} to tensor<?x9xf32>
     {filled("z", y, MAX["f32"][1])}
     {pooled}""", {"y": y})
     data = np.random.default_rng(0).standard_normal((5, 7)).astype(np.float32) - 3

@@ -49,8 +49,8 @@ class GpuCaller(Caller):
             self._table[word] = ctypes.cast(callback, _P).value or 0
 
     def _load(self, code: Mapping[str, Memory]) -> dict[int, tuple[Any, Launch, tuple[Param, ...]]]:
-        """Launch number -> the loaded image, the launch of it and its slots. An image makes a kernel ready when it is first asked for:
-        a call of one shape launches few of a table's kernels."""
+        """Launch number -> the loaded image, the launch of it and its slots. An image makes a kernel ready when it is first
+        asked for: a call of one shape launches few of a table's kernels."""
         images: dict[str, Any] = {}
         entries: dict[int, tuple[Any, Launch, tuple[Param, ...]]] = {}
         for number, call in enumerate(self.program.calls):

@@ -18,7 +18,7 @@ from tilewright.compiler.host.call_path import call_path_ir, model_work
 from tilewright.compiler.host.host_plan import PlannedCall
 from tilewright.compiler.host.host_program import HostProgram, layout_of
 from tilewright.compiler.tuning.dispatch_tables import Tables
-from tilewright.passes.mlir import ir
+from tilewright.passes.mlir import ir, new_context
 from tilewright.runtime.cuda.cuda_table import cuda_table_ir
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.host.thread_pool import runtime_object_ir
@@ -39,7 +39,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     arch = host_target(near).arch
     number = {t.workload: i for i, t in enumerate(tables.tables)}
     table_of = [number[c.workload.key] for c in plan.calls]
-    with ir.Context(), ir.Location.unknown():
+    with new_context(), ir.Location.unknown():
         emitter = HostProgram(plan, [d.name for d in ingested.dims], tables.tables, table_of, ingested.checks, gpu, arch)
         text = to_llvm_text(emitter.emit())
         arena = str(emitter.arena())

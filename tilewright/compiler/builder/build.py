@@ -17,7 +17,7 @@ from tilewright.passes.codegen.tile import Tile
 from tilewright.passes.lowering.expand_math import ExpandMath
 from tilewright.passes.lowering.promote_bf16 import PromoteBf16
 from tilewright.passes.lowering.split_masked_stores import SplitMaskedStores
-from tilewright.passes.mlir import ir
+from tilewright.passes.mlir import ir, new_context
 from tilewright.passes.pipeline.instruments import standard
 from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.tile_config import TileConfig
@@ -59,7 +59,7 @@ def build_kernel(workload_ir: str, workload_key: str, symbol: str, config: str, 
         BuildError: the family refuses the workload or configuration, or a pass or the code generator failed.
     """
     gpu = target.kind is not TargetKind.HOST
-    with ir.Context(), ir.Location.unknown():
+    with new_context(), ir.Location.unknown():
         module = ir.Module.parse(workload_ir)
         try:
             dump = knobs.DUMP.get()

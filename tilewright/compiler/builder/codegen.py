@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from tilewright.compiler.builder.llvm_bridge import to_llvm22
 from tilewright.runtime.cuda.cuda_device import arch_of, limits_of
@@ -56,5 +57,10 @@ def optimise(llvm_text: str, target: Target, opt_level: int = 3) -> str:
 
 def runtime_object(target: Target) -> bytes:
     """Object code of the host device's native parts, for the lowest level of the target's architecture."""
-    arch = host_target(target).arch
+    return _runtime_object(host_target(target).arch)
+
+
+@cache
+def _runtime_object(arch: str) -> bytes:
+    """The same for every model, so made once in a process."""
     return emit_object(runtime_object_ir(arch), lowest_level(arch))

@@ -40,14 +40,14 @@ def opt_command(
 ) -> None:
     """Run passes over MLIR and print the result."""
     from tilewright.passes.base import PassPipeline
-    from tilewright.passes.mlir import ir
+    from tilewright.passes.mlir import new_context
     from tilewright.passes.pipeline.instruments import PassTiming, PrintAfterAll, chain, standard
     from tilewright.runtime import knobs
 
     text = _standard_input() if file == "-" else model_text(Path(file), parse_dims(dim).as_ranges())
     steps = [*_pipeline(pipeline), *_passes(passes or [])]
     clock = PassTiming() if timing else None
-    with ir.Context():
+    with new_context():
         module = _bind(text, dim) if dim else _parse(text, file)
         callback = chain(clock, PrintAfterAll() if print_ir_after_all else None)
         try:

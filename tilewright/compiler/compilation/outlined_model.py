@@ -19,7 +19,7 @@ from tilewright.passes.base import Pass, PassPipeline
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.outline import workloads_of
 from tilewright.passes.dispatch_creation.pack_constants import PackConstants
-from tilewright.passes.mlir import ir
+from tilewright.passes.mlir import ir, new_context
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.instruments import standard
 from tilewright.passes.pipeline.pipelines import recover_passes
@@ -79,7 +79,7 @@ def outline(compilation: Compilation) -> OutlinedModel:
     donated = donated_pairs(ingested, bound, compilation.all_donations)
     limits = compilation.limits
     callback = standard(options.callback, knobs.DUMP.get())
-    with ir.Context(), ir.Location.unknown():
+    with new_context(), ir.Location.unknown():
         module = ir.Module.parse(ingested.text)
         PassPipeline(passes_of(options, limits), callback).run(module)
         fold_constants(module, bound)

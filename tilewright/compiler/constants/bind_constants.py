@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.compiler.constants.dense_resources import resource_array, resource_name, resources_of
 from tilewright.compiler.frontends.ingest import Ingested
 from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, argument_attributes, write_dims
-from tilewright.passes.mlir import functions, ir, operations, replace_all_uses
+from tilewright.passes.mlir import functions, ir, new_context, operations, replace_all_uses
 from tilewright.runtime.call.interop import view
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError, perhaps
 from tilewright.runtime.tensor import DType
@@ -51,7 +51,7 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
         if list(array.shape) != shape:
             raise ShapeError(f"constant {name}: wanted shape {tuple(shape)}, got {array.shape}; transpose or reshape it")
         bound[number] = array.view(spec.dtype.signless.numpy)
-    with ir.Context(), ir.Location.unknown():
+    with new_context(), ir.Location.unknown():
         module = ir.Module.parse(ingested.text)
         main = next(functions(module))
         named = argument_attributes(main)

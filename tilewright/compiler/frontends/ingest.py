@@ -11,11 +11,11 @@ from tilewright.compiler.dims.bind_dims import DynamicDims, bind_dims
 from tilewright.compiler.dims.dim_checks import model_checks
 from tilewright.compiler.dims.places import argument_names, take_result_names
 from tilewright.compiler.frontends.refuse import refuse_data_dependent, refuse_unsupported
-from tilewright.compiler.frontends.source import ModelIR, new_context, read_model, select_function
+from tilewright.compiler.frontends.source import ModelIR, read_model, select_function
 from tilewright.passes.base import PassPipeline
 from tilewright.passes.linalg.symbolic import DIMS, UNSIGNED, SymbolicShapes, argument_attributes, result_attributes
 from tilewright.passes.lowering.define_arithmetic import DefineArithmetic, concerns
-from tilewright.passes.mlir import arith, functions, ir, operations, walk
+from tilewright.passes.mlir import arith, functions, ir, new_context, operations, walk
 from tilewright.passes.pipeline.pipelines import legalize_passes
 from tilewright.runtime.errors import IngestError, PassError
 from tilewright.runtime.program.program import Argument, Check, DimInfo
@@ -70,7 +70,7 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
     Raises:
         IngestError: the model cannot be read or compiled; names the operation, its location and the remedy.
     """
-    with new_context() as context, ir.Location.unknown():
+    with new_context(unknown=True) as context, ir.Location.unknown():
         module = read_model(model_ir, context)
         fn = select_function(module, function)
         refuse_unsupported(fn)

@@ -11,7 +11,7 @@ from tilewright.compiler.dims.places import argument_names
 from tilewright.compiler.frontends.text_bounds import check_bounds
 from tilewright.compiler.frontends.unreadable import check_content, file_text, is_bytecode, no_file, no_model, no_text
 from tilewright.passes.base import Mlir
-from tilewright.passes.mlir import functions, ir, walk
+from tilewright.passes.mlir import functions, ir, new_context, walk
 from tilewright.runtime.errors import IngestError, perhaps
 from tilewright.runtime.wording import Wording
 
@@ -29,13 +29,6 @@ class HasModuleText(Protocol):
 
 
 ModelIR = Union[str, "os.PathLike[str]", HasModuleText, ir.Module]
-
-
-def new_context() -> ir.Context:
-    """A context of its own for one model; operations of unknown dialects parse, so that they can be refused by name."""
-    context = ir.Context()
-    context.allow_unregistered_dialects = True
-    return context
 
 
 def read_model(model: ModelIR, context: ir.Context) -> ir.Module:
@@ -144,7 +137,7 @@ def select_function(module: ir.Module, wanted: str | None) -> ir.Operation:
 
 def source_arguments(text: str) -> tuple[str, ...]:
     """The names of the arguments of an ingested model's @main, in order."""
-    with new_context() as context, ir.Location.unknown():
+    with new_context(unknown=True) as context, ir.Location.unknown():
         module = parse_text(text, context)
         return argument_names(select_function(module, "main"))
 

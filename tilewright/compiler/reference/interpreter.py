@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tilewright.compiler.reference.evaluate_structured import Structured, captured
 from tilewright.compiler.reference.scalars import Array, apply, declared, element, is_float, is_scalar_op, storage
 from tilewright.compiler.reference.tensors import TENSOR_RULES, check_shape, mixed, pad_widths, shape_of, where
-from tilewright.passes.mlir import functions, ir, operations, owner
+from tilewright.passes.mlir import functions, ir, new_context, operations, owner
 from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
 from tilewright.runtime.float_environment import float_environment
 
@@ -37,7 +37,7 @@ def evaluate(
     cf.assert too), DTypeError for a non-integer array where an integer type is declared.
     """
     if isinstance(model, str):
-        with ir.Context():
+        with new_context():
             return _evaluate(ir.Module.parse(model), inputs, function, dtype_outputs)
     with model.context:
         return _evaluate(model, inputs, function, dtype_outputs)

@@ -74,11 +74,17 @@ class Stream:
     capture: Graph | None = None
 
 
+def machine_code_key(address: int) -> bytes:
+    """An ELF file up to the table of its sections, at the end."""
+    return ctypes.string_at(address, ctypes.c_uint64.from_address(address + 40).value)
+
+
 @dataclass
 class Library:
-    """An image, and its modules by device, made when a kernel first runs."""
+    """PTX, and its modules by device, made when a kernel first runs. assembled: it was given as machine code."""
 
     image: bytes
+    assembled: bool = False
     modules: dict[int, Any] = field(default_factory=dict)
 
 
@@ -86,6 +92,7 @@ class FakeState:
     """Attributes:
         log: (function, stream) of every call in order. launches: (symbol, grid, block, shared bytes, cluster, stream).
         errors: what the emulators found, and what no driver would forgive. unknown: functions called that are not here.
+        libraries: all that were loaded, in order. assembled: beginning of machine code -> the PTX that runs in its place.
         consented: shared bytes allowed by (kernel, device). live: (device, address) -> bytes.
     """
 
@@ -96,10 +103,12 @@ class FakeState:
         self.launches: list[tuple[str, tuple[int, ...], tuple[int, ...], int, tuple[int, ...], int]] = []
         self.errors: list[str] = []
         self.unknown: list[str] = []
+        self.assembled: dict[bytes, bytes] = {}
         self.consented: dict[tuple[int, int], int] = {}
         self.live: dict[tuple[int, int], int] = {}
         self.clock = 0.0
         self.lost = 0
+        self.libraries: list[Library] = []
         self._failures: dict[str, tuple[int, int]] = {}
         self._streams: dict[int, Stream] = {}
         self._objects: dict[int, Any] = {}

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.cuda import abi
-from tilewright.runtime.cuda.driver import address, checked, device_count, driver_version, fail, reported, start
+from tilewright.runtime.cuda.driver import CudaError, address, checked, device_count, driver_version, fail, reported, start
 from tilewright.runtime.errors import DeviceError
+from tilewright.runtime.gpu.gpu_image import GpuImage
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.tensor_map import MAP_BYTES, TensorMap
 
+_OTHER_MACHINE_CODE = (200, 209, 222)  # CUDA_ERROR_INVALID_IMAGE, _NO_BINARY_FOR_GPU, _UNSUPPORTED_PTX_VERSION
 PLAIN_SHARED = 48 << 10  # dynamic bytes of a block that need no leave
 
 
@@ -35,14 +37,23 @@ class Resources:
 
 @dataclass(frozen=True)
 class Image:
-    """Loaded PTX or machine code; the driver compiles it when a kernel is first asked for."""
+    """Code that is loaded when a kernel is first asked for; PTX is compiled by the driver then.
 
-    code: Any
+    codes: cuda.core's, in the order to try: machine code of a later toolkit than the driver's is refused, and its PTX tried.
+    """
+
+    codes: tuple[Any, ...]
 
     def kernel(self, symbol: str) -> Any:
         """cuda.core's Kernel. CudaError when the image has none of this name or cannot be loaded."""
-        with reported(f"load the kernel {symbol}"):
-            return self.code.get_kernel(symbol)
+        for code in self.codes:
+            try:
+                with reported(f"load the kernel {symbol}"):
+                    return code.get_kernel(symbol)
+            except CudaError as error:
+                if code is self.codes[-1] or error.code not in _OTHER_MACHINE_CODE:
+                    raise
+        raise CudaError(f"cannot load the kernel {symbol}: its image holds no code")
 
 
 class CudaDevice:
@@ -126,8 +137,8 @@ class CudaDevice:
     # Kernels
 
     def load(self, image: bytes) -> Image:
-        """PTX text or a cubin; it is loaded when a kernel of it is asked for."""
-        return load_image(image)
+        """A GpuImage as it is stored, PTX or machine code; it is loaded when a kernel of it is asked for."""
+        return load_image(image, self.arch)
 
     def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
                args: Sequence[int | bytes], cluster: tuple[int, int, int] = (1, 1, 1), stream: Any = None) -> None:
@@ -180,13 +191,14 @@ class CudaDevice:
         return found
 
 
-def load_image(image: bytes) -> Image:
-    """PTX text or a cubin as an Image, for any device."""
+def load_image(image: bytes, arch: str) -> Image:
+    """A GpuImage as it is stored, for devices of an architecture."""
     from cuda.core import ObjectCode
 
-    make = ObjectCode.from_cubin if image[:4] == b"\x7fELF" else ObjectCode.from_ptx
+    found = GpuImage.of(image)
     with reported("load an image"):
-        return Image(make(bytes(image)))
+        return Image(tuple((ObjectCode.from_cubin if code is found.cubin else ObjectCode.from_ptx)(code)
+                           for code in found.for_device(arch)))
 
 
 def function_of(kernel: int, shared_bytes: int) -> int:

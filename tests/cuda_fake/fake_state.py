@@ -109,7 +109,7 @@ class FakeState:
         self.clock = 0.0
         self.lost = 0
         self.libraries: list[Library] = []
-        self._failures: dict[str, tuple[int, int]] = {}
+        self._failures: dict[str, tuple[int, int, int]] = {}
         self._streams: dict[int, Stream] = {}
         self._objects: dict[int, Any] = {}
         self._handles = itertools.count(0x7000_0000_1000, 64)
@@ -120,9 +120,9 @@ class FakeState:
         self._texts: dict[str, Any] = {}
         self._entries = {m.entry[0]: (m, m.entry[1]) for n in dir(self) if hasattr(m := getattr(self, n), "entry")}
 
-    def fail(self, function: str, code: int, after: int = 0) -> None:
-        """The next call of `function` but `after` returns `code`, once."""
-        self._failures[function] = (code, after)
+    def fail(self, function: str, code: int, after: int = 0, times: int = 1) -> None:
+        """The next calls of `function` but `after` return `code`."""
+        self._failures[function] = (code, after, times)
 
     def calls(self, function: str) -> int:
         """How often a function was called."""
@@ -139,10 +139,10 @@ class FakeState:
     def _call(self, name: str, method: Callable[..., Any] | None, given: tuple[Any, ...]) -> int:
         with self.lock:
             self.log.append((name, 0))
-            code, after = self._failures.pop(name, (0, 0))
-            if code and after:
-                self._failures[name] = (code, after - 1)
-            elif code:
+            code, after, times = self._failures.pop(name, (0, 0, 0))
+            if code and (after or times > 1):
+                self._failures[name] = (code, after - 1, times) if after else (code, 0, times - 1)
+            if code and not after:
                 return code
             if method is None:
                 self.unknown.append(name)

@@ -35,18 +35,19 @@ _STICKY = "sticky"
 class Player:
     """Runs launches of a folder on one device.
 
-    form: "stored" takes machine code where it fits, "ptx" leaves the assembling to the driver.
+    form: "stored" takes machine code where it fits, "ptx" leaves the assembling to the driver. plain: memory is not filled first.
     """
 
-    def __init__(self, folder: Path, target: Target, form: str) -> None:
+    def __init__(self, folder: Path, target: Target, form: str, plain: bool = False) -> None:
         self.folder, self.target, self.form = folder, target, form
         self.launches = read(folder)
         self._device: Any = None
         self._traffic: Any = None
         if target.kind is TargetKind.CUDA:
             from tests.gpu.cuda_device import FilledDevice, Traffic
+            from tilewright.runtime.cuda.cuda_device import CudaDevice
 
-            self._device = FilledDevice()
+            self._device = CudaDevice() if plain else FilledDevice()
             self._traffic = Traffic(self._device)
 
     def play(self, number: int, repeats: int) -> dict[str, Any]:
@@ -56,6 +57,9 @@ class Player:
         at = {"record": "launch", "number": number, "test": wanted.test, "config": wanted.kernel.config, "dims": wanted.dims,
               "form": self.form, "repeats": repeats}
         return {**at, **made, "seconds": round(time.perf_counter() - start, 4)}
+
+    def close(self) -> None:
+        """Nothing: the device goes with the process."""
 
     def _play(self, wanted: ReplayLaunch, number: int, repeats: int) -> dict[str, Any]:
         from tilewright.runtime.cuda.driver import CudaError
@@ -113,11 +117,12 @@ class Replay:
 
     def __init__(self, folder: Path, target: str, form: str, most: float) -> None:
         self._arguments = (str(folder), "--target", target, "--form", form, "--serve")
-        self.form, self.most = form, most
+        self.form, self.most, self._launches = form, most, read(folder)
         self._process: LineProcess | None = None
 
-    def play(self, number: int, wanted: ReplayLaunch, repeats: int) -> dict[str, Any]:
+    def play(self, number: int, repeats: int) -> dict[str, Any]:
         """The record of a launch; of one that crashes or hangs, too."""
+        wanted = self._launches[number]
         try:
             if self._process is None:
                 self._process = LineProcess("tests.gpu.replay", *self._arguments)
@@ -148,6 +153,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="after these no launch is begun")
     parser.add_argument("--most", type=float, default=60.0, help="seconds of a launch")
     parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
+    parser.add_argument("--number", type=int, help="of the one launch to run")
+    parser.add_argument("--here", action="store_true", help="in this process, as compute-sanitizer and ncu want it")
+    parser.add_argument("--plain", action="store_true", help="with --here: memory is not filled first, as initcheck wants it")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
@@ -174,12 +182,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     end, launches, failed, ran = time.monotonic() + args.seconds, read(args.folder), 0, 0
     known = [json.loads(x) for x in args.json.read_text().splitlines()] if args.json and args.json.exists() else []
     done = {(r.get("number"), r.get("form"), r.get("repeats")) for r in known if r.get("record") == "launch"}
-    replay = Replay(args.folder, args.target, args.form, args.most)
-    wanted = [n for n in chosen(launches, args.filter, args.first) if (n, args.form, args.repeats) not in done]
+    replay = Player(args.folder, Target.parse(args.target), args.form, args.plain) if args.here else \
+        Replay(args.folder, args.target, args.form, args.most)
+    numbers = chosen(launches, args.filter, args.first) if args.number is None else [args.number]
+    wanted = [n for n in numbers if (n, args.form, args.repeats) not in done]
     for number in wanted:
         if time.monotonic() >= end:
             break
-        found, ran = replay.play(number, launches[number], args.repeats), ran + 1
+        found, ran = replay.play(number, args.repeats), ran + 1
         failed += not found["ok"]
         if args.json:
             with args.json.open("a") as file:

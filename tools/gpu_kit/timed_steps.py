@@ -67,7 +67,7 @@ def _forms(step: Step, kept: float) -> None:
         until = kept + (step.left - kept) * (len(archives) - number - 1) / (len(archives) - number)
         target = Target.parse(archive.manifest.target if step.target == "cuda" else step.target)
         with gpu_process(target, cases_of(archive)) as runner:
-            for record in compare(archive, runner, lambda until=until: step.left - until):  # type: ignore[misc]
+            for record in compare(archive, runner, lambda until=until: step.left - until):
                 step.add({**record, "model": archive.path.stem})
                 if target.kind is TargetKind.EMULATOR and record["record"] == "form":
                     break  # the way is tried; the rest would take hours

@@ -6,6 +6,7 @@ Programs launch through native code instead (runtime/cuda/loaded.py); this is fo
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,20 +41,36 @@ class Image:
     """Code that is loaded when a kernel is first asked for; PTX is compiled by the driver then.
 
     codes: cuda.core's, in the order to try: machine code of a later toolkit than the driver's is refused, and its PTX tried.
+    digest: of the stored image, by which functions are kept: the driver gives the handle of an unloaded kernel to another.
     """
 
     codes: tuple[Any, ...]
+    digest: str
 
-    def kernel(self, symbol: str) -> Any:
-        """cuda.core's Kernel. CudaError when the image has none of this name or cannot be loaded."""
+    def kernel(self, symbol: str) -> LoadedKernel:
+        """A kernel of the image. CudaError when the image has none of this name or cannot be loaded."""
         for code in self.codes:
             try:
                 with reported(f"load the kernel {symbol}"):
-                    return code.get_kernel(symbol)
+                    return LoadedKernel(code.get_kernel(symbol), self.digest, symbol)
             except CudaError as error:
                 if code is self.codes[-1] or error.code not in _OTHER_MACHINE_CODE:
                     raise
         raise CudaError(f"cannot load the kernel {symbol}: its image holds no code")
+
+
+@dataclass(frozen=True)
+class LoadedKernel:
+    """core: cuda.core's Kernel. image: digest of the image that it is of."""
+
+    core: Any
+    image: str
+    symbol: str
+
+    @property
+    def handle(self) -> int:
+        """The CUkernel."""
+        return int(self.core.handle)
 
 
 class CudaDevice:
@@ -83,7 +100,7 @@ class CudaDevice:
         self._launch = abi.LAUNCH(address("cuLaunchKernelEx"))
         self._encode: Any = None
         self._held: dict[int, Any] = {}
-        self._functions: dict[int, tuple[int, int]] = {}
+        self._functions: dict[tuple[str, str], tuple[int, int]] = {}
 
     def limits(self) -> GpuLimits:
         return limits_of(self.ordinal)
@@ -140,7 +157,13 @@ class CudaDevice:
         """A GpuImage as it is stored, PTX or machine code; it is loaded when a kernel of it is asked for."""
         return load_image(image, self.arch)
 
-    def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
+    def unload(self, image: Image) -> None:
+        """Forget the functions of an image, once its launches are done; its code goes with the last that refers to it."""
+        self.sync()
+        for key in [k for k in self._functions if k[0] == image.digest]:
+            del self._functions[key]
+
+    def launch(self, kernel: LoadedKernel, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
                args: Sequence[int | bytes], cluster: tuple[int, int, int] = (1, 1, 1), stream: Any = None) -> None:
         """Enqueue a kernel of an Image.
 
@@ -173,21 +196,21 @@ class CudaDevice:
             fail(code, f"describe a tensor of {wanted.sizes} elements in boxes of {wanted.box}")
         return ctypes.string_at(target, MAP_BYTES)
 
-    def resources(self, kernel: Any, threads: int, shared_bytes: int) -> Resources:
+    def resources(self, kernel: LoadedKernel, threads: int, shared_bytes: int) -> Resources:
         """What a kernel of an Image takes, and how many of its blocks a multiprocessor holds."""
         self._function(kernel, shared_bytes)
         with reported("ask what a kernel takes"):
-            found = kernel.attributes[self.ordinal]
-            resident = kernel.occupancy.max_active_blocks_per_multiprocessor(threads, shared_bytes)
+            found = kernel.core.attributes[self.ordinal]
+            resident = kernel.core.occupancy.max_active_blocks_per_multiprocessor(threads, shared_bytes)
             return Resources(found.num_regs, found.local_size_bytes, found.shared_size_bytes, resident)
 
 
-    def _function(self, kernel: Any, shared_bytes: int) -> int:
-        handle = int(kernel.handle)
-        found, allowed = self._functions.get(handle, (0, -1))
+    def _function(self, kernel: LoadedKernel, shared_bytes: int) -> int:
+        key = (kernel.image, kernel.symbol)
+        found, allowed = self._functions.get(key, (0, -1))
         if shared_bytes > allowed:
-            found = function_of(handle, shared_bytes)
-            self._functions[handle] = (found, max(shared_bytes, PLAIN_SHARED))
+            found = function_of(kernel.handle, shared_bytes)
+            self._functions[key] = (found, max(shared_bytes, PLAIN_SHARED))
         return found
 
 
@@ -198,7 +221,7 @@ def load_image(image: bytes, arch: str) -> Image:
     found = GpuImage.of(image)
     with reported("load an image"):
         return Image(tuple((ObjectCode.from_cubin if code is found.cubin else ObjectCode.from_ptx)(code)
-                           for code in found.for_device(arch)))
+                           for code in found.for_device(arch)), hashlib.sha256(image).hexdigest())
 
 
 def function_of(kernel: int, shared_bytes: int) -> int:

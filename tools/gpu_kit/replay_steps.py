@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from tools.checkout import of_tests
 from tools.gpu_kit.results import Step
 
 SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
@@ -58,18 +59,14 @@ def sanitize(step: Step) -> None:
 
 def _launches(step: Step) -> tuple[Any, Sequence[Any], list[int]]:
     """The module that replays, the launches, and the numbers of one of each family."""
-    from tests.gpu import replay as replayed
-    from tests.gpu.replay_form import read
-
-    launches = read(step.data / "replay")
+    replayed = of_tests("tests.gpu.replay")
+    launches = replayed.read(step.data / "replay")
     return replayed, launches, replayed.chosen(launches, "*", True)
 
 
 def _play(step: Step, launches: Sequence[Any], numbers: Sequence[int], form: str, repeats: int) -> None:
     """Record launches; what there is no time for is counted."""
-    from tests.gpu.replay import Replay
-
-    runner = Replay(step.data / "replay", step.target, form, _LAUNCH)
+    runner = of_tests("tests.gpu.replay").Replay(step.data / "replay", step.target, form, _LAUNCH)
     for ran, number in enumerate(numbers):
         if step.left < 1:
             step.add({"record": "left", "form": form, "repeats": repeats, "launches": len(numbers) - ran})

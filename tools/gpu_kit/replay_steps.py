@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright.passes.spaces.family_registry import family_names
 from tools.checkout import of_tests
 from tools.gpu_kit.results import Step
 
@@ -18,6 +19,8 @@ _PERSISTENT, _OTHERS = 50, 3  # repeats under load
 def smoke(step: Step) -> None:
     """One launch of every family in a process of its own, from machine code, then with PTX that the driver assembles."""
     _, launches, first = _launches(step)
+    for name in sorted(set(family_names(gpu=True)) - {launches[n].kernel.family for n in first}):
+        step.add({"record": "family", "family": name, "ok": None, "error": "the kit has no launch of it"})
     for form in ("stored", "ptx") if step.target == "cuda" else ("stored",):
         for number in first:
             _play(step, launches, [number], form, 0)

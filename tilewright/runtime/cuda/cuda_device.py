@@ -6,10 +6,9 @@ Programs launch through native code instead (runtime/cuda/loaded.py); this is fo
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,18 +40,19 @@ class Image:
     """Code that is loaded when a kernel is first asked for; PTX is compiled by the driver then.
 
     codes: cuda.core's, in the order to try: machine code of a later toolkit than the driver's is refused, and its PTX tried.
-    digest: of the stored image, by which functions are kept: the driver gives the handle of an unloaded kernel to another.
+    functions: symbol -> its CUfunction and the dynamic shared bytes that it may have. They end with the image, since the driver
+    gives the handle of an unloaded kernel to another.
     """
 
     codes: tuple[Any, ...]
-    digest: str
+    functions: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def kernel(self, symbol: str) -> LoadedKernel:
         """A kernel of the image. CudaError when the image has none of this name or cannot be loaded."""
         for code in self.codes:
             try:
                 with reported(f"load the kernel {symbol}"):
-                    return LoadedKernel(code.get_kernel(symbol), self.digest, symbol)
+                    return LoadedKernel(code.get_kernel(symbol), self, symbol)
             except CudaError as error:
                 if code is self.codes[-1] or error.code not in _OTHER_MACHINE_CODE:
                     raise
@@ -61,10 +61,10 @@ class Image:
 
 @dataclass(frozen=True)
 class LoadedKernel:
-    """core: cuda.core's Kernel. image: digest of the image that it is of."""
+    """core: cuda.core's Kernel. image: what it is of."""
 
     core: Any
-    image: str
+    image: Image
     symbol: str
 
     @property
@@ -100,7 +100,6 @@ class CudaDevice:
         self._launch = abi.LAUNCH(address("cuLaunchKernelEx"))
         self._encode: Any = None
         self._held: dict[int, Any] = {}
-        self._functions: dict[tuple[str, str], tuple[int, int]] = {}
 
     def limits(self) -> GpuLimits:
         return limits_of(self.ordinal)
@@ -157,12 +156,6 @@ class CudaDevice:
         """A GpuImage as it is stored, PTX or machine code; it is loaded when a kernel of it is asked for."""
         return load_image(image, self.arch)
 
-    def unload(self, image: Image) -> None:
-        """Forget the functions of an image, once its launches are done; its code goes with the last that refers to it."""
-        self.sync()
-        for key in [k for k in self._functions if k[0] == image.digest]:
-            del self._functions[key]
-
     def launch(self, kernel: LoadedKernel, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
                args: Sequence[int | bytes], cluster: tuple[int, int, int] = (1, 1, 1), stream: Any = None) -> None:
         """Enqueue a kernel of an Image.
@@ -206,11 +199,10 @@ class CudaDevice:
 
 
     def _function(self, kernel: LoadedKernel, shared_bytes: int) -> int:
-        key = (kernel.image, kernel.symbol)
-        found, allowed = self._functions.get(key, (0, -1))
+        found, allowed = kernel.image.functions.get(kernel.symbol, (0, -1))
         if shared_bytes > allowed:
             found = function_of(kernel.handle, shared_bytes)
-            self._functions[key] = (found, max(shared_bytes, PLAIN_SHARED))
+            kernel.image.functions[kernel.symbol] = (found, max(shared_bytes, PLAIN_SHARED))
         return found
 
 
@@ -221,7 +213,7 @@ def load_image(image: bytes, arch: str) -> Image:
     found = GpuImage.of(image)
     with reported("load an image"):
         return Image(tuple((ObjectCode.from_cubin if code is found.cubin else ObjectCode.from_ptx)(code)
-                           for code in found.for_device(arch)), hashlib.sha256(image).hexdigest())
+                           for code in found.for_device(arch)))
 
 
 def function_of(kernel: int, shared_bytes: int) -> int:

@@ -39,8 +39,9 @@ class KernelTimer:
         """PTX text or a cubin, kept for later calls with the same bytes."""
         found = self._images.pop(image, None) or self.device.load(image)
         self._images[image] = found
-        while len(self._images) > _MOST_IMAGES:
-            self.device.unload(self._images.popitem(last=False)[1])
+        if len(self._images) > _MOST_IMAGES:
+            self.device.sync()  # nothing of it runs any more
+            self._images.popitem(last=False)
         return found
 
     def resources(self, kernel: MicroKernel, image: bytes) -> tuple[Resources, ...]:

@@ -8,17 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cuda_fake import models
 from cuda_fake.fake_state import FakeState
 from gpu_harness import build, check, random
 from gpu_workloads import contraction, rows
 from tensor_core_workloads import product
 
 import tilewright as tw
+from tilewright.compiler.builder.ptxas import find_tool
 from tilewright.runtime.cuda.arena import gpu, native_table
 from tilewright.runtime.cuda.cuda_device import CudaDevice, load_image
 from tilewright.runtime.cuda.cuda_table import ARENA_FIELDS, CONTEXT_FIELDS, RECORD_FIELDS, cuda_table_ir
 from tilewright.runtime.cuda.timer import KernelTimer
 from tilewright.runtime.device import CONTEXT, KERNELS, TABLE_WORDS
+from tilewright.runtime.gpu.gpu_image import GpuImage
 from tilewright.runtime.program.tensor_map import TensorMap
 
 FILL = """.version 8.0
@@ -70,7 +73,7 @@ class Bare:
         self.arena = (ctypes.c_uint64 * len(ARENA_FIELDS))()
         self.words = (ctypes.c_uint64 * len(CONTEXT_FIELDS))()
         self._loader = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64)(self.load)
-        self.image = load_image(FILL.encode())
+        self.image = load_image(FILL.encode(), "sm_90a")
         values = {"stream": int(self.gpu.device.stream.handle), "cuda_context": self.gpu.device.context,
                   "arena": ctypes.addressof(self.arena), "load": ctypes.cast(self._loader, ctypes.c_void_p).value or 0,
                   **self.gpu.functions}
@@ -199,3 +202,37 @@ def kernels_are_loaded_when_first_launched(fake: FakeState) -> None:
         fn(np.ones((extent, 44), np.float32), np.ones((44, 24), np.float32), v)
         assert loaded.kernels_loaded() == count
     assert sum(len(fn.program.tables[c.table].kernels) for c in fn.program.calls) > 2
+
+
+def machine_code_is_taken_where_it_fits_and_the_driver_reads_it(fake: FakeState) -> None:
+    fn, given = models.chain(), models.inputs(5)
+    images = [GpuImage.of(bytes(fn._bundle.code[k.object])) for t in fn.program.tables for k in t.kernels]
+    if find_tool("ptxas") is None:
+        assert not any(i.cubin for i in images)
+        return
+    assert all(i.cubin[:4] == b"\x7fELF" and i.arch == "sm_90a" for i in images)
+    fake.libraries.clear()
+    np.testing.assert_array_equal(fn(*given), models.product(*given))
+    assert fake.libraries and all(library.assembled for library in fake.libraries)
+    fake.libraries.clear()
+    fake.assembled.clear()
+    loaded = load_image(images[0].stored(), "sm_90a")
+    fake.assembled.clear()  # as a driver older than the toolkit
+    symbol = next(k.symbol for t in fn.program.tables for k in t.kernels)
+    assert loaded.kernel(symbol).handle and [library.assembled for library in fake.libraries] == [False]
+    fake.libraries.clear()
+    assert load_image(images[0].stored(), "sm_100a").kernel(symbol).handle
+    assert [library.assembled for library in fake.libraries] == [False]
+
+
+def functions_are_kept_by_image(fake: FakeState) -> None:
+    device = CudaDevice()
+    images = [device.load(text.encode()) for text in (FILL, FILL + "\n")]
+    out = device.alloc(16)
+    for value, image in enumerate(images):
+        device.launch(image.kernel("fill"), (4, 1, 1), (1, 1, 1), 0, [out, value])
+        assert device.copy_out(out, 4, np.uint32).tolist() == [value] * 4
+    before = fake.calls("cuKernelGetFunction")
+    device.launch(images[1].kernel("fill"), (4, 1, 1), (1, 1, 1), 0, [out, 9])
+    assert fake.calls("cuKernelGetFunction") == before and images[0].functions.keys() == {"fill"} != images[0].functions
+    device.close()

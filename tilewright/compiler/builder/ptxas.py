@@ -1,7 +1,8 @@
-"""ptxas: checks PTX and counts registers, spills and shared memory. For tests and reports; drivers compile PTX themselves."""
+"""ptxas: machine code from PTX, with its registers, spills and shared memory; without it drivers compile the PTX themselves."""
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.runtime.errors import BuildError
+from tilewright.runtime.target import Target, TargetKind
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,36 @@ class PtxasReport:
 
 def find_tool(name: str) -> str | None:
     """Path of ptxas, nvdisasm, ... from NVIDIA's packages, a CUDA toolkit or the search path; None when there is none."""
-    from cuda.pathfinder import find_nvidia_binary_utility
-
+    try:
+        from cuda.pathfinder import find_nvidia_binary_utility
+    except ImportError:
+        return shutil.which(name)
     found = find_nvidia_binary_utility(name)
     return shutil.which(name) if found is None else str(found)
+
+
+def assembler(target: Target) -> str:
+    """Which ptxas kernels for a target are assembled by, for keys of caches; empty where none is."""
+    tool = find_tool("ptxas") if target.kind is TargetKind.CUDA else None
+    if tool is None:
+        return ""
+    at = Path(tool).stat()
+    return f"{tool} {at.st_size} {at.st_mtime_ns}"
+
+
+def can_assemble(ptx: str, arch: str) -> bool:
+    """Is ptxas installed, and does it know the architecture and the version of this text?"""
+    directives = re.findall(r"^\s*\.(?:version|target|address_size)\b.*$", ptx, re.MULTILINE)
+    return find_tool("ptxas") is not None and _takes("\n".join(directives), arch)
+
+
+@functools.cache
+def _takes(directives: str, arch: str) -> bool:
+    try:
+        assemble_ptx(directives + "\n", arch)
+    except BuildError:
+        return False
+    return True
 
 
 def assemble_ptx(ptx: str, arch: str) -> PtxasReport:

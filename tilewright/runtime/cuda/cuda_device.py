@@ -8,17 +8,19 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tilewright.runtime.cuda import abi
-from tilewright.runtime.cuda.driver import address, checked, device_count, driver_version, fail, reported, start
+from tilewright.runtime.cuda.driver import CudaError, address, checked, device_count, driver_version, fail, reported, start
 from tilewright.runtime.errors import DeviceError
+from tilewright.runtime.gpu.gpu_image import GpuImage
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.tensor_map import MAP_BYTES, TensorMap
 
+_OTHER_MACHINE_CODE = (200, 209, 222)  # CUDA_ERROR_INVALID_IMAGE, _NO_BINARY_FOR_GPU, _UNSUPPORTED_PTX_VERSION
 PLAIN_SHARED = 48 << 10  # dynamic bytes of a block that need no leave
 
 
@@ -35,14 +37,40 @@ class Resources:
 
 @dataclass(frozen=True)
 class Image:
-    """Loaded PTX or machine code; the driver compiles it when a kernel is first asked for."""
+    """Code that is loaded when a kernel is first asked for; PTX is compiled by the driver then.
 
-    code: Any
+    codes: cuda.core's, in the order to try: machine code of a later toolkit than the driver's is refused, and its PTX tried.
+    functions: symbol -> its CUfunction and the dynamic shared bytes that it may have. They end with the image, since the driver
+    gives the handle of an unloaded kernel to another.
+    """
 
-    def kernel(self, symbol: str) -> Any:
-        """cuda.core's Kernel. CudaError when the image has none of this name or cannot be loaded."""
-        with reported(f"load the kernel {symbol}"):
-            return self.code.get_kernel(symbol)
+    codes: tuple[Any, ...]
+    functions: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def kernel(self, symbol: str) -> LoadedKernel:
+        """A kernel of the image. CudaError when the image has none of this name or cannot be loaded."""
+        for code in self.codes:
+            try:
+                with reported(f"load the kernel {symbol}"):
+                    return LoadedKernel(code.get_kernel(symbol), self, symbol)
+            except CudaError as error:
+                if code is self.codes[-1] or error.code not in _OTHER_MACHINE_CODE:
+                    raise
+        raise CudaError(f"cannot load the kernel {symbol}: its image holds no code")
+
+
+@dataclass(frozen=True)
+class LoadedKernel:
+    """core: cuda.core's Kernel. image: what it is of."""
+
+    core: Any
+    image: Image
+    symbol: str
+
+    @property
+    def handle(self) -> int:
+        """The CUkernel."""
+        return int(self.core.handle)
 
 
 class CudaDevice:
@@ -72,7 +100,6 @@ class CudaDevice:
         self._launch = abi.LAUNCH(address("cuLaunchKernelEx"))
         self._encode: Any = None
         self._held: dict[int, Any] = {}
-        self._functions: dict[int, tuple[int, int]] = {}
 
     def limits(self) -> GpuLimits:
         return limits_of(self.ordinal)
@@ -126,10 +153,10 @@ class CudaDevice:
     # Kernels
 
     def load(self, image: bytes) -> Image:
-        """PTX text or a cubin; it is loaded when a kernel of it is asked for."""
-        return load_image(image)
+        """A GpuImage as it is stored, PTX or machine code; it is loaded when a kernel of it is asked for."""
+        return load_image(image, self.arch)
 
-    def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
+    def launch(self, kernel: LoadedKernel, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
                args: Sequence[int | bytes], cluster: tuple[int, int, int] = (1, 1, 1), stream: Any = None) -> None:
         """Enqueue a kernel of an Image.
 
@@ -162,31 +189,31 @@ class CudaDevice:
             fail(code, f"describe a tensor of {wanted.sizes} elements in boxes of {wanted.box}")
         return ctypes.string_at(target, MAP_BYTES)
 
-    def resources(self, kernel: Any, threads: int, shared_bytes: int) -> Resources:
+    def resources(self, kernel: LoadedKernel, threads: int, shared_bytes: int) -> Resources:
         """What a kernel of an Image takes, and how many of its blocks a multiprocessor holds."""
         self._function(kernel, shared_bytes)
         with reported("ask what a kernel takes"):
-            found = kernel.attributes[self.ordinal]
-            resident = kernel.occupancy.max_active_blocks_per_multiprocessor(threads, shared_bytes)
+            found = kernel.core.attributes[self.ordinal]
+            resident = kernel.core.occupancy.max_active_blocks_per_multiprocessor(threads, shared_bytes)
             return Resources(found.num_regs, found.local_size_bytes, found.shared_size_bytes, resident)
 
 
-    def _function(self, kernel: Any, shared_bytes: int) -> int:
-        handle = int(kernel.handle)
-        found, allowed = self._functions.get(handle, (0, -1))
+    def _function(self, kernel: LoadedKernel, shared_bytes: int) -> int:
+        found, allowed = kernel.image.functions.get(kernel.symbol, (0, -1))
         if shared_bytes > allowed:
-            found = function_of(handle, shared_bytes)
-            self._functions[handle] = (found, max(shared_bytes, PLAIN_SHARED))
+            found = function_of(kernel.handle, shared_bytes)
+            kernel.image.functions[kernel.symbol] = (found, max(shared_bytes, PLAIN_SHARED))
         return found
 
 
-def load_image(image: bytes) -> Image:
-    """PTX text or a cubin as an Image, for any device."""
+def load_image(image: bytes, arch: str) -> Image:
+    """A GpuImage as it is stored, for devices of an architecture."""
     from cuda.core import ObjectCode
 
-    make = ObjectCode.from_cubin if image[:4] == b"\x7fELF" else ObjectCode.from_ptx
+    found = GpuImage.of(image)
     with reported("load an image"):
-        return Image(make(bytes(image)))
+        return Image(tuple((ObjectCode.from_cubin if code is found.cubin else ObjectCode.from_ptx)(code)
+                           for code in found.for_device(arch)))
 
 
 def function_of(kernel: int, shared_bytes: int) -> int:

@@ -106,7 +106,7 @@ class LoadedProgram:
         try:
             with self._loading, relaxed():
                 if kernel.object not in self._images:
-                    self._images[kernel.object] = load_image(bytes(self._code[kernel.object]))
+                    self._images[kernel.object] = load_image(bytes(self._code[kernel.object]), self.gpu.device.arch)
                 function = function_of(int(self._images[kernel.object].kernel(launch.symbol).handle), launch.shared_bytes)
         except (TilewrightError, KeyError) as error:
             self._failures[threading.get_ident()] = error

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tilewright.passes.codegen.emit import all_of, integer_type, loop, vector_type, when
+from tilewright.passes.codegen.emit import all_of, gep, integer_type, loop, vector_type, when
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
-from tilewright.passes.families.gpu.mbarrier_ring import MbarrierRing
+from tilewright.passes.families.gpu.mbarrier_ring import MbarrierRing, RingPlace
 from tilewright.passes.families.gpu.mma_product import TensorProduct
 from tilewright.passes.families.gpu.mma_tile import extract
 from tilewright.passes.families.gpu.simt_plan import SimtPlan
@@ -27,7 +27,7 @@ from tilewright.passes.families.gpu.tile_grid import GridTile, TileGrid, part_of
 from tilewright.passes.families.gpu.wgmma_operand import TmaOperand
 from tilewright.passes.families.gpu.wgmma_result import CopiedResult
 from tilewright.passes.mlir import ir, llvm, nvvm, scf, vector
-from tilewright.passes.spaces.gpu.wgmma import GROUP, PAD, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
+from tilewright.passes.spaces.gpu.wgmma import BARRIER, GROUP, PAD, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
 from tilewright.runtime.limits import WARP
 
 _WARPS = GROUP // WARP
@@ -46,7 +46,7 @@ def emit(kernel: GpuKernel, config: WgmmaConfig) -> None:
     copied = CopiedResult(kernel, plan, config.slab) if config.copied else None
     planned = _Planned(plan, product, left, right, split, copied)
     kernel.launch(config.threads, lambda: _WgmmaBlock(kernel, config, planned).emit(), min_blocks_per_sm=1,
-                  cluster=config.cluster)
+                  cluster=config.cluster, in_turn=bool(config.blocks))
     if split is not None:
         kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
 
@@ -103,7 +103,7 @@ class _WgmmaBlock:
         role = scf.IfOp(_value(group.eq(c.consumers)), has_else=True)
         with ir.InsertionPoint(role.then_block):
             self._registers(0, nvvm.SetMaxRegisterAction.decrease)
-            when(member.eq(0), lambda: self._tiles(self._copy))
+            when((member // WARP).eq(0), lambda: when(nvvm.elect_sync(), self._bring))
             scf.YieldOp([])
         with ir.InsertionPoint(role.else_block):
             self._registers(1, nvvm.SetMaxRegisterAction.increase)
@@ -111,18 +111,16 @@ class _WgmmaBlock:
             if self.copied is not None:
                 self.copied.reuse((member % WARP).eq(0))
             scf.YieldOp([])
-        if c.cluster > 1:
-            self._meet()  # no block leaves while others may still copy into it or arrive at its mbarriers
         tiles, parts, one = grid
         tiles = tiles * c.cluster
         return tiles.minimum(c.blocks) if c.blocks else tiles, parts, one
 
     def _meet(self) -> None:
-        """All threads of the cluster wait for each other."""
+        """All threads of the cluster wait for each other; the fence of mbarriers tells of them, and there is nothing else."""
         if self.config.cluster == 1:
             self.kernel.barrier()
             return
-        nvvm.cluster_arrive()
+        nvvm.cluster_arrive_relaxed()
         nvvm.cluster_wait()
 
     def _registers(self, which: int, action: nvvm.SetMaxRegisterAction) -> None:
@@ -130,19 +128,19 @@ class _WgmmaBlock:
         if self.config.consumers in REGISTERS:
             nvvm.setmaxregister(REGISTERS[self.config.consumers][which], action)
 
-    def _tiles(self, body: Callable[[GridTile, Index], None]) -> None:
-        """`body(tile, steps done before)` for each tile of this block."""
-        c = self.config
-        first, total = self.kernel.block_id() // c.cluster, self.kernel.evaluator.emit(self.grid.tiles)
+    def _tiles(self, body: Callable[[GridTile, Index], None]) -> Index:
+        """`body(tile, steps done before)` for each tile of this block; the steps of all."""
+        c, kernel = self.config, self.kernel
+        first, total = kernel.block_id() // c.cluster, kernel.evaluator.emit(self.grid.tiles)
         if not c.blocks:
             body(self._mine(first), Index(0))
-            return
+            return self.steps.end
 
         def one(number: Index, done: ir.Value) -> list[ir.Value]:
             body(self._mine(number), Index(done))
             return [(Index(done) + self.steps.end).value(self.i32)]
 
-        loop(first, total, c.blocks // c.cluster, one, [_i32(0)], self.kernel.index)
+        return Index(loop(first, total, kernel.blocks() // c.cluster, one, [_i32(0)], kernel.index)[0])
 
     def _mine(self, number: Index) -> GridTile:
         """This block's tile of those that its cluster takes at once."""
@@ -154,19 +152,30 @@ class _WgmmaBlock:
 
     # -- the warpgroup that copies, one thread of it
 
+    def _bring(self) -> None:
+        """All tiles; in a cluster then waits for all who read, here and there, so that the block does not leave before them."""
+        self.kernel.prefetch_tensor_maps()
+        done = self._tiles(self._copy)
+        if self.config.cluster > 1:
+            place = self.ring.place(done)
+            for _ in range(self.config.stages):
+                self.ring.wait_empty(place)
+                place = self.ring.after(place)
+
     def _copy(self, tile: GridTile, done: Index) -> None:
         batch = self.batch.point(tile.batch)
 
-        def one(step: Index) -> None:
-            number = done + step
-            self.ring.wait(self.ring.empty(number), 1 - self.ring.parity(number))
-            full, stage = self.ring.full(number), self.ring.stage(number)
+        def one(step: Index, *held: ir.Value) -> list[ir.Value]:
+            place = RingPlace.of(held)
+            self.ring.wait_empty(place)
+            full, stage = self.ring.full(place.stage), self.ring.at(place.stage)
             nvvm.mbarrier_arrive_expect_tx(full, _i32(self.config.stage_bytes), results=[])
             k = self.steps.origin + step * self.steps.depth
             for operand, outer in ((self.left, tile.row), (self.right, tile.column)):
                 operand.fetch(stage, batch, outer, k, full, self.rank)
+            return self.ring.after(place).values()
 
-        loop(0, self.steps.end, 1, one, index=self.i32)
+        loop(0, self.steps.end, 1, one, self.ring.place(done).values(), index=self.i32)
 
     # -- the warpgroups that multiply
 
@@ -175,12 +184,13 @@ class _WgmmaBlock:
         sums = ir.Type.parse(f"!llvm.struct<({', '.join([str(self.product.sum)] * (c.bn // 2))})>")
         address = Index(llvm.PtrToIntOp(self.i32, self.ring.base).result)
         leader = (member % WARP).lt(c.cluster)
+        release = self._releaser(member % WARP)
 
-        def one(step: Index, *before: ir.Value) -> list[ir.Value]:
-            number = done + step
-            self.ring.wait(self.ring.full(number), self.ring.parity(number))
+        def one(step: Index, *held: ir.Value) -> list[ir.Value]:
+            place, before = RingPlace.of(held[:2]), held[2:]
+            self.ring.wait_full(place)
             nvvm.wgmma_fence_aligned()
-            stage = address + number % c.stages * c.stage_bytes
+            stage = address + place.stage * c.stage_bytes
             a = self.left.descriptor(stage, group * (self.blocks * ROWS))
             b = self.right.descriptor(stage, Index(0))
             found = list(before)
@@ -189,22 +199,26 @@ class _WgmmaBlock:
                     found[q] = self._product(sums, found[q], self.left.advance(a, q * ROWS, k), self.right.advance(b, 0, k))
             nvvm.wgmma_commit_group_sync_aligned()
             nvvm.wgmma_wait_group_sync_aligned(1)
-            when(all_of([leader, Index(0).lt(step)]), lambda: self._release(number - 1, member % WARP))
-            return found
+            when(all_of([leader, Index(0).lt(step)]), lambda: release(self.ring.before(place)))
+            return [*self.ring.after(place).values(), *found]
 
-        found = loop(0, self.steps.end, 1, one, [llvm.ZeroOp(sums).result] * self.blocks, self.i32)
+        start = [*self.ring.place(done).values(), *[llvm.ZeroOp(sums).result] * self.blocks]
+        stage, parity, *found = loop(0, self.steps.end, 1, one, start, self.i32)
         nvvm.wgmma_wait_group_sync_aligned(0)
-        when(all_of([leader, Index(0).lt(self.steps.end)]), lambda: self._release(done + self.steps.end - 1, member % WARP))
+        end = RingPlace.of([stage, parity])
+        when(all_of([leader, Index(0).lt(self.steps.end)]), lambda: release(self.ring.before(end)))
         self._store(tile, group, member, found)
 
-    def _release(self, number: Index, rank: Index) -> None:
-        """The warp has read the stage: told to the block of that rank, whose copies fill it too."""
-        empty = self.ring.empty(number)
+    def _releaser(self, rank: Index) -> Callable[[Index], None]:
+        """Tells that the warp has read a stage, to the block of that rank, whose copies fill it too. The scope is that of the
+        block there too: what is read came by copies and is overwritten by copies, so that nothing has to be made visible."""
         if self.config.cluster == 1:
-            nvvm.mbarrier_arrive(empty, results=[integer_type(64)])
-            return
-        there = nvvm.mapa(ir.Type.parse("!llvm.ptr<7>"), empty, rank.value(self.i32))
-        nvvm.mbarrier_arrive(there, scope=ir.Attribute.parse("#nvvm.mem_scope<cluster>"), results=[])
+            return lambda stage: nvvm.mbarrier_arrive(self.ring.empty(stage), results=[integer_type(64)])
+        block = (rank % self.config.cluster).value(self.i32)  # of those who do not tell too
+        there = nvvm.mapa(ir.Type.parse("!llvm.ptr<7>"), self.ring.empty(Index(0)), block)
+        scope = ir.Attribute.parse("#nvvm.mem_scope<cta>")
+        return lambda stage: nvvm.mbarrier_arrive(
+            gep(there, (stage * BARRIER).value(self.i32), integer_type(8)), scope=scope, results=[])
 
     def _product(self, sums: ir.Type, held: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
         def text(name: str) -> ir.Attribute:

@@ -108,10 +108,11 @@ class _WgmmaBlock:
             scf.YieldOp([])
         with ir.InsertionPoint(role.else_block):
             self._registers(1, nvvm.SetMaxRegisterAction.increase)
-            if c.pingpong:  # each in code of its own, so that what tells them apart is constant there
-                when(group.eq(0), lambda: self._work(Index(0), member), lambda: self._work(Index(1), member))
+            if c.pingpong:  # each in code of its own, so that what tells their products apart is constant there
+                mine = self._group_at_run_time(group)
+                when(group.eq(0), lambda: self._work(Index(0), (mine, member)), lambda: self._work(Index(1), (mine, member)))
             else:
-                self._work(group, member)
+                self._work(Index(0), (group, member))
             scf.YieldOp([])
         tiles, parts, one = grid
         tiles = tiles * c.cluster
@@ -185,15 +186,23 @@ class _WgmmaBlock:
 
     # -- the warpgroups that multiply
 
-    def _work(self, group: Index, member: Index) -> None:
-        """All tiles of a warpgroup."""
-        first, every = (group, self.config.consumers) if self.config.pingpong else (Index(0), 1)
-        self._tiles(lambda number, done: self._multiply(number, done, group, member), first, every)
-        if self.copied is not None:
-            self.copied.finish(member)
+    def _group_at_run_time(self, group: Index) -> Index:
+        """Its number where no compiler knows it: shared memory at a constant address, made where threads are apart, keeps the
+        assembler from computing the addresses of products once a warp."""
+        i32 = self.i32
+        return Index(nvvm.shfl_sync(_i32(-1), group.value(i32), _i32(0), _i32(WARP - 1), nvvm.ShflKind.idx, results=[i32]))
 
-    def _multiply(self, number: Index, done: Index, group: Index, member: Index) -> None:
-        c, tile = self.config, self._mine(number)
+    def _work(self, turn: Index, at: tuple[Index, Index]) -> None:
+        """All tiles of a warpgroup, from the tile number `turn` of the block on. at: the warpgroup, and the thread in it."""
+        every = self.config.consumers if self.config.pingpong else 1
+        self._tiles(lambda number, done: self._multiply((number, done), turn, at), turn, every)
+        if self.copied is not None:
+            self.copied.finish(at[1])
+
+    def _multiply(self, step: tuple[Index, Index], turn: Index, at: tuple[Index, Index]) -> None:
+        """A tile. step: its number and the steps before it."""
+        c, (number, done), (group, member) = self.config, step, at
+        tile = self._mine(number)
         first = Index(0) if c.pingpong else group * c.rows
         sums = ir.Type.parse(f"!llvm.struct<({', '.join([str(self.product.sum)] * (c.bn // 2))})>")
         address = Index(llvm.PtrToIntOp(self.i32, self.ring.base).result)
@@ -217,24 +226,24 @@ class _WgmmaBlock:
             return [*self.ring.after(place).values(), *found]
 
         if c.pingpong:
-            when(self.stride.le(number), lambda: self._take_turn(group))
+            when(self.stride.le(number), lambda: self._take_turn(turn))
         start = [*self.ring.place(done).values(), *[llvm.ZeroOp(sums).result] * self.blocks]
         stage, parity, *found = loop(0, self.steps.end, 1, one, start, self.i32)
         if c.pingpong:
             total = self.kernel.evaluator.emit(self.grid.tiles)
-            when((number + self.stride).lt(total), lambda: self._give_turn(group))
+            when((number + self.stride).lt(total), lambda: self._give_turn(turn))
         nvvm.wgmma_wait_group_sync_aligned(0)
         end = RingPlace.of([stage, parity])
         when(all_of([leader, Index(0).lt(self.steps.end)]), lambda: release(self.ring.before(end)))
         self._store(replace(tile, row=tile.row + first), group, member, found)
 
-    def _take_turn(self, group: Index) -> None:
+    def _take_turn(self, turn: Index) -> None:
         """Until the other warpgroup has issued the products of the tile before."""
-        nvvm.barrier(barrier_id=(group + _TURNS).value(self.i32), number_of_threads=_i32(2 * GROUP))
+        nvvm.barrier(barrier_id=(turn + _TURNS).value(self.i32), number_of_threads=_i32(2 * GROUP))
 
-    def _give_turn(self, group: Index) -> None:
+    def _give_turn(self, turn: Index) -> None:
         """To the other warpgroup, which has the next tile: its products follow while this one stores its results."""
-        nvvm.barrier_arrive(_i32(2 * GROUP), barrier_id=(1 - group + _TURNS).value(self.i32))
+        nvvm.barrier_arrive(_i32(2 * GROUP), barrier_id=(1 - turn + _TURNS).value(self.i32))
 
     def _releaser(self, rank: Index) -> Callable[[Index], None]:
         """Tells that the warp has read a stage, to the block of that rank, whose copies fill it too. The scope is that of the

@@ -69,7 +69,6 @@ class CopiedResult:
         group, member = at
         row, column = place
         buffer = group * self.buffers + number % self.buffers
-        when(member.eq(0), lambda: nvvm.cp_async_bulk_wait_group(self.buffers - 1, read=True))
         self._meet(group)
         lane, warp = member % WARP, member // WARP
         first = self.tiles.address([buffer, warp * (ROWS // 4 * ROW)])
@@ -101,10 +100,11 @@ class CopiedResult:
                 llvm.StoreOp(value(j, h), gep(first, offset.value(i32), integer_type(8)), alignment=8)
 
     def _copy(self, result: Result, buffer: Index, row: Index, column: Index) -> None:
-        """Starts the copy of a tile, unless it lies wholly outside."""
+        """Starts the copy of a tile, unless it lies wholly outside, and waits until the next tile may be written."""
         inside = [row.lt(result.rows.extent), column.lt(result.columns.extent)]
         when(all_of(inside), lambda: self._start(result, buffer, row, column))
         nvvm.cp_async_bulk_commit_group()
+        nvvm.cp_async_bulk_wait_group(self.buffers - 1, read=True)
 
     def _start(self, result: Result, buffer: Index, row: Index, column: Index) -> None:
         ev = self.kernel.evaluator

@@ -297,10 +297,11 @@ class _WgmmaBlock:
             return
         result.width(2)
         slabs = c.bn // self.copied.columns
-        for number in range(len(found) * slabs):
+        total = len(found) * slabs
+        for number in range(total):
             q, first = number // slabs, number % slabs * self.copied.columns
             self.copied.store(result, lambda j, h, q=q, first=first: self._pair(found[q], first + j * PAIRS, h),  # type: ignore[misc]
-                              (group, member), (tile.row + q * ROWS, tile.column + first), number)
+                              (group, member), (tile.row + q * ROWS, tile.column + first), number, total)
 
     def _pair(self, sums: ir.Value, column: int, half: int) -> ir.Value:
         """The two neighbouring sums of this thread among the 8 columns from `column` on, of its upper or lower row."""

@@ -73,6 +73,8 @@ def test_rules_of_what_memory_runs_along() -> None:
     assert wgmma.why_invalid(WgmmaConfig(bn=96, copied=True), wide, H100) is None
     beside = replace(along, outputs=(replace(along.outputs[0], unit_axis=None),))
     assert str(wgmma.why_invalid(WgmmaConfig(copied=True), beside, H100)).startswith("copied-results")
+    single = dense("M", 768, 768, "f32", transposed=True)
+    assert all(c.tf32 for c in itertools.islice(wgmma.space(single, H100), 1)) and any(wgmma.space(single, H100))
     eight = dense("M", 768, 768, "f8E4M3FN", transposed=True)
     assert str(wgmma.why_invalid(WgmmaConfig(bn=256), eight, H100)).startswith("register-budget")
 

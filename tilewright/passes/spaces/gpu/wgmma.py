@@ -15,6 +15,7 @@ from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, why_invalid_block
 from tilewright.passes.spaces.numerics import Numerics
 from tilewright.passes.spaces.workload import Factor, Kind, Workload
 from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.tensor import DType
 
 GROUP = 128  # threads of a warpgroup
 ROW = 128  # bytes of a row of a tile, within which copies permute chunks
@@ -146,13 +147,13 @@ def _why_not_copied(workload: Workload, factor: Factor, outer: int, k: int) -> s
 def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
     """All legal configurations."""
     blocks = product((64, 128, 192, 256), (16, 32, 64, 96, 128, 192, 256), (2, 3, 4, 5, 6, 8), (1, 2, 3))
-    one = limits.multiprocessors
+    one, tf32 = limits.multiprocessors, {f.dtype for f in workload.factors} == {DType.F32}
     grids = ((one, 1, False, False), (one, 1, True, False), (one, 1, False, True), (one, 1, True, True),
              *((0, split, False, False) for split in (1, 2, 4, 8)))
     clusters = ((1, 1), (2, 1), (1, 2), (4, 1), (1, 4))
     for (bm, bn, stages, consumers), vec, (count, split, copied, turns), (m, n) in product(blocks, (8, 1), grids, clusters):
         config = WgmmaConfig(bm, bn, stages, consumers, vec, 8, count, split, copied, cluster_m=m, cluster_n=n,
-                             pingpong=turns)
+                             pingpong=turns, tf32=tf32)
         if why_invalid(config, workload, limits) is None:
             yield config
 

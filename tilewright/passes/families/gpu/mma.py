@@ -17,8 +17,9 @@ from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.product_code import ProductCode
 from tilewright.passes.codegen.tiler import Tiler
+from tilewright.passes.families.gpu.gpu_operand import Side
 from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
-from tilewright.passes.families.gpu.gpu_tile import Side, Stages
+from tilewright.passes.families.gpu.gpu_tile import Stages
 from tilewright.passes.families.gpu.mma_product import TensorProduct
 from tilewright.passes.families.gpu.mma_tile import MmaLoader
 from tilewright.passes.families.gpu.simt_plan import SimtPlan

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.passes.spaces.gemm_operands import bytes_run_along_k, row_and_column_extents, tensor_core_bytes, unaligned
+from tilewright.passes.spaces.gpu.gemv_heuristics import few_rows_first
 from tilewright.passes.spaces.gpu.mma import WIDEST, MmaConfig, why_illegal
 from tilewright.passes.spaces.threshold import threshold
+from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
@@ -31,8 +33,8 @@ class Thresholds:
 
 
 def default(workload: Workload, limits: GpuLimits,
-            thresholds: Thresholds = Thresholds()) -> tuple[tuple[MmaConfig, ...], Node]:
-    """By rows and results: few rows (up to 8 of them swapped, a long k in parts), blocks that fill the machine, large blocks;
+            thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
+    """By rows and results: few rows by `gemv` where it takes them (else up to 8 of them swapped, a long k in parts), blocks that fill the machine, large blocks;
     copies of single elements where extents are no whole vectors. The last has no guards."""
     t = thresholds
     size = tensor_core_bytes(workload) or 4
@@ -68,4 +70,4 @@ def default(workload: Workload, limits: GpuLimits,
     thin = switch(str(workload.size("k")), [(t.split_depth, leaf(fewest))], long)
     many = switch(str(rows * columns * batch), [(t.large_waves * wave, leaf(middle))], leaf(large))
     node = switch(str(rows), [(t.swapped_rows, thin), (t.few_rows, leaf(few))], many)
-    return configs, Split(str(left), 0, node, leaf(single)) if left.symbols else node
+    return few_rows_first(workload, limits, configs, Split(str(left), 0, node, leaf(single)) if left.symbols else node)

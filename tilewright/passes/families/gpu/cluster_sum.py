@@ -1,0 +1,60 @@
+"""ClusterSum: sums of what the blocks of a cluster have in their shared memory, in the order of their ranks.
+
+Blocks that share a tile of the result are neighbours along x, each with a part of k. Each leaves its sums in shared memory; then
+each adds up its share of the tile out of the memory of all of them. There is no workspace and no second launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.passes.codegen.emit import integer_type, loop
+from tilewright.passes.codegen.gpu_kernel import GpuKernel
+from tilewright.passes.codegen.gpu_memory import GpuMemory
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.product_code import ProductCode
+from tilewright.passes.mlir import ir, nvvm
+
+
+@dataclass(frozen=True)
+class ClusterSum:
+    """Of `parts` blocks. tile: where every block has its sums, at one place of shared memory."""
+
+    kernel: GpuKernel
+    product: ProductCode
+    parts: int
+
+    @property
+    def rank(self) -> Index:
+        """The part of this block."""
+        return self.kernel.block_id() % self.parts
+
+    def over(self, tile: GpuMemory, chunks: int, place: Callable[[Index], Sequence[Index]],
+             use: Callable[[Sequence[Index], ir.Value], None]) -> None:
+        """`use(coordinates, sum)` for each of so many chunks of the tile, at the coordinates `place(number)`, by the threads of one
+        block of the cluster each. All threads take part; the tile must not be written again."""
+        meet()
+        thread, threads = self.kernel.thread(), self.kernel.threads
+        tiles = [self._of(tile, rank) for rank in range(self.parts)]
+
+        def chunk(number: Index) -> None:
+            at = place(number)
+            total, *others = [there.load(at) for there in tiles]
+            for other in others:
+                total = self.product.add(total, other)
+            use(at, total)
+
+        loop(self.rank * threads + thread, chunks, threads * self.parts, chunk, index=self.kernel.index)
+        meet()  # no block leaves while others read its memory
+
+    def _of(self, tile: GpuMemory, rank: int) -> GpuMemory:
+        """The same tile in the block of a rank."""
+        there = nvvm.mapa(ir.Type.parse("!llvm.ptr<7>"), tile.pointer, Index(rank).value(integer_type(32)))
+        return replace(tile, pointer=there)
+
+
+def meet() -> None:
+    """All threads of the cluster wait for each other; what they wrote is visible."""
+    nvvm.cluster_arrive()
+    nvvm.cluster_wait()

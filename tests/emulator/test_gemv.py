@@ -34,7 +34,8 @@ def test_layouts(layout: str, element: str) -> None:
 
 @pytest.mark.parametrize("config", ["rows=1", "rows=2 cluster-k=8", "rows=8 cluster-k=4", "rows=16 warps=1 split-k=4"])
 def test_single_multiply_adds(config: str) -> None:
-    run(contraction("m k,n k,m n", epilogue=RELU), f"gemv{{{config} min-blocks-per-sm=2}}", [(1, 36, 4), (17, 40, 300), (3, 4, 0)], 2)
+    case = contraction("m k,n k,m n", epilogue=RELU)
+    run(case, f"gemv{{{config} min-blocks-per-sm=2}}", [(1, 36, 4), (17, 40, 300), (3, 4, 0)], 2)
 
 
 @pytest.mark.parametrize("config", ["rows=8", "rows=16 cluster-k=8", "rows=16 split-k=4"])
@@ -50,8 +51,7 @@ def test_on_the_oldest_architecture() -> None:
 
 def test_batches_and_operands_of_two_types() -> None:
     case = product("b m k,b n k,b m n")
-    dims = [dict(B=2, M=3, N=40, K=72)]
-    assert sweep(case, "gemv{rows=8 vec=8 tensor=true cluster-k=2}", "BMNK", [tuple(d.values()) for d in dims], arch="sm_90a") == 1
+    assert sweep(case, "gemv{rows=8 vec=8 tensor=true cluster-k=2}", "BMNK", [(2, 3, 40, 72)], arch="sm_90a") == 1
     narrow = contraction("m k,n k,m n", "f16")
     run(narrow, "gemv{rows=4 vec=8 warps=2}", [(3, 40, 264), (2, 8, 8)])
 

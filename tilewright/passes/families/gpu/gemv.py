@@ -59,8 +59,8 @@ class _Factor:
         self.run = 1 if reader.along_k else reader.vec
 
     def load(self, first: Sequence[Index], k: Index, end: Index | None) -> list[ir.Value]:
-        """The positions from k on of every place of the runs that begin at `first`, a vector each; runs behind the last are read as
-        the last one. end: positions from there on are zero; None where none is."""
+        """The positions from k on of every place of the runs that begin at `first`, a vector each; runs behind the last one are
+        read as that. end: positions from there on are zero; None where none is."""
         reader = self.reader
         last = reader.outer.extent - self.run
         starts = [at.min(last) for at in first]
@@ -99,7 +99,7 @@ class _GemvBlock:
         grid = TileGrid(kernel, 1)
         kernel.bound(self.depth.size)
         cluster = ClusterSum(kernel, self.code, c.cluster_k)
-        tile = grid.place(kernel.block_id() // c.cluster_k)
+        tile = grid.place(cluster.tile)
         batch = self.batch.point(tile.batch)
         weights = self._factor(self.plan.column_side, batch, c.columns)
         run = weights.run
@@ -134,21 +134,20 @@ class _GemvBlock:
         loop(kernel.thread(), c.rows * c.bn, kernel.threads, joined, index=kernel.index)
         if c.cluster_k > 1:
             cluster.over(box, c.rows * c.bn, place_of, use)
-        tiles, parts, one = grid.blocks(c.split_k)
-        return tiles * c.cluster_k, parts, one
+        return cluster.grid(grid.blocks(c.split_k))
 
     def _factor(self, side: int, batch: dict[int, Index], extent: int) -> _Factor:
         outer = self.rows if side == self.plan.row_side else self.columns
         placed = Side(self.plan.view, side, outer, self.depth, extent, batch)
         return _Factor(OperandReader(self.kernel, placed, self.config.vec, self.positions), self.positions)
 
-    def _sums(self, weights: _Factor, rows: _Factor, tile: GridTile, rank: Index) -> list[ir.Value]:
+    def _sums(self, weights: _Factor, rows: _Factor, tile: GridTile, rank: Index | None) -> list[ir.Value]:
         """Of this thread, over its part of k."""
         c, kernel, lane = self.config, self.kernel, self.lane
         piece = ALONG_K * self.positions
         around = piece * c.warps
         deep = around * c.unroll
-        part, end = part_of(kernel, self.depth, around, c.parts, rank if c.cluster_k > 1 else None)
+        part, end = part_of(kernel, self.depth, around, c.parts, rank)
         mine = part.origin + self.warp * piece + lane % ALONG_K * self.positions
         columns = [tile.column + (lane // ALONG_K + ALONG_N * j) * weights.run for j in range(c.columns // weights.run)]
         at = [tile.row + self.first_row + row for row in self.product.rows_of(lane // ALONG_K)]

@@ -52,8 +52,8 @@ class FusedProduct:
         return found
 
     def places(self, sums: Sequence[ir.Value], lane: Index) -> Iterator[Place]:
-        """Row, lane along the columns and number of its column of each sum that the lane has in the end. Of the four lanes along k
-        each keeps a quarter."""
+        """Row, lane along the columns and number of its column of each sum that the lane has in the end. Of the four lanes along
+        k each keeps a quarter."""
         found, along = list(sums), lane % ALONG_K
         for distance in (1, 2):
             keeps = (along // distance % 2).eq(0)
@@ -62,7 +62,7 @@ class FusedProduct:
             yield Index(4 * q // self.columns), lane // ALONG_K, along + 4 * q % self.columns, value
 
     def _exchanged(self, even: ir.Value, odd: ir.Value, keeps: ir.Value | bool, distance: int) -> ir.Value:
-        """The first of two sums in lanes that keep it, the second in the others, with what the lane at that distance has of it."""
+        """The first of two sums in lanes that keep it, the second in others, with what the lane at that distance has of it."""
         mine, others = arith.select(keeps, even, odd), arith.select(keeps, odd, even)
         return self.code.add(mine, shuffle(others, distance))
 

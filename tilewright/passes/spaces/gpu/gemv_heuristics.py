@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from tilewright.passes.spaces.gemm_operands import Gemm, row_and_column_extents, unaligned
+from tilewright.passes.spaces.gpu.default_tree import PartsOfK, beyond, decided, reached
 from tilewright.passes.spaces.gpu.gemv import (
     ALONG_K,
     ALONG_N,
@@ -17,17 +17,15 @@ from tilewright.passes.spaces.gpu.gemv import (
     operand_bytes,
     takes,
 )
-from tilewright.passes.spaces.gpu.gpu_config import CLUSTERS
+from tilewright.passes.spaces.gpu.gpu_config import most_cluster
 from tilewright.passes.spaces.numerics import PLAIN
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
-from tilewright.runtime.program.dispatch import Leaf, Node, Split, leaves, renumbered, switch
-from tilewright.runtime.shape import Expr
+from tilewright.runtime.program.dispatch import Leaf, Node, Split, renumbered
 
 _DEEPEST = 4  # pieces of k of a thread that are on their way at once
-Config = TypeVar("Config", bound=TileConfig)
 
 
 @dataclass(frozen=True)
@@ -43,13 +41,15 @@ class Thresholds:
         4, unit="blocks of 128 threads that a multiprocessor holds at once", operator="decode_4096x4096",
         results="not measured: 64 KiB are on their way then; about 20 KiB of every multiprocessor fill the memory of an H100")
     launched_parts: int = threshold(4, unit="parts of k at most that a second launch sums", operator="decode_4096x4096",
-                                    results="not measured: by occupancy arithmetic, two blocks for each multiprocessor")
+                                    results="not measured: by occupancy arithmetic; the launch takes what more parts would save")
+    parted_blocks: int = threshold(2, unit="blocks of a multiprocessor up to which they are made", operator="decode_4096x4096",
+                                   results="not measured: 32 KiB are on their way in them; more would only be summed again")
 
 
 def default(workload: Workload, limits: GpuLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[GemvConfig, ...], Node]:
-    """By rows, and by the parts of k that give every multiprocessor its blocks; loads of single elements where extents are no whole
-    vectors. The last has no guards."""
+    """By rows, and by the parts of k that give every multiprocessor its blocks; loads of single elements where extents are no
+    whole vectors. The last has no guards."""
     t = thresholds
     rows, columns = row_and_column_extents(workload)
     size, tensor, gemm = operand_bytes(workload), on_matrix_units(workload), Gemm.of(workload)
@@ -73,25 +73,22 @@ def default(workload: Workload, limits: GpuLimits,
 
     def in_parts(config: GemvConfig) -> Node:
         """As many parts of k as give every multiprocessor its blocks, each of a piece for every warp at least."""
-        tiles, depth = columns.ceildiv(bn) * workload.size("b"), workload.size("k")
-        known = tiles.constant is not None and depth.constant is not None
-        node: Node = leaf(config)
-        for parts in (2, 4, 8) if known else (4,):
-            cut = replace(config, cluster_k=parts) if limits.version >= CLUSTERS else replace(config, split_k=parts)
-            most = limits.multiprocessors * t.blocks_a_multiprocessor // parts
-            if cut.split_k > 1:
-                most = min(most, limits.multiprocessors) if parts <= t.launched_parts else 0
-            split = _switch(depth, [(parts * config.around(size) - 1, node)], leaf(cut))
-            node = _switch(tiles, [(most, split)], node)
-        return node
+        launched = most_cluster(limits) == 1
+
+        def cut(parts: int) -> Node:
+            return leaf(replace(config, split_k=parts) if launched else replace(config, cluster_k=parts))
+
+        room = limits.multiprocessors * (t.parted_blocks if launched else t.blocks_a_multiprocessor)
+        known = PartsOfK(room, config.around(size), t.launched_parts if launched else most_cluster(limits))
+        return known.tree(columns.ceildiv(bn) * workload.size("b"), workload.size("k"), cut)
 
     node = in_parts(several)
     for bound, config in reversed(by_rows):
-        node = _switch(rows, [(bound, in_parts(config))], node)
+        node = decided(rows, [(bound, in_parts(config))], node)
     left = unaligned(workload, vec)
     if left.symbols:
         node = Split(str(left), 0, node, leaf(single))
-    return _reached((*found, replace(single, index=64)), node)
+    return reached((*found, replace(single, index=64)), node)
 
 
 def few_rows_first(workload: Workload, limits: GpuLimits, configs: tuple[TileConfig, ...], node: Node,
@@ -101,8 +98,8 @@ def few_rows_first(workload: Workload, limits: GpuLimits, configs: tuple[TileCon
     if takes(workload, limits, PLAIN) is not None:
         return configs, node
     own, few = default(workload, limits, thresholds)
-    more = renumbered(_beyond(node, str(rows), most), {i: i + len(own) for i in range(len(configs))})
-    return _reached((*own, *configs), _switch(rows, [(most, few)], more))
+    more = renumbered(beyond(node, str(rows), most), {i: i + len(own) for i in range(len(configs))})
+    return reached((*own, *configs), decided(rows, [(most, few)], more))
 
 
 def _unrolled(config: GemvConfig, workload: Workload) -> GemvConfig:
@@ -111,26 +108,3 @@ def _unrolled(config: GemvConfig, workload: Workload) -> GemvConfig:
     exact = [u for u in range(config.unroll, _DEEPEST + 1) if depth and depth % (step * u) == 0]
     fewer = config.unroll if depth is None else max(1, min(config.unroll, -(-depth // step)))
     return replace(config, unroll=exact[0] if exact else fewer)
-
-
-def _switch(expr: Expr, cases: list[tuple[int, Node]], otherwise: Node) -> Node:
-    """`switch`, decided here where the extent is known."""
-    known = expr.constant
-    if known is None:
-        return switch(str(expr), cases, otherwise)
-    return next((node for bound, node in cases if known <= bound), otherwise)
-
-
-def _beyond(node: Node, expr: str, bound: int) -> Node:
-    """What is left of a tree where `expr` is above `bound`."""
-    if isinstance(node, Leaf):
-        return node
-    below, above = (_beyond(n, expr, bound) for n in (node.below, node.above))
-    return above if node.expr == expr and node.bound <= bound else Split(node.expr, node.bound, below, above)
-
-
-def _reached(configs: tuple[Config, ...], node: Node) -> tuple[tuple[Config, ...], Node]:
-    """Without configurations that the tree leads to nowhere, but for the last; equal ones once."""
-    used = dict.fromkeys([*(configs[leaf.kernel] for leaf in leaves(node)), configs[-1]])
-    kept = [*(c for c in used if c != configs[-1]), configs[-1]]
-    return tuple(kept), renumbered(node, {i: kept.index(c) for i, c in enumerate(configs) if c in used})

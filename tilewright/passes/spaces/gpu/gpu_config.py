@@ -8,8 +8,8 @@ from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.runtime.limits import MULTIPROCESSOR_THREADS, WARP, GpuLimits
 
 INDEX_BITS = (32, 64)
-CLUSTERS = 90  # the first version whose blocks use each other's shared memory
-LARGEST_CLUSTER = 8  # blocks, on every device
+_CLUSTERS = 90  # the first version whose blocks use each other's shared memory
+_LARGEST_CLUSTER = 8  # blocks, on every device
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,15 @@ def why_invalid_block(threads: int, index: int, most: int) -> str | None:
     return None
 
 
+def most_cluster(limits: GpuLimits) -> int:
+    """Blocks of a cluster at most; 1 where there are none."""
+    return _LARGEST_CLUSTER if limits.version >= _CLUSTERS else 1
+
+
 def why_invalid_cluster(blocks: int, limits: GpuLimits) -> str | None:
     """Rules of clusters whose blocks share k."""
-    if blocks > 1 and limits.version < CLUSTERS:
-        return f"architecture: {limits.arch} has no clusters; wanted sm_{CLUSTERS} or later"
-    if not is_power_of_two(blocks) or blocks > LARGEST_CLUSTER:
+    if blocks > 1 and most_cluster(limits) == 1:
+        return f"architecture: {limits.arch} has no clusters; wanted sm_{_CLUSTERS} or later"
+    if not is_power_of_two(blocks) or blocks > _LARGEST_CLUSTER:
         return f"cluster: {blocks} blocks; wanted 1, 2, 4 or 8"
     return None

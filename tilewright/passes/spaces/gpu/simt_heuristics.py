@@ -27,8 +27,8 @@ class Thresholds:
 
 def default(workload: Workload, limits: GpuLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
-    """By rows: the fewest by `gemv` where it takes them, small blocks for few, large ones where they fill the machine; copies of single elements where extents are no
-    whole vectors. The last has no guards."""
+    """By rows: the fewest by `gemv` where it takes them, small blocks for few, large ones where they fill the machine; copies of
+    single elements where extents are no whole vectors. The last has no guards."""
     widest = widest_bytes(workload)
     vec = 4 if widest == 4 else 2
     rows, columns = row_and_column_extents(workload)

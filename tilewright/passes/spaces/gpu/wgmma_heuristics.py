@@ -37,8 +37,8 @@ def default(workload: Workload, limits: GpuLimits,
     tf32 = tensor_core_bytes(workload) is None
     small = WgmmaConfig(64, 128, 6, 1, blocks=multiprocessors, tf32=tf32)
     middle = WgmmaConfig(128, 128, 5, 2, blocks=multiprocessors, tf32=tf32)
-    large = WgmmaConfig(128, 256, 3, 2, blocks=multiprocessors, tf32=tf32)
-    paired = WgmmaConfig(128, 256, 3, 2, blocks=multiprocessors - multiprocessors % 2, tf32=tf32, cluster_m=2)
+    large = WgmmaConfig(128, 256, 4, 2, blocks=multiprocessors, tf32=tf32)
+    paired = WgmmaConfig(128, 256, 4, 2, blocks=multiprocessors - multiprocessors % 2, tf32=tf32, cluster_m=2)
     others, tree = mma_heuristics.default(workload, limits)
     configs: tuple[TileConfig, ...] = (small, middle, large, paired, *others)
     rest = _shifted(tree, 4)

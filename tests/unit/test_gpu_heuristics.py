@@ -41,7 +41,7 @@ def config_at(family: str, work: Workload, limits: GpuLimits, **dims: int) -> Ti
     ("mma", MMA, A100, "M", 16, {"N": 4096, "K": 512}),
     ("gemv", MMA, A100, "M", 8, {"N": 4096, "K": 4096}),
     ("gemv", MMA, H100, "N", 64 * 132, {"M": 4, "K": 4096}),
-    ("gemv", MMA, A100, "N", 64 * 108, {"M": 4, "K": 4096}),
+    ("gemv", MMA, A100, "N", 64 * 54, {"M": 4, "K": 4096}),
     ("gemv", SIMT, H100, "M", 1, {}),
     ("gemv", SIMT, H100, "M", 4, {}),
     ("simt", SIMT, H100, "M", 16, {}),

@@ -42,12 +42,12 @@ class ClusterSum:
         return x * self.parts, y, z
 
     def over(self, tile: GpuMemory, chunks: int, place: Callable[[Index], Sequence[Index]],
-             use: Callable[[Sequence[Index], ir.Value], None]) -> None:
+             use: Callable[[Sequence[Index], ir.Value], None], among: tuple[Index, int] | None = None) -> None:
         """`use(coordinates, sum)` for each of so many chunks of the tile, at the coordinates `place(number)`, by a thread of one
         block. tile: at one place of every block's shared memory, where all threads have stored their sums. All threads take
-        part; the tile must not be written again."""
+        part, or those of which `among` tells the number and how many they are; the tile must not be written again."""
         self._meet()
-        thread, threads = self.kernel.thread(), self.kernel.threads
+        thread, threads = among or (self.kernel.thread(), self.kernel.threads)
         tiles = [self._of(tile, rank) for rank in range(self.parts)] if self.parts > 1 else [tile]
         first = thread if self.rank is None else self.rank * threads + thread
 

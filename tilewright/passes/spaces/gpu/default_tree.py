@@ -43,12 +43,14 @@ def decided(expr: Expr, cases: list[tuple[int, Node]], otherwise: Node) -> Node:
     return next((node for bound, node in cases if known <= bound), otherwise)
 
 
-def beyond(node: Node, expr: str, bound: int) -> Node:
-    """What is left of a tree where `expr` is above `bound`."""
+def narrowed(node: Node, expr: str, above: int, most: int | None = None) -> Node:
+    """What is left of a tree where `expr` is larger than `above` and at most `most`."""
     if isinstance(node, Leaf):
         return node
-    below, above = (beyond(n, expr, bound) for n in (node.below, node.above))
-    return above if node.expr == expr and node.bound <= bound else Split(node.expr, node.bound, below, above)
+    low, high = (narrowed(n, expr, above, most) for n in (node.below, node.above))
+    if node.expr == expr and node.bound <= above:
+        return high
+    return low if node.expr == expr and most is not None and node.bound >= most else Split(node.expr, node.bound, low, high)
 
 
 def reached(configs: tuple[Config, ...], node: Node) -> tuple[tuple[Config, ...], Node]:

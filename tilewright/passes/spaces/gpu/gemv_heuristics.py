@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.passes.spaces.gemm_operands import Gemm, row_and_column_extents, unaligned
-from tilewright.passes.spaces.gpu.default_tree import PartsOfK, beyond, decided, reached
+from tilewright.passes.spaces.gpu.default_tree import PartsOfK, decided, narrowed, reached
 from tilewright.passes.spaces.gpu.gemv import (
     ALONG_K,
     ALONG_N,
@@ -98,7 +98,7 @@ def few_rows_first(workload: Workload, limits: GpuLimits, configs: tuple[TileCon
     if takes(workload, limits, PLAIN) is not None:
         return configs, node
     own, few = default(workload, limits, thresholds)
-    more = renumbered(beyond(node, str(rows), most), {i: i + len(own) for i in range(len(configs))})
+    more = renumbered(narrowed(node, str(rows), most), {i: i + len(own) for i in range(len(configs))})
     return reached((*own, *configs), decided(rows, [(most, few)], more))
 
 

@@ -77,6 +77,7 @@ WGMMA = {
     "e5m2": (product(NT, "f8E5M2"), "wgmma{bm=64 bn=64 consumers=1}"),
     "s8": (product(NT, "i8"), "wgmma"),
     "tf32": (product(NT, "f32"), "wgmma{tf32=true}"),
+    "parts": (product(NT, out="f16", epilogue="tanh"), "wgmma{bm=128 bn=128 stages=4 blocks=0 cluster-k=8}"),
     "copied": (product(NN, out="bf16", epilogue="relu"), "wgmma{bm=128 bn=256 stages=3 copied=true}"),
     "waves": (product(NT, out="f16"), "wgmma{bm=192 bn=192 stages=4 consumers=3 copied=true}"),
     "turns": (product(NN, out="f16"), "wgmma{stages=5 copied=true pingpong=true cluster-m=2}"),

@@ -4,8 +4,9 @@ One warpgroup copies tiles by tensor copies into a ring of stages, the others mu
 which the bytes of its copies complete, and `empty`, at which every warp that has read it arrives. Blocks take tiles of the result
 one after the other; the ring goes on across tiles, so that copies run ahead while results are stored. A step past an edge is
 filled with zeros by the copies. Sums of 8-bit floats, of which the hardware keeps few bits, are taken out after each step and
-added up in f32. Blocks of a cluster take tiles below or beside each other: each fetches its part of the operand
-that they have in common for all of them, and a stage is empty when the warps of all of them have read it.
+added up in f32. Blocks of a cluster take tiles below or beside each other: each fetches its part of the operand that they have in
+common for all of them, and a stage is empty when the warps of all of them have read it. Or they share a tile, each with a part of
+k.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tilewright.passes.codegen.emit import all_of, gep, integer_type, loop, vect
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.codegen.product_code import ProductCode
 from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
 from tilewright.passes.families.gpu.mbarrier_ring import MbarrierRing, RingPlace
@@ -26,6 +28,7 @@ from tilewright.passes.families.gpu.simt_plan import SimtPlan
 from tilewright.passes.families.gpu.simt_store import Result, SplitSum
 from tilewright.passes.families.gpu.tile_grid import GridTile, TileGrid, part_of, tile_contraction
 from tilewright.passes.families.gpu.wgmma_operand import TmaOperand
+from tilewright.passes.families.gpu.wgmma_parts import SharedParts
 from tilewright.passes.families.gpu.wgmma_result import CopiedResult
 from tilewright.passes.mlir import ir, llvm, nvvm, scf, vector
 from tilewright.passes.spaces.gpu.wgmma import BARRIER, GROUP, PAD, PAIRS, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
@@ -47,7 +50,7 @@ def emit(kernel: GpuKernel, config: WgmmaConfig) -> None:
     copied = CopiedResult(kernel, plan, config.bn) if config.copied else None
     planned = _Planned(plan, product, left, right, split, copied)
     kernel.launch(config.threads, lambda: _WgmmaBlock(kernel, config, planned).emit(), min_blocks_per_sm=1,
-                  cluster=config.cluster, in_turn=bool(config.blocks))
+                  cluster=config.cluster * config.cluster_k, in_turn=bool(config.blocks))
     if split is not None:
         kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
 
@@ -95,9 +98,11 @@ class _WgmmaBlock:
         if self.copied is not None:
             self.copied.launch(c.consumers, c.buffers)
         self.ring = MbarrierRing.of(kernel, c.stages, c.stage_bytes)
-        if self.copied is None:
+        if self.copied is None and c.cluster_k == 1:
             self.results = kernel.shared(self.product.sum, [_WARPS * c.consumers, 16, c.slab + PAD])
-        self.steps, _ = part_of(kernel, self.depth, ROW // self.left.size, c.split_k)
+        self.parts = SharedParts(kernel, ProductCode(self.plan.view.product), c) if c.cluster_k > 1 else None
+        part = None if self.parts is None else self.parts.cluster.rank
+        self.steps, _ = part_of(kernel, self.depth, ROW // self.left.size, c.split_k * c.cluster_k, part)
         thread = kernel.thread()
         when(thread.eq(0), lambda: self.ring.start(_WARPS * c.readers * c.cluster))
         self._meet()
@@ -116,7 +121,7 @@ class _WgmmaBlock:
                 self._work(Index(0), at)
             scf.YieldOp([])
         tiles, parts, one = grid
-        tiles = tiles * c.cluster
+        tiles = tiles * (c.cluster * c.cluster_k)
         return tiles.minimum(c.blocks) if c.blocks else tiles, parts, one
 
     def _meet(self) -> None:
@@ -136,7 +141,7 @@ class _WgmmaBlock:
         """`body(number, steps done before)` for tiles of this block, from the `first` of them on each `every`th; the steps of
         all that were passed."""
         c, kernel = self.config, self.kernel
-        begin, total = kernel.block_id() // c.cluster, kernel.evaluator.emit(self.grid.tiles)
+        begin, total = kernel.block_id() // (c.cluster * c.cluster_k), kernel.evaluator.emit(self.grid.tiles)
         if not c.blocks:
             body(begin, Index(0))
             return self.steps.end
@@ -237,6 +242,10 @@ class _WgmmaBlock:
             nvvm.wgmma_wait_group_sync_aligned(0)
             end = RingPlace.of([stage, parity])
             when(all_of([leader, Index(0).lt(self.steps.end)]), lambda: release(self.ring.before(end)))
+        if self.parts is not None:
+            pairs = [lambda column, half, sums=sums: self._pair(sums, column, half) for sums in found]
+            self.parts.store(self._result(tile), tile, at, pairs)
+            return
         self._store(replace(tile, row=tile.row + first), group, member, found)
 
     def _take_turn(self, turn: Index) -> None:
@@ -288,7 +297,7 @@ class _WgmmaBlock:
     def _store(self, tile: GridTile, group: Index, member: Index, found: list[ir.Value]) -> None:
         """The results of a warpgroup's sums; the tile begins at its first row."""
         c = self.config
-        result = Result(self.kernel, self.plan, self.batch.point(tile.batch), self.rows, self.columns)
+        result = self._result(tile)
         if self.copied is None:
             width = 1 if self.split is not None else result.width(c.vec)
             for q, sums in enumerate(found):
@@ -302,6 +311,9 @@ class _WgmmaBlock:
             q, first = number // slabs, number % slabs * self.copied.columns
             self.copied.store(result, lambda j, h, q=q, first=first: self._pair(found[q], first + j * PAIRS, h),  # type: ignore[misc]
                               (group, member), (tile.row + q * ROWS, tile.column + first), number, total)
+
+    def _result(self, tile: GridTile) -> Result:
+        return Result(self.kernel, self.plan, self.batch.point(tile.batch), self.rows, self.columns)
 
     def _pair(self, sums: ir.Value, column: int, half: int) -> ir.Value:
         """The two neighbouring sums of this thread among the 8 columns from `column` on, of its upper or lower row."""

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from tilewright.passes.spaces.gemm_operands import BYTE_FLOAT_TYPES, column_loop, row_and_column_roles, tensor_core_bytes
 from tilewright.passes.spaces.gpu import mma
-from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, why_invalid_block
+from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, why_invalid_block, why_invalid_cluster
 from tilewright.passes.spaces.numerics import Numerics
 from tilewright.passes.spaces.workload import Factor, Kind, Workload
 from tilewright.runtime.limits import GpuLimits
@@ -41,7 +41,8 @@ class WgmmaConfig(GpuConfig):
     that k is cut in, each of its own blocks, summed by a second launch in a fixed order. copied: results leave by tensor copies.
     pingpong: each of two warpgroups has tiles of its own, and multiplies while the other one stores.
     tf32: f32 operands are read as tf32. cluster_m, cluster_n: blocks of a cluster that take tiles below or beside each other and
-    bring the operand that they have in common only once.
+    bring the operand that they have in common only once. cluster_k: blocks of a cluster that have a part of k of one tile each,
+    summed out of their shared memory in the order of their ranks.
     """
 
     family: ClassVar[str] = "wgmma"
@@ -60,6 +61,7 @@ class WgmmaConfig(GpuConfig):
     cluster_m: int = 1
     cluster_n: int = 1
     pingpong: bool = False
+    cluster_k: int = 1
 
     @property
     def cluster(self) -> int:
@@ -102,7 +104,8 @@ class WgmmaConfig(GpuConfig):
     def tile_bytes(self) -> int:
         """Shared memory without mbarriers: the ring of tiles, room for sums of every warp that multiplies and for its results."""
         results = self.buffers * ROW if self.copied else (self.slab + PAD) * 4  # of a row
-        return self.stages * self.stage_bytes + self.consumers * ROWS * results
+        sums = self.bm * (self.bn + PAD) * 4 if self.cluster_k > 1 else self.consumers * ROWS * results
+        return self.stages * self.stage_bytes + sums
 
     def shared_bytes(self) -> int:
         """Tiles, sums, results and mbarriers."""
@@ -150,10 +153,10 @@ def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
     one, tf32 = limits.multiprocessors, {f.dtype for f in workload.factors} == {DType.F32}
     grids = ((one, 1, False, False), (one, 1, True, False), (one, 1, False, True), (one, 1, True, True),
              *((0, split, False, False) for split in (1, 2, 4, 8)))
-    clusters = ((1, 1), (2, 1), (1, 2), (4, 1), (1, 4))
-    for (bm, bn, stages, consumers), vec, (count, split, copied, turns), (m, n) in product(blocks, (8, 1), grids, clusters):
+    clusters = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 1, 1), (1, 4, 1), *((1, 1, parts) for parts in (2, 4, 8)))
+    for (bm, bn, stages, consumers), vec, (count, split, copied, turns), (m, n, k) in product(blocks, (8, 1), grids, clusters):
         config = WgmmaConfig(bm, bn, stages, consumers, vec, 8, count, split, copied, cluster_m=m, cluster_n=n,
-                             pingpong=turns, tf32=tf32)
+                             pingpong=turns, cluster_k=k, tf32=tf32)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -241,8 +244,10 @@ def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
         return f"cluster: {c.cluster_m} x {c.cluster_n}; wanted 1, 2 or 4 blocks in one direction, a multiple of them in the grid"
     if c.cluster > 1 and (c.bm if c.cluster_n > 1 else c.bn) % (8 * c.cluster):
         return f"cluster-parts: tiles of {c.bm} x {c.bn} have no {c.cluster} parts of whole groups of 8 rows"
+    if c.cluster_k > 1 and (c.blocks or c.split_k > 1 or c.cluster > 1 or c.copied):
+        return f"parts-in-cluster: cluster_k {c.cluster_k} beside blocks, split_k, copied or another cluster; wanted none of them"
     if c.copied and (c.split_k > 1 or c.vec == 1):
         return f"copied-results: parts of sums and single elements are stored by threads; split_k {c.split_k}, vec {c.vec}"
     if c.index != 32:
         return f"index-bits: {c.index}; tensor copies take coordinates of 32 bits"
-    return why_invalid_block(c.threads, c.index, limits.threads)
+    return why_invalid_cluster(c.cluster_k, limits) or why_invalid_block(c.threads, c.index, limits.threads)

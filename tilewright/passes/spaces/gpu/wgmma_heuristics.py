@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 
 from tilewright.passes.spaces.gemm_operands import row_and_column_extents, tensor_core_bytes, unaligned
 from tilewright.passes.spaces.gpu import mma_heuristics
-from tilewright.passes.spaces.gpu.wgmma import WgmmaConfig, promoted, why_invalid
+from tilewright.passes.spaces.gpu.default_tree import PartsOfK, decided, narrowed, reached
+from tilewright.passes.spaces.gpu.wgmma import ROW, ROWS, WgmmaConfig, promoted, why_invalid
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
-from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
+from tilewright.runtime.program.dispatch import Leaf, Node, Split, renumbered
 from tilewright.runtime.shape import Expr
 
 
@@ -24,6 +25,8 @@ class Thresholds:
     small_parts: int = threshold(2, unit="blocks of 128 x 128 a wave, over this, up to which blocks have 64 rows",
                                  operator="dense_768x768",
                                  results="not measured: by occupancy arithmetic, half of the multiprocessors would be idle")
+    part_steps: int = threshold(6, unit="steps of a part of k at least", operator="dense_3072x768",
+                                results="not measured: as many as there are stages; the sums of parts take about as long again")
     large_waves: int = threshold(2, unit="waves of 128 x 128 results up to which blocks have 128 columns", operator="square_4096",
                                  results="not measured: by occupancy arithmetic, one wave of blocks of 128 x 256")
     cluster_rows: int = threshold(2048, unit="rows above which two blocks below each other share their columns",
@@ -37,52 +40,68 @@ class Thresholds:
                                 results="not measured: 132 tiles of 2048 x 2304 are one wave of 36864 results, not of 49152")
 
 
+class _Made:
+    """The default configurations of a workload, their results by copies where they can. Where sums are promoted there are
+    registers for 128 columns."""
+
+    def __init__(self, workload: Workload, limits: GpuLimits) -> None:
+        self._workload, self._limits = workload, limits
+        even, eight = limits.multiprocessors // 2 * 2, promoted(workload)
+        self.small, self.middle = self._made(64, 128, 6, 1), self._made(128, 128, 5, 2)
+        self.large = self.middle if eight else self._made(128, 256, 4, 2)
+        self.paired = replace(self.large, blocks=even, cluster_m=2)
+        self.turns = self.paired if eight else replace(self.middle, blocks=even, cluster_m=2, pingpong=True)
+        self.exact = self.middle if eight else self._made(192, 192, 4, 3)
+
+    def _made(self, bm: int, bn: int, stages: int, consumers: int) -> WgmmaConfig:
+        tf32 = tensor_core_bytes(self._workload) is None
+        config = WgmmaConfig(bm, bn, stages, consumers, blocks=self._limits.multiprocessors, tf32=tf32)
+        copied = replace(config, copied=True)
+        return copied if why_invalid(copied, self._workload, self._limits) is None else config
+
+
 def default(workload: Workload, limits: GpuLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
-    """Warpgroups where their tiles are filled and copies are aligned, `mma` for the rest. The last has no guards."""
+    """Warpgroups where their tiles are filled and copies are aligned, with parts of k in a cluster where there are fewer tiles
+    than multiprocessors and k is long; `mma` for the rest. The last has no guards."""
     t, multiprocessors = thresholds, limits.multiprocessors
-    even = multiprocessors - multiprocessors % 2
-    eight = promoted(workload)
+    size = tensor_core_bytes(workload) or 4
+    made = _Made(workload, limits)
+    small, middle, large, exact = made.small, made.middle, made.large, made.exact
+    found = list[TileConfig]()
 
-    def made(bm: int, bn: int, stages: int, consumers: int, **other: int) -> WgmmaConfig:
-        """As it is given, its results by copies where they can."""
-        given = {"blocks": multiprocessors, **other}
-        config = WgmmaConfig(bm, bn, stages, consumers, tf32=tensor_core_bytes(workload) is None, **given)
-        copied = replace(config, copied=True)
-        return copied if why_invalid(copied, workload, limits) is None else config
+    def leaf(config: WgmmaConfig) -> Leaf:
+        found.append(config)
+        return Leaf(len(found) - 1)
 
-    small, middle = made(64, 128, 6, 1), made(128, 128, 5, 2)
-    large = middle if eight else made(128, 256, 4, 2)
-    paired = replace(large, blocks=even, cluster_m=2)
-    turns = paired if eight else replace(made(128, 128, 5, 2, blocks=even, cluster_m=2), pingpong=True)
-    exact = middle if eight else made(192, 192, 4, 3)
-    others, tree = mma_heuristics.default(workload, limits)
-    configs: tuple[TileConfig, ...] = (small, middle, large, paired, turns, exact, *others)
-    rest = _shifted(tree, len(configs) - len(others))
+    def cut(config: WgmmaConfig, parts: int) -> Leaf:
+        stages = config.stages - (config.bm > ROWS)  # room for the sums beside them
+        return leaf(replace(config, blocks=0, stages=stages, copied=False, cluster_k=parts) if parts > 1 else config)
+
     rows, columns = row_and_column_extents(workload)
-    batch = workload.size("b")
-    results = rows * columns * batch
-    wave = multiprocessors * middle.bm * middle.bn
+    batch, depth = workload.size("b"), workload.size("k")
+    parts_of_k = PartsOfK(multiprocessors, t.part_steps * (ROW // size))
+    few = parts_of_k.tree(rows.ceildiv(small.bm) * columns.ceildiv(small.bn) * batch, depth, lambda parts: cut(small, parts))
+    most = parts_of_k.most
+    tall = decided(depth, [(most * parts_of_k.least - 1, few)], cut(middle, most))
+
+    def tiles(config: WgmmaConfig) -> Expr:
+        return rows.ceildiv(config.bm) * columns.ceildiv(config.bn) * batch
 
     def area(config: WgmmaConfig) -> Expr:
         """Results that a multiprocessor computes, padding too, in all of its waves."""
-        tiles = rows.ceildiv(config.bm) * columns.ceildiv(config.bn) * batch
-        return tiles.ceildiv(multiprocessors) * (config.bm * config.bn)
+        return tiles(config).ceildiv(multiprocessors) * (config.bm * config.bn)
 
-    largest = switch(str(rows), [(t.cluster_rows, Leaf(2))], Leaf(3))
-    deep = switch(str(workload.size("k")), [(t.turns_depth, Leaf(4))], largest)
-    several = switch(str(rows), [(2 * turns.bm, largest)], deep)
-    wide = switch(str(results), [(t.large_waves * wave, Leaf(1))], several)
+    few = decided(rows, [(small.bm, few)], decided(tiles(middle), [(multiprocessors // most, tall)], few))
+    results = rows * columns * batch
+    wave = multiprocessors * middle.bm * middle.bn
+    largest = decided(rows, [(t.cluster_rows, leaf(large))], leaf(made.paired))
+    several = decided(rows, [(2 * made.turns.bm, largest)], decided(depth, [(t.turns_depth, leaf(made.turns))], largest))
+    wide = decided(results, [(t.large_waves * wave, leaf(middle))], several)
     saved = area(exact) * t.exact_gain - area(middle).minimum(area(large)) * (t.exact_gain - 1)
-    filled = Split(str(saved), 0, Leaf(5), wide)
-    node = switch(str(rows), [(t.mma_rows, rest)], switch(str(results), [(wave // t.small_parts, Leaf(0))], filled))
-    size = tensor_core_bytes(workload) or 4
+    wide = decided(results, [(wave // t.small_parts, few)], decided(saved, [(0, leaf(exact))], wide))
+    others, tree = mma_heuristics.default(workload, limits)
+    rest = renumbered(tree, {i: i + len(found) for i in range(len(others))})
+    node = decided(rows, [(t.mma_rows, narrowed(rest, str(rows), -1, t.mma_rows))], narrowed(wide, str(rows), t.mma_rows))
     left = unaligned(workload, 16 // size)
-    return configs, Split(str(left), 0, node, rest) if left.symbols else node
-
-
-def _shifted(node: Node, by: int) -> Node:
-    """The tree with its kernels numbered from `by` on."""
-    if isinstance(node, Leaf):
-        return Leaf(node.kernel + by, node.threads)
-    return Split(node.expr, node.bound, _shifted(node.below, by), _shifted(node.above, by))
+    return reached((*found, *others), Split(str(left), 0, node, rest) if left.symbols else node)

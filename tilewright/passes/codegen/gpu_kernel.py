@@ -109,7 +109,7 @@ class GpuKernel(KernelFrame):
     def prefetch_tensor_maps(self) -> None:
         """Brings all of them near, so that the first copies find them there."""
         for at in self._maps:
-            nvvm.prefetch(at, tensormap=True)
+            nvvm.prefetch(at, tensormap=True, in_param_space=True)
 
     def workspace_tensor(self, element: ir.Type, sizes: Sequence[Index]) -> GpuMemory:
         """A dense tensor at the start of the workspace."""

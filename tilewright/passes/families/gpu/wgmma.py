@@ -96,7 +96,7 @@ class _WgmmaBlock:
         kernel.bound(self.depth.size)
         grid = self.grid.blocks(c.split_k)
         if self.copied is not None:
-            self.copied.launch(c.consumers, c.buffers)
+            self.copied.launch(c)
         self.ring = MbarrierRing.of(kernel, c.stages, c.stage_bytes)
         if self.copied is None and c.cluster_k == 1:
             self.results = kernel.shared(self.product.sum, [_WARPS * c.consumers, 16, c.slab + PAD])
@@ -306,11 +306,10 @@ class _WgmmaBlock:
             return
         result.width(2)
         slabs = c.bn // self.copied.columns
-        total = len(found) * slabs
-        for number in range(total):
+        for number in range(len(found) * slabs):
             q, first = number // slabs, number % slabs * self.copied.columns
             self.copied.store(result, lambda j, h, q=q, first=first: self._pair(found[q], first + j * PAIRS, h),  # type: ignore[misc]
-                              (group, member), (tile.row + q * ROWS, tile.column + first), number, total)
+                              (group, member), (tile.row + q * ROWS, tile.column + first), number)
 
     def _result(self, tile: GridTile) -> Result:
         return Result(self.kernel, self.plan, self.batch.point(tile.batch), self.rows, self.columns)

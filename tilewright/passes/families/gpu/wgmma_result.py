@@ -17,7 +17,7 @@ from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.gpu.simt_plan import SimtPlan, root_at
 from tilewright.passes.families.gpu.simt_store import Result
 from tilewright.passes.mlir import arith, ir, llvm, nvvm, position
-from tilewright.passes.spaces.gpu.wgmma import COPIED_BYTES, GROUP, PAIRS, ROW, ROWS
+from tilewright.passes.spaces.gpu.wgmma import COPIED_BYTES, GROUP, PAIRS, ROW, ROWS, WgmmaConfig
 from tilewright.runtime.limits import WARP
 from tilewright.runtime.shape import Expr
 
@@ -53,19 +53,20 @@ class CopiedResult:
         found = [a for a, e in enumerate(self.plan.places[0]) if e == named]
         return found[0] if len(found) == 1 else None
 
-    def launch(self, groups: int, buffers: int) -> None:
-        """Inside a launch: room for `buffers` tiles of each warpgroup, a whole multiple of 1024 bytes."""
-        self.buffers = buffers
-        self.tiles = self.kernel.shared(integer_type(8), [groups * buffers, ROWS * ROW])
+    def launch(self, config: WgmmaConfig) -> None:
+        """Inside a launch: room for tiles of each warpgroup, a whole multiple of 1024 bytes."""
+        self.buffers, self.count = config.buffers, config.rows // ROWS * (config.bn // self.columns)
+        self.tiles = self.kernel.shared(integer_type(8), [config.consumers * self.buffers, ROWS * ROW])
 
     def finish(self, member: Index) -> None:
         """The block may leave when the copies have read what it leaves behind."""
-        when(member.eq(0), lambda: nvvm.cp_async_bulk_wait_group(0, read=True))
+        if not self.count % self.buffers:
+            when(member.eq(0), lambda: nvvm.cp_async_bulk_wait_group(0, read=True))
 
     def store(self, result: Result, sums: Callable[[int, int], ir.Value], at: tuple[Index, Index], place: tuple[Index, Index],
-              number: int, total: int) -> None:
+              number: int) -> None:
         """A tile of a warpgroup. sums: two sums of this thread, in pair j of columns and half h of the rows. at: the warpgroup
-        and this thread's number in it; place: the tile's row and column; number: of the tile, among `total` that follow each
+        and this thread's number in it; place: the tile's row and column; number: of the tile, among `count` that follow each
         other and begin in the first buffer."""
         group, member = at
         row, column = place
@@ -79,7 +80,7 @@ class CopiedResult:
         shared = ir.Attribute.parse("#nvvm.shared_space<cta>")
         nvvm.fence_proxy(ir.Attribute.parse("#nvvm.proxy_kind<async.shared>"), space=shared)
         self._meet(group)
-        pending = 0 if number == total - 1 and total % self.buffers else self.buffers - 1
+        pending = 0 if number == self.count - 1 and self.count % self.buffers else self.buffers - 1
         when(member.eq(0), lambda: self._copy(result, (buffer, pending), row, column))
 
     def _matrices(self, first: ir.Value, lane: Index, value: Callable[[int, int], ir.Value]) -> None:

@@ -56,6 +56,7 @@ class CopiedResult:
     def launch(self, config: WgmmaConfig) -> None:
         """Inside a launch: room for tiles of each warpgroup, a whole multiple of 1024 bytes."""
         self.buffers, self.count = config.buffers, config.rows // ROWS * (config.bn // self.columns)
+        self.turns = config.pingpong
         self.tiles = self.kernel.shared(integer_type(8), [config.consumers * self.buffers, ROWS * ROW])
 
     def finish(self, member: Index) -> None:
@@ -71,7 +72,8 @@ class CopiedResult:
         group, member = at
         row, column = place
         buffer = group * self.buffers + number % self.buffers
-        self._meet(group)
+        if number or not self.turns:  # who waited for the buffer has met the others to take turns
+            self._meet(group)
         lane, warp = member % WARP, member // WARP
         first = self.tiles.address([buffer, warp * (ROWS // 4 * ROW)])
         put = self._matrices if self.size == 2 else self._pairs

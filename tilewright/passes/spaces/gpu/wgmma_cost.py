@@ -14,6 +14,7 @@ __all__ = ["extents", "kernel_cost"]
 _A_PRODUCT, _AROUND, _A_STORE = 9.0, 60.0, 12.0  # instructions of a warp
 _SCATTERED = 8  # bytes of a store
 _CHAIN = 160.0  # cycles: an mbarrier, a fence, the wait for the products of the step
+_SHOWN = 0.2  # of what storing takes, where another warpgroup multiplies meanwhile: by count, not measured
 _ALONE = 96  # registers of a thread where a single warpgroup multiplies
 
 
@@ -28,13 +29,14 @@ def kernel_cost(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> K
     brought = (c.bm / c.cluster_n + c.bn / c.cluster_m) * ROW  # blocks of a cluster share what they have in common
     registers = max(c.registers(promoted(workload)), _ALONE)
     given = limits.registers // c.threads // 8 * 8 if c.consumers in REGISTERS else registers
+    shown = _SHOWN if c.pingpong else 1.0
     block = GpuBlock(
         threads=c.threads,
         registers=min(given, limits.thread_registers),
         shared_bytes=c.shared_bytes(),
         step=Load(warps * (products * _A_PRODUCT + _AROUND), reads + c.stage_bytes / 128, brought,
                   c.bm * c.bn * depth * size / 2),
-        once=Load(once_issue(warps, stores, _A_STORE), c.bm * c.bn / 16 * (1 + c.cluster_k) / 2,
+        once=Load(shown * once_issue(warps, stores, _A_STORE), shown * c.bm * c.bn / 16 * (1 + c.cluster_k) / 2,
                   stored_bytes(c.bm * c.bn, result_bytes(workload), 8 if c.copied else c.vec, c.split_k, _SCATTERED)),
         along="depth",
         depth=depth,

@@ -206,13 +206,13 @@ def test_the_kernel_as_it_is_has_no_findings() -> None:
     assert [broken(text, seed) for seed in (None, 5)] == ["", ""]
 
 
-@pytest.mark.parametrize("piece,wanted", [(r"fence\.proxy\.async[^;]*;", "missing-proxy-fence"),
-                                          (r"cp\.async\.bulk\.wait_group[^;]*;", "shared-memory-race")])
-def test_a_changed_store_is_found(piece: str, wanted: str) -> None:
+@pytest.mark.parametrize("piece,wanted", [(r"fence\.proxy\.async[^;]*;", {"missing-proxy-fence"}),
+                                          (r"cp\.async\.bulk\.wait_group[^;]*;", {"shared-memory-race", "used-before-complete"})])
+def test_a_changed_store_is_found(piece: str, wanted: set[str]) -> None:
     config = MUTANT.replace("}", " copied=true}")
     text = build(product("m k,n k,m n").text, config, ARCH).code.decode()
     assert broken(text, 1, config) == ""
-    assert wanted in {broken(re.sub(piece, "", text), seed, config) for seed in (None, 0, 1, 2)}
+    assert wanted & {broken(re.sub(piece, "", text), seed, config) for seed in (None, 0, 1, 2)}
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

@@ -13,7 +13,8 @@ from tilewright.passes.codegen.emit import byte_width, gep, integer_type, vector
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.gpu_memory import GpuMemory
 from tilewright.passes.codegen.index import Index
-from tilewright.passes.families.gpu.gpu_tile import Side, Stages, TileLoader
+from tilewright.passes.families.gpu.gpu_operand import Side
+from tilewright.passes.families.gpu.gpu_tile import Stages, TileLoader
 from tilewright.passes.mlir import arith, ir, llvm, nvvm, vector
 
 _CHUNK = 16  # bytes
@@ -149,6 +150,14 @@ def extract(struct: ir.Value, number: int) -> ir.Value:
     """A member of a struct of equal members."""
     member = str(struct.type).split("(")[1].split(",")[0].rstrip(")>").strip()
     return llvm.ExtractValueOp(ir.Type.parse(member), struct, ir.DenseI64ArrayAttr.get([number])).result
+
+
+def added(a: ir.Value, b: ir.Value) -> ir.Value:
+    """A struct of the sums of the members of two structs of equal floats."""
+    for number in range(str(a.type).count(",") + 1):
+        total = arith.addf(extract(a, number), extract(b, number))
+        a = llvm.InsertValueOp(a, total, ir.DenseI64ArrayAttr.get([number])).result
+    return a
 
 
 def _attribute(text: str) -> ir.Attribute:

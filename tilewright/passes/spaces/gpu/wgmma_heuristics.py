@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.passes.spaces.gemm_operands import row_and_column_extents, tensor_core_bytes, unaligned
 from tilewright.passes.spaces.gpu import mma_heuristics
-from tilewright.passes.spaces.gpu.wgmma import WgmmaConfig
+from tilewright.passes.spaces.gpu.default_tree import PartsOfK, decided, narrowed, reached
+from tilewright.passes.spaces.gpu.wgmma import ROW, ROWS, WgmmaConfig, promoted, why_invalid
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
-from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
+from tilewright.runtime.program.dispatch import Leaf, Node, Split, renumbered
+from tilewright.runtime.shape import Expr
 
 
 @dataclass(frozen=True)
@@ -23,38 +25,83 @@ class Thresholds:
     small_parts: int = threshold(2, unit="blocks of 128 x 128 a wave, over this, up to which blocks have 64 rows",
                                  operator="dense_768x768",
                                  results="not measured: by occupancy arithmetic, half of the multiprocessors would be idle")
+    part_steps: int = threshold(6, unit="steps of a part of k at least", operator="dense_3072x768",
+                                results="not measured: as many as there are stages; the sums of parts take about as long again")
     large_waves: int = threshold(2, unit="waves of 128 x 128 results up to which blocks have 128 columns", operator="square_4096",
                                  results="not measured: by occupancy arithmetic, one wave of blocks of 128 x 256")
     cluster_rows: int = threshold(2048, unit="rows above which two blocks below each other share their columns",
                                   operator="square_4096",
                                   results="not measured: 16 rows of tiles, of which a cluster adds one at most")
+    turns_depth: int = threshold(1024, unit="positions of k up to which warpgroups take turns where blocks have several tiles",
+                                 operator="dense_768x2304",
+                                 results="not measured: storing a tile takes a tenth of the time of 16 steps, by count")
+    exact_gain: int = threshold(20, unit="one part of so many of the waves' area that tiles of 192 x 192 save at least",
+                                operator="dense_768x2304",
+                                results="not measured: 132 tiles of 2048 x 2304 are one wave of 36864 results, not of 49152")
+
+
+class _Made:
+    """The default configurations of a workload, their results by copies where they can. Where sums are promoted there are
+    registers for 128 columns."""
+
+    def __init__(self, workload: Workload, limits: GpuLimits) -> None:
+        self._workload, self._limits = workload, limits
+        even, eight = limits.multiprocessors // 2 * 2, promoted(workload)
+        self.small, self.middle = self._made(64, 128, 6, 1), self._made(128, 128, 5, 2)
+        self.large = self.middle if eight else self._made(128, 256, 4, 2)
+        self.paired = replace(self.large, blocks=even, cluster_m=2)
+        self.turns = self.paired if eight else replace(self.middle, blocks=even, cluster_m=2, pingpong=True)
+        self.exact = self.middle if eight else self._made(192, 192, 4, 3)
+
+    def _made(self, bm: int, bn: int, stages: int, consumers: int) -> WgmmaConfig:
+        tf32 = tensor_core_bytes(self._workload) is None
+        config = WgmmaConfig(bm, bn, stages, consumers, blocks=self._limits.multiprocessors, tf32=tf32)
+        copied = replace(config, copied=True)
+        return copied if why_invalid(copied, self._workload, self._limits) is None else config
 
 
 def default(workload: Workload, limits: GpuLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
-    """Warpgroups where their tiles are filled and copies are aligned, `mma` for the rest. The last has no guards."""
+    """Warpgroups where their tiles are filled and copies are aligned, with parts of k in a cluster where there are fewer tiles
+    than multiprocessors and k is long; `mma` for the rest. The last has no guards."""
     t, multiprocessors = thresholds, limits.multiprocessors
-    tf32 = tensor_core_bytes(workload) is None
-    small = WgmmaConfig(64, 128, 6, 1, blocks=multiprocessors, tf32=tf32)
-    middle = WgmmaConfig(128, 128, 5, 2, blocks=multiprocessors, tf32=tf32)
-    large = WgmmaConfig(128, 256, 3, 2, blocks=multiprocessors, tf32=tf32)
-    paired = WgmmaConfig(128, 256, 3, 2, blocks=multiprocessors - multiprocessors % 2, tf32=tf32, cluster_m=2)
-    others, tree = mma_heuristics.default(workload, limits)
-    configs: tuple[TileConfig, ...] = (small, middle, large, paired, *others)
-    rest = _shifted(tree, 4)
-    rows, columns = row_and_column_extents(workload)
-    results = rows * columns * workload.size("b")
-    wave = multiprocessors * middle.bm * middle.bn
-    largest = switch(str(rows), [(t.cluster_rows, Leaf(2))], Leaf(3))
-    wide = switch(str(results), [(wave // t.small_parts, Leaf(0)), (t.large_waves * wave, Leaf(1))], largest)
-    node = switch(str(rows), [(t.mma_rows, rest)], wide)
     size = tensor_core_bytes(workload) or 4
+    made = _Made(workload, limits)
+    small, middle, large, exact = made.small, made.middle, made.large, made.exact
+    found = list[TileConfig]()
+
+    def leaf(config: WgmmaConfig) -> Leaf:
+        found.append(config)
+        return Leaf(len(found) - 1)
+
+    def cut(config: WgmmaConfig, parts: int) -> Leaf:
+        stages = config.stages - (config.bm > ROWS)  # room for the sums beside them
+        return leaf(replace(config, blocks=0, stages=stages, copied=False, cluster_k=parts) if parts > 1 else config)
+
+    rows, columns = row_and_column_extents(workload)
+    batch, depth = workload.size("b"), workload.size("k")
+    parts_of_k = PartsOfK(multiprocessors, t.part_steps * (ROW // size))
+    few = parts_of_k.tree(rows.ceildiv(small.bm) * columns.ceildiv(small.bn) * batch, depth, lambda parts: cut(small, parts))
+    most = parts_of_k.most
+    tall = decided(depth, [(most * parts_of_k.least - 1, few)], cut(middle, most))
+
+    def tiles(config: WgmmaConfig) -> Expr:
+        return rows.ceildiv(config.bm) * columns.ceildiv(config.bn) * batch
+
+    def area(config: WgmmaConfig) -> Expr:
+        """Results that a multiprocessor computes, padding too, in all of its waves."""
+        return tiles(config).ceildiv(multiprocessors) * (config.bm * config.bn)
+
+    few = decided(rows, [(small.bm, few)], decided(tiles(middle), [(multiprocessors // most, tall)], few))
+    results = rows * columns * batch
+    wave = multiprocessors * middle.bm * middle.bn
+    largest = decided(rows, [(t.cluster_rows, leaf(large))], leaf(made.paired))
+    several = decided(rows, [(2 * made.turns.bm, largest)], decided(depth, [(t.turns_depth, leaf(made.turns))], largest))
+    wide = decided(results, [(t.large_waves * wave, leaf(middle))], several)
+    saved = area(exact) * t.exact_gain - area(middle).minimum(area(large)) * (t.exact_gain - 1)
+    wide = decided(results, [(wave // t.small_parts, few)], decided(saved, [(0, leaf(exact))], wide))
+    others, tree = mma_heuristics.default(workload, limits)
+    rest = renumbered(tree, {i: i + len(found) for i in range(len(others))})
+    node = decided(rows, [(t.mma_rows, narrowed(rest, str(rows), -1, t.mma_rows))], narrowed(wide, str(rows), t.mma_rows))
     left = unaligned(workload, 16 // size)
-    return configs, Split(str(left), 0, node, rest) if left.symbols else node
-
-
-def _shifted(node: Node, by: int) -> Node:
-    """The tree with its kernels numbered from `by` on."""
-    if isinstance(node, Leaf):
-        return Leaf(node.kernel + by, node.threads)
-    return Split(node.expr, node.bound, _shifted(node.below, by), _shifted(node.above, by))
+    return reached((*found, *others), Split(str(left), 0, node, rest) if left.symbols else node)

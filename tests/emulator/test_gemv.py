@@ -23,7 +23,8 @@ def test_vectors_along_k_or_along_columns(element: str, layout: str) -> None:
     vec, rows = (4, "rows=4") if element == "f32" else (8, "rows=8 tensor=true")
     wide = 64 if (element, layout) == ("f16", "nn") else 32
     size = (72, 5, 136) if layout == "transposed_result" else (5, 72, 136)
-    whole_sweep(product(LAYOUTS[layout], element), f"gemv{{{rows} bn={wide} warps=2 vec={vec} cluster-k=2}}", [size], 1, pads=GAPS)
+    config = f"gemv{{{rows} bn={wide} warps=2 vec={vec} cluster-k=2}}"
+    whole_sweep(product(LAYOUTS[layout], element), config, [size], 1, pads=GAPS)
 
 
 @pytest.mark.parametrize("element,layout", [("f32", "nt"), ("bf16", "nn"), ("f16", "tn")])

@@ -60,8 +60,8 @@ def _without_steps(lines: list[str], at: int) -> bool:
     label = next((i for i in range(at, 0, -1) if lines[i].startswith("$L")), 0)
     name = re.escape(lines[label].rstrip(":"))
     jumps = [i for i, line in enumerate(lines) if re.search(rf"\sbra(\.uni)?\s+{name};", line)]
-    last = next((line for line in lines[at:] if re.match(r"\s+(@|bra)", line)), "")
-    then = re.fullmatch(r"\s+bra\.uni\s+(\$\w+);", last)
+    last = next((line for line in lines[at:] if re.match(r"\s+(@|bra)|\$", line)), "")
+    then = re.fullmatch(r"\s+bra\.uni\s+(\$\w+);", last) or re.fullmatch(r"(\$\w+):", last)
     if len(jumps) != 1 or "bra.uni" not in lines[label - 1] or then is None or f"{then[1]}:" not in lines:
         return False
     taken = re.match(r"\s+@(%p\d+) bra", lines[jumps[0] - 1])
@@ -122,7 +122,7 @@ REASONS = (
            "the neighbour is overwritten by the next store of the same thread"),
     Reason(("drop-wait", "weaken-wait", "drop-commit"), _MMA, "", "", "elements go through registers: there are no copies",
            "no copies"),
-    Reason(("change-addend",), rf"{_MMA}|{_ATTENTION}", r"add\.s(32|64)\s.*, -(256|512);", r", -(255|511);",
+    Reason(("change-addend",), rf"{_MMA}|{_ATTENTION}", r"add\.s(32|64)\s.*, -(256|512|1024);", r", -(255|511|1023);",
            "a multiple of the length of a stage, of which only the bit of the stage is used"),
     Reason(("drop-swizzle", "change-shift", "change-addend", "change-stride"), _SPLIT, r"(xor|shl|and|or)\.b32", "",
            "where a copy would go in a part of k that has no steps", "no steps"),
@@ -132,6 +132,7 @@ REASONS = (
            r", (64|128|0);", "the part of k of a block is longer, and those of the blocks behind it are shorter"),
     Reason(("change-addend",), r"gemv\{(?!.*vec=1)", r"add\.s32\s.*, (63|127);", r", (62|126);",
            "k, or the columns, are a multiple of 4 or 8 by their guard, so that one less rounds up to the same number"),
+    Reason(("change-addend",), r"gemv\{", r"or\.b32\s.*, -64;", r", -63;", "counts the rounds of a loop, by steps of 64", "compared"),
     Reason(("drop-arrive",), r"wgmma\{.*blocks=0", r"mbarrier\.arrive", "",
            "the last stage of the only tile is given back to nobody"),
     Reason(("change-addend",), _ATTENTION, r"add\.s32\s.*, -1;", r", 0;",

@@ -48,10 +48,10 @@ def default(workload: Workload, limits: GpuLimits,
     even = multiprocessors - multiprocessors % 2
     eight = promoted(workload)
 
-    def made(bm: int, bn: int, stages: int, consumers: int, **other: int) -> WgmmaConfig:
+    def made(bm: int, bn: int, stages: int, consumers: int, blocks: int = multiprocessors, cluster_m: int = 1) -> WgmmaConfig:
         """As it is given, its results by copies where they can."""
-        given = {"blocks": multiprocessors, **other}
-        config = WgmmaConfig(bm, bn, stages, consumers, tf32=tensor_core_bytes(workload) is None, **given)
+        config = WgmmaConfig(bm, bn, stages, consumers, blocks=blocks, tf32=tensor_core_bytes(workload) is None,
+                             cluster_m=cluster_m)
         copied = replace(config, copied=True)
         return copied if why_invalid(copied, workload, limits) is None else config
 

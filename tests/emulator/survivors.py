@@ -60,8 +60,8 @@ def _without_steps(lines: list[str], at: int) -> bool:
     label = next((i for i in range(at, 0, -1) if lines[i].startswith("$L")), 0)
     name = re.escape(lines[label].rstrip(":"))
     jumps = [i for i, line in enumerate(lines) if re.search(rf"\sbra(\.uni)?\s+{name};", line)]
-    last = next((line for line in lines[at:] if re.match(r"\s+(@|bra)", line)), "")
-    then = re.fullmatch(r"\s+bra\.uni\s+(\$\w+);", last)
+    last = next((line for line in lines[at:] if re.match(r"\s+(@|bra)|\$", line)), "")
+    then = re.fullmatch(r"\s+bra\.uni\s+(\$\w+);", last) or re.fullmatch(r"(\$\w+):", last)
     if len(jumps) != 1 or "bra.uni" not in lines[label - 1] or then is None or f"{then[1]}:" not in lines:
         return False
     taken = re.match(r"\s+@(%p\d+) bra", lines[jumps[0] - 1])
@@ -80,7 +80,7 @@ def _asks_for_a_tile(lines: list[str], branch: str) -> bool:
     return bool(number and re.search(rf"mov\.u32\s+{number}, %ctaid\.x;", text))
 
 
-_SIMT, _MMA, _SPLIT, _WGMMA, _ATTENTION = r"simt\{", r"\bmma\{", r"\bmma\{.*split-k=", r"wgmma\{", r"gpu_attention\{"
+_SIMT, _MMA, _SPLIT, _WGMMA, _ATTENTION = r"simt\{", r"\bmma\{", r"\bmma\{.*(split|cluster)-k=", r"wgmma\{", r"gpu_attention\{"
 _COPIED, _EIGHTS = r"wgmma\{.*copied", r"(wgmma|\bmma)\{(?!.*vec=1)"
 _VECTOR = r"(simt\{(?!.*vec=1)|gpu_pointwise$|gpu_pointwise\{(?!.*vec=1))"
 
@@ -122,12 +122,22 @@ REASONS = (
            "the neighbour is overwritten by the next store of the same thread"),
     Reason(("drop-wait", "weaken-wait", "drop-commit"), _MMA, "", "", "elements go through registers: there are no copies",
            "no copies"),
-    Reason(("change-addend",), rf"{_MMA}|{_ATTENTION}", r"add\.s(32|64)\s.*, -(256|512);", r", -(255|511);",
+    Reason(("change-addend",), rf"{_MMA}|{_ATTENTION}", r"add\.s(32|64)\s.*, -(256|512|1024);", r", -(255|511|1023);",
            "a multiple of the length of a stage, of which only the bit of the stage is used"),
     Reason(("drop-swizzle", "change-shift", "change-addend", "change-stride"), _SPLIT, r"(xor|shl|and|or)\.b32", "",
            "where a copy would go in a part of k that has no steps", "no steps"),
     Reason(("change-shift", "change-addend"), _SPLIT, r"(shr\.u32\s.*, 1|add\.s32\s.*, 63);", r", (0|64);",
            "the part of k of a block is longer, and those of the blocks behind it are shorter"),
+    Reason(("change-addend", "change-shift"), r"gemv\{.*(split|cluster)-k=", r"(add\.s32\s.*, (63|127);|shr\.u32\s.*, 1;)",
+           r", (64|128|0);", "the part of k of a block is longer, and those of the blocks behind it are shorter"),
+    Reason(("change-addend",), r"gemv\{(?!.*vec=1)", r"add\.s32\s.*, (63|127);", r", (62|126);",
+           "k, or the columns, are a multiple of 4 or 8 by their guard, so that one less rounds up to the same number"),
+    Reason(("change-addend",), r"gemv\{", r"or\.b32\s.*, -64;", r", -63;",
+           "counts the rounds of a loop, by steps of 64", "compared"),
+    Reason(("drop-predicate",), r"wgmma\{.*cluster-k=", r"@%p\d+ bra", r"^$",
+           "asks for the first chunk of a thread, which every thread has", "before add.s32"),
+    Reason(("drop-arrive",), r"wgmma\{.*blocks=0", r"mbarrier\.arrive", "",
+           "the last stage of the only tile is given back to nobody"),
     Reason(("change-addend",), _ATTENTION, r"add\.s32\s.*, -1;", r", 0;",
            "a row behind the last one is counted in: its keys come by a step more, which is masked for the others"),
     Reason(("change-addend", "change-shift"), _ATTENTION, r"(add\.s32\s.*, 15|shr\.u32\s.*, 4);", r", (16|3);",

@@ -11,7 +11,7 @@ from hand_workloads import with_loops
 from tensor_core_workloads import convolution, product
 
 from tilewright.compiler.builder.build import build_kernel
-from tilewright.compiler.builder.ptxas import EntryReport, PtxasReport, assemble_ptx, find_tool, instructions
+from tilewright.compiler.builder.ptxas import EntryReport, PtxasReport, assemble_ptx, disassembly, find_disassembler, find_tool
 from tilewright.passes.spaces.family_registry import config_text, parse_config
 from tilewright.passes.spaces.gpu import mma_heuristics
 from tilewright.passes.spaces.gpu.wgmma import REGISTERS
@@ -20,6 +20,7 @@ from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.target import Target
 from tilewright.runtime.tensor import DType
+from tools.bench.gpu.sass import read_listings
 
 needs_ptxas = pytest.mark.skipif(find_tool("ptxas") is None, reason="ptxas is not installed: pip install nvidia-cuda-nvcc")
 NN, NT, TN, TT = "m k,k n,m n", "m k,n k,m n", "k m,k n,m n", "k m,n k,m n"
@@ -183,9 +184,14 @@ def test_products_of_a_warpgroup_read_tiles_that_copies_bring() -> None:
     assert len(re.findall(r"\.param \.align 64 \.b8 kernel_param_\d+\[128\]", text)) == 2
 
 
-@pytest.mark.skipif(find_tool("nvdisasm") is None, reason="nvdisasm is not installed")
+def opcodes(ptx: str, arch: str) -> list[str]:
+    """Names of the SASS instructions of a kernel."""
+    return [i.name for i in read_listings(disassembly(assemble_ptx(ptx, arch).cubin))["kernel"].code]
+
+
+@pytest.mark.skipif(find_disassembler() is None, reason="neither nvdisasm nor cuobjdump is installed")
 def test_loops_are_of_tensor_instructions() -> None:
-    code = instructions(assemble_ptx(ptx_of(*MMA["largest"], "sm_80"), "sm_80").cubin)["kernel"]
-    assert sum(x.startswith("HMMA") for x in code) >= 64
-    code = instructions(assemble_ptx(ptx_of(*WGMMA["two"], "sm_90a"), "sm_90a").cubin)["kernel"]
-    assert sum(x.startswith("HGMMA") for x in code) == 4
+    code = opcodes(ptx_of(*MMA["largest"], "sm_80"), "sm_80")
+    assert sum(x == "HMMA" for x in code) >= 64
+    code = opcodes(ptx_of(*WGMMA["two"], "sm_90a"), "sm_90a")
+    assert sum(x == "HGMMA" for x in code) == 4

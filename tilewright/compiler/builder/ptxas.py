@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -37,11 +38,19 @@ class PtxasReport:
 
 
 def find_tool(name: str) -> str | None:
-    """Path of ptxas, nvdisasm, ... from NVIDIA's packages, a CUDA toolkit or the search path; None when there is none."""
+    """Path of ptxas, nvdisasm, ... from NVIDIA's packages, a CUDA toolkit, the search path or an installed Triton, which brings
+    its own; None when there is none."""
     from cuda.pathfinder import find_nvidia_binary_utility
 
     found = find_nvidia_binary_utility(name)
-    return shutil.which(name) if found is None else str(found)
+    return (shutil.which(name) or _of_triton(name)) if found is None else str(found)
+
+
+def _of_triton(name: str) -> str | None:
+    package = importlib.util.find_spec("triton")
+    if package is None or package.origin is None:
+        return None
+    return shutil.which(name, path=str(Path(package.origin).parent / "backends" / "nvidia" / "bin"))
 
 
 def assemble_ptx(ptx: str, arch: str) -> PtxasReport:
@@ -82,26 +91,24 @@ def _entries(log: str) -> dict[str, EntryReport]:
     return found
 
 
-def instructions(cubin: bytes) -> dict[str, list[str]]:
-    """SASS opcodes of each kernel, in order.
+def find_disassembler() -> str | None:
+    """Path of nvdisasm, else of cuobjdump."""
+    return find_tool("nvdisasm") or find_tool("cuobjdump")
+
+
+def disassembly(cubin: bytes) -> str:
+    """The SASS of all kernels of an image, as nvdisasm or cuobjdump prints it.
 
     Raises:
-        BuildError: nvdisasm is not installed.
+        BuildError: neither is installed.
     """
-    tool = find_tool("nvdisasm")
+    tool = find_disassembler()
     if tool is None:
-        raise BuildError("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
+        raise BuildError("neither nvdisasm nor cuobjdump is installed: pip install nvidia-cuda-nvdisasm, or put one of a CUDA "
+                         "toolkit on PATH")
+    option = "-c" if Path(tool).name.startswith("nvdisasm") else "-sass"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        text = subprocess.run([tool, "-c", file.name], capture_output=True, text=True, check=True).stdout
-    found: dict[str, list[str]] = {}
-    name = ""
-    for line in text.splitlines():
-        section = re.match(r"\s*\.section\s+\.text\.([^,\s]+)", line)
-        if section:
-            name = section[1].strip('"')
-        code = re.search(r"/\*[0-9a-f]{4,5}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", line)
-        if code and name:
-            found.setdefault(name, []).append(code[1])
-    return found
+        return subprocess.run([tool, option, file.name], capture_output=True, text=True, check=True).stdout
+

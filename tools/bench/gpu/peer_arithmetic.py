@@ -2,9 +2,9 @@
 
 cuBLAS: the kernels of CUTLASS 3's documentation for Hopper (tiles of 64, 128 or 256 rows and columns, operands by tensor copies
 of which two blocks share one side, two warpgroups in turn so that results are stored under the other's products), the best tile
-and the best cut of k in up to 8, with a loop at 0.95 of the peak: 4096^3 then comes to some 0.9 of it. FlashAttention-3 (Shah et al.
-2024, figure 5, forward, f16, no mask, sequences of 16k): 497 TFLOP/s for heads of 64, 648 for 128; shorter sequences are slower.
-Rows: the bytes at 0.93 of the bandwidth, as Triton's tutorial on softmax finds for long rows.
+and the best cut of k in up to 8, with a loop at 0.95 of the peak: 4096^3 then comes to some 0.9 of it. FlashAttention-3 (Shah
+et al. 2024, figure 5, forward, f16, no mask, sequences of 16k): 497 TFLOP/s for heads of 64, 648 for 128; shorter sequences are
+slower. Rows: the bytes at 0.93 of the bandwidth, as Triton's tutorial on softmax finds for long rows.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """What SASS instructions ask of the pipes of an H100's multiprocessor.
 
-Sources. CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions", compute capability 9.0, results a cycle of a
-multiprocessor: 128 additions and multiply-adds of f32, 256 of halves in pairs, 64 of 32-bit integers (add, compare, shift, logic,
-multiply-add), 64 conversions, 16 reciprocals, exponentials and their like, 32 shuffles. H100 whitepaper: four schedulers of one warp
-instruction a cycle; 2048 multiply-adds of 16-bit floats a cycle on the tensor cores of a multiprocessor, half of tf32, twice of
-bytes; 128 bytes a cycle of shared memory. A100 whitepaper: 5120 bytes a cycle of the L2 cache, which is taken to hold for an H100
-too, and 64 of the port of a multiprocessor. Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU
-Architecture via Microbenchmarking" (2024): mma.sync reaches 0.62 of that rate, wgmma all of it. Rates that are published nowhere
-(the uniform datapath, SYNCS, the copy engine) are not counted beyond their issue slots.
+Sources. CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions", compute capability 9.0, results a cycle of
+a multiprocessor: 128 additions and multiply-adds of f32, 256 of halves in pairs, 64 of 32-bit integers (add, compare, shift,
+logic, multiply-add), 64 conversions, 16 reciprocals, exponentials and their like, 32 shuffles. H100 whitepaper: four schedulers
+of one warp instruction a cycle; 2048 multiply-adds of 16-bit floats a cycle on the tensor cores of a multiprocessor, half of
+tf32, twice of bytes; 128 bytes a cycle of shared memory. A100 whitepaper: 5120 bytes a cycle of the L2 cache, which is taken to
+hold for an H100 too, and 64 of the port of a multiprocessor. Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU
+Architecture via Microbenchmarking" (2024): mma.sync reaches 0.62 of that rate, wgmma all of it. Rates that are published
+nowhere (the uniform datapath, SYNCS, the copy engine) are not counted beyond their issue slots.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ MULTIPLY_ADDS = ("FFMA", "HFMA2", "FFMA2")
 _NAMES = {
     Pipe.TENSOR: {*PRODUCTS, "DMMA"},
     Pipe.FMA: {"FFMA", "FMUL", "FADD", "FFMA2", "FADD2", "FMUL2", "HFMA2", "HADD2", "HMUL2", "IMAD"},
-    Pipe.ALU: {"IADD3", "VIADD", "ISETP", "FSETP", "LOP3", "SHF", "SEL", "FSEL", "FMNMX", "VIMNMX", "IMNMX", "LEA", "PRMT", "PLOP3",
-               "MOV", "F2FP", "I2FP", "SGXT", "CS2R", "HMNMX2", "HSETP2", "VIADDMNMX", "IABS", "BMSK", "P2R", "R2P", "FCHK", "FSET"},
+    Pipe.ALU: {"IADD3", "VIADD", "ISETP", "FSETP", "LOP3", "SHF", "SEL", "FSEL", "FMNMX", "VIMNMX", "IMNMX", "LEA", "PRMT",
+               "PLOP3", "MOV", "F2FP", "I2FP", "SGXT", "CS2R", "HMNMX2", "HSETP2", "VIADDMNMX", "IABS", "BMSK", "P2R", "R2P",
+               "FCHK", "FSET"},
     Pipe.MUFU: {"MUFU", "F2I", "I2F", "F2F", "FRND", "POPC", "FLO", "BREV"},
-    Pipe.LSU: {"LDG", "STG", "LDS", "STS", "LDSM", "STSM", "LDGSTS", "LDL", "STL", "ATOM", "ATOMS", "ATOMG", "RED", "REDG", "LD",
-               "ST", "SHFL"},
+    Pipe.LSU: {"LDG", "STG", "LDS", "STS", "LDSM", "STSM", "LDGSTS", "LDL", "STL", "ATOM", "ATOMS", "ATOMG", "RED", "REDG",
+               "LD", "ST", "SHFL"},
     Pipe.MEMBAR: {"MEMBAR", "ERRBAR", "CGAERRBAR", "CCTL"},
     Pipe.CONTROL: {"BRA", "BRX", "JMP", "BAR", "BSSY", "BSYNC", "EXIT", "CALL", "RET", "NOP", "WARPSYNC", "WARPGROUP", "DEPBAR",
                    "LDGDEPBAR", "NANOSLEEP", "ELECT", "VOTE", "FENCE", "BREAK", "YIELD", "ACQBULK", "SYNCS", "WARPGROUPSET"},

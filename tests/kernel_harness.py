@@ -12,8 +12,10 @@ import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
+from gpu_operands import NUMPY as NUMPY
+from gpu_operands import Dim as Dim
+from gpu_operands import T as T
 
 from tilewright.compiler.builder.build import build_kernel
 from tilewright.runtime.device import LoadedCode
@@ -21,31 +23,6 @@ from tilewright.runtime.host.elf import load_object
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.target import Target
-
-NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8,
-         "f8E4M3FN": ml_dtypes.float8_e4m3fn, "f8E5M2": ml_dtypes.float8_e5m2, "i32": np.int32, "i64": np.int64, "i1": np.bool_}
-Dim = int | str
-
-
-@dataclass(frozen=True)
-class T:
-    """A tensor of a workload: element type, extents (numbers or local dims), axis of unit stride (None: no known one)."""
-
-    element: str
-    dims: tuple[Dim, ...]
-    unit: int | None = -1
-
-    def type(self) -> str:
-        extents = "".join(f"{d if isinstance(d, int) else '?'}x" for d in self.dims)
-        return f"tensor<{extents}{self.element}>"
-
-    def attributes(self) -> str:
-        dims = ", ".join(str(d) if isinstance(d, int) else f'"{d}"' for d in self.dims)
-        unit = "" if self.unit is None or not self.dims else f", tw.unit = {self.unit % len(self.dims)}"
-        return f"{{tw.dims = [{dims}]{unit}}}"
-
-    def shape(self, dims: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple(d if isinstance(d, int) else dims[d] for d in self.dims)
 
 
 def empty(name: str, t: T) -> str:

@@ -17,6 +17,8 @@ from cuda_fake.fake_memory import MemoryCalls
 from cuda_fake.fake_state import CONTEXT_BASE, INVALID_VALUE, FakeError, entry, put
 from cuda_fake.fake_streams import StreamCalls
 
+from tilewright.runtime.gpu.gpu_image import GpuImage
+
 _LOADERS = ("cuGetProcAddress_v2", "cuGetProcAddress")
 _ATTRIBUTES = {
     "MAX_THREADS_PER_BLOCK": 1024, "WARP_SIZE": 32, "MULTIPROCESSOR_COUNT": 132, "L2_CACHE_SIZE": 1 << 16,
@@ -33,6 +35,14 @@ class FakeDriver(StreamCalls, MemoryCalls, KernelCalls):
             path = Path(folder) / "libcuda.so.1"
             write_library(path, path.name, _LOADERS)
             load_library(path, dict.fromkeys(_LOADERS, self.callback("cuGetProcAddress")))
+        of = GpuImage.of
+
+        def learned(stored: bytes) -> GpuImage:
+            image = of(stored)
+            self.learn(image)
+            return image
+
+        GpuImage.of = learned  # type: ignore[method-assign]
         return self
 
     @entry("cuGetProcAddress", "ppiqp")

@@ -7,11 +7,22 @@ import re
 
 import numpy as np
 from cuda.bindings import driver
-from cuda_fake.fake_state import INVALID_VALUE, LAUNCH_FAILED, NOT_FOUND, FakeError, FakeState, Library, entry, put
+from cuda_fake.fake_state import (
+    INVALID_VALUE,
+    LAUNCH_FAILED,
+    NOT_FOUND,
+    FakeError,
+    FakeState,
+    Library,
+    entry,
+    machine_code_key,
+    put,
+)
 
 from tilewright.runtime.emulator import EmulatorError
 from tilewright.runtime.emulator.memory.tensor_maps import encode
 from tilewright.runtime.errors import DeviceError
+from tilewright.runtime.gpu.gpu_image import GpuImage
 from tilewright.runtime.program.tensor_map import TensorMap
 from tilewright.runtime.tensor import DType
 
@@ -31,9 +42,21 @@ class KernelCalls(FakeState):
     def library_load(self, out: int, code: int, *_: int | None) -> None:
         self.forbid_in_capture()
         image = ctypes.string_at(code)
-        if b".version" not in image:
+        assembled = image[:4] == b"\x7fELF"
+        if assembled:
+            image = self.assembled.get(machine_code_key(code), b"")
+        elif b".version" not in image:
             raise FakeError(_INVALID_PTX)
-        put(out, self.new(Library(image)))
+        if not image:
+            raise FakeError(_NO_BINARY)
+        self.libraries.append(Library(image, assembled))
+        put(out, self.new(self.libraries[-1]))
+
+    def learn(self, image: GpuImage) -> None:
+        """Take the machine code of an image for its PTX, which is what runs."""
+        if image.cubin and image.ptx:
+            kept = ctypes.create_string_buffer(image.cubin)
+            self.assembled[machine_code_key(ctypes.addressof(kept))] = image.ptx
 
     @entry("cuLibraryUnload", "p")
     def library_unload(self, library: int) -> None:

@@ -74,11 +74,17 @@ class Stream:
     capture: Graph | None = None
 
 
+def machine_code_key(address: int) -> bytes:
+    """An ELF file up to the table of its sections, at the end."""
+    return ctypes.string_at(address, ctypes.c_uint64.from_address(address + 40).value)
+
+
 @dataclass
 class Library:
-    """An image, and its modules by device, made when a kernel first runs."""
+    """PTX, and its modules by device, made when a kernel first runs. assembled: it was given as machine code."""
 
     image: bytes
+    assembled: bool = False
     modules: dict[int, Any] = field(default_factory=dict)
 
 
@@ -86,6 +92,7 @@ class FakeState:
     """Attributes:
         log: (function, stream) of every call in order. launches: (symbol, grid, block, shared bytes, cluster, stream).
         errors: what the emulators found, and what no driver would forgive. unknown: functions called that are not here.
+        libraries: all that were loaded, in order. assembled: beginning of machine code -> the PTX that runs in its place.
         consented: shared bytes allowed by (kernel, device). live: (device, address) -> bytes.
     """
 
@@ -96,11 +103,13 @@ class FakeState:
         self.launches: list[tuple[str, tuple[int, ...], tuple[int, ...], int, tuple[int, ...], int]] = []
         self.errors: list[str] = []
         self.unknown: list[str] = []
+        self.assembled: dict[bytes, bytes] = {}
         self.consented: dict[tuple[int, int], int] = {}
         self.live: dict[tuple[int, int], int] = {}
         self.clock = 0.0
         self.lost = 0
-        self._failures: dict[str, tuple[int, int]] = {}
+        self.libraries: list[Library] = []
+        self._failures: dict[str, tuple[int, int, int]] = {}
         self._streams: dict[int, Stream] = {}
         self._objects: dict[int, Any] = {}
         self._handles = itertools.count(0x7000_0000_1000, 64)
@@ -111,9 +120,9 @@ class FakeState:
         self._texts: dict[str, Any] = {}
         self._entries = {m.entry[0]: (m, m.entry[1]) for n in dir(self) if hasattr(m := getattr(self, n), "entry")}
 
-    def fail(self, function: str, code: int, after: int = 0) -> None:
-        """The next call of `function` but `after` returns `code`, once."""
-        self._failures[function] = (code, after)
+    def fail(self, function: str, code: int, after: int = 0, times: int = 1) -> None:
+        """The next calls of `function` but `after` return `code`."""
+        self._failures[function] = (code, after, times)
 
     def calls(self, function: str) -> int:
         """How often a function was called."""
@@ -130,10 +139,10 @@ class FakeState:
     def _call(self, name: str, method: Callable[..., Any] | None, given: tuple[Any, ...]) -> int:
         with self.lock:
             self.log.append((name, 0))
-            code, after = self._failures.pop(name, (0, 0))
-            if code and after:
-                self._failures[name] = (code, after - 1)
-            elif code:
+            code, after, times = self._failures.pop(name, (0, 0, 0))
+            if code and (after or times > 1):
+                self._failures[name] = (code, after - 1, times) if after else (code, 0, times - 1)
+            if code and not after:
                 return code
             if method is None:
                 self.unknown.append(name)

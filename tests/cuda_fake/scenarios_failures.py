@@ -13,6 +13,7 @@ from cuda_fake.scenarios_calls import finish, torch_of
 from cuda_fake.worker import alone
 
 import tilewright as tw
+from tilewright.compiler.builder.ptxas import find_tool
 from tilewright.runtime.cuda import driver
 from tilewright.runtime.cuda.driver import CudaError
 from tilewright.runtime.errors import DeviceError, ShapeError
@@ -70,7 +71,8 @@ def code_that_does_not_load(fake: FakeState) -> None:
     fn = tw.compile(CHAIN.replace("24", "20"), {"M": (0, 64)}, target="cuda:sm_90a")
     given = [inputs(5)[0], np.ones((40, 20), np.float32), np.ones((20, 16), np.float32)]
     for code, said in ((222, "update the driver"), (218, "compile the model for this GPU"), (209, "another architecture")):
-        fake.fail("cuLibraryLoadData", code)
+        refused_as_machine_code_too = code != 218 and find_tool("ptxas") is not None
+        fake.fail("cuLibraryLoadData", code, times=2 if refused_as_machine_code_too else 1)
         with pytest.raises(CudaError, match=said):
             fn(*given)
     np.testing.assert_array_equal(fn(*given), product(*given))
@@ -80,6 +82,7 @@ def tensor_maps_that_are_refused(fake: FakeState) -> None:
     from cuda_fake.scenarios_kernels import dense
 
     fn, given = dense("cuda:sm_90a")
+    given = [a[:17] if len(a) == 24 else a for a in given]  # rows that no scenario before it had: their maps are kept
     fake.fail("cuTensorMapEncodeTiled", 1)
     with pytest.raises(CudaError, match="describe an operand to the copy engine: CUDA_ERROR_INVALID_VALUE"):
         fn(*given)

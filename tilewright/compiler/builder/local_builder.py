@@ -6,12 +6,13 @@ import math
 import time
 from collections.abc import Sequence
 
+from tilewright.compiler.builder.assemble_kernel import assembled
 from tilewright.compiler.builder.build import build_kernel, kernel_symbol
 from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import BuildError, OptionError
-from tilewright.runtime.target import Target
+from tilewright.runtime.target import Target, TargetKind
 from tilewright.search.protocols import BuildResult
 
 
@@ -29,6 +30,8 @@ class LocalBuilder:
         start = time.perf_counter()
         try:
             built = build_kernel(workload.ir, workload.key, kernel_symbol(workload, config), config_text(config), self.target)
+            if self.target.kind is TargetKind.CUDA:
+                built = assembled(built, self.target)
         except (BuildError, OptionError) as error:
             return BuildResult(None, error=str(error), seconds=time.perf_counter() - start)
         return BuildResult(built.kernel, built.code, built.llvm_ir, seconds=time.perf_counter() - start)

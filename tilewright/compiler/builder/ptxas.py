@@ -1,7 +1,8 @@
-"""ptxas: checks PTX and counts registers, spills and shared memory. For tests and reports; drivers compile PTX themselves."""
+"""ptxas: machine code from PTX, with its registers, spills and shared memory; without it drivers compile the PTX themselves."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import re
 import shutil
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.runtime.errors import BuildError
+from tilewright.runtime.target import Target, TargetKind
 
 
 @dataclass(frozen=True)
@@ -38,19 +40,37 @@ class PtxasReport:
 
 
 def find_tool(name: str) -> str | None:
-    """Path of ptxas, nvdisasm, ... from NVIDIA's packages, a CUDA toolkit, the search path or an installed Triton, which brings
-    its own; None when there is none."""
-    from cuda.pathfinder import find_nvidia_binary_utility
-
+    """Path of ptxas, nvdisasm, ... from NVIDIA's packages, a CUDA toolkit or the search path; None when there is none."""
+    try:
+        from cuda.pathfinder import find_nvidia_binary_utility
+    except ImportError:
+        return shutil.which(name)
     found = find_nvidia_binary_utility(name)
-    return (shutil.which(name) or _of_triton(name)) if found is None else str(found)
+    return shutil.which(name) if found is None else str(found)
 
 
-def _of_triton(name: str) -> str | None:
-    package = importlib.util.find_spec("triton")
-    if package is None or package.origin is None:
-        return None
-    return shutil.which(name, path=str(Path(package.origin).parent / "backends" / "nvidia" / "bin"))
+def assembler(target: Target) -> str:
+    """Which ptxas kernels for a target are assembled by, for keys of caches; empty where none is."""
+    tool = find_tool("ptxas") if target.kind is TargetKind.CUDA else None
+    if tool is None:
+        return ""
+    at = Path(tool).stat()
+    return f"{tool} {at.st_size} {at.st_mtime_ns}"
+
+
+def can_assemble(ptx: str, arch: str) -> bool:
+    """Is ptxas installed, and does it know the architecture and the version of this text?"""
+    directives = re.findall(r"^\s*\.(?:version|target|address_size)\b.*$", ptx, re.MULTILINE)
+    return find_tool("ptxas") is not None and _takes("\n".join(directives), arch)
+
+
+@functools.cache
+def _takes(directives: str, arch: str) -> bool:
+    try:
+        assemble_ptx(directives + "\n", arch)
+    except BuildError:
+        return False
+    return True
 
 
 def assemble_ptx(ptx: str, arch: str) -> PtxasReport:
@@ -92,8 +112,12 @@ def _entries(log: str) -> dict[str, EntryReport]:
 
 
 def find_disassembler() -> str | None:
-    """Path of nvdisasm, else of cuobjdump."""
-    return find_tool("nvdisasm") or find_tool("cuobjdump")
+    """Path of nvdisasm, else of cuobjdump; of an installed Triton, which brings its own, where there is no other."""
+    found = find_tool("nvdisasm") or find_tool("cuobjdump")
+    package = importlib.util.find_spec("triton") if found is None else None
+    if package is None or package.origin is None:
+        return found
+    return shutil.which("nvdisasm", path=str(Path(package.origin).parent / "backends" / "nvidia" / "bin"))
 
 
 def disassembly(cubin: bytes) -> str:

@@ -10,7 +10,7 @@ from tilewright.runtime.program.kernel import MicroKernel
 class KernelRequest(msgspec.Struct, frozen=True, tag="kernel", tag_field="op"):
     """Build one kernel: arguments of `build_kernel`, the target as text. `family` is for messages.
 
-    inspect: let ptxas, where there is one, say what a GPU kernel takes.
+    inspect: let ptxas, where there is one, say what a kernel for the emulator takes; those for devices it assembles anyway.
     """
 
     workload_ir: str

@@ -19,7 +19,7 @@ import msgspec
 
 from tilewright.compiler.builder.requests import FaultRequest, KernelReply, KernelRequest, PingRequest, WorkerRequest
 from tilewright.runtime.errors import TilewrightError
-from tilewright.runtime.target import Target
+from tilewright.runtime.target import Target, TargetKind
 
 
 def serve(requests: BinaryIO, replies: BinaryIO, seconds: float) -> None:
@@ -50,17 +50,17 @@ def answer(request: WorkerRequest) -> KernelReply:
 
 
 def _build(request: KernelRequest) -> KernelReply:
+    from tilewright.compiler.builder.assemble_kernel import assembled
     from tilewright.compiler.builder.build import build_kernel
-    from tilewright.compiler.builder.inspect_kernel import inspected
 
     try:
-        built = build_kernel(
-            request.workload_ir, request.workload_key, request.symbol, request.config, Target.parse(request.target)
-        )
-        kernel = inspected(built.kernel, built.code, Target.parse(request.target)) if request.inspect else built.kernel
+        target = Target.parse(request.target)
+        built = build_kernel(request.workload_ir, request.workload_key, request.symbol, request.config, target)
+        if request.inspect or target.kind is TargetKind.CUDA:
+            built = assembled(built, target)
     except TilewrightError as error:
         return KernelReply(False, error=str(error), log=getattr(error, "log", ""))
-    return KernelReply(True, kernel, built.code, built.llvm_ir)
+    return KernelReply(True, built.kernel, built.code, built.llvm_ir)
 
 
 def _fail(fault: str) -> None:

@@ -12,6 +12,7 @@ from tilewright.compiler.builder.build import kernel_symbol
 from tilewright.compiler.builder.cache import Cache, cache_key
 from tilewright.compiler.builder.codegen import host_target
 from tilewright.compiler.builder.fingerprint import fingerprint
+from tilewright.compiler.builder.ptxas import assembler
 from tilewright.compiler.builder.requests import KernelReply, KernelRequest
 from tilewright.compiler.builder.worker_pool import WorkerPool
 from tilewright.passes.spaces.family_registry import config_text
@@ -34,7 +35,7 @@ class _Entry(msgspec.Struct, frozen=True):
 def _machine(target: Target) -> tuple[str, ...]:
     """What the code of a kernel depends on besides the kernel. PTX is the same for a device and the emulator."""
     if target.kind is not TargetKind.HOST:
-        return ("ptx", target.arch)
+        return ("ptx", target.arch, assembler(target))
     host = host_target(target)
     return (host.cpu, host.features, host.triple)
 
@@ -42,7 +43,8 @@ def _machine(target: Target) -> tuple[str, ...]:
 class WorkerBuilder:
     """A Builder. Workers start at the first kernel that is not in the cache and stop at `close`.
 
-    inspect: GPU kernels are told with the registers and spills that ptxas gives them, where it is installed.
+    Where ptxas is installed, kernels for CUDA devices have machine code beside their PTX, and are told with their registers and
+    spills. inspect: so are those for the emulator, without machine code.
     """
 
     def __init__(self, target: Target, cache: Cache | None = None, workers: int | None = None,

@@ -13,6 +13,7 @@ from typing import Any, Union
 from tilewright.compiler.builder.cache import cache_key
 from tilewright.compiler.builder.codegen import host_target, limits, lowest_target
 from tilewright.compiler.builder.fingerprint import fingerprint
+from tilewright.compiler.builder.ptxas import assembler
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.constants.bind_constants import as_constant
 from tilewright.compiler.frontends.import_model import import_model
@@ -120,8 +121,8 @@ class Compilation:
         near, asked = host_target(self.host), replace(self.options, threads=None, log=None)
         structures = (self.imported.input_structure, self.imported.output_structure)
         parts = [
-            fingerprint(), self._text(), repr(sorted(self.dims.items())), str(self.target), near.cpu, near.features,
-            repr(self.limits), repr(asked), repr(self.all_donations), repr(self.function),
+            fingerprint(), self._text(), repr(sorted(self.dims.items())), str(self.target), assembler(self.target), near.cpu,
+            near.features, repr(self.limits), repr(asked), repr(self.all_donations), repr(self.function),
             repr(sorted(self.imported.dims.items())), repr(structures)]
         constants = self.all_constants
         for name in sorted(constants):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,26 +10,28 @@ from tilewright.compiler.builder.fingerprint import fingerprint
 from tilewright.compiler.builder.worker_builder import WorkerBuilder
 from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.outlined_model import OutlinedModel, outline
-from tilewright.compiler.tuning.dispatch_tables import Tables, default_tables, numerics_of
+from tilewright.compiler.tuning.dispatch_tables import default_tables, numerics_of
 from tilewright.compiler.tuning.expected import Expectations
 from tilewright.compiler.tuning.operator_tuning import task_of, weight_of
 from tilewright.passes.spaces.family_registry import config_text
-from tilewright.passes.spaces.workload import Workload
+from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.runtime.errors import OptionError
 from tilewright.search.archive.kernel_archive import ArchiveOperator, Contents, write_archive
 from tilewright.search.database.workload_form import WorkloadForm
 from tilewright.search.protocols import Builder
 from tilewright.search.search_strategy.candidates import candidates
+from tilewright.search.space.task import Task
 
 KERNELS = 64
 
 
 def archive_kernels(compilation: Compilation, path: Path, kernels: int = KERNELS,
-                    progress: Callable[[str, int, int], None] = lambda name, built, failed: None) -> Contents:
+                    progress: Callable[[str, int, int], None] = lambda name, built, failed: None,
+                    choose: Callable[[Task, int], Sequence[TileConfig]] | None = None) -> Contents:
     """Build candidates for every operator of a model and write them to `path`.
 
     Args:
-        kernels: most candidates of an operator. progress: told the operator's name, its kernels and its failures.
+        kernels: most candidates of an operator, from `choose`; None takes those that promise most. progress: told the operator's name, its kernels and its failures.
     Raises:
         OptionError: the target is no GPU. IngestError, BuildError: as `compile`.
     """
@@ -44,7 +46,9 @@ def archive_kernels(compilation: Compilation, path: Path, kernels: int = KERNELS
         code: dict[str, bytes] = {}
         operators = []
         for workload in model.workloads:
-            operator, images = _operator(workload, model, tables, builder, kernels)
+            task = task_of(workload, model, tables)
+            chosen = choose(task, kernels) if choose else candidates(task, kernels, options.seed)
+            operator, images = _operator(task, model, builder, chosen)
             progress(workload.name, len(operator.kernels), len(operator.failed))
             operators.append(operator)
             code |= images
@@ -56,11 +60,10 @@ def archive_kernels(compilation: Compilation, path: Path, kernels: int = KERNELS
     return contents
 
 
-def _operator(workload: Workload, model: OutlinedModel, tables: Tables, builder: Builder,
-              kernels: int) -> tuple[ArchiveOperator, dict[str, bytes]]:
+def _operator(task: Task, model: OutlinedModel, builder: Builder,
+              chosen: Sequence[TileConfig]) -> tuple[ArchiveOperator, dict[str, bytes]]:
     """The operator with its built candidates, and their images by digest."""
-    task = task_of(workload, model, tables)
-    chosen = candidates(task, kernels, model.compilation.options.seed)
+    workload = task.workload
     built = builder.build([(workload, c) for c in chosen])
     good = tuple(r.kernel for r in built if r.kernel is not None)
     failed = {config_text(c): r.error for c, r in zip(chosen, built, strict=True) if r.kernel is None}

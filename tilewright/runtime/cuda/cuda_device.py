@@ -8,17 +8,19 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tilewright.runtime.cuda import abi
-from tilewright.runtime.cuda.driver import address, checked, device_count, driver_version, fail, reported, start
+from tilewright.runtime.cuda.driver import CudaError, address, checked, device_count, driver_version, fail, reported, start
 from tilewright.runtime.errors import DeviceError
+from tilewright.runtime.gpu.gpu_image import GpuImage
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.tensor_map import MAP_BYTES, TensorMap
 
+_OTHER_MACHINE_CODE = (200, 209, 222)  # CUDA_ERROR_INVALID_IMAGE, _NO_BINARY_FOR_GPU, _UNSUPPORTED_PTX_VERSION
 PLAIN_SHARED = 48 << 10  # dynamic bytes of a block that need no leave
 
 
@@ -34,15 +36,49 @@ class Resources:
 
 
 @dataclass(frozen=True)
+class ImageKernel:
+    """A kernel of an Image, which it keeps loaded; what is known of it goes with the image.
+
+    core: cuda.core's Kernel. functions: context -> CUfunction there and the dynamic shared bytes that it may take.
+    """
+
+    core: Any
+    functions: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def function(self, shared_bytes: int, context: int) -> int:
+        """The CUfunction in a context, which is the current one, with leave for so much dynamic shared memory."""
+        found, allowed = self.functions.get(context, (0, -1))
+        if shared_bytes > allowed:
+            found = function_of(int(self.core.handle), shared_bytes)
+            self.functions[context] = (found, max(shared_bytes, PLAIN_SHARED))
+        return found
+
+
+@dataclass(frozen=True)
 class Image:
-    """Loaded PTX or machine code; the driver compiles it when a kernel is first asked for."""
+    """Code that is loaded when a kernel is first asked for; PTX is compiled by the driver then.
 
-    code: Any
+    codes: cuda.core's, in the order to try: machine code of a later toolkit than the driver's is refused, and its PTX tried.
+    kernels: those that were asked for, by name.
+    """
 
-    def kernel(self, symbol: str) -> Any:
-        """cuda.core's Kernel. CudaError when the image has none of this name or cannot be loaded."""
-        with reported(f"load the kernel {symbol}"):
-            return self.code.get_kernel(symbol)
+    codes: tuple[Any, ...]
+    kernels: dict[str, ImageKernel] = field(default_factory=dict)
+
+    def kernel(self, symbol: str) -> ImageKernel:
+        """The kernel of this name. CudaError when the image has none or cannot be loaded."""
+        found = self.kernels.get(symbol)
+        return found or self.kernels.setdefault(symbol, ImageKernel(self._load(symbol)))
+
+    def _load(self, symbol: str) -> Any:
+        for code in self.codes:
+            try:
+                with reported(f"load the kernel {symbol}"):
+                    return code.get_kernel(symbol)
+            except CudaError as error:
+                if code is self.codes[-1] or error.code not in _OTHER_MACHINE_CODE:
+                    raise
+        raise CudaError(f"cannot load the kernel {symbol}: its image holds no code")
 
 
 class CudaDevice:
@@ -72,7 +108,6 @@ class CudaDevice:
         self._launch = abi.LAUNCH(address("cuLaunchKernelEx"))
         self._encode: Any = None
         self._held: dict[int, Any] = {}
-        self._functions: dict[int, tuple[int, int]] = {}
 
     def limits(self) -> GpuLimits:
         return limits_of(self.ordinal)
@@ -126,16 +161,16 @@ class CudaDevice:
     # Kernels
 
     def load(self, image: bytes) -> Image:
-        """PTX text or a cubin; it is loaded when a kernel of it is asked for."""
-        return load_image(image)
+        """A GpuImage as it is stored, PTX or machine code; it is loaded when a kernel of it is asked for."""
+        return load_image(image, self.arch)
 
-    def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
+    def launch(self, kernel: ImageKernel, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
                args: Sequence[int | bytes], cluster: tuple[int, int, int] = (1, 1, 1), stream: Any = None) -> None:
         """Enqueue a kernel of an Image.
 
         args: one per parameter: a word, or the bytes of a tensor map. grid: in blocks. stream: cuda.core's; None is the device's.
         """
-        function = self._function(kernel, shared_bytes)
+        function = kernel.function(shared_bytes, self.context)
         words = [_word(a) for a in args]
         parameters = (ctypes.c_void_p * max(1, len(words)))(*(ctypes.addressof(w) for w in words))
         config = abi.LaunchConfig(grid, block, shared_bytes, int((stream or self.stream).handle))
@@ -162,31 +197,23 @@ class CudaDevice:
             fail(code, f"describe a tensor of {wanted.sizes} elements in boxes of {wanted.box}")
         return ctypes.string_at(target, MAP_BYTES)
 
-    def resources(self, kernel: Any, threads: int, shared_bytes: int) -> Resources:
+    def resources(self, kernel: ImageKernel, threads: int, shared_bytes: int) -> Resources:
         """What a kernel of an Image takes, and how many of its blocks a multiprocessor holds."""
-        self._function(kernel, shared_bytes)
+        kernel.function(shared_bytes, self.context)
         with reported("ask what a kernel takes"):
-            found = kernel.attributes[self.ordinal]
-            resident = kernel.occupancy.max_active_blocks_per_multiprocessor(threads, shared_bytes)
+            found = kernel.core.attributes[self.ordinal]
+            resident = kernel.core.occupancy.max_active_blocks_per_multiprocessor(threads, shared_bytes)
             return Resources(found.num_regs, found.local_size_bytes, found.shared_size_bytes, resident)
 
 
-    def _function(self, kernel: Any, shared_bytes: int) -> int:
-        handle = int(kernel.handle)
-        found, allowed = self._functions.get(handle, (0, -1))
-        if shared_bytes > allowed:
-            found = function_of(handle, shared_bytes)
-            self._functions[handle] = (found, max(shared_bytes, PLAIN_SHARED))
-        return found
-
-
-def load_image(image: bytes) -> Image:
-    """PTX text or a cubin as an Image, for any device."""
+def load_image(image: bytes, arch: str) -> Image:
+    """A GpuImage as it is stored, for devices of an architecture."""
     from cuda.core import ObjectCode
 
-    make = ObjectCode.from_cubin if image[:4] == b"\x7fELF" else ObjectCode.from_ptx
+    found = GpuImage.of(image)
     with reported("load an image"):
-        return Image(make(bytes(image)))
+        return Image(tuple((ObjectCode.from_cubin if code is found.cubin else ObjectCode.from_ptx)(code)
+                           for code in found.for_device(arch)))
 
 
 def function_of(kernel: int, shared_bytes: int) -> int:

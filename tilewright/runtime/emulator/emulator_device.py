@@ -24,6 +24,7 @@ from tilewright.runtime.emulator.ptx.ptx_parser import parse_ptx
 from tilewright.runtime.emulator.ptx.ptx_syntax import Module, Symbol, Variable
 from tilewright.runtime.emulator.ptx.ptx_types import type_bits
 from tilewright.runtime.emulator.ptx_program import PtxProgram, build_program
+from tilewright.runtime.gpu.gpu_image import GpuImage
 from tilewright.runtime.limits import WARP, GpuLimits
 from tilewright.runtime.program.tensor_map import TensorMap
 
@@ -148,7 +149,8 @@ class EmulatorDevice:
     # Modules
 
     def load(self, ptx: str | bytes) -> LoadedModule:
-        """Parse PTX and place its variables. Raises EmulatorError naming the line of what is not PTX."""
+        """Parse PTX, the text or a GpuImage as it is stored, and place its variables. EmulatorError names the line of what is no
+        PTX."""
         module = parse_ptx(ptx if isinstance(ptx, str) else _text_of(ptx))
         refused = why_not_on(module.target, self.arch)
         if refused is not None:
@@ -278,7 +280,7 @@ class EmulatorDevice:
 
 def _text_of(ptx: bytes) -> str:
     try:
-        return ptx.decode().rstrip("\0")
+        return GpuImage.of(ptx).ptx.decode().rstrip("\0")
     except UnicodeDecodeError as error:
         raise EmulatorError(f"the PTX is no text: byte {error.start} is not UTF-8") from error
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from tilewright.passes.spaces.family_registry import config_text, family_of
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.gpu.gpu_image import GpuImage
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.database.records import TuningLog, TuningRecord, impossible, latest
 from tilewright.search.protocols import Builder, BuildResult, Measurement, Runner
@@ -146,6 +147,7 @@ class Measurer:
 
 
 def code_digest(kernel: MicroKernel, code: bytes) -> str:
-    """sha256 of the object code with the kernel's symbol blanked, so that two names for one code are seen."""
-    symbol = kernel.symbol.encode()
+    """sha256 of the object code, of a GPU kernel its PTX, with the kernel's symbol blanked, so that two names for one code are
+    seen."""
+    symbol, code = kernel.symbol.encode(), GpuImage.of(code).ptx or code
     return hashlib.sha256(code.replace(symbol, b"k" * len(symbol))).hexdigest()

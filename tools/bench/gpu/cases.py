@@ -85,10 +85,17 @@ def build(case: Case, folder: Path, target: str, log: str | None = None) -> None
     """Compile a case for a target and save it in the folder. Needs the compiler, not a GPU."""
     import tilewright as tw
 
+    source, dims, options = source_of(case)
+    tw.compile(source, dims, target=target, options={**options, "log": log}).save(folder / case.file)
+
+
+def source_of(case: Case) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """The model, its dims and the options that it is compiled with."""
+    import tilewright as tw
+
     precision = case.precision if case.precision == "tf32" or case.model else "f32"
-    options = tw.CompileOptions(precision=precision, log=log)
     source: Any = ROOT / "examples" / case.model if case.model else graph(case)
-    tw.compile(source, {"T": tw.Dim(case.step, case.largest, case.step)}, target=target, options=options).save(folder / case.file)
+    return source, {"T": tw.Dim(case.step, case.largest, case.step)}, {"precision": precision}
 
 
 def graph(case: Case) -> Any:

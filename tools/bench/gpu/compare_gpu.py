@@ -11,13 +11,15 @@ compared with torch's in f64. The ceilings of copy and matmul are taken in the s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fnmatch
 import json
 import platform
+import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.02, help="of a system in a round")
+    parser.add_argument("--deadline", type=float, help="seconds of a case at one value of T, after which it is given up")
+    parser.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no case is begun")
     parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
     given = parser.parse_args(argv)
     if (given.build is None) == (given.artifacts is None):
@@ -154,6 +158,25 @@ class Bench:
         return figure(f"host_{name}", best * 1e6, "us")
 
 
+@contextlib.contextmanager
+def within(seconds: float | None) -> Iterator[None]:
+    """TimeoutError in the block once it has taken so long, where a signal can interrupt it; None: as long as it needs."""
+    if seconds is None:
+        yield
+        return
+
+    def late(number: int, frame: object) -> None:
+        raise TimeoutError(f"not done within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def relative(torch: Any, got: Any, wanted: Any) -> float:
     """Error in the 2-norm; infinite where one is not finite."""
     error = float(torch.linalg.norm(got.double() - wanted) / torch.linalg.norm(wanted))
@@ -202,16 +225,25 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
             with args.json.open("a") as file:
                 file.write(json.dumps(made) + "\n")
 
+    end = time.monotonic() + args.budget
     bench = Bench(torch, args.rounds, args.seconds)
     add({"record": "run", "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "device": properties_of(0),
          "python": platform.python_version(), "torch": torch.__version__, "command": sys.argv[1:]})
     for made in bench.ceilings():
         add(made)
-    for number, case in enumerate(chosen(args.filter)):
+    listed = [c for c in chosen(args.filter) if (args.artifacts / c.file).exists()]
+    for number, case in enumerate(listed):
         systems: dict[str, Callable[..., Any]] = {OURS: tw.load(args.artifacts / case.file)}
         systems |= peers(torch, case, args.peers.split(","))
         for at in case.points:
-            add(bench.case(case, at, systems))
+            if time.monotonic() >= end:
+                add({"record": "left", "name": case.name, "precision": case.precision, "T": at})
+                continue
+            try:
+                with within(args.deadline):
+                    add(bench.case(case, at, systems))
+            except TimeoutError as late:
+                add({"record": "late", "name": case.name, "precision": case.precision, "T": at, "error": str(late)})
         if not number:
             given = bench.tensors(case, case.points[0], 0)
             for name, call in systems.items():

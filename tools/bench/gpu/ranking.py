@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.compiler import ops
-from tilewright.compiler.builder.inspect_kernel import inspected
+from tilewright.compiler.builder.assemble_kernel import assembled
+from tilewright.compiler.builder.build import BuiltKernel
 from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.cli.output import Output
 from tilewright.compiler.compilation.compilation import Compilation
@@ -173,7 +174,7 @@ def _clock(builder: LocalBuilder, gpu: EmulatedGpu, workload: Workload, config: 
     if built.kernel is None or not built.kernel.legal(dense_symbols(workload, dict(shape))):
         return float("inf")
     try:
-        kernel = inspected(built.kernel, built.code, builder.target)
+        kernel = assembled(BuiltKernel(built.kernel, built.code, built.llvm_ir), builder.target).kernel
     except BuildError as error:
         print(f"{config_text(config)}: {error}", file=sys.stderr)
         return float("inf")

@@ -1,0 +1,32 @@
+"""Machine code of GPU kernels: ptxas assembles their PTX where they are built, and tells what they take."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from tilewright.compiler.builder.build import BuiltKernel
+from tilewright.compiler.builder.ptxas import assemble_ptx, can_assemble
+from tilewright.runtime.gpu.gpu_image import GpuImage
+from tilewright.runtime.target import Target, TargetKind
+
+
+def assembled(built: BuiltKernel, target: Target) -> BuiltKernel:
+    """The kernel with its registers and spills, for a CUDA device with machine code beside its PTX.
+
+    It stays as it is for the host, and where there is no ptxas that knows the architecture and the version of the PTX.
+
+    Raises:
+        BuildError: ptxas refuses the kernel.
+    """
+    if target.kind is TargetKind.HOST or not can_assemble(built.code.decode(), target.arch):
+        return built
+    report = assemble_ptx(built.code.decode(), target.arch)
+    launched = [report.entries[step.symbol] for step in built.kernel.launches() if step.symbol in report.entries]
+    registers = max((e.registers for e in launched), default=0)
+    kernel = msgspec.structs.replace(built.kernel, registers=registers, spills=sum(e.spills for e in launched))
+    if target.kind is not TargetKind.CUDA:
+        return BuiltKernel(kernel, built.code, built.llvm_ir)
+    code = GpuImage(built.code, report.cubin, target.arch).stored()
+    return BuiltKernel(msgspec.structs.replace(kernel, object=hashlib.sha256(code).hexdigest()), code, built.llvm_ir)

@@ -1,0 +1,79 @@
+"""Steps of the kit that run the prebuilt kernels of the tests: smoke, replay, sanitize."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tools.gpu_kit.results import Step
+
+SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
+_LAUNCH, _SANITIZED = 60.0, 45.0  # seconds of a launch
+_PERSISTENT, _OTHERS = 50, 3  # repeats under load
+
+
+def smoke(step: Step) -> None:
+    """One launch of every family in a process of its own, from machine code, then with PTX that the driver assembles."""
+    _, launches, first = _launches(step)
+    for form in ("stored", "ptx") if step.target == "cuda" else ("stored",):
+        for number in first:
+            _play(step, launches, [number], form, 0)
+
+
+def replay(step: Step) -> None:
+    """Every launch once; then again many times among memory traffic, those first whose blocks take several tiles."""
+    replayed, launches, _ = _launches(step)
+    numbers = replayed.chosen(launches, "*", False)
+    persistent = [n for n in numbers if any(p.kind == "tensor_map" for p in launches[n].kernel.params)]
+    others = [n for n in numbers if n not in set(persistent) and launches[n].kernel.shared_bytes]
+    _play(step, launches, numbers, "stored", 0)
+    for part, repeats in ((persistent, _PERSISTENT), (others, _OTHERS)):
+        _play(step, launches, part, "stored", repeats if step.target == "cuda" else 1)
+
+
+def sanitize(step: Step) -> None:
+    """Small launches under compute-sanitizer: each family under each of its tools, then further kernels while time is left."""
+    _, launches, first = _launches(step)
+    tool = shutil.which("compute-sanitizer")
+    if tool is None:
+        step.add({"record": "sanitize", "ok": None, "error": "compute-sanitizer is not installed"})
+    configs = {x.kernel.config: n for n, x in reversed(list(enumerate(launches))) if 0 not in x.dims.values()}
+    more = [n for n in configs.values() if n not in first]
+    for numbers in (first, more):
+        for number in numbers:
+            for name in SANITIZERS:
+                if step.left < 1 or (tool is None and name != SANITIZERS[0]):
+                    continue
+                given = [sys.executable, "-m", "tests.gpu.replay", str(step.data / "replay"), "--target", step.target, "--number",
+                         str(number), "--here", *(["--plain"] if name == "initcheck" else [])]
+                before = [tool, "--tool", name, "--error-exitcode", "9", "--print-limit", "5"] if tool else []
+                ended = step.run([*before, *given], _SANITIZED)
+                step.add({"record": "sanitize", "tool": name if tool else "none", "family": launches[number].kernel.family,
+                          "config": launches[number].kernel.config, "dims": launches[number].dims, "code": ended.code,
+                          "ok": None if ended.code is None else ended.code == 0, "seconds": round(ended.seconds, 2),
+                          **({} if ended.code == 0 else {"tail": ended.tail})})
+
+
+def _launches(step: Step) -> tuple[Any, Sequence[Any], list[int]]:
+    """The module that replays, the launches, and the numbers of one of each family."""
+    from tests.gpu import replay as replayed
+    from tests.gpu.replay_form import read
+
+    launches = read(step.data / "replay")
+    return replayed, launches, replayed.chosen(launches, "*", True)
+
+
+def _play(step: Step, launches: Sequence[Any], numbers: Sequence[int], form: str, repeats: int) -> None:
+    """Record launches; what there is no time for is counted."""
+    from tests.gpu.replay import Replay
+
+    runner = Replay(step.data / "replay", step.target, form, _LAUNCH)
+    for ran, number in enumerate(numbers):
+        if step.left < 1:
+            step.add({"record": "left", "form": form, "repeats": repeats, "launches": len(numbers) - ran})
+            break
+        found = runner.play(number, repeats)
+        step.add({**found, "family": launches[number].kernel.family})
+    runner.close()

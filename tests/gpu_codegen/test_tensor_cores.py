@@ -70,17 +70,18 @@ ATTENTION = {
 WGMMA = {
     "one consumer": (product(NN), "wgmma{bm=64 bn=128 stages=6 consumers=1}"),
     "two": (product(NN, "bf16"), "wgmma{bm=128 bn=128 stages=5}"),
-    "two wide": (product(NT, epilogue="tanh"), "wgmma{bm=128 bn=256 stages=3}"),
-    "two tall": (product(TN, out="f16"), "wgmma{bm=256 bn=128 stages=3}"),
+    "two wide": (product(NT, epilogue="tanh"), "wgmma{bm=128 bn=256 stages=4}"),
+    "two tall": (product(TN, out="f16"), "wgmma{bm=256 bn=128 stages=4}"),
     "three": (product(NN, epilogue="relu"), "wgmma{bm=192 bn=128 stages=4 consumers=3}"),
     "batch": (product("b m k,b n k,b m n"), "wgmma"),
     "e4m3": (product(NT, "f8E4M3FN"), "wgmma"),
     "e5m2": (product(NT, "f8E5M2"), "wgmma{bm=64 bn=64 consumers=1}"),
     "s8": (product(NT, "i8"), "wgmma"),
     "tf32": (product(NT, "f32"), "wgmma{tf32=true}"),
+    "parts": (product(NT, out="f16", epilogue="tanh"), "wgmma{bm=128 bn=128 stages=4 blocks=0 cluster-k=8}"),
     "copied": (product(NN, out="bf16", epilogue="relu"), "wgmma{bm=128 bn=256 stages=3 copied=true}"),
     "split": (product(NN), "wgmma{blocks=0 split-k=4}"),
-    "cluster below": (product(NT, out="f16"), "wgmma{bm=128 bn=256 stages=3 cluster-m=2}"),
+    "cluster below": (product(NT, out="f16"), "wgmma{bm=128 bn=256 stages=4 cluster-m=2}"),
     "cluster beside": (product(NN, epilogue="relu"), "wgmma{bm=256 bn=128 stages=3 cluster-n=2 copied=true}"),
     "cluster of four": (product(TN), "wgmma{bm=192 bn=128 stages=4 consumers=3 cluster-m=4}"),
 }
@@ -187,6 +188,17 @@ def test_products_of_a_warpgroup_read_tiles_that_copies_bring() -> None:
 def opcodes(ptx: str, arch: str) -> list[str]:
     """Names of the SASS instructions of a kernel."""
     return [i.name for i in read_listings(disassembly(assemble_ptx(ptx, arch).cubin))["kernel"].code]
+
+
+def test_a_stage_is_given_back_without_a_fence_of_memory() -> None:
+    """What a release orders costs a fence of all memory in each step: only the initialisation of mbarriers is told of."""
+    text = ptx_of(product(NT), "wgmma{bm=128 bn=256 stages=4 cluster-m=2}", "sm_90a")
+    assert len(re.findall(r"mbarrier\.arrive\.shared::cluster\.b64", text)) == 2
+    assert not re.search(r"release\.cluster(?!;)|arrive\.release", text)
+    assert re.findall(r"barrier\.cluster\.(\w+(?:\.\w+)?)", text) == ["arrive.relaxed", "wait"]
+    assert "%nctaid.x" in text and not re.search(r"\b(66|132);", text)
+    if find_tool("ptxas") and find_disassembler():
+        assert "MEMBAR" not in opcodes(text, "sm_90a")
 
 
 @pytest.mark.skipif(find_disassembler() is None, reason="neither nvdisasm nor cuobjdump is installed")

@@ -17,8 +17,8 @@ from tilewright.search.cost_model.pairs import Pairs
 from tilewright.search.space.kernel_facts import KernelFacts
 from tilewright.search.space.lattice import Lattice
 
-WORKLOADS = {"simt": dense(512, 256), "mma": narrow(), "wgmma": narrow(), "gpu_rows": rows(), "gpu_pointwise": pointwise(),
-             "gpu_attention": attention()}
+WORKLOADS = {"simt": dense(512, 256), "mma": narrow(), "wgmma": narrow(), "gemv": narrow(), "gpu_rows": rows(),
+             "gpu_pointwise": pointwise(), "gpu_attention": attention()}
 
 
 def lattice(family: str, count: int = 60, workload: Workload | None = None) -> Lattice:

@@ -10,6 +10,7 @@ from unit.test_gpu_spaces import dense, softmax
 from unit.test_tensor_core_spaces import dense as tensor_cores
 
 from tilewright.passes.spaces.family_registry import config_text, family_names, heuristics_of
+from tilewright.passes.spaces.gpu.gemv import GemvConfig
 from tilewright.passes.spaces.in_order import default_of
 from tilewright.passes.spaces.threshold import origins
 from tilewright.passes.spaces.tile_config import TileConfig
@@ -21,6 +22,7 @@ from tools.bench.gpu.cases import cases
 
 A100, H100 = GpuLimits.of("sm_80"), GpuLimits.of("sm_90a")  # of 108 and 132 multiprocessors
 SIMT, MMA, WGMMA = dense("M", 768, 768), tensor_cores("M", "N", "K"), tensor_cores("M", 4096, 512)
+BYTES = tensor_cores("M", "N", "K", "i8", True)
 ROWS, HEADS = softmax("M", "N"), heads()
 
 
@@ -32,10 +34,17 @@ def config_at(family: str, work: Workload, limits: GpuLimits, **dims: int) -> Ti
 @pytest.mark.parametrize("family,work,limits,dim,most,fixed", [
     ("simt", SIMT, A100, "M", 32, {}),
     ("simt", SIMT, A100, "M", 2 * 108 * 128 * 128 // 768, {}),
-    ("mma", MMA, A100, "M", 8, {"N": 4096, "K": 512}),
+    ("mma", BYTES, A100, "M", 8, {"N": 4096, "K": 512}),
+    ("mma", BYTES, A100, "M", 16, {"N": 4096, "K": 512}),
+    ("mma", BYTES, A100, "K", 2048, {"M": 4, "N": 1024}),
+    ("mma", BYTES, A100, "N", 32 * 108, {"M": 4, "K": 4096}),
     ("mma", MMA, A100, "M", 16, {"N": 4096, "K": 512}),
-    ("mma", MMA, A100, "K", 2048, {"M": 4, "N": 1024}),
-    ("mma", MMA, A100, "N", 32 * 108, {"M": 4, "K": 4096}),
+    ("gemv", MMA, A100, "M", 8, {"N": 4096, "K": 4096}),
+    ("gemv", MMA, H100, "N", 64 * 132, {"M": 4, "K": 4096}),
+    ("gemv", MMA, A100, "N", 64 * 54, {"M": 4, "K": 4096}),
+    ("gemv", SIMT, H100, "M", 1, {}),
+    ("gemv", SIMT, H100, "M", 4, {}),
+    ("simt", SIMT, H100, "M", 16, {}),
     ("mma", MMA, A100, "M", 108 * 128 * 128 // 512, {"N": 512, "K": 512}),
     ("wgmma", WGMMA, H100, "M", 16, {}),
     ("wgmma", WGMMA, H100, "M", 132 * 128 * 128 // 2 // 4096, {}),
@@ -52,7 +61,7 @@ def config_at(family: str, work: Workload, limits: GpuLimits, **dims: int) -> Ti
 ])
 def test_break_even_sizes(family: str, work: Workload, limits: GpuLimits, dim: str, most: int, fixed: dict[str, int]) -> None:
     """Another configuration runs from the next aligned size on."""
-    step = 4 if dim == "N" and family == "gpu_rows" else 8 if dim in ("N", "K") and family == "mma" else 1
+    step = 4 if dim == "N" and family == "gpu_rows" else 16 if dim in ("N", "K") and family in ("mma", "gemv") else 1
     before, here, behind = (config_at(family, work, limits, **fixed, **{dim: most + s}) for s in (-step, 0, step))
     assert before == here != behind
 
@@ -62,8 +71,17 @@ def test_rows_are_shared_by_blocks_from_65536_columns_on() -> None:
     assert " blocks=16" in config_text(config_at("gpu_rows", ROWS, A100, M=1, N=65536))
 
 
+@pytest.mark.parametrize("n,k,parts,unroll", [(768, 3072, 8, 3), (4096, 4096, 4, 2), (768, 768, 4, 2), (16896, 4096, 1, 2),
+                                              (768, 200, 1, 2)])
+def test_parts_of_k_fill_the_machine_once(n: int, k: int, parts: int, unroll: int) -> None:
+    """Of blocks of 32 columns, four a multiprocessor, without a rest where pieces of k divide it."""
+    chosen = config_at("wgmma", tensor_cores("M", n, k, transposed=True), H100, M=4)
+    assert isinstance(chosen, GemvConfig)
+    assert (chosen.cluster_k, chosen.unroll, chosen.split_k, chosen.tensor) == (parts, unroll, 1, True)
+
+
 def test_parts_of_long_sums() -> None:
-    assert " split-k=4" in config_text(config_at("mma", MMA, A100, M=4, N=1024, K=4096))
+    assert " split-k=4" in config_text(config_at("mma", BYTES, A100, M=4, N=1024, K=4096))
     assert " split-kv=8" in config_text(config_at("gpu_attention", HEADS, A100, B=12, M=1, N=4096))
 
 

@@ -12,8 +12,8 @@ from hand_workloads import with_loops
 from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.builder.ptx import gpu_limits
 from tilewright.compiler.tuning.dispatch_tables import default_tables
-from tilewright.passes.spaces.family_registry import config_text, current_text, parse_config
-from tilewright.passes.spaces.gpu import gpu_pointwise, gpu_rows, gpu_rows_heuristics, simt, simt_heuristics
+from tilewright.passes.spaces.family_registry import config_text, current_text, parse_config, space_of
+from tilewright.passes.spaces.gpu import gemv, gpu_pointwise, gpu_rows, gpu_rows_heuristics, simt, simt_heuristics
 from tilewright.passes.spaces.gpu.gpu_pointwise import GpuPointwiseConfig
 from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig
 from tilewright.passes.spaces.gpu.simt import SimtConfig
@@ -90,9 +90,9 @@ def test_rules_of_pointwise(config: GpuPointwiseConfig, rule: str | None) -> Non
                                   dense(5, 7, 3, DType.F16)])
 def test_defaults_of_simt_are_legal_and_in_the_tree(work: Workload, arch: str) -> None:
     configs, root = simt_heuristics.default(work, GpuLimits.of(arch))
-    assert [simt.why_invalid(c, work, GpuLimits.of(arch)) for c in configs] == [None] * len(configs)
+    assert [space_of(c.family).why_invalid(c, work, GpuLimits.of(arch)) for c in configs] == [None] * len(configs)
     assert {leaf.kernel for leaf in leaves(root)} <= set(range(len(configs)))
-    assert configs[-1].vec == 1 and configs[-1].index == 64
+    assert isinstance(configs[-1], SimtConfig) and configs[-1].vec == 1 and configs[-1].index == 64
 
 
 @pytest.mark.parametrize("work", [softmax("M", 768), softmax("M", "N"), softmax(4, 50000), softmax("M", 1 << 20),
@@ -105,7 +105,7 @@ def test_defaults_of_rows_are_legal_and_in_the_tree(work: Workload) -> None:
 
 
 @pytest.mark.parametrize("family,work", [(simt, dense("M", 768, 768)), (gpu_rows, softmax("M", 768)),
-                                         (gpu_pointwise, softmax("M", 768))])
+                                         (gpu_pointwise, softmax("M", 768)), (gemv, dense("M", 768, 768))])
 def test_spaces_are_legal_and_have_no_doubles(family: object, work: Workload) -> None:
     found = list(family.space(work, A100))  # type: ignore[attr-defined]
     assert len(found) == len(set(found)) > 20
@@ -146,7 +146,8 @@ def reached(dims: dict[str, int], work: Workload, strides: Sequence[tuple[int, .
 def test_kernels_are_reached_only_where_their_guards_hold() -> None:
     work = replace(dense("M", "N", "K"), ir=contraction("m k,k n,m n").text)
     assert reached({"M": 100, "N": 64, "K": 32}, work, [(32, 1), (64, 1), (64, 1)]) == "simt"
-    assert reached({"M": 8, "N": 64, "K": 32}, work, [(32, 1), (64, 1), (64, 1)]).startswith("simt{bm=16")
+    assert reached({"M": 8, "N": 64, "K": 32}, work, [(32, 1), (64, 1), (64, 1)]).startswith("gemv{rows=16")
+    assert reached({"M": 20, "N": 64, "K": 32}, work, [(32, 1), (64, 1), (64, 1)]).startswith("simt{bm=16")
     single = reached({"M": 100, "N": 63, "K": 32}, work, [(32, 1), (63, 1), (63, 1)])
     assert "vec=1" in single and "index" not in single
     assert "index=64" in reached({"M": 100, "N": 64, "K": 32}, work, [(33, 1), (64, 1), (64, 1)])

@@ -9,9 +9,11 @@ import pytest
 from hand_workloads import with_loops
 
 from tilewright.passes.spaces.family_registry import config_text, families_of, heuristics_of, parse_config
-from tilewright.passes.spaces.gpu import mma, mma_heuristics, wgmma, wgmma_heuristics
+from tilewright.passes.spaces.gpu import gemv, mma, mma_heuristics, wgmma, wgmma_heuristics
+from tilewright.passes.spaces.gpu.gemv import GemvConfig
 from tilewright.passes.spaces.gpu.mma import MmaConfig
 from tilewright.passes.spaces.gpu.wgmma import WgmmaConfig
+from tilewright.passes.spaces.numerics import PLAIN
 from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
 from tilewright.runtime.limits import GpuLimits, HostLimits
 from tilewright.runtime.program.dispatch import Node, Split, leaves
@@ -102,9 +104,29 @@ def test_defaults_are_legal_and_in_the_tree(family: str, limits: GpuLimits, work
     configs, root = heuristics_of(family).default(work, limits)
     assert {leaf.kernel for leaf in leaves(root)} <= set(range(len(configs)))
     for c in configs:
-        rules = {"mma": mma, "wgmma": wgmma}[c.family]
+        rules = {"gemv": gemv, "mma": mma, "wgmma": wgmma}[c.family]
         assert rules.why_invalid(c, work, limits) is None
     assert (configs[-1].family, configs[-1].index, configs[-1].vec) == ("mma", 64, 1)
+
+
+@pytest.mark.parametrize("config,rule", [
+    (GemvConfig(), None), (GemvConfig(8, vec=8, tensor=True), None), (GemvConfig(cluster_k=8), None),
+    (GemvConfig(bn=48), "power-of-two"), (GemvConfig(rows=32), "rows"), (GemvConfig(4, tensor=True), "rows"),
+    (GemvConfig(bn=16), "columns"), (GemvConfig(vec=16), "vector-fits"), (GemvConfig(cluster_k=2, split_k=2), "one-way"),
+    (GemvConfig(min_blocks_per_sm=32), "blocks-fit"), (GemvConfig(16, 64, tensor=True, min_blocks_per_sm=16), "shared-budget"),
+    (GemvConfig(8, 64, unroll=4), "register-budget"), (GemvConfig(cluster_k=16), "cluster:"),
+    (GemvConfig(index=16), "index-bits")])
+def test_rules_of_gemv(config: GemvConfig, rule: str | None) -> None:
+    reason = gemv.why_invalid(config, dense("M", 768, 768), H100)
+    assert reason is None if rule is None else reason is not None and reason.startswith(rule), reason
+
+
+def test_gemv_takes_few_rows_of_floats() -> None:
+    assert gemv.takes(dense("M", 8, 8), A100, PLAIN) is None
+    assert str(gemv.takes(dense(17, 8, 8), A100, PLAIN)).startswith("few-rows")
+    assert str(gemv.takes(dense("M", 8, 8, "i8"), A100, PLAIN)).startswith("element-type")
+    assert str(gemv.why_invalid(GemvConfig(8, tensor=True), dense("M", 8, 8, "f32"), A100)).startswith("element-type")
+    assert str(gemv.why_invalid(GemvConfig(cluster_k=2), dense("M", 8, 8), A100)).startswith("architecture")
 
 
 def test_defaults_of_bytes_are_smaller_where_fragments_need_more_registers() -> None:
@@ -124,8 +146,9 @@ def chosen(node: Node, dims: dict[str, int]) -> int:
 
 
 @pytest.mark.parametrize("dims,family", [
-    ({"M": 16, "N": 4096, "K": 512}, "mma"), ({"M": 17, "N": 4096, "K": 512}, "wgmma"),
+    ({"M": 16, "N": 4096, "K": 512}, "gemv"), ({"M": 17, "N": 4096, "K": 512}, "wgmma"),
     ({"M": 4096, "N": 4096, "K": 512}, "wgmma"),
+    ({"M": 4, "N": 4096, "K": 511}, "gemv"),
     ({"M": 4096, "N": 4095, "K": 512}, "mma"), ({"M": 4096, "N": 4096, "K": 511}, "mma")])
 def test_warpgroups_get_large_and_aligned_shapes(dims: dict[str, int], family: str) -> None:
     configs, root = wgmma_heuristics.default(dense("M", "N", "K"), H100)
@@ -135,8 +158,8 @@ def test_warpgroups_get_large_and_aligned_shapes(dims: dict[str, int], family: s
 def test_families_by_element_and_target() -> None:
     host = HostLimits()
     assert families_of(dense("M", 8, 8), host)[0] == "host_matmul"
-    assert families_of(dense("M", 8, 8), A100) == ("mma", "simt", "gpu_pointwise")
+    assert families_of(dense("M", 8, 8), A100) == ("mma", "simt", "gemv", "gpu_pointwise")
     assert families_of(dense("M", 8, 8, "f8E5M2"), A100) == ("simt", "gpu_pointwise")
     assert families_of(dense("M", 8, 8, "f8E5M2"), GpuLimits.of("sm_89"))[0] == "mma"
-    assert families_of(dense("M", 8, 8, "bf16"), H100) == ("wgmma", "mma", "simt", "gpu_pointwise")
-    assert families_of(dense("M", 8, 8, "f32"), H100) == ("simt", "gpu_pointwise")
+    assert families_of(dense("M", 8, 8, "bf16"), H100) == ("wgmma", "mma", "simt", "gemv", "gpu_pointwise")
+    assert families_of(dense("M", 8, 8, "f32"), H100) == ("simt", "gemv", "gpu_pointwise")

@@ -23,8 +23,9 @@ from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.families.gpu.gpu_attention_parts import Parts
 from tilewright.passes.families.gpu.gpu_attention_plan import AttentionPlan
 from tilewright.passes.families.gpu.gpu_attention_softmax import FragmentSoftmax, Row, joined
+from tilewright.passes.families.gpu.gpu_operand import Side
 from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
-from tilewright.passes.families.gpu.gpu_tile import Side, Stages
+from tilewright.passes.families.gpu.gpu_tile import Stages
 from tilewright.passes.families.gpu.mma_tile import MmaLoader
 from tilewright.passes.families.gpu.simt_store import Result
 from tilewright.passes.families.gpu.stage_ring import StageRing, Steps, Store

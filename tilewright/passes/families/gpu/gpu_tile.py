@@ -8,32 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.passes.analysis.contraction import Contraction
-from tilewright.passes.codegen.emit import all_of, byte_width, constant, integer_type, lanes_of, when
+from tilewright.passes.codegen.emit import all_of, byte_width, integer_type, when
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.gpu_memory import WIDEST, GpuMemory
-from tilewright.passes.codegen.gpu_space import CollapsedLoops, Point
-from tilewright.passes.codegen.index import Index, select, splat_to
-from tilewright.passes.codegen.memory_source import MemorySource
-from tilewright.passes.codegen.product_code import coords_of
-from tilewright.passes.families.gpu.simt_plan import loops_at
+from tilewright.passes.codegen.index import Index, select
+from tilewright.passes.families.gpu.gpu_operand import OperandReader, Side
 from tilewright.passes.families.gpu.stage_ring import Store
-from tilewright.passes.mlir import arith, ir, nvvm
+from tilewright.passes.mlir import ir, nvvm
 
 _LEAST_COPY = 4  # bytes of an asynchronous copy
-
-
-@dataclass(frozen=True)
-class Side:
-    """One factor of a contraction as a block reads it. operand: LHS or RHS. outer: its loops that the result has too, of which a
-    tile has `extent` positions; inner: those of k. batch: where the block is along the loops that both factors share."""
-
-    view: Contraction
-    operand: int
-    outer: CollapsedLoops
-    inner: CollapsedLoops
-    extent: int
-    batch: Point
 
 
 @dataclass(frozen=True)
@@ -47,29 +30,14 @@ class Stages:
     transpose_on_copy: bool = False
 
 
-class TileLoader:
-    """Tiles of one side in all stages.
-
-    along_k: memory is contiguous along k. deep: the tile is [stage][outer][k], as memory along k is; else it is
-    [stage][k][outer].
-    """
+class TileLoader(OperandReader):
+    """Tiles of one side in all stages. deep: the tile is [stage][outer][k], as memory along k is; else [stage][k][outer]."""
 
     def __init__(self, kernel: GpuKernel, side: Side, stages: Stages) -> None:
-        self.kernel, self.side = kernel, side
-        self.value = side.view.operand(side.operand)
-        self.element = ir.RankedTensorType(self.value.type).element_type
-        self.outer, self.inner = side.outer, side.inner
+        super().__init__(kernel, side, stages.vec, stages.depth)
         extent, depth = side.extent, stages.depth
-        self.along_k, self.vec = self._orientation(stages.vec, depth)
         self.deep = self.along_k and not stages.transpose_on_copy
-        if self.along_k and stages.transpose_on_copy:
-            self.vec = 1
-        fast = self.inner if self.along_k else self.outer
-        fast.guard(self.vec)
-        if self.along_k:
-            self.inner = self.inner.assume_multiple(self.vec)
-        else:
-            self.outer = self.outer.assume_multiple(self.vec)
+        self.rely_on(1 if self.along_k and stages.transpose_on_copy else self.vec)
         size = byte_width(self.element)
         pad = max(1, WIDEST // size) if self.along_k else 0
         self.rows, self.columns = (extent, depth) if self.along_k else (depth, extent)
@@ -77,45 +45,6 @@ class TileLoader:
         self.tile = kernel.shared(self.element, [stages.count, *shape])
         wide = self.vec * size >= _LEAST_COPY and str(self.element) != "i1"
         self.is_async = wide and self._source(Index(0), Index(0)) is not None
-
-    # -- layout
-
-    def _orientation(self, vec: int, depth: int) -> tuple[bool, int]:
-        """Along which of k and the outer loops memory is contiguous, and how many elements one access can take."""
-        for deep, space, most in ((True, self.inner, depth), (False, self.outer, self.side.extent)):
-            n = min(vec, most, max(1, WIDEST // byte_width(self.element)))
-            while n > 1:
-                if self._is_run(deep, space, n):
-                    return deep, n
-                n //= 2
-        return self._is_run(True, self.inner, 1), 1
-
-    def _is_run(self, deep: bool, space: CollapsedLoops, n: int) -> bool:
-        """Are n positions one aligned access, wholly inside or outside? With n = 1: are neighbours contiguous?"""
-        if not space.loops or not space.may_be_multiple(n):
-            return False
-        here = self.kernel.thread()
-        run = space.assume_multiple(n).point(Index.ramp(here.known_multiple(n), max(n, 2)))
-        other = (self.outer if deep else self.inner).point(here)
-        view, operand = self.side.view, self.side.operand
-        coords = coords_of(view, operand, loops_at(view, self.side.batch, other, run))
-        source = MemorySource.of(self.kernel.evaluator, self.value, coords)
-        if source is None:
-            return view.linear_axis(operand, space.loops[-1]) == len(coords) - 1
-        assert isinstance(source.memory, GpuMemory)
-        offset = source.memory.offset(source.coords)
-        if n == 1:
-            return offset.step is not None and offset.step.const == 1
-        return source.memory.run_of(offset) == n and all(isinstance(c, bool) or lanes_of(c) == 1 for c in source.inside)
-
-    def _coords(self, outer: Index, k: Index) -> list[Index]:
-        """In the operand."""
-        view = self.side.view
-        loops = loops_at(view, self.side.batch, self.outer.point(outer), self.inner.point(k))
-        return coords_of(view, self.side.operand, loops)
-
-    def _source(self, outer: Index, k: Index) -> MemorySource | None:
-        return MemorySource.of(self.kernel.evaluator, self.value, self._coords(outer, k))
 
     # -- copies
 
@@ -133,7 +62,7 @@ class TileLoader:
             if self.is_async:
                 when(has, lambda o=o, c=c, at=at, inside=inside: self._copy(o, c, at, inside))  # type: ignore[misc]
             else:
-                pending.append(self._store(self._compute(o, c, all_of([inside, has])), at, has))
+                pending.append(self._store(self.read(o, c, all_of([inside, has])), at, has))
         return pending
 
     def _chunk(self, thread: Index, number: int, per_row: int) -> tuple[Index, Index]:
@@ -149,7 +78,7 @@ class TileLoader:
         return lambda: when(has, lambda: self.tile.store(value, at))
 
     def _copy(self, o: Index, c: Index, at: tuple[Index, ...], inside: ir.Value | bool) -> None:
-        source = self._source(*self._run(o, c))
+        source = self._source(*self.run(o, c))
         assert source is not None and isinstance(source.memory, GpuMemory)
         size = self.vec * byte_width(self.element)
         offset = source.memory.offset(source.coords)
@@ -160,18 +89,3 @@ class TileLoader:
         target = self.tile.address([*at[:-1], at[-1].base])
         address = source.memory.address([x.base for x in source.coords])
         nvvm.cp_async_shared_global(target, address, size, mode, cp_size=count.value(integer_type(32)))
-
-    def _run(self, o: Index, c: Index) -> tuple[Index, Index]:
-        return (o, Index.ramp(c, self.vec)) if self.along_k else (Index.ramp(o, self.vec), c)
-
-    def _compute(self, o: Index, c: Index, inside: ir.Value | bool) -> ir.Value:
-        """Elements outside are read at the first position and dropped: there is one, as the step is not empty."""
-        n = self.vec
-        t = self.kernel.index
-        o, c = (select(inside, x, Index(0), type_=t) for x in (o, c))
-        o, c = (c_.known_multiple(n) if fast else c_ for c_, fast in ((o, not self.along_k), (c, self.along_k)))
-        value = splat_to(self.kernel.evaluator.element(self.value, self._coords(*self._run(o, c))), n)
-        if isinstance(inside, bool):
-            return value if inside else constant(self.element, 0, n)
-        return arith.select(inside, value, constant(self.element, 0, n))
-

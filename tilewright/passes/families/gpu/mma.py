@@ -3,7 +3,8 @@
 Blocks of bm rows by bn columns, warps of wm by wn; a step is bk deep. While a step is computed the next ones are copied. What is
 contiguous along k is stored row by row, ldmatrix transposes anything else, so that every layout of the operands is the same code.
 Convolutions are contractions whose points the evaluator addresses; operands that are computed go through registers. Where there
-are few rows, columns take the 16-wide side of the instructions (`swapped`), so that 8 rows are enough to fill them.
+are few rows, columns take the 16-wide side of the instructions (`swapped`), so that 8 rows are enough to fill them. Blocks of a
+cluster may share a tile of the result, each with a part of k.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.product_code import ProductCode
 from tilewright.passes.codegen.tiler import Tiler
+from tilewright.passes.families.gpu.cluster_sum import ClusterSum
+from tilewright.passes.families.gpu.gpu_operand import Side
 from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
-from tilewright.passes.families.gpu.gpu_tile import Side, Stages
+from tilewright.passes.families.gpu.gpu_tile import Stages
 from tilewright.passes.families.gpu.mma_product import TensorProduct
 from tilewright.passes.families.gpu.mma_tile import MmaLoader
 from tilewright.passes.families.gpu.simt_plan import SimtPlan
@@ -41,7 +44,7 @@ def emit(kernel: GpuKernel, config: MmaConfig) -> None:
     if split is not None:
         kernel.use_workspace(split.bytes())
     kernel.launch(config.threads, lambda: _MmaBlock(kernel, plan, product, config, split).emit(),
-                  min_blocks_per_sm=config.min_blocks_per_sm)
+                  min_blocks_per_sm=config.min_blocks_per_sm, cluster=config.cluster_k)
     if split is not None:
         kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
 
@@ -71,12 +74,13 @@ class _MmaBlock:
         self.rows, self.columns, self.depth, self.batch = plan.groups(kernel)
         tall, wide = (config.wn, config.wm) if config.swapped else (config.wm, config.wn)
         self.down, self.across = tall // _ROWS, wide // _COLUMNS
+        self.cluster = ClusterSum(kernel, ProductCode(plan.view.product), config.cluster_k)
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
         grid = TileGrid(kernel, c.group_m)
         kernel.bound(self.depth.size)
-        tile = grid.place(kernel.block_id())
+        tile = grid.place(self.cluster.tile)
         batch = self.batch.point(tile.batch)
         view, plan, stages = self.plan.view, self.plan, Stages(c.bk, c.stages, c.vec)
         left = MmaLoader(kernel, Side(view, plan.row_side, self.rows, self.depth, c.bm, batch), stages)
@@ -94,12 +98,12 @@ class _MmaBlock:
             result = Result(kernel, plan, batch, self.rows, self.columns)
             store = self._staged if c.staged else self._direct
             store(result, tile.row, tile.column, places)
-        return grid.blocks(c.split_k)
+        return self.cluster.grid(grid.blocks(c.split_k))
 
     def _steps(self, left: _WarpTile, right: _WarpTile, lane: Index, thread: Index) -> list[ir.Value]:
         """The sums of a warp, four for each of its instructions."""
         c, kernel = self.config, self.kernel
-        steps, end = part_of(kernel, self.depth, c.bk, c.split_k)
+        steps, end = part_of(kernel, self.depth, c.bk, c.split_k * c.cluster_k, self.cluster.rank)
 
         def copy(stage: Index, k: Index) -> list[Store]:
             return [x for side in (left, right) for x in side.loader.begin(stage, side.start, k, end, thread)]
@@ -168,18 +172,13 @@ class _MmaBlock:
                 result.store(row + y, column + x + i, part)
 
     def _staged(self, result: Result, row: Index, column: Index, places: list[Place]) -> None:
-        """Through shared memory, over the tiles."""
+        """Through shared memory, over the tiles, where the blocks of a cluster add up what they have."""
         c, kernel = self.config, self.kernel
         tile = kernel.shared(self.product.sum, [c.bm, c.bn + STAGED_PAD], at=0)
         kernel.barrier()
         for y, x, value in places:
             tile.store(value, [y, x if lanes_of(value) == 1 else Index.ramp(x.known_multiple(2), 2)])
-        kernel.barrier()
         width = result.width(min(c.vec, 8))
         per_row = c.bn // width
-
-        def chunk(number: Index) -> None:
-            y, x = number // per_row, (number % per_row) * width
-            result.store(row + y, column + x, tile.load([y, Index.ramp(x, width)]))
-
-        loop(kernel.thread(), c.bm * per_row, kernel.threads, chunk, index=kernel.index)
+        self.cluster.over(tile, c.bm * per_row, lambda n: [n // per_row, Index.ramp((n % per_row) * width, width)],
+                          lambda at, value: result.store(row + at[0], column + at[1].base, value))

@@ -16,7 +16,8 @@ from tilewright.passes.codegen.emit import byte_width, gep, integer_type, vector
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.gpu_memory import GpuMemory
 from tilewright.passes.codegen.index import Index
-from tilewright.passes.families.gpu.gpu_tile import Side, Stages, TileLoader
+from tilewright.passes.families.gpu.gpu_operand import Side
+from tilewright.passes.families.gpu.gpu_tile import Stages, TileLoader
 from tilewright.passes.mlir import arith, ir, llvm, nvvm, vector
 
 _CHUNK = 16  # bytes

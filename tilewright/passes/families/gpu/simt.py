@@ -19,8 +19,9 @@ from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.product_code import ProductCode
 from tilewright.passes.codegen.tiler import Tiler
+from tilewright.passes.families.gpu.gpu_operand import Side
 from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
-from tilewright.passes.families.gpu.gpu_tile import Side, Stages, TileLoader
+from tilewright.passes.families.gpu.gpu_tile import Stages, TileLoader
 from tilewright.passes.families.gpu.simt_plan import SimtPlan
 from tilewright.passes.families.gpu.simt_store import Result, SplitSum
 from tilewright.passes.families.gpu.stage_ring import StageRing, Store

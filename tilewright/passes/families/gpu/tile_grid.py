@@ -75,12 +75,12 @@ def tile_contraction(plan: SimtPlan, bm: int, bn: int, tiler: Tiler) -> None:
     tiler.loop(counts, parts, plan.view.cut({"batch": plan.view.batch, "rows": plan.rows, "columns": plan.columns}))
 
 
-def part_of(kernel: GpuKernel, depth: CollapsedLoops, step: int, parts: int) -> tuple[Steps, Index]:
-    """The steps of part number block_id("y"), and where it ends along k."""
+def part_of(kernel: GpuKernel, depth: CollapsedLoops, step: int, parts: int, number: Index | None = None) -> tuple[Steps, Index]:
+    """The steps of a part of k, number block_id("y") where none is said, and where it ends along k."""
     extent = depth.extent
     if parts == 1:
         return Steps(Index(0), extent.ceildiv(step), step, Index(0)), extent
     part = extent.ceildiv(step * parts) * step
-    begin = kernel.block_id("y") * part
+    begin = (kernel.block_id("y") if number is None else number) * part
     end = (begin + part).min(extent)
     return Steps(Index(0), (end - begin).max(0).ceildiv(step), step, begin), end

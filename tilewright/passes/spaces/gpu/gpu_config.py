@@ -8,6 +8,8 @@ from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.runtime.limits import MULTIPROCESSOR_THREADS, WARP, GpuLimits
 
 INDEX_BITS = (32, 64)
+_CLUSTERS = 90  # the first version whose blocks use each other's shared memory
+_LARGEST_CLUSTER = 8  # blocks, on every device
 
 
 @dataclass(frozen=True)
@@ -41,4 +43,18 @@ def why_invalid_block(threads: int, index: int, most: int) -> str | None:
         return f"threads-whole-warps: {threads} threads are no multiple of {WARP} up to {most}"
     if index not in INDEX_BITS:
         return f"index-bits: {index} is neither 32 nor 64"
+    return None
+
+
+def most_cluster(limits: GpuLimits) -> int:
+    """Blocks of a cluster at most; 1 where there are none."""
+    return _LARGEST_CLUSTER if limits.version >= _CLUSTERS else 1
+
+
+def why_invalid_cluster(blocks: int, limits: GpuLimits) -> str | None:
+    """Rules of clusters whose blocks share k."""
+    if blocks > 1 and most_cluster(limits) == 1:
+        return f"architecture: {limits.arch} has no clusters; wanted sm_{_CLUSTERS} or later"
+    if not is_power_of_two(blocks) or blocks > _LARGEST_CLUSTER:
+        return f"cluster: {blocks} blocks; wanted 1, 2, 4 or 8"
     return None

@@ -9,7 +9,13 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from tilewright.passes.spaces.gemm_operands import BYTE_FLOAT_TYPES, on_tensor_cores, tensor_core_bytes
-from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, is_power_of_two, why_invalid_block, why_invalid_ring
+from tilewright.passes.spaces.gpu.gpu_config import (
+    GpuConfig,
+    is_power_of_two,
+    why_invalid_block,
+    why_invalid_cluster,
+    why_invalid_ring,
+)
 from tilewright.passes.spaces.numerics import Numerics
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import BYTE_FLOATS, WARP, GpuLimits
@@ -26,9 +32,10 @@ class MmaConfig(GpuConfig):
 
     vec: elements of one copy or store, as far as layouts allow. staged: results go through shared memory, so that stores are
     wide and the code behind the contraction is there once. min_blocks_per_sm: blocks that must fit a multiprocessor, which
-    bounds the registers; 0 leaves it to ptxas. split_k: parts that k is cut in, summed by a second launch in a fixed order.
-    group_m: rows of blocks that are walked together. tf32: f32 operands are read as tf32. swapped: columns take the side of 16
-    of an instruction, rows that of 8.
+    bounds the registers; 0 leaves it to ptxas. split_k: parts that k is cut in, summed by a second launch in a fixed order;
+    cluster_k: over the blocks of a cluster, summed out of their shared memory in the order of their ranks. group_m: rows of
+    blocks that are walked together. tf32: f32 operands are read as tf32. swapped: columns take the side of 16 of an instruction,
+    rows that of 8.
     """
 
     family: ClassVar[str] = "mma"
@@ -47,6 +54,7 @@ class MmaConfig(GpuConfig):
     group_m: int = 8
     tf32: bool = False
     swapped: bool = False
+    cluster_k: int = 1
 
     @property
     def threads(self) -> int:
@@ -88,11 +96,13 @@ def space(workload: Workload, limits: GpuLimits) -> Iterator[MmaConfig]:
     """All legal configurations."""
     size = element_bytes(workload) or 4
     blocks = product((16, 32, 64, 128, 256), (32, 64, 128, 256), (64 // size, 128 // size), (16, 32, 64), (16, 32, 64))
-    rest = list(product((2, 3, 4, 5), (WIDEST // size, 1), (False, True), (0, 1, 2), (1, 2, 4, 8)))
+    parts = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (1, 4), (1, 8))
+    rest = list(product((2, 3, 4, 5), (WIDEST // size, 1), (False, True), (0, 1, 2), parts))
     thin = product((8, 16), (32, 64, 128, 256), (64 // size, 128 // size), (8, 16), (16, 32))
     shapes = [*((b, False) for b in blocks), *((b, True) for b in thin)]
-    for (block, swapped), (stages, vec, staged, per_sm, split) in product(shapes, rest):
-        config = MmaConfig(*block, stages, vec, staged, per_sm, split, tf32=size == 4, swapped=swapped)
+    for (block, swapped), (stages, vec, staged, per_sm, (split, cluster)) in product(shapes, rest):
+        config = MmaConfig(*block, stages, vec, staged, per_sm, split, tf32=size == 4, swapped=swapped,
+                           cluster_k=cluster)
         if config.threads in (64, 128, 256) and why_invalid(config, workload, limits) is None:
             yield config
 
@@ -126,7 +136,10 @@ def why_illegal(config: MmaConfig, size: int, limits: GpuLimits) -> str | None:
         return f"step-depth: {c.bk} elements; an instruction takes {STEP // size}"
     if c.vec * size > WIDEST:
         return f"vector-fits: {c.vec} elements of {size} bytes in one access"
-    broken = why_invalid_ring(c.threads, c.stages, c.shared_bytes(size), c.min_blocks_per_sm, c.group_m, limits)
+    if c.cluster_k > 1 and (c.split_k > 1 or not c.staged):
+        return f"one-way-to-split: cluster_k {c.cluster_k}, split_k {c.split_k}, staged {c.staged}; sums meet in shared memory"
+    ring = why_invalid_ring(c.threads, c.stages, c.shared_bytes(size), c.min_blocks_per_sm, c.group_m, limits)
+    broken = why_invalid_cluster(c.cluster_k, limits) or ring
     if broken is not None:
         return broken
     most = limits.registers_each(c.threads, c.min_blocks_per_sm)

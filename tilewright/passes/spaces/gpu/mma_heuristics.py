@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.passes.spaces.gemm_operands import bytes_run_along_k, row_and_column_extents, tensor_core_bytes, unaligned
+from tilewright.passes.spaces.gpu.default_tree import PartsOfK, reached
+from tilewright.passes.spaces.gpu.gemv_heuristics import few_rows_first
+from tilewright.passes.spaces.gpu.gpu_config import most_cluster
 from tilewright.passes.spaces.gpu.mma import WIDEST, MmaConfig, why_illegal
 from tilewright.passes.spaces.threshold import threshold
+from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
@@ -26,14 +30,19 @@ class Thresholds:
                                    results="not measured: blocks of 64 columns then cover half of the multiprocessors")
     split_parts: int = threshold(4, unit="parts of k", operator="decode_4096x4096",
                                  results="not measured: by occupancy arithmetic, two blocks for each multiprocessor")
+    part_steps: int = threshold(6, unit="steps of a part of k at least", operator="dense_3072x768",
+                                results="not measured: the copies of three steps are waited for before the first, and sums added")
+    resident: int = threshold(1, unit="blocks of a multiprocessor up to which k is cut", operator="dense_3072x768",
+                              results="not measured: by wave arithmetic, a second one shortens no part that waits for copies")
     large_waves: int = threshold(1, unit="waves of large blocks, one a multiprocessor", operator="square_4096",
                                  results="not measured: by occupancy arithmetic, fewer leave multiprocessors idle")
 
 
 def default(workload: Workload, limits: GpuLimits,
-            thresholds: Thresholds = Thresholds()) -> tuple[tuple[MmaConfig, ...], Node]:
-    """By rows and results: few rows (up to 8 of them swapped, a long k in parts), blocks that fill the machine, large blocks;
-    copies of single elements where extents are no whole vectors. The last has no guards."""
+            thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
+    """By rows and results: few rows by `gemv` where it takes them (else up to 8 of them swapped, a long k in parts), blocks that
+    fill the machine, with parts of k in a cluster where tiles alone do not, large blocks; copies of single elements where extents
+    are no whole vectors. The last has no guards."""
     t = thresholds
     size = tensor_core_bytes(workload) or 4
     vec, depth, tf32 = WIDEST // size, 128 // size, size == 4
@@ -57,15 +66,20 @@ def default(workload: Workload, limits: GpuLimits,
     single = bounded(MmaConfig(64, 64, min(depth // 2, 32), 32, 32, 2, 1, tf32=tf32))
     safe = replace(single, index=64)
     left = unaligned(workload, vec)
-    configs = tuple(dict.fromkeys((few, fewest, parts, middle, large, *([single] if left.symbols else []), safe)))
+    several = [replace(middle, cluster_k=n) for n in (2, 4, 8) if n <= most_cluster(limits)]
+    configs = tuple(dict.fromkeys((few, fewest, parts, middle, *several, large, *([single] if left.symbols else []), safe)))
 
     def leaf(config: MmaConfig) -> Leaf:
         return Leaf(configs.index(config))
 
     batch = workload.size("b")
     wave = limits.multiprocessors * large.bm * large.bn
+    parts_of_k = PartsOfK(limits.multiprocessors * t.resident, t.part_steps * middle.bk, most_cluster(limits))
+    tiles = rows.ceildiv(middle.bm) * columns.ceildiv(middle.bn) * batch
+    filled = parts_of_k.tree(tiles, workload.size("k"), lambda parts: leaf(replace(middle, cluster_k=parts)))
     long = switch(str(columns * batch), [(t.split_columns * limits.multiprocessors, leaf(parts))], leaf(fewest))
     thin = switch(str(workload.size("k")), [(t.split_depth, leaf(fewest))], long)
-    many = switch(str(rows * columns * batch), [(t.large_waves * wave, leaf(middle))], leaf(large))
+    many = switch(str(rows * columns * batch), [(t.large_waves * wave, filled)], leaf(large))
     node = switch(str(rows), [(t.swapped_rows, thin), (t.few_rows, leaf(few))], many)
-    return configs, Split(str(left), 0, node, leaf(single)) if left.symbols else node
+    node = Split(str(left), 0, node, leaf(single)) if left.symbols else node
+    return few_rows_first(workload, limits, *reached(configs, node))

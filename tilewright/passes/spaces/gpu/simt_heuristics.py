@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.passes.spaces.gemm_operands import row_and_column_extents
+from tilewright.passes.spaces.gpu.gemv_heuristics import few_rows_first
 from tilewright.passes.spaces.gpu.simt import SimtConfig, widest_bytes
 from tilewright.passes.spaces.threshold import threshold
+from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
@@ -24,9 +26,9 @@ class Thresholds:
 
 
 def default(workload: Workload, limits: GpuLimits,
-            thresholds: Thresholds = Thresholds()) -> tuple[tuple[SimtConfig, ...], Node]:
-    """By rows: small blocks for few rows, large ones where they fill the machine; copies of single elements where extents are no
-    whole vectors. The last has no guards."""
+            thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
+    """By rows: the fewest by `gemv` where it takes them, small blocks for few, large ones where they fill the machine; copies of
+    single elements where extents are no whole vectors. The last has no guards."""
     widest = widest_bytes(workload)
     vec = 4 if widest == 4 else 2
     rows, columns = row_and_column_extents(workload)
@@ -46,4 +48,5 @@ def default(workload: Workload, limits: GpuLimits,
     configs = tuple(dict.fromkeys((few, middle, large, *([single] if left.symbols else []), safe)))
     many = switch(str(results), [(thresholds.large_waves * wave, Leaf(configs.index(middle)))], Leaf(configs.index(large)))
     node = switch(str(rows), [(thresholds.few_rows, Leaf(configs.index(few)))], many)
-    return configs, Split(str(left), 0, node, Leaf(configs.index(single))) if left.symbols else node
+    node = Split(str(left), 0, node, Leaf(configs.index(single))) if left.symbols else node
+    return few_rows_first(workload, limits, configs, node)

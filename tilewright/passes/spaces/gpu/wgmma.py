@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
 from tilewright.passes.spaces.gpu import mma
-from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, why_invalid_block
+from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, why_invalid_block, why_invalid_cluster
 from tilewright.passes.spaces.numerics import Numerics
 from tilewright.passes.spaces.workload import Factor, Kind, Workload
 from tilewright.runtime.limits import GpuLimits
@@ -21,6 +21,8 @@ ROW = 128  # bytes of a row of a tile, within which copies permute chunks
 ROWS = 64  # of an instruction
 STEP = 32  # bytes along k of an instruction
 BARRIER = 8  # bytes of an mbarrier
+PAIRS = 8  # columns between a thread's pairs of sums
+COPIED_BYTES = (2, 4)  # of elements of results that leave by tensor copies
 PAD = 8  # sums behind each row of a warp's results in shared memory
 _SLAB = 32  # columns of a warp's results that are in shared memory at once
 _LONGEST_BOX = 256
@@ -36,8 +38,10 @@ class WgmmaConfig(GpuConfig):
     consumers: warpgroups that multiply, each its share of the rows; one more copies. vec: elements of one store. group_m: rows
     of tiles that are walked together. blocks: blocks that take one tile after the other; 0 for a block per tile. split_k: parts
     that k is cut in, each of its own blocks, summed by a second launch in a fixed order. copied: results leave by tensor copies.
+    pingpong: each of two warpgroups has tiles of its own, and multiplies while the other one stores.
     tf32: f32 operands are read as tf32. cluster_m, cluster_n: blocks of a cluster that take tiles below or beside each other and
-    bring the operand that they have in common only once.
+    bring the operand that they have in common only once. cluster_k: blocks of a cluster that have a part of k of one tile each,
+    summed out of their shared memory in the order of their ranks.
     """
 
     family: ClassVar[str] = "wgmma"
@@ -55,6 +59,8 @@ class WgmmaConfig(GpuConfig):
     tf32: bool = False
     cluster_m: int = 1
     cluster_n: int = 1
+    pingpong: bool = False
+    cluster_k: int = 1
 
     @property
     def cluster(self) -> int:
@@ -64,6 +70,21 @@ class WgmmaConfig(GpuConfig):
     @property
     def threads(self) -> int:
         return GROUP * (self.consumers + 1)
+
+    @property
+    def rows(self) -> int:
+        """Of a tile that a warpgroup multiplies."""
+        return self.bm if self.pingpong else self.bm // max(1, self.consumers)
+
+    @property
+    def readers(self) -> int:
+        """Warpgroups that read a stage."""
+        return 1 if self.pingpong else self.consumers
+
+    @property
+    def buffers(self) -> int:
+        """Tiles of results of a warpgroup that leave by copies at once."""
+        return 2 if self.consumers < 3 else 1
 
     @property
     def slab(self) -> int:
@@ -81,8 +102,9 @@ class WgmmaConfig(GpuConfig):
 
     def tile_bytes(self) -> int:
         """Shared memory without mbarriers: the ring of tiles, room for sums of every warp that multiplies and for its results."""
-        results = (self.slab + PAD + (self.slab if self.copied else 0)) * 4
-        return self.stages * self.stage_bytes + 4 * self.consumers * 16 * results
+        results = self.buffers * ROW if self.copied else (self.slab + PAD) * 4  # of a row
+        sums = self.bm * (self.bn + PAD) * 4 if self.cluster_k > 1 else self.consumers * ROWS * results
+        return self.stages * self.stage_bytes + sums
 
     def shared_bytes(self) -> int:
         """Tiles, sums, results and mbarriers."""
@@ -90,7 +112,7 @@ class WgmmaConfig(GpuConfig):
 
     def registers(self) -> int:
         """About what a thread that multiplies needs: sums and addresses."""
-        return self.bm // (ROWS * self.consumers) * self.bn // 2 + 40
+        return self.rows // ROWS * self.bn // 2 + 40
 
 
 def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | None:
@@ -128,10 +150,12 @@ def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
     """All legal configurations."""
     blocks = product((64, 128, 192, 256), (16, 32, 64, 96, 128, 192, 256), (2, 3, 4, 5, 6, 8), (1, 2, 3))
     one = limits.multiprocessors
-    grids = ((one, 1, False), (one, 1, True), (0, 1, False), (0, 2, False), (0, 4, False), (0, 8, False))
-    clusters = ((1, 1), (2, 1), (1, 2), (4, 1), (1, 4))
-    for (bm, bn, stages, consumers), vec, (count, split, copied), (m, n) in product(blocks, (8, 1), grids, clusters):
-        config = WgmmaConfig(bm, bn, stages, consumers, vec, 8, count, split, copied, cluster_m=m, cluster_n=n)
+    grids = ((one, 1, False, False), (one, 1, True, False), (one, 1, False, True), (one, 1, True, True),
+             *((0, split, False, False) for split in (1, 2, 4, 8)))
+    clusters = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 1, 1), (1, 4, 1), *((1, 1, parts) for parts in (2, 4, 8)))
+    for (bm, bn, stages, consumers), vec, (count, split, copied, turns), (m, n, k) in product(blocks, (8, 1), grids, clusters):
+        config = WgmmaConfig(bm, bn, stages, consumers, vec, 8, count, split, copied, cluster_m=m, cluster_n=n,
+                             pingpong=turns, cluster_k=k)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -144,7 +168,15 @@ def why_invalid(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> s
         return "element-type: operands are neither f16, bf16, fp8 nor 8-bit integers, nor f32 read as tf32"
     if limits.arch != "sm_90a":
         return f"architecture: {limits.arch} has no wgmma"
-    return why_illegal(config, limits)
+    return why_illegal(config, limits) or _why_not_of(config, workload)
+
+
+def _why_not_of(config: WgmmaConfig, workload: Workload) -> str | None:
+    """The rule of the workload's operands that the configuration breaks, or None."""
+    c, size = config, workload.outputs[0].dtype.bytes
+    if c.copied and (len(workload.outputs) != 1 or size not in COPIED_BYTES or c.bn % (ROW // size)):
+        return f"copied-results: tiles of {c.bn} columns of {size} bytes; wanted one result in whole boxes of {ROW} bytes"
+    return None
 
 
 def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
@@ -152,8 +184,10 @@ def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
     c = config
     if not 1 <= c.consumers <= 3:
         return f"consumers: {c.consumers} is not from 1 to 3"
-    if c.bm % (ROWS * c.consumers) or c.bm < 1:
-        return f"rows: {c.bm} is no multiple of {ROWS} for each of {c.consumers} warpgroups"
+    if c.bm % (ROWS * c.readers) or c.bm < 1:
+        return f"rows: {c.bm} is no multiple of {ROWS} for each of {c.readers} warpgroups"
+    if c.pingpong and (c.consumers != 2 or not c.blocks):
+        return f"pingpong: {c.consumers} warpgroups, {c.blocks} blocks; wanted 2 of blocks that take one tile after the other"
     if c.bn % 16 or not 16 <= c.bn <= 256:
         return f"columns: {c.bn} is no multiple of 16 up to 256"
     if max(c.bm, c.bn) > _LONGEST_BOX:
@@ -179,8 +213,10 @@ def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
         return f"cluster: {c.cluster_m} x {c.cluster_n}; wanted 1, 2 or 4 blocks in one direction, a multiple of them in the grid"
     if c.cluster > 1 and (c.bm if c.cluster_n > 1 else c.bn) % (8 * c.cluster):
         return f"cluster-parts: tiles of {c.bm} x {c.bn} have no {c.cluster} parts of whole groups of 8 rows"
+    if c.cluster_k > 1 and (c.blocks or c.split_k > 1 or c.cluster > 1 or c.copied):
+        return f"parts-in-cluster: cluster_k {c.cluster_k} beside blocks, split_k, copied or another cluster; wanted none of them"
     if c.copied and (c.split_k > 1 or c.vec == 1):
         return f"copied-results: parts of sums and single elements are stored by threads; split_k {c.split_k}, vec {c.vec}"
     if c.index != 32:
         return f"index-bits: {c.index}; tensor copies take coordinates of 32 bits"
-    return why_invalid_block(c.threads, c.index, limits.threads)
+    return why_invalid_cluster(c.cluster_k, limits) or why_invalid_block(c.threads, c.index, limits.threads)

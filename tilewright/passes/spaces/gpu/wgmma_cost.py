@@ -21,9 +21,9 @@ def kernel_cost(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> K
     c = config
     size = tensor_core_bytes(workload) or 4
     depth = ROW // size
-    warps = c.consumers * GROUP / WARP
-    products = c.bm // (ROWS * c.consumers) * (ROW // STEP)  # instructions of a warpgroup in a step
-    stores = c.bm * c.bn / (c.consumers * GROUP) / (c.vec if not c.copied else 8)
+    warps = c.readers * GROUP / WARP
+    products = c.rows // ROWS * (ROW // STEP)  # instructions of a warpgroup in a step
+    stores = c.bm * c.bn / (c.readers * GROUP) / (c.vec if not c.copied else 8)
     reads = c.bm / ROWS * (ROWS + c.bn)  # rows of 128 bytes that the products read
     brought = (c.bm / c.cluster_n + c.bn / c.cluster_m) * ROW  # blocks of a cluster share what they have in common
     registers = max(c.registers(), _ALONE)
@@ -34,13 +34,13 @@ def kernel_cost(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> K
         shared_bytes=c.shared_bytes(),
         step=Load(warps * (products * _A_PRODUCT + _AROUND), reads + c.stage_bytes / 128, brought,
                   c.bm * c.bn * depth * size / 2),
-        once=Load(once_issue(warps, stores, _A_STORE), c.bm * c.bn / 16,
+        once=Load(once_issue(warps, stores, _A_STORE), c.bm * c.bn / 16 * (1 + c.cluster_k) / 2,
                   stored_bytes(c.bm * c.bn, result_bytes(workload), 8 if c.copied else c.vec, c.split_k, _SCATTERED)),
         along="depth",
         depth=depth,
         chain=_CHAIN,
         ahead=c.stages - 1,
-        parts=c.split_k,
+        parts=c.split_k * c.cluster_k,
         launches=1 + (c.split_k > 1),
         partial=c.bm * c.bn * 4 if c.split_k > 1 else 0,
         most=c.blocks,
@@ -49,6 +49,7 @@ def kernel_cost(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> K
         "consumers": c.consumers,
         "rows_a_consumer": c.bm / c.consumers,
         "matrix_over_shared": c.bm * c.bn * depth * size / 2 / 2048 / reads,
+        "pingpong": float(c.pingpong),
         "persistent": float(bool(c.blocks)),
         "cluster": c.cluster_m * c.cluster_n,
     })

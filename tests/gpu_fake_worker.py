@@ -22,6 +22,7 @@ class FakeGpu:
     """Multiplies in NumPy. Once a kernel was sticky, nothing of this process works any more, as with CUDA."""
 
     cache = "none"
+    filled = None
 
     def __init__(self) -> None:
         self.dead = False

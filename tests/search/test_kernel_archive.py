@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,12 @@ from hypothesis import strategies as st
 from tilewright.passes.spaces.family_registry import config_text
 from tilewright.runtime.errors import ArtifactError
 from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.tensor import DType
 from tilewright.search.archive.archive_tuning import ArchiveBuilder, task_of
 from tilewright.search.archive.kernel_archive import ArchiveOperator, Contents, KernelArchive, write_archive
+from tilewright.search.archive.stored_case import StoredCase
 from tilewright.search.database.workload_form import WorkloadForm
-from tilewright.search.runner.verification import Case
+from tilewright.search.runner.verification import Case, seeded
 
 TASK = simt_task()
 CODES = [b"// PTX\n.visible .entry one" * 50, b"// PTX\n.visible .entry two" * 50]
@@ -29,7 +32,7 @@ def contents() -> Contents:
     points = TASK.points
     operator = ArchiveOperator(WorkloadForm.of(w), ("simt",), tuple(kernels), points.shapes, points.weights, TASK.held_out, 1.0,
                                failed={config_text(TASK.configs[5]): "out of registers"})
-    case = Case((("d0", 3),), 7, (np.linspace(0, 1, 12).reshape(3, 4),))
+    case = Case((("d0", 3),), 7, ((np.arange(12.0) / 16).reshape(3, 4),))
     return Contents("cuda:sm_90a", [operator], dict(zip(digests, CODES, strict=True)), {w.key: [case]}, {"compiler": "abc"}, 3)
 
 
@@ -102,3 +105,24 @@ def test_a_model_is_no_archive(tmp_path: Path) -> None:
         KernelArchive(tmp_path / "none.tw")
     with pytest.raises(ArtifactError, match="cannot write"):
         write_archive(tmp_path / "no" / "where.tw", contents())
+
+
+def test_outputs_are_stored_as_exactly_as_results_are() -> None:
+    w = TASK.workload
+    case = Case((("d0", 3),), 7, (np.random.default_rng(0).standard_normal((3, 256)),))
+    stored = StoredCase.of(case, w)
+    assert stored.encodings == ("f32",) and len(stored.outputs[0][1]) == 3 * 256 * 4
+    np.testing.assert_array_equal(stored.case(w).outputs[0], case.outputs[0].astype(np.float32))
+    x = w.inputs[0]
+    cast = replace(w, inputs=(x,), outputs=(replace(x, dtype=DType.F16),))
+    (values,) = seeded(cast, case.shape, 7)
+    for outputs in (values.astype(np.float64), values.astype(np.float16).astype(np.float64)):
+        copied = StoredCase.of(Case(case.shape, 7, (outputs,)), cast)
+        assert copied.encodings == ("input",) and copied.outputs[0][1] == b""
+        np.testing.assert_array_equal(copied.case(cast).outputs[0], values.astype(np.float16).astype(np.float64))
+    other = StoredCase.of(Case(case.shape, 7, (values.astype(np.float64) * 2,)), cast)
+    assert other.encodings == ("f32",)
+    wide = StoredCase(case.shape, 7, ((case.outputs[0].shape, case.outputs[0].tobytes()),))  # as of older archives
+    np.testing.assert_array_equal(wide.case(w).outputs[0], case.outputs[0])
+    with pytest.raises(ArtifactError, match="damaged"):
+        StoredCase(case.shape, 7, (((3, 256), b"x"),), ("f32",)).case(w)

@@ -42,8 +42,8 @@ def difference(one: TileConfig, other: TileConfig) -> list[str]:
 
 
 def compare(archive: KernelArchive, runner: Runner, left: Any) -> Iterator[dict[str, Any]]:
-    """Records of every kernel of an archive at the smallest, a middling and the largest shape of its operator; ratio: its time over
-    that of the default. left: gives the seconds that are left.
+    """Records of every kernel of an archive at the largest, a middling and the smallest shape of its operator; ratio: its time
+    over that of the kernel before it that differs least. left: gives the seconds that are left.
     """
     for operator in archive:
         for shape in _sizes(operator):

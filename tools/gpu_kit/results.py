@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,14 +65,20 @@ class Step:
     def run(self, command: Sequence[str], most: float = float("inf")) -> Ended:
         """Run a command in the kit's folder, at most so long and never beyond the end of the step; both outputs together."""
         start, limit = time.monotonic(), min(most, self.left)
-        try:
-            done = subprocess.run(list(command), cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit,
-                                  check=False, env={**os.environ, "PYTHONUNBUFFERED": "1"})
-        except subprocess.TimeoutExpired as late:
-            return Ended(None, (late.output or b"").decode(errors="replace"), time.monotonic() - start)
-        except OSError as error:
-            return Ended(127, str(error), time.monotonic() - start)
-        return Ended(done.returncode, done.stdout.decode(errors="replace"), time.monotonic() - start)
+        with tempfile.TemporaryFile() as output:
+            try:
+                process = subprocess.Popen(list(command), cwd=self.root, stdin=subprocess.DEVNULL, stdout=output,
+                                           stderr=subprocess.STDOUT, env={**os.environ, "PYTHONUNBUFFERED": "1"}, process_group=0)
+            except OSError as error:
+                return Ended(127, str(error), 0.0)
+            code: int | None = None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(limit)
+            if code is None:
+                os.killpg(process.pid, signal.SIGKILL)  # with what it started
+                process.wait()
+            output.seek(0)
+            return Ended(code, output.read().decode(errors="replace"), time.monotonic() - start)
 
     def python(self, *arguments: str, most: float = float("inf")) -> Ended:
         """Run this Python with arguments."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import sys
 from pathlib import Path
@@ -48,8 +47,9 @@ def tuned(step: Step) -> None:
 
 def _compare(step: Step, artifacts: Path, seconds: float) -> None:
     """tools.bench gpu, with a deadline for each case; its records are in a file of its own."""
-    if importlib.util.find_spec("torch") is None:
-        step.add({"record": "compare", "ok": None, "error": "torch is not installed"})
+    found = step.python("-c", "import torch; assert torch.cuda.is_available()", most=60.0)
+    if found.code:
+        step.add({"record": "compare", "ok": None, "error": f"torch has no GPU: {found.tail[-200:]}"})
         return
     given = ["-m", "tools.bench", "gpu", "--artifacts", str(artifacts), "--peers", "torch,triton", "--deadline", str(_CASE),
              "--budget", f"{seconds:.0f}", "--json", str(step.results / f"compare_{artifacts.name}.jsonl")]
@@ -67,7 +67,7 @@ def _forms(step: Step, kept: float) -> None:
         until = kept + (step.left - kept) * (len(archives) - number - 1) / (len(archives) - number)
         target = Target.parse(archive.manifest.target if step.target == "cuda" else step.target)
         with gpu_process(target, cases_of(archive)) as runner:
-            for record in compare(archive, runner, lambda until=until: step.left - until):  # type: ignore[misc]
+            for record in compare(archive, runner, lambda until=until: step.left - until):
                 step.add({**record, "model": archive.path.stem})
                 if target.kind is TargetKind.EMULATOR and record["record"] == "form":
                     break  # the way is tried; the rest would take hours
@@ -77,7 +77,8 @@ def _profile(step: Step, case: str, at: int) -> None:
     """What ncu says of one launch, as a report to open and as text."""
     tool, artifact = shutil.which("ncu"), step.data / "artifacts" / f"{case}.tw"
     if tool is None or not artifact.exists():
-        step.add({"record": "profile", "case": case, "ok": None, "error": "ncu is not installed" if tool is None else "no artifact"})
+        why = "ncu is not installed" if tool is None else f"the kit has no {artifact.name}"
+        step.add({"record": "profile", "case": case, "ok": None, "error": why})
         return
     report = step.results / f"{case}.ncu-rep"
     call = [sys.executable, "-m", "tools.gpu_kit.calls", str(artifact), "--once", str(at)]

@@ -20,13 +20,16 @@ def assembled(built: BuiltKernel, target: Target) -> BuiltKernel:
     Raises:
         BuildError: ptxas refuses the kernel.
     """
-    if target.kind is TargetKind.HOST or not can_assemble(built.code.decode(), target.arch):
+    if target.kind is TargetKind.HOST:
         return built
-    report = assemble_ptx(built.code.decode(), target.arch)
+    ptx = GpuImage.of(built.code).ptx
+    if not can_assemble(ptx.decode(), target.arch):
+        return built
+    report = assemble_ptx(ptx.decode(), target.arch)
     launched = [report.entries[step.symbol] for step in built.kernel.launches() if step.symbol in report.entries]
     registers = max((e.registers for e in launched), default=0)
     kernel = msgspec.structs.replace(built.kernel, registers=registers, spills=sum(e.spills for e in launched))
     if target.kind is not TargetKind.CUDA:
         return BuiltKernel(kernel, built.code, built.llvm_ir)
-    code = GpuImage(built.code, report.cubin, target.arch).stored()
+    code = GpuImage(ptx, report.cubin, target.arch).stored()
     return BuiltKernel(msgspec.structs.replace(kernel, object=hashlib.sha256(code).hexdigest()), code, built.llvm_ir)

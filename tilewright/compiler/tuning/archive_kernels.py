@@ -31,7 +31,8 @@ def archive_kernels(compilation: Compilation, path: Path, kernels: int = KERNELS
     """Build candidates for every operator of a model and write them to `path`.
 
     Args:
-        kernels: most candidates of an operator, from `choose`; None takes those that promise most. progress: told the operator's name, its kernels and its failures.
+        kernels: most candidates of an operator. choose: gives them; None takes those that promise most. progress: told the
+            operator's name, its kernels and its failures.
     Raises:
         OptionError: the target is no GPU. IngestError, BuildError: as `compile`.
     """

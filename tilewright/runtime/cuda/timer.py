@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import functools
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,10 @@ from tilewright.runtime.cuda.driver import reported
 from tilewright.runtime.gpu.gpu_launch import Operands, enqueue, fetch, place, release, span
 from tilewright.runtime.program.kernel import MicroKernel
 
-WARM_UP = 3  # untimed repeats
+WARM_UP, WARM_SECONDS = 3, 0.05  # untimed repeats, at least so many and so long: an idle device clocks up meanwhile
 MOST_SETS = 16  # copies of the operands
 _MOST_ROUNDS = 10_000
+_MOST_IMAGES = 64  # that stay loaded in a long search
 
 
 class KernelTimer:
@@ -31,11 +33,16 @@ class KernelTimer:
     def __init__(self, device: CudaDevice) -> None:
         self.device = device
         self._cache_bytes = int(device.properties()["l2"])
-        self._image = functools.lru_cache(maxsize=64)(device.load)
+        self._images: OrderedDict[bytes, Image] = OrderedDict()
 
     def load(self, image: bytes) -> Image:
         """PTX text or a cubin, kept for later calls with the same bytes."""
-        return self._image(image)
+        found = self._images.pop(image, None) or self.device.load(image)
+        self._images[image] = found
+        while len(self._images) > _MOST_IMAGES:
+            self.device.sync()  # its launches are done; its code goes with the last that refers to it
+            self._images.popitem(last=False)
+        return found
 
     def resources(self, kernel: MicroKernel, image: bytes) -> tuple[Resources, ...]:
         """What each launch of a kernel takes of the device."""
@@ -62,8 +69,8 @@ class KernelTimer:
 
         Operands rotate over so many copies that together they exceed twice the L2 cache (at most 16), so that a launch finds
         its operands in memory, not in the cache. A round is one launch on each copy, captured as a CUDA graph; a repeat replays
-        it so often that it lasts about `seconds`, between two events. 3 repeats come before and are not counted. So what a
-        launch costs the host is not in the figure; what it costs the device is.
+        it so often that it lasts about `seconds`, between two events. Repeats of 50 ms, 3 at least, come before and are not
+        counted. So what a launch costs the host is not in the figure; what it costs the device is.
         """
         size = sum(max(1, span(a) * a.itemsize) for a in arrays)
         count = max(1, min(MOST_SETS, 1 + 2 * self._cache_bytes // size))
@@ -87,9 +94,9 @@ class KernelTimer:
         for number in range(count):
             launch(number, building.stream)
         graph = building.end_building().complete()
-        rounds = 1
-        for _ in range(WARM_UP):
-            each = self._replay(graph, rounds) / rounds
+        rounds, turn, end = 1, 0, time.perf_counter() + WARM_SECONDS
+        while turn < WARM_UP or time.perf_counter() < end:
+            each, turn = self._replay(graph, rounds) / rounds, turn + 1
             rounds = max(1, min(_MOST_ROUNDS, int(seconds / max(each, 1e-7))))
         found = [self._replay(graph, rounds) / (rounds * count) for _ in range(repeats)]
         graph.close()

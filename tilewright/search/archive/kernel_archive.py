@@ -21,13 +21,13 @@ import msgspec
 
 from tilewright.runtime.errors import ArtifactError
 from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.search.archive.stored_case import StoredCase
 from tilewright.search.database.workload_form import WorkloadForm
-from tilewright.search.runner.case_form import CaseForm
 from tilewright.search.runner.verification import Case
 from tilewright.search.space.shapes import Dims, Points
 
 MAGIC = b"\x89TWKERN\n"
-SCHEMA = 1
+SCHEMA, READABLE = 2, (1, 2)
 _HEADER = struct.Struct("<8sIIQ32s")
 _IMAGES = "images"
 _MOST = 1 << 32  # bytes of a section that is taken apart
@@ -107,7 +107,8 @@ def write_archive(path: Path, contents: Contents) -> None:
         pool += code
     parts = {_IMAGES: bytes(pool)}
     for o in contents.operators:
-        parts[_cases(o)] = msgspec.msgpack.encode([CaseForm.of(c) for c in contents.cases[o.workload.key]])
+        workload = o.workload.workload()
+        parts[_cases(o)] = msgspec.msgpack.encode([StoredCase.of(c, workload) for c in contents.cases[o.workload.key]])
     sections, body = {}, bytearray()
     for name, data in parts.items():
         packed = lzma.compress(data, preset=6)
@@ -147,7 +148,7 @@ class KernelArchive:
         if len(data) < _HEADER.size:
             raise ArtifactError(f"{path} is truncated: {len(data)} bytes are less than a header; copy it again")
         _, schema, length, whole, digest = _HEADER.unpack_from(data)
-        if schema != SCHEMA:
+        if schema not in READABLE:
             raise ArtifactError(f"{path} has format {schema} and this Tilewright reads {SCHEMA}; build the kernels again with "
                                 "this version")
         if len(data) != whole:
@@ -176,10 +177,11 @@ class KernelArchive:
     def cases(self, operator: ArchiveOperator) -> list[Case]:
         """What the kernels of an operator must give."""
         try:
-            forms = msgspec.msgpack.decode(self._section(_cases(operator)), type=list[CaseForm])
+            stored = msgspec.msgpack.decode(self._section(_cases(operator)), type=list[StoredCase])
         except msgspec.MsgspecError as error:
             raise ArtifactError(f"{self.path} is damaged: expected outputs cannot be read ({error})") from error
-        return [f.case() for f in forms]
+        workload = operator.workload.workload()
+        return [s.case(workload) for s in stored]
 
     @cached_property
     def _images(self) -> bytes:

@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.passes.spaces.family_registry import cost_of, parse_config
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.cuda.cuda_device import CudaDevice
-from tilewright.runtime.cuda.timer import MOST_SETS, WARM_UP, KernelTimer
+from tilewright.runtime.cuda.timer import MOST_SETS, WARM_SECONDS, KernelTimer
 from tilewright.runtime.emulator.emulator_device import EmulatorDevice
 from tilewright.runtime.gpu.gpu_launch import enqueue, fetch, place, release
 from tilewright.runtime.limits import GpuLimits
@@ -19,15 +19,21 @@ from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.protocols import Measurement
 from tilewright.search.runner.emulator_clock import EmulatorClock
 from tilewright.search.runner.verification import Case, blank, legal_cases, seeded, why_wrong
+from tilewright.search.runner.wave_check import wave_check
 from tilewright.search.space.dense import dense_symbols
 
 _REPEATS = 20
 
 
 class TimedGpu(Protocol):
-    """Runs single kernels. arrays: inputs, then outputs, dense. cache: the state of the operands before each timed launch."""
+    """Runs single kernels. arrays: inputs, then outputs, dense.
+
+    cache: the state of the operands before each timed launch. filled: the device that kernels must be right on with two waves of
+    blocks, None where that would take too long.
+    """
 
     cache: str
+    filled: GpuLimits | None
 
     def run(self, kernel: MicroKernel, image: bytes, dims: Mapping[str, int], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """All operands after one launch."""
@@ -40,10 +46,12 @@ class TimedGpu(Protocol):
 class CudaGpu:
     """A GPU. CudaError where a kernel fails; a sticky one costs the process."""
 
-    cache = f"cold: operands rotate over copies that exceed twice the L2 cache, {MOST_SETS} at most; {WARM_UP} repeats warm up"
+    cache = (f"cold: operands rotate over copies that exceed twice the L2 cache, {MOST_SETS} at most; repeats of "
+             f"{WARM_SECONDS:g} s warm up")
 
     def __init__(self, ordinal: int = 0) -> None:
         self._timer = KernelTimer(CudaDevice(ordinal))
+        self.filled: GpuLimits | None = self._timer.device.limits()
 
     def run(self, kernel: MicroKernel, image: bytes, dims: Mapping[str, int], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         return self._timer.run(kernel, image, dims, arrays)
@@ -60,6 +68,7 @@ class EmulatedGpu:
 
     def __init__(self, limits: GpuLimits) -> None:
         self.limits, self._clock = limits, EmulatorClock(limits)
+        self.filled: GpuLimits | None = None
         self._times: dict[tuple[str, tuple[tuple[str, int], ...]], float] = {}
 
     def run(self, kernel: MicroKernel, image: bytes, dims: Mapping[str, int], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -128,7 +137,12 @@ class GpuRunner:
             wrong = why_wrong(workload, case, got, kernel)
             if wrong:
                 return f"{kernel.config}: wrong: {wrong}"
-        return ""
+        large = wave_check(workload, kernel, cases, self.gpu.filled) if self.gpu.filled else None
+        if large is None:
+            return ""
+        got = self.gpu.run(kernel, code, dict(large.shape), large.arrays())[len(workload.inputs):]
+        wrong = large.why_wrong(got, kernel)
+        return f"{kernel.config}: wrong: {wrong}" if wrong else ""
 
     def _arrays(self, workload: Workload, dims: Mapping[str, int]) -> list[np.ndarray]:
         key = (workload.key, tuple(dims.items()))

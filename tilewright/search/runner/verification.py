@@ -19,7 +19,7 @@ from tilewright.search.space.shapes import Dims, Points
 _NORM = {DType.F64: 1e-11, DType.F32: 2e-5, DType.F16: 4e-3, DType.BF16: 3e-2}
 _TF32 = 4e-3
 _COARSE = 0.15  # of element types with two or three bits of fraction
-_PEAK = 8.0  # a single element may be off by so many times the bound of the whole
+PEAK = 8.0  # a single element may be off by so many times the bound of the whole
 _LARGEST = 1 << 18  # elements of an operand of a case
 
 
@@ -72,13 +72,13 @@ def why_wrong(workload: Workload, case: Case, got: Sequence[np.ndarray], kernel:
         finite = np.isfinite(wide) & np.isfinite(rounded)
         if not np.array_equal(np.where(finite, 0.0, wide), np.where(finite, 0.0, rounded), equal_nan=True):
             return f"result {number} at {dict(case.shape)}: NaN and inf are not where the reference has them"
-        bound = _bound(workload, found.dtype, kernel)
+        bound = bound_of(workload, found.dtype, kernel)
         difference, scale = (wide - wanted)[finite], wanted[finite]
         norm = _ratio(float(np.linalg.norm(difference)), float(np.linalg.norm(scale)))
         peak = _ratio(float(np.abs(difference).max(initial=0)), float(np.abs(scale).max(initial=0)))
-        if norm > bound or peak > _PEAK * bound:
+        if norm > bound or peak > PEAK * bound:
             return (f"result {number} at {dict(case.shape)}: norm error {norm:.1e}, largest error {peak:.1e}; "
-                    f"wanted {bound:.0e} and {_PEAK * bound:.0e}")
+                    f"wanted {bound:.0e} and {PEAK * bound:.0e}")
     return None
 
 
@@ -87,7 +87,8 @@ def legal_cases(workload: Workload, kernel: MicroKernel, cases: Sequence[Case]) 
     return [c for c in cases if kernel.legal(dense_symbols(workload, dict(c.shape)))]
 
 
-def _bound(workload: Workload, dtype: np.dtype[np.generic], kernel: MicroKernel) -> float:
+def bound_of(workload: Workload, dtype: np.dtype[np.generic], kernel: MicroKernel) -> float:
+    """The largest relative error that a result of a type may have."""
     if dtype.kind in "iub":
         return 0.0
     rounded = [DType.of(dtype), *(t for t in DType if t.is_float and re.search(rf"(?<![a-zA-Z_]){t.value}\b", workload.ir))]

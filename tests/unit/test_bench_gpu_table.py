@@ -146,6 +146,13 @@ def test_what_bounds_a_kernel() -> None:
     assert subject(smooth, most=0).waves() == [(1, 1), (1, 1)] and subject(smooth, most=0, threads=128).waves() == [(2, 1)]
 
 
+def test_a_loop_that_is_unrolled_runs_once() -> None:
+    lines = LISTING.split("\n")
+    straight = subject("\n".join(x for x in lines if not x.startswith(".L_x") and "BRA" not in x))
+    assert straight.loop is None and straight.steps == 100
+    assert 100 * straight.pipes()["tensor"] == pytest.approx(256)
+
+
 def test_results_hide_under_products_of_another_tile() -> None:
     plain, hidden = subject(), subject()
     object.__setattr__(hidden, "overlapped", True)

@@ -97,9 +97,9 @@ class Kernels:
 
 
 def _multiplying(config: TileConfig, kernel: MicroKernel) -> int:
-    """Threads that run the main loop: those of the warpgroups that multiply, else all."""
-    consumers: int | None = getattr(config, "consumers", None)
-    return kernel.threads if consumers is None else consumers * _GROUP
+    """Threads that run the main loop for a tile: those of the warpgroups that multiply it, else all."""
+    readers: int | None = getattr(config, "readers", getattr(config, "consumers", None))
+    return kernel.threads if readers is None else readers * _GROUP
 
 
 def _beside(case: Case, subject: Subject, found: Prediction, us: float) -> dict[str, Any]:

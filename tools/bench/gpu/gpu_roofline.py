@@ -6,9 +6,9 @@ busiest of their pipes, and at least as long as one block alone: its own instruc
 that are under way, and a fence where one stands in the loop. What is behind the loop adds to that unless another tile's products
 run meanwhile. All of it takes at least as long as memory needs for the distinct bytes.
 
-What comes out is a bound from below on the time. The clock is the one of the data sheet: a GPU that lowers it under load is slower
-in everything but memory. Dependencies within a loop are not followed: FlashAttention-3, whose loop asks for about as much as ours,
-was measured at 0.5 to 0.65 of the peak where this arithmetic comes to 0.8 to 0.9.
+What comes out is a bound from below on the time. The clock is the one of the data sheet: a GPU that lowers it under load is
+slower in everything but memory. Dependencies within a loop are not followed: FlashAttention-3, whose loop asks for about as
+much as ours, was measured at 0.5 to 0.65 of the peak where this arithmetic comes to 0.8 to 0.9.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from gpu_codegen.test_tensor_cores import NN, NT, clean, needs_ptxas, ptx_of
 from gpu_workloads import Case, contraction
 from tensor_core_workloads import product
 
-from tilewright.compiler.builder.ptxas import assemble_ptx, disassembly, find_disassembler, find_tool
+from tilewright.compiler.builder.ptxas import assemble_ptx, disassembly, find_disassembler
 from tools.bench.gpu.sass import read_listings
 
 LONG, SQUARE = {"n": 768, "k": 3072}, {"n": 4096, "k": 4096}

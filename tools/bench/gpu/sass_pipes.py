@@ -24,6 +24,8 @@ from tools.bench.gpu.sass import Instruction
 
 
 class Pipe(StrEnum):
+    """Where an instruction goes; `membar`: it waits for memory. `other`: names that nobody has told of."""
+
     TENSOR = "tensor"
     FMA = "fma"
     ALU = "alu"

@@ -272,3 +272,16 @@ def machine_code_is_taken_where_it_fits_and_the_driver_reads_it(fake: FakeState)
     fake.libraries.clear()
     assert load_image(images[0].stored(), "sm_100a").kernel(symbol).core.handle
     assert [library.assembled for library in fake.libraries] == [False]
+
+
+def functions_are_kept_by_image(fake: FakeState) -> None:
+    device = CudaDevice()
+    images = [device.load(text.encode()) for text in (FILL, FILL + "\n")]
+    out = device.alloc(16)
+    for value, image in enumerate(images):
+        device.launch(image.kernel("fill"), (4, 1, 1), (1, 1, 1), 0, [out, value])
+        assert device.copy_out(out, 4, np.uint32).tolist() == [value] * 4
+    device.unload(images[0])
+    device.launch(images[1].kernel("fill"), (4, 1, 1), (1, 1, 1), 0, [out, 9])
+    assert fake.calls("cuKernelGetFunction") and set(device._functions) == {(images[1].digest, "fill")}
+    device.close()

@@ -10,6 +10,7 @@ from typing import Any
 
 from tilewright.passes.spaces.family_registry import parse_config
 from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.runtime.program.dispatch import select
 from tilewright.search.archive.kernel_archive import ArchiveOperator, KernelArchive
 from tilewright.search.protocols import Runner
 from tilewright.search.space.shapes import Dims
@@ -17,9 +18,10 @@ from tilewright.search.space.task import Task
 
 
 def neighbours(task: Task, most: int) -> list[TileConfig]:
-    """The defaults of the preferred family, the largest range's first, then configurations of the space that differ from one of
-    them in one option, the options in turn."""
-    defaults = list(reversed(task.untuned()[0]))
+    """What the preferred family runs untuned at the largest, a middling and the smallest shape, then configurations of the space
+    that differ from one of these in one option, the options in turn."""
+    configs, root = task.untuned()
+    defaults = list(dict.fromkeys(configs[select(root, dict(shape)).kernel] for shape in ends(task.points.shapes)))
     by_option: dict[str, list[TileConfig]] = {}
     for config in task.lattice().configs:
         for default in defaults:
@@ -27,7 +29,7 @@ def neighbours(task: Task, most: int) -> list[TileConfig]:
             if len(changed) == 1:
                 by_option.setdefault(changed[0], []).append(config)
                 break
-    found = dict.fromkeys(defaults)
+    found = dict.fromkeys(defaults[:most])
     for turn in range(max(map(len, by_option.values()), default=0)):
         found |= dict.fromkeys(options[turn] for options in by_option.values() if turn < len(options))
     return list(found)[:most]
@@ -46,7 +48,7 @@ def compare(archive: KernelArchive, runner: Runner, left: Any) -> Iterator[dict[
     over that of the kernel before it that differs least. left: gives the seconds that are left.
     """
     for operator in archive:
-        for shape in _sizes(operator):
+        for shape in ends(operator.shapes):
             times: dict[str, float] = {}
             for kernel in operator.kernels:
                 if left() < 1:
@@ -72,7 +74,7 @@ def _against(operator: ArchiveOperator, config: str, times: dict[str, float]) ->
     return {"than": nearest.config, "changed": changed, "ratio": round(times[config] / times[nearest.config], 4)}
 
 
-def _sizes(operator: ArchiveOperator) -> Sequence[Dims]:
-    shapes = operator.shapes
+def ends(shapes: Sequence[Dims]) -> Sequence[Dims]:
+    """The largest of shapes in their order, a middling one and the smallest."""
     return list(dict.fromkeys([shapes[-1], shapes[len(shapes) // 2], shapes[0]]))
 

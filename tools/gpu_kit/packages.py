@@ -50,11 +50,14 @@ def missing(site: Path) -> Iterator[Path]:
 
 def prepare(root: Path) -> None:
     """Start this program again with what the interpreter lacks on its path; nothing where it lacks nothing."""
-    found = [str(p) for p in missing(root / SITE)]
-    if found and "TILEWRIGHT_KIT_PATH" not in os.environ:
+    found = [str(p) for p in missing(root / SITE) if str(p) not in sys.path]
+    if found:
         path = os.pathsep.join([str(root), *found, *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {**os.environ, "PYTHONPATH": path, "TILEWRIGHT_KIT_PATH": path}
-        os.execve(sys.executable, [sys.executable, "-m", "tools.gpu_kit", *sys.argv[1:]], environment)
+        command = [sys.executable, "-P", "-m", "tools.gpu_kit", *sys.argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": path})
+    for module in NEEDED:
+        if not _importable(module):
+            print(f"{module} is not installed for {sys.executable}: what needs it will say so", file=sys.stderr)
 
 
 def _pinned(wheel: str) -> str:

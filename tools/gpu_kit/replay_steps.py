@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright.passes.spaces.family_registry import family_names
+from tools.checkout import of_tests
 from tools.gpu_kit.results import Step
 
 SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
@@ -17,6 +19,8 @@ _PERSISTENT, _OTHERS = 50, 3  # repeats under load
 def smoke(step: Step) -> None:
     """One launch of every family in a process of its own, from machine code, then with PTX that the driver assembles."""
     _, launches, first = _launches(step)
+    for name in sorted(set(family_names(gpu=True)) - {launches[n].kernel.family for n in first}):
+        step.add({"record": "family", "family": name, "ok": None, "error": "the kit has no launch of it"})
     for form in ("stored", "ptx") if step.target == "cuda" else ("stored",):
         for number in first:
             _play(step, launches, [number], form, 0)
@@ -58,18 +62,14 @@ def sanitize(step: Step) -> None:
 
 def _launches(step: Step) -> tuple[Any, Sequence[Any], list[int]]:
     """The module that replays, the launches, and the numbers of one of each family."""
-    from tests.gpu import replay as replayed
-    from tests.gpu.replay_form import read
-
-    launches = read(step.data / "replay")
+    replayed = of_tests("tests.gpu.replay")
+    launches = replayed.read(step.data / "replay")
     return replayed, launches, replayed.chosen(launches, "*", True)
 
 
 def _play(step: Step, launches: Sequence[Any], numbers: Sequence[int], form: str, repeats: int) -> None:
     """Record launches; what there is no time for is counted."""
-    from tests.gpu.replay import Replay
-
-    runner = Replay(step.data / "replay", step.target, form, _LAUNCH)
+    runner = of_tests("tests.gpu.replay").Replay(step.data / "replay", step.target, form, _LAUNCH)
     for ran, number in enumerate(numbers):
         if step.left < 1:
             step.add({"record": "left", "form": form, "repeats": repeats, "launches": len(numbers) - ran})

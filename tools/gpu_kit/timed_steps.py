@@ -35,6 +35,9 @@ def measure(step: Step) -> None:
 
 def tuned(step: Step) -> None:
     """Tuned artifacts where the kit has them, else the untuned, in the benchmark; then graphs, streams and the host's cost."""
+    if step.target != "cuda":
+        step.add({"record": "tuned", "ok": None, "error": f"artifacts run on a CUDA device, not on {step.target}"})
+        return
     folder = step.data / "tuned"
     found = sorted(folder.glob("*.tw")) or sorted((step.data / "artifacts").glob("*.tw"))
     step.add({"record": "tuned", "artifacts": [p.name for p in found], "tuned": folder.exists()})

@@ -48,7 +48,8 @@ class StoredCase(msgspec.Struct, frozen=True):
     def case(self, workload: Workload) -> Case:
         """The inverse of `of`; ArtifactError where the bytes do not fill the extents."""
         outputs = []
-        encodings: tuple[Encoding, ...] = self.encodings or ("f64",) * len(self.outputs)
+        plain: Encoding = "f64"
+        encodings = self.encodings or (plain,) * len(self.outputs)
         for (extents, data), encoding, operand in zip(self.outputs, encodings, workload.outputs, strict=True):
             if encoding == "input":
                 inputs = [x for x in seeded(workload, self.shape, self.seed) if x.shape == extents]

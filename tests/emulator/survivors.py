@@ -80,7 +80,7 @@ def _asks_for_a_tile(lines: list[str], branch: str) -> bool:
     return bool(number and re.search(rf"mov\.u32\s+{number}, %ctaid\.x;", text))
 
 
-_SIMT, _MMA, _SPLIT, _WGMMA, _ATTENTION = r"simt\{", r"\bmma\{", r"\bmma\{.*split-k=", r"wgmma\{", r"gpu_attention\{"
+_SIMT, _MMA, _SPLIT, _WGMMA, _ATTENTION = r"simt\{", r"\bmma\{", r"\bmma\{.*(split|cluster)-k=", r"wgmma\{", r"gpu_attention\{"
 _COPIED, _EIGHTS = r"wgmma\{.*copied", r"(wgmma|\bmma)\{(?!.*vec=1)"
 _VECTOR = r"(simt\{(?!.*vec=1)|gpu_pointwise$|gpu_pointwise\{(?!.*vec=1))"
 
@@ -128,6 +128,12 @@ REASONS = (
            "where a copy would go in a part of k that has no steps", "no steps"),
     Reason(("change-shift", "change-addend"), _SPLIT, r"(shr\.u32\s.*, 1|add\.s32\s.*, 63);", r", (0|64);",
            "the part of k of a block is longer, and those of the blocks behind it are shorter"),
+    Reason(("change-addend", "change-shift"), r"gemv\{.*(split|cluster)-k=", r"(add\.s32\s.*, (63|127);|shr\.u32\s.*, 1;)",
+           r", (64|128|0);", "the part of k of a block is longer, and those of the blocks behind it are shorter"),
+    Reason(("change-addend",), r"gemv\{(?!.*vec=1)", r"add\.s32\s.*, (63|127);", r", (62|126);",
+           "k, or the columns, are a multiple of 4 or 8 by their guard, so that one less rounds up to the same number"),
+    Reason(("drop-arrive",), r"wgmma\{.*blocks=0", r"mbarrier\.arrive", "",
+           "the last stage of the only tile is given back to nobody"),
     Reason(("change-addend",), _ATTENTION, r"add\.s32\s.*, -1;", r", 0;",
            "a row behind the last one is counted in: its keys come by a step more, which is masked for the others"),
     Reason(("change-addend", "change-shift"), _ATTENTION, r"(add\.s32\s.*, 15|shr\.u32\s.*, 4);", r", (16|3);",

@@ -18,7 +18,7 @@ GEMV: dict[str, tuple[Case, str, str, int]] = {
     "few rows": (product(NT, sizes=LONG), "gemv{rows=8 unroll=3 vec=8 cluster-k=8 tensor=true}", "sm_90a", 12 + 3),
     "all rows": (product(NT, sizes=LONG), "gemv{rows=16 unroll=3 vec=8 cluster-k=8 tensor=true}", "sm_90a", 12 + 6),
     "along columns": (product(NN, sizes=LONG),
-                      "gemv{rows=16 bn=64 unroll=1 vec=8 cluster-k=8 tensor=true min-blocks-per-sm=3}", "sm_90a", 8 + 2),
+                      "gemv{rows=16 bn=64 unroll=3 vec=8 cluster-k=8 tensor=true min-blocks-per-sm=3}", "sm_90a", 24 + 6),
     "oldest": (product(NT, sizes=LONG), "gemv{rows=16 unroll=3 vec=8 split-k=4 tensor=true}", "sm_80", 12 + 6),
     "one row of f32": (contraction(NT, sizes=SQUARE), "gemv{cluster-k=4}", "sm_90a", 8 + 2),
     "rows of f32": (contraction(NN, sizes=SQUARE), "gemv{rows=16 warps=2 cluster-k=4 min-blocks-per-sm=3}", "sm_90a", 8 + 16),

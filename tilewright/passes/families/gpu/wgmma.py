@@ -3,14 +3,15 @@
 One warpgroup copies tiles by tensor copies into a ring of stages, the others multiply them. A stage has two mbarriers: `full`,
 which the bytes of its copies complete, and `empty`, at which every warp that has read it arrives. Blocks take tiles of the result
 one after the other; the ring goes on across tiles, so that copies run ahead while results are stored. A step past an edge is
-filled with zeros by the copies. Blocks of a cluster take tiles below or beside each other: each fetches its part of the operand
+filled with zeros by the copies. Sums of 8-bit floats, of which the hardware keeps few bits, are taken out after each step and
+added up in f32. Blocks of a cluster take tiles below or beside each other: each fetches its part of the operand
 that they have in common for all of them, and a stage is empty when the warps of all of them have read it. Or they share a tile,
 each with a part of k.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.passes.codegen.emit import all_of, gep, integer_type, loop, vector_type, when
@@ -22,7 +23,7 @@ from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
 from tilewright.passes.families.gpu.mbarrier_ring import MbarrierRing, RingPlace
 from tilewright.passes.families.gpu.mma_product import TensorProduct
-from tilewright.passes.families.gpu.mma_tile import extract
+from tilewright.passes.families.gpu.mma_tile import added, extract
 from tilewright.passes.families.gpu.simt_plan import SimtPlan
 from tilewright.passes.families.gpu.simt_store import Result, SplitSum
 from tilewright.passes.families.gpu.tile_grid import GridTile, TileGrid, part_of, tile_contraction
@@ -113,10 +114,11 @@ class _WgmmaBlock:
             scf.YieldOp([])
         with ir.InsertionPoint(role.else_block):
             self._registers(1, nvvm.SetMaxRegisterAction.increase)
-            if c.pingpong:  # each in code of its own, so that what tells them apart is constant there
-                when(group.eq(0), lambda: self._work(Index(0), member), lambda: self._work(Index(1), member))
+            at = (self._group_at_run_time(group) if c.readers == 1 else group, member)
+            if c.pingpong:  # each in code of its own, so that what tells their products apart is constant there
+                when(group.eq(0), lambda: self._work(Index(0), at), lambda: self._work(Index(1), at))
             else:
-                self._work(group, member)
+                self._work(Index(0), at)
             scf.YieldOp([])
         tiles, parts, one = grid
         tiles = tiles * (c.cluster * c.cluster_k)
@@ -190,16 +192,24 @@ class _WgmmaBlock:
 
     # -- the warpgroups that multiply
 
-    def _work(self, group: Index, member: Index) -> None:
-        """All tiles of a warpgroup."""
-        first, every = (group, self.config.consumers) if self.config.pingpong else (Index(0), 1)
-        self._tiles(lambda number, done: self._multiply(number, done, group, member), first, every)
-        if self.copied is not None:
-            self.copied.finish(member)
+    def _group_at_run_time(self, group: Index) -> Index:
+        """Its number where no compiler knows it: shared memory at a constant address, made where threads are apart, keeps the
+        assembler from computing the addresses of products once a warp."""
+        i32 = self.i32
+        return Index(nvvm.shfl_sync(_i32(-1), group.value(i32), _i32(0), _i32(WARP - 1), nvvm.ShflKind.idx, results=[i32]))
 
-    def _multiply(self, number: Index, done: Index, group: Index, member: Index) -> None:
-        c, tile = self.config, self._mine(number)
-        first = Index(0) if c.pingpong else group * c.rows
+    def _work(self, turn: Index, at: tuple[Index, Index]) -> None:
+        """All tiles of a warpgroup, from the tile number `turn` of the block on. at: the warpgroup, and the thread in it."""
+        every = self.config.consumers if self.config.pingpong else 1
+        self._tiles(lambda number, done: self._multiply((number, done), turn, at), turn, every)
+        if self.copied is not None:
+            self.copied.finish(at[1])
+
+    def _multiply(self, step: tuple[Index, Index], turn: Index, at: tuple[Index, Index]) -> None:
+        """A tile. step: its number and the steps before it."""
+        c, (number, done), (group, member) = self.config, step, at
+        tile = self._mine(number)
+        first = Index(0) if c.readers == 1 else group * c.rows
         sums = ir.Type.parse(f"!llvm.struct<({', '.join([str(self.product.sum)] * (c.bn // 2))})>")
         address = Index(llvm.PtrToIntOp(self.i32, self.ring.base).result)
         leader = (member % WARP).lt(c.cluster)
@@ -210,40 +220,41 @@ class _WgmmaBlock:
             self.ring.wait_full(place)
             nvvm.wgmma_fence_aligned()
             stage = address + place.stage * c.stage_bytes
-            a = self.left.descriptor(stage, first)
-            b = self.right.descriptor(stage, Index(0))
-            found = list(before)
-            for k in range(0, ROW // self.left.size, STEP // self.left.size):
-                for q in range(self.blocks):
-                    found[q] = self._product(sums, found[q], self.left.advance(a, q * ROWS, k), self.right.advance(b, 0, k))
-            nvvm.wgmma_commit_group_sync_aligned()
+            pair = (self.left.descriptor(stage, first), self.right.descriptor(stage, Index(0)))
+            if self.product.promoted:
+                apart = self._products(sums, [llvm.ZeroOp(sums).result] * self.blocks, pair, fresh=True)
+                nvvm.wgmma_wait_group_sync_aligned(0)
+                when(leader, lambda: release(place.stage))
+                return [*self.ring.after(place).values(), *(added(x, y) for x, y in zip(before, apart, strict=True))]
+            found = self._products(sums, before, pair)
             nvvm.wgmma_wait_group_sync_aligned(1)
             when(all_of([leader, Index(0).lt(step)]), lambda: release(self.ring.before(place)))
             return [*self.ring.after(place).values(), *found]
 
         if c.pingpong:
-            when(self.stride.le(number), lambda: self._take_turn(group))
+            when(self.stride.le(number), lambda: self._take_turn(turn))
         start = [*self.ring.place(done).values(), *[llvm.ZeroOp(sums).result] * self.blocks]
         stage, parity, *found = loop(0, self.steps.end, 1, one, start, self.i32)
         if c.pingpong:
             total = self.kernel.evaluator.emit(self.grid.tiles)
-            when((number + self.stride).lt(total), lambda: self._give_turn(group))
-        nvvm.wgmma_wait_group_sync_aligned(0)
-        end = RingPlace.of([stage, parity])
-        when(all_of([leader, Index(0).lt(self.steps.end)]), lambda: release(self.ring.before(end)))
+            when((number + self.stride).lt(total), lambda: self._give_turn(turn))
+        if not self.product.promoted:
+            nvvm.wgmma_wait_group_sync_aligned(0)
+            end = RingPlace.of([stage, parity])
+            when(all_of([leader, Index(0).lt(self.steps.end)]), lambda: release(self.ring.before(end)))
         if self.parts is not None:
             pairs = [lambda column, half, sums=sums: self._pair(sums, column, half) for sums in found]
             self.parts.store(self._result(tile), tile, (group, member), pairs)
             return
         self._store(replace(tile, row=tile.row + first), group, member, found)
 
-    def _take_turn(self, group: Index) -> None:
+    def _take_turn(self, turn: Index) -> None:
         """Until the other warpgroup has issued the products of the tile before."""
-        nvvm.barrier(barrier_id=(group + _TURNS).value(self.i32), number_of_threads=_i32(2 * GROUP))
+        nvvm.barrier(barrier_id=(turn + _TURNS).value(self.i32), number_of_threads=_i32(2 * GROUP))
 
-    def _give_turn(self, group: Index) -> None:
+    def _give_turn(self, turn: Index) -> None:
         """To the other warpgroup, which has the next tile: its products follow while this one stores its results."""
-        nvvm.barrier_arrive(_i32(2 * GROUP), barrier_id=(1 - group + _TURNS).value(self.i32))
+        nvvm.barrier_arrive(_i32(2 * GROUP), barrier_id=(1 - turn + _TURNS).value(self.i32))
 
     def _releaser(self, rank: Index) -> Callable[[Index], None]:
         """Tells that the warp has read a stage, to the block of that rank, whose copies fill it too. The scope is that of the
@@ -256,7 +267,18 @@ class _WgmmaBlock:
         return lambda stage: nvvm.mbarrier_arrive(
             gep(there, (stage * BARRIER).value(self.i32), integer_type(8)), scope=scope, results=[])
 
-    def _product(self, sums: ir.Type, held: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    def _products(self, sums: ir.Type, before: Sequence[ir.Value], pair: tuple[ir.Value, ir.Value],
+                  fresh: bool = False) -> list[ir.Value]:
+        """The sums of a warpgroup with the products of a step added, as one group in flight. fresh: sums of this step alone."""
+        found = list(before)
+        for k in range(0, ROW // self.left.size, STEP // self.left.size):
+            for q in range(self.blocks):
+                a, b = self.left.advance(pair[0], q * ROWS, k), self.right.advance(pair[1], 0, k)
+                found[q] = self._product(sums, found[q], (a, b), fresh and k == 0)
+        nvvm.wgmma_commit_group_sync_aligned()
+        return found
+
+    def _product(self, sums: ir.Type, held: ir.Value, pair: tuple[ir.Value, ir.Value], fresh: bool) -> ir.Value:
         def text(name: str) -> ir.Attribute:
             return ir.Attribute.parse(f"#nvvm.{name}")
 
@@ -266,8 +288,8 @@ class _WgmmaBlock:
         layouts = [text(f"mma_layout<{'row' if self.left.along_k else 'col'}>"),
                    text(f"mma_layout<{'col' if self.right.along_k else 'row'}>")]
         shape = text(f"shape<m = {ROWS}, n = {self.config.bn}, k = {self.product.depth}>")
-        again = text("wgmma_scale_out<one>")
-        found: ir.Value = nvvm.wgmma_mma_async(sums, held, a, b, shape, *kinds, total, again, one, one, *layouts)
+        again = text(f"wgmma_scale_out<{'zero' if fresh else 'one'}>")
+        found: ir.Value = nvvm.wgmma_mma_async(sums, held, *pair, shape, *kinds, total, again, one, one, *layouts)
         return found
 
     # -- results
@@ -284,10 +306,11 @@ class _WgmmaBlock:
             return
         result.width(2)
         slabs = c.bn // self.copied.columns
-        for number in range(len(found) * slabs):
+        total = len(found) * slabs
+        for number in range(total):
             q, first = number // slabs, number % slabs * self.copied.columns
             self.copied.store(result, lambda j, h, q=q, first=first: self._pair(found[q], first + j * PAIRS, h),  # type: ignore[misc]
-                              (group, member), (tile.row + q * ROWS, tile.column + first), number)
+                              (group, member), (tile.row + q * ROWS, tile.column + first), number, total)
 
     def _result(self, tile: GridTile) -> Result:
         return Result(self.kernel, self.plan, self.batch.point(tile.batch), self.rows, self.columns)

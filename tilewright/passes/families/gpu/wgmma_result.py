@@ -63,13 +63,13 @@ class CopiedResult:
         when(member.eq(0), lambda: nvvm.cp_async_bulk_wait_group(0, read=True))
 
     def store(self, result: Result, sums: Callable[[int, int], ir.Value], at: tuple[Index, Index], place: tuple[Index, Index],
-              number: int) -> None:
+              number: int, total: int) -> None:
         """A tile of a warpgroup. sums: two sums of this thread, in pair j of columns and half h of the rows. at: the warpgroup
-        and this thread's number in it; place: the tile's row and column; number: of the tile, among those of the warpgroup."""
+        and this thread's number in it; place: the tile's row and column; number: of the tile, among `total` that follow each
+        other and begin in the first buffer."""
         group, member = at
         row, column = place
         buffer = group * self.buffers + number % self.buffers
-        when(member.eq(0), lambda: nvvm.cp_async_bulk_wait_group(self.buffers - 1, read=True))
         self._meet(group)
         lane, warp = member % WARP, member // WARP
         first = self.tiles.address([buffer, warp * (ROWS // 4 * ROW)])
@@ -79,7 +79,8 @@ class CopiedResult:
         shared = ir.Attribute.parse("#nvvm.shared_space<cta>")
         nvvm.fence_proxy(ir.Attribute.parse("#nvvm.proxy_kind<async.shared>"), space=shared)
         self._meet(group)
-        when(member.eq(0), lambda: self._copy(result, buffer, row, column))
+        pending = 0 if number == total - 1 and total % self.buffers else self.buffers - 1
+        when(member.eq(0), lambda: self._copy(result, (buffer, pending), row, column))
 
     def _matrices(self, first: ir.Value, lane: Index, value: Callable[[int, int], ir.Value]) -> None:
         """Four matrices of 8 x 8 at a time: 16 rows by 16 columns."""
@@ -100,11 +101,14 @@ class CopiedResult:
                 offset = (lane // 4 + 8 * h) * ROW + chunk * _CHUNK + lane % 2 * 8
                 llvm.StoreOp(value(j, h), gep(first, offset.value(i32), integer_type(8)), alignment=8)
 
-    def _copy(self, result: Result, buffer: Index, row: Index, column: Index) -> None:
-        """Starts the copy of a tile, unless it lies wholly outside."""
+    def _copy(self, result: Result, of: tuple[Index, int], row: Index, column: Index) -> None:
+        """Starts the copy of the tile in a buffer, unless it lies wholly outside, and waits until no more than so many copies
+        are still to be read: the next tile may be written then."""
+        buffer, pending = of
         inside = [row.lt(result.rows.extent), column.lt(result.columns.extent)]
         when(all_of(inside), lambda: self._start(result, buffer, row, column))
         nvvm.cp_async_bulk_commit_group()
+        nvvm.cp_async_bulk_wait_group(pending, read=True)
 
     def _start(self, result: Result, buffer: Index, row: Index, column: Index) -> None:
         ev = self.kernel.evaluator

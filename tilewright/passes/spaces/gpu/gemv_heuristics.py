@@ -62,7 +62,7 @@ def default(workload: Workload, limits: GpuLimits,
     several = replace(fewer, warps=2)
     by_rows = [(1, base), (t.some_rows, replace(base, rows=4))]
     if tensor:
-        several = fewer if in_rows else replace(base, rows=ROWS)
+        several = replace(fewer, unroll=2 * base.unroll) if in_rows else replace(base, rows=ROWS)
         by_rows = [(ROWS // 2, replace(several, rows=ROWS // 2))]
     single = replace(several, vec=1, unroll=1, min_blocks_per_sm=2)
     found = list[GemvConfig]()

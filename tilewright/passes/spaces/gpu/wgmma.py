@@ -9,7 +9,7 @@ from math import gcd
 from types import MappingProxyType
 from typing import ClassVar
 
-from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
+from tilewright.passes.spaces.gemm_operands import BYTE_FLOAT_TYPES, column_loop, row_and_column_roles, tensor_core_bytes
 from tilewright.passes.spaces.gpu import mma
 from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, why_invalid_block, why_invalid_cluster
 from tilewright.passes.spaces.numerics import Numerics
@@ -110,9 +110,9 @@ class WgmmaConfig(GpuConfig):
         """Tiles, sums, results and mbarriers."""
         return self.tile_bytes() + self.barriers * BARRIER
 
-    def registers(self) -> int:
-        """About what a thread that multiplies needs: sums and addresses."""
-        return self.rows // ROWS * self.bn // 2 + 40
+    def registers(self, promoted: bool = False) -> int:
+        """About what a thread that multiplies needs: sums, those of a step beside them where they are promoted, addresses."""
+        return self.rows // ROWS * self.bn // 2 * (1 + promoted) + 40
 
 
 def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | None:
@@ -168,15 +168,45 @@ def why_invalid(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> s
         return "element-type: operands are neither f16, bf16, fp8 nor 8-bit integers, nor f32 read as tf32"
     if limits.arch != "sm_90a":
         return f"architecture: {limits.arch} has no wgmma"
-    return why_illegal(config, limits) or _why_not_of(config, workload)
+    return why_illegal(config, limits) or _why_not_of(config, workload, limits)
 
 
-def _why_not_of(config: WgmmaConfig, workload: Workload) -> str | None:
+def _why_not_of(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> str | None:
     """The rule of the workload's operands that the configuration breaks, or None."""
-    c, size = config, workload.outputs[0].dtype.bytes
-    if c.copied and (len(workload.outputs) != 1 or size not in COPIED_BYTES or c.bn % (ROW // size)):
-        return f"copied-results: tiles of {c.bn} columns of {size} bytes; wanted one result in whole boxes of {ROW} bytes"
+    c = config
+    for factor, role, extent in zip(workload.factors, ("m", "n"), _extents(c, workload), strict=False):
+        along = {factor.linear_axis(d) for d, loop in enumerate(workload.loops) if loop.role == "k"}
+        if factor.unit_axis not in along and extent % (ROW // factor.dtype.bytes):
+            return f"whole-rows: tiles of {extent} along {role}, where memory runs along it; wanted rows of {ROW} bytes"
+    given = REGISTERS.get(c.consumers, (0, limits.thread_registers))[1]
+    if c.registers(promoted(workload)) > given:
+        return f"register-budget: about {c.registers(True)} of {given} registers where sums of 8-bit floats are promoted"
+    if c.copied and _box_columns(workload) is None:
+        return "copied-results: wanted one result of elements of 2 or 4 bytes, a matrix along one axis and the columns"
+    if c.copied and c.bn % (_box_columns(workload) or 1):
+        return f"copied-results: tiles of {c.bn} columns; wanted whole boxes of {_box_columns(workload)}"
     return None
+
+
+def _extents(config: WgmmaConfig, workload: Workload) -> tuple[int, int]:
+    """Of a tile along m and along n."""
+    found = (config.bm, config.bn)
+    return found if row_and_column_roles(workload) == ("m", "n") else (config.bn, config.bm)
+
+
+def _box_columns(workload: Workload) -> int | None:
+    """Columns of results that leave by a tensor copy together; None where they cannot."""
+    out = workload.outputs[0]
+    loops = [d for role in ("m", "n") for d, loop in enumerate(workload.loops) if loop.role == role]
+    along = [[a for a, axis in enumerate(out.axes) if axis.loops == (d,) and axis.steps == (1,)] for d in loops]
+    units = [d for d, axes in zip(loops, along, strict=True) if axes == [out.unit_axis]]
+    whole = len(workload.outputs) == 1 and all(len(axes) == 1 for axes in along) and units == [column_loop(workload)]
+    return ROW // out.dtype.bytes if whole and out.dtype.bytes in COPIED_BYTES and len(out.axes) <= _COPIED_AXES else None
+
+
+def promoted(workload: Workload) -> bool:
+    """Are sums of a step added up in registers of their own? Products of 8-bit floats are summed with few bits of mantissa."""
+    return any(f.dtype in BYTE_FLOAT_TYPES for f in workload.factors)
 
 
 def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:

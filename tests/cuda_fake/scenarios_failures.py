@@ -50,7 +50,7 @@ def a_launch_that_is_refused_is_named(fake: FakeState) -> None:
     good(fn)
     for number in range(2):
         fake.fail("cuLaunchKernelEx", 701, number)
-        with pytest.raises(CudaError, match=r"launch matmul\w* \(simt\{.*\d+ threads.*OUT_OF_RESOURCES; .*registers") as caught:
+        with pytest.raises(CudaError, match=r"launch matmul\w* \(\w+\{.*\d+ threads.*OUT_OF_RESOURCES; .*registers") as caught:
             fn(*inputs(5))
         assert (caught.value.code, caught.value.sticky) == (701, False)
     good(fn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tilewright.passes.spaces.gemm_operands import row_and_column_extents, tensor_core_bytes, unaligned
 from tilewright.passes.spaces.gpu import mma_heuristics
@@ -50,7 +51,7 @@ def default(workload: Workload, limits: GpuLimits,
 
     def made(bm: int, bn: int, stages: int, consumers: int, **other: int) -> WgmmaConfig:
         """As it is given, its results by copies where they can."""
-        given = {"blocks": multiprocessors, **other}
+        given: dict[str, Any] = {"blocks": multiprocessors, **other}
         config = WgmmaConfig(bm, bn, stages, consumers, tf32=tensor_core_bytes(workload) is None, **given)
         copied = replace(config, copied=True)
         return copied if why_invalid(copied, workload, limits) is None else config

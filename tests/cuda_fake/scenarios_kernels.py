@@ -253,15 +253,16 @@ def kernels_are_loaded_when_first_launched(fake: FakeState) -> None:
     assert sum(len(fn.program.tables[c.table].kernels) for c in fn.program.calls) > 2
 
 
-def machine_code_is_taken_where_it_fits_and_the_driver_reads_it(fake: FakeState) -> None:
+def machine_code_is_taken_where_it_fits_and_the_driver_reads_it(fake: FakeState, folder: Path) -> None:
     fn, given = models.chain(), models.inputs(5)
     images = [GpuImage.of(bytes(fn._bundle.code[k.object])) for t in fn.program.tables for k in t.kernels]
     if find_tool("ptxas") is None:
         assert not any(i.cubin for i in images)
         return
     assert all(i.cubin[:4] == b"\x7fELF" and i.arch == "sm_90a" for i in images)
+    fn.save(folder / "chain.tw")
     fake.libraries.clear()
-    np.testing.assert_array_equal(fn(*given), models.product(*given))
+    np.testing.assert_array_equal(tw.load(folder / "chain.tw")(*given), models.product(*given))
     assert fake.libraries and all(library.assembled for library in fake.libraries)
     fake.libraries.clear()
     fake.assembled.clear()

@@ -16,6 +16,12 @@ EPILOGUES = {
 }
 
 
+def shortened(x: np.ndarray) -> np.ndarray:
+    """What tensor cores read of f32 as tf32: 10 bits of mantissa, the rest cut off."""
+    bits = x.astype(np.float32).view(np.uint32)
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+
+
 def widened(element: str) -> str:
     """The body acc + x0 * x1 of factors that are widened first."""
     wide = SUMS[element]

@@ -25,6 +25,7 @@ class Tensor:
     """A tensor in device memory, or on the host where `device.index` is None."""
 
     is_cuda, requires_grad = True, False
+    __torch_function__, __torch_dispatch__ = "of operators", "none"
 
     def __init__(self, torch: FakeTorch, address: int, shape: tuple[int, ...], dtype: str, index: int) -> None:
         self._torch, self._address, self._dense = torch, address, True
@@ -62,6 +63,16 @@ class Tensor:
             return self._torch.driver.devices[self.device.index].copy_out(self._address, self.shape, _DTYPES[self.dtype.name])
 
 
+class Parameter(Tensor):
+    """What torch.nn.Parameter is: a tensor that operators see as any other."""
+
+    __torch_function__ = "disabled"
+
+
+class Wrapped(Tensor):
+    """A subclass that sees operators first."""
+
+
 class FakeTorch(ModuleType):
     """`current`: handle of the current stream. made: tensors that `empty` made, with the stream current then."""
 
@@ -71,7 +82,7 @@ class FakeTorch(ModuleType):
         self.Tensor, self.strided = Tensor, "strided"
         for name in _DTYPES:
             setattr(self, name, Name(name))
-        self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda index: self.current)
+        self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda index: self.current, _disabled_torch_function_impl="disabled")
         self.cuda = SimpleNamespace(ExternalStream=lambda handle, device: SimpleNamespace(cuda_stream=handle), stream=self._using)
 
     @contextlib.contextmanager
@@ -80,14 +91,14 @@ class FakeTorch(ModuleType):
         yield
         self.current = before
 
-    def tensor(self, values: np.ndarray, index: int = 0, offset: int = 0) -> Tensor:
+    def tensor(self, values: np.ndarray, index: int = 0, offset: int = 0, kind: type[Tensor] = Tensor) -> Tensor:
         """A tensor that holds values already, `offset` bytes into its memory."""
         device = self.driver.devices[index]
         with self.driver.lock:
             address = device.alloc(values.nbytes + offset + 1) + offset
             if values.nbytes:
                 device.copy_in(address, values)
-        return Tensor(self, address, values.shape, str(values.dtype), index)
+        return kind(self, address, values.shape, str(values.dtype), index)
 
     def empty(self, shape: tuple[int, ...], dtype: Any, device: Any) -> Tensor:
         size = math.prod(shape) * np.dtype(_DTYPES[dtype.name]).itemsize

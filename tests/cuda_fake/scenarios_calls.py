@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_fake.fake_state import FakeState
-from cuda_fake.fake_torch import FakeTorch
+from cuda_fake.fake_torch import FakeTorch, Parameter, Wrapped
 from cuda_fake.models import CHAIN, DONATED, chain, inputs, product
 
 import tilewright as tw
@@ -89,6 +89,25 @@ def learned_calls_stay_checked(fake: FakeState) -> None:
     for number in (0, 1, 2, 4):
         np.testing.assert_array_equal(results[number].get(), product(*given))
     np.testing.assert_array_equal(results[3].get(), product(inputs(8)[0], *given[1:]))
+
+
+def parameters_of_modules_are_tensors_to_a_learned_call(fake: FakeState) -> None:
+    """Subclasses that see operators first go the long way, which is closed here."""
+    from tilewright.runtime.cuda.loaded import LoadedProgram
+
+    fn, torch = chain(), torch_of(fake)
+    given = inputs(7)
+    x, w, v = torch.tensor(given[0]), torch.tensor(given[1], kind=Parameter), torch.tensor(given[2], kind=Parameter)
+    wrapped = torch.tensor(given[1], kind=Wrapped)
+    fn(x, w, v)
+    fn(x, wrapped, v)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(LoadedProgram, "call")
+        found = fn(x, w, v)
+        with pytest.raises(AttributeError):
+            fn(x, wrapped, v)
+    finish(fake, 0)
+    np.testing.assert_array_equal(found.get(), product(*given))
 
 
 def the_arguments_are_checked(fake: FakeState) -> None:
@@ -320,5 +339,6 @@ def tensor_maps_are_encoded(fake: FakeState) -> None:
     from cuda_fake.scenarios_kernels import dense
 
     fn, given = dense("cuda:sm_90a")
-    np.testing.assert_array_equal(fn(*given), dense("emulator:sm_90a")[0](*given))
+    expected = dense("emulator:sm_90a")[0](*given)
+    np.testing.assert_array_equal(fn(*given), expected)
     assert fake.calls("cuTensorMapEncodeTiled")

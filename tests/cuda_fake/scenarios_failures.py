@@ -50,7 +50,7 @@ def a_launch_that_is_refused_is_named(fake: FakeState) -> None:
     good(fn)
     for number in range(2):
         fake.fail("cuLaunchKernelEx", 701, number)
-        with pytest.raises(CudaError, match=r"launch matmul\w* \(simt\{.*\d+ threads.*OUT_OF_RESOURCES; .*registers") as caught:
+        with pytest.raises(CudaError, match=r"launch matmul\w* \(\w+\{.*\d+ threads.*OUT_OF_RESOURCES; .*registers") as caught:
             fn(*inputs(5))
         assert (caught.value.code, caught.value.sticky) == (701, False)
     good(fn)
@@ -82,6 +82,7 @@ def tensor_maps_that_are_refused(fake: FakeState) -> None:
     from cuda_fake.scenarios_kernels import dense
 
     fn, given = dense("cuda:sm_90a")
+    given = [a[:17] if len(a) == 24 else a for a in given]  # rows that no scenario before it had: their maps are kept
     fake.fail("cuTensorMapEncodeTiled", 1)
     with pytest.raises(CudaError, match="describe an operand to the copy engine: CUDA_ERROR_INVALID_VALUE"):
         fn(*given)

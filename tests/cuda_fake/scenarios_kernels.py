@@ -18,7 +18,7 @@ import tilewright as tw
 from tilewright.compiler.builder.ptxas import find_tool
 from tilewright.runtime.cuda.arena import gpu, native_table
 from tilewright.runtime.cuda.cuda_device import CudaDevice, load_image
-from tilewright.runtime.cuda.cuda_table import ARENA_FIELDS, CONTEXT_FIELDS, RECORD_FIELDS, cuda_table_ir
+from tilewright.runtime.cuda.cuda_table import ARENA_FIELDS, CONTEXT_FIELDS, KEPT_MAPS, KEPT_WORDS, RECORD_FIELDS, cuda_table_ir
 from tilewright.runtime.cuda.timer import KernelTimer
 from tilewright.runtime.device import CONTEXT, KERNELS, TABLE_WORDS
 from tilewright.runtime.gpu.gpu_image import GpuImage
@@ -85,7 +85,7 @@ class Bare:
     def load(self, context: int, number: int) -> int:
         self.loads.append(number)
         step = number >> 32
-        self.records[step * len(RECORD_FIELDS)] = int(self.image.kernel("fill").handle)
+        self.records[step * len(RECORD_FIELDS)] = int(self.image.kernel("fill").core.handle)
         return 0
 
     def launch(self, number: int, grid: tuple[int, int, int], slots: list[int]) -> None:
@@ -160,6 +160,39 @@ def maps_are_as_the_emulators(fake: FakeState) -> None:
     assert (bare.word("error"), ctypes.c_int64(bare.word("site")).value) == (1, -1)
 
 
+def maps_are_kept_by_what_they_are_made_of(fake: FakeState) -> None:
+    """More of them than there are places: a map is made again only where another took its place, and is always the right one."""
+    bare = Bare(fake)
+    kept = (ctypes.c_uint64 * (KEPT_WORDS * KEPT_MAPS))()
+    bare.words[CONTEXT_FIELDS.index("maps")] = ctypes.addressof(kept)
+    encode = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(bare.functions["tw_cuda_tensor_map"])
+    room = (ctypes.c_uint8 * 256)()
+    target = ctypes.addressof(room) + -ctypes.addressof(room) % 64
+    address = bare.gpu.device.alloc(1 << 16)
+    plain = [address, 0, 2, 0, 64, 1, 64, 48, 64, 32]
+    changed = [[address + 16, *plain[1:]], *([*plain[:n], value, *plain[n + 1 :]] for n, value in
+                                             ((1, 1), (3, 128), (4, 48), (6, 32), (7, 47), (8, 80), (9, 16)))]
+    many = [[address + 16 * n, *plain[1:]] for n in range(2, KEPT_MAPS + 200)]
+
+    def calls(words: list[int]) -> int:
+        before = fake.calls("cuTensorMapEncodeTiled")
+        encode(bare.table, target, (ctypes.c_int64 * len(words))(*words))
+        assert not bare.word("error")
+        assert ctypes.string_at(target, 128) == fake.devices[0].tensor_map(TensorMap.from_words(words))
+        return fake.calls("cuTensorMapEncodeTiled") - before
+
+    for words in [plain, *changed]:
+        assert [calls(words) for _ in range(2)] == [1, 0], words
+    assert sum(map(calls, many)) == len(many)
+    assert 200 <= sum(map(calls, many)) < len(many)
+    empty = [*plain[:7], 0, *plain[8:]]
+    bare.arena[0] = address
+    encode(bare.table, target, (ctypes.c_int64 * 10)(*empty))
+    bare.arena[0] = address + 1024
+    encode(bare.table, target, (ctypes.c_int64 * 10)(*empty))
+    assert ctypes.string_at(target, 128) == fake.devices[0].tensor_map(TensorMap.from_words([address + 1024, *empty[1:]]))
+
+
 def single_kernels_through_the_device(fake: FakeState) -> None:
     device = CudaDevice()
     square = "m k,k n,m n"
@@ -220,24 +253,25 @@ def kernels_are_loaded_when_first_launched(fake: FakeState) -> None:
     assert sum(len(fn.program.tables[c.table].kernels) for c in fn.program.calls) > 2
 
 
-def machine_code_is_taken_where_it_fits_and_the_driver_reads_it(fake: FakeState) -> None:
+def machine_code_is_taken_where_it_fits_and_the_driver_reads_it(fake: FakeState, folder: Path) -> None:
     fn, given = models.chain(), models.inputs(5)
     images = [GpuImage.of(bytes(fn._bundle.code[k.object])) for t in fn.program.tables for k in t.kernels]
     if find_tool("ptxas") is None:
         assert not any(i.cubin for i in images)
         return
     assert all(i.cubin[:4] == b"\x7fELF" and i.arch == "sm_90a" for i in images)
+    fn.save(folder / "chain.tw")
     fake.libraries.clear()
-    np.testing.assert_array_equal(fn(*given), models.product(*given))
+    np.testing.assert_array_equal(tw.load(folder / "chain.tw")(*given), models.product(*given))
     assert fake.libraries and all(library.assembled for library in fake.libraries)
     fake.libraries.clear()
     fake.assembled.clear()
     loaded = load_image(images[0].stored(), "sm_90a")
     fake.assembled.clear()  # as a driver older than the toolkit
     symbol = next(k.symbol for t in fn.program.tables for k in t.kernels)
-    assert loaded.kernel(symbol).handle and [library.assembled for library in fake.libraries] == [False]
+    assert loaded.kernel(symbol).core.handle and [library.assembled for library in fake.libraries] == [False]
     fake.libraries.clear()
-    assert load_image(images[0].stored(), "sm_100a").kernel(symbol).handle
+    assert load_image(images[0].stored(), "sm_100a").kernel(symbol).core.handle
     assert [library.assembled for library in fake.libraries] == [False]
 
 
@@ -250,5 +284,9 @@ def functions_are_kept_by_image(fake: FakeState) -> None:
         assert device.copy_out(out, 4, np.uint32).tolist() == [value] * 4
     before = fake.calls("cuKernelGetFunction")
     device.launch(images[1].kernel("fill"), (4, 1, 1), (1, 1, 1), 0, [out, 9])
-    assert fake.calls("cuKernelGetFunction") == before and images[0].functions.keys() == {"fill"} != images[0].functions
+    assert fake.calls("cuKernelGetFunction") == before
+    again = device.load(FILL.encode())
+    device.launch(again.kernel("fill"), (4, 1, 1), (1, 1, 1), 0, [out, 7])
+    assert device.copy_out(out, 4, np.uint32).tolist() == [7] * 4
+    assert fake.calls("cuKernelGetFunction") == before + 1
     device.close()

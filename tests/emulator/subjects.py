@@ -50,6 +50,8 @@ def _plain() -> dict[str, Recipe]:
                                 [(5, 100), (2, 3), (1, 128)], {0: (0, 3), 1: (0, 5)}, (1, 1000)),
         "rows softmax warp": _recipe(rows("softmax"), "gpu_rows{vectors-in-registers=2 unroll=1}", "MN", [(5, 100), (9, 256)],
                                      {0: (0, 4), 1: (0, 4)}, (1, 1000)),
+        "rows softmax rounded": _recipe(rows("softmax", element="f16"), "gpu_rows{vec=8 vectors-in-registers=2 unroll=1}", "MN",
+                                        [(5, 104), (9, 512), (1, 8)], {0: (0, 8), 1: (0, 16)}, (1, 1000)),
         "rows layernorm": _recipe(rows("layernorm"), "gpu_rows{threads=128 per_row=64 vec=1}", "MN",
                                   [(3, 130), (2, 5), (5, 583), (1, 256), (2, 700), (3, 190), (3, 192)], {0: (0, 3), 3: (0, 5)}),
         "rows shared by blocks": _recipe(rows("layernorm"), "gpu_rows{threads=128 per_row=64 vec=1 blocks=2}", "MN",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -210,6 +211,24 @@ def test_rows_of_static_length(kind: str, columns: int) -> None:
 def test_rows_of_other_types(element: str) -> None:
     for config in ("gpu_rows{vec=1}", "gpu_rows{per_row=64 vec=2 vectors-in-registers=2 unroll=1}"):
         assert sweep(rows("softmax" if element == "f16" else "sum", element=element), config, "MN", [(3, 8), (5, 36)]) == 2
+
+
+@pytest.mark.parametrize("element", ["f16", "bf16"])
+def test_rounded_softmax_takes_few_instructions(element: str) -> None:
+    """16 bytes an access, exponentials by one instruction each, one division a row; what is no number stays where it is."""
+    case, config = rows("softmax", element=element), "gpu_rows{vec=8 vectors-in-registers=2 unroll=1}"
+    assert sweep(case, config, "MN", [(3, 8), (5, 36), (1, 40), (2, 512)], seed=4) == 3
+    code = build(case.text, config).code.decode()
+    wanted = {r"ld\.global\S*\.v4": 2, r"st\.global\S*\.v4": 2, r"ex2\.approx\.ftz": 16, r"(rcp|div)\.rn": 1}
+    assert {x: len(re.findall(x, code)) for x in wanted} == wanted
+    assert "ex2.approx" not in build(rows("softmax").text, "gpu_rows{vectors-in-registers=2 unroll=1}").code.decode()
+    values = np.linspace(-100, 0, 5 * 64).reshape(5, 64)
+    values[1, 7], values[2, 9], values[3, :], values[4, 3:5] = np.nan, -np.inf, -np.inf, np.inf
+    x = values.astype(NUMPY[element])
+    (found,) = run(case.text, config, {"M": 5, "N": 64}, [Placed(x)], [Placed(np.zeros_like(x))])
+    with np.errstate(invalid="ignore"):
+        (expected,) = np.atleast_3d(case.reference(x.astype(np.float64))).reshape(1, 5, 64)
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=0, atol=2**-10 if element == "f16" else 2**-7)
 
 
 @pytest.mark.parametrize("config", ["gpu_pointwise{vec=1 index=64}", "gpu_pointwise", "gpu_pointwise{vec=2 chunks=3 threads=64}"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gpu_harness import Placed, build, check, launch, place, random
 from gpu_workloads import Case
-from tensor_core_workloads import convolution, product
+from tensor_core_workloads import convolution, product, shortened
 
 from tilewright.runtime.emulator import EmulatorDevice, EmulatorError
 from tilewright.runtime.errors import BuildError
@@ -88,11 +88,6 @@ def test_tf32() -> None:
     exact = case.reference
     cut = replace(case, reference=lambda a, b: exact(shortened(a), shortened(b)))
     assert sweep(cut, "wgmma{bm=64 bn=64 consumers=1 tf32=true}", "MNK", [(72, 64, 100)]) == 1
-
-
-def shortened(x: np.ndarray) -> np.ndarray:
-    bits = x.astype(np.float32).view(np.uint32)
-    return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
 
 
 def test_empty_extents() -> None:

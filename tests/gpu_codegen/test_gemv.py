@@ -9,7 +9,8 @@ from gpu_codegen.test_tensor_cores import NN, NT, clean, needs_ptxas, ptx_of
 from gpu_workloads import Case, contraction
 from tensor_core_workloads import product
 
-from tilewright.compiler.builder.ptxas import assemble_ptx, find_tool, instructions
+from tilewright.compiler.builder.ptxas import assemble_ptx, disassembly, find_disassembler
+from tools.bench.gpu.sass import read_listings
 
 LONG, SQUARE = {"n": 768, "k": 3072}, {"n": 4096, "k": 4096}
 # the case, a configuration that is a default of it, its architecture, loads of weights and of rows in a step
@@ -32,8 +33,8 @@ def test_weights_come_by_whole_loads_that_are_under_way_together(name: str) -> N
     report = assemble_ptx(text, arch)
     clean(report)
     assert not re.search(r"ld\.global(\.nc)?\.(b16|b32|v2)", text.split(".entry kernel_sum")[0])
-    if find_tool("nvdisasm"):
-        assert together(instructions(report.cubin)["kernel"]) >= min(loads, 8)
+    if find_disassembler():
+        assert together([i.opcode for i in read_listings(disassembly(report.cubin))["kernel"].code]) >= min(loads, 8)
 
 
 def together(code: list[str]) -> int:

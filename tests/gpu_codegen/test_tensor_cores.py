@@ -11,7 +11,7 @@ from hand_workloads import with_loops
 from tensor_core_workloads import convolution, product
 
 from tilewright.compiler.builder.build import build_kernel
-from tilewright.compiler.builder.ptxas import EntryReport, PtxasReport, assemble_ptx, find_tool, instructions
+from tilewright.compiler.builder.ptxas import EntryReport, PtxasReport, assemble_ptx, disassembly, find_disassembler, find_tool
 from tilewright.passes.spaces.family_registry import config_text, parse_config
 from tilewright.passes.spaces.gpu import mma_heuristics
 from tilewright.passes.spaces.gpu.wgmma import REGISTERS
@@ -20,6 +20,7 @@ from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.target import Target
 from tilewright.runtime.tensor import DType
+from tools.bench.gpu.sass import read_listings
 
 needs_ptxas = pytest.mark.skipif(find_tool("ptxas") is None, reason="ptxas is not installed: pip install nvidia-cuda-nvcc")
 NN, NT, TN, TT = "m k,k n,m n", "m k,n k,m n", "k m,k n,m n", "k m,n k,m n"
@@ -187,6 +188,11 @@ def test_products_of_a_warpgroup_read_tiles_that_copies_bring() -> None:
     assert len(re.findall(r"\.param \.align 64 \.b8 kernel_param_\d+\[128\]", text)) == 2
 
 
+def opcodes(ptx: str, arch: str) -> list[str]:
+    """Of the SASS of a kernel, with their modifiers."""
+    return [i.opcode for i in read_listings(disassembly(assemble_ptx(ptx, arch).cubin))["kernel"].code]
+
+
 def test_a_stage_is_given_back_without_a_fence_of_memory() -> None:
     """What a release orders costs a fence of all memory in each step: only the initialisation of mbarriers is told of."""
     text = ptx_of(product(NT), "wgmma{bm=128 bn=256 stages=4 cluster-m=2}", "sm_90a")
@@ -194,8 +200,8 @@ def test_a_stage_is_given_back_without_a_fence_of_memory() -> None:
     assert not re.search(r"release\.cluster(?!;)|arrive\.release", text)
     assert re.findall(r"barrier\.cluster\.(\w+(?:\.\w+)?)", text) == ["arrive.relaxed", "wait"]
     assert "%nctaid.x" in text and not re.search(r"\b(66|132);", text)
-    if find_tool("ptxas") and find_tool("nvdisasm"):
-        assert not any("MEMBAR" in x for x in instructions(assemble_ptx(text, "sm_90a").cubin)["kernel"])
+    if find_tool("ptxas") and find_disassembler():
+        assert not any(x.startswith("MEMBAR") for x in opcodes(text, "sm_90a"))
 
 
 def test_results_leave_warpgroup_by_warpgroup() -> None:
@@ -214,20 +220,20 @@ def test_sums_of_8_bit_floats_are_promoted_after_each_step() -> None:
 
 
 @needs_ptxas
-@pytest.mark.skipif(find_tool("nvdisasm") is None, reason="nvdisasm is not installed")
+@pytest.mark.skipif(find_disassembler() is None, reason="neither nvdisasm nor cuobjdump is installed")
 @pytest.mark.parametrize("name", ["one consumer", "cluster below", "waves", "turns"])
 def test_main_loops_leave_addresses_to_the_uniform_pipe(name: str) -> None:
     case, config = WGMMA[name]
-    code = instructions(assemble_ptx(ptx_of(case, config, "sm_90a"), "sm_90a").cubin)["kernel"]
+    code = opcodes(ptx_of(case, config, "sm_90a"), "sm_90a")
     first = next(i for i, c in enumerate(code) if "GMMA" in c)
     found = code[first - 20 : first + code[first:].index("WARPGROUP.DEPBAR.LE") + 8]
     assert sum("GMMA" in c for c in found) >= 4
     assert not any(c.startswith(("R2UR", "MEMBAR", "IADD3.X")) for c in found)
 
 
-@pytest.mark.skipif(find_tool("nvdisasm") is None, reason="nvdisasm is not installed")
+@pytest.mark.skipif(find_disassembler() is None, reason="neither nvdisasm nor cuobjdump is installed")
 def test_loops_are_of_tensor_instructions() -> None:
-    code = instructions(assemble_ptx(ptx_of(*MMA["largest"], "sm_80"), "sm_80").cubin)["kernel"]
+    code = opcodes(ptx_of(*MMA["largest"], "sm_80"), "sm_80")
     assert sum(x.startswith("HMMA") for x in code) >= 64
-    code = instructions(assemble_ptx(ptx_of(*WGMMA["two"], "sm_90a"), "sm_90a").cubin)["kernel"]
+    code = opcodes(ptx_of(*WGMMA["two"], "sm_90a"), "sm_90a")
     assert sum(x.startswith("HGMMA") for x in code) == 4

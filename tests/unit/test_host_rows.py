@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from kernel_harness import NUMPY, T, at_edge, empty, filled, guarded, load, workload
 
-from tilewright.passes.families.host.host_row_exponents import mark_exponents, mark_maxima, mark_shares
+from tilewright.passes.families.row_exponents import mark_exponents, mark_maxima, mark_shares
 from tilewright.passes.mlir import functions, ir, operations
 from tilewright.passes.spaces.host.host_rows import HostRowsConfig, space, why_invalid
 from tilewright.passes.spaces.host.host_rows_heuristics import default

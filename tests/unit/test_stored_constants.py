@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.compiler import ops
+from tilewright.compiler import bundles, ops
 from tilewright.compiler.builder.cache import Cache
 from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.builder.model_cache import ModelCache
@@ -137,3 +137,15 @@ def test_a_transposed_array_is_bound_as_it_is() -> None:
     fn = tw.compile(graph, {"M": (1, 8)}, constants={"w": w}, options=options)
     x = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
     np.testing.assert_allclose(fn(x), x @ w, rtol=1e-4, atol=1e-4)
+
+
+def test_a_compile_for_another_device_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    graph = ops.Graph()
+    graph.output(ops.relu(graph.input("x", ["T", 8])))
+    compilation = Compilation(graph, {"T": tw.Dim(1, 4)}, Target.parse("cuda:sm_90a"))
+    made = bundles.bundle_of(compilation)
+    monkeypatch.delattr(bundles, "compile_bundle")
+    found = bundles.bundle_of(compilation)
+    assert found.program == made.program and found.program.target == "cuda:sm_90a"
+    assert {d: bytes(c) for d, c in found.code.items()} == {d: bytes(c) for d, c in made.code.items()}

@@ -41,7 +41,7 @@ def kernel_passes(config: str, symbol: str, workload_key: str, target: Target) -
     """The kernel pipeline of a target, into the LLVM dialect."""
     gpu = target.kind is not TargetKind.HOST
     masks = gpu or {"avx512f", "avx512vl"} <= host_target(target).required()
-    expand = ExpandMath(keep_maximum=gpu, keep_library=gpu, scale=masks and not gpu)
+    expand = ExpandMath(keep_maximum=gpu, keep_library=gpu, scale=masks and not gpu, exp2=gpu)
     own = [expand, PromoteBf16(keep_conversion=gpu), *([] if masks else [SplitMaskedStores()])]
     return [Tile(config), EmitMicroKernel(symbol, workload_key), *own, *lowering_passes(gpu)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -110,26 +111,28 @@ def _entries(log: str) -> dict[str, EntryReport]:
     return found
 
 
-def instructions(cubin: bytes) -> dict[str, list[str]]:
-    """SASS opcodes of each kernel, in order.
+def find_disassembler() -> str | None:
+    """Path of nvdisasm, else of cuobjdump; of an installed Triton, which brings its own, where there is no other."""
+    found = find_tool("nvdisasm") or find_tool("cuobjdump")
+    package = importlib.util.find_spec("triton") if found is None else None
+    if package is None or package.origin is None:
+        return found
+    return shutil.which("nvdisasm", path=str(Path(package.origin).parent / "backends" / "nvidia" / "bin"))
+
+
+def disassembly(cubin: bytes) -> str:
+    """The SASS of all kernels of an image, as nvdisasm or cuobjdump prints it.
 
     Raises:
-        BuildError: nvdisasm is not installed.
+        BuildError: neither is installed.
     """
-    tool = find_tool("nvdisasm")
+    tool = find_disassembler()
     if tool is None:
-        raise BuildError("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
+        raise BuildError("neither nvdisasm nor cuobjdump is installed: pip install nvidia-cuda-nvdisasm, or put one of a CUDA "
+                         "toolkit on PATH")
+    option = "-c" if Path(tool).name.startswith("nvdisasm") else "-sass"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        text = subprocess.run([tool, "-c", file.name], capture_output=True, text=True, check=True).stdout
-    found: dict[str, list[str]] = {}
-    name = ""
-    for line in text.splitlines():
-        section = re.match(r"\s*\.section\s+\.text\.([^,\s]+)", line)
-        if section:
-            name = section[1].strip('"')
-        code = re.search(r"/\*[0-9a-f]{4,5}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", line)
-        if code and name:
-            found.setdefault(name, []).append(code[1])
-    return found
+        return subprocess.run([tool, option, file.name], capture_output=True, text=True, check=True).stdout
+

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, nan
+from math import e, inf, log2, nan
 from typing import ClassVar
 
 from tilewright.passes.base import Pass
@@ -53,14 +53,17 @@ class ExpandMath(Pass):
     """approximate: the cheaper exp (6 ulp for |x| <= 20) and exp2 everywhere; else only for ops with fastmath<afn>.
     keep_maximum: leave arith.maximumf and minimumf to a target that has them as one instruction. Their expansion keeps
     NaN, except with `tw.nan_elsewhere`, and does not order -0 below +0. keep_library: leave f64, sines, powers and remainders
-    to a target whose library has them for single lanes (CUDA's libdevice). scale: the target has AVX-512's vscalefps. An op with
-    `tw.nonpositive` has no argument above 0; a division with `tw.share` is by a reciprocal, 1.5 ulp."""
+    to a target whose library has them for single lanes (CUDA's libdevice). scale: the target has AVX-512's vscalefps.
+    exp2: the target has PTX's ex2.approx; an exp with fastmath<afn> is computed by it, 2 ulp from the exact one and half an ulp
+    more for each unit of its argument, an exp2 2 ulp. An op with `tw.nonpositive` has no argument above 0; a division with
+    `tw.share` is by a reciprocal, 1.5 ulp."""
 
     name: ClassVar[str] = "expand-math"
     approximate: bool = False
     keep_maximum: bool = False
     keep_library: bool = False
     scale: bool = False
+    exp2: bool = False
 
     def run(self, module: ir.Module) -> None:
         for op in walk(module.operation):
@@ -75,9 +78,8 @@ class ExpandMath(Pass):
 
     def _expand(self, op: ir.Operation) -> list[ir.Value] | None:
         """The values of the op's results, or None when the op stays."""
-        if op.name == "arith.divf":
-            part, whole = map(Real, op.operands)
-            return [expansions.share(part, whole).value] if isinstance(element_of(part.value.type), ir.F32Type) else None
+        if op.name == "arith.divf" and element_of(op.operands[0].type).width > 32:
+            return None
         if op.name in ("arith.maximumf", "arith.minimumf"):
             if self.keep_maximum:
                 return None
@@ -114,6 +116,8 @@ class ExpandMath(Pass):
     def _float(self, op: ir.Operation, narrow: bool = False) -> ir.Value | None:
         """An op on f32 or f64. narrow: are the operands numbers of f16?"""
         x = Real(op.operands[0])
+        if op.name == "arith.divf":
+            return expansions.share(x, Real(op.operands[1])).value
         if op.name == "math.rsqrt":
             return (1.0 / Real(math.sqrt(x.value))).value
         if op.name == "math.clampf":
@@ -133,6 +137,8 @@ class ExpandMath(Pass):
             return (_ANGLES[op.name](x, not narrow) if op.name in _ANGLES else _BY_F64[op.name](*map(Real, op.operands))).value
         if op.name in _POWERS:
             approximate = self.approximate or "afn" in _fastmath(op)
+            if approximate and self.exp2 and element_of(x.value.type).width == 32:
+                return expansions.exp2_by_instruction(x * log2(e) if op.name == "math.exp" else x).value
             return _POWERS[op.name](x, approximate, self.scale, NONPOSITIVE in op.attributes).value
         return _F32[op.name](x).value if op.name in _F32 else None
 

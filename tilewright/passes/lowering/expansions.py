@@ -11,7 +11,7 @@ from math import inf, nan
 
 from tilewright.passes.lowering.arithmetic import Real, element_of, fma, horner
 from tilewright.passes.lowering.float_formats import F32, format_of
-from tilewright.passes.mlir import arith, ir
+from tilewright.passes.mlir import arith, ir, nvvm, vector
 
 _OVERFLOWS = 200.0  # exp and exp2 of it are inf in f32
 _SCALE_MASKS = {(16,): 16, (8,): 8, (4,): 8}  # bits of the mask operand of vscalefps by lanes
@@ -79,6 +79,14 @@ def exp2(x: Real, approximate: bool = False, scale: bool = False, nonpositive: b
         return scalef(mantissa, n).where(x.compare("olt", least), 0.0)
     below = 1.0 - 2.0 ** (-24 if form is F32 else -53)  # of a number, that one before it
     return _scale(mantissa, shifted, x, least, None if nonpositive else (form.bias + 1) * below)
+
+
+def exp2_by_instruction(x: Real) -> Real:
+    """2^x of f32 by PTX's ex2.approx.ftz, 2 ulp, lane by lane; 0 below -126."""
+    if not isinstance(x.value.type, ir.VectorType):
+        return Real(nvvm.ex2(x.value, ftz=True))
+    lanes = [nvvm.ex2(vector.extract(x.value, [], [i]), ftz=True) for i in range(ir.VectorType(x.value.type).shape[0])]
+    return Real(vector.from_elements(x.value.type, lanes))
 
 
 def share(part: Real, whole: Real) -> Real:

@@ -38,41 +38,49 @@ class Resources:
 
 
 @dataclass(frozen=True)
+class ImageKernel:
+    """A kernel of an Image, which it keeps loaded; what is known of it goes with the image.
+
+    core: cuda.core's Kernel. functions: context -> CUfunction there and the dynamic shared bytes that it may take.
+    """
+
+    core: Any
+    functions: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def function(self, shared_bytes: int, context: int) -> int:
+        """The CUfunction in a context, which is the current one, with leave for so much dynamic shared memory."""
+        found, allowed = self.functions.get(context, (0, -1))
+        if shared_bytes > allowed:
+            found = function_of(int(self.core.handle), shared_bytes)
+            self.functions[context] = (found, max(shared_bytes, PLAIN_SHARED))
+        return found
+
+
+@dataclass(frozen=True)
 class Image:
     """Code that is loaded when a kernel is first asked for; PTX is compiled by the driver then.
 
     codes: cuda.core's, in the order to try: machine code of a later toolkit than the driver's is refused, and its PTX tried.
-    functions: symbol -> its CUfunction and the dynamic shared bytes that it may have. They end with the image, since the driver
-    gives the handle of an unloaded kernel to another.
+    kernels: those that were asked for, by name.
     """
 
     codes: tuple[Any, ...]
-    functions: dict[str, tuple[int, int]] = field(default_factory=dict)
+    kernels: dict[str, ImageKernel] = field(default_factory=dict)
 
-    def kernel(self, symbol: str) -> LoadedKernel:
-        """A kernel of the image. CudaError when the image has none of this name or cannot be loaded."""
+    def kernel(self, symbol: str) -> ImageKernel:
+        """The kernel of this name. CudaError when the image has none or cannot be loaded."""
+        found = self.kernels.get(symbol)
+        return found or self.kernels.setdefault(symbol, ImageKernel(self._load(symbol)))
+
+    def _load(self, symbol: str) -> Any:
         for code in self.codes:
             try:
                 with reported(f"load the kernel {symbol}"):
-                    return LoadedKernel(code.get_kernel(symbol), self, symbol)
+                    return code.get_kernel(symbol)
             except CudaError as error:
                 if code is self.codes[-1] or error.code not in _OTHER_MACHINE_CODE:
                     raise
         raise CudaError(f"cannot load the kernel {symbol}: its image holds no code")
-
-
-@dataclass(frozen=True)
-class LoadedKernel:
-    """core: cuda.core's Kernel. image: what it is of."""
-
-    core: Any
-    image: Image
-    symbol: str
-
-    @property
-    def handle(self) -> int:
-        """The CUkernel."""
-        return int(self.core.handle)
 
 
 class CudaDevice:
@@ -158,13 +166,13 @@ class CudaDevice:
         """A GpuImage as it is stored, PTX or machine code; it is loaded when a kernel of it is asked for."""
         return load_image(image, self.arch)
 
-    def launch(self, kernel: LoadedKernel, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
+    def launch(self, kernel: ImageKernel, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
                args: Sequence[int | bytes], cluster: tuple[int, int, int] = (1, 1, 1), stream: Any = None) -> None:
         """Enqueue a kernel of an Image.
 
         args: one per parameter: a word, or the bytes of a tensor map. grid: in blocks. stream: cuda.core's; None is the device's.
         """
-        function = self._function(kernel, shared_bytes)
+        function = kernel.function(shared_bytes, self.context)
         words = [_word(a) for a in args]
         parameters = (ctypes.c_void_p * max(1, len(words)))(*(ctypes.addressof(w) for w in words))
         config = _configured(grid, block, shared_bytes, cluster, int((stream or self.stream).handle))
@@ -172,11 +180,11 @@ class CudaDevice:
         if code:
             fail(code, f"launch a kernel of {grid} blocks of {block} threads with {shared_bytes} bytes of shared memory")
 
-    def grid(self, kernel: Any, step: Launch, blocks: tuple[int, int, int]) -> tuple[int, int, int]:
+    def grid(self, kernel: ImageKernel, step: Launch, blocks: tuple[int, int, int]) -> tuple[int, int, int]:
         """The blocks of a launch: of one whose blocks take work in turn no more than the device holds at once."""
         if not step.in_turn:
             return blocks
-        most = blocks_at_once(self._function(kernel, step.shared_bytes), step, self.ordinal)
+        most = blocks_at_once(kernel.function(step.shared_bytes, self.context), step, self.ordinal)
         return min(blocks[0], most), *blocks[1:]
 
     def tensor_map(self, wanted: TensorMap) -> bytes:
@@ -195,21 +203,13 @@ class CudaDevice:
             fail(code, f"describe a tensor of {wanted.sizes} elements in boxes of {wanted.box}")
         return ctypes.string_at(target, MAP_BYTES)
 
-    def resources(self, kernel: LoadedKernel, threads: int, shared_bytes: int) -> Resources:
+    def resources(self, kernel: ImageKernel, threads: int, shared_bytes: int) -> Resources:
         """What a kernel of an Image takes, and how many of its blocks a multiprocessor holds."""
-        self._function(kernel, shared_bytes)
+        kernel.function(shared_bytes, self.context)
         with reported("ask what a kernel takes"):
             found = kernel.core.attributes[self.ordinal]
             resident = kernel.core.occupancy.max_active_blocks_per_multiprocessor(threads, shared_bytes)
             return Resources(found.num_regs, found.local_size_bytes, found.shared_size_bytes, resident)
-
-
-    def _function(self, kernel: LoadedKernel, shared_bytes: int) -> int:
-        found, allowed = kernel.image.functions.get(kernel.symbol, (0, -1))
-        if shared_bytes > allowed:
-            found = function_of(kernel.handle, shared_bytes)
-            kernel.image.functions[kernel.symbol] = (found, max(shared_bytes, PLAIN_SHARED))
-        return found
 
 
 def load_image(image: bytes, arch: str) -> Image:

@@ -4,8 +4,9 @@ They call the driver through the pointers of a context, so that a launch runs no
 the driver is kept in the context, and what would follow it in the call is left out. Words of 8 bytes:
 
 context (word CONTEXT of the table): CONTEXT_FIELDS. `error` is a CUresult, `site` the launch number that met it, or one of SITES.
-    `load(context, number)` makes a kernel ready that is launched for the first time, and gives a CUresult. The rest are
-    functions of the driver by their names.
+    `load(context, number)` makes a kernel ready that is launched for the first time, and gives a CUresult. `maps`: address of
+    KEPT_MAPS places of KEPT_WORDS for tensor maps made before, zeros at first; 0 for none. The rest are functions of the driver
+    by their names.
 arena (one per stream, shared by all programs): ARENA_FIELDS. `capture`: id of the capture that may use it, 0 outside of one.
     tw_alloc gives null, the error being 0, when the arena is too small, of another stream or of another capture: `wanted`,
     `wanted_stream` and `wanted_capture` of the context then say what is needed.
@@ -18,12 +19,16 @@ from __future__ import annotations
 
 from tilewright.runtime.cuda import abi
 from tilewright.runtime.device import CONTEXT, KERNELS
-from tilewright.runtime.program.tensor_map import ALIGNMENT, DTYPES, MOST_AXES
+from tilewright.runtime.program.tensor_map import ALIGNMENT, DTYPES, HEAD_WORDS, MAP_BYTES, MOST_AXES
 
 FUNCTIONS = ("cuLaunchKernelEx", "cuTensorMapEncodeTiled", "cuMemcpyDtoDAsync", "cuStreamGetCaptureInfo", "cuStreamGetId",
              "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent")
-CONTEXT_FIELDS = ("stream", "cuda_context", "error", "site", "arena", "pushed", "load", "wanted", "wanted_stream",
+CONTEXT_FIELDS = ("stream", "cuda_context", "error", "site", "arena", "pushed", "load", "maps", "wanted", "wanted_stream",
                   "wanted_capture", "wanted_graph", *FUNCTIONS)
+_KEY_WORDS = HEAD_WORDS + 3 * MOST_AXES  # what a tensor map is made of
+KEPT_WORDS = _KEY_WORDS + MAP_BYTES // 8
+_KEPT_BITS = 9
+KEPT_MAPS = 1 << _KEPT_BITS
 ARENA_FIELDS = ("address", "bytes", "stream", "capture")
 RECORD_FIELDS = ("function", "threads", "shared_bytes", "cluster_x", "cluster_y", "cluster_z", "maps", "places", "most_x")
 SITES = {"tensor map": -1, "arena": -2, "copy": -3}
@@ -41,7 +46,8 @@ def cuda_table_ir() -> str:
     numbers = {"RECORD": len(RECORD_FIELDS), "CONTEXT": CONTEXT, "KERNELS": KERNELS, "CLUSTER": abi.CLUSTER_DIMENSION,
                "INVALID": _INVALID_VALUE, "AXES": MOST_AXES, "ALIGNMENT": ALIGNMENT, "PROMOTION": abi.PROMOTE_L2_128,
                "ACTIVE": abi.CAPTURE_ACTIVE, "KINDS": len(DTYPES), "MAP_SITE": SITES["tensor map"], "ARENA_SITE": SITES["arena"],
-               "COPY_SITE": SITES["copy"], "TYPES": ", ".join(f"i32 {t}" for t in abi.MAP_TYPES),
+               "COPY_SITE": SITES["copy"], "KEPT_WORDS": KEPT_WORDS, "KEY_WORDS": _KEY_WORDS, "MAP_BYTES": MAP_BYTES,
+               "KEPT_SHIFT": 64 - _KEPT_BITS, "HEAD": HEAD_WORDS, "TYPES": ", ".join(f"i32 {t}" for t in abi.MAP_TYPES),
                "BYTES": ", ".join(f"i64 {d.bytes}" for d in DTYPES)}
     for name, value in numbers.items():
         text = text.replace(f"${name}$", str(value))
@@ -56,6 +62,7 @@ _FUNCTIONS = """
 declare i64 @llvm.cttz.i64(i64, i1)
 declare i64 @llvm.umax.i64(i64, i64)
 declare i64 @llvm.umin.i64(i64, i64)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 define internal i64 @word(ptr %base, i64 %field) alwaysinline nounwind {
   %place = getelementptr i64, ptr %base, i64 %field
@@ -319,7 +326,8 @@ exit:
   ret void
 }
 
-; Words: address, number of the element type, axes, swizzle; then size, stride in elements and box of each axis.
+; Words: address, number of the element type, axes, swizzle; then size, stride in elements and box of each axis. A map is a
+; function of them, unless an axis is empty, so it is kept at the place that they hash to and found there again.
 define void @tw_cuda_tensor_map(ptr %table, ptr %target, ptr %words) nounwind {
 entry:
   %sizes = alloca [$AXES$ x i64]
@@ -341,18 +349,47 @@ read:
 look:
   %i = phi i64 [ 0, %read ], [ %i1, %looked ]
   %empty = phi i1 [ false, %read ], [ %empty1, %looked ]
+  %hash = phi i64 [ %address, %read ], [ %hash2, %looked ]
   %more = icmp ult i64 %i, %rank
-  br i1 %more, label %looked, label %axes
+  br i1 %more, label %looked, label %place
 looked:
   %at = mul i64 %i, 3
   %field = add i64 %at, 4
   %extent = call i64 @word(ptr %words, i64 %field)
   %nothing = icmp eq i64 %extent, 0
   %empty1 = or i1 %empty, %nothing
+  %hash1 = mul i64 %hash, -7046029254386353131
+  %hash2 = xor i64 %hash1, %extent
   %i1 = add i64 %i, 1
   br label %look
+place:
+  %kept = call ptr @function(ptr %context, i64 $C.maps$)
+  %nowhere = icmp eq ptr %kept, null
+  %unkept = or i1 %empty, %nowhere
+  %mixed = mul i64 %hash, -7046029254386353131
+  %slot = lshr i64 %mixed, $KEPT_SHIFT$
+  %skip = mul i64 %slot, $KEPT_WORDS$
+  %entry_at = getelementptr i64, ptr %kept, i64 %skip
+  %map_at = getelementptr i64, ptr %entry_at, i64 $KEY_WORDS$
+  %for_axes = mul i64 %rank, 3
+  %key = add i64 %for_axes, $HEAD$
+  %key_bytes = shl i64 %key, 3
+  br i1 %unkept, label %axes, label %compare
+compare:
+  %k = phi i64 [ 0, %place ], [ %k1, %alike ]
+  %more_words = icmp ult i64 %k, %key
+  br i1 %more_words, label %alike, label %hit
+alike:
+  %wanted = call i64 @word(ptr %words, i64 %k)
+  %held = call i64 @word(ptr %entry_at, i64 %k)
+  %same = icmp eq i64 %wanted, %held
+  %k1 = add i64 %k, 1
+  br i1 %same, label %compare, label %axes
+hit:
+  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %map_at, i64 $MAP_BYTES$, i1 false)
+  br label %exit
 axes:
-  %j = phi i64 [ 0, %look ], [ %j1, %stored ]
+  %j = phi i64 [ 0, %place ], [ 0, %alike ], [ %j1, %stored ]
   %another = icmp ult i64 %j, %rank
   br i1 %another, label %axis, label %describe
 axis:
@@ -400,6 +437,12 @@ describe:
   %code = call i32 %encode(ptr %target, i32 %type, i32 %rank32, ptr %pointer, ptr %sizes, ptr %strides, ptr %box, ptr %steps,
                            i32 0, i32 %swizzle32, i32 $PROMOTION$, i32 0)
   call void @note(ptr %context, i32 %code, i64 $MAP_SITE$)
+  %bad = icmp ne i32 %code, 0
+  %lost = or i1 %bad, %unkept
+  br i1 %lost, label %exit, label %keep
+keep:
+  call void @llvm.memcpy.p0.p0.i64(ptr %entry_at, ptr %words, i64 %key_bytes, i1 false)
+  call void @llvm.memcpy.p0.p0.i64(ptr %map_at, ptr %target, i64 $MAP_BYTES$, i1 false)
   br label %exit
 exit:
   ret void

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tilewright.runtime.cuda.arena import Arena, Gpu, Wanted, native_table, relaxed
-from tilewright.runtime.cuda.cuda_device import Image, blocks_at_once, cannot_run, function_of, load_image
-from tilewright.runtime.cuda.cuda_table import CONTEXT_FIELDS, RECORD_FIELDS, SITES
+from tilewright.runtime.cuda.cuda_device import Image, blocks_at_once, cannot_run, load_image
+from tilewright.runtime.cuda.cuda_table import CONTEXT_FIELDS, KEPT_MAPS, KEPT_WORDS, RECORD_FIELDS, SITES
 from tilewright.runtime.cuda.driver import CudaError, checked, fail, reported, start
 from tilewright.runtime.device import (
     ALLOC,
@@ -107,7 +107,8 @@ class LoadedProgram:
             with self._loading, relaxed():
                 if kernel.object not in self._images:
                     self._images[kernel.object] = load_image(bytes(self._code[kernel.object]), self.gpu.device.arch)
-                function = function_of(int(self._images[kernel.object].kernel(launch.symbol).handle), launch.shared_bytes)
+                found = self._images[kernel.object].kernel(launch.symbol)
+                function = found.function(launch.shared_bytes, self.gpu.device.context)
                 most = blocks_at_once(function, launch, self.gpu.ordinal) if launch.in_turn else 0
         except (TilewrightError, KeyError) as error:
             self._failures[threading.get_ident()] = error
@@ -180,7 +181,9 @@ class StreamContext:
         gpu = of.gpu
         self.arena: Arena = gpu.arena(stream)
         self._words = (ctypes.c_uint64 * len(CONTEXT_FIELDS))()
+        self._maps = (ctypes.c_uint64 * (KEPT_WORDS * KEPT_MAPS))()
         values = {"stream": stream, "cuda_context": gpu.device.context, "arena": ctypes.addressof(self.arena.words),
+                  "maps": ctypes.addressof(self._maps),
                   "load": ctypes.cast(of._load, ctypes.c_void_p).value or 0, **gpu.functions}
         for name, value in values.items():
             self._words[_FIELD[name]] = value

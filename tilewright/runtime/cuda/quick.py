@@ -38,12 +38,15 @@ class QuickCalls:
         self._wanted = tuple(a.dtype.numpy for a in program.inputs)
         self._made = tuple(a.dtype.numpy for a in program.outputs)
         self._dtypes: tuple[Any, ...] = ()
+        self._types: frozenset[type] = frozenset()
         self._plans: dict[tuple[Any, ...], _Plan] = {}
 
     def learn(self, torch: Any, args: Sequence[Any], bound: Bound, loaded: LoadedProgram) -> None:
         """Keep what a good call found, if it is one that `call` takes."""
-        if not self._can_learn or not all(type(a) is torch.Tensor and a.is_cuda for a in args):
+        types = {type(a) for a in args}
+        if not self._can_learn or not all(_is_plain(torch, t) for t in types) or not all(a.is_cuda for a in args):
             return
+        self._types |= types
         of = {numpy: torch_dtype for torch_dtype, numpy in torch_dtypes(torch).items()}
         dims = (ctypes.c_int64 * max(1, len(bound.dims)))(*bound.dims)
         outputs = tuple((shape, of[dtype]) for shape, dtype in zip(bound.outputs, self._made, strict=True))
@@ -58,10 +61,10 @@ class QuickCalls:
         dtypes = self._dtypes
         if len(args) != self._count or not dtypes:
             return None
-        tensor, pointers, shapes, misaligned = torch.Tensor, [], [], 0
+        types, pointers, shapes, misaligned = self._types, [], [], 0
         index = None
         for value, dtype in zip(args, dtypes, strict=True):
-            if type(value) is not tensor or value.dtype is not dtype or not value.is_contiguous():
+            if type(value) not in types or value.dtype is not dtype or not value.is_contiguous():
                 return None
             if value.requires_grad and torch.is_grad_enabled():
                 return None
@@ -89,3 +92,11 @@ class QuickCalls:
         if status:
             return None
         return results[0] if len(results) == 1 else tuple(results)
+
+
+def _is_plain(torch: Any, kind: Any) -> bool:
+    """Is it the class of tensors, or one made of it that changes nothing that an operator sees, as torch.nn.Parameter?"""
+    if kind is torch.Tensor:
+        return True
+    return issubclass(kind, torch.Tensor) and kind.__torch_function__ is torch._C._disabled_torch_function_impl \
+        and kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__

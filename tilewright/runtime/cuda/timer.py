@@ -39,8 +39,8 @@ class KernelTimer:
         """PTX text or a cubin, kept for later calls with the same bytes."""
         found = self._images.pop(image, None) or self.device.load(image)
         self._images[image] = found
-        if len(self._images) > _MOST_IMAGES:
-            self.device.sync()  # nothing of it runs any more
+        while len(self._images) > _MOST_IMAGES:
+            self.device.sync()  # its launches are done; its code goes with the last that refers to it
             self._images.popitem(last=False)
         return found
 

@@ -71,9 +71,10 @@ def cases() -> Iterator[Case]:
             yield Case(f"softmax_{columns}", "softmax", p, (("T", columns),), (128, 2048, 16384), 16384)
             norm: Shapes = (("T", columns), (columns,), (columns,))
             yield Case(f"layernorm_{columns}", "layernorm", p, norm, (128, 2048, 16384), 16384)
-    heads: tuple[Extent, ...] = (BATCH, HEADS, "T", HEAD)
-    yield Case("attention", "attention", "f16", (heads, heads, heads), (32, 128, 512, 2048), 2048,
-               lambda at: 4 * many * at * at * HEAD)
+    for name, head in (("attention", HEAD), ("attention_128", 2 * HEAD)):
+        heads: tuple[Extent, ...] = (BATCH, WIDTH // head, "T", head)
+        yield Case(name, "attention", "f16", (heads, heads, heads), (32, 128, 512, 2048), 2048,
+                   lambda at: 4 * many * at * at * HEAD)
     weights = ((WIDTH, 3 * WIDTH), (3 * WIDTH,), (WIDTH, WIDTH), (WIDTH,), (WIDTH, INNER), (INNER,), (INNER, WIDTH), (WIDTH,),
                *[(WIDTH,)] * 4)
     yield from (Case("bert_layer", "bert_layer", p, ((1, "T", WIDTH), *weights), (16, 64, 128), 128, model="bert_layer.mlir")

@@ -14,9 +14,7 @@ import importlib
 import json
 import re
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.compiler.builder.build import build_kernel
-from tilewright.compiler.builder.ptxas import assemble_ptx, find_tool
+from tilewright.compiler.builder.ptxas import assemble_ptx, disassembly, find_tool
 from tilewright.compiler.cli.output import Output
 from tilewright.runtime.target import Target
 from tools.bench import command
@@ -106,13 +104,8 @@ def measure(name: str, text: str, config: str, arch: str) -> Row:
 
 def sass_lines(cubin: bytes) -> list[str]:
     """The disassembly of the kernel called `kernel`."""
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        command = [find_tool("nvdisasm") or "nvdisasm", "-c", file.name]
-        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found, inside = [], False
-    for line in text.splitlines():
+    for line in disassembly(cubin).splitlines():
         if re.match(r"\s*\.section\s", line):
             inside = re.search(r"\.text\.kernel[\",\s]", line) is not None
         if inside:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import e, inf, log2
 
 from tilewright.passes.analysis.contraction import OUT
-from tilewright.passes.codegen.emit import all_of, constant, lanes_of, when
+from tilewright.passes.codegen.emit import all_of, constant, when
 from tilewright.passes.codegen.evaluator import invert
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.gpu_memory import GpuMemory
@@ -15,7 +15,9 @@ from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.families.gpu.gpu_attention_plan import AttentionPlan
 from tilewright.passes.families.gpu.gpu_pointwise import elementwise
 from tilewright.passes.families.gpu.simt_store import with_start
-from tilewright.passes.mlir import arith, ir, nvvm, vector
+from tilewright.passes.lowering.arithmetic import Real
+from tilewright.passes.lowering.expansions import exp2_by_instruction
+from tilewright.passes.mlir import arith, ir
 from tilewright.runtime.shape import Expr
 
 _BYTES = 4
@@ -98,7 +100,7 @@ class Parts:
         power = number(log2(e) * (self.plan.hidden.scale or 1.0))
         total = value = number(0)
         for part, top in enumerate(tops):
-            factor = self._power(arith.mulf(arith.subf(top, greatest), power))
+            factor = exp2_by_instruction(Real(arith.mulf(arith.subf(top, greatest), power))).value
             total = arith.addf(total, arith.mulf(factor, load(part, Index(view.columns + 1))))
             value = arith.addf(value, arith.mulf(factor, load(part, column)))
         empty = self.kernel.evaluator.emit(view.keys).eq(0)
@@ -106,13 +108,6 @@ class Parts:
         if not isinstance(empty, bool):
             share = arith.select(empty, number(1), share)
         return value if empty is True else arith.mulf(value, share)
-
-    def _power(self, exponent: ir.Value) -> ir.Value:
-        """2 to the exponent, lane by lane."""
-        if lanes_of(exponent) == 1:
-            return nvvm.ex2(exponent, ftz=True)
-        lanes = [nvvm.ex2(vector.extract(exponent, [], [i]), ftz=True) for i in range(lanes_of(exponent))]
-        return vector.from_elements(exponent.type, lanes)
 
     def _linear(self, space: CollapsedLoops, at: dict[int, Index]) -> Index:
         total = Index(0)

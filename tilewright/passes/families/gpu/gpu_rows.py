@@ -20,6 +20,7 @@ from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.gpu.gpu_join import join_threads
 from tilewright.passes.families.gpu.gpu_row_parts import RowParts
 from tilewright.passes.families.row_emitter import At, RowEmitter
+from tilewright.passes.families.row_exponents import mark_exponents, mark_rounded, mark_shares
 from tilewright.passes.families.row_reduction import Combiner
 from tilewright.passes.mlir import ir, vector
 from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig
@@ -28,6 +29,9 @@ from tilewright.runtime.shape import Expr
 
 def emit(kernel: GpuKernel, config: GpuRowsConfig) -> None:
     """The whole kernel; ValueError when the region is no program over rows and columns."""
+    mark_exponents(kernel.ops())
+    mark_shares(kernel.ops())
+    mark_rounded(kernel.ops(), kernel.results)
     program = RowProgram(kernel.ops(), kernel.results, kernel.shapes)
     if config.blocks == 1:
         kernel.launch(config.threads, lambda: _Rows(kernel, program, config).emit())

@@ -1,5 +1,8 @@
 """Tiles of `mma` in shared memory, and the fragments that mma.sync takes of them.
 
+f32 elements are handed over as they are: as tf32 the instruction reads 19 bits of them and leaves the rest, as wgmma does, so
+that the kernels of an operator agree in every bit of a product.
+
 A row of a tile is cut in chunks of 16 bytes, which are permuted by the number of the row, so that neither copies nor ldmatrix
 meet a bank twice.
 """
@@ -108,7 +111,7 @@ class MmaLoader(TileLoader):
         loaded = nvvm.ldmatrix(address, 4, _attribute(f"mma_layout<{'row' if self.deep else 'col'}>"),
                                _attribute("ld_st_matrix_shape<m = 8, n = 8>"), _attribute("ld_st_matrix_elt_type<b16>"),
                                results=[ir.Type.parse("!llvm.struct<(i32, i32, i32, i32)>")])
-        return [self._factor(extract(loaded, q)) for q in range(4)]
+        return [extract(loaded, q) for q in range(4)]
 
     def _origin(self, stage: Index, outer: Index, lane: Index, rows_first: bool) -> Index:
         """Where a lane finds its row of a fragment at (outer, 0); rows and whole chunks further are constants away, since what
@@ -123,13 +126,6 @@ class MmaLoader(TileLoader):
         strides = self.tile.strides
         return stage * strides[0] + row * strides[1] + self.tile.swizzled(low, column)
 
-    def _factor(self, register: ir.Value) -> ir.Value:
-        """f32 rounded to tf32; the instruction would cut it off."""
-        if byte_width(self.element) != 4:
-            return register
-        value = arith.bitcast(ir.F32Type.get(), register)
-        return nvvm.convert_float_to_tf32(value, rnd=_attribute("fp_rnd_mode<rna>"), results=[integer_type(32)])
-
     def _gathered(self, stage: Index, outer: Index, k: int, lane: Index, register: int, rows_first: bool,
                   paired: bool) -> ir.Value:
         """One register, element by element, of a tile whose elements ldmatrix cannot turn or pair."""
@@ -139,7 +135,7 @@ class MmaLoader(TileLoader):
         rows = [lane % 4 * 2 + (along + k)] if paired else [lane % 4 * self.per + (along * half + k + i) for i in range(self.per)]
         elements = [self.tile.load([stage, column, row] if self.deep else [stage, row, column]) for row in rows]
         if self.per == 1:
-            return self._factor(arith.bitcast(integer_type(32), elements[0]))
+            return arith.bitcast(integer_type(32), elements[0])
         if byte_width(self.element) == 1:
             elements = [arith.bitcast(integer_type(8), e) for e in elements]  # LLVM has no 8-bit floats
         packed = vector.from_elements(vector_type(elements[0].type, self.per), elements)

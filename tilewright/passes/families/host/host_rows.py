@@ -15,9 +15,9 @@ from tilewright.passes.codegen.index import Index, delinearize
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.host.host_row_emitter import HostRowEmitter
-from tilewright.passes.families.host.host_row_exponents import mark_exponents, mark_maxima, mark_shares
 from tilewright.passes.families.host.host_row_lanes import RowLanes, tile_lanes
 from tilewright.passes.families.row_emitter import Accumulators, At
+from tilewright.passes.families.row_exponents import mark_exponents, mark_maxima, mark_shares
 from tilewright.passes.mlir import ir, llvm
 from tilewright.passes.spaces.host.host_rows import HostRowsConfig
 from tilewright.runtime.limits import LINE

@@ -14,6 +14,7 @@ from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.shape import Expr
 
 _MOST_BLOCKS = 32
+WIDEST = 16  # bytes of one access
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,9 @@ class GpuRowsConfig(GpuConfig):
 
 def space(workload: Workload, limits: GpuLimits) -> Iterator[GpuRowsConfig]:
     """All legal configurations."""
-    for threads, per_row, vec, vectors, unroll, blocks in product(
-        (64, 128, 256, 512, 1024), (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024), (1, 2, 4), (0, 1, 2, 4, 8), (1, 2, 4), (1, 4, 16)
-    ):
-        config = GpuRowsConfig(threads, per_row, vec, vectors, unroll, blocks)
+    threads = product((64, 128, 256, 512, 1024), (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024))
+    for block, walk in product(threads, product((1, 2, 4, 8), (0, 1, 2, 4, 8), (1, 2, 4), (1, 4, 16))):
+        config = GpuRowsConfig(*block, *walk)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -55,6 +55,8 @@ def why_invalid(config: GpuRowsConfig, workload: Workload, limits: GpuLimits) ->
         return f"power-of-two: {c}"
     if c.per_row > c.threads or c.threads % c.per_row:
         return f"rows-in-block: {c.per_row} threads of a row in blocks of {c.threads}"
+    if c.vec > 4 and c.vec > widest_access(workload):
+        return f"one-access: vectors of {c.vec} elements; {widest_access(workload)} of the rows' fit {WIDEST} bytes"
     if c.vectors_in_registers and c.unroll != 1:
         return "unroll-loops: a row in registers has no loop"
     if c.blocks > 1 and c.vectors_in_registers:
@@ -69,6 +71,12 @@ def why_invalid(config: GpuRowsConfig, workload: Workload, limits: GpuLimits) ->
     if c.vectors_in_registers and columns is not None and not c.columns_in_registers // 4 < columns <= c.columns_in_registers:
         return f"row-fits: {columns} columns in {c.vectors_in_registers} vectors of {c.vec} elements of {c.per_row} threads"
     return why_invalid_block(c.threads, c.index, limits.threads)
+
+
+def widest_access(workload: Workload) -> int:
+    """Elements of the rows that are read which one access takes."""
+    full = max((len(o.dims) for o in workload.inputs), default=0)
+    return WIDEST // max((o.dtype.bytes for o in workload.inputs if len(o.dims) == full), default=4)
 
 
 def columns_of(workload: Workload) -> Expr:

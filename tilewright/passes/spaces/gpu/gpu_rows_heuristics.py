@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
-from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig, columns_of
+from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig, columns_of, widest_access
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import WARP, GpuLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
+
+_WIDEST_VECTOR = 8  # elements
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,10 @@ def default(workload: Workload, limits: GpuLimits,
     fill the machine. Single elements where rows are no whole vectors. The last has no guards."""
     if not _along_columns(workload):
         return (GpuRowsConfig(128, 1, 1, 0, 4), GpuRowsConfig(128, 1, 1, 0, 1, index=64)), Leaf(0)
-    widest = max((o.dtype.bytes for o in workload.inputs), default=4)
-    vec = 4 if widest <= 4 else 2
     columns = columns_of(workload)
+    vec = min(_WIDEST_VECTOR, widest_access(workload))
+    if columns.constant:
+        vec = gcd(vec, columns.constant)
     safe = GpuRowsConfig(256, WARP, 1, 0, 2, index=64)
     wide, single = _by_length(vec, thresholds), _by_length(1, thresholds)
     if columns.constant is not None and columns.constant < thresholds.spread_columns:

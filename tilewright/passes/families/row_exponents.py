@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from tilewright.passes.codegen.emit import byte_width
 from tilewright.passes.linalg.structured import iterator_kinds
 from tilewright.passes.lowering.expand_math import NAN_ELSEWHERE, NONPOSITIVE, SHARE
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 
 _MAXIMA = ("arith.maximumf", "arith.maxnumf")
+_ROUNDED = 2  # bytes
 _EXACT = ("arith.extf", "tensor.cast")
 _NAN_OF_NAN = ("arith.addf", "arith.subf", "arith.mulf", "arith.divf", "arith.negf", "arith.extf", "arith.truncf", "math.exp",
                "math.exp2", "math.log", "math.sqrt", "math.rsqrt", "math.tanh")
@@ -17,22 +19,34 @@ _NAN_OF_NAN = ("arith.addf", "arith.subf", "arith.mulf", "arith.divf", "arith.ne
 
 def mark_exponents(ops: Sequence[ir.Operation]) -> None:
     """Gives every math.exp of a region whose argument is some x - max(.., x, ..) the attribute that says so."""
+    for inner in _scalars(ops, "math.exp"):
+        if _is_distance(inner.operands[0]):
+            inner.attributes[NONPOSITIVE] = ir.UnitAttr.get()
+
+
+def mark_rounded(ops: Sequence[ir.Operation], results: Sequence[ir.Value]) -> None:
+    """Where all results of a region are rounded to 16 bits or fewer, lets such exponentials, marked already, be approximate: what
+    is wrong with them, some 10 ulp of f32, is lost."""
+    if all(byte_width(ir.RankedTensorType(r.type).element_type) <= _ROUNDED for r in results):
+        for inner in _scalars(ops, "math.exp"):
+            if NONPOSITIVE in inner.attributes:
+                inner.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<afn>")
+
+
+def _scalars(ops: Sequence[ir.Operation], name: str) -> Iterator[ir.Operation]:
+    """The operations of this name in the bodies of a region."""
     for op in ops:
         if op.name == "linalg.generic":
-            for inner in operations(op.regions[0].blocks[0]):
-                if inner.name == "math.exp" and _is_distance(inner.operands[0]):
-                    inner.attributes[NONPOSITIVE] = ir.UnitAttr.get()
+            yield from (inner for inner in operations(op.regions[0].blocks[0]) if inner.name == name)
 
 
 def mark_shares(ops: Sequence[ir.Operation]) -> None:
     """Gives every arith.divf of a row program that divides such an exponential, marked already, by the sum over its row the
     attribute that says so. The maximum's own exponential, 1, is in that sum: all reductions of a row program are over its
     columns."""
-    for op in ops:
-        if op.name == "linalg.generic":
-            for inner in operations(op.regions[0].blocks[0]):
-                if inner.name == "arith.divf" and _is_share(inner):
-                    inner.attributes[SHARE] = ir.UnitAttr.get()
+    for inner in _scalars(ops, "arith.divf"):
+        if _is_share(inner):
+            inner.attributes[SHARE] = ir.UnitAttr.get()
 
 
 def mark_maxima(ops: Sequence[ir.Operation], results: Sequence[ir.Value]) -> None:

@@ -218,9 +218,10 @@ class _Block(AttentionBlock):
         def body(edge: bool) -> Callable[..., list[ir.Value]]:
             def one(number: Index, *before: ir.Value) -> list[ir.Value]:
                 self._arrived(self.key, number)
-                ready = fence(before[_STATE:])
+                fence([])
                 scores = self._scores(row, number)
                 self._arrived(self.value, number - 1)
+                ready = fence(before[_STATE:])
                 mixed = self._mixed(ready[: base - _STATE], ready[base - _STATE :], number - 1)
                 scores = wait(1, scores)
                 self._release(self.key, number)

@@ -217,7 +217,6 @@ class _Block(AttentionBlock):
 
         def body(edge: bool) -> Callable[..., list[ir.Value]]:
             def one(number: Index, *before: ir.Value) -> list[ir.Value]:
-                self._arrived(self.key, number)
                 fence([])
                 scores = self._scores(row, number)
                 self._arrived(self.value, number - 1)
@@ -227,6 +226,7 @@ class _Block(AttentionBlock):
                 self._release(self.key, number)
                 key = (steps.end - 1 - number) * self.bn
                 weights, state, factors = self._weights(scores, lines, key, edge, before[:_STATE])
+                next_keys(number + 1)  # a branch, which keeps ptxas from moving the exponentials behind the wait
                 done = wait(0, [*mixed, *weights])
                 self._release(self.value, number - 1)
                 mixed, weights = done[: len(mixed)], done[len(mixed) :]
@@ -236,6 +236,11 @@ class _Block(AttentionBlock):
             return one
 
         count, edges = steps.end - steps.first, Index(1)
+
+        def next_keys(number: Index) -> None:
+            when(number.lt(count), lambda: self._arrived(self.key, number))
+
+        next_keys(Index(1))
         if self.plan.hidden.row is not None:
             edges = (steps.end - steps.whole).max(1)
             carried = loop(1, edges, 1, body(True), carried, self.i32)

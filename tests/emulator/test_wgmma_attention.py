@@ -30,11 +30,12 @@ def sweep(case: Case, config: str, sizes: Sequence[tuple[int, ...]], element: st
                      arch=ARCH, **given) for d in dims)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("config", [SMALL, PAIR, PARTS])
-@pytest.mark.parametrize("mask", ["", "causal", "added causal"])
-def test_lengths_and_masks(mask: str, config: str) -> None:
-    sizes = [(1, 1, 1), (1, 7, 63), (1, 63, 65), (2, 65, 129), (1, 129, 300), (0, 3, 3), (1, 0, 4), (1, 9, 0)]
-    sizes = sizes if mask == "causal" else sizes[2:4]
+SIZES = [(1, 1, 1), (1, 7, 63), (1, 63, 129), (2, 65, 65), (0, 3, 3), (1, 9, 0)]
+
+
+@pytest.mark.parametrize("mask,config,sizes", [("causal", SMALL, SIZES), ("", PAIR, [(1, 129, 65), (1, 9, 0)]),
+                                               ("added causal", PARTS, [(1, 7, 300), (1, 1, 1), (1, 9, 0)])])
+def test_lengths_and_masks(mask: str, config: str, sizes: list[tuple[int, ...]]) -> None:
     assert sweep(attention(mask=mask), config, sizes) == len(sizes)
 
 
@@ -44,16 +45,15 @@ def test_masks_from_memory() -> None:
     assert sweep(attention(mask="row"), PAIR.replace("}", " vec=1}"), [(1, 7, 63)]) == 1
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", ["turned", "grouped"])
 def test_layouts(layout: str) -> None:
     case = attention(LAYOUTS[layout], "bf16", mask="causal")
-    sizes = {"grouped": [(2, 3, 20, 72)], "one head": [(17, 72)]}.get(layout, [(2, 24, 72)])
-    assert sweep(case, SMALL, sizes, "bf16") == 1
+    assert sweep(case, SMALL, [(2, 3, 20, 72) if layout == "grouped" else (2, 24, 72)], "bf16") == 1
 
 
-@pytest.mark.parametrize("depth,columns", [(80, 80), (96, 96), (128, 128), (256, 256), (24, 40)])
+@pytest.mark.parametrize("depth,columns", [(80, 96), (128, 256), (24, 40)])
 def test_head_sizes(depth: int, columns: int) -> None:
-    assert sweep(attention(depth=depth, columns=columns, out="f16"), SMALL, [(1, 65, 129)]) == 1
+    assert sweep(attention(depth=depth, columns=columns, out="f16"), SMALL, [(1, 9, 65)]) == 1
 
 
 def test_what_copies_cannot_bring_is_refused() -> None:
@@ -63,10 +63,9 @@ def test_what_copies_cannot_bring_is_refused() -> None:
     assert sweep(attention(), SMALL, [(2, 20, 40)], pads={0: (0, 0, 8), 1: (8, 0, 16), 3: (0, 0, 8)}, offsets={0: 8, 2: 16}) == 1
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("config", [PAIR, "wgmma_attention{consumers=3 bn=64 stages=3}"])
-def test_any_order_of_warps_and_copies(config: str, seed: int) -> None:
-    assert sweep(attention(mask="causal"), config, [(1, 129, 330)], seed=seed) == 1
+@pytest.mark.parametrize("seed", range(2))
+def test_any_order_of_warps_and_copies(seed: int) -> None:
+    assert sweep(attention(mask="causal"), "wgmma_attention{bn=64 stages=3}", [(1, 129, 330)], seed=seed) == 1
 
 
 def test_nan_and_infinity_stay_in_their_rows() -> None:
@@ -79,13 +78,12 @@ def test_nan_and_infinity_stay_in_their_rows() -> None:
     arrays[3][9] = -np.inf
     arrays[3][10, 70:] = -np.inf  # steps whose keys are all masked come before those that count
     arrays[3][11] = np.linspace(300, 0, 160)  # the maximum rises from step to step
-    for config in (SMALL, PARTS):
-        (got,) = run(case.text, config, {"B": 1, "M": 40, "N": 160}, [Placed(a) for a in arrays],
-                     [Placed(np.zeros((1, 40, 64), np.float32))], arch=ARCH)
-        want = np.asarray(case.reference(*(a.astype(np.float64) for a in arrays)))
-        assert sorted(set(np.nonzero(np.isnan(got))[1])) == [3, 7, 9]
-        fine = ~np.isnan(want)
-        np.testing.assert_allclose(got[fine], want[fine], atol=2e-3)
+    (got,) = run(case.text, SMALL, {"B": 1, "M": 40, "N": 160}, [Placed(a) for a in arrays],
+                 [Placed(np.zeros((1, 40, 64), np.float32))], arch=ARCH)
+    want = np.asarray(case.reference(*(a.astype(np.float64) for a in arrays)))
+    assert sorted(set(np.nonzero(np.isnan(got))[1])) == [3, 7, 9]
+    fine = ~np.isnan(want)
+    np.testing.assert_allclose(got[fine], want[fine], atol=2e-3)
 
 
 # -- what the checks find when the kernel is changed
@@ -98,7 +96,7 @@ def text() -> str:
 
 def broken(ptx: str, seed: int | None) -> str:
     """A finding's name, "wrong" or "" when all is well."""
-    case, dims = attention(mask="causal"), {"B": 1, "M": 40, "N": 330}
+    case, dims = attention(mask="causal"), {"B": 1, "M": 40, "N": 200}
     built, device = build(case.text, SMALL, ARCH), EmulatorDevice(ARCH, seed=seed, budget=300_000)
     arrays = [random(t, dims, i) for i, t in enumerate((*case.inputs, *case.results))]
     setup = place(device, built.kernel, dims, [Placed(a) for a in arrays[:3]], [Placed(arrays[3])])

@@ -45,6 +45,8 @@ def config_at(family: str, work: Workload, limits: GpuLimits, **dims: int) -> Ti
     ("gpu_attention", HEADS, A100, "B", 16 * 108, {"M": 1, "N": 4096}),
     ("gpu_attention", HEADS, A100, "N", 512, {"B": 12, "M": 1}),
     ("gpu_attention", HEADS, A100, "M", 2 * 108 * 128 // 12, {"B": 12, "N": 64}),
+    ("wgmma_attention", HEADS, H100, "M", 16, {"B": 12, "N": 64}),
+    ("wgmma_attention", HEADS, H100, "M", 132 * 128 // 12, {"B": 12, "N": 64}),
     ("gpu_rows", ROWS, A100, "N", 256, {"M": 1}),
     ("gpu_rows", ROWS, A100, "N", 1024, {"M": 1}),
     ("gpu_rows", ROWS, A100, "N", 8192, {"M": 1}),

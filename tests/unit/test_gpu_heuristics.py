@@ -37,6 +37,7 @@ def config_at(family: str, work: Workload, limits: GpuLimits, **dims: int) -> Ti
     ("mma", MMA, A100, "K", 2048, {"M": 4, "N": 1024}),
     ("mma", MMA, A100, "N", 32 * 108, {"M": 4, "K": 4096}),
     ("mma", MMA, A100, "M", 108 * 128 * 128 // 512, {"N": 512, "K": 512}),
+    ("mma", MMA, A100, "M", 2 * 108 * 128 * 256 // 4096, {"N": 4096, "K": 512}),
     ("wgmma", WGMMA, H100, "M", 16, {}),
     ("wgmma", WGMMA, H100, "M", 132 * 128 * 128 // 2 // 4096, {}),
     ("wgmma", WGMMA, H100, "M", 2 * 132 * 128 * 128 // 4096, {}),

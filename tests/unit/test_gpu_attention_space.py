@@ -115,7 +115,7 @@ def test_defaults_of_warpgroups(depth: int, columns: int) -> None:
     w = heads(depth, columns)
     configs, root = wgmma_attention_heuristics.default(w, H100)
     own, others = configs[:2], gpu_attention_heuristics.default(w, H100)[0]
-    assert [wgmma_attention.why_invalid(c, w, H100) for c in own] == [None, None]
+    assert [wgmma_attention.why_invalid(c, w, H100) for c in own] == [None, None]  # type: ignore[arg-type]
     assert configs[2:] == others
     assert chosen(root, configs, B=96, M=2048, N=2048) == own[0]
     assert chosen(root, configs, B=12, M=128, N=128) == own[1]

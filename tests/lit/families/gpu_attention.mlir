@@ -52,7 +52,7 @@
 // SPLIT: llvm.func @at_join(
 // SPLIT: nvvm.ex2
 // Two warpgroups multiply, one copies queries, then keys and values by turns, through rings of their own.
-// GROUPS: tw.kernel = "{{.*}}floordiv(M + 127, 128){{.*}}tensor_map
+// GROUPS: tw.kernel = "{{.*}}tensor_map{{.*}}box\22:[64,128,1],\22swizzle\22:128{{.*}}B*floordiv(M + 127, 128)
 // GROUPS: llvm.func @at(
 // GROUPS-SAME: nvvm.reqntid = array<i32: 384>
 // GROUPS-COUNT-10: nvvm.mbarrier.init
@@ -63,7 +63,7 @@
 // GROUPS: } else {
 // GROUPS: nvvm.setmaxregister increase 240
 // The first step has the last keys; its places are compared, as are those of the first loop.
-// GROUPS-COUNT-2: wgmma.mma_async.sync.aligned.m64n64k16{{.*}}, $32, $33, p
+// GROUPS-COUNT-2: wgmma.mma_async.sync.aligned.m64n64k16
 // GROUPS: wgmma.wait_group.sync.aligned 0
 // GROUPS: arith.cmpi
 // GROUPS: nvvm.ex2

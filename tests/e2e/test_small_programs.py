@@ -232,3 +232,29 @@ def test_text_that_calls_an_argument_bound() -> None:
     text = g.module_text().replace("tensor<4x6xf32> {", "tensor<4x6xf32> {tw.constant, ", 1)
     assert "tw.constant" in text
     check(text, {"M": (1, 9)}, (f32(5, 4), f32(4, 6)))
+
+
+@pytest.mark.parametrize("other", ["x", "a fill"])
+def test_a_tensor_read_element_by_element_and_by_its_loops(other: str) -> None:
+    """The body extracts from an operand of its own operation, or from the tensor that its result begins with."""
+    captured = "%x" if other == "x" else "%e"
+    text = f"""
+    func.func @main(%x: tensor<?x4xf32>, %p: tensor<?xi64>) -> tensor<?x4xf32> {{
+      %c0 = arith.constant 0 : index
+      %one = arith.constant 1.0 : f32
+      %s = tensor.dim %x, %c0 : tensor<?x4xf32>
+      %n = tensor.empty(%s) : tensor<?x4xf32>
+      %e = linalg.fill ins(%one : f32) outs(%n : tensor<?x4xf32>) -> tensor<?x4xf32>
+      %r = linalg.generic {{iterator_types = ["parallel", "parallel"],
+          indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i, j)>]}}
+          ins(%x, %p : tensor<?x4xf32>, tensor<?xi64>) outs(%e : tensor<?x4xf32>) {{
+        ^bb0(%a: f32, %k: i64, %o: f32):
+          %i = arith.index_cast %k : i64 to index
+          %j = linalg.index 1 : index
+          %y = tensor.extract {captured}[%i, %j] : tensor<?x4xf32>
+          %z = arith.addf %a, %y : f32
+          linalg.yield %z : f32
+      }} -> tensor<?x4xf32>
+      return %r : tensor<?x4xf32>
+    }}"""
+    check(text, {"arg0.0": (1, 9), "arg1.0": (1, 9)}, (f32(5, 4), np.array([4, 0, 3, 3, 1])))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from kernel_harness import NUMPY, Dim, T, empty, filled, load, workload
+from kernel_harness import NUMPY, Dim, T, at_edge, empty, filled, guarded, load, workload
 from matmul_workloads import AVX2, AVX512, generic, multiply_add
 from window_workloads import WindowCase
 
@@ -131,6 +131,25 @@ def test_other_padding_than_the_start_is_refused() -> None:
     text = case.text().replace("tensor.yield %fill", "%c = arith.constant 0.0 : f32\ntensor.yield %c")
     with pytest.raises(BuildError, match="padded with another value"):
         load(text, CONFIGS[0])
+
+
+def test_another_family_pools_along_one_axis_under_other_padding() -> None:
+    """A reduction with a second operand, as ranks have, but over floats from -inf on."""
+    x, k, y = T("f32", ("N", 7)), T("f32", (3,)), T("f32", ("N", 4))
+    pooled = generic("y", ["(n, i, j) -> (n, i * 2 + j)", "(n, i, j) -> (j)", "(n, i, j) -> (n, i)"], "ppr",
+                     {"p": T("f32", ("N", 9)), "k": k}, ("z", y), "%m = arith.maximumf %x0, %acc : f32\nlinalg.yield %m : f32")
+    text = workload({"x": x}, ["N"], f"""{empty("k", k)}
+    %c = arith.constant -2.0 : f32
+    %p = tensor.pad %x low[0, 1] high[0, 1] {{ ^bb0(%a: index, %b: index):
+      tensor.yield %c : f32 }} : {x.type()} to tensor<?x9xf32>
+    {filled("z", y, MAX["f32"][1])}
+    {pooled}""", {"y": y})
+    data = np.random.default_rng(0).standard_normal((5, 7)).astype(np.float32) - 3
+    padded = np.pad(data, ((0, 0), (1, 1)), constant_values=-2)
+    wanted = np.stack([padded[:, 2 * i:2 * i + 3].max(1) for i in range(4)], 1)
+    out = guarded((5, 4), np.dtype(np.float32))
+    load(text, "generic{chunk=256}")([at_edge(data)], {"N": 5}, [out], 1)
+    np.testing.assert_array_equal(out, wanted)
 
 
 def test_what_the_family_takes() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.gates import loop_of
-from tilewright.passes.linalg.structured import body, inits, inputs, iterator_kinds
+from tilewright.passes.linalg.structured import body, inits, inputs, is_zero, iterator_kinds
 from tilewright.passes.linalg.symbolic import integer
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 
@@ -37,7 +37,7 @@ def ranks_of(op: ir.Operation | None) -> Ranks | None:
         return None
     over = [d for d, kind in enumerate(iterator_kinds(op)) if kind == "reduction"]
     start = owner(inits(op)[0])
-    if len(over) != 1 or start is None or start.name != "linalg.fill" or not _is_zero(start.operands[0]):
+    if len(over) != 1 or start is None or start.name != "linalg.fill" or not is_zero(start.operands[0]):
         return None
     block = body(op)
     first, second, out = block.arguments
@@ -66,11 +66,6 @@ def ranks_of(op: ir.Operation | None) -> Ranks | None:
 
 def _positions(m: ir.AffineMap) -> list[int | None]:
     return [position(e) for e in m.results]
-
-
-def _is_zero(value: ir.Value) -> bool:
-    made = owner(value)
-    return made is not None and made.name == "arith.constant" and integer(made.attributes["value"]) == 0
 
 
 def _named(value: ir.Value, name: str) -> bool:

@@ -9,7 +9,7 @@ from functools import reduce
 from tilewright.passes.analysis.contraction import is_contraction
 from tilewright.passes.analysis.windows import ZEROS, windows_of, zeros_of
 from tilewright.passes.linalg.builders import fill, generic, i64, renumber
-from tilewright.passes.linalg.clone import captured, clone, producers_first, users
+from tilewright.passes.linalg.clone import captured, captured_inside, clone, producers_first, users
 from tilewright.passes.linalg.collapse import Collapse, Groups, collapse, is_cheap, moves_along
 from tilewright.passes.linalg.shape_values import tensor_type
 from tilewright.passes.linalg.strides import Views, collapsed_stride
@@ -95,7 +95,7 @@ class RegionFunction:
                 signature.local(extent)
         for op in self.ops:
             for value in captured(op):
-                walked = op.name == "linalg.generic" and value in list(op.operands)
+                walked = op.name == "linalg.generic" and value not in captured_inside(op)
                 if isinstance(value.type, ir.RankedTensorType) and is_cheap(value) and not walked:
                     for extent in self.shapes.dims(value):
                         signature.local(extent)
@@ -254,10 +254,8 @@ class _FunctionBuilder:
         kinds = [iterator_kinds(op)[g[0]] for g in groups]
         count = len(op.results)
         types = [v.type for v in operands[len(operands) - count :]]
-        copy = clone(
-            op,
-            lambda v: self.value(v) if not isinstance(v.type, ir.RankedTensorType) or v not in list(op.operands) else v,
-        )
+        inside = set(captured_inside(op))
+        copy = clone(op, lambda v: self.value(v) if v in inside else v)
         made = generic(operands[: len(operands) - count], operands[len(operands) - count :], maps, kinds, types)
         copy.regions[0].blocks[0].append_to(made.regions[0])
         for inner in walk(made):
@@ -279,7 +277,8 @@ class _FunctionBuilder:
         absent = ir.ShapedType.get_dynamic_size()
         dynamic = [[self.value(v) for v in part if not isinstance(v, int)] for part in ends]
         static = [[v if isinstance(v, int) else absent for v in part] for part in ends]
-        copy = clone(op, lambda v: v if v == op.operands[0] else self.value(v))
+        inside = set(captured_inside(op))
+        copy = clone(op, lambda v: self.value(v) if v in inside else v)
         made = tensor.PadOp(kind, self.value(op.operands[0]), *dynamic, *static).operation
         copy.regions[0].blocks[0].append_to(made.regions[0])
         for surplus in reversed(range(len(groups), len(self.region.shapes.dims(result)))):

@@ -9,17 +9,15 @@ from tilewright.passes.mlir import ir, operations, owner, walk
 
 def captured(op: ir.Operation) -> list[ir.Value]:
     """Values used by `op` and by the operations inside it that are defined outside it, each once, in order."""
-    inside: set[ir.Value] = set()
-    for inner in (op, *walk(op)):
-        if inner != op:
-            inside.update(inner.results)
-        for region in inner.regions:
-            for block in region.blocks:
-                inside.update(block.arguments)
-    found: dict[ir.Value, None] = {}
-    for inner in (op, *walk(op)):
-        found.update((v, None) for v in inner.operands if v not in inside)
-    return list(found)
+    return list(dict.fromkeys((*op.operands, *captured_inside(op))))
+
+
+def captured_inside(op: ir.Operation) -> list[ir.Value]:
+    """Values used by the operations inside `op` that are defined outside it, each once, in order."""
+    inner = [o for o in walk(op) if o != op]
+    inside = {v for o in inner for v in o.results}
+    inside |= {v for o in (op, *inner) for region in o.regions for block in region.blocks for v in block.arguments}
+    return list(dict.fromkeys(v for o in inner for v in o.operands if v not in inside))
 
 
 def clone(op: ir.Operation, value: Callable[[ir.Value], ir.Value]) -> ir.Operation:

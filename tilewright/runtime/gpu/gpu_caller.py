@@ -49,7 +49,8 @@ class GpuCaller(Caller):
             self._table[word] = ctypes.cast(callback, _P).value or 0
 
     def _load(self, code: Mapping[str, Memory]) -> dict[int, tuple[Any, Launch, tuple[Param, ...]]]:
-        """Launch number -> the loaded kernel, its launch and its slots."""
+        """Launch number -> the loaded image, the launch of it and its slots. An image makes a kernel ready when it is first
+        asked for: a call of one shape launches few of a table's kernels."""
         images: dict[str, Any] = {}
         entries: dict[int, tuple[Any, Launch, tuple[Param, ...]]] = {}
         for number, call in enumerate(self.program.calls):
@@ -57,8 +58,8 @@ class GpuCaller(Caller):
                 if kernel.object not in images:
                     images[kernel.object] = self.device.load(bytes(code[kernel.object]))
                 for step, launch in enumerate(kernel.launches()):
-                    entry = images[kernel.object].kernel(launch.symbol)
-                    entries[number * KERNELS_PER_CALL + index + step * NEXT_LAUNCH] = (entry, launch, kernel.params)
+                    entry = number * KERNELS_PER_CALL + index + step * NEXT_LAUNCH
+                    entries[entry] = (images[kernel.object], launch, kernel.params)
         return entries
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
@@ -114,12 +115,13 @@ class GpuCaller(Caller):
         x, y, z, slots, count, *_ = words
 
         def run() -> None:
-            entry, launch, params = self._entries[number]
+            image, launch, params = self._entries[number]
             if math.prod((x, y, z)):
                 words = (ctypes.c_uint64 * count).from_address(slots)
                 args = [ctypes.string_at(word, MAP_BYTES) if param.kind == "tensor_map" else word
                         for word, param in zip(words, params, strict=True)]
-                self.device.launch(entry, (x, y, z), (launch.threads, 1, 1), launch.shared_bytes, args, launch.cluster)
+                self.device.launch(image.kernel(launch.symbol), (x, y, z), (launch.threads, 1, 1), launch.shared_bytes, args,
+                                   launch.cluster)
 
         self._guarded(run)
 

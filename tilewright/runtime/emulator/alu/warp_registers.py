@@ -28,7 +28,8 @@ def whole_warps(machine: Machine, site: PtxSite) -> Array:
 
 def read_warps(machine: Machine, gets: list[LaneSource], warps: Array) -> Array:
     """[warp, lane, register] of the chosen warps."""
-    values = [np.broadcast_to(get(machine), (machine.lanes,)).reshape(-1, WARP)[warps] for get in gets]
+    found = [get(machine) for get in gets]
+    values = [(v if v.size == machine.lanes else np.broadcast_to(v, machine.lanes)).reshape(-1, WARP)[warps] for v in found]
     return np.stack(values, axis=-1)
 
 

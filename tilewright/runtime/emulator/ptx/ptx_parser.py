@@ -24,6 +24,7 @@ from tilewright.runtime.emulator.ptx.ptx_syntax import (
     Symbol,
     Variable,
     Vector,
+    register,
 )
 from tilewright.runtime.emulator.ptx.ptx_tokens import Tokens
 from tilewright.runtime.emulator.ptx.ptx_types import type_bits
@@ -31,6 +32,7 @@ from tilewright.runtime.emulator.ptx.ptx_types import type_bits
 _SPACES = ("reg", "shared", "global", "const", "local", "param")
 _LINKAGE = (".visible", ".extern", ".weak", ".common")
 _ENDS = ("ret", "exit", "trap", "bra", "brx")
+_NAME = re.compile(r"[%$A-Za-z_]")
 _IGNORED = (".loc", ".file", ".pragma", ".alias", ".callprototype", ".noreturn")
 
 
@@ -226,6 +228,9 @@ class _Parser(Tokens):
 
     def operand(self) -> PtxOperand:
         word = self.peek()
+        if word[:1] == "%" and self.peek(1) in (",", ";", "}"):  # most operands
+            self.next()
+            return register(word)
         if word == "{":
             return Vector(self._list("{", "}"))
         if word == "(":
@@ -237,10 +242,10 @@ class _Parser(Tokens):
             return Negated(Register(self.next()))
         if word == "-" or word[:1].isdigit():
             return self._literal()
-        if not re.match(r"[%$A-Za-z_]", word):
+        if not _NAME.match(word):
             raise self.error(f"expected an operand, found {word!r}")
         self.next()
-        first: PtxOperand = Register(word) if word.startswith("%") or word == "_" else Symbol(word)
+        first: PtxOperand = register(word) if word.startswith("%") or word == "_" else Symbol(word)
         if self.accept("|"):
             return Pair(first, self.operand())
         if isinstance(first, Symbol) and self.peek() in "+-" and self.peek():
@@ -274,7 +279,7 @@ class _Parser(Tokens):
         return Address(base, offset, coordinates)
 
     def _named(self, word: str) -> Register | Symbol:
-        return Register(word) if word.startswith("%") else Symbol(word)
+        return register(word) if word.startswith("%") else Symbol(word)
 
     def _literal(self) -> Immediate:
         sign = -1 if self.accept("-") else 1
@@ -388,7 +393,7 @@ class _Body:
             negated = p.accept("!")
             predicate = Register(p.next())
         opcode = p.next()
-        if not re.match(r"[a-z]", opcode):
+        if not "a" <= opcode[:1] <= "z":
             p.back()
             raise p.error(f"expected an instruction, found {opcode!r}")
         operands: list[PtxOperand] = []

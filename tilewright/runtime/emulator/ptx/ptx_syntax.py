@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Union
@@ -12,6 +13,12 @@ class Register:
     """`%r1`, or a special register such as `%tid.x`."""
 
     name: str
+
+
+@functools.lru_cache(maxsize=4096)
+def register(name: str) -> Register:
+    """Of one name one object: a kernel names each of its registers many times."""
+    return Register(name)
 
 
 @dataclass(frozen=True)

@@ -33,16 +33,18 @@ class Tokens:
         self._words: list[str] = []
         self._at: list[int] = []
         number, limit = 1, starts[1]
+        words, at = self._words.append, self._at.append
         for match in _TOKEN.finditer(text):
-            if match.lastgroup == "skip":
+            kind, start = match.lastgroup, match.start()
+            if kind == "skip":
                 continue
-            if match.start() >= limit:
-                number = bisect_right(starts, match.start())
+            if start >= limit:
+                number = bisect_right(starts, start)
                 limit = starts[number] if number < len(starts) else len(text) + 1
-            if match.lastgroup == "bad":
+            if kind == "bad":
                 raise EmulatorError(f"PTX line {number}: unexpected character {match.group()!r}")
-            self._words.append(match.group())
-            self._at.append(number)
+            words(match.group())
+            at(number)
         self._words.append("")
         self._at.append(len(self._lines))
         self._i = 0

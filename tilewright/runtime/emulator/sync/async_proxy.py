@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.runtime.emulator.machine.findings import KernelCheck
 from tilewright.runtime.emulator.machine.lanes import Array, Geometry
 from tilewright.runtime.emulator.machine.machine import Machine
+from tilewright.runtime.emulator.machine.races import RaceTracker
 from tilewright.runtime.emulator.machine.storage import SHARED_BASE
 from tilewright.runtime.emulator.memory.access import Access, AccessTarget, report_race
 from tilewright.runtime.emulator.sync.mbarrier import Mbarriers
@@ -53,7 +54,7 @@ class AsyncProxy:
         clock, thread = races.last_write(granules)
         geometry, per_block = machine.geometry, machine.shared.stride // races.granule_bytes
         first = granules // per_block // geometry.blocks_of_cluster * geometry.group
-        ours = (clock > 0) & ~self._by_proxy(machine)[granules]
+        ours = (clock > 0) & ~self._by_proxy(races, granules)
         bare = ours & (clock > self._fenced[first + np.maximum(thread, 0) // WARP])
         if bare.any():
             row, column = (int(i[0]) for i in np.nonzero(bare))
@@ -62,15 +63,15 @@ class AsyncProxy:
             where = SHARED_BASE + int(offsets[row]) % machine.shared.stride
             machine.found(KernelCheck.PROXY, access.site, message, int(lanes[row]), where)
 
-    def _by_proxy(self, machine: Machine) -> Array:
-        """Granules that the proxy itself wrote last."""
-        assert machine.shared.races is not None
+    def _by_proxy(self, races: RaceTracker, granules: Array) -> Array:
+        """Of these granules, those that the proxy itself wrote last."""
         if self._landed is None:
-            self._landed = np.zeros(machine.shared.races.granules, dtype=np.int64)
-        return np.asarray((self._landed != 0) & (self._landed == machine.shared.races.stamps))
+            return np.zeros(granules.shape, dtype=bool)
+        landed = self._landed[granules]
+        return np.asarray((landed != 0) & (landed == races.stamps[granules]))
 
-    def landed(self, machine: Machine, granules: Array) -> None:
+    def landed(self, races: RaceTracker, granules: Array) -> None:
         """The proxy has written these granules."""
-        self._by_proxy(machine)
-        assert self._landed is not None and machine.shared.races is not None
-        self._landed[granules] = machine.shared.races.stamps[granules]
+        if self._landed is None:
+            self._landed = np.zeros(races.granules, dtype=np.int64)
+        self._landed[granules] = races.stamps[granules]

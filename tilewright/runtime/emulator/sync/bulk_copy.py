@@ -118,10 +118,11 @@ class BulkCopies:
         if len(inside[0]):
             words[inside] = _gather(machine, flight, flight.addresses[inside], element)
         machine.shared.scatter(flight.offsets, np.ascontiguousarray(words).view(np.uint8).reshape(-1, _ROW))
-        if flight.stamps is not None and machine.shared.races is not None:
+        races = machine.shared.races
+        if flight.stamps is not None and races is not None:
             granules = machine.shared.granules(flight.offsets, _ROW)
-            machine.shared.races.finish_bulk(granules, flight.stamps)
-            machine.unit(AsyncProxy).landed(machine, granules)
+            races.finish_bulk(granules, flight.stamps)
+            machine.unit(AsyncProxy).landed(races, granules)
         machine.unit(Mbarriers).complete(machine, flight.barrier, words.size * element, flight.seen)
 
 

@@ -207,19 +207,22 @@ def _build_wait(inst: Instruction, cx: BuildContext) -> Continuation:
         parities = (over_lanes(machine, wanted(machine), lanes) & wanted(machine).dtype.type(1)).tolist()
         done = np.ones(machine.lanes, dtype=bool)
         blocked = False
+        over: dict[int, list[int]] = {}
         expired = suspends and machine.rng is not None and machine.rng.random() < _TIMEOUT
         for lane, offset, parity in zip(lanes.tolist(), offsets, parities, strict=True):
             found = barriers.find(machine, site, lane, offset)
             if found is None:
                 continue
             if found.phase & 1 != parity:
-                barriers.acquire(machine, found, np.array([lane]))
+                over.setdefault(offset, []).append(lane)
             elif suspends and not expired:
                 found.waiting.append((lane, parity, site))
                 machine.status[lane] = BLOCKED
                 blocked = True
             else:
                 done[lane] = False
+        for offset, through in over.items():
+            barriers.acquire(machine, barriers.objects[offset], np.array(through))
         put(machine, done)
         if not done.all():
             machine.level[np.unique(machine.warp_of[lanes])] += 1

@@ -114,7 +114,7 @@ class WgmmaQueue:
 
 
 def _addresses(descriptors: Array, outer: Array, along: Array, shape: ProductShape, turned: bool) -> Array:
-    """Addresses [warp, outer, chunk or element] in the shared space of positions of an operand.
+    """Addresses [warp, outer, chunk or element] in the shared space of positions of an operand; outer: of each warp.
 
     Rows of 128 bytes (or the width of the swizzle) run along k, or along the outer axis when the operand is turned.
     """
@@ -123,7 +123,7 @@ def _addresses(descriptors: Array, outer: Array, along: Array, shape: ProductSha
     mode = int(d[0] >> 62 & 3)
     width = _SWIZZLES[mode] or _CHUNK
     start, lead, stride = (x[:, None, None] for x in (start, lead, stride))
-    o, k = outer[None, :, None], along[None, None, :]
+    o, k = outer[:, :, None], along[None, None, :]
     if turned:
         per = width // shape.element
         linear = start + o // per * lead + k // 8 * stride + k % 8 * width + o % per * shape.element
@@ -141,12 +141,8 @@ def _operand(machine: Machine, p: Pending, due: Array, which: int, outer: Array)
     turned = shape.turned[which]
     element = shape.element
     per = _CHUNK // element
-    if which == 0:
-        rows = (warps % machine.geometry.warps % 4 * 16)[:, None] + outer
-        parts = [_addresses(descriptors[i : i + 1], r, np.arange(shape.k), shape, turned) for i, r in enumerate(rows)]
-        at = np.concatenate(parts)
-    else:
-        at = _addresses(descriptors, outer, np.arange(shape.k), shape, turned)
+    rows = outer + (warps % machine.geometry.warps % 4 * 16)[:, None] * (which == 0)
+    at = _addresses(descriptors, rows, np.arange(shape.k), shape, turned)
     base = machine.block_of[warps * WARP] * machine.shared.stride
     offsets = at - SHARED_BASE + base[:, None, None]
     inside = (at >= SHARED_BASE) & (at - SHARED_BASE + element <= machine.shared.size)

@@ -19,7 +19,7 @@ from cuda_fake.fake_streams import StreamCalls
 
 _LOADERS = ("cuGetProcAddress_v2", "cuGetProcAddress")
 _ATTRIBUTES = {
-    "MAX_THREADS_PER_BLOCK": 1024, "WARP_SIZE": 32, "MULTIPROCESSOR_COUNT": 132, "L2_CACHE_SIZE": 1 << 16,
+    "MAX_THREADS_PER_BLOCK": 1024, "WARP_SIZE": 32, "L2_CACHE_SIZE": 1 << 16,
     "MAX_THREADS_PER_MULTIPROCESSOR": 2048, "MAX_REGISTERS_PER_MULTIPROCESSOR": 65536, "UNIFIED_ADDRESSING": 1,
     "MAX_SHARED_MEMORY_PER_BLOCK": 49152, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232448, "MEMORY_POOLS_SUPPORTED": 1,
 }
@@ -87,7 +87,8 @@ class FakeDriver(StreamCalls, MemoryCalls, KernelCalls):
     def device_attribute(self, out: int, attribute: int, ordinal: int) -> None:
         name = driver.CUdevice_attribute(attribute).name.removeprefix("CU_DEVICE_ATTRIBUTE_")
         digits = "".join(c for c in self.archs[self._ordinal(ordinal)] if c.isdigit())
-        of_arch = {"COMPUTE_CAPABILITY_MAJOR": int(digits[:-1]), "COMPUTE_CAPABILITY_MINOR": int(digits[-1])}
+        of_arch = {"MULTIPROCESSOR_COUNT": self.multiprocessors, "COMPUTE_CAPABILITY_MAJOR": int(digits[:-1]),
+                   "COMPUTE_CAPABILITY_MINOR": int(digits[-1])}
         put(out, {**_ATTRIBUTES, **of_arch}.get(name, 0), ctypes.c_int)
 
     def _ordinal(self, ordinal: int) -> int:

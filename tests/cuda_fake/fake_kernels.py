@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 
 import numpy as np
@@ -22,6 +23,17 @@ _TYPE_NAMES = {"FLOAT16": DType.F16, "BFLOAT16": DType.BF16, "FLOAT32": DType.F3
 _DTYPES = {int(getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{n}")): d for n, d in _TYPE_NAMES.items()}
 _SWIZZLES = {int(getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{n}")): b
              for n, b in (("NONE", 0), ("32B", 32), ("64B", 64), ("128B", 128))}
+
+
+def _cluster_of(config: int) -> tuple[int, int, int]:
+    """Of a CUlaunchConfig."""
+    listed = ctypes.c_uint64.from_address(config + 40).value  # CUlaunchConfig.attrs
+    for number in range(driver.CUlaunchConfig(_ptr=config).numAttrs):
+        attribute = driver.CUlaunchAttribute(_ptr=listed + 72 * number)
+        if attribute.id == driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+            of = attribute.value.clusterDim
+            return of.x, of.y, of.z
+    return 1, 1, 1
 
 
 class KernelCalls(FakeState):
@@ -73,6 +85,14 @@ class KernelCalls(FakeState):
     def occupancy(self, out: int, kernel: int, threads: int, shared: int) -> None:
         put(out, min(2048 // threads, 232448 // max(shared, 1)), ctypes.c_int)
 
+    @entry("cuOccupancyMaxActiveClusters", "ppp")
+    def active_clusters(self, out: int, kernel: int, config: int) -> None:
+        """One block a multiprocessor, clusters within groups of 18."""
+        self.object(kernel, tuple)
+        size = math.prod(_cluster_of(config))
+        whole, rest = divmod(self.multiprocessors, 18)
+        put(out, whole * (18 // size) + rest // size, ctypes.c_int)
+
     @entry("cuLaunchKernelEx", "pppp")
     def launch(self, config: int, kernel: int, parameters: int, extra: int | None) -> None:
         given = driver.CUlaunchConfig(_ptr=config)
@@ -82,13 +102,7 @@ class KernelCalls(FakeState):
         if self.device() != stream.device:
             raise FakeError(INVALID_VALUE)
         grid, block = (given.gridDimX, given.gridDimY, given.gridDimZ), (given.blockDimX, given.blockDimY, given.blockDimZ)
-        cluster = (1, 1, 1)
-        listed = ctypes.c_uint64.from_address(config + 40).value  # CUlaunchConfig.attrs
-        for number in range(given.numAttrs):
-            attribute = driver.CUlaunchAttribute(_ptr=listed + 72 * number)
-            if attribute.id == driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-                of = attribute.value.clusterDim
-                cluster = (of.x, of.y, of.z)
+        cluster = _cluster_of(config)
         if min(*grid, *block) < 1 or any(g % c for g, c in zip(grid, cluster, strict=True)):
             raise FakeError(INVALID_VALUE)
         if given.sharedMemBytes > self.consented.get((kernel, stream.device), _PLAIN_SHARED):

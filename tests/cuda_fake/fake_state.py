@@ -99,6 +99,7 @@ class FakeState:
         self.consented: dict[tuple[int, int], int] = {}
         self.live: dict[tuple[int, int], int] = {}
         self.clock = 0.0
+        self.multiprocessors = 132
         self.lost = 0
         self._failures: dict[str, tuple[int, int]] = {}
         self._streams: dict[int, Stream] = {}

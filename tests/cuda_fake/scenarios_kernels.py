@@ -62,7 +62,7 @@ class Bare:
         self.loads: list[int] = []
         self.records = (ctypes.c_uint64 * (2 * len(RECORD_FIELDS)))()
         for step, cluster in enumerate(((1, 1, 1), (2, 1, 1))):
-            values = {"threads": 1, "cluster_x": cluster[0], "cluster_y": cluster[1], "cluster_z": cluster[2]}
+            values = {"threads": 1, "cluster_x": cluster[0], "cluster_y": cluster[1], "cluster_z": cluster[2], "most_x": 16}
             for name, value in values.items():
                 self.records[step * len(RECORD_FIELDS) + RECORD_FIELDS.index(name)] = value
         self.kernels = (ctypes.c_uint64 * 600)()
@@ -96,17 +96,33 @@ class Bare:
 
 def launches_of_one_kernel_and_clusters(fake: FakeState) -> None:
     bare = Bare(fake)
-    out = bare.gpu.device.alloc(64)
+    out = bare.gpu.device.alloc(128)
     fake.launches.clear()
     bare.launch(513, (16, 1, 1), [out, 7])
     bare.launch(513 + (1 << 32), (4, 1, 1), [out, 9])
     bare.launch(513, (0, 1, 1), [out, 5])
     bare.launch(513, (2, 0, 3), [out, 5])
     bare.launch(513, (1, 1, 1), [out + 60, 3])
+    bare.launch(513, (1 << 30, 1, 1), [out + 64, 3])  # more than the record allows along x
     assert bare.loads == [513, 513 + (1 << 32)]
-    assert [(grid[0], cluster[0]) for _, grid, _, _, cluster, _ in fake.launches] == [(16, 1), (4, 2), (1, 1)]
+    assert [(grid[0], cluster[0]) for _, grid, _, _, cluster, _ in fake.launches] == [(16, 1), (4, 2), (1, 1), (16, 1)]
     np.testing.assert_array_equal(bare.gpu.device.copy_out(out, 16, np.uint32), [9] * 4 + [7] * 11 + [3])
     bare.gpu.device.free(out)
+
+
+def blocks_that_take_work_in_turn_are_no_more_than_fit(fake: FakeState) -> None:
+    """Of a device of 3 multiprocessors, and of one on which one cluster of two fits: the results are those of any grid."""
+    case, dims = product("m k,n k,m n"), {"M": 200, "N": 136, "K": 72}
+    arrays = [random(t, dims, i) for i, t in enumerate((*case.inputs, *case.results))]
+    wanted = arrays[0].astype(np.float64) @ arrays[1].astype(np.float64).T
+    for cluster, multiprocessors, most in ((1, 3, 3), (2, 3, 2), (2, 40, 12)):
+        fake.multiprocessors = multiprocessors
+        timer = KernelTimer(CudaDevice())
+        built = build(case.text, f"wgmma{{bm=64 bn=64 consumers=1 stages=8 blocks=40 cluster-m={cluster}}}", "sm_90a")
+        fake.launches.clear()
+        assert np.abs(timer.run(built.kernel, built.code, dims, arrays)[-1] - wanted).max() < 1e-4
+        assert [grid[0] for _, grid, *_ in fake.launches] == [most]
+    fake.multiprocessors = 132
 
 
 def grids_beyond_31_bits_are_refused_and_errors_stop_what_follows(fake: FakeState) -> None:

@@ -30,10 +30,15 @@ def _flip_phase(line: str) -> list[str]:
 
 def _other_half(line: str) -> list[str]:
     """Fragments with two registers exchanged, or of the untransposed matrix."""
-    if "ldmatrix" not in line:
+    if "ldmatrix" not in line and "stmatrix" not in line:
         return []
     found = [re.sub(r"\{(%r\d+), (%r\d+)", r"{\2, \1", line)]
     return [*found, line.replace(".trans", "") if ".trans" in line else line.replace(".x4", ".x4.trans")]
+
+
+def _elect_all(line: str) -> list[str]:
+    """Every thread does what one is to do."""
+    return [re.sub(r"elect\.sync\s+%r\d+\|(%p\d+), -1;", r"setp.eq.u32 \1, %r1, %r1;", line)] if "elect.sync" in line else []
 
 
 def _more_in_flight(line: str) -> list[str]:
@@ -95,6 +100,8 @@ OPERATORS: dict[str, Operator] = {
     "drop-wgmma-wait": dropped(r"wgmma\.wait"),
     "drop-wgmma-commit": dropped(r"wgmma\.commit"),
     "drop-product": dropped(r"mma\.sync"),
+    "elect-all": _elect_all,
+    "drop-meeting": dropped(r"bar\.(sync|arrive)"),
     "drop-arrive": dropped(r"mbarrier\.arrive"),
     "drop-cluster-barrier": dropped(r"barrier\.cluster"),
     "other-rank": _other_rank,

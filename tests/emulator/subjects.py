@@ -92,6 +92,9 @@ def _tensor_cores() -> dict[str, Recipe]:
         "wgmma": _recipe(product(nt), "wgmma{bm=128 bn=64 stages=3 blocks=1 group-m=1}", "MNK", tiles, gaps, arch="sm_90a"),
         "wgmma copied": _recipe(product(nn, out="f16"), "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=1 copied=true}", "MNK",
                                 [*tiles, (520, 72, 8)], {0: (0, 8), 1: (0, 16), 2: (0, 8)}, arch="sm_90a"),
+        "wgmma ping-pong": _recipe(product(nn, out="f16"), "wgmma{bm=64 bn=64 stages=2 blocks=1 copied=true pingpong=true}",
+                                   "MNK", [(136, 72, 328), (8, 8, 8), (264, 72, 0), (200, 136, 64)], {0: (0, 8), 2: (0, 8)},
+                                   arch="sm_90a"),
         "wgmma cluster": _recipe(product(nt), "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=2 group-m=2 cluster-m=2}", "MNK",
                                  [*tiles, (264, 72, 8)], gaps, arch="sm_90a"),
     }

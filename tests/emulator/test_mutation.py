@@ -9,7 +9,7 @@ from emulator.mutation import OPERATORS, SHRINK, Mutation, mutations, one_per_li
 from emulator.subjects import subjects
 
 COUNT = 45
-TENSOR_CORES = ["mma", "mma few rows", "gpu_attention", "wgmma_attention", "wgmma", "wgmma copied", "wgmma cluster"]
+TENSOR_CORES = ["mma", "mma few rows", "gpu_attention", "wgmma", "wgmma copied", "wgmma cluster", "wgmma ping-pong"]
 
 
 @pytest.fixture(scope="module")

@@ -51,6 +51,11 @@ def test_tiles(config: str) -> None:
     assert sweep(product(LAYOUTS[layout]), config, "MNK", [(200, 264, 136)], seed=1) == 1
 
 
+def test_three_warpgroups_of_64_rows() -> None:
+    config = "wgmma{bm=192 bn=192 consumers=3 stages=2 blocks=1 copied=true}"
+    assert sweep(product("m k,n k,m n", out="bf16"), config, "MNK", [(200, 200, 136)], seed=1) == 1
+
+
 CLUSTERS = ["wgmma{bm=64 bn=64 consumers=1 stages=3 blocks=2 cluster-m=2}", "wgmma{bm=128 bn=64 stages=2 blocks=0 cluster-n=2}",
             "wgmma{bm=64 bn=128 consumers=1 stages=3 blocks=4 group-m=1 cluster-n=4}"]
 
@@ -112,6 +117,19 @@ def test_epilogues(copied: str, epilogue: str, out: str) -> None:
     case = product("m k,k n,m n", epilogue=epilogue, out=out)
     config = f"wgmma{{bm=64 bn=128 consumers=1 stages=2 blocks=2 copied={copied}}}"
     assert sweep(case, config, "MNK", [(32, 64, 32), (72, 136, 104)], seed=2) == 2
+
+
+PINGPONG = ["wgmma{bm=64 bn=64 stages=3 blocks=1 copied=true pingpong=true}",
+            "wgmma{bm=128 bn=64 stages=2 blocks=2 pingpong=true}",
+            "wgmma{bm=64 bn=128 stages=3 blocks=2 copied=true pingpong=true cluster-m=2}"]
+
+
+@pytest.mark.parametrize("config,seed", [(PINGPONG[0], None), (PINGPONG[0], 1), (PINGPONG[1], 0), (PINGPONG[2], None),
+                                         (PINGPONG[2], 2)])
+def test_warpgroups_take_turns(config: str, seed: int | None) -> None:
+    """Odd and even numbers of tiles, one, and none for the second; k of no, one and several steps."""
+    case = product("m k,k n,m n", out="f16", epilogue="relu" if seed is None else "")
+    assert sweep(case, config, "MNK", [(264, 72, 136), (8, 8, 8), (72, 136, 0)], seed) == 3
 
 
 @pytest.mark.parametrize("maps", ["b m k,b n k,b m n", "b m k,b k n,m b n", "k m,k n,n m"])

@@ -79,8 +79,8 @@ WGMMA_ATTENTION = {
 WGMMA = {
     "one consumer": (product(NN), "wgmma{bm=64 bn=128 stages=6 consumers=1}"),
     "two": (product(NN, "bf16"), "wgmma{bm=128 bn=128 stages=5}"),
-    "two wide": (product(NT, epilogue="tanh"), "wgmma{bm=128 bn=256 stages=3}"),
-    "two tall": (product(TN, out="f16"), "wgmma{bm=256 bn=128 stages=3}"),
+    "two wide": (product(NT, epilogue="tanh"), "wgmma{bm=128 bn=256 stages=4}"),
+    "two tall": (product(TN, out="f16"), "wgmma{bm=256 bn=128 stages=4}"),
     "three": (product(NN, epilogue="relu"), "wgmma{bm=192 bn=128 stages=4 consumers=3}"),
     "batch": (product("b m k,b n k,b m n"), "wgmma"),
     "e4m3": (product(NT, "f8E4M3FN"), "wgmma"),
@@ -88,8 +88,11 @@ WGMMA = {
     "s8": (product(NT, "i8"), "wgmma"),
     "tf32": (product(NT, "f32"), "wgmma{tf32=true}"),
     "copied": (product(NN, out="bf16", epilogue="relu"), "wgmma{bm=128 bn=256 stages=3 copied=true}"),
+    "waves": (product(NT, out="f16"), "wgmma{bm=192 bn=192 stages=4 consumers=3 copied=true}"),
+    "turns": (product(NN, out="f16"), "wgmma{stages=5 copied=true pingpong=true cluster-m=2}"),
+    "turns, f32": (product(NT, epilogue="relu"), "wgmma{bm=64 bn=256 copied=true pingpong=true}"),
     "split": (product(NN), "wgmma{blocks=0 split-k=4}"),
-    "cluster below": (product(NT, out="f16"), "wgmma{bm=128 bn=256 stages=3 cluster-m=2}"),
+    "cluster below": (product(NT, out="f16"), "wgmma{bm=128 bn=256 stages=4 cluster-m=2}"),
     "cluster beside": (product(NN, epilogue="relu"), "wgmma{bm=256 bn=128 stages=3 cluster-n=2 copied=true}"),
     "cluster of four": (product(TN), "wgmma{bm=192 bn=128 stages=4 consumers=3 cluster-m=4}"),
 }
@@ -214,6 +217,44 @@ def test_products_of_a_warpgroup_read_tiles_that_copies_bring() -> None:
     assert re.search(r"setmaxnreg\.dec\.sync\.aligned\.u32\s+40", text)
     assert re.search(r"setmaxnreg\.inc\.sync\.aligned\.u32\s+232", text)
     assert len(re.findall(r"\.param \.align 64 \.b8 kernel_param_\d+\[128\]", text)) == 2
+
+
+def test_a_stage_is_given_back_without_a_fence_of_memory() -> None:
+    """What a release orders costs a fence of all memory in each step: only the initialisation of mbarriers is told of."""
+    text = ptx_of(product(NT), "wgmma{bm=128 bn=256 stages=4 cluster-m=2}", "sm_90a")
+    assert len(re.findall(r"mbarrier\.arrive\.shared::cluster\.b64", text)) == 2
+    assert not re.search(r"release\.cluster(?!;)|arrive\.release", text)
+    assert re.findall(r"barrier\.cluster\.(\w+(?:\.\w+)?)", text) == ["arrive.relaxed", "wait"]
+    assert "%nctaid.x" in text and not re.search(r"\b(66|132);", text)
+    if find_tool("ptxas") and find_tool("nvdisasm"):
+        assert not any("MEMBAR" in x for x in instructions(assemble_ptx(text, "sm_90a").cubin)["kernel"])
+
+
+def test_results_leave_warpgroup_by_warpgroup() -> None:
+    text = ptx_of(*WGMMA["turns"], "sm_90a")
+    assert len(re.findall(r"wgmma\.mma_async", text)) == 2 * 8  # in code of its own each warpgroup: 2 rows of 64 by 4 of k
+    assert len(re.findall(r"stmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16", text)) == 2 * 4 * 4
+    assert len(re.findall(r"cp\.async\.bulk\.tensor\.2d\.global", text)) == 2 * 4
+    assert sorted(re.findall(r"bar\.(?:sync|arrive)\s+\d, 256", text)) == [
+        "bar.arrive \t1, 256", "bar.arrive \t2, 256", "bar.sync \t1, 256", "bar.sync \t2, 256"]
+
+
+def test_sums_of_8_bit_floats_are_promoted_after_each_step() -> None:
+    text = ptx_of(product(NT, "f8E4M3FN"), "wgmma{bm=64 bn=64 consumers=1}", "sm_90a")
+    assert re.findall(r"setp\.ne\.b32 p, (\d), 0;", text) == ["0", "1", "1", "1"]  # 128 of k: the first replaces what was there
+    assert len(re.findall(r"add\.(?:rn\.)?f32", text)) == 32
+
+
+@needs_ptxas
+@pytest.mark.skipif(find_tool("nvdisasm") is None, reason="nvdisasm is not installed")
+@pytest.mark.parametrize("name", ["one consumer", "cluster below", "waves", "turns"])
+def test_main_loops_leave_addresses_to_the_uniform_pipe(name: str) -> None:
+    case, config = WGMMA[name]
+    code = instructions(assemble_ptx(ptx_of(case, config, "sm_90a"), "sm_90a").cubin)["kernel"]
+    first = next(i for i, c in enumerate(code) if "GMMA" in c)
+    found = code[first - 20 : first + code[first:].index("WARPGROUP.DEPBAR.LE") + 8]
+    assert sum("GMMA" in c for c in found) >= 4
+    assert not any(c.startswith(("R2UR", "MEMBAR", "IADD3.X")) for c in found)
 
 
 @pytest.mark.skipif(find_tool("nvdisasm") is None, reason="nvdisasm is not installed")

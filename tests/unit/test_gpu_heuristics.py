@@ -40,8 +40,10 @@ def config_at(family: str, work: Workload, limits: GpuLimits, **dims: int) -> Ti
     ("mma", MMA, A100, "M", 2 * 108 * 128 * 256 // 4096, {"N": 4096, "K": 512}),
     ("wgmma", WGMMA, H100, "M", 16, {}),
     ("wgmma", WGMMA, H100, "M", 132 * 128 * 128 // 2 // 4096, {}),
-    ("wgmma", WGMMA, H100, "M", 2 * 132 * 128 * 128 // 4096, {}),
-    ("wgmma", WGMMA, H100, "M", 2048, {}),
+    ("wgmma", MMA, H100, "M", 2 * 132 * 128, {"N": 128, "K": 512}),
+    ("wgmma", MMA, H100, "M", 2048, {"N": 8192, "K": 4096}),
+    ("wgmma", MMA, H100, "M", 2 * 128, {"N": 1 << 17, "K": 512}),
+    ("wgmma", MMA, H100, "K", 1024, {"M": 4096, "N": 4096}),
     ("gpu_attention", HEADS, A100, "M", 16, {"B": 12, "N": 64}),
     ("gpu_attention", HEADS, A100, "B", 16 * 108, {"M": 1, "N": 4096}),
     ("gpu_attention", HEADS, A100, "N", 512, {"B": 12, "M": 1}),
@@ -55,9 +57,17 @@ def config_at(family: str, work: Workload, limits: GpuLimits, **dims: int) -> Ti
 ])
 def test_break_even_sizes(family: str, work: Workload, limits: GpuLimits, dim: str, most: int, fixed: dict[str, int]) -> None:
     """Another configuration runs from the next aligned size on."""
-    step = 4 if dim == "N" and family == "gpu_rows" else 8 if dim in ("N", "K") and family == "mma" else 1
+    step = 4 if dim == "N" and family == "gpu_rows" else 8 if dim in ("N", "K") and family in ("mma", "wgmma") else 1
     before, here, behind = (config_at(family, work, limits, **fixed, **{dim: most + s}) for s in (-step, 0, step))
     assert before == here != behind
+
+
+def test_tiles_that_fill_waves() -> None:
+    """192 x 192 where they compute a twentieth less, padding too, than the others."""
+    assert "bm=192 bn=192" in config_text(config_at("wgmma", MMA, H100, M=2048, N=2304, K=768))
+    assert "bm=192" not in config_text(config_at("wgmma", MMA, H100, M=1024, N=33 * 128, K=768))
+    fewer = replace(H100, multiprocessors=114)
+    assert "bm=192" not in config_text(config_at("wgmma", MMA, fewer, M=2048, N=2304, K=768))
 
 
 def test_rows_are_shared_by_blocks_from_65536_columns_on() -> None:

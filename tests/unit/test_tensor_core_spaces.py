@@ -54,11 +54,27 @@ def test_rules_of_mma(config: MmaConfig, rule: str | None) -> None:
     (WgmmaConfig(bm=256, bn=256), "register-budget"), (WgmmaConfig(bm=192, bn=256, consumers=3), "register-budget"),
     (WgmmaConfig(cluster_m=2), None), (WgmmaConfig(cluster_n=4), None), (WgmmaConfig(cluster_m=2, cluster_n=2), "cluster:"),
     (WgmmaConfig(cluster_m=3), "cluster:"), (WgmmaConfig(cluster_m=2, blocks=131), "cluster:"),
-    (WgmmaConfig(bn=16, cluster_m=4), "cluster-parts"),
+    (WgmmaConfig(bn=16, cluster_m=4), "cluster-parts"), (WgmmaConfig(bn=96), "whole-rows"),
+    (WgmmaConfig(pingpong=True), None), (WgmmaConfig(pingpong=True, blocks=0), "pingpong"),
+    (WgmmaConfig(192, 192, consumers=3, pingpong=True), "pingpong"), (WgmmaConfig(bn=192, pingpong=True), None),
+    (WgmmaConfig(bn=256, pingpong=True), "register-budget"), (WgmmaConfig(192, 192, 4, 3, copied=True), None),
     (WgmmaConfig(bn=256, stages=5), "shared-budget"), (WgmmaConfig(group_m=0), "grid"), (WgmmaConfig(index=64), "index-bits")])
 def test_rules_of_wgmma(config: WgmmaConfig, rule: str | None) -> None:
     reason = wgmma.why_invalid(config, dense("M", 768, 768), H100)
     assert reason is None if rule is None else reason is not None and reason.startswith(rule), reason
+
+
+def test_rules_of_what_memory_runs_along() -> None:
+    """Columns of [n, k] weights are rows of k in shared memory: any number of them. Results leave in boxes of 128 bytes."""
+    along = dense("M", 768, 768, transposed=True)
+    assert wgmma.why_invalid(WgmmaConfig(bn=96), along, H100) is None
+    assert str(wgmma.why_invalid(WgmmaConfig(bn=96, copied=True), along, H100)).startswith("copied-results")
+    wide = replace(along, outputs=(replace(along.outputs[0], dtype=DType.F32),))
+    assert wgmma.why_invalid(WgmmaConfig(bn=96, copied=True), wide, H100) is None
+    beside = replace(along, outputs=(replace(along.outputs[0], unit_axis=None),))
+    assert str(wgmma.why_invalid(WgmmaConfig(copied=True), beside, H100)).startswith("copied-results")
+    eight = dense("M", 768, 768, "f8E4M3FN", transposed=True)
+    assert str(wgmma.why_invalid(WgmmaConfig(bn=256), eight, H100)).startswith("register-budget")
 
 
 def test_rules_name_what_a_target_or_a_workload_lacks() -> None:

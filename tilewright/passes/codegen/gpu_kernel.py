@@ -106,6 +106,11 @@ class GpuKernel(KernelFrame):
         """The address of a tensor map, inside a launch."""
         return self._maps[number]
 
+    def prefetch_tensor_maps(self) -> None:
+        """Brings all of them near, so that the first copies find them there."""
+        for at in self._maps:
+            nvvm.prefetch(at, tensormap=True)
+
     def workspace_tensor(self, element: ir.Type, sizes: Sequence[Index]) -> GpuMemory:
         """A dense tensor at the start of the workspace."""
         assert self._workspace_at is not None
@@ -120,11 +125,11 @@ class GpuKernel(KernelFrame):
     # -- one launch
 
     def launch(self, threads: int, emit: Callable[[], Grid], suffix: str = "", min_blocks_per_sm: int = 0,
-               cluster: int = 1) -> None:
+               cluster: int = 1, in_turn: bool = False) -> None:
         """Emits the entry `<symbol><suffix>` of blocks of `threads`; `emit` emits its body and gives the number of blocks.
 
         min_blocks_per_sm: blocks that must fit a multiprocessor at once, which bounds the registers; 0 for no bound. cluster:
-        neighbouring blocks along x that may use each other's shared memory.
+        neighbouring blocks along x that may use each other's shared memory. in_turn: Launch.in_turn.
         """
         self.threads, self.shared_bytes = threads, 0
         block = self._create(self.symbol + suffix, min_blocks_per_sm, cluster)
@@ -138,7 +143,7 @@ class GpuKernel(KernelFrame):
             grid = emit()
             llvm.ReturnOp()
         x, y, z = map(str, grid)
-        self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes, (cluster, 1, 1)))
+        self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes, (cluster, 1, 1), in_turn))
 
     def _create(self, symbol: str, min_blocks_per_sm: int, cluster: int) -> ir.Block:
         inputs = sum(not slot.result for slot in self.operands)
@@ -177,6 +182,10 @@ class GpuKernel(KernelFrame):
         return self._special({"x": nvvm.read_ptx_sreg_ctaid_x, "y": nvvm.read_ptx_sreg_ctaid_y,
                               "z": nvvm.read_ptx_sreg_ctaid_z}[axis])
 
+    def blocks(self) -> Index:
+        """How many were launched along x."""
+        return self._special(nvvm.read_ptx_sreg_nctaid_x)
+
     def _special(self, read: Callable[..., ir.Value]) -> Index:
         return Index(resized(read(results=[integer_type(32)]), self.index))
 
@@ -212,4 +221,4 @@ class GpuKernel(KernelFrame):
         return MicroKernel(symbol=first.symbol, workload=workload_key, family=family, config=config, params=tuple(self.params),
                            grid=first.grid, workspace=str(self.workspace), threads=first.threads,
                            shared_bytes=first.shared_bytes, guards=tuple(map(str, self.guards)), then=tuple(rest),
-                           cluster=first.cluster)
+                           cluster=first.cluster, in_turn=first.in_turn)

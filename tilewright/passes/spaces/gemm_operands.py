@@ -32,12 +32,18 @@ def column_loop(workload: Workload) -> int | None:
     return next((d for d in found if workload.loops[d].extent != _ONE), next(iter(found), None))
 
 
-def row_and_column_extents(workload: Workload) -> tuple[Expr, Expr]:
-    """All loops of m by all of n, as GPU families tile them; n by m where columns are a loop of m."""
+def row_and_column_roles(workload: Workload) -> tuple[str, str]:
+    """Rows run along m and columns along n, as GPU families tile them; the other way where columns are a loop of m."""
     column = column_loop(workload)
     role = "" if column is None else workload.loops[column].role
     swapped = role == "m" or (role != "n" and not _of_role(workload, "n"))
-    return (workload.size("n"), workload.size("m")) if swapped else (workload.size("m"), workload.size("n"))
+    return ("n", "m") if swapped else ("m", "n")
+
+
+def row_and_column_extents(workload: Workload) -> tuple[Expr, Expr]:
+    """All loops of rows by all of columns."""
+    rows, columns = row_and_column_roles(workload)
+    return workload.size(rows), workload.size(columns)
 
 
 @dataclass(frozen=True)

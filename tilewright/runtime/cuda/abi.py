@@ -46,3 +46,4 @@ class LaunchConfig(ctypes.Structure):
 
 
 LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)  # cuLaunchKernelEx
+CLUSTERS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)  # cuOccupancyMaxActiveClusters

@@ -6,6 +6,7 @@ Programs launch through native code instead (runtime/cuda/loaded.py); this is fo
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from tilewright.runtime.cuda import abi
 from tilewright.runtime.cuda.driver import address, checked, device_count, driver_version, fail, reported, start
 from tilewright.runtime.errors import DeviceError
 from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.program.kernel import Launch
 from tilewright.runtime.program.tensor_map import MAP_BYTES, TensorMap
 
 PLAIN_SHARED = 48 << 10  # dynamic bytes of a block that need no leave
@@ -138,13 +140,17 @@ class CudaDevice:
         function = self._function(kernel, shared_bytes)
         words = [_word(a) for a in args]
         parameters = (ctypes.c_void_p * max(1, len(words)))(*(ctypes.addressof(w) for w in words))
-        config = abi.LaunchConfig(grid, block, shared_bytes, int((stream or self.stream).handle))
-        if cluster != (1, 1, 1):
-            config.attributes = ctypes.pointer(abi.LaunchAttribute(abi.CLUSTER_DIMENSION, cluster=cluster))
-            config.attribute_count = 1
+        config = _configured(grid, block, shared_bytes, cluster, int((stream or self.stream).handle))
         code = self._launch(ctypes.addressof(config), function, ctypes.addressof(parameters), None)
         if code:
             fail(code, f"launch a kernel of {grid} blocks of {block} threads with {shared_bytes} bytes of shared memory")
+
+    def grid(self, kernel: Any, step: Launch, blocks: tuple[int, int, int]) -> tuple[int, int, int]:
+        """The blocks of a launch: of one whose blocks take work in turn no more than the device holds at once."""
+        if not step.in_turn:
+            return blocks
+        most = blocks_at_once(self._function(kernel, step.shared_bytes), step, self.ordinal)
+        return min(blocks[0], most), *blocks[1:]
 
     def tensor_map(self, wanted: TensorMap) -> bytes:
         """The driver's 128 bytes, which a kernel takes as a parameter."""
@@ -197,6 +203,30 @@ def function_of(kernel: int, shared_bytes: int) -> int:
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         checked(driver.cuFuncSetAttribute(found, attribute, shared_bytes), f"give a kernel {shared_bytes} bytes of shared memory")
     return int(found)
+
+
+def blocks_at_once(function: int, step: Launch, ordinal: int) -> int:
+    """Blocks of a CUfunction that the device of the current context holds at once, by whole clusters; at least one cluster."""
+    driver, blocks = start(), math.prod(step.cluster)
+    if blocks == 1:
+        each = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, step.threads, step.shared_bytes)
+        return max(1, int(checked(each, "ask how many blocks fit")) * limits_of(ordinal).multiprocessors)
+    config = _configured(step.cluster, (step.threads, 1, 1), step.shared_bytes, step.cluster, 0)
+    found = ctypes.c_int()
+    ask = abi.CLUSTERS(address("cuOccupancyMaxActiveClusters"))
+    code = ask(ctypes.addressof(found), function, ctypes.addressof(config))
+    if code:
+        fail(code, f"ask how many clusters of {blocks} blocks fit")
+    return max(1, found.value) * blocks
+
+
+def _configured(grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, cluster: tuple[int, int, int],
+                stream: int) -> abi.LaunchConfig:
+    config = abi.LaunchConfig(grid, block, shared_bytes, stream)
+    if cluster != (1, 1, 1):
+        config.attributes = ctypes.pointer(abi.LaunchAttribute(abi.CLUSTER_DIMENSION, cluster=cluster))
+        config.attribute_count = 1
+    return config
 
 
 def arch_of(ordinal: int) -> str:

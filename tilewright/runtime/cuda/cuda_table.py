@@ -9,8 +9,9 @@ context (word CONTEXT of the table): CONTEXT_FIELDS. `error` is a CUresult, `sit
 arena (one per stream, shared by all programs): ARENA_FIELDS. `capture`: id of the capture that may use it, 0 outside of one.
     tw_alloc gives null, the error being 0, when the arena is too small, of another stream or of another capture: `wanted`,
     `wanted_stream` and `wanted_capture` of the context then say what is needed.
-kernels (word KERNELS): by the low 32 bits of a launch number the address of RECORD_FIELDS, one record per launch. `function`: a
-    CUfunction, or 0 before it is loaded. `maps`: how many slots are tensor maps; `places`: address of their numbers.
+kernels (word KERNELS): by the low 32 bits of a launch number the address of RECORD_FIELDS, one record per launch. `function`:
+    a CUfunction, or 0 before it is loaded. `most_x`: what blocks along x are lowered to; 0 for no bound. `maps`: how many
+    slots are tensor maps; `places`: address of their numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ FUNCTIONS = ("cuLaunchKernelEx", "cuTensorMapEncodeTiled", "cuMemcpyDtoDAsync", 
 CONTEXT_FIELDS = ("stream", "cuda_context", "error", "site", "arena", "pushed", "load", "wanted", "wanted_stream",
                   "wanted_capture", "wanted_graph", *FUNCTIONS)
 ARENA_FIELDS = ("address", "bytes", "stream", "capture")
-RECORD_FIELDS = ("function", "threads", "shared_bytes", "cluster_x", "cluster_y", "cluster_z", "maps", "places")
+RECORD_FIELDS = ("function", "threads", "shared_bytes", "cluster_x", "cluster_y", "cluster_z", "maps", "places", "most_x")
 SITES = {"tensor map": -1, "arena": -2, "copy": -3}
 SYMBOLS = ("tw_cuda_launch", "tw_cuda_alloc", "tw_cuda_release", "tw_cuda_tensor_map", "tw_cuda_copy", "tw_cuda_returned")
 _INVALID_VALUE = 1
@@ -54,6 +55,7 @@ _FUNCTIONS = """
 @sizes = internal constant [$KINDS$ x i64] [$BYTES$]
 declare i64 @llvm.cttz.i64(i64, i1)
 declare i64 @llvm.umax.i64(i64, i64)
+declare i64 @llvm.umin.i64(i64, i64)
 
 define internal i64 @word(ptr %base, i64 %field) alwaysinline nounwind {
   %place = getelementptr i64, ptr %base, i64 %field
@@ -161,7 +163,11 @@ by_value:
   br label %map
 configure:
   store %config zeroinitializer, ptr %config
-  %x = trunc i64 %gx to i32
+  %most = call i64 @word(ptr %record, i64 $R.most_x$)
+  %unbounded = icmp eq i64 %most, 0
+  %lowered = call i64 @llvm.umin.i64(i64 %gx, i64 %most)
+  %bx = select i1 %unbounded, i64 %gx, i64 %lowered
+  %x = trunc i64 %bx to i32
   %y = trunc i64 %gy to i32
   %z = trunc i64 %gz to i32
   store i32 %x, ptr %config

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tilewright.runtime.cuda.arena import Arena, Gpu, Wanted, native_table, relaxed
-from tilewright.runtime.cuda.cuda_device import Image, cannot_run, function_of, load_image
+from tilewright.runtime.cuda.cuda_device import Image, blocks_at_once, cannot_run, function_of, load_image
 from tilewright.runtime.cuda.cuda_table import CONTEXT_FIELDS, RECORD_FIELDS, SITES
 from tilewright.runtime.cuda.driver import CudaError, checked, fail, reported, start
 from tilewright.runtime.device import (
@@ -108,11 +108,14 @@ class LoadedProgram:
                 if kernel.object not in self._images:
                     self._images[kernel.object] = load_image(bytes(self._code[kernel.object]))
                 function = function_of(int(self._images[kernel.object].kernel(launch.symbol).handle), launch.shared_bytes)
+                most = blocks_at_once(function, launch, self.gpu.ordinal) if launch.in_turn else 0
         except (TilewrightError, KeyError) as error:
             self._failures[threading.get_ident()] = error
             return getattr(error, "code", 0) or _UNKNOWN
-        at = self._kernels[number & 0xFFFFFFFF] + ctypes.sizeof(ctypes.c_uint64) * len(RECORD_FIELDS) * (number >> 32)
-        ctypes.c_uint64.from_address(at).value = function
+        word = ctypes.sizeof(ctypes.c_uint64)
+        at = self._kernels[number & 0xFFFFFFFF] + word * len(RECORD_FIELDS) * (number >> 32)
+        ctypes.c_uint64.from_address(at + word * _RECORD["most_x"]).value = most
+        ctypes.c_uint64.from_address(at + word * _RECORD["function"]).value = function
         return 0
 
     def _make_records(self) -> tuple[Any, Any]:

@@ -25,6 +25,7 @@ from tilewright.runtime.emulator.ptx.ptx_syntax import Module, Symbol, Variable
 from tilewright.runtime.emulator.ptx.ptx_types import type_bits
 from tilewright.runtime.emulator.ptx_program import PtxProgram, build_program
 from tilewright.runtime.limits import WARP, GpuLimits
+from tilewright.runtime.program.kernel import Launch
 from tilewright.runtime.program.tensor_map import TensorMap
 
 KernelArgument = int | bytes | np.generic
@@ -140,6 +141,10 @@ class EmulatorDevice:
         """Copy device memory to device memory, in the order of the launches."""
         if size:
             self.copy_in(target, self.copy_out(source, size, np.uint8))
+
+    def grid(self, kernel: Any, step: Launch, blocks: tuple[int, int, int]) -> tuple[int, int, int]:
+        """The blocks of a launch: it holds any number."""
+        return blocks
 
     def tensor_map(self, wanted: TensorMap) -> bytes:
         """What a kernel takes as a tensor map."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tilewright.runtime.program.kernel import Launch
 from tilewright.runtime.program.tensor_map import TensorMap
 
 
@@ -28,6 +29,8 @@ class Accelerator(Protocol):
     def load(self, image: bytes, /) -> Any: ...
 
     def tensor_map(self, wanted: TensorMap, /) -> bytes: ...
+
+    def grid(self, kernel: Any, step: Launch, blocks: tuple[int, int, int], /) -> tuple[int, int, int]: ...
 
     def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
                args: Sequence[int | bytes], cluster: tuple[int, int, int], /) -> Any: ...

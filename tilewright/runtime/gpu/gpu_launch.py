@@ -62,8 +62,9 @@ def enqueue(device: Accelerator, kernel: MicroKernel, image: Any, dims: Mapping[
     for step in kernel.launches():
         blocks = step.blocks(dims)
         if 0 not in blocks:
-            device.launch(image.kernel(step.symbol), blocks, (step.threads, 1, 1), step.shared_bytes, operands.args, step.cluster,
-                          **options)
+            entry = image.kernel(step.symbol)
+            device.launch(entry, device.grid(entry, step, blocks), (step.threads, 1, 1), step.shared_bytes, operands.args,
+                          step.cluster, **options)
 
 
 def release(device: Accelerator, operands: Operands) -> None:

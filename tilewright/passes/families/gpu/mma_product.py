@@ -27,6 +27,11 @@ class TensorProduct:
         """Positions of k that an instruction takes."""
         return _STEP // byte_width(self.element)
 
+    @property
+    def promoted(self) -> bool:
+        """Does wgmma sum too few bits of the products, so that sums are promoted?"""
+        return any(kind in ("e4m3", "e5m2") for kind in self.kinds)
+
     @staticmethod
     def of(view: Contraction, tf32: bool = False) -> TensorProduct:
         """ValueError when tensor cores have no such product."""

@@ -151,5 +151,13 @@ def extract(struct: ir.Value, number: int) -> ir.Value:
     return llvm.ExtractValueOp(ir.Type.parse(member), struct, ir.DenseI64ArrayAttr.get([number])).result
 
 
+def added(a: ir.Value, b: ir.Value) -> ir.Value:
+    """A struct of the sums of the members of two structs of equal floats."""
+    for number in range(str(a.type).count(",") + 1):
+        total = arith.addf(extract(a, number), extract(b, number))
+        a = llvm.InsertValueOp(a, total, ir.DenseI64ArrayAttr.get([number])).result
+    return a
+
+
 def _attribute(text: str) -> ir.Attribute:
     return ir.Attribute.parse(f"#nvvm.{text}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import gcd
 
 from tilewright.passes.analysis.contraction import OUT
 from tilewright.passes.analysis.placement import axis_name
-from tilewright.passes.codegen.emit import all_of, byte_width, lanes_of, when
+from tilewright.passes.codegen.emit import Memory, all_of, byte_width, lanes_of, when
 from tilewright.passes.codegen.evaluator import invert
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.gpu_memory import GpuMemory
@@ -40,7 +40,19 @@ class Result:
         inside = all_of([row.lt(self.rows.extent), column.lt(self.columns.extent)])
         when(inside, lambda: self._store(row, column.known_multiple(lanes_of(value)), value))
 
+    def value(self, row: Index, column: Index, value: ir.Value) -> ir.Value:
+        """What `store` would store of the one result, wherever the place is: outside, that of the last place inside."""
+        lanes, found = lanes_of(value), list[ir.Value]()
+        row, column = row.min(self.rows.extent - 1), column.min(self.columns.extent - lanes).known_multiple(lanes)
+        self._give(row, column, value, lambda _, one, __: found.append(one))
+        return found[0]
+
     def _store(self, row: Index, column: Index, value: ir.Value) -> None:
+        self._give(row, column, value, lambda memory, one, coords: memory.store(one, coords))
+
+    def _give(self, row: Index, column: Index, value: ir.Value,
+              take: Callable[[Memory, ir.Value, Sequence[Index]], None]) -> None:
+        """Of every result its memory, its value and its coordinates there."""
         ev, view = self.kernel.evaluator, self.plan.view
         lanes = lanes_of(value)
         root = root_at(view, self.batch, self.rows.point(row), self.columns.point(Index.ramp(column, lanes)))
@@ -50,7 +62,7 @@ class Result:
         with ev.kept():
             for memory, place, result in zip(self.kernel.outputs, self.plan.places, self.kernel.results, strict=True):
                 coords = [ev.emit(e) for e in place]
-                memory.store(splat_to(ev.element(result, coords), lanes), coords)
+                take(memory, splat_to(ev.element(result, coords), lanes), coords)
         del ev.known[view.op.results[0]]
 
 

@@ -3,35 +3,36 @@
 One warpgroup copies tiles by tensor copies into a ring of stages, the others multiply them. A stage has two mbarriers: `full`,
 which the bytes of its copies complete, and `empty`, at which every warp that has read it arrives. Blocks take tiles of the result
 one after the other; the ring goes on across tiles, so that copies run ahead while results are stored. A step past an edge is
-filled with zeros by the copies. Blocks of a cluster take tiles below or beside each other: each fetches its part of the operand
+filled with zeros by the copies. Sums of 8-bit floats, of which the hardware keeps few bits, are taken out after each step and
+added up in f32. Blocks of a cluster take tiles below or beside each other: each fetches its part of the operand
 that they have in common for all of them, and a stage is empty when the warps of all of them have read it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.passes.codegen.emit import all_of, integer_type, loop, vector_type, when
+from tilewright.passes.codegen.emit import all_of, gep, integer_type, loop, vector_type, when
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
-from tilewright.passes.families.gpu.mbarrier_ring import MbarrierRing
+from tilewright.passes.families.gpu.mbarrier_ring import MbarrierRing, RingPlace
 from tilewright.passes.families.gpu.mma_product import TensorProduct
-from tilewright.passes.families.gpu.mma_tile import extract
+from tilewright.passes.families.gpu.mma_tile import added, extract
 from tilewright.passes.families.gpu.simt_plan import SimtPlan
 from tilewright.passes.families.gpu.simt_store import Result, SplitSum
 from tilewright.passes.families.gpu.tile_grid import GridTile, TileGrid, part_of, tile_contraction
 from tilewright.passes.families.gpu.wgmma_operand import TmaOperand
 from tilewright.passes.families.gpu.wgmma_result import CopiedResult
 from tilewright.passes.mlir import ir, llvm, nvvm, scf, vector
-from tilewright.passes.spaces.gpu.wgmma import GROUP, PAD, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
+from tilewright.passes.spaces.gpu.wgmma import BARRIER, GROUP, PAD, PAIRS, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
 from tilewright.runtime.limits import WARP
 
 _WARPS = GROUP // WARP
-_PAIRS = 8  # columns between a thread's sums
+_TURNS = 1  # of the barriers by which warpgroups take turns
 
 
 def emit(kernel: GpuKernel, config: WgmmaConfig) -> None:
@@ -43,10 +44,10 @@ def emit(kernel: GpuKernel, config: WgmmaConfig) -> None:
     split = SplitSum(kernel, plan, config.split_k) if config.split_k > 1 else None
     if split is not None:
         kernel.use_workspace(split.bytes())
-    copied = CopiedResult(kernel, plan, config.slab) if config.copied else None
+    copied = CopiedResult(kernel, plan, config.bn) if config.copied else None
     planned = _Planned(plan, product, left, right, split, copied)
     kernel.launch(config.threads, lambda: _WgmmaBlock(kernel, config, planned).emit(), min_blocks_per_sm=1,
-                  cluster=config.cluster)
+                  cluster=config.cluster, in_turn=bool(config.blocks))
     if split is not None:
         kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
 
@@ -82,7 +83,7 @@ class _WgmmaBlock:
         self.kernel, self.config, self.plan, self.product = kernel, config, planned.plan, planned.product
         self.left, self.right, self.split, self.copied = planned.left, planned.right, planned.split, planned.copied
         self.rows, self.columns, self.depth, self.batch = self.plan.groups(kernel)
-        self.blocks = config.bm // (ROWS * config.consumers)  # instructions of a warpgroup, one below the other
+        self.blocks = config.rows // ROWS  # instructions of a warpgroup, one below the other
         self.i32 = integer_type(32)
 
     def emit(self) -> Grid:
@@ -92,37 +93,38 @@ class _WgmmaBlock:
         kernel.bound(self.depth.size)
         grid = self.grid.blocks(c.split_k)
         if self.copied is not None:
-            self.boxes = self.copied.tile(_WARPS * c.consumers)
+            self.copied.launch(c.consumers, c.buffers)
         self.ring = MbarrierRing.of(kernel, c.stages, c.stage_bytes)
-        self.results = kernel.shared(self.product.sum, [_WARPS * c.consumers, 16, c.slab + PAD])
+        if self.copied is None:
+            self.results = kernel.shared(self.product.sum, [_WARPS * c.consumers, 16, c.slab + PAD])
         self.steps, _ = part_of(kernel, self.depth, ROW // self.left.size, c.split_k)
         thread = kernel.thread()
-        when(thread.eq(0), lambda: self.ring.start(_WARPS * c.consumers * c.cluster))
+        when(thread.eq(0), lambda: self.ring.start(_WARPS * c.readers * c.cluster))
         self._meet()
         group, member = thread // GROUP, thread % GROUP
         role = scf.IfOp(_value(group.eq(c.consumers)), has_else=True)
         with ir.InsertionPoint(role.then_block):
             self._registers(0, nvvm.SetMaxRegisterAction.decrease)
-            when(member.eq(0), lambda: self._tiles(self._copy))
+            when((member // WARP).eq(0), lambda: when(nvvm.elect_sync(), self._bring))
             scf.YieldOp([])
         with ir.InsertionPoint(role.else_block):
             self._registers(1, nvvm.SetMaxRegisterAction.increase)
-            self._tiles(lambda tile, done: self._multiply(tile, done, group, member))
-            if self.copied is not None:
-                self.copied.reuse((member % WARP).eq(0))
+            at = (self._group_at_run_time(group) if c.readers == 1 else group, member)
+            if c.pingpong:  # each in code of its own, so that what tells their products apart is constant there
+                when(group.eq(0), lambda: self._work(Index(0), at), lambda: self._work(Index(1), at))
+            else:
+                self._work(Index(0), at)
             scf.YieldOp([])
-        if c.cluster > 1:
-            self._meet()  # no block leaves while others may still copy into it or arrive at its mbarriers
         tiles, parts, one = grid
         tiles = tiles * c.cluster
         return tiles.minimum(c.blocks) if c.blocks else tiles, parts, one
 
     def _meet(self) -> None:
-        """All threads of the cluster wait for each other."""
+        """All threads of the cluster wait for each other; the fence of mbarriers tells of them, and there is nothing else."""
         if self.config.cluster == 1:
             self.kernel.barrier()
             return
-        nvvm.cluster_arrive()
+        nvvm.cluster_arrive_relaxed()
         nvvm.cluster_wait()
 
     def _registers(self, which: int, action: nvvm.SetMaxRegisterAction) -> None:
@@ -130,19 +132,22 @@ class _WgmmaBlock:
         if self.config.consumers in REGISTERS:
             nvvm.setmaxregister(REGISTERS[self.config.consumers][which], action)
 
-    def _tiles(self, body: Callable[[GridTile, Index], None]) -> None:
-        """`body(tile, steps done before)` for each tile of this block."""
-        c = self.config
-        first, total = self.kernel.block_id() // c.cluster, self.kernel.evaluator.emit(self.grid.tiles)
+    def _tiles(self, body: Callable[[Index, Index], None], first: Index, every: int) -> Index:
+        """`body(number, steps done before)` for tiles of this block, from the `first` of them on each `every`th; the steps of
+        all that were passed."""
+        c, kernel = self.config, self.kernel
+        begin, total = kernel.block_id() // c.cluster, kernel.evaluator.emit(self.grid.tiles)
         if not c.blocks:
-            body(self._mine(first), Index(0))
-            return
+            body(begin, Index(0))
+            return self.steps.end
+        self.stride = kernel.blocks() // c.cluster
 
         def one(number: Index, done: ir.Value) -> list[ir.Value]:
-            body(self._mine(number), Index(done))
-            return [(Index(done) + self.steps.end).value(self.i32)]
+            body(number, Index(done))
+            return [(Index(done) + self.steps.end * every).value(self.i32)]
 
-        loop(first, total, c.blocks // c.cluster, one, [_i32(0)], self.kernel.index)
+        done = (self.steps.end * first).value(self.i32)
+        return Index(loop(begin + self.stride * first, total, self.stride * every, one, [done], kernel.index)[0])
 
     def _mine(self, number: Index) -> GridTile:
         """This block's tile of those that its cluster takes at once."""
@@ -154,59 +159,117 @@ class _WgmmaBlock:
 
     # -- the warpgroup that copies, one thread of it
 
-    def _copy(self, tile: GridTile, done: Index) -> None:
+    def _bring(self) -> None:
+        """All tiles; in a cluster then waits for all who read, here and there, so that the block does not leave before them."""
+        self.kernel.prefetch_tensor_maps()
+        done = self._tiles(self._copy, Index(0), 1)
+        if self.config.cluster > 1:
+            place = self.ring.place(done)
+            for _ in range(self.config.stages):
+                self.ring.wait_empty(place)
+                place = self.ring.after(place)
+
+    def _copy(self, number: Index, done: Index) -> None:
+        tile = self._mine(number)
         batch = self.batch.point(tile.batch)
 
-        def one(step: Index) -> None:
-            number = done + step
-            self.ring.wait(self.ring.empty(number), 1 - self.ring.parity(number))
-            full, stage = self.ring.full(number), self.ring.stage(number)
+        def one(step: Index, *held: ir.Value) -> list[ir.Value]:
+            place = RingPlace.of(held)
+            self.ring.wait_empty(place)
+            full, stage = self.ring.full(place.stage), self.ring.at(place.stage)
             nvvm.mbarrier_arrive_expect_tx(full, _i32(self.config.stage_bytes), results=[])
             k = self.steps.origin + step * self.steps.depth
             for operand, outer in ((self.left, tile.row), (self.right, tile.column)):
                 operand.fetch(stage, batch, outer, k, full, self.rank)
+            return self.ring.after(place).values()
 
-        loop(0, self.steps.end, 1, one, index=self.i32)
+        loop(0, self.steps.end, 1, one, self.ring.place(done).values(), index=self.i32)
 
     # -- the warpgroups that multiply
 
-    def _multiply(self, tile: GridTile, done: Index, group: Index, member: Index) -> None:
-        c = self.config
+    def _group_at_run_time(self, group: Index) -> Index:
+        """Its number where no compiler knows it: shared memory at a constant address, made where threads are apart, keeps the
+        assembler from computing the addresses of products once a warp."""
+        i32 = self.i32
+        return Index(nvvm.shfl_sync(_i32(-1), group.value(i32), _i32(0), _i32(WARP - 1), nvvm.ShflKind.idx, results=[i32]))
+
+    def _work(self, turn: Index, at: tuple[Index, Index]) -> None:
+        """All tiles of a warpgroup, from the tile number `turn` of the block on. at: the warpgroup, and the thread in it."""
+        every = self.config.consumers if self.config.pingpong else 1
+        self._tiles(lambda number, done: self._multiply((number, done), turn, at), turn, every)
+        if self.copied is not None:
+            self.copied.finish(at[1])
+
+    def _multiply(self, step: tuple[Index, Index], turn: Index, at: tuple[Index, Index]) -> None:
+        """A tile. step: its number and the steps before it."""
+        c, (number, done), (group, member) = self.config, step, at
+        tile = self._mine(number)
+        first = Index(0) if c.readers == 1 else group * c.rows
         sums = ir.Type.parse(f"!llvm.struct<({', '.join([str(self.product.sum)] * (c.bn // 2))})>")
         address = Index(llvm.PtrToIntOp(self.i32, self.ring.base).result)
         leader = (member % WARP).lt(c.cluster)
+        release = self._releaser(member % WARP)
 
-        def one(step: Index, *before: ir.Value) -> list[ir.Value]:
-            number = done + step
-            self.ring.wait(self.ring.full(number), self.ring.parity(number))
+        def one(step: Index, *held: ir.Value) -> list[ir.Value]:
+            place, before = RingPlace.of(held[:2]), held[2:]
+            self.ring.wait_full(place)
             nvvm.wgmma_fence_aligned()
-            stage = address + number % c.stages * c.stage_bytes
-            a = self.left.descriptor(stage, group * (self.blocks * ROWS))
-            b = self.right.descriptor(stage, Index(0))
-            found = list(before)
-            for k in range(0, ROW // self.left.size, STEP // self.left.size):
-                for q in range(self.blocks):
-                    found[q] = self._product(sums, found[q], self.left.advance(a, q * ROWS, k), self.right.advance(b, 0, k))
-            nvvm.wgmma_commit_group_sync_aligned()
+            stage = address + place.stage * c.stage_bytes
+            pair = (self.left.descriptor(stage, first), self.right.descriptor(stage, Index(0)))
+            if self.product.promoted:
+                apart = self._products(sums, [llvm.ZeroOp(sums).result] * self.blocks, pair, fresh=True)
+                nvvm.wgmma_wait_group_sync_aligned(0)
+                when(leader, lambda: release(place.stage))
+                return [*self.ring.after(place).values(), *(added(x, y) for x, y in zip(before, apart, strict=True))]
+            found = self._products(sums, before, pair)
             nvvm.wgmma_wait_group_sync_aligned(1)
-            when(all_of([leader, Index(0).lt(step)]), lambda: self._release(number - 1, member % WARP))
-            return found
+            when(all_of([leader, Index(0).lt(step)]), lambda: release(self.ring.before(place)))
+            return [*self.ring.after(place).values(), *found]
 
-        found = loop(0, self.steps.end, 1, one, [llvm.ZeroOp(sums).result] * self.blocks, self.i32)
-        nvvm.wgmma_wait_group_sync_aligned(0)
-        when(all_of([leader, Index(0).lt(self.steps.end)]), lambda: self._release(done + self.steps.end - 1, member % WARP))
-        self._store(tile, group, member, found)
+        if c.pingpong:
+            when(self.stride.le(number), lambda: self._take_turn(turn))
+        start = [*self.ring.place(done).values(), *[llvm.ZeroOp(sums).result] * self.blocks]
+        stage, parity, *found = loop(0, self.steps.end, 1, one, start, self.i32)
+        if c.pingpong:
+            total = self.kernel.evaluator.emit(self.grid.tiles)
+            when((number + self.stride).lt(total), lambda: self._give_turn(turn))
+        if not self.product.promoted:
+            nvvm.wgmma_wait_group_sync_aligned(0)
+            end = RingPlace.of([stage, parity])
+            when(all_of([leader, Index(0).lt(self.steps.end)]), lambda: release(self.ring.before(end)))
+        self._store(replace(tile, row=tile.row + first), group, member, found)
 
-    def _release(self, number: Index, rank: Index) -> None:
-        """The warp has read the stage: told to the block of that rank, whose copies fill it too."""
-        empty = self.ring.empty(number)
+    def _take_turn(self, turn: Index) -> None:
+        """Until the other warpgroup has issued the products of the tile before."""
+        nvvm.barrier(barrier_id=(turn + _TURNS).value(self.i32), number_of_threads=_i32(2 * GROUP))
+
+    def _give_turn(self, turn: Index) -> None:
+        """To the other warpgroup, which has the next tile: its products follow while this one stores its results."""
+        nvvm.barrier_arrive(_i32(2 * GROUP), barrier_id=(1 - turn + _TURNS).value(self.i32))
+
+    def _releaser(self, rank: Index) -> Callable[[Index], None]:
+        """Tells that the warp has read a stage, to the block of that rank, whose copies fill it too. The scope is that of the
+        block there too: what is read came by copies and is overwritten by copies, so that nothing has to be made visible."""
         if self.config.cluster == 1:
-            nvvm.mbarrier_arrive(empty, results=[integer_type(64)])
-            return
-        there = nvvm.mapa(ir.Type.parse("!llvm.ptr<7>"), empty, rank.value(self.i32))
-        nvvm.mbarrier_arrive(there, scope=ir.Attribute.parse("#nvvm.mem_scope<cluster>"), results=[])
+            return lambda stage: nvvm.mbarrier_arrive(self.ring.empty(stage), results=[integer_type(64)])
+        block = (rank % self.config.cluster).value(self.i32)  # of those who do not tell too
+        there = nvvm.mapa(ir.Type.parse("!llvm.ptr<7>"), self.ring.empty(Index(0)), block)
+        scope = ir.Attribute.parse("#nvvm.mem_scope<cta>")
+        return lambda stage: nvvm.mbarrier_arrive(
+            gep(there, (stage * BARRIER).value(self.i32), integer_type(8)), scope=scope, results=[])
 
-    def _product(self, sums: ir.Type, held: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    def _products(self, sums: ir.Type, before: Sequence[ir.Value], pair: tuple[ir.Value, ir.Value],
+                  fresh: bool = False) -> list[ir.Value]:
+        """The sums of a warpgroup with the products of a step added, as one group in flight. fresh: sums of this step alone."""
+        found = list(before)
+        for k in range(0, ROW // self.left.size, STEP // self.left.size):
+            for q in range(self.blocks):
+                a, b = self.left.advance(pair[0], q * ROWS, k), self.right.advance(pair[1], 0, k)
+                found[q] = self._product(sums, found[q], (a, b), fresh and k == 0)
+        nvvm.wgmma_commit_group_sync_aligned()
+        return found
+
+    def _product(self, sums: ir.Type, held: ir.Value, pair: tuple[ir.Value, ir.Value], fresh: bool) -> ir.Value:
         def text(name: str) -> ir.Attribute:
             return ir.Attribute.parse(f"#nvvm.{name}")
 
@@ -216,56 +279,55 @@ class _WgmmaBlock:
         layouts = [text(f"mma_layout<{'row' if self.left.along_k else 'col'}>"),
                    text(f"mma_layout<{'col' if self.right.along_k else 'row'}>")]
         shape = text(f"shape<m = {ROWS}, n = {self.config.bn}, k = {self.product.depth}>")
-        again = text("wgmma_scale_out<one>")
-        found: ir.Value = nvvm.wgmma_mma_async(sums, held, a, b, shape, *kinds, total, again, one, one, *layouts)
+        again = text(f"wgmma_scale_out<{'zero' if fresh else 'one'}>")
+        found: ir.Value = nvvm.wgmma_mma_async(sums, held, *pair, shape, *kinds, total, again, one, one, *layouts)
         return found
 
     # -- results
 
     def _store(self, tile: GridTile, group: Index, member: Index, found: list[ir.Value]) -> None:
-        """16 rows of a warp after the other go through shared memory of the warp's own, a slab of columns at a time."""
-        c, kernel = self.config, self.kernel
-        result = Result(kernel, self.plan, self.batch.point(tile.batch), self.rows, self.columns)
-        width = 1 if self.split is not None else result.width(c.vec)
+        """The results of a warpgroup's sums; the tile begins at its first row."""
+        c = self.config
+        result = Result(self.kernel, self.plan, self.batch.point(tile.batch), self.rows, self.columns)
+        if self.copied is None:
+            width = 1 if self.split is not None else result.width(c.vec)
+            for q, sums in enumerate(found):
+                for first in range(0, c.bn, c.slab):
+                    self._store_slab(result, replace(tile, row=tile.row + q * ROWS), (group, member), (sums, first), width)
+            return
+        result.width(2)
+        slabs = c.bn // self.copied.columns
+        for number in range(len(found) * slabs):
+            q, first = number // slabs, number % slabs * self.copied.columns
+            self.copied.store(result, lambda j, h, q=q, first=first: self._pair(found[q], first + j * PAIRS, h),  # type: ignore[misc]
+                              (group, member), (tile.row + q * ROWS, tile.column + first), number)
+
+    def _pair(self, sums: ir.Value, column: int, half: int) -> ir.Value:
+        """The two neighbouring sums of this thread among the 8 columns from `column` on, of its upper or lower row."""
+        at = column // 2 + 2 * half
+        return vector.from_elements(vector_type(self.product.sum, 2), [extract(sums, at), extract(sums, at + 1)])
+
+    def _store_slab(self, result: Result, tile: GridTile, at: tuple[Index, Index], of: tuple[ir.Value, int], width: int) -> None:
+        """16 rows of each warp go through shared memory of the warp's own, a slab of columns at a time."""
+        c, (group, member), (sums, first) = self.config, at, of
         lane, warp = member % WARP, member // WARP
-        mine = group * _WARPS + warp
-        pair, per_row = vector_type(self.product.sum, 2), c.slab // width
-        for q, sums in enumerate(found):
-            row = tile.row + group * (self.blocks * ROWS) + warp * 16 + q * ROWS
-            for first in range(0, c.bn, c.slab):
-                if self.copied is not None:
-                    self.copied.reuse(lane.eq(0))  # of what was there before all have read: they met in front of the copy
-                else:
-                    nvvm.bar_warp_sync(_i32(-1))
-                for j in range(0, c.slab, _PAIRS):
-                    for h in range(2):
-                        at = (first + j) // 2 + 2 * h
-                        two = vector.from_elements(pair, [extract(sums, at), extract(sums, at + 1)])
-                        column = (lane % 4 * 2 + j).known_multiple(2)
-                        self.results.store(two, [mine, lane // 4 + 8 * h, Index.ramp(column, 2)])
-                nvvm.bar_warp_sync(_i32(-1))
-
-                def chunk(number: Index, row: Index = row, first: int = first) -> None:
-                    y, x = number // per_row, number % per_row * width
-                    value = self.results.load([mine, y, Index.ramp(x, width)])
-                    if self.split is not None:
-                        self.split.keep(tile.batch, row + y, tile.column + (x + first), value)
-                    elif self.copied is not None:
-                        self.copied.write(result, self.boxes, (mine, y, x), row + y, tile.column + (x + first), value)
-                    else:
-                        result.store(row + y, tile.column + (x + first), value)
-
-                loop(lane, 16 * per_row, WARP, chunk, index=kernel.index)
-                if self.copied is not None:
-                    self._copy_out(self.copied, result, mine, lane, row, tile.column + first)
-
-    def _copy_out(self, copied: CopiedResult, result: Result, warp: Index, lane: Index, row: Index, column: Index) -> None:
-        """The warp's slab of results, unless it lies wholly outside."""
-        shared = ir.Attribute.parse("#nvvm.shared_space<cta>")
-        nvvm.fence_proxy(ir.Attribute.parse("#nvvm.proxy_kind<async.shared>"), space=shared)
+        mine, row, per_row = group * _WARPS + warp, tile.row + warp * 16, c.slab // width
         nvvm.bar_warp_sync(_i32(-1))
-        inside = [lane.eq(0), row.lt(self.rows.extent), column.lt(self.columns.extent)]
-        when(all_of(inside), lambda: copied.copy(result, self.boxes, warp, row, column))
+        for j in range(0, c.slab, PAIRS):
+            for h in range(2):
+                column = (lane % 4 * 2 + j).known_multiple(2)
+                self.results.store(self._pair(sums, first + j, h), [mine, lane // 4 + 8 * h, Index.ramp(column, 2)])
+        nvvm.bar_warp_sync(_i32(-1))
+
+        def chunk(number: Index) -> None:
+            y, x = number // per_row, number % per_row * width
+            value = self.results.load([mine, y, Index.ramp(x, width)])
+            if self.split is not None:
+                self.split.keep(tile.batch, row + y, tile.column + (x + first), value)
+            else:
+                result.store(row + y, tile.column + (x + first), value)
+
+        loop(lane, 16 * per_row, WARP, chunk, index=self.kernel.index)
 
 
 def _value(condition: ir.Value | bool) -> ir.Value:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.attention import Attention
-from tilewright.passes.codegen.emit import gep, integer_type, loop, when, when_values
+from tilewright.passes.codegen.emit import all_of, gep, integer_type, loop, when, when_values
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.gpu_space import Point
 from tilewright.passes.codegen.index import Index
@@ -139,11 +139,16 @@ class _Block(AttentionBlock):
         kernel.barrier()
         group, member = thread // GROUP, thread % GROUP
         copies = group.eq(c.consumers)
+
+        def copy() -> None:
+            kernel.prefetch_tensor_maps()
+            self._copy(queries, steps)
+
         assert not isinstance(copies, bool)
         role = scf.IfOp(copies, has_else=True)
         with ir.InsertionPoint(role.then_block):
             self._registers(COPIER, nvvm.SetMaxRegisterAction.decrease)
-            when(member.eq(0), lambda: when(steps.first.lt(steps.end), lambda: self._copy(queries, steps)))
+            when(all_of([(member // WARP).eq(0), steps.first.lt(steps.end)]), lambda: when(nvvm.elect_sync(), copy))
             scf.YieldOp([])
         with ir.InsertionPoint(role.else_block):
             self._registers(MULTIPLIER, nvvm.SetMaxRegisterAction.increase)
@@ -164,7 +169,8 @@ class _Block(AttentionBlock):
 
     def _start(self) -> None:
         for ring in (self.query, self.key, self.value):
-            ring.start(_WARPS * self.config.consumers)
+            ring.initialise(_WARPS * self.config.consumers)
+        nvvm.fence_mbarrier_init()
 
     def _registers(self, given: dict[int, int], action: nvvm.SetMaxRegisterAction) -> None:
         """Hands registers from the warpgroup that copies to those that multiply."""
@@ -186,11 +192,12 @@ class _Block(AttentionBlock):
 
     def _fetch(self, ring: MbarrierRing, number: Index, fetch: Callable[[ir.Value, ir.Value], None]) -> None:
         """Starts the copies of a step once its stage is empty."""
+        place = ring.place(number)
         if ring.stages > 1:
-            ring.wait(ring.empty(number), 1 - ring.parity(number))
-        full = ring.full(number)
+            ring.wait_empty(place)
+        full = ring.full(place.stage)
         nvvm.mbarrier_arrive_expect_tx(full, Index(ring.stage_bytes).value(self.i32), results=[])
-        fetch(ring.stage(number), full)
+        fetch(ring.at(place.stage), full)
 
     # -- the warpgroups that multiply
 
@@ -251,19 +258,19 @@ class _Block(AttentionBlock):
         return [*carried[:_STATE], *mixed]
 
     def _arrived(self, ring: MbarrierRing, number: Index) -> None:
-        ring.wait(ring.full(number), ring.parity(number))
+        ring.wait_full(ring.place(number))
 
     def _release(self, ring: MbarrierRing, number: Index) -> None:
         """The warp has read the stage of a step."""
 
         def arrive() -> None:
-            nvvm.mbarrier_arrive(ring.empty(number), results=[integer_type(64)])
+            nvvm.mbarrier_arrive(ring.empty(ring.place(number).stage), results=[integer_type(64)])
 
         when(self.lane.eq(0), arrive)
 
     def _stage(self, ring: MbarrierRing, number: Index) -> Index:
         """Address of the stage of a step in the shared space."""
-        return Index(llvm.PtrToIntOp(self.i32, ring.base).result) + number % ring.stages * ring.stage_bytes
+        return Index(llvm.PtrToIntOp(self.i32, ring.base).result) + ring.place(number).stage * ring.stage_bytes
 
     def _scores(self, row: Index, number: Index) -> list[ir.Value]:
         """Begins a group of products of the warpgroup's queries, from `row` of the block on, with the keys of a step."""

@@ -9,7 +9,7 @@ from math import gcd
 from types import MappingProxyType
 from typing import ClassVar
 
-from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
+from tilewright.passes.spaces.gemm_operands import BYTE_FLOAT_TYPES, column_loop, row_and_column_roles, tensor_core_bytes
 from tilewright.passes.spaces.gpu import mma
 from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, why_invalid_block
 from tilewright.passes.spaces.numerics import Numerics
@@ -21,6 +21,8 @@ ROW = 128  # bytes of a row of a tile, within which copies permute chunks
 ROWS = 64  # of an instruction
 STEP = 32  # bytes along k of an instruction
 BARRIER = 8  # bytes of an mbarrier
+PAIRS = 8  # columns between a thread's pairs of sums
+COPIED_BYTES = (2, 4)  # of elements of results that leave by tensor copies
 PAD = 8  # sums behind each row of a warp's results in shared memory
 _SLAB = 32  # columns of a warp's results that are in shared memory at once
 _LONGEST_BOX = 256
@@ -36,6 +38,7 @@ class WgmmaConfig(GpuConfig):
     consumers: warpgroups that multiply, each its share of the rows; one more copies. vec: elements of one store. group_m: rows
     of tiles that are walked together. blocks: blocks that take one tile after the other; 0 for a block per tile. split_k: parts
     that k is cut in, each of its own blocks, summed by a second launch in a fixed order. copied: results leave by tensor copies.
+    pingpong: each of two warpgroups has tiles of its own, and multiplies while the other one stores.
     tf32: f32 operands are read as tf32. cluster_m, cluster_n: blocks of a cluster that take tiles below or beside each other and
     bring the operand that they have in common only once.
     """
@@ -55,6 +58,7 @@ class WgmmaConfig(GpuConfig):
     tf32: bool = False
     cluster_m: int = 1
     cluster_n: int = 1
+    pingpong: bool = False
 
     @property
     def cluster(self) -> int:
@@ -64,6 +68,21 @@ class WgmmaConfig(GpuConfig):
     @property
     def threads(self) -> int:
         return GROUP * (self.consumers + 1)
+
+    @property
+    def rows(self) -> int:
+        """Of a tile that a warpgroup multiplies."""
+        return self.bm if self.pingpong else self.bm // max(1, self.consumers)
+
+    @property
+    def readers(self) -> int:
+        """Warpgroups that read a stage."""
+        return 1 if self.pingpong else self.consumers
+
+    @property
+    def buffers(self) -> int:
+        """Tiles of results of a warpgroup that leave by copies at once."""
+        return 2 if self.consumers < 3 else 1
 
     @property
     def slab(self) -> int:
@@ -81,16 +100,16 @@ class WgmmaConfig(GpuConfig):
 
     def tile_bytes(self) -> int:
         """Shared memory without mbarriers: the ring of tiles, room for sums of every warp that multiplies and for its results."""
-        results = (self.slab + PAD + (self.slab if self.copied else 0)) * 4
-        return self.stages * self.stage_bytes + 4 * self.consumers * 16 * results
+        results = self.buffers * ROW if self.copied else (self.slab + PAD) * 4  # of a row
+        return self.stages * self.stage_bytes + self.consumers * ROWS * results
 
     def shared_bytes(self) -> int:
         """Tiles, sums, results and mbarriers."""
         return self.tile_bytes() + self.barriers * BARRIER
 
-    def registers(self) -> int:
-        """About what a thread that multiplies needs: sums and addresses."""
-        return self.bm // (ROWS * self.consumers) * self.bn // 2 + 40
+    def registers(self, promoted: bool = False) -> int:
+        """About what a thread that multiplies needs: sums, those of a step beside them where they are promoted, addresses."""
+        return self.rows // ROWS * self.bn // 2 * (1 + promoted) + 40
 
 
 def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | None:
@@ -128,10 +147,12 @@ def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
     """All legal configurations."""
     blocks = product((64, 128, 192, 256), (16, 32, 64, 96, 128, 192, 256), (2, 3, 4, 5, 6, 8), (1, 2, 3))
     one = limits.multiprocessors
-    grids = ((one, 1, False), (one, 1, True), (0, 1, False), (0, 2, False), (0, 4, False), (0, 8, False))
+    grids = ((one, 1, False, False), (one, 1, True, False), (one, 1, False, True), (one, 1, True, True),
+             *((0, split, False, False) for split in (1, 2, 4, 8)))
     clusters = ((1, 1), (2, 1), (1, 2), (4, 1), (1, 4))
-    for (bm, bn, stages, consumers), vec, (count, split, copied), (m, n) in product(blocks, (8, 1), grids, clusters):
-        config = WgmmaConfig(bm, bn, stages, consumers, vec, 8, count, split, copied, cluster_m=m, cluster_n=n)
+    for (bm, bn, stages, consumers), vec, (count, split, copied, turns), (m, n) in product(blocks, (8, 1), grids, clusters):
+        config = WgmmaConfig(bm, bn, stages, consumers, vec, 8, count, split, copied, cluster_m=m, cluster_n=n,
+                             pingpong=turns)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -144,7 +165,45 @@ def why_invalid(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> s
         return "element-type: operands are neither f16, bf16, fp8 nor 8-bit integers, nor f32 read as tf32"
     if limits.arch != "sm_90a":
         return f"architecture: {limits.arch} has no wgmma"
-    return why_illegal(config, limits)
+    return why_illegal(config, limits) or _why_not_of(config, workload, limits)
+
+
+def _why_not_of(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> str | None:
+    """The rule of the workload's operands that the configuration breaks, or None."""
+    c = config
+    for factor, role, extent in zip(workload.factors, ("m", "n"), _extents(c, workload), strict=False):
+        along = {factor.linear_axis(d) for d, loop in enumerate(workload.loops) if loop.role == "k"}
+        if factor.unit_axis not in along and extent % (ROW // factor.dtype.bytes):
+            return f"whole-rows: tiles of {extent} along {role}, where memory runs along it; wanted rows of {ROW} bytes"
+    given = REGISTERS.get(c.consumers, (0, limits.thread_registers))[1]
+    if c.registers(promoted(workload)) > given:
+        return f"register-budget: about {c.registers(True)} of {given} registers where sums of 8-bit floats are promoted"
+    if c.copied and _box_columns(workload) is None:
+        return "copied-results: wanted one result of elements of 2 or 4 bytes, a matrix along one axis and the columns"
+    if c.copied and c.bn % (_box_columns(workload) or 1):
+        return f"copied-results: tiles of {c.bn} columns; wanted whole boxes of {_box_columns(workload)}"
+    return None
+
+
+def _extents(config: WgmmaConfig, workload: Workload) -> tuple[int, int]:
+    """Of a tile along m and along n."""
+    found = (config.bm, config.bn)
+    return found if row_and_column_roles(workload) == ("m", "n") else (config.bn, config.bm)
+
+
+def _box_columns(workload: Workload) -> int | None:
+    """Columns of results that leave by a tensor copy together; None where they cannot."""
+    out = workload.outputs[0]
+    loops = [d for role in ("m", "n") for d, loop in enumerate(workload.loops) if loop.role == role]
+    along = [[a for a, axis in enumerate(out.axes) if axis.loops == (d,) and axis.steps == (1,)] for d in loops]
+    units = [d for d, axes in zip(loops, along, strict=True) if axes == [out.unit_axis]]
+    whole = len(workload.outputs) == 1 and all(len(axes) == 1 for axes in along) and units == [column_loop(workload)]
+    return ROW // out.dtype.bytes if whole and out.dtype.bytes in COPIED_BYTES and len(out.axes) <= _COPIED_AXES else None
+
+
+def promoted(workload: Workload) -> bool:
+    """Are sums of a step added up in registers of their own? Products of 8-bit floats are summed with few bits of mantissa."""
+    return any(f.dtype in BYTE_FLOAT_TYPES for f in workload.factors)
 
 
 def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
@@ -152,8 +211,10 @@ def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
     c = config
     if not 1 <= c.consumers <= 3:
         return f"consumers: {c.consumers} is not from 1 to 3"
-    if c.bm % (ROWS * c.consumers) or c.bm < 1:
-        return f"rows: {c.bm} is no multiple of {ROWS} for each of {c.consumers} warpgroups"
+    if c.bm % (ROWS * c.readers) or c.bm < 1:
+        return f"rows: {c.bm} is no multiple of {ROWS} for each of {c.readers} warpgroups"
+    if c.pingpong and (c.consumers != 2 or not c.blocks):
+        return f"pingpong: {c.consumers} warpgroups, {c.blocks} blocks; wanted 2 of blocks that take one tile after the other"
     if c.bn % 16 or not 16 <= c.bn <= 256:
         return f"columns: {c.bn} is no multiple of 16 up to 256"
     if max(c.bm, c.bn) > _LONGEST_BOX:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
 from tilewright.passes.spaces.gpu.gpu_contraction import contraction, extents, once_issue, result_bytes, stored_bytes
-from tilewright.passes.spaces.gpu.wgmma import GROUP, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
+from tilewright.passes.spaces.gpu.wgmma import GROUP, REGISTERS, ROW, ROWS, STEP, WgmmaConfig, promoted
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import WARP, GpuLimits
@@ -21,12 +21,12 @@ def kernel_cost(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> K
     c = config
     size = tensor_core_bytes(workload) or 4
     depth = ROW // size
-    warps = c.consumers * GROUP / WARP
-    products = c.bm // (ROWS * c.consumers) * (ROW // STEP)  # instructions of a warpgroup in a step
-    stores = c.bm * c.bn / (c.consumers * GROUP) / (c.vec if not c.copied else 8)
+    warps = c.readers * GROUP / WARP
+    products = c.rows // ROWS * (ROW // STEP)  # instructions of a warpgroup in a step
+    stores = c.bm * c.bn / (c.readers * GROUP) / (c.vec if not c.copied else 8)
     reads = c.bm / ROWS * (ROWS + c.bn)  # rows of 128 bytes that the products read
     brought = (c.bm / c.cluster_n + c.bn / c.cluster_m) * ROW  # blocks of a cluster share what they have in common
-    registers = max(c.registers(), _ALONE)
+    registers = max(c.registers(promoted(workload)), _ALONE)
     given = limits.registers // c.threads // 8 * 8 if c.consumers in REGISTERS else registers
     block = GpuBlock(
         threads=c.threads,
@@ -49,6 +49,7 @@ def kernel_cost(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> K
         "consumers": c.consumers,
         "rows_a_consumer": c.bm / c.consumers,
         "matrix_over_shared": c.bm * c.bn * depth * size / 2 / 2048 / reads,
+        "pingpong": float(c.pingpong),
         "persistent": float(bool(c.blocks)),
         "cluster": c.cluster_m * c.cluster_n,
     })

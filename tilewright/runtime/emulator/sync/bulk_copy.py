@@ -31,7 +31,7 @@ _ALIGNMENT = 128
 _LANDS = 0.3
 
 
-@dataclass
+@dataclass(eq=False)
 class BoxCopy:
     """A box in flight: bytes of shared memory by chunk of 16, addresses and which elements are inside, and who issued it.
 

@@ -16,7 +16,11 @@ from tilewright.runtime.limits import WARP
 
 
 class ClusterBarriers:
-    """One barrier for each cluster of a batch: which lanes have arrived and not yet waited, and who waits."""
+    """One barrier for each cluster of a batch: which lanes have arrived and not yet waited, and who waits.
+
+    A relaxed arrival orders nothing but the initialisation of mbarriers that a fence precedes: `met` holds, for each warp, up to
+    which clock of each other it has met it, whatever way.
+    """
 
     def __init__(self, blocks: int, geometry: Geometry) -> None:
         lanes, group = blocks * geometry.warps * WARP, geometry.group
@@ -25,6 +29,9 @@ class ClusterBarriers:
         self.passed = np.zeros(lanes, dtype=bool)
         self.clocks = np.zeros((clusters, group), dtype=np.int64)
         self.done = np.zeros((clusters, group), dtype=np.int64)
+        self.arrivals = np.zeros((clusters, group), dtype=np.int64)
+        self.meeting = np.zeros((clusters, group), dtype=np.int64)
+        self.met = np.zeros((lanes // WARP, group), dtype=np.int64)
         self.waiting = np.zeros(lanes, dtype=bool)
         self.sites: dict[int, PtxSite] = {}
 
@@ -35,9 +42,13 @@ class ClusterBarriers:
             lane = int(lanes[np.argmax(again)])
             machine.found(KernelCheck.BARRIER, site, "arrives at the cluster's barrier twice with no wait between", lane)
         self.arrived[lanes] = True
-        if orders and machine.shared.races is not None:
+        if machine.shared.races is not None:
             warps = np.unique(machine.warp_of[lanes])
-            np.maximum.at(self.clocks, machine.cluster_of[warps * WARP], machine.shared.races.release(warps))
+            clusters, own = machine.cluster_of[warps * WARP], warps % self.arrivals.shape[1]
+            seen = machine.shared.races.release(warps, meet=orders)
+            np.maximum.at(self.arrivals, (clusters, own), seen[np.arange(len(warps)), own])
+            if orders:
+                np.maximum.at(self.clocks, clusters, seen)
         self.settle(machine)
 
     def wait(self, machine: Machine, site: PtxSite, lanes: Array) -> bool:
@@ -68,6 +79,7 @@ class ClusterBarriers:
             lanes = np.flatnonzero(mine & self.arrived)
             self.arrived[lanes], self.passed[lanes] = False, True
             self.done[cluster] = np.maximum(self.done[cluster], self.clocks[cluster])
+            self.meeting[cluster] = np.maximum(self.meeting[cluster], self.arrivals[cluster])
             waiting = lanes[self.waiting[lanes]]
             self._leave(machine, waiting)
             machine.status[waiting] = RUNNING
@@ -80,7 +92,9 @@ class ClusterBarriers:
         self.passed[lanes] = self.waiting[lanes] = False
         if len(lanes) and machine.shared.races is not None:
             warps = np.unique(machine.warp_of[lanes])
-            machine.shared.races.acquire(warps, self.done[machine.cluster_of[warps * WARP]])
+            clusters = machine.cluster_of[warps * WARP]
+            machine.shared.races.acquire(warps, self.done[clusters])
+            self.met[warps] = np.maximum(self.met[warps], self.meeting[clusters])
 
     def explain(self, machine: Machine) -> None:
         """Nobody can run: say what a waiting thread waits for."""

@@ -18,6 +18,7 @@ from tilewright.runtime.emulator.machine.machine import InstructionRunner, Machi
 from tilewright.runtime.emulator.machine.storage import SHARED_BASE
 from tilewright.runtime.emulator.memory.cluster_addresses import place_of
 from tilewright.runtime.emulator.ptx.ptx_syntax import SINK, Instruction, Register
+from tilewright.runtime.emulator.sync.cluster_barriers import ClusterBarriers
 from tilewright.runtime.limits import WARP
 
 _SIZE = 8
@@ -65,7 +66,8 @@ class Mbarriers:
         warp, clock = found.made
         races = machine.shared.races
         mine = int(machine.warp_of[lane])
-        if races is not None and warp != mine and races.seen[mine, warp % self.warps] <= clock:
+        told = found.fenced and machine.unit(ClusterBarriers).met[mine, warp % self.warps] > clock
+        if races is not None and warp != mine and races.seen[mine, warp % self.warps] <= clock and not told:
             message = "uses an mbarrier that another warp initialised, with no barrier between"
             machine.found(KernelCheck.RACE, site, message, lane, address)
         return found

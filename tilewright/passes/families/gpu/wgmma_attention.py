@@ -140,15 +140,12 @@ class _Block(AttentionBlock):
         group, member = thread // GROUP, thread % GROUP
         copies = group.eq(c.consumers)
 
-        def copy() -> None:
-            kernel.prefetch_tensor_maps()
-            self._copy(queries, steps)
-
         assert not isinstance(copies, bool)
         role = scf.IfOp(copies, has_else=True)
         with ir.InsertionPoint(role.then_block):
             self._registers(COPIER, nvvm.SetMaxRegisterAction.decrease)
-            when(all_of([(member // WARP).eq(0), steps.first.lt(steps.end)]), lambda: when(nvvm.elect_sync(), copy))
+            when(all_of([(member // WARP).eq(0), steps.first.lt(steps.end)]),
+                 lambda: when(nvvm.elect_sync(), lambda: self._copy(queries, steps)))
             scf.YieldOp([])
         with ir.InsertionPoint(role.else_block):
             self._registers(MULTIPLIER, nvvm.SetMaxRegisterAction.increase)
@@ -168,6 +165,8 @@ class _Block(AttentionBlock):
         self.query, self.key, self.value = (MbarrierRing(*x) for x in zip(counts, sizes, bases, barriers, strict=True))
 
     def _start(self) -> None:
+        """One thread, before all meet."""
+        self.kernel.prefetch_tensor_maps()
         for ring in (self.query, self.key, self.value):
             ring.initialise(_WARPS * self.config.consumers)
         nvvm.fence_mbarrier_init()

@@ -28,8 +28,8 @@ class Thresholds:
                                  results="not measured: by occupancy arithmetic, two blocks for each multiprocessor")
     large_waves: int = threshold(1, unit="waves of large blocks, one a multiprocessor", operator="square_4096",
                                  results="not measured: by occupancy arithmetic, fewer leave multiprocessors idle")
-    wide_waves: int = threshold(2, unit="waves of blocks of 128 x 256 up to which blocks have 128 columns", operator="square_4096",
-                                results="not measured: by shared memory's rate, warps of 64 x 64 read a third less")
+    wide_waves: int = threshold(2, unit="waves of blocks of 128 x 256, up to which they have 128 columns", operator="square_4096",
+                                results="not measured: warps of 64 x 64 read a third less of shared memory")
 
 
 def default(workload: Workload, limits: GpuLimits,

@@ -137,8 +137,8 @@ class AttentionBlock:
     def store(self, room: GpuMemory, queries: Queries, y: Index, values: Sequence[ir.Value], vec: int) -> None:
         """16 rows of a warp after the other go through shared memory of the warp's own, a slab of columns at a time."""
         kernel, view = self.kernel, self.plan.view
-        at = self.mixed_point(self.batch.point(queries.number))
-        result = Result(kernel, self.plan.mixing, at, self.mixed_rows, self.columns)
+        mixed = self.mixed_point(self.batch.point(queries.number))
+        result = Result(kernel, self.plan.mixing, mixed, self.mixed_rows, self.columns)
         width, slab = result.width(vec), (room.sizes[2].const or 0) - PAD
         pair, per_row, warp = vector_type(self.f32, 2), slab // width, kernel.thread() // WARP
         for i in range(len(values) // (4 * self.wide)):

@@ -75,6 +75,14 @@ class WgmmaQueue:
         self.pending: list[Pending] = []
         self.committed = np.zeros(self.warps, dtype=np.int64)
         self.fenced = np.zeros(self.warps, dtype=bool)
+        self.begun: dict[tuple[str, ...], Array] = {}
+
+    def begin(self, warps: Array, names: tuple[str, ...]) -> Array:
+        """For each warp: has it computed products in the registers `names` before?"""
+        begun = self.begun.setdefault(names, np.zeros(self.warps, dtype=bool))
+        before = begun[warps]
+        begun[warps] = True
+        return before
 
     def chained(self, warps: Array, names: tuple[str, ...]) -> tuple[Array, Array]:
         """For each warp: are the registers `names` those of a product in flight; do they only overlap with one?"""
@@ -227,6 +235,7 @@ def _build_product(inst: Instruction, cx: BuildContext) -> WarpStep:
     sinks, sources = [cx.sink(inst, e, "b32") for e in elements], [cx.source(inst, e, "b32") for e in elements]
     cx.reads.clear()  # the sums count as read only where they are kept, which is known when it runs
     held = [cx.source(inst, e, "b32") for e in given] if len(given) > 1 else []
+    fresh_sums = cx.written.isdisjoint(cx.writes)
     bare = sorted(cx.unfenced & cx.reads)
     right = cx.source(inst, inst.operands[2], "b64")
     left = right if held else cx.source(inst, inst.operands[1], "b64")
@@ -252,6 +261,10 @@ def _build_product(inst: Instruction, cx: BuildContext) -> WarpStep:
         if any((d != d[:, :1]).any() for d in ab):
             machine.found(KernelCheck.WARP, site, "descriptors differ within the warp", int(warps[0]) * WARP)
         kept = np.broadcast_to(keep(machine), (machine.lanes,)).reshape(-1, WARP)[warps, 0]
+        unset = ~queue.begin(warps, names) & kept & fresh_sums
+        if unset.any():
+            lane = int(warps[int(np.argmax(unset))]) * WARP
+            machine.found(KernelCheck.UNSET, site, "sums are added to, and nothing has written them", lane)
         start = np.where(kept[:, None, None], read_warps(machine, sources, warps), np.uint32(0)).astype(np.uint32)
         p = Pending(
             shape=shape,

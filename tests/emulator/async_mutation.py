@@ -85,6 +85,9 @@ def _other_operand(pattern: str, kind: str, *changes: str) -> Operator:
 
 def _turn_product(line: str) -> list[str]:
     """Another major axis of a factor, or a product that replaces what is there."""
+    found = re.match(r"(\s*wgmma\.mma_async.*\}, %rd\d+, )p(, 1, 1), ([01]);", line)
+    if found is not None:  # the left operand is in registers
+        return [f"{found[1]}p{found[2]}, {1 - int(found[3])};", f"{found[1]}!p{found[2]}, {found[3]};"]
     found = re.match(r"(\s*wgmma\.mma_async.*\}, %rd\d+, %rd\d+, )p(,[^;]*), ([01]), +([01]);", line)
     if found is None:
         return []

@@ -81,6 +81,7 @@ def _asks_for_a_tile(lines: list[str], branch: str) -> bool:
 
 
 _SIMT, _MMA, _SPLIT, _WGMMA, _ATTENTION = r"simt\{", r"\bmma\{", r"\bmma\{.*(split|cluster)-k=", r"wgmma\{", r"gpu_attention\{"
+_GROUPS = r"wgmma_attention\{"
 _COPIED, _EIGHTS = r"wgmma\{.*copied", r"(wgmma|\bmma)\{(?!.*vec=1)"
 _VECTOR = r"(simt\{(?!.*vec=1)|gpu_pointwise$|gpu_pointwise\{(?!.*vec=1))"
 
@@ -174,6 +175,12 @@ REASONS = (
            r", (4097|8193|12289|16385|24577);",
            "the lowest 4 bits of an address are no part of a descriptor"),
     Reason(("drop-registers",), _WGMMA, r"setmaxnreg\.inc", "",
+           "ptxas gives the code that multiplies no more registers than were asked for: it is slower"),
+    Reason(("drop-fence",), _GROUPS, r"wgmma\.fence", "",
+           "the fence in front of the scores of the step is behind the last write of the exponentials too"),
+    Reason(("change-count",), _GROUPS, r"mbarrier\.init", "",
+           "queries are brought once: nothing waits for their stage to be empty"),
+    Reason(("drop-registers",), _GROUPS, r"setmaxnreg\.inc", "",
            "ptxas gives the code that multiplies no more registers than were asked for: it is slower"),
     Reason(("drop-zero-fill",), _SIMT, "", "", "what lies behind the last feature is read, multiplied and not stored"),
     Reason(("change-stride",), _SIMT, r"mul\.lo\.s16\s.*, 171;", r"172",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -15,6 +16,7 @@ from tilewright.compiler.builder.ptxas import EntryReport, PtxasReport, assemble
 from tilewright.passes.spaces.family_registry import config_text, parse_config
 from tilewright.passes.spaces.gpu import mma_heuristics
 from tilewright.passes.spaces.gpu.wgmma import REGISTERS
+from tilewright.passes.spaces.gpu.wgmma_attention import COPIER, MULTIPLIER
 from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.shape import Expr
@@ -66,6 +68,14 @@ ATTENTION = {
     "any, head 128": (attention(depth=128, columns=128),
                       "gpu_attention{bm=128 bn=16 vec=1 index=64 queries-in-registers=false min-blocks-per-sm=1}"),
     "tf32": (attention(element="f32", mask="causal"), "gpu_attention{vec=4 tf32=true min-blocks-per-sm=1}"),
+}
+WGMMA_ATTENTION = {
+    "head 64": (attention(mask="causal", out="f16"), "wgmma_attention"),
+    "head 80": (attention(element="bf16", depth=80, columns=80, mask="row", out="bf16"), "wgmma_attention"),
+    "head 128": (attention(depth=128, columns=128, out="f16"), "wgmma_attention"),
+    "head 256": (attention(depth=256, columns=256, out="f16"), "wgmma_attention{bn=64}"),
+    "three": (attention(mask="causal", out="f16"), "wgmma_attention{consumers=3 bn=64}"),
+    "one, in parts": (attention(depth=128, columns=128), "wgmma_attention{consumers=1 split-kv=4}"),
 }
 WGMMA = {
     "one consumer": (product(NN), "wgmma{bm=64 bn=128 stages=6 consumers=1}"),
@@ -161,6 +171,29 @@ def test_wgmma_has_no_spills_and_its_registers_suffice(name: str) -> None:
     copies, multiplies = REGISTERS.get(consumers, (entry.registers, entry.registers))
     assert copies + consumers * multiplies <= entry.registers * (consumers + 1)
     assert entry.registers <= multiplies
+
+
+@needs_ptxas
+@pytest.mark.parametrize("name", WGMMA_ATTENTION)
+def test_attention_of_warpgroups_has_no_spills(name: str) -> None:
+    case, config = WGMMA_ATTENTION[name]
+    entry = clean(assemble_ptx(ptx_of(case, config, "sm_90a"), "sm_90a"))
+    consumers = parse_config(config).consumers  # type: ignore[attr-defined]
+    copies, multiplies = COPIER[consumers] or entry.registers, MULTIPLIER[consumers]
+    assert copies + consumers * multiplies <= entry.registers * (consumers + 1) or consumers == 1
+    assert entry.registers <= multiplies
+
+
+@pytest.mark.skipif(find_tool("ptxas") is None or find_disassembler() is None, reason="ptxas or nvdisasm is not installed")
+def test_a_step_of_attention_by_warpgroups() -> None:
+    """Per warp and step of 128 keys: 16 products, an exponential for each score and two factors; those before the wait for the
+    products with the values; nothing waits for all of memory."""
+    code = opcodes(ptx_of(*WGMMA_ATTENTION["head 128"], "sm_90a"), "sm_90a")
+    assert not [x for x in code if x.startswith(("MEMBAR", "LDL", "STL"))]
+    at = [i for i, x in enumerate(code) if x.startswith("WARPGROUP.DEPBAR")]
+    powers = [sum(x.startswith("MUFU.EX2") for x in code[a:b]) for a, b in itertools.pairwise(at)]
+    assert powers[1:] == [128 // 2 + 2, 0]  # between the two waits of a step, and up to that behind the last one
+    assert sum(x.startswith("HGMMA") for x in code) == 32
 
 
 def test_fragments_come_by_ldmatrix_and_copies_are_wide() -> None:

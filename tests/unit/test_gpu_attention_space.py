@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hand_workloads import with_loops
@@ -15,8 +18,9 @@ from tilewright.passes.base import PassPipeline
 from tilewright.passes.dispatch_creation.outline import workloads_of
 from tilewright.passes.mlir import ir
 from tilewright.passes.spaces.family_registry import config_text, families_of, parse_config
-from tilewright.passes.spaces.gpu import gpu_attention, gpu_attention_heuristics
+from tilewright.passes.spaces.gpu import gpu_attention, gpu_attention_heuristics, wgmma_attention, wgmma_attention_heuristics
 from tilewright.passes.spaces.gpu.gpu_attention import GpuAttentionConfig, padded
+from tilewright.passes.spaces.gpu.wgmma_attention import WgmmaAttentionConfig
 from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.dispatch import Node, Split, leaves
@@ -68,7 +72,7 @@ def test_defaults_are_legal_for_all_heads(element: str, limits: GpuLimits) -> No
         assert {leaf.kernel for leaf in leaves(root)} <= set(range(len(configs)))
 
 
-def chosen(node: Node, configs: tuple[GpuAttentionConfig, ...], **dims: int) -> GpuAttentionConfig:
+def chosen(node: Node, configs: Sequence[Any], **dims: int) -> Any:
     while isinstance(node, Split):
         node = node.below if Expr.parse(node.expr).evaluate(dims) <= node.bound else node.above
     return configs[node.kernel]
@@ -81,6 +85,41 @@ def test_few_queries_of_many_keys_are_split() -> None:
     assert chosen(root, configs, B=4096, M=1, N=4096).split_kv == 1
     assert chosen(root, configs, B=12, M=128, N=128).bm == 64
     assert chosen(root, configs, B=96, M=2048, N=2048).bm == 128
+
+
+@pytest.mark.parametrize("config,rule", [
+    (WgmmaAttentionConfig(), None), (WgmmaAttentionConfig(consumers=4), "consumers"), (WgmmaAttentionConfig(bn=96), "keys"),
+    (WgmmaAttentionConfig(stages=1), "stages"), (WgmmaAttentionConfig(vec=3), "vector-fits"),
+    (WgmmaAttentionConfig(split_kv=3), "power-of-two"), (WgmmaAttentionConfig(bn=256, stages=4), "shared-budget"),
+    (WgmmaAttentionConfig(consumers=3), "register-budget"), (WgmmaAttentionConfig(index=64), "index-bits")])
+def test_rules_of_warpgroups(config: WgmmaAttentionConfig, rule: str | None) -> None:
+    reason = wgmma_attention.why_invalid(config, heads(), H100)
+    assert reason is None if rule is None else reason is not None and reason.startswith(rule), reason
+
+
+def test_what_warpgroups_take() -> None:
+    def first(work: Workload, limits: GpuLimits = H100) -> str:
+        return families_of(work, limits)[0]
+
+    assert {first(heads(*shape)) for shape in ((64, 64), (80, 96), (256, 128), (8, 8))} == {"wgmma_attention"}
+    assert {first(heads(*shape)) for shape in ((5, 64), (64, 12))} == {"gpu_attention"}
+    assert first(heads(), A100) == "gpu_attention"
+    work = heads()
+    computed = replace(work, factors=(replace(work.factors[0], source=None), *work.factors[1:]))
+    assert first(computed) == "gpu_attention"
+
+
+@pytest.mark.parametrize("depth,columns", [(64, 64), (8, 128), (128, 128), (256, 128)])
+def test_defaults_of_warpgroups(depth: int, columns: int) -> None:
+    """Whatever has few queries, or is not aligned, is left to `gpu_attention`."""
+    w = heads(depth, columns)
+    configs, root = wgmma_attention_heuristics.default(w, H100)
+    own, others = configs[:2], gpu_attention_heuristics.default(w, H100)[0]
+    assert [wgmma_attention.why_invalid(c, w, H100) for c in own] == [None, None]  # type: ignore[arg-type]
+    assert configs[2:] == others
+    assert chosen(root, configs, B=96, M=2048, N=2048) == own[0]
+    assert chosen(root, configs, B=12, M=128, N=128) == own[1]
+    assert chosen(root, configs, B=12, M=16, N=4096) in others
 
 
 def test_space_and_text() -> None:

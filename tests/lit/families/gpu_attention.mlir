@@ -1,6 +1,7 @@
 // RUN: tilewright opt %s --pass 'tile{config="gpu_attention{bm=32 bn=16}"},emit-micro-kernel{symbol=at}' | filecheck %s
 // RUN: tilewright opt %s --pass 'tile{config="gpu_attention{bm=16 bn=16 vec=1 index=64}"},emit-micro-kernel{symbol=at}' | filecheck %s --check-prefix=FREE
 // RUN: tilewright opt %s --pass 'tile{config="gpu_attention{bm=16 bn=16 split-kv=2}"},emit-micro-kernel{symbol=at}' | filecheck %s --check-prefix=SPLIT
+// RUN: tilewright opt %s --pass 'tile{config="wgmma_attention{bn=64}"},emit-micro-kernel{symbol=at}' | filecheck %s --check-prefix=GROUPS
 
 
 // A block per 32 queries of each point of the batch; whole chunks of 16 bytes by guards on strides and offsets.
@@ -50,6 +51,38 @@
 // SPLIT: nvvm.mma.sync
 // SPLIT: llvm.func @at_join(
 // SPLIT: nvvm.ex2
+// Two warpgroups multiply, one copies queries, then keys and values by turns, through rings of their own.
+// GROUPS: tw.kernel = "{{.*}}tensor_map{{.*}}box\22:[64,128,1],\22swizzle\22:128{{.*}}B*floordiv(M + 127, 128)
+// GROUPS: llvm.func @at(
+// GROUPS-SAME: nvvm.reqntid = array<i32: 384>
+// GROUPS-COUNT-10: nvvm.mbarrier.init
+// GROUPS: nvvm.setmaxregister decrease 24
+// GROUPS: nvvm.cp.async.bulk.tensor
+// GROUPS: scf.for
+// GROUPS-COUNT-2: nvvm.cp.async.bulk.tensor
+// GROUPS: } else {
+// GROUPS: nvvm.setmaxregister increase 240
+// The first step has the last keys; its places are compared, as are those of the first loop.
+// GROUPS-COUNT-2: wgmma.mma_async.sync.aligned.m64n64k16
+// GROUPS: wgmma.wait_group.sync.aligned 0
+// GROUPS: arith.cmpi
+// GROUPS: nvvm.ex2
+// GROUPS: scf.for
+// GROUPS: arith.cmpi
+// Scores of a step, products of the exponentials of the step before, which are in registers; exponentials between the waits.
+// GROUPS: scf.for
+// GROUPS: wgmma.fence.sync.aligned
+// GROUPS-COUNT-2: wgmma.mma_async.sync.aligned.m64n64k16
+// GROUPS: wgmma.commit_group
+// GROUPS: wgmma.fence.sync.aligned
+// GROUPS-COUNT-4: wgmma.mma_async.sync.aligned.m64n32k16{{.*}}, {$32, $33, $34, $35}, $36, p
+// GROUPS: wgmma.wait_group.sync.aligned 1
+// GROUPS: nvvm.mbarrier.arrive
+// GROUPS: nvvm.ex2
+// GROUPS: wgmma.wait_group.sync.aligned 0
+// GROUPS: nvvm.mbarrier.arrive
+// GROUPS: arith.truncf {{.*}} to vector<2xf16>
+// GROUPS: wgmma.wait_group.sync.aligned 0
 func.func @workload(%q: tensor<?x?x32xf16> {tw.dims = ["B", "M", 32], tw.unit = 2}, %k: tensor<?x?x32xf16> {tw.dims = ["B", "N", 32], tw.unit = 2}, %v: tensor<?x?x32xf16> {tw.dims = ["B", "N", 32], tw.unit = 2}, %B: index {tw.dims = ["B"]}, %M: index {tw.dims = ["M"]}, %N: index {tw.dims = ["N"]}) -> (tensor<?x?x32xf16> {tw.dims = ["B", "M", 32], tw.unit = 2}) {
 %shift = arith.subi %N, %M : index
 %zs_value = arith.constant 0.0 : f32

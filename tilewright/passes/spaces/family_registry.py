@@ -89,6 +89,7 @@ BUILT_IN = Registry((
     Family("mma", True, _CONTRACTION, selective=True),
     Family("simt", True, _CONTRACTION),
     Family("gemv", True, _CONTRACTION, selective=True),
+    Family("wgmma_attention", True, _ATTENTION, selective=True),
     Family("gpu_attention", True, _ATTENTION, selective=True),
     Family("gpu_rows", True, _ROWS),
     Family("gpu_pointwise", True, _ANY),

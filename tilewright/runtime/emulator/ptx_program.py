@@ -316,6 +316,8 @@ class _Cutter:
             raise cx.refuse(inst, f"the form of this instruction is not modelled ({error!r})") from error
         guard, predicate = "", None
         reads, writes = frozenset(cx.reads), frozenset(cx.writes)
+        cx.unfenced |= writes
+        cx.written |= writes
         if inst.predicate is not None:
             guard, predicate = inst.predicate.name, cx.source(inst, _guard_of(inst), "pred")
         self._flows[-1].uses.append(RegisterUse(cx.site(inst), reads - {guard}, writes, guard, predicate))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.passes.analysis.attention import Attention, AttentionError
 from tilewright.passes.analysis.placement import place
@@ -14,6 +14,7 @@ from tilewright.passes.families.gpu.mma_product import TensorProduct
 from tilewright.passes.families.gpu.simt_plan import SimtPlan
 from tilewright.passes.mlir import arith, ir, llvm, nvvm, vector
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE
+from tilewright.passes.spaces.gpu.wgmma_attention import row_loop
 
 
 @dataclass(frozen=True)
@@ -51,15 +52,15 @@ class AttentionPlan:
     mixing: SimtPlan
 
     @staticmethod
-    def of(kernel: GpuKernel, tf32: bool) -> AttentionPlan:
+    def of(kernel: GpuKernel, tf32: bool, longest_value: int = LONGEST_VALUE) -> AttentionPlan:
         """ValueError when the region is no attention on tensor cores."""
         ops = kernel.ops()
         view = Attention.of(ops, kernel.shapes)
         product, mixing_product = (TensorProduct.of(v, tf32) for v in (view.scores, view.mixed))
         depth = view.scores.size(view.scores.k).constant
-        if depth is None or depth > LONGEST_QUERY or view.columns > LONGEST_VALUE:
+        if depth is None or depth > LONGEST_QUERY or view.columns > longest_value:
             sizes = f"{view.scores.size(view.scores.k)} and {view.columns}"
-            raise AttentionError("head-size", f"{sizes}, wanted at most {LONGEST_QUERY} and {LONGEST_VALUE}")
+            raise AttentionError("head-size", f"{sizes}, wanted at most {LONGEST_QUERY} and {longest_value}")
         if str(product.sum) != "f32" or byte_width(product.element) not in (2, 4) or product.element != mixing_product.element:
             raise AttentionError("tensor-cores", f"scores of {product.element}, weights of {mixing_product.element}")
         after = ops[ops.index(view.mixed.op) + 1 :]
@@ -69,3 +70,14 @@ class AttentionPlan:
         hidden = AttentionMask.of(view, kernel.shapes)
         mixed = MixingProduct(mixing_product.kinds, mixing_product.element, mixing_product.sum)
         return AttentionPlan(view, hidden, product, mixed, mixing)
+
+    def with_one_row_loop(self) -> AttentionPlan:
+        """The same where all loops of rows but one are shared ones."""
+        view = with_one_row_loop(self.view)
+        return replace(self, view=view, mixing=replace(self.mixing, rows=tuple(view.loops.index(d) for d in view.rows)))
+
+
+def with_one_row_loop(view: Attention) -> Attention:
+    """All loops of rows but one as shared ones: heads that share their keys one by one."""
+    rows = tuple(view.rows[row_loop([view.scores.extents[d] for d in view.rows])] for _ in view.rows[:1])
+    return replace(view, rows=rows, shared=tuple(sorted({*view.shared, *view.rows} - {*rows})))

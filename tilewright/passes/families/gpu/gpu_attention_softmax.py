@@ -71,7 +71,7 @@ class FragmentSoftmax:
         """How many keys all rows from the first to the last see, and how many some row sees."""
         if len(self.rows.loops) > 1 and self.plan.hidden.row is not None:
             return Index(0), self.keys.extent
-        return self._seen(self.rows.point(first)), self._seen(self.rows.point(last))
+        return self._seen({**self.batch, **self.rows.point(first)}), self._seen({**self.batch, **self.rows.point(last)})
 
     def step(self, row: Row, scores: Sequence[ir.Value], key: Index, edge: bool, greatest: ir.Value, total: ir.Value) -> Taken:
         """scores: of two neighbouring keys from `key` on, from key + 8 on, ... edge: some keys may not be seen."""

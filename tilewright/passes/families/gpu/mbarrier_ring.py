@@ -85,10 +85,14 @@ class MbarrierRing:
         self._wait(self.empty(place.stage), 1 - place.parity)
 
     def start(self, readers: int) -> None:
+        self.initialise(readers)
+        nvvm.fence_mbarrier_init()
+
+    def initialise(self, readers: int) -> None:
+        """What `start` does before the fence, which may be one for several rings."""
         for stage in range(self.stages):
             nvvm.mbarrier_init(self.full(Index(stage)), _i32(1))
             nvvm.mbarrier_init(self.empty(Index(stage)), _i32(readers))
-        nvvm.fence_mbarrier_init()
 
     def _wait(self, barrier: ir.Value, parity: Index) -> None:
         nvvm.mbarrier_try_wait_parity(barrier, parity.value(integer_type(32)), _i32(_TICKS))

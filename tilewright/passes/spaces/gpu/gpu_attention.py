@@ -71,10 +71,10 @@ def slab(columns: int) -> int:
     return min(padded(columns), SLAB)
 
 
-def heads_of(workload: Workload) -> tuple[int, int] | None:
+def heads_of(workload: Workload, longest_value: int = LONGEST_VALUE) -> tuple[int, int] | None:
     """Length of a query and of a value; None where one is not known or too long."""
     depth, columns = workload.size("k").constant, workload.size("e").constant
-    if depth is None or columns is None or not (0 < depth <= LONGEST_QUERY and 0 < columns <= LONGEST_VALUE):
+    if depth is None or columns is None or not (0 < depth <= LONGEST_QUERY and 0 < columns <= longest_value):
         return None
     return depth, columns
 

@@ -37,6 +37,12 @@ class Thresholds:
     large_waves: int = threshold(2, unit="waves of large blocks, one a multiprocessor, up to which a block has 64 queries",
                                  operator="attention",
                                  results="not measured: by occupancy arithmetic, fewer leave multiprocessors idle")
+    tall_heads: int = threshold(64, unit="elements of a query and of a value up to which a warp has 32 queries",
+                                operator="attention",
+                                results="not measured: by ptxas, longer ones do not fit the registers of two blocks")
+
+
+_OPERANDS = 3  # queries, keys and values
 
 
 def default(workload: Workload, limits: GpuLimits,
@@ -60,7 +66,10 @@ def default(workload: Workload, limits: GpuLimits,
     few = legal(GpuAttentionConfig(16, 16, 64, 2, vec=vec, tf32=tf32))
     parts = replace(few, split_kv=t.split_parts)
     middle = legal(GpuAttentionConfig(64, 16, 64, 2, vec=vec, tf32=tf32))
-    large = legal(GpuAttentionConfig(128, 16, 64, 2, vec=vec, tf32=tf32))
+    # 32 queries a warp read keys and values half as often; what is computed on the way to products takes the registers for it
+    bare = len(workload.inputs) == _OPERANDS == sum(f.source is not None for f in workload.factors)
+    tall = bare and size == 2 and max(depth, columns) <= t.tall_heads
+    large = legal(GpuAttentionConfig(128, 32 if tall else 16, 64, 2, vec=vec, tf32=tf32))
     single = legal(GpuAttentionConfig(128, 16, 32, 2, vec=1, tf32=tf32))
     safe = legal(GpuAttentionConfig(128, 16, 32, 2, vec=1, tf32=tf32, index=64))
     configs = tuple(dict.fromkeys((few, parts, middle, large, single, safe)))

@@ -36,6 +36,8 @@ class Thresholds:
                               results="not measured: by wave arithmetic, a second one shortens no part that waits for copies")
     large_waves: int = threshold(1, unit="waves of large blocks, one a multiprocessor", operator="square_4096",
                                  results="not measured: by occupancy arithmetic, fewer leave multiprocessors idle")
+    wide_waves: int = threshold(2, unit="waves of blocks of 128 x 256, up to which they have 128 columns", operator="square_4096",
+                                results="not measured: warps of 64 x 64 read a third less of shared memory")
 
 
 def default(workload: Workload, limits: GpuLimits,
@@ -60,16 +62,19 @@ def default(workload: Workload, limits: GpuLimits,
     parts = replace(fewest, split_k=t.split_parts)
     middle = bounded(MmaConfig(64, 64, depth, 32, 32, 3, vec, tf32=tf32))
     large = bounded(MmaConfig(128, 128, depth // 2, 64, 32, 4, vec, tf32=tf32))
+    wide = bounded(MmaConfig(128, 256, depth // 2, 64, 64, 3, vec, tf32=tf32))
+    if size != 2 or why_illegal(wide, size, limits) is not None:
+        wide = large  # longer fragments take the registers
     if gathered:
         middle = bounded(replace(middle, bk=64))
-        large = MmaConfig(128, 64, 64, 32, 32, 4, vec, min_blocks_per_sm=1)
+        wide = large = MmaConfig(128, 64, 64, 32, 32, 4, vec, min_blocks_per_sm=1)
     single = bounded(MmaConfig(64, 64, min(depth // 2, 32), 32, 32, 2, 1, tf32=tf32))
     safe = replace(single, index=64)
     left = unaligned(workload, vec)
     several = [replace(middle, cluster_k=n) for n in (2, 4, 8) if n <= most_cluster(limits)]
-    configs = tuple(dict.fromkeys((few, fewest, parts, middle, *several, large, *([single] if left.symbols else []), safe)))
+    configs = tuple(dict.fromkeys((few, fewest, parts, middle, *several, large, wide, *([single] if left.symbols else []), safe)))
 
-    def leaf(config: MmaConfig) -> Leaf:
+    def leaf(config: MmaConfig) -> Node:
         return Leaf(configs.index(config))
 
     batch = workload.size("b")
@@ -79,7 +84,12 @@ def default(workload: Workload, limits: GpuLimits,
     filled = parts_of_k.tree(tiles, workload.size("k"), lambda parts: leaf(replace(middle, cluster_k=parts)))
     long = switch(str(columns * batch), [(t.split_columns * limits.multiprocessors, leaf(parts))], leaf(fewest))
     thin = switch(str(workload.size("k")), [(t.split_depth, leaf(fewest))], long)
-    many = switch(str(rows * columns * batch), [(t.large_waves * wave, filled)], leaf(large))
+    waves: list[tuple[int, Node]] = [(t.large_waves * wave, filled)]
+    largest = leaf(large)
+    if wide != large:
+        waves.append((t.wide_waves * limits.multiprocessors * wide.bm * wide.bn, leaf(large)))
+        largest = switch(str(columns), [(large.bn, leaf(large))], leaf(wide))
+    many = switch(str(rows * columns * batch), waves, largest)
     node = switch(str(rows), [(t.swapped_rows, thin), (t.few_rows, leaf(few))], many)
     node = Split(str(left), 0, node, leaf(single)) if left.symbols else node
     return few_rows_first(workload, limits, *reached(configs, node))

@@ -125,13 +125,13 @@ def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | No
     if many:
         return f"matrices: {len(groups[many[0]])} loops of {many[0]}, wanted one"
     for factor, role in zip(workload.factors, ("m", "n"), strict=False):
-        problem = _why_not_copied(workload, factor, groups[role][0], groups["k"][0])
+        problem = why_not_copied(workload, factor, groups[role][0], groups["k"][0])
         if problem is not None:
             return problem
     return mma.takes(workload, limits, numerics)
 
 
-def _why_not_copied(workload: Workload, factor: Factor, outer: int, k: int) -> str | None:
+def why_not_copied(workload: Workload, factor: Factor, outer: int, k: int) -> str | None:
     """The rule by which tensor copies cannot bring tiles of a factor along these two loops, or None."""
     if factor.source is None:
         return "as-it-lies: a factor is computed; tensor copies move what lies in memory"

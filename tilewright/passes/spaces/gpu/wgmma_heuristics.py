@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tilewright.passes.spaces.gemm_operands import row_and_column_extents, tensor_core_bytes, unaligned
 from tilewright.passes.spaces.gpu import mma_heuristics

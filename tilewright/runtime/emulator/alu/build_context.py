@@ -54,7 +54,8 @@ class VariablePlace:
 class BuildContext:
     """What an instruction needs to become ready to execute: registers, variables, labels of one kernel.
 
-    reads, writes: names of the registers of the instruction that is made ready, as they are asked for.
+    reads, writes: names of the registers of the instruction that is made ready, as they are asked for. written: those that
+    instructions before it in the text write; unfenced: of these, since the last wgmma.fence of the text.
     """
 
     kernel: str
@@ -66,6 +67,8 @@ class BuildContext:
     race_granule: int = 4
     reads: set[str] = field(default_factory=set)
     writes: set[str] = field(default_factory=set)
+    written: set[str] = field(default_factory=set)
+    unfenced: set[str] = field(default_factory=set)
 
     def site(self, inst: Instruction) -> PtxSite:
         return PtxSite(self.kernel, inst.line, inst.text)

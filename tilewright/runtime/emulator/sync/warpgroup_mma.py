@@ -2,6 +2,8 @@
 
 Each warp of the four computes 16 of the 64 rows, so a warp's share is modelled alone. Operands are read and registers written
 when the product finishes: at the wait for its group, with a seed at a random time before. Until then the registers hold NaN.
+A left operand in registers is as it was at the product; whether the registers are still so is checked when it finishes, and
+whether a fence stands between their last writer and the product where the kernel is made ready.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ _POISON = 0x7FC0DEAD
 _SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
 _CHUNK = 16
 _FINISHES = 0.2
+_A_REGISTERS = 4  # of a left operand in registers
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,14 @@ class ProductShape:
 
 @dataclass
 class Pending:
-    """Products in flight of some warps. chained: the sums are those of a product before, in the same registers."""
+    """Products in flight of some warps. chained: the sums are those of a product before, in the same registers. left:
+    descriptors, or the registers [warp, lane, register] of the left operand, which are read by `held`."""
 
     shape: ProductShape
     access: Access
     warps: Array
     left: Array
+    held: list[LaneSource]
     right: Array
     start: Array
     chained: Array
@@ -70,6 +75,14 @@ class WgmmaQueue:
         self.pending: list[Pending] = []
         self.committed = np.zeros(self.warps, dtype=np.int64)
         self.fenced = np.zeros(self.warps, dtype=bool)
+        self.begun: dict[tuple[str, ...], Array] = {}
+
+    def begin(self, warps: Array, names: tuple[str, ...]) -> Array:
+        """For each warp: has it computed products in the registers `names` before?"""
+        begun = self.begun.setdefault(names, np.zeros(self.warps, dtype=bool))
+        before = begun[warps]
+        begun[warps] = True
+        return before
 
     def chained(self, warps: Array, names: tuple[str, ...]) -> tuple[Array, Array]:
         """For each warp: are the registers `names` those of a product in flight; do they only overlap with one?"""
@@ -156,11 +169,30 @@ def _operand(machine: Machine, p: Pending, due: Array, which: int, outer: Array)
     return np.asarray(values.reshape(-1, 4 // element)[:, 0]).reshape(offsets.shape)
 
 
+def _from_registers(machine: Machine, p: Pending, due: Array) -> Array:
+    """[warp, row, k] values of a left operand in registers."""
+    warps, words = p.warps[due], np.ascontiguousarray(p.left[due])
+    changed = (read_warps(machine, p.held, warps) != words).any(axis=2)
+    if changed.any():
+        w, lane = (int(i[0]) for i in np.nonzero(changed))
+        message = "registers of the left operand are written while the product is in flight"
+        machine.found(KernelCheck.UNFINISHED, p.access.site, message, int(warps[w]) * WARP + lane)
+    values = p.shape.decode[0](words).reshape(len(warps), WARP, _A_REGISTERS, -1)
+    per = values.shape[-1]
+    register, along = np.arange(_A_REGISTERS)[:, None], np.arange(per)
+    found = np.empty((len(warps), 16, p.shape.k))
+    rows = LANE[:, None, None] // 4 + 8 * (register % 2)
+    columns = LANE[:, None, None] % 4 * per + register // 2 * 4 * per + along
+    found[:, np.broadcast_to(rows, columns.shape), columns] = values
+    return found
+
+
 def _compute(machine: Machine, p: Pending, due: Array) -> None:
     """Finishes the products of the due warps: reads, multiplies, writes the registers."""
     p.done |= due
     warps = p.warps[due]
-    a, b = _operand(machine, p, due, 0, np.arange(16)), _operand(machine, p, due, 1, np.arange(p.shape.n))
+    a = _from_registers(machine, p, due) if p.held else _operand(machine, p, due, 0, np.arange(16))
+    b = _operand(machine, p, due, 1, np.arange(p.shape.n))
     product = np.matmul(a, b.transpose(0, 2, 1))
     rows = LANE[:, None] // 4 + 8 * (np.arange(len(p.sinks)) // 2 % 2)
     columns = np.arange(len(p.sinks)) // 4 * 8 + 2 * (LANE[:, None] % 4) + np.arange(len(p.sinks)) % 2
@@ -193,13 +225,20 @@ def _build_product(inst: Instruction, cx: BuildContext) -> WarpStep:
     n, k = int(found[1]), int(found[2])
     elements = cx.elements(inst.operands[0])
     flags = [o.value for o in inst.operands[4:] if isinstance(o, Immediate)]
-    if n % 8 or len(elements) != n // 2 or len(cx.elements(inst.operands[1])) != 1 or (result == "f32" and flags[:2] != [1, 1]):
-        raise cx.refuse(inst, "N / 2 sums, two descriptors and no negation wanted")
+    given = cx.elements(inst.operands[1])
+    if n % 8 or len(elements) != n // 2 or len(given) not in (1, _A_REGISTERS) or (result == "f32" and flags[:2] != [1, 1]):
+        raise cx.refuse(inst, "N / 2 sums, a descriptor or 4 registers, a descriptor and no negation wanted")
+    if len(given) > 1:
+        flags.insert(2, 0)  # only what a descriptor leads to can be turned
     turned = (bool(flags[2]), bool(flags[3])) if len(flags) > 3 else (False, False)
     shape = ProductShape(n, k, (decode_a, decode_b), turned, result == "s32", 4 // per)
     sinks, sources = [cx.sink(inst, e, "b32") for e in elements], [cx.source(inst, e, "b32") for e in elements]
     cx.reads.clear()  # the sums count as read only where they are kept, which is known when it runs
-    left, right = (cx.source(inst, inst.operands[i], "b64") for i in (1, 2))
+    held = [cx.source(inst, e, "b32") for e in given] if len(given) > 1 else []
+    fresh_sums = cx.written.isdisjoint(cx.writes)
+    bare = sorted(cx.unfenced & cx.reads)
+    right = cx.source(inst, inst.operands[2], "b64")
+    left = right if held else cx.source(inst, inst.operands[1], "b64")
     keep = cx.source(inst, inst.operands[3], "pred")
     names, site = tuple(map(str, elements)), cx.site(inst)
     access = Access(site, "shared", 4, 4)
@@ -211,6 +250,9 @@ def _build_product(inst: Instruction, cx: BuildContext) -> WarpStep:
         if not queue.fenced[warps].all():
             lane = int(warps[int(np.argmin(queue.fenced[warps]))]) * WARP
             machine.found(KernelCheck.PROXY, site, "no wgmma.fence orders the registers before this product", lane)
+        if bare:
+            message = f"no wgmma.fence between a write of {bare[0]} and this product"
+            machine.found(KernelCheck.PROXY, site, message, int(warps[0]) * WARP)
         chained, overlap = queue.chained(warps, names)
         if overlap.any():
             lane = int(warps[int(np.argmax(overlap))]) * WARP
@@ -219,12 +261,17 @@ def _build_product(inst: Instruction, cx: BuildContext) -> WarpStep:
         if any((d != d[:, :1]).any() for d in ab):
             machine.found(KernelCheck.WARP, site, "descriptors differ within the warp", int(warps[0]) * WARP)
         kept = np.broadcast_to(keep(machine), (machine.lanes,)).reshape(-1, WARP)[warps, 0]
+        unset = ~queue.begin(warps, names) & kept & fresh_sums
+        if unset.any():
+            lane = int(warps[int(np.argmax(unset))]) * WARP
+            machine.found(KernelCheck.UNSET, site, "sums are added to, and nothing has written them", lane)
         start = np.where(kept[:, None, None], read_warps(machine, sources, warps), np.uint32(0)).astype(np.uint32)
         p = Pending(
             shape=shape,
             access=access,
             warps=warps,
-            left=ab[0][:, 0],
+            left=read_warps(machine, held, warps) if held else ab[0][:, 0],
+            held=held,
             right=ab[1][:, 0],
             start=start,
             chained=chained & kept,
@@ -244,6 +291,7 @@ def _build_product(inst: Instruction, cx: BuildContext) -> WarpStep:
 
 def _build_fence(inst: Instruction, cx: BuildContext) -> WarpStep:
     site = cx.site(inst)
+    cx.unfenced.clear()
 
     def run(machine: Machine) -> None:
         machine.unit(WgmmaQueue).fenced[whole_warps(machine, site)] = True

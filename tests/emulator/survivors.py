@@ -155,6 +155,8 @@ REASONS = (
            "rows and columns behind the last ones are prepared and cut off by the copy"),
     Reason(("change-addend", "change-shift"), _COPIED, r"(add\.s32\s+(%r\d+), \2, 32|shr\.u32\s.*, 2);", r", (31|3);",
            "the number of a row, for the bound of rows alone: what is prepared behind the last row is cut off by the copy"),
+    Reason(("change-addend",), _COPIED, r"add\.s32\s.*, 63;", r", 64;",
+           "a row or column of tiles more where the extent is a multiple of 64: it is computed and cut off by the copy"),
     Reason(("change-addend",), _COPIED, r"or\.b32\s.*, 32;", r", 31;",
            "a box that begins where the columns end is copied, and cut off"),
     Reason(("change-addend", "change-shift"), _MMA, r"(add\.s32\s.*, 31|shr\.u32\s.*, 5);", r", (32|4);",

@@ -11,6 +11,7 @@ import tilewright as tw
 from tilewright.compiler.builder.ptxas import assemble_ptx, find_tool
 from tilewright.compiler.reference import compare, evaluate
 from tilewright.runtime.cuda.driver import unavailable
+from tilewright.runtime.gpu.gpu_image import GpuImage
 
 DATA = Path(__file__).parent.parent / "data"
 SMALL = """
@@ -102,5 +103,5 @@ def test_every_kernel_of_a_model_assembles_without_spills(name: str, dims: dict[
     fn = tw.compile((DATA / f"{name}.mlir").read_text(), dims, target=f"cuda:{arch}")
     images = {k.object for t in fn.program.tables for k in t.kernels}
     for image in images:
-        report = assemble_ptx(bytes(fn._bundle.code[image]).decode(), arch)
+        report = assemble_ptx(GpuImage.of(bytes(fn._bundle.code[image])).ptx.decode(), arch)
         assert all(entry.spills == 0 for entry in report.entries.values())

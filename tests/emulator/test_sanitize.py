@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 import tilewright as tw
+from tilewright.runtime.gpu.gpu_image import GpuImage
 from tilewright.runtime.program.artifact import Artifact, Bundle
 from tilewright.runtime.program.artifact_writer import write_artifact
 from tilewright.runtime.program.seal import seal, stored_program
@@ -44,7 +45,7 @@ def broken(source: Path, target: Path, piece: str) -> Path:
     program = bundle.program()
     changed = {}
     for digest in {k.object for t in program.tables for k in t.kernels}:
-        lines = bytes(code.pop(digest)).decode().split("\n")
+        lines = GpuImage.of(bytes(code.pop(digest))).ptx.decode().split("\n")
         text = "\n".join(x for x in lines if piece not in x).encode()
         changed[digest] = hashlib.sha256(text).hexdigest()
         code[changed[digest]] = text
@@ -84,7 +85,7 @@ def test_a_broken_kernel_is_named(model: Path, tmp_path: Path, capsys: pytest.Ca
 def test_text_names_kernels_and_shapes(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(model), "--dim", "M=3", "--arch", "sm_80", "--shapes", "1", "--seeds", "0"]) == 0
     text = capsys.readouterr().out
-    assert "simt{" in text and "M=3" in text and "1 runs of" in text
+    assert "gemv{" in text and "M=3" in text and "1 runs of" in text
 
 
 def test_other_targets_are_refused(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,8 +23,9 @@ def test_what_arithmetic_ranks_first_is_among_them() -> None:
     for m in (8, 2048):
         shape = (("d0", m),)
         every, kept = ranked(TASK, shape, lattice.configs), ranked(TASK, shape, few)
+        drawn = ranked(TASK, shape, [c for c in few if c not in TASK.defaults()])  # of those, some serve few rows alone
         assert kept.min() <= 1.1 * every.min()
-        assert np.median(kept) < np.median(every)
+        assert np.median(drawn) < np.median(every)
 
 
 def test_a_small_space_is_taken_whole() -> None:

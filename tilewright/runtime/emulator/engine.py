@@ -86,7 +86,8 @@ class Engine:
                 if target is not None:
                     machine.pc[group] = target
                 return None
-            machine.status[group] = RUNNING
+        if segment.head is not None:
+            machine.status[group] = RUNNING  # whoever was waiting for the rest
         return self._body(segment, warps)
 
     def _body(self, segment: Segment, warps: int) -> int | None:

@@ -125,11 +125,11 @@ class GpuKernel(KernelFrame):
     # -- one launch
 
     def launch(self, threads: int, emit: Callable[[], Grid], suffix: str = "", min_blocks_per_sm: int = 0,
-               cluster: int = 1, in_turn: bool = False) -> None:
+               cluster: int = 1, persistent: bool = False) -> None:
         """Emits the entry `<symbol><suffix>` of blocks of `threads`; `emit` emits its body and gives the number of blocks.
 
         min_blocks_per_sm: blocks that must fit a multiprocessor at once, which bounds the registers; 0 for no bound. cluster:
-        neighbouring blocks along x that may use each other's shared memory. in_turn: Launch.in_turn.
+        neighbouring blocks along x that may use each other's shared memory. persistent: Launch.persistent.
         """
         self.threads, self.shared_bytes = threads, 0
         block = self._create(self.symbol + suffix, min_blocks_per_sm, cluster)
@@ -143,7 +143,7 @@ class GpuKernel(KernelFrame):
             grid = emit()
             llvm.ReturnOp()
         x, y, z = map(str, grid)
-        self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes, (cluster, 1, 1), in_turn))
+        self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes, (cluster, 1, 1), persistent))
 
     def _create(self, symbol: str, min_blocks_per_sm: int, cluster: int) -> ir.Block:
         inputs = sum(not slot.result for slot in self.operands)
@@ -221,4 +221,4 @@ class GpuKernel(KernelFrame):
         return MicroKernel(symbol=first.symbol, workload=workload_key, family=family, config=config, params=tuple(self.params),
                            grid=first.grid, workspace=str(self.workspace), threads=first.threads,
                            shared_bytes=first.shared_bytes, guards=tuple(map(str, self.guards)), then=tuple(rest),
-                           cluster=first.cluster, in_turn=first.in_turn)
+                           cluster=first.cluster, persistent=first.persistent)

@@ -254,8 +254,7 @@ class _FunctionBuilder:
         kinds = [iterator_kinds(op)[g[0]] for g in groups]
         count = len(op.results)
         types = [v.type for v in operands[len(operands) - count :]]
-        inside = set(captured_inside(op))
-        copy = clone(op, lambda v: self.value(v) if v in inside else v)
+        copy = self._with_own_body(op)
         made = generic(operands[: len(operands) - count], operands[len(operands) - count :], maps, kinds, types)
         copy.regions[0].blocks[0].append_to(made.regions[0])
         for inner in walk(made):
@@ -263,6 +262,11 @@ class _FunctionBuilder:
                 inner.attributes["dim"] = i64(new_loop[integer(inner.attributes["dim"])])
         copy.erase()
         return made
+
+    def _with_own_body(self, op: ir.Operation) -> ir.Operation:
+        """A copy whose body reads the function's values; its operands, which whoever asks gives anew, are the caller's."""
+        inside = set(captured_inside(op))
+        return clone(op, lambda v: self.value(v) if v in inside else v)
 
     def _moved_along(self, op: ir.Operation) -> ir.Operation:
         """A concatenation or pad of collapsed tensors."""
@@ -277,8 +281,7 @@ class _FunctionBuilder:
         absent = ir.ShapedType.get_dynamic_size()
         dynamic = [[self.value(v) for v in part if not isinstance(v, int)] for part in ends]
         static = [[v if isinstance(v, int) else absent for v in part] for part in ends]
-        inside = set(captured_inside(op))
-        copy = clone(op, lambda v: self.value(v) if v in inside else v)
+        copy = self._with_own_body(op)
         made = tensor.PadOp(kind, self.value(op.operands[0]), *dynamic, *static).operation
         copy.regions[0].blocks[0].append_to(made.regions[0])
         for surplus in reversed(range(len(groups), len(self.region.shapes.dims(result)))):

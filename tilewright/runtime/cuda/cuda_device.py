@@ -182,7 +182,7 @@ class CudaDevice:
 
     def grid(self, kernel: ImageKernel, step: Launch, blocks: tuple[int, int, int]) -> tuple[int, int, int]:
         """The blocks of a launch: of one whose blocks take work in turn no more than the device holds at once."""
-        if not step.in_turn:
+        if not step.persistent:
             return blocks
         most = blocks_at_once(kernel.function(step.shared_bytes, self.context), step, self.ordinal)
         return min(blocks[0], most), *blocks[1:]

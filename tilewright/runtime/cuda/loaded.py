@@ -109,7 +109,7 @@ class LoadedProgram:
                     self._images[kernel.object] = load_image(bytes(self._code[kernel.object]), self.gpu.device.arch)
                 found = self._images[kernel.object].kernel(launch.symbol)
                 function = found.function(launch.shared_bytes, self.gpu.device.context)
-                most = blocks_at_once(function, launch, self.gpu.ordinal) if launch.in_turn else 0
+                most = blocks_at_once(function, launch, self.gpu.ordinal) if launch.persistent else 0
         except (TilewrightError, KeyError) as error:
             self._failures[threading.get_ident()] = error
             return getattr(error, "code", 0) or _UNKNOWN

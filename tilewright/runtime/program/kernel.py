@@ -41,7 +41,7 @@ class Param(msgspec.Struct, frozen=True):
 
 class Launch(msgspec.Struct, frozen=True):
     """One launch of an entry of a GPU image: blocks per axis as texts of Expr, threads and dynamic shared bytes per block, blocks
-    of a cluster. in_turn: blocks take work in turn until there is none, as many as there are along x; who launches it lowers
+    of a cluster. persistent: blocks take work in turn until there is none, as many as there are along x; who launches it lowers
     that to what the device holds at once, by whole clusters."""
 
     symbol: str
@@ -49,7 +49,7 @@ class Launch(msgspec.Struct, frozen=True):
     threads: int
     shared_bytes: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
-    in_turn: bool = False
+    persistent: bool = False
 
     def blocks(self, dims: Mapping[str, int]) -> tuple[int, int, int]:
         x, y, z = (Expr.parse(g).evaluate(dims) for g in self.grid)
@@ -60,8 +60,8 @@ class MicroKernel(msgspec.Struct, frozen=True):
     """A parametric kernel: tile sizes fixed, shapes free. Expressions are texts of Expr over the workload's local dims.
 
     grid: work units per axis (the host uses the first only). guards: expressions that must be 0 for the kernel to be legal.
-    workspace: bytes per host thread, or per launch on a GPU. threads, shared_bytes, cluster, in_turn, then, and what an assembler
-    told of all launches, registers of a thread and bytes spilled (0: not asked): GPU only. object: sha256 of the code.
+    workspace: bytes per host thread, or per launch on a GPU. threads, shared_bytes, cluster, persistent, then, and what an
+    assembler told of all launches, registers of a thread and bytes spilled (0: not asked): GPU only. object: sha256 of the code.
     """
 
     symbol: str
@@ -79,11 +79,11 @@ class MicroKernel(msgspec.Struct, frozen=True):
     cluster: tuple[int, int, int] = (1, 1, 1)
     registers: int = 0
     spills: int = 0
-    in_turn: bool = False
+    persistent: bool = False
 
     def launches(self) -> tuple[Launch, ...]:
         """Everything that a GPU runs for this kernel, in order."""
-        return (Launch(self.symbol, self.grid, self.threads, self.shared_bytes, self.cluster, self.in_turn), *self.then)
+        return (Launch(self.symbol, self.grid, self.threads, self.shared_bytes, self.cluster, self.persistent), *self.then)
 
     def units(self, dims: Mapping[str, int]) -> tuple[int, int, int]:
         x, y, z = (Expr.parse(g).evaluate(dims) for g in self.grid)

@@ -50,7 +50,7 @@ def emit(kernel: GpuKernel, config: WgmmaConfig) -> None:
     copied = CopiedResult(kernel, plan, config.bn) if config.copied else None
     planned = _Planned(plan, product, left, right, split, copied)
     kernel.launch(config.threads, lambda: _WgmmaBlock(kernel, config, planned).emit(), min_blocks_per_sm=1,
-                  cluster=config.cluster * config.cluster_k, in_turn=bool(config.blocks))
+                  cluster=config.cluster * config.cluster_k, persistent=bool(config.blocks))
     if split is not None:
         kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
 

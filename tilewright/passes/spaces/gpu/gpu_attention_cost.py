@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE, STEP, GpuAttentionConfig, heads_of, padded
+from tilewright.passes.spaces.gpu.wgmma_attention import WgmmaAttentionConfig
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load, fields_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import WARP, GpuLimits
@@ -51,18 +52,23 @@ def kernel_cost(config: GpuAttentionConfig, workload: Workload, limits: GpuLimit
         launches=1 + (c.split_kv > 1),
         partial=c.bm * columns * 4 if c.split_kv > 1 else 0,
     )
+    return attention_cost(c, block, {
+        "flops_an_instruction": 2.0 * c.bm * c.bn * (depth + columns) / block.step.issue,
+        "flops_a_shared_cycle": 2.0 * c.bm * c.bn * (depth + columns) / block.step.shared,
+        "copies_a_step": copies,
+        "warps": warps,
+        "shared_share": block.shared_bytes / limits.shared_bytes,
+        "register_share": block.registers * c.threads / limits.registers,
+    })
+
+
+def attention_cost(config: GpuAttentionConfig | WgmmaAttentionConfig, block: GpuBlock, features: dict[str, float]) -> KernelCost:
+    """Of a kernel whose blocks take bm queries and step over the keys, bn at a time."""
     return KernelCost(
-        coordinates=fields_of(c),
-        tiles={"queries": c.bm, "keys": c.bn},
-        pads={"queries": c.bm, "keys": c.bn},
-        units={"batch": 1, "queries": c.bm, "keys": 0},
+        coordinates=fields_of(config),
+        tiles={"queries": config.bm, "keys": config.bn},
+        pads={"queries": config.bm, "keys": config.bn},
+        units={"batch": 1, "queries": config.bm, "keys": 0},
         block=block,
-        features={
-            "flops_an_instruction": 2.0 * c.bm * c.bn * (depth + columns) / block.step.issue,
-            "flops_a_shared_cycle": 2.0 * c.bm * c.bn * (depth + columns) / block.step.shared,
-            "copies_a_step": copies,
-            "warps": warps,
-            "shared_share": block.shared_bytes / limits.shared_bytes,
-            "register_share": block.registers * c.threads / limits.registers,
-        },
+        features=features,
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tilewright.passes.spaces.gpu.gpu_attention import heads_of
-from tilewright.passes.spaces.gpu.gpu_attention_cost import extents
+from tilewright.passes.spaces.gpu.gpu_attention_cost import attention_cost, extents
 from tilewright.passes.spaces.gpu.wgmma import GROUP, ROW, STEP
 from tilewright.passes.spaces.gpu.wgmma_attention import LONGEST, SIZE, WgmmaAttentionConfig, blocks, fragments
-from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load, fields_of
+from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import WARP, GpuLimits
 
@@ -44,16 +44,9 @@ def kernel_cost(config: WgmmaAttentionConfig, workload: Workload, limits: GpuLim
         launches=1 + (c.split_kv > 1),
         partial=c.bm * columns * 4 if c.split_kv > 1 else 0,
     )
-    return KernelCost(
-        coordinates=fields_of(c),
-        tiles={"queries": c.bm, "keys": c.bn},
-        pads={"queries": c.bm, "keys": c.bn},
-        units={"batch": 1, "queries": c.bm, "keys": 0},
-        block=block,
-        features={
-            "consumers": c.consumers,
-            "matrix_over_issue": block.step.matrix / 2048 / (block.step.issue / 4),
-            "shared_share": block.shared_bytes / limits.shared_bytes,
-            "register_share": c.registers(columns) / limits.thread_registers,
-        },
-    )
+    return attention_cost(c, block, {
+        "consumers": c.consumers,
+        "matrix_over_issue": block.step.matrix / 2048 / (block.step.issue / 4),
+        "shared_share": block.shared_bytes / limits.shared_bytes,
+        "register_share": c.registers(columns) / limits.thread_registers,
+    })

@@ -14,7 +14,7 @@ __all__ = ["extents", "kernel_cost"]
 _A_PRODUCT, _AROUND, _A_STORE = 9.0, 60.0, 12.0  # instructions of a warp
 _SCATTERED = 8  # bytes of a store
 _CHAIN = 160.0  # cycles: an mbarrier, a fence, the wait for the products of the step
-_SHOWN = 0.2  # of what storing takes, where another warpgroup multiplies meanwhile: by count, not measured
+_SHOWN = 0.2  # of what storing takes, where another warpgroup multiplies meanwhile: a guess, not measured
 _ALONE = 96  # registers of a thread where a single warpgroup multiplies
 
 

@@ -27,17 +27,24 @@ class Thresholds:
 
 def default(workload: Workload, limits: HostLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[HostRowsConfig, ...], Node]:
+    """By the length of rows; a work unit is a part where there are reductions in parts."""
+    configs, root = _by_rows(workload, limits, thresholds)
+    return (tuple(replace(c, block=workload.part_rows) for c in configs) if workload.part_rows else configs), root
+
+
+def _by_rows(workload: Workload, limits: HostLimits, thresholds: Thresholds) -> tuple[tuple[HostRowsConfig, ...], Node]:
     """Short rows unrolled, four rows a sweep; middling ones too, with a loop over vectors of two registers; long rows one at a
     time with a loop; a row per lane when columns are strided."""
     at, lanes = thresholds, limits.lanes(widest_bytes(workload))
     columns = [loop.extent for loop in workload.loops if loop.role == "col"]
-    if _across_rows(workload):
+    if _across_rows(workload) and not workload.part_rows:
         return (HostRowsConfig("lane", lanes, unroll=4, block=1),), Leaf(0)
     long = HostRowsConfig(lanes=lanes)
     if len(columns) != 1:
         return (long,), Leaf(0)
     if workload.transcendentals and limits.vector_registers < 32:
-        return _by_length(columns[0], _transcendental(lanes, thresholds, any(loop.role == "row" for loop in workload.loops)))
+        by_lane = not workload.part_rows and any(loop.role == "row" for loop in workload.loops)
+        return _by_length(columns[0], _transcendental(lanes, thresholds, by_lane))
     short = HostRowsConfig(lanes=lanes, vectors=at.short_vectors, rows=4, block=32)
     medium = HostRowsConfig(lanes=2 * lanes, unroll=2, rows=4)
     middling = [(at.medium_columns, medium)] if columns[0].constant is not None else []

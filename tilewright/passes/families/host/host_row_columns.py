@@ -29,6 +29,7 @@ class RowColumns(HostRowEmitter):
         self.whole = self.extent - self.extent % (c.lanes * c.unroll)
         self.full = self.extent - self.extent % c.lanes
         self.slot = Index(0)  # number of the row within its block
+        self.mask: ir.Value | None = None  # of the last columns, where a loop walks them
         guards: tuple[Expr, ...] = ()
         if not c.held:
             stored = Expr.of(c.vectors * c.lanes) if c.vectors else length.ceildiv(c.lanes) * c.lanes
@@ -45,8 +46,8 @@ class RowColumns(HostRowEmitter):
             self._variants(length, lambda walk: self.walk_units(begin, end, walk))
         else:
             tail = self.extent - self.full
-            mask = lane_mask(tail, c.lanes, self.index)
-            self.walk_units(begin, end, lambda number, at: self._looped(number, at, mask))
+            self.mask = lane_mask(tail, c.lanes, self.index)
+            self.walk_units(begin, end, self._looped)
         return Grid(self.workspace, guards)
 
     def _column(self, at: At) -> Index:
@@ -77,7 +78,7 @@ class RowColumns(HostRowEmitter):
         if self.config.rows == 1:
             def single(row: Index) -> None:
                 self.forget()
-                at = self._at(row)
+                at = self.row_at(row)
                 with self.ev.kept():
                     for number in sweeps:
                         self.finish(number, at, walk(number, at))
@@ -100,7 +101,7 @@ class RowColumns(HostRowEmitter):
         def row(i: Index) -> None:
             self.forget()
             self.slot = i
-            at = self._at(first + i)
+            at = self.row_at(first + i)
             with self.ev.kept():
                 for value in known:
                     self.publish(value, at, self.arrays[value].load([i]))
@@ -111,7 +112,7 @@ class RowColumns(HostRowEmitter):
         loop(0, count, 1, row, index=self.index)
         return made
 
-    def _at(self, row: Index) -> list[Index]:
+    def row_at(self, row: Index) -> list[Index]:
         at = [Index(0)] * len(self.sizes)
         for a, x in zip(self.program.rows, delinearize(row, [self.sizes[a] for a in self.program.rows]), strict=True):
             at[a] = x
@@ -162,22 +163,27 @@ class RowColumns(HostRowEmitter):
                 address = memory.address([c.base for c in self.coords(self.program.result_places[n], at)])
                 llvm.intr_prefetch(address, 1, 3, 1)
 
-    def _looped(self, number: int, at: At, mask: ir.Value | None) -> list[ir.Value]:
+    def _looped(self, number: int, at: At) -> list[ir.Value]:
         if not self.program.sweeps[number].walks:
             return []
-        joins, unroll = self.joins(number), self.config.unroll
-        start = [c.neutral(self.lanes) for _ in range(unroll) for c in joins]
-        ends = self._nest(number, list(at), self.program.columns[:-1], start, mask)
+        return self.joined(number, self.nest(number, list(at), self.program.columns[:-1], self.neutral(number)))
+
+    def neutral(self, number: int) -> list[ir.Value]:
+        """What the accumulators of a sweep start from."""
+        return [c.neutral(self.lanes) for _ in range(self.config.unroll) for c in self.joins(number)]
+
+    def joined(self, number: int, ends: Sequence[ir.Value]) -> list[ir.Value]:
+        """The totals of a sweep."""
+        joins = self.joins(number)
         return [c.across(c.join(ends[i :: len(joins)])) for i, c in enumerate(joins)]
 
-    def _nest(self, number: int, at: list[Index], outer: Sequence[int], carried: Sequence[ir.Value],
-              mask: ir.Value | None) -> list[ir.Value]:
+    def nest(self, number: int, at: list[Index], outer: Sequence[int], carried: Sequence[ir.Value]) -> list[ir.Value]:
         """Loops over the outer column axes around the walk along the last one."""
         if outer:
             def body(i: Index, *accumulators: ir.Value) -> list[ir.Value]:
                 here = list(at)
                 here[outer[0]] = i
-                return self._nest(number, here, outer[1:], accumulators, mask)
+                return self.nest(number, here, outer[1:], accumulators)
 
             return loop(0, self.sizes[outer[0]], 1, body, carried, self.index)
         per = len(self.joins(number))
@@ -198,7 +204,7 @@ class RowColumns(HostRowEmitter):
         if self.config.unroll > 1:
             first = loop(self.whole, self.full, self.lanes, steps(1), first, self.index)
         at_end = self._with(at, Index.ramp(self.full, self.lanes))
-        first = when_values(self.full.lt(self.extent), first, lambda: self.step(number, at_end, mask, first))
+        first = when_values(self.full.lt(self.extent), first, lambda: self.step(number, at_end, self.mask, first))
         return [*first, *rest]
 
     def _with(self, at: At, column: Index) -> list[Index]:

@@ -23,13 +23,18 @@ class Thresholds:
     transcendental_vectors: int = threshold(MAX_VECTORS, unit="vectors of a row with exponentials, up to which it is unrolled "
                                             "with 16 registers", operator="softmax",
                                             results="zen3-avx2.md: softmax up to 128 columns; 8 was slower")
+    rows_of_parts: int = threshold(4, unit="rows that are added to a part side by side, without exponentials",
+                                   operator="column_sum", results="not measured on a quiet machine")
 
 
 def default(workload: Workload, limits: HostLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[HostRowsConfig, ...], Node]:
     """By the length of rows; a work unit is a part where there are reductions in parts."""
     configs, root = _by_rows(workload, limits, thresholds)
-    return (tuple(replace(c, block=workload.part_rows) for c in configs) if workload.part_rows else configs), root
+    if workload.part_rows:
+        rows = 1 if workload.transcendentals else thresholds.rows_of_parts
+        configs = tuple(replace(c, rows=rows, block=workload.part_rows) for c in configs)
+    return configs, root
 
 
 def _by_rows(workload: Workload, limits: HostLimits, thresholds: Thresholds) -> tuple[tuple[HostRowsConfig, ...], Node]:

@@ -88,7 +88,7 @@ def outline(compilation: Compilation) -> OutlinedModel:
             packing = PackConstants(limits.vector_bytes, limits.vector_registers, limits.bf16_pairs, limits.byte_products)
             PassPipeline([packing], callback).run(module)
         workloads = workloads_of(module)
-        plan = plan_of(module, workloads, donated)
+        plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits))
     return OutlinedModel(compilation, ingested, bound, donated, distinct(workloads), plan)
 
 
@@ -124,7 +124,8 @@ def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: S
 
 def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     """What every model goes through before its constants are folded: recover, narrow, fuse, outline."""
-    return [*recover_passes(), *_precision(options, limits), *graph_passes(_attention(options, limits), _integers(limits), _parts(limits))]
+    graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits))
+    return [*recover_passes(), *_precision(options, limits), *graph]
 
 
 def _precision(options: CompileOptions, limits: Limits) -> list[Pass]:

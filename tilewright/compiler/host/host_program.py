@@ -8,19 +8,20 @@ layers, share one function.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
+from tilewright.compiler.host.host_groups import ENTRY, KERNEL, SLOTS, UNITS, WORK, pieces, together_ir
 from tilewright.compiler.host.host_plan import CallerMemory, HostPlan, PlacedOperand, PlannedCall, Temp
 from tilewright.compiler.host.host_tensor_maps import TensorMaps, call_pointer
 from tilewright.passes.codegen.emit import gep, integer_type, when
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm, operations
-from tilewright.runtime.device import ALLOC, COPY, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE
+from tilewright.runtime.device import ALLOC, COPY, KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE
 from tilewright.runtime.float_environment import MXCSR, RAISED
 from tilewright.runtime.program.arena_plan import ALIGNMENT, workspace_stride
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node, symbols
-from tilewright.runtime.program.kernel import offset_symbol, stride_symbol
+from tilewright.runtime.program.kernel import MicroKernel, offset_symbol, stride_symbol
 from tilewright.runtime.program.program import Check
 from tilewright.runtime.shape import Expr
 
@@ -97,7 +98,8 @@ _IN_ENVIRONMENT = {"x86_64": f"""
 
 _SHARED = """
 llvm.func internal @tw_launch_{number}(%table: !llvm.ptr, %operands: !llvm.ptr, %scalars: !llvm.ptr, %slots: !llvm.ptr,
-    %dims: !llvm.ptr, %work: !llvm.ptr, %threads: i64, %stride: i64, %first: i64) attributes {{passthrough = ["noinline"]}} {{
+    %dims: !llvm.ptr, %work: !llvm.ptr, %threads: i64, %stride: i64, %first: i64, %entry: !llvm.ptr)
+    attributes {{passthrough = ["noinline"]}} {{
   llvm.return
 }}
 """
@@ -106,7 +108,7 @@ llvm.func internal @tw_launch_{number}(%table: !llvm.ptr, %operands: !llvm.ptr, 
 def _skeleton(arch: str, shared: int) -> str:
     """All functions; HostProgram fills those whose body is one constant or one call. shared: how many serve several calls."""
     body = _IN_ENVIRONMENT.get(arch, _LAUNCHES)
-    return _SKELETON + "".join(_SHARED.format(number=n) for n in range(shared)) + f"""
+    return _SKELETON + together_ir() + "".join(_SHARED.format(number=n) for n in range(shared)) + f"""
 llvm.func @tw_run(%table: !llvm.ptr, %tensors: !llvm.ptr, %scalars: !llvm.ptr, %dims: !llvm.ptr,
     %arena: !llvm.ptr, %threads: i64) -> i64 {{
   {body}
@@ -119,7 +121,7 @@ llvm.func @tw_run(%table: !llvm.ptr, %tensors: !llvm.ptr, %scalars: !llvm.ptr, %
 class _Run:
     """Values that all launches of one `tw_run` share. slots: room for a launch's arguments. work: the first thread's workspace,
     stride: bytes to the next one's. dims: the model's. operands, given: room for the pointers of a call that shares its function,
-    and the model's dims in memory."""
+    and the model's dims in memory. entry: where a call that is launched with others puts what it needs; null of others."""
 
     table: ir.Value
     scalars: ir.Value
@@ -130,6 +132,7 @@ class _Run:
     dims: Mapping[str, Index]
     operands: ir.Value
     given: ir.Value
+    entry: ir.Value
 
 
 class HostProgram:
@@ -143,6 +146,8 @@ class HostProgram:
         self.gpu, self.arch = gpu, arch
         self.plan, self.dims, self.tables, self.table_of, self.checks = plan, dims, tables, table_of, checks
         self.i64 = integer_type(64)
+        self.launches = plan.launches()
+        self.grouped = {number for members in self.launches if len(members) > 1 for number in members}
         self.groups = self._equal_calls()
         several = [calls for calls in self.groups if len(calls) > 1]
         share = len(plan.calls) > ALONE and not gpu
@@ -153,7 +158,8 @@ class HostProgram:
         found: dict[Hashable, list[int]] = {}
         for number, call in enumerate(self.plan.calls):
             layout = tuple(layout_of(call, self.tables[self.table_of[number]]).items())
-            key = (self.table_of[number], call.dims, call.scalars, layout, tuple(o.strides for o in call.operands))
+            key = (number in self.grouped, self.table_of[number], call.dims, call.scalars, layout,
+                   tuple(o.strides for o in call.operands))
             found.setdefault(key, []).append(number)
         return list(found.values())
 
@@ -235,6 +241,7 @@ class HostProgram:
         slots = self._room([len(k.params) for t in self.tables for k in t.kernels])
         operands = self._room([len(self.plan.calls[number].operands) for number in self.shared])
         self.maps = TensorMaps(table, self.plan, self.tables)
+        rooms = self._group_rooms()
 
         def body() -> None:
             self.pointers = {CallerMemory(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()}
@@ -243,21 +250,55 @@ class HostProgram:
             stride = emit_expr(self.workspace, env)
             self.temporaries = {name: gep(arena, emit_expr(at, env).value(self.i64), integer_type(8))
                                 for name, at in self.plan.arena.offsets.items()}
-            run = _Run(table, scalars, slots, threads, work, stride, env, operands, dims)
-            for number, call in enumerate(self.plan.calls):
-                def pointer(index: int, call: PlannedCall = call) -> ir.Value:
-                    return self._pointer(call.operands[index], env)
-
-                if number in self.shared:
-                    self._launch_shared(number, pointer, run)
+            nothing = llvm.ZeroOp(llvm.PointerType.get()).result
+            run = _Run(table, scalars, slots, threads, work, stride, env, operands, dims, nothing)
+            for members in self.launches:
+                if len(members) > 1:
+                    self._launch_together(members, run, *rooms)
                 else:
-                    self._launch(number, pointer, Index(number * KERNELS_PER_CALL), run)
+                    self._launch_one(members[0], run)
             for copy in self.plan.copies:
                 size = emit_expr(copy.bytes, env).value(self.i64)
                 self._copy(table, self.pointers[copy.target], self.temporaries[copy.source.name], size)
 
         when(Index(failed).eq(0), body)
         return failed
+
+    def _launch_one(self, number: int, run: _Run) -> None:
+        """Launch a call, or fill its entry."""
+        def pointer(index: int) -> ir.Value:
+            return self._pointer(self.plan.calls[number].operands[index], run.dims)
+
+        if number in self.shared:
+            self._launch_shared(number, pointer, run)
+        else:
+            self._launch(number, pointer, Index(number * KERNELS_PER_CALL), run)
+
+    def _group_rooms(self) -> tuple[ir.Value, ir.Value]:
+        """Memory for the entries and for the slots of calls that are launched together."""
+        several = [members for members in self.launches if len(members) > 1]
+        entries = self._room([1 + ENTRY * len(members) for members in several])
+        return entries, self._room([sum(map(self._slots_of, members)) for members in several])
+
+    def _slots_of(self, number: int) -> int:
+        return max(len(k.params) for k in self.tables[self.table_of[number]].kernels)
+
+    def _launch_together(self, members: Sequence[int], run: _Run, entries: ir.Value, slots: ir.Value) -> None:
+        """One parallel loop over the work of all the calls."""
+        llvm.StoreOp(self._number(len(members)), entries)
+        used = 0
+        for place, number in enumerate(members):
+            own = replace(run, slots=self._element(slots, used), entry=self._element(entries, 1 + ENTRY * place))
+            used += self._slots_of(number)
+            self._launch_one(number, own)
+        self._call("tw_together", [run.table, entries, run.threads, run.work, run.stride.value(self.i64)])
+
+    def _call(self, name: str, values: Sequence[ir.Value]) -> None:
+        ir.Operation.create("llvm.call", operands=list(values), attributes={
+            "callee": ir.FlatSymbolRefAttr.get(name),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(values), 0]),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        })
 
     def _copy(self, table: ir.Value, target: ir.Value, source: ir.Value, size: ir.Value) -> None:
         if self.gpu:
@@ -284,12 +325,8 @@ class HostProgram:
         for index in self._pointers_of(number):
             llvm.StoreOp(pointer(index), self._element(run.operands, index))
         values = [run.table, run.operands, run.scalars, run.slots, run.given, run.work, run.threads, run.stride.value(self.i64),
-                  self._number(number * KERNELS_PER_CALL)]
-        ir.Operation.create("llvm.call", operands=values, attributes={
-            "callee": ir.FlatSymbolRefAttr.get(f"tw_launch_{self.shared[number]}"),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(values), 0]),
-            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-        })
+                  self._number(number * KERNELS_PER_CALL), run.entry]
+        self._call(f"tw_launch_{self.shared[number]}", values)
 
     def _pointers_of(self, number: int) -> list[int]:
         """Which operands of a call its kernels read by pointer."""
@@ -299,9 +336,9 @@ class HostProgram:
     def _fill_shared(self, fn: ir.Operation, number: int) -> None:
         """The function that launches for the call of this number and for those that are equal to it."""
         block = fn.regions[0].blocks[0]
-        table, operands, scalars, slots, dims, work, threads, stride, first = block.arguments
+        table, operands, scalars, slots, dims, work, threads, stride, first, entry = block.arguments
         with ir.InsertionPoint(operations(block)[-1]):
-            run = _Run(table, scalars, slots, threads, work, Index(stride), self._environment(dims), operands, dims)
+            run = _Run(table, scalars, slots, threads, work, Index(stride), self._environment(dims), operands, dims, entry)
             read = {i: self._word(operands, i, llvm.PointerType.get()) for i in self._pointers_of(number)}
             self._launch(number, read.__getitem__, Index(first), run)
 
@@ -334,6 +371,9 @@ class HostProgram:
             kernel = tab.kernels[chosen.kernel]
             if not shared:
                 fill(chosen.kernel)
+            if number in self.grouped:
+                self._enter(kernel, call, first + chosen.kernel, local, run)
+                return
             count = run.threads
             if chosen.threads:
                 count = Index(run.threads).min(chosen.threads).value(self.i64)
@@ -345,6 +385,15 @@ class HostProgram:
                 call_pointer([fn, run.table, launch, *grid, run.slots, passed, count, run.work, run.stride.value(self.i64)])
 
         emit_tree(tab.root, {**local, **self._layout(number, call, env)}, leaf)
+
+    def _enter(self, kernel: MicroKernel, call: PlannedCall, launch: Index, local: dict[str, Index], run: _Run) -> None:
+        """Fill the entry of a call whose kernel is chosen."""
+        kernels = self._word(run.table, KERNELS, llvm.PointerType.get())
+        address = llvm.LoadOp(llvm.PointerType.get(), gep(kernels, launch.value(self.i64), self.i64)).result
+        words = {WORK: pieces(call.workload, local, self.i64), KERNEL: address, SLOTS: run.slots,
+                 UNITS: emit_expr(Expr.parse(kernel.grid[0]), local).value(self.i64)}
+        for at, word in words.items():
+            llvm.StoreOp(word, self._element(run.entry, at))
 
     def _layout(self, number: int, call: PlannedCall, env: Mapping[str, Index]) -> dict[str, Index]:
         """The layout symbols that the call's decision tree asks for."""

@@ -151,7 +151,7 @@ class RowProgram:
             raise ValueError(f"{op.name} at {op.location}: parts of {own.size} steps beside parts of {cuts[1][0]}")
         if [at[d] for d in own.rows] != self.rows:
             raise ValueError(f"{op.name} at {op.location}: its rows are walked in another order than those of the region")
-        self.places[op.results[0]] = tuple([at[own.rows[0]], *(at[d] for d in (() if own.whole else own.columns))])
+        self.places[op.results[0]] = (at[own.rows[0]], *(at[d] for d in (() if own.whole else own.columns)))
 
     @property
     def part_rows(self) -> int:

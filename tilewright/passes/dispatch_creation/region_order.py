@@ -62,7 +62,8 @@ class RegionOrder(Generic[Op]):
                     heapq.heappush(found, (-outside.level, len(seen), outside))
             return False
 
-        spread(first)
+        if spread(first):
+            return True
         while found:
             if spread(heapq.heappop(found)[2]):
                 return True

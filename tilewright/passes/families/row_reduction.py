@@ -17,6 +17,7 @@ from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.lowering.expand_math import NAN_ELSEWHERE
 from tilewright.passes.mlir import arith, ir, owner, vector
 
+
 @dataclass(frozen=True)
 class Combiner:
     """How one result of a reduction joins values. `number` is the accumulator's operand of the op, `side` the operand of

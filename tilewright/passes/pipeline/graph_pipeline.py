@@ -23,7 +23,8 @@ def graph_passes(attention: FuseAttention | None = None, integers: IntegerProduc
     """Recovered form -> outlined form: operations in one form, dispatch regions, functions.
 
     attention: what the target's family for fused attention takes; None for all that there is. integers: how the target multiplies
-    bytes, where it is faster at it than at what they stand for. parts: how the target reduces along rows, where it does so in parts.
+    bytes, where it is faster at it than at what they stand for.
+    parts: how the target reduces along rows, where it does so in parts.
     """
     return [
         Decompose(),

@@ -11,9 +11,9 @@ from tilewright.passes.analysis.parts import neutral, slow_to_fast
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import fill_body, generic
 from tilewright.passes.linalg.reshape import Reshaper
-from tilewright.passes.linalg.structured import body, erase_unused, inits, inputs, iterator_kinds, loop_extents, main_of, rebuild
+from tilewright.passes.linalg.structured import erase_unused, inits, inputs, iterator_kinds, loop_extents, main_of, rebuild
 from tilewright.passes.linalg.symbolic import CONSTANT, argument_attributes
-from tilewright.passes.mlir import arith, ir, linalg, maps_of, operations, position
+from tilewright.passes.mlir import arith, ir, linalg, maps_of, operations
 from tilewright.runtime.extent_bounds import bounds
 from tilewright.runtime.shape import Expr
 
@@ -94,7 +94,7 @@ def _joined(op: ir.Operation, parts: ir.Value, loops: list[int]) -> ir.Value:
     """The parts joined onto what `op` starts from; behind the first one, their axes run along `loops`."""
     start, last, rank = inits(op)[0], combiner(op), ir.RankedTensorType(parts.type).rank
     assert last is not None
-    places = [ir.AffineExpr.get_dim(1 + loops.index(position(e))) for e in maps_of(op)[-1].results]
+    places = [ir.AffineExpr.get_dim(1 + loops.index(ir.AffineDimExpr(e).position)) for e in maps_of(op)[-1].results]
     maps = [ir.AffineMap.get_identity(rank), ir.AffineMap.get(rank, 0, places)]
     made = generic([parts], [start], maps, ["reduction"] + ["parallel"] * (rank - 1), [start.type])
     fill_body(made, lambda scalars: ir.Operation.create(last.name, [last.results[0].type], scalars).results[0])

@@ -22,7 +22,7 @@ def planned(body: str, result: str) -> HostPlan:
 
 def test_a_result_takes_the_buffer_that_an_earlier_call_read_last() -> None:
     plan = planned(matmul("m", "%x") + matmul("n", "%m"), "%n")
-    assert len(plan.calls) == 2 and plan.steps == [Launch(0), Launch(1)]
+    assert len(plan.calls) == 2 and plan.steps == [Launch((0,)), Launch((1,))]
     assert plan.calls[1].operands[-1].place == CallerMemory(2)
 
 
@@ -34,7 +34,7 @@ def test_a_result_is_copied_where_its_own_call_still_reads_the_buffer(body: str,
     """A product that writes over the rows that it reads would be wrong."""
     plan = planned(body, "%m" if calls == 1 else "%y")
     assert len(plan.calls) == calls
-    assert plan.steps[:-1] == [Launch(number) for number in range(calls)]
+    assert plan.steps[:-1] == [Launch((number,)) for number in range(calls)]
     copy = plan.steps[-1]
     assert isinstance(copy, Copy) and copy.target == CallerMemory(2)
     last = plan.calls[-1]

@@ -66,7 +66,7 @@ def compiled(steps: Sequence[Step], source: object = Current("v"), target: objec
                             llvm_ir=bundle.llvm_ir)
 
 
-def loop(condition: Condition, body: Sequence[Step] = (Launch(0),), counters: Sequence[Counter] = (),
+def loop(condition: Condition, body: Sequence[Step] = (Launch((0,)),), counters: Sequence[Counter] = (),
          trips: Expr | None = N) -> list[Step]:
     """Around `body` with a carried v that starts at x, then v to the result."""
     start = PlacedOperand(X, DType.F32, Expr.of(0), ONE)
@@ -92,18 +92,18 @@ def test_a_loop_doubles_as_often_as_it_goes_round(host: str) -> None:
 def test_branches_on_dims_and_on_memory(host: str) -> None:
     i = Expr.dim("i")
     byte = Loaded(PlacedOperand(SIZES, DType.F32, i, ONE))
-    steps = loop(Positive(N - i), [If(byte, (Launch(0),), (Copy(Current("v"), Next("v"), B * 4),))], [COUNT])
+    steps = loop(Positive(N - i), [If(byte, (Launch((0,)),), (Copy(Current("v"), Next("v"), B * 4),))], [COUNT])
     fn = compiled(steps, host=host)
     x, sizes = np.arange(1, 4, dtype=np.float32), np.zeros(6, np.float32)
     sizes.view(np.uint8)[::4] = [0, 1, 1, 0, 1, 0]
     np.testing.assert_array_equal(fn(x, sizes), x * 8)
-    either = compiled([If(Positive(N - 3), (Launch(0),), (Copy(X, RESULT, B * 4),))], X, RESULT, host)
+    either = compiled([If(Positive(N - 3), (Launch((0,)),), (Copy(X, RESULT, B * 4),))], X, RESULT, host)
     for n in (3, 4):
         np.testing.assert_array_equal(either(x, np.zeros(n, np.float32)), x * (2 if n > 3 else 1))
 
 
 def test_the_tree_is_told() -> None:
-    fn = compiled(loop(Positive(N - Expr.dim("i")), [If(Positive(B - 2), (Launch(0),), ())], [COUNT]))
+    fn = compiled(loop(Positive(N - Expr.dim("i")), [If(Positive(B - 2), (Launch((0,)),), ())], [COUNT]))
     told = ["loop i from 0 to at most N - 1:", "  while N - i > 0:", "    if B - 2 > 0:", "      call 0", "copy 4*B bytes"]
     assert list(fn.explain(B=4, N=3).tree) == told == fn.dispatch_source().split("\n")[-5:]
     assert fn.explain(B=4, N=3).dims == {"B": 4, "N": 3, "i": 2} and fn.explain(B=4, N=3, i=1).dims["i"] == 1
@@ -125,7 +125,7 @@ def test_work_counts_how_often_a_call_runs() -> None:
     made = outline(Compilation(graph, {"B": (1, 8)}, full_target("host"))).plan
     (flops, moved), = model_work(made)
     assert moved == B * 8
-    made.steps[:] = [Loop((COUNT,), (), (), Positive(N), (Launch(0),), N)]
+    made.steps[:] = [Loop((COUNT,), (), (), Positive(N), (Launch((0,)),), N)]
     assert model_work(made) == [(flops * N.maximum(0), moved * N.maximum(0))]
 
 

@@ -11,18 +11,30 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 
+from tilewright.compiler.host.host_groups import ENTRY, KERNEL, SLOTS, UNITS, WORK, pieces, together_ir
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.host_steps import Scope, StepEmitter
 from tilewright.compiler.host.host_tensor_maps import TensorMaps, call_pointer
-from tilewright.compiler.host.plan_steps import CallerMemory, Copy, If, Loaded, Loop, PlannedCall, Temp, all_steps, counters_of
+from tilewright.compiler.host.plan_steps import (
+    CallerMemory,
+    Copy,
+    If,
+    Launch,
+    Loaded,
+    Loop,
+    PlannedCall,
+    Temp,
+    all_steps,
+    counters_of,
+)
 from tilewright.passes.codegen.emit import gep, integer_type, when
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm, operations
-from tilewright.runtime.device import ALLOC, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE
+from tilewright.runtime.device import ALLOC, KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE
 from tilewright.runtime.float_environment import MXCSR, RAISED
 from tilewright.runtime.program.arena_plan import ALIGNMENT, workspace_stride
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node, symbols
-from tilewright.runtime.program.kernel import offset_symbol, stride_symbol
+from tilewright.runtime.program.kernel import MicroKernel, offset_symbol, stride_symbol
 from tilewright.runtime.program.program import Check
 from tilewright.runtime.shape import Expr
 
@@ -99,7 +111,8 @@ _IN_ENVIRONMENT = {"x86_64": f"""
 
 _SHARED = """
 llvm.func internal @tw_launch_{number}(%table: !llvm.ptr, %operands: !llvm.ptr, %scalars: !llvm.ptr, %slots: !llvm.ptr,
-    %dims: !llvm.ptr, %work: !llvm.ptr, %threads: i64, %stride: i64, %first: i64) attributes {{passthrough = ["noinline"]}} {{
+    %dims: !llvm.ptr, %work: !llvm.ptr, %threads: i64, %stride: i64, %first: i64, %entry: !llvm.ptr)
+    attributes {{passthrough = ["noinline"]}} {{
   llvm.return
 }}
 """
@@ -108,7 +121,7 @@ llvm.func internal @tw_launch_{number}(%table: !llvm.ptr, %operands: !llvm.ptr, 
 def _skeleton(arch: str, shared: int) -> str:
     """All functions; HostProgram fills those whose body is one constant or one call. shared: how many serve several calls."""
     body = _IN_ENVIRONMENT.get(arch, _LAUNCHES)
-    return _SKELETON + "".join(_SHARED.format(number=n) for n in range(shared)) + f"""
+    return _SKELETON + together_ir() + "".join(_SHARED.format(number=n) for n in range(shared)) + f"""
 llvm.func @tw_run(%table: !llvm.ptr, %tensors: !llvm.ptr, %scalars: !llvm.ptr, %dims: !llvm.ptr,
     %arena: !llvm.ptr, %threads: i64) -> i64 {{
   {body}
@@ -121,7 +134,7 @@ llvm.func @tw_run(%table: !llvm.ptr, %tensors: !llvm.ptr, %scalars: !llvm.ptr, %
 class _Run:
     """Values that all launches of one `tw_run` share. slots: room for a launch's arguments. work: the first thread's workspace,
     stride: bytes to the next one's. dims: the model's. operands, given: room for the pointers of a call that shares its function,
-    and the model's dims in memory."""
+    and the model's dims in memory. entry: where a call that is launched with others puts what it needs; null of others."""
 
     table: ir.Value
     scalars: ir.Value
@@ -132,6 +145,7 @@ class _Run:
     dims: Mapping[str, Index]
     operands: ir.Value
     given: ir.Value
+    entry: ir.Value
 
 
 class HostProgram:
@@ -146,6 +160,8 @@ class HostProgram:
         self.plan, self.dims, self.tables, self.table_of, self.checks = plan, dims, tables, table_of, checks
         self.i64 = integer_type(64)
         self.counters = [c.name for c in counters_of(plan.steps)]
+        self.launches = [step.calls for step in all_steps(plan.steps) if isinstance(step, Launch)]
+        self.grouped = {number for members in self.launches if len(members) > 1 for number in members}
         self.groups = self._equal_calls()
         several = [calls for calls in self.groups if len(calls) > 1 and not self._counts(calls[0])]
         share = len(plan.calls) > ALONE and not gpu
@@ -156,7 +172,8 @@ class HostProgram:
         found: dict[Hashable, list[int]] = {}
         for number, call in enumerate(self.plan.calls):
             layout = tuple(layout_of(call, self.tables[self.table_of[number]]).items())
-            key = (self.table_of[number], call.dims, call.scalars, layout, tuple(o.strides for o in call.operands))
+            key = (number in self.grouped, self.table_of[number], call.dims, call.scalars, layout,
+                   tuple(o.strides for o in call.operands))
             found.setdefault(key, []).append(number)
         return list(found.values())
 
@@ -249,6 +266,7 @@ class HostProgram:
         slots = self._room([len(k.params) for t in self.tables for k in t.kernels])
         operands = self._room([len(self.plan.calls[number].operands) for number in self.shared])
         self.maps = TensorMaps(table, self.tables)
+        rooms = self._group_rooms()
         loops = any(isinstance(step, Loop) for step in all_steps(self.plan.steps))
         stopped = self._room([1]) if loops else None
         if stopped is not None:
@@ -258,18 +276,26 @@ class HostProgram:
             start = emit_expr(self.plan.arena.total, env)
             work = gep(arena, start.value(self.i64), integer_type(8))
             stride = emit_expr(self.workspace, env)
-            run = _Run(table, scalars, slots, threads, work, stride, env, operands, dims)
+            nothing = llvm.ZeroOp(llvm.PointerType.get()).result
+            run = _Run(table, scalars, slots, threads, work, stride, env, operands, dims, nothing)
             scope = Scope(env, {
                 **{CallerMemory(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()},
                 **{Temp(name): gep(arena, emit_expr(at, env).value(self.i64), integer_type(8))
                    for name, at in self.plan.arena.offsets.items()}})
-            StepEmitter(table, self.gpu, self.arch, partial(self._launch_in, run), stopped).emit(self.plan.steps, scope)
+            StepEmitter(table, self.gpu, self.arch, partial(self._launch_calls, run, rooms), stopped).emit(self.plan.steps, scope)
 
         when(Index(failed).eq(0), body)
         return failed if stopped is None else self._word(stopped, 0)
 
-    def _launch_in(self, run: _Run, number: int, scope: Scope) -> None:
-        """The launch of a call where the dims and pointers of a scope are known."""
+    def _launch_calls(self, run: _Run, rooms: tuple[ir.Value, ir.Value], members: Sequence[int], scope: Scope) -> None:
+        """One launch where the dims and pointers of a scope are known. rooms: _group_rooms."""
+        if len(members) > 1:
+            self._launch_together(members, run, scope, *rooms)
+        else:
+            self._launch_one(members[0], run, scope)
+
+    def _launch_one(self, number: int, run: _Run, scope: Scope) -> None:
+        """Launch a call, or fill its entry."""
         call = self.plan.calls[number]
 
         def pointer(index: int) -> ir.Value:
@@ -279,6 +305,32 @@ class HostProgram:
             self._launch_shared(number, pointer, run)
         else:
             self._launch(number, pointer, Index(number * KERNELS_PER_CALL), replace(run, dims=scope.dims))
+
+    def _group_rooms(self) -> tuple[ir.Value, ir.Value]:
+        """Memory for the entries and for the slots of calls that are launched together."""
+        several = [members for members in self.launches if len(members) > 1]
+        entries = self._room([1 + ENTRY * len(members) for members in several])
+        return entries, self._room([sum(map(self._slots_of, members)) for members in several])
+
+    def _slots_of(self, number: int) -> int:
+        return max(len(k.params) for k in self.tables[self.table_of[number]].kernels)
+
+    def _launch_together(self, members: Sequence[int], run: _Run, scope: Scope, entries: ir.Value, slots: ir.Value) -> None:
+        """One parallel loop over the work of all the calls."""
+        llvm.StoreOp(self._number(len(members)), entries)
+        used = 0
+        for place, number in enumerate(members):
+            own = replace(run, slots=self._element(slots, used), entry=self._element(entries, 1 + ENTRY * place))
+            used += self._slots_of(number)
+            self._launch_one(number, own, scope)
+        self._call("tw_together", [run.table, entries, run.threads, run.work, run.stride.value(self.i64)])
+
+    def _call(self, name: str, values: Sequence[ir.Value]) -> None:
+        ir.Operation.create("llvm.call", operands=list(values), attributes={
+            "callee": ir.FlatSymbolRefAttr.get(name),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(values), 0]),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        })
 
     def _positions(self) -> list[int]:
         used = {o.place for c in self.plan.calls for o in c.operands}
@@ -300,12 +352,8 @@ class HostProgram:
         for index in self._pointers_of(number):
             llvm.StoreOp(pointer(index), self._element(run.operands, index))
         values = [run.table, run.operands, run.scalars, run.slots, run.given, run.work, run.threads, run.stride.value(self.i64),
-                  self._number(number * KERNELS_PER_CALL)]
-        ir.Operation.create("llvm.call", operands=values, attributes={
-            "callee": ir.FlatSymbolRefAttr.get(f"tw_launch_{self.shared[number]}"),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(values), 0]),
-            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-        })
+                  self._number(number * KERNELS_PER_CALL), run.entry]
+        self._call(f"tw_launch_{self.shared[number]}", values)
 
     def _pointers_of(self, number: int) -> list[int]:
         """Which operands of a call its kernels read by pointer."""
@@ -315,9 +363,9 @@ class HostProgram:
     def _fill_shared(self, fn: ir.Operation, number: int) -> None:
         """The function that launches for the call of this number and for those that are equal to it."""
         block = fn.regions[0].blocks[0]
-        table, operands, scalars, slots, dims, work, threads, stride, first = block.arguments
+        table, operands, scalars, slots, dims, work, threads, stride, first, entry = block.arguments
         with ir.InsertionPoint(operations(block)[-1]):
-            run = _Run(table, scalars, slots, threads, work, Index(stride), self._environment(dims), operands, dims)
+            run = _Run(table, scalars, slots, threads, work, Index(stride), self._environment(dims), operands, dims, entry)
             read = {i: self._word(operands, i, llvm.PointerType.get()) for i in self._pointers_of(number)}
             self._launch(number, read.__getitem__, Index(first), run)
 
@@ -350,6 +398,9 @@ class HostProgram:
             kernel = tab.kernels[chosen.kernel]
             if not shared:
                 fill(chosen.kernel)
+            if number in self.grouped:
+                self._enter(kernel, call, first + chosen.kernel, local, run)
+                return
             count = run.threads
             if chosen.threads:
                 count = Index(run.threads).min(chosen.threads).value(self.i64)
@@ -361,6 +412,15 @@ class HostProgram:
                 call_pointer([fn, run.table, launch, *grid, run.slots, passed, count, run.work, run.stride.value(self.i64)])
 
         emit_tree(tab.root, {**local, **self._layout(number, call, env)}, leaf)
+
+    def _enter(self, kernel: MicroKernel, call: PlannedCall, launch: Index, local: dict[str, Index], run: _Run) -> None:
+        """Fill the entry of a call whose kernel is chosen."""
+        kernels = self._word(run.table, KERNELS, llvm.PointerType.get())
+        address = llvm.LoadOp(llvm.PointerType.get(), gep(kernels, launch.value(self.i64), self.i64)).result
+        words = {WORK: pieces(call.workload, local, self.i64), KERNEL: address, SLOTS: run.slots,
+                 UNITS: emit_expr(Expr.parse(kernel.grid[0]), local).value(self.i64)}
+        for at, word in words.items():
+            llvm.StoreOp(word, self._element(run.entry, at))
 
     def _layout(self, number: int, call: PlannedCall, env: Mapping[str, Index]) -> dict[str, Index]:
         """The layout symbols that the call's decision tree asks for."""

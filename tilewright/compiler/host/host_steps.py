@@ -52,7 +52,7 @@ class Scope:
 
 @dataclass
 class StepEmitter:
-    """Emits steps at the insertion point. table: the device's; launch: emits the launch of a call. gpu: memory is a device's, so
+    """Emits steps at the insertion point. table: the device's; launch: emits one launch of calls. gpu: memory is a device's, so
     that a byte of it is read through the table. arch: of the code, in LLVM's words.
 
     stopped: memory of the word that is not 0 once a loop has been left early; there is none without loops.
@@ -61,7 +61,7 @@ class StepEmitter:
     table: ir.Value
     gpu: bool
     arch: str
-    launch: Callable[[int, Scope], None]
+    launch: Callable[[Sequence[int], Scope], None]
     stopped: ir.Value | None = None
     i64: ir.Type = field(default_factory=lambda: integer_type(64))
 
@@ -69,7 +69,7 @@ class StepEmitter:
         """The steps in order; the scope behind them, which knows what loops carried out."""
         for step in steps:
             if isinstance(step, Launch):
-                self.launch(step.call, scope)
+                self.launch(step.calls, scope)
             elif isinstance(step, Copy):
                 self._copy(step, scope)
             elif isinstance(step, If):

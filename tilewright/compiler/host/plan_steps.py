@@ -63,9 +63,9 @@ class PlannedCall:
 
 @dataclass(frozen=True)
 class Launch:
-    """The call of this number."""
+    """The calls of these numbers: one, or several that do not need each other and share the threads."""
 
-    call: int
+    calls: tuple[int, ...]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def stored_tree(plan: HostPlan) -> tuple[Stored, ...]:
 
 def _stored(step: Step) -> Stored:
     if isinstance(step, Launch):
-        return LaunchStep(step.call)
+        return LaunchStep(step.calls)
     if isinstance(step, Copy):
         return CopyStep(str(step.bytes))
     if isinstance(step, If):
@@ -55,7 +55,7 @@ def times_called(steps: Sequence[Step], times: Expr | int = 1) -> Iterator[tuple
     """(call, how often at most it runs, over the dims): loops of unknown length count as long, branches as taken."""
     for step in steps:
         if isinstance(step, Launch):
-            yield step.call, Expr.of(times)
+            yield from ((number, Expr.of(times)) for number in step.calls)
         elif isinstance(step, If):
             yield from times_called((*step.then, *step.otherwise), times)
         elif isinstance(step, Loop):

@@ -10,9 +10,9 @@ from tilewright.runtime.shape import Expr
 
 
 class LaunchStep(msgspec.Struct, frozen=True, tag="launch"):
-    """The call of this number."""
+    """The calls of these numbers: one, or several that share the threads."""
 
-    call: int
+    calls: tuple[int, ...]
 
 
 class CopyStep(msgspec.Struct, frozen=True, tag="copy"):
@@ -79,7 +79,7 @@ def shown(steps: Sequence[Step], depth: int = 0) -> list[str]:
     lines: list[str] = []
     for step in steps:
         if isinstance(step, LaunchStep):
-            lines.append(f"{pad}call {step.call}")
+            lines.append(f"{pad}call " + " beside ".join(map(str, step.calls)))
         elif isinstance(step, CopyStep):
             lines.append(f"{pad}copy {step.bytes} bytes")
         elif isinstance(step, IfStep):

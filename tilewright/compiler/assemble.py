@@ -64,7 +64,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         outputs=outputs,
         constants=constants,
         tables=tuple(tables.tables),
-        calls=tuple(_call(c, t, tables.tables[t]) for t, c in zip(table_of, plan.calls, strict=True)),
+        calls=tuple(_call(c, t, tables.tables[t], n) for t, c, n in zip(table_of, plan.calls, plan.launch, strict=True)),
         checks=ingested.checks,
         arena=arena,
         host_object="",
@@ -108,9 +108,9 @@ def _output_structure(given: Structure | None, count: int) -> Structure | None:
     return None if given is None or given.is_plain_result(count) else given
 
 
-def _call(planned: PlannedCall, number: int, table: DispatchTable) -> Call:
+def _call(planned: PlannedCall, number: int, table: DispatchTable, launch: int) -> Call:
     layout = {name: str(e) for name, e in layout_of(planned, table).items()}
-    return Call(number, tuple(map(str, planned.dims)), layout)
+    return Call(number, tuple(map(str, planned.dims)), layout, launch)
 
 
 def _host_code(text: str, near: Target) -> bytes:

@@ -52,11 +52,12 @@ class MemoryUse(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The choices of the dispatch at one shape. `str()` is a table."""
+    """The choices of the dispatch at one shape. `str()` is a table. launches: independent calls may be one."""
 
     target: str
     dims: dict[str, int]
     calls: tuple[CallChoice, ...]
+    launches: int = 0
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -80,7 +81,8 @@ class Explanation(msgspec.Struct, frozen=True):
         return html_table(self._title(), (*_HEAD, "why"), rows)
 
     def _title(self) -> str:
-        return f"{self.target}  {_point(self.dims)}".rstrip()
+        together = f"  {len(self.calls)} calls in {self.launches} launches" if 0 < self.launches < len(self.calls) else ""
+        return f"{self.target}  {_point(self.dims)}".rstrip() + together
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [
@@ -131,7 +133,8 @@ def explain(program: Program, dims: Mapping[str, int]) -> Explanation:
                 _why(program, table, known, local),
             )
         )
-    return Explanation(program.target, point, tuple(choices))
+    launches = len({n if call.launch < 0 else call.launch for n, call in enumerate(program.calls)})
+    return Explanation(program.target, point, tuple(choices), launches)
 
 
 def memory(program: Program, dims: Mapping[str, int], threads: int) -> MemoryUse:

@@ -61,7 +61,7 @@ def compiled(steps: Sequence[Step], source: object = Current("v"), target: objec
     outlined.plan.arena = plan([Temporary("other", B * 4, 0, 1)])
     tables = choose_tables(outlined, LocalBuilder(full_target(host)))
     bundle = assemble(outlined, tables)
-    assert {s.call for s in all_steps(steps) if isinstance(s, Launch)} <= {0}
+    assert {s.calls for s in all_steps(steps) if isinstance(s, Launch)} <= {(0,)}
     return CompiledFunction(bundle.program, bundle.code, bundle.constants, device_for(bundle.program, bundle.code),
                             llvm_ir=bundle.llvm_ir)
 

@@ -59,6 +59,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     inputs = tuple(ingested.inputs[i] for i in kept)
     outputs = tuple(replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
     tree = stored_tree(plan)
+    launch = {call: number for number, calls in enumerate(plan.launches()) for call in calls}
     program = Program(
         target=str(compilation.target),
         features=host_target(near).features,
@@ -67,7 +68,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         outputs=outputs,
         constants=constants,
         tables=tuple(tables.tables),
-        calls=tuple(_call(c, t, tables.tables[t]) for t, c in zip(table_of, plan.calls, strict=True)),
+        calls=tuple(_call(c, t, tables.tables[t], launch[n]) for n, (t, c) in enumerate(zip(table_of, plan.calls, strict=True))),
         checks=ingested.checks,
         arena=arena,
         host_object="",
@@ -111,9 +112,9 @@ def _output_structure(given: Structure | None, count: int) -> Structure | None:
     return None if given is None or given.is_plain_result(count) else given
 
 
-def _call(planned: PlannedCall, number: int, table: DispatchTable) -> Call:
+def _call(planned: PlannedCall, number: int, table: DispatchTable, launch: int) -> Call:
     layout = {name: str(e) for name, e in layout_of(planned, table).items()}
-    return Call(number, tuple(map(str, planned.dims)), layout)
+    return Call(number, tuple(map(str, planned.dims)), layout, launch)
 
 
 def _host_code(text: str, near: Target) -> bytes:

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from tilewright.compiler.host.launch_groups import launch_numbers
-from tilewright.compiler.host.plan_steps import CallerMemory, Copy, Launch, Place, PlacedOperand, PlannedCall, Step, Temp
+from tilewright.compiler.host.plan_steps import (
+    CallerMemory,
+    Copy,
+    Launch,
+    Place,
+    PlacedOperand,
+    PlannedCall,
+    Step,
+    Temp,
+    all_steps,
+)
 from tilewright.passes.dispatch_creation.pack_constants import PACK
 from tilewright.passes.linalg.strides import View, Views
 from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes, integer
@@ -39,6 +49,10 @@ class HostPlan:
     arena: ArenaPlan = field(default_factory=lambda: ArenaPlan({}, Expr.of(0)))
     bound: list[BoundConstant] = field(default_factory=list)  # what the model holds itself, in `tensors` order
     outputs: list[Argument] = field(default_factory=list)
+
+    def launches(self) -> list[tuple[int, ...]]:
+        """Numbers of the calls of each launch, in order."""
+        return [step.calls for step in all_steps(self.steps) if isinstance(step, Launch)]
 
 
 def plan_of(module: ir.Module, workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]],

@@ -19,7 +19,6 @@ from tilewright.compiler.host.plan_steps import (
     CallerMemory,
     Copy,
     If,
-    Launch,
     Loaded,
     Loop,
     PlannedCall,
@@ -160,7 +159,7 @@ class HostProgram:
         self.plan, self.dims, self.tables, self.table_of, self.checks = plan, dims, tables, table_of, checks
         self.i64 = integer_type(64)
         self.counters = [c.name for c in counters_of(plan.steps)]
-        self.launches = [step.calls for step in all_steps(plan.steps) if isinstance(step, Launch)]
+        self.launches = plan.launches()
         self.grouped = {number for members in self.launches if len(members) > 1 for number in members}
         self.groups = self._equal_calls()
         several = [calls for calls in self.groups if len(calls) > 1 and not self._counts(calls[0])]

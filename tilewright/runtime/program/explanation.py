@@ -55,13 +55,14 @@ class MemoryUse(msgspec.Struct, frozen=True):
 class Explanation(msgspec.Struct, frozen=True):
     """The choices of the dispatch at one shape. `str()` is a table.
 
-    tree: lines of a program that branches or loops; the calls of a loop are those at the largest value of its counters, or at the
-    one that was asked for.
+    launches: independent calls may be one. tree: lines of a program that branches or loops; the calls of a loop are those at the
+    largest value of its counters, or at the one that was asked for.
     """
 
     target: str
     dims: dict[str, int]
     calls: tuple[CallChoice, ...]
+    launches: int = 0
     tree: tuple[str, ...] = ()
 
     def to_json(self) -> str:
@@ -87,7 +88,8 @@ class Explanation(msgspec.Struct, frozen=True):
         return html_table(self._title(), (*_HEAD, "why"), rows)
 
     def _title(self) -> str:
-        return f"{self.target}  {_point(self.dims)}".rstrip()
+        together = f"  {len(self.calls)} calls in {self.launches} launches" if 0 < self.launches < len(self.calls) else ""
+        return f"{self.target}  {_point(self.dims)}".rstrip() + together
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [
@@ -140,7 +142,8 @@ def explain(program: Program, dims: Mapping[str, int]) -> Explanation:
                 _why(program, table, known, local),
             )
         )
-    return Explanation(program.target, point, tuple(choices), tuple(shown(program.steps)))
+    launches = len({n if call.launch < 0 else call.launch for n, call in enumerate(program.calls)})
+    return Explanation(program.target, point, tuple(choices), launches, tuple(shown(program.steps)))
 
 
 def memory(program: Program, dims: Mapping[str, int], threads: int) -> MemoryUse:

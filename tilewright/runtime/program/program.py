@@ -65,14 +65,16 @@ class Constant(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One kernel launch of the host program: its table, and each local dim as text of an Expr over the model dims.
+    """One kernel of the host program: its table, and each local dim as text of an Expr over the model dims.
 
-    layout: the layout symbols (runtime/program/kernel.py) that the table's tree asks for, likewise.
+    layout: the layout symbols (runtime/program/kernel.py) that the table's tree asks for, likewise. launch: number of the launch
+    that it is part of; -1: one of its own.
     """
 
     table: int
     dims: tuple[str, ...]
     layout: dict[str, str] = {}
+    launch: int = -1
 
 
 class Check(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from tilewright.compiler.builder.lowering import to_llvm_text
 from tilewright.compiler.compilation.options import OutOfRange, Precision
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.constants.stored_constants import stored_constants
+from tilewright.compiler.dims.ragged_dims import rows_of
 from tilewright.compiler.host.call_path import call_path_ir, model_work
 from tilewright.compiler.host.host_plan import PlannedCall
 from tilewright.compiler.host.host_program import HostProgram, layout_of
@@ -54,8 +55,11 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     used = [(b.argument, b.layout) for b in plan.bound]
     constants, memory = stored_constants(used, model.bound, [a.name for a in ingested.inputs])
     kept = [i for i, _ in enumerate(ingested.inputs) if i not in model.bound]
+    shown = kept[: len(kept) - len(plan.ragged)]  # the offsets of ragged dims come last and belong to no structure
     inputs = tuple(ingested.inputs[i] for i in kept)
-    outputs = tuple(replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
+    outputs = ingested.outputs if plan.ragged else tuple(
+        replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
+    outer = plan.ragged[0].dim.over if plan.ragged else ""
     program = Program(
         target=str(compilation.target),
         features=host_target(near).features,
@@ -64,7 +68,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         outputs=outputs,
         constants=constants,
         tables=tuple(tables.tables),
-        calls=tuple(_call(c, t, tables.tables[t]) for t, c in zip(table_of, plan.calls, strict=True)),
+        calls=tuple(_call(c, t, tables.tables[t], outer) for t, c in zip(table_of, plan.calls, strict=True)),
         checks=ingested.checks,
         arena=arena,
         host_object="",
@@ -76,8 +80,9 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         certificates=tuple(tables.certificates),
         refused=dict(tables.refused),
         precision=Precision(options.precision).value,
-        input_structure=_input_structure(compilation.imported.input_structure, kept, inputs),
+        input_structure=_input_structure(compilation.imported.input_structure, shown, inputs[: len(shown)]),
         output_structure=_output_structure(compilation.imported.output_structure, len(outputs)),
+        ragged=tuple(o.dim for o in plan.ragged),
     )
     program = msgspec.json.decode(stored_program(program), type=Program)  # as it will be read, which its seal is of
     text += seal_ir("host", program)
@@ -85,6 +90,10 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     if gpu:
         return Bundle(program, code, memory, llvm_ir)
     work = model_work([(c.workload.flops, c.workload.bytes, dict(zip(c.workload.dims, c.dims, strict=True))) for c in plan.calls])
+    if plan.ragged:
+        longest = {o.dim.name: o.dim.hi for o in plan.ragged}
+        work = [(rows_of(f, outer, longest), rows_of(b, outer, longest)) if c.segments is not None else (f, b)
+                for (f, b), c in zip(work, plan.calls, strict=True)]
     binder = call_path_ir(program, work, arch)
     if binder:
         binder += seal_ir("binder", program)
@@ -108,9 +117,11 @@ def _output_structure(given: Structure | None, count: int) -> Structure | None:
     return None if given is None or given.is_plain_result(count) else given
 
 
-def _call(planned: PlannedCall, number: int, table: DispatchTable) -> Call:
+def _call(planned: PlannedCall, number: int, table: DispatchTable, outer: str) -> Call:
+    """outer: the dim that counts sequences, where some are ragged."""
+    over = outer if planned.segments is not None else ""
     layout = {name: str(e) for name, e in layout_of(planned, table).items()}
-    return Call(number, tuple(map(str, planned.dims)), layout)
+    return Call(number, tuple(map(str, planned.dims)), layout, over)
 
 
 def _host_code(text: str, near: Target) -> bytes:

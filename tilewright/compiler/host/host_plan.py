@@ -12,7 +12,7 @@ from tilewright.passes.mlir import functions, ir, operations, owner
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.program.arena_plan import ArenaPlan, Temporary, plan
-from tilewright.runtime.program.program import Argument
+from tilewright.runtime.program.program import Argument, DimInfo
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
@@ -48,12 +48,18 @@ class PlacedOperand:
 
 @dataclass(frozen=True)
 class PlannedCall:
-    """One launch. `scalars` are positions in the `scalars` array of the native convention."""
+    """One launch. `scalars` are positions in the `scalars` array of the native convention.
+
+    segments: of a call that is made for each sequence of a ragged program, all in one launch: per operand, how many elements of
+    its buffer a sequence takes, over the ragged dims; None where all sequences have the same. `dims` and the operands' offsets
+    and strides are then those of one sequence.
+    """
 
     workload: Workload
     operands: tuple[PlacedOperand, ...]
     dims: tuple[Expr, ...]
     scalars: tuple[int, ...]
+    segments: tuple[Expr | None, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -73,15 +79,24 @@ class BoundConstant:
     layout: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Offsets:
+    """A ragged dim and the memory that says where its sequences begin."""
+
+    dim: DimInfo
+    place: CallerMemory
+
+
 @dataclass
 class HostPlan:
-    """Everything that the host program does, in order."""
+    """Everything that the host program does, in order. ragged: the dims whose lengths differ from sequence to sequence."""
 
     calls: list[PlannedCall] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
     arena: ArenaPlan = field(default_factory=lambda: ArenaPlan({}, Expr.of(0)))
     bound: list[BoundConstant] = field(default_factory=list)  # what the model holds itself, in `tensors` order
     outputs: list[Argument] = field(default_factory=list)
+    ragged: tuple[Offsets, ...] = ()
 
 
 def plan_of(module: ir.Module, workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]]) -> HostPlan:

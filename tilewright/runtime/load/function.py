@@ -83,7 +83,7 @@ class CompiledFunction:
         """
         if self._is_waiting:
             self._start()
-        if named or not self._caller.signature.is_flat:
+        if named or self.program.ragged or not self._caller.signature.is_flat:
             return self._caller.call(*args, out=out, threads=threads, stream=stream, **named)
         return self._caller(*args, out=out, threads=threads, stream=stream)
 

@@ -84,10 +84,9 @@ def outline(compilation: Compilation) -> OutlinedModel:
     whole, ragged = ingested, any(d.over for d in ingested.dims)
     if ragged:
         refuse_ragged_options(compilation)
+        check_independent(whole)
         ingested = packed(whole)
     with new_context(), ir.Location.unknown():
-        if ragged:
-            check_independent(whole)
         module = ir.Module.parse(for_one_sequence(whole) if ragged else whole.text)
         PassPipeline(passes_of(options, limits), callback).run(module)
         fold_constants(module, bound)

@@ -14,7 +14,7 @@ from tilewright.compiler.frontends.ingest import Ingested
 from tilewright.passes.analysis.independence import Independence, MixingError
 from tilewright.passes.base import PassPipeline
 from tilewright.passes.linalg.symbolic import SymbolicShapes
-from tilewright.passes.mlir import functions, ir
+from tilewright.passes.mlir import functions, ir, new_context
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.runtime.errors import IngestError, OptionError
 from tilewright.runtime.program.program import Check
@@ -36,20 +36,20 @@ def refuse_ragged_options(compilation: Compilation) -> None:
 
 
 def check_independent(ingested: Ingested) -> None:
-    """In the current context.
-
-    Raises:
+    """Raises:
         IngestError: an operation of the model mixes sequences; names it and where it stands.
     """
     outer = next(d.over for d in ingested.dims if d.over)
-    module = ir.Module.parse(ingested.text)
-    PassPipeline(recover_passes()).run(module)
-    fn = next(functions(module))
-    try:
-        Independence(fn, SymbolicShapes(fn), outer).check()
-    except MixingError as found:
-        raise IngestError(f"{found.op.name} at {where(found.op)} {found.reason}, so the sequences are not independent and no dim "
-                          f"may be ragged over {outer}; take it out of the model, or declare the dims as plain ones") from None
+    with new_context(), ir.Location.unknown():
+        module = ir.Module.parse(ingested.text)
+        PassPipeline(recover_passes()).run(module)
+        fn = next(functions(module))
+        try:
+            Independence(fn, SymbolicShapes(fn), outer).check()
+        except MixingError as found:
+            raise IngestError(f"{found.op.name} at {where(found.op)} {found.reason}, so the sequences are not independent and no "
+                              f"dim may be ragged over {outer}; take it out of the model, or declare the dims as plain ones"
+                              ) from None
 
 
 def for_one_sequence(ingested: Ingested) -> str:

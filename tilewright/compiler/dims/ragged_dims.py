@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from tilewright.compiler.dims.places import NAME
-from tilewright.passes.linalg.symbolic import DIMS, argument_attributes, read_dims, write_dims
-from tilewright.passes.mlir import ir
+from tilewright.passes.linalg.reshape import Reshaper
+from tilewright.passes.linalg.symbolic import DIMS, argument_attributes, read_dims, reassociation, write_dims
+from tilewright.passes.mlir import ir, replace_all_uses, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.program import Argument, DimInfo
 from tilewright.runtime.ragged_dim import offsets_name, total, total_name
@@ -66,6 +67,8 @@ def packed_argument(argument: Argument, dims: Sequence[DimInfo]) -> Argument:
     own = sorted(used & ragged.keys())
     if not own and outer not in used:
         return argument
+    if len(own) == 1 and axes[0] == Expr.dim(outer) * Expr.dim(own[0]) and not _depends(axes[1:], own[0], outer):
+        return replace(argument, dims=(total_name(own[0]), *map(str, axes[1:])), ragged=own[0])
     counts = [a for a, e in enumerate(axes) if outer in e.symbols]
     if len(counts) > 1 or any(axes[a].symbol != outer for a in counts):
         raise _no_rows(argument, f"{outer} is an axis of its own")
@@ -81,6 +84,11 @@ def packed_argument(argument: Argument, dims: Sequence[DimInfo]) -> Argument:
     return replace(argument, dims=(total_name(own[0]), *map(str, rest[1:])), ragged=own[0])
 
 
+def _depends(axes: Sequence[Expr], own: str, outer: str) -> bool:
+    """Does any of the extents depend on the sequences?"""
+    return any(e.symbols & {own, outer} for e in axes)
+
+
 def _no_rows(argument: Argument, wanted: str) -> IngestError:
     return IngestError(f"{argument.name}: {argument.dtype.value}[{', '.join(argument.dims or ())}] cannot be rows of sequences "
                        f"one after the other; wanted an array where {wanted}: transpose it in the model")
@@ -92,7 +100,8 @@ def offsets_arguments(dims: Sequence[DimInfo]) -> tuple[Argument, ...]:
 
 
 def one_sequence(fn: ir.Operation, dims: Sequence[DimInfo]) -> None:
-    """The model of one sequence alone: the outer dim is 1. Offsets become arguments, which nothing reads yet."""
+    """The model of one sequence alone: the outer dim is 1, and types of reshapes say so. Offsets become arguments, which nothing
+    reads yet."""
     outer: Mapping[str, int] = {d.over: 1 for d in dims if d.over}
     attributes = []
     for named in argument_attributes(fn):
@@ -105,6 +114,12 @@ def one_sequence(fn: ir.Operation, dims: Sequence[DimInfo]) -> None:
         extent = write_dims([Expr.parse(d) for d in argument.dims or ()])
         attributes.append(ir.DictAttr.get({DIMS: extent, NAME: ir.StringAttr.get(argument.name)}))
     fn.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
+    views = Reshaper(fn)
+    for op in walk(fn):
+        if op.name == "tensor.expand_shape":
+            with ir.InsertionPoint(op), op.location:
+                made = views.expand(op.operands[0], reassociation(op), views.shapes.dims(op.results[0]))
+                replace_all_uses(op.results[0], views.as_type(made, op.results[0].type))
     results = ir.FunctionType(ir.TypeAttr(fn.attributes["function_type"]).value).results
     fn.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], list(results)))
 

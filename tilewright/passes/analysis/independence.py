@@ -105,7 +105,7 @@ class Independence:
         """By the extents: of arguments and of what holds equal values."""
         dims = self.shapes.dims(value)
         found = [a for a, e in enumerate(dims) if self.symbol in e.symbols]
-        if not found:
+        if not found or (outside is None and len(found) > 1):  # whoever reads it has a loop for each of these axes
             return None
         if len(found) > 1 or (outside is not None and dims[found[0]].symbol != self.symbol):
             shown = ", ".join(map(str, dims))

@@ -79,7 +79,7 @@ def model(function: Callable[..., Tensor], *dims: str | int) -> ops.Graph:
     (lambda x: ops.add(x, ops.reshape(ops.iota(x.graph, (x.dims[0],), dtype="f32"), (x.dims[0], 1, 1))), "number of an entry"),
     (lambda x: ops.matmul(ops.sum(x, 1), ops.sum(x, 1), transpose_b=True), "pairs every entry"),
     (lambda x: ops.concat([x, x], 0), "joins along the entries"),
-    (lambda x: ops.add(x, ops.reshape(ops.transpose(x, (1, 0, 2)), x.dims)), "whose entries are parts"),
+    (lambda x: ops.add(x, ops.reshape(ops.transpose(x, (1, 0, 2)), x.dims)), "they lie in another order"),
 ])  # fmt: skip
 def test_mixing(function: Callable[..., Tensor], said: str) -> None:
     with pytest.raises(tw.errors.IngestError, match=said) as caught:

@@ -23,21 +23,25 @@ if TYPE_CHECKING:
     from tilewright.compiler.compilation.options import CompileOptions as CompileOptions
     from tilewright.compiler.compilation.options import Precision as Precision
     from tilewright.runtime import errors as errors
+    from tilewright.runtime.call.jagged import Jagged as Jagged
     from tilewright.runtime.load.function import CompiledFunction as CompiledFunction
     from tilewright.runtime.load.function import load as load
     from tilewright.runtime.load.torch_op import torch_op as torch_op
+    from tilewright.runtime.ragged_dim import Ragged as Ragged
     from tilewright.runtime.shape import Dim as Dim
     from tilewright.runtime.target import Target as Target
 
 __version__ = VERSION
-__all__ = ["CompileOptions", "CompiledFunction", "Dim", "Precision", "Target", "__version__", "compile", "errors", "frontends",
-           "load", "ops", "torch_op", "tune"]
+__all__ = ["CompileOptions", "CompiledFunction", "Dim", "Jagged", "Precision", "Ragged", "Target", "__version__", "compile",
+           "errors", "frontends", "load", "ops", "torch_op", "tune"]
 
 _HOMES = {
     "CompileOptions": "compiler.compilation.options",
     "CompiledFunction": "runtime.load.function",
     "Dim": "runtime.shape",
+    "Jagged": "runtime.call.jagged",
     "Precision": "compiler.compilation.options",
+    "Ragged": "runtime.ragged_dim",
     "Target": "runtime.target",
     "compile": "compiler.api",
     "load": "runtime.load.function",

@@ -14,7 +14,9 @@ from tilewright.compiler.builder.lowering import to_llvm_text
 from tilewright.compiler.compilation.options import OutOfRange, Precision
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.constants.stored_constants import stored_constants
+from tilewright.compiler.dims.ragged_dims import rows_of
 from tilewright.compiler.host.call_path import call_path_ir
+from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.host_program import HostProgram, layout_of
 from tilewright.compiler.host.plan_steps import PlannedCall
 from tilewright.compiler.host.stored_steps import model_work, stored_tree
@@ -29,6 +31,7 @@ from tilewright.runtime.program.program import Argument, Call, Program
 from tilewright.runtime.program.seal import seal_ir, stored_program
 from tilewright.runtime.program.steps import shown
 from tilewright.runtime.program.structure import Structure
+from tilewright.runtime.shape import Expr
 from tilewright.runtime.target import Target, TargetKind
 
 LINES = 10_000  # of a function, from which code around the kernels is not optimised: LLVM's time grows faster than a function
@@ -56,10 +59,13 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     used = [(b.argument, b.layout) for b in plan.bound]
     constants, memory = stored_constants(used, model.bound, [a.name for a in ingested.inputs])
     kept = [i for i, _ in enumerate(ingested.inputs) if i not in model.bound]
+    visible = kept[: len(kept) - len(plan.ragged)]  # the offsets of ragged dims come last and belong to no structure
     inputs = tuple(ingested.inputs[i] for i in kept)
-    outputs = tuple(replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
+    outputs = ingested.outputs if plan.ragged else tuple(
+        replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
     tree = stored_tree(plan)
     launch = {call: number for number, calls in enumerate(plan.launches()) for call in calls}
+    outer = plan.ragged[0].dim.over if plan.ragged else ""
     program = Program(
         target=str(compilation.target),
         features=host_target(near).features,
@@ -68,7 +74,8 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         outputs=outputs,
         constants=constants,
         tables=tuple(tables.tables),
-        calls=tuple(_call(c, t, tables.tables[t], launch[n]) for n, (t, c) in enumerate(zip(table_of, plan.calls, strict=True))),
+        calls=tuple(_call(c, t, tables.tables[t], launch[n], outer)
+                    for n, (t, c) in enumerate(zip(table_of, plan.calls, strict=True))),
         checks=ingested.checks,
         arena=arena,
         host_object="",
@@ -80,16 +87,17 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         certificates=tuple(tables.certificates),
         refused=dict(tables.refused),
         precision=Precision(options.precision).value,
-        input_structure=_input_structure(compilation.imported.input_structure, kept, inputs),
+        input_structure=_input_structure(compilation.imported.input_structure, visible, inputs[: len(visible)]),
         output_structure=_output_structure(compilation.imported.output_structure, len(outputs)),
         tree=tree or msgspec.UNSET,
+        ragged=tuple(o.dim for o in plan.ragged),
     )
     program = msgspec.json.decode(stored_program(program), type=Program)  # as it will be read, which its seal is of
     text += seal_ir("host", program)
     program = replace(program, host_object=_add(_host_code(text, near), text, code, llvm_ir))
     if gpu:
         return Bundle(program, code, memory, llvm_ir)
-    binder = call_path_ir(program, model_work(plan), arch)
+    binder = call_path_ir(program, _work(plan, outer), arch)
     if binder:
         binder += seal_ir("binder", program)
         program = replace(program, binder_object=_add(_host_code(binder, near), binder, code, llvm_ir))
@@ -112,9 +120,22 @@ def _output_structure(given: Structure | None, count: int) -> Structure | None:
     return None if given is None or given.is_plain_result(count) else given
 
 
-def _call(planned: PlannedCall, number: int, table: DispatchTable, launch: int) -> Call:
+def _work(plan: HostPlan, outer: str) -> list[tuple[Expr, Expr]]:
+    """(operations, bytes) of each call over the model dims. outer: the dim that counts sequences, where some are ragged."""
+    longest = {o.dim.name: o.dim.hi for o in plan.ragged}
+    found = []
+    for number, flops, moved in model_work(plan):
+        if plan.calls[number].segments is not None:
+            flops, moved = (rows_of(e, outer, longest) for e in (flops, moved))
+        found.append((flops, moved))
+    return found
+
+
+def _call(planned: PlannedCall, number: int, table: DispatchTable, launch: int, outer: str) -> Call:
+    """outer: the dim that counts sequences, where some are ragged."""
+    over = outer if planned.segments is not None else ""
     layout = {name: str(e) for name, e in layout_of(planned, table).items()}
-    return Call(number, tuple(map(str, planned.dims)), layout, launch)
+    return Call(number, tuple(map(str, planned.dims)), layout, launch, over)
 
 
 def _host_code(text: str, near: Target) -> bytes:

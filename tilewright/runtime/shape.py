@@ -345,6 +345,8 @@ def _from_ast(node: ast.expr) -> Expr:
                             (ast.FloorDiv, Expr.__floordiv__), (ast.Mod, Expr.__mod__)):
             if isinstance(node.op, kind):
                 return apply(a, b)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "sum":  # of a ragged dim's lengths
+        return Expr.dim(ast.unparse(node))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in (*_CALLS, "ceildiv"):
         return reduce(lambda a, b: combine(node.func.id, a, b), map(_from_ast, node.args))  # type: ignore[attr-defined]
     raise OptionError(f"cannot read the size expression {ast.unparse(node)!r}: use integers, dimension names, "

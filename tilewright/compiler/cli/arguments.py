@@ -13,12 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from tilewright.runtime.ragged_dim import Ragged
 from tilewright.runtime.shape import Dim
 
 Array = npt.NDArray[Any]
-_DIM = re.compile(r"(?:(?P<name>[^@=]+)@)?(?P<place>[^@=]+)=(?P<lo>\d+)(?::(?P<hi>\d+)(?::(?P<multiple>\d+))?)?")
+_DIM = re.compile(r"(?:(?P<name>[^@=]+)@)?(?P<place>[^@=]+)=(?P<ragged>ragged:)?(?P<lo>\d+)"
+                  r"(?::(?P<hi>\d+)(?::(?P<multiple>\d+))?)?(?::(?P<over>[A-Za-z_][\w.]*))?")
 DIM_HELP = ("Range of a dim: T=1:128, by the name that the model or its exporter gave it; x.1=1:128 by its place; T@x.1=1:128 "
-            "for both; with :multiple at the end if need be. Repeatable.")
+            "for both; with :multiple at the end if need be; S=ragged:1:512:B where each of B sequences has a length of its own. "
+            "Repeatable.")
 INPUT_HELP = "x=x.npy, n=0.5, or ids=random:0:30000 for values in a range; the other inputs are random. Repeatable."
 
 
@@ -52,14 +55,16 @@ Given = Array | RandomValues
 
 
 def parse_dims(texts: Iterable[str] | None) -> DimArguments:
-    """Read --dim options: `[NAME@]PLACE[,PLACE]=LO:HI[:MULTIPLE]`, `NAME=LO:HI[:MULTIPLE]` or `NAME=VALUE`."""
+    """Read --dim options: `[NAME@]PLACE[,PLACE]=LO:HI[:MULTIPLE]`, `NAME=LO:HI[:MULTIPLE]`, either with
+    `ragged:LO:HI:OUTER` as the range, or `NAME=VALUE`."""
     ranges: dict[str, Dim] = {}
     values: dict[str, int] = {}
     for text in texts or ():
         m = _DIM.fullmatch(text.strip())
-        if m is None:
+        if m is None or bool(m["ragged"]) != bool(m["over"]) or (m["ragged"] and not m["hi"]):
             raise typer.BadParameter(f"{text!r}: wanted NAME=LO:HI, NAME@ARGUMENT.AXIS=LO:HI or ARGUMENT.AXIS=LO:HI, with "
-                                     ":MULTIPLE at the end if need be, or NAME=VALUE", param_hint="--dim")
+                                     ":MULTIPLE at the end if need be, NAME=ragged:LO:HI:OUTER, or NAME=VALUE",
+                                     param_hint="--dim")
         name, at = (m["name"], tuple(m["place"].split(","))) if m["name"] else (m["place"], None)
         known: Mapping[str, object] = values if m["hi"] is None else ranges
         if name in known:
@@ -69,7 +74,8 @@ def parse_dims(texts: Iterable[str] | None) -> DimArguments:
                 raise typer.BadParameter(f"{text!r}: a place needs a range, LO:HI", param_hint="--dim")
             values[name] = int(m["lo"])
         else:
-            ranges[name] = _range(text, int(m["lo"]), int(m["hi"]), int(m["multiple"] or 1), at)
+            dim = _range(text, int(m["lo"]), int(m["hi"]), int(m["multiple"] or 1), at)
+            ranges[name] = Ragged(dim, over=m["over"]) if m["ragged"] else dim
     return DimArguments(ranges, values)
 
 

@@ -10,11 +10,13 @@ import numpy as np
 
 from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.options import CompileOptions, OutOfRange, Precision
+from tilewright.compiler.compilation.ragged_model import check_independent, for_one_sequence, packed, refuse_ragged_options
 from tilewright.compiler.constants.bind_constants import bind_constants
 from tilewright.compiler.constants.fold_constants import fold_constants
 from tilewright.compiler.frontends.imported import ImportedModel
 from tilewright.compiler.frontends.ingest import Ingested, ingest
 from tilewright.compiler.host.host_plan import HostPlan, plan_of
+from tilewright.compiler.host.pack_plan import pack_plan, sequences_of
 from tilewright.passes.base import Pass, PassPipeline
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.outline import workloads_of
@@ -52,8 +54,8 @@ class OutlinedModel:
 
     @property
     def ranges(self) -> ShapeRange:
-        """The ranges of all dims of the model."""
-        return self.ingested.ranges()
+        """The ranges of all dims of the model, of ragged ones those of one length."""
+        return ShapeRange((*self.ingested.ranges().dims, *((o.dim.name, o.dim.dim()) for o in self.plan.ragged)))
 
     @cached_property
     def uses(self) -> Mapping[str, Sequence[Mapping[str, Expr]]]:
@@ -80,15 +82,23 @@ def outline(compilation: Compilation) -> OutlinedModel:
     donated = donated_pairs(ingested, bound, compilation.all_donations)
     limits = compilation.limits
     callback = standard(options.callback, knobs.DUMP.get())
+    whole, ragged = ingested, any(d.over for d in ingested.dims)
+    if ragged:
+        refuse_ragged_options(compilation)
+        check_independent(whole)
+        ingested = packed(whole)
     with new_context(), ir.Location.unknown():
-        module = ir.Module.parse(ingested.text)
+        module = ir.Module.parse(for_one_sequence(whole) if ragged else whole.text)
         PassPipeline(passes_of(options, limits), callback).run(module)
         fold_constants(module, bound)
         if isinstance(limits, HostLimits):
             packing = PackConstants(limits.vector_bytes, limits.vector_registers, limits.bf16_pairs, limits.byte_products)
             PassPipeline([packing], callback).run(module)
         workloads = workloads_of(module)
-        plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits))
+        plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits) and not ragged)
+        if ragged:
+            seen = (*whole.inputs, *ingested.inputs[len(whole.inputs):])
+            plan = pack_plan(plan, sequences_of(whole.dims, seen, whole.outputs, bound))
     return OutlinedModel(compilation, ingested, bound, donated, distinct(workloads), plan)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tilewright.compiler.dims.dim_equations import Equation, equations
 from tilewright.compiler.dims.dim_solver import Solution, solve
 from tilewright.compiler.dims.places import Places, is_dim_name
+from tilewright.compiler.dims.ragged_dims import with_outer_dims
 from tilewright.passes.linalg.symbolic import (
     CONSTANT,
     DIMS,
@@ -26,6 +27,7 @@ from tilewright.passes.linalg.symbolic import (
 from tilewright.passes.mlir import ir, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.program import DimInfo
+from tilewright.runtime.ragged_dim import Ragged
 from tilewright.runtime.shape import Dim, DimLike, Expr, ShapeRange
 from tilewright.runtime.wording import Wording, ranges_to_paste
 
@@ -78,7 +80,7 @@ def bind_dims(fn: ir.Operation, dynamic_dims: DynamicDims, defaults: Mapping[str
     }
     used = frozenset().union(*(e.symbols for e in final.values()), frozenset())
     ordered = [n for n in (*ranges, *sorted(used)) if n in used]
-    infos = tuple(_info(n, ranges[n], final, places) for n in dict.fromkeys(ordered))
+    infos = with_outer_dims(tuple(_info(n, ranges[n], final, places) for n in dict.fromkeys(ordered)))
     _write(fn, final, ShapeRange(tuple((i.name, i.dim()) for i in infos)))
     substitution = {s: Expr.dim(n) for s, n in rename.items()}
     left = tuple(
@@ -252,7 +254,7 @@ def _info(name: str, dim: Dim, extents: Mapping[str, Expr], places: Places) -> D
             f"dimension {name} cannot be read from an argument ({held}); give an axis or an index argument that is "
             f"{name} itself, or a multiple of it"
         )
-    return DimInfo(name, dim.lo, dim.hi, dim.multiple_of, dim.samples, at)
+    return DimInfo(name, dim.lo, dim.hi, dim.multiple_of, dim.samples, at, dim.over if isinstance(dim, Ragged) else "")
 
 
 def _write(fn: ir.Operation, extents: Mapping[str, Expr], ranges: ShapeRange) -> None:

@@ -25,7 +25,7 @@ from tilewright.passes.mlir import functions, ir, operations, owner
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.program.arena_plan import ArenaPlan, Temporary, plan
-from tilewright.runtime.program.program import Argument
+from tilewright.runtime.program.program import Argument, DimInfo
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
@@ -40,15 +40,25 @@ class BoundConstant:
     layout: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Offsets:
+    """A ragged dim and the memory that says where its sequences begin."""
+
+    dim: DimInfo
+    place: CallerMemory
+
+
 @dataclass
 class HostPlan:
-    """Everything that the host program does. calls: by their numbers, which the steps launch in this order."""
+    """Everything that the host program does. calls: by their numbers, which the steps launch in this order. ragged: the dims
+    whose lengths differ from sequence to sequence."""
 
     calls: list[PlannedCall] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     arena: ArenaPlan = field(default_factory=lambda: ArenaPlan({}, Expr.of(0)))
     bound: list[BoundConstant] = field(default_factory=list)  # what the model holds itself, in `tensors` order
     outputs: list[Argument] = field(default_factory=list)
+    ragged: tuple[Offsets, ...] = ()
 
     def launches(self) -> list[tuple[int, ...]]:
         """Numbers of the calls of each launch, in order."""

@@ -11,8 +11,18 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 
-from tilewright.compiler.host.host_groups import ENTRY, KERNEL, SLOTS, UNITS, WORK, pieces, together_ir
+from tilewright.compiler.host.host_groups import ENTRY, KERNEL, SLOTS, UNITS, WORK, pieces
 from tilewright.compiler.host.host_plan import HostPlan
+from tilewright.compiler.host.host_segments import (
+    OneSequence,
+    SequenceLoop,
+    entry_words,
+    segments_ir,
+    slots_of,
+    store_entry,
+    table_bytes,
+)
+from tilewright.compiler.host.host_skeleton import skeleton
 from tilewright.compiler.host.host_steps import Scope, StepEmitter
 from tilewright.compiler.host.host_tensor_maps import TensorMaps, call_pointer
 from tilewright.compiler.host.plan_steps import (
@@ -29,8 +39,7 @@ from tilewright.compiler.host.plan_steps import (
 from tilewright.passes.codegen.emit import gep, integer_type, when
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm, operations
-from tilewright.runtime.device import ALLOC, KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE
-from tilewright.runtime.float_environment import MXCSR, RAISED
+from tilewright.runtime.device import KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, PARALLEL_FOR
 from tilewright.runtime.program.arena_plan import ALIGNMENT, workspace_stride
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node, symbols
 from tilewright.runtime.program.kernel import MicroKernel, offset_symbol, stride_symbol
@@ -39,94 +48,6 @@ from tilewright.runtime.shape import Expr
 
 THREADS = "threads"
 ALONE = 64  # calls of a program up to which each has its own code: a launch is then 5 to 8 of some 36 ns shorter
-
-_SKELETON = """
-llvm.func @tw_arena_bytes(%dims: !llvm.ptr, %threads: i64) -> i64 {
-  %0 = llvm.mlir.constant(0 : i64) : i64
-  llvm.return %0 : i64
-}
-llvm.func internal @tw_check(%dims: !llvm.ptr) -> i64 {
-  %0 = llvm.mlir.constant(0 : i64) : i64
-  llvm.return %0 : i64
-}
-llvm.func internal @tw_launches(%table: !llvm.ptr, %tensors: !llvm.ptr, %scalars: !llvm.ptr, %dims: !llvm.ptr,
-    %arena: !llvm.ptr, %threads: i64) -> i64 {
-  %0 = llvm.call @tw_check(%dims) : (!llvm.ptr) -> i64
-  llvm.return %0 : i64
-}
-llvm.func @tw_call(%table: !llvm.ptr, %tensors: !llvm.ptr, %scalars: !llvm.ptr, %dims: !llvm.ptr, %threads: i64) -> i64 {
-  %bytes = llvm.call @tw_arena_bytes(%dims, %threads) : (!llvm.ptr, i64) -> i64
-  %pa = llvm.getelementptr %table[ALLOC] : (!llvm.ptr) -> !llvm.ptr, i64
-  %alloc = llvm.load %pa : !llvm.ptr -> !llvm.ptr
-  %arena = llvm.call %alloc(%table, %bytes) : !llvm.ptr, (!llvm.ptr, i64) -> !llvm.ptr
-  %null = llvm.mlir.zero : !llvm.ptr
-  %none = llvm.icmp "eq" %arena, %null : !llvm.ptr
-  llvm.cond_br %none, ^empty, ^run
-^empty:
-  %minus = llvm.mlir.constant(-1 : i64) : i64
-  llvm.return %minus : i64
-^run:
-  %rc = llvm.call @tw_run(%table, %tensors, %scalars, %dims, %arena, %threads)
-      : (!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64) -> i64
-  %pr = llvm.getelementptr %table[RELEASE] : (!llvm.ptr) -> !llvm.ptr, i64
-  %release = llvm.load %pr : !llvm.ptr -> !llvm.ptr
-  llvm.call %release(%table, %arena) : !llvm.ptr, (!llvm.ptr, !llvm.ptr) -> ()
-  llvm.return %rc : i64
-}
-llvm.func @tw_dispatch(%call: i64, %dims: !llvm.ptr) -> i64 {
-  %0 = llvm.mlir.constant(-1 : i64) : i64
-  llvm.return %0 : i64
-}
-""".replace("ALLOC", str(ALLOC)).replace("RELEASE", str(RELEASE))
-
-_LAUNCHES = """%rc = llvm.call @tw_launches(%table, %tensors, %scalars, %dims, %arena, %threads)
-      : (!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64) -> i64"""
-# By architecture: the launches in the floating-point environment of all calls, which costs some 4 ns where the caller is in it
-# already. The caller's word comes back as it was.
-_IN_ENVIRONMENT = {"x86_64": f"""
-  %one = llvm.mlir.constant(1 : i64) : i64
-  %given = llvm.alloca %one x i32 : (i64) -> !llvm.ptr
-  %own = llvm.alloca %one x i32 : (i64) -> !llvm.ptr
-  %wanted = llvm.mlir.constant({MXCSR} : i32) : i32
-  %modes = llvm.mlir.constant({~RAISED} : i32) : i32
-  llvm.call_intrinsic "llvm.x86.sse.stmxcsr"(%given) : (!llvm.ptr) -> ()
-  %word = llvm.load %given : !llvm.ptr -> i32
-  %mode = llvm.and %word, %modes : i32
-  %other = llvm.icmp "ne" %mode, %wanted : i32
-  llvm.cond_br %other, ^enter, ^run
-^enter:
-  llvm.store %wanted, %own : i32, !llvm.ptr
-  llvm.call_intrinsic "llvm.x86.sse.ldmxcsr"(%own) : (!llvm.ptr) -> ()
-  llvm.br ^run
-^run:
-  {_LAUNCHES}
-  llvm.cond_br %other, ^leave, ^end
-^leave:
-  llvm.call_intrinsic "llvm.x86.sse.ldmxcsr"(%given) : (!llvm.ptr) -> ()
-  llvm.br ^end
-^end:
-"""}
-
-
-_SHARED = """
-llvm.func internal @tw_launch_{number}(%table: !llvm.ptr, %operands: !llvm.ptr, %scalars: !llvm.ptr, %slots: !llvm.ptr,
-    %dims: !llvm.ptr, %work: !llvm.ptr, %threads: i64, %stride: i64, %first: i64, %entry: !llvm.ptr)
-    attributes {{passthrough = ["noinline"]}} {{
-  llvm.return
-}}
-"""
-
-
-def _skeleton(arch: str, shared: int) -> str:
-    """All functions; HostProgram fills those whose body is one constant or one call. shared: how many serve several calls."""
-    body = _IN_ENVIRONMENT.get(arch, _LAUNCHES)
-    return _SKELETON + together_ir() + "".join(_SHARED.format(number=n) for n in range(shared)) + f"""
-llvm.func @tw_run(%table: !llvm.ptr, %tensors: !llvm.ptr, %scalars: !llvm.ptr, %dims: !llvm.ptr,
-    %arena: !llvm.ptr, %threads: i64) -> i64 {{
-  {body}
-  llvm.return %rc : i64
-}}
-"""
 
 
 @dataclass(frozen=True)
@@ -162,7 +83,7 @@ class HostProgram:
         self.launches = plan.launches()
         self.grouped = {number for members in self.launches if len(members) > 1 for number in members}
         self.groups = self._equal_calls()
-        several = [calls for calls in self.groups if len(calls) > 1 and not self._counts(calls[0])]
+        several = [calls for calls in self.groups if len(calls) > 1 and self._may_share(calls[0])]
         share = len(plan.calls) > ALONE and not gpu
         self.shared = {call: number for number, calls in enumerate(several) for call in calls} if share else {}
 
@@ -172,21 +93,23 @@ class HostProgram:
         for number, call in enumerate(self.plan.calls):
             layout = tuple(layout_of(call, self.tables[self.table_of[number]]).items())
             key = (number in self.grouped, self.table_of[number], call.dims, call.scalars, layout,
-                   tuple(o.strides for o in call.operands))
+                   tuple(o.strides for o in call.operands), call.segments)
             found.setdefault(key, []).append(number)
         return list(found.values())
 
-    def _counts(self, number: int) -> bool:
-        """Does a call's size or layout change as a loop goes round?"""
+    def _may_share(self, number: int) -> bool:
+        """Is a call of one size for the whole run, not one for each time around a loop or each sequence?"""
         call = self.plan.calls[number]
+        if call.segments is not None:
+            return False
         layout = layout_of(call, self.tables[self.table_of[number]]).values()
         known = [*call.dims, *layout, *(s for o in call.operands for s in o.strides)]
-        return any(e.symbols.intersection(self.counters) for e in known)
+        return not any(e.symbols.intersection(self.counters) for e in known)
 
     def emit(self) -> ir.Module:
         """The module, in the current context."""
         first = {shared: call for call, shared in reversed(self.shared.items())}
-        module = ir.Module.parse(_skeleton(self.arch, len(first)))
+        module = ir.Module.parse(skeleton(self.arch, len(first)) + segments_ir(self.plan, self.tables, self.table_of))
         found = {ir.StringAttr(op.attributes["sym_name"]).value: op for op in operations(module.body)}
         for shared, call in first.items():
             self._fill_shared(found[f"tw_launch_{shared}"], call)
@@ -232,14 +155,26 @@ class HostProgram:
             call = self.plan.calls[number]
             local = dict(zip(call.workload.dims, call.dims, strict=True))
             for kernel in self.tables[self.table_of[number]].kernels:
-                need = workspace_stride(Expr.parse(kernel.workspace).substitute(local))
+                need = workspace_stride(self._for_any_sequence(Expr.parse(kernel.workspace).substitute(local)))
                 if need != Expr.of(0):
                     most = most.maximum(need) if most != Expr.of(0) else need
         return most
 
+    def _for_any_sequence(self, expr: Expr) -> Expr:
+        """No less than a size is for any sequence."""
+        ragged = {o.dim.name: (o.dim.lo, o.dim.hi) for o in self.plan.ragged}
+        if expr.symbols and expr.symbols <= ragged.keys():
+            return Expr.of(int(expr.bounds(ragged)[1]))
+        return expr.substitute({name: hi for name, (_, hi) in ragged.items()})
+
+    @cached_property
+    def kept(self) -> Expr:
+        """Bytes of temporaries and of the table of launches over sequences; the workspaces come after them."""
+        return self.plan.arena.total + table_bytes(self.plan, self.tables, self.table_of)
+
     def arena(self) -> Expr:
         """Bytes of the arena, over the model dims and `threads`; never 0, so that an allocation is never empty."""
-        return self.plan.arena.total + self.workspace * Expr.dim(THREADS) + ALIGNMENT
+        return self.kept + self.workspace * Expr.dim(THREADS) + ALIGNMENT
 
     def _arena_bytes(self, dims: ir.Value, threads: ir.Value, _: ir.Value) -> ir.Value:
         return emit_expr(self.arena(), self._environment(dims, threads)).value(self.i64)
@@ -250,6 +185,8 @@ class HostProgram:
         env = self._environment(dims)
         result = zero
         for number, check in reversed(list(enumerate(self.checks))):
+            if self._is_of_sequence(check):
+                continue
             holds = emit_expr(Expr.parse(check.expr), env).eq(0)
             if isinstance(holds, bool):
                 result = result if holds else self._number(number + 1)
@@ -257,11 +194,26 @@ class HostProgram:
                 result = arith.select(holds, result, self._number(number + 1))
         return result
 
+    def _is_of_sequence(self, check: Check) -> bool:
+        """Does it depend on lengths that differ from sequence to sequence?"""
+        return bool(Expr.parse(check.expr).symbols & {o.dim.name for o in self.plan.ragged})
+
+    def _check_sequences(self, tensors: ir.Value, env: Mapping[str, Index], status: ir.Value) -> ir.Value:
+        """The status of the lengths and of the checks of each sequence, where nothing else failed."""
+        if not self.plan.ragged:
+            return status
+        offsets = [self._word(tensors, o.place.position, llvm.PointerType.get()) for o in self.plan.ragged]
+        self.sequences = SequenceLoop(self.plan.ragged, env, offsets)
+        checks = [(n, c) for n, c in enumerate(self.checks) if self._is_of_sequence(c)]
+        found = self.sequences.lengths(checks, len(self.checks) + 1)
+        return arith.select(Index(status).eq(0), found, status)
+
     # -- run
 
     def _run(self, table: ir.Value, tensors: ir.Value, scalars: ir.Value, dims: ir.Value, arena: ir.Value, threads: ir.Value,
              failed: ir.Value) -> ir.Value:
         env = self._environment(dims, threads)
+        failed = self._check_sequences(tensors, env, failed)
         slots = self._room([len(k.params) for t in self.tables for k in t.kernels])
         operands = self._room([len(self.plan.calls[number].operands) for number in self.shared])
         self.maps = TensorMaps(table, self.tables)
@@ -272,8 +224,9 @@ class HostProgram:
             llvm.StoreOp(failed, stopped)
 
         def body() -> None:
-            start = emit_expr(self.plan.arena.total, env)
+            start = emit_expr(self.kept, env)
             work = gep(arena, start.value(self.i64), integer_type(8))
+            self.table_at = gep(arena, emit_expr(self.plan.arena.total, env).value(self.i64), integer_type(8))
             stride = emit_expr(self.workspace, env)
             nothing = llvm.ZeroOp(llvm.PointerType.get()).result
             run = _Run(table, scalars, slots, threads, work, stride, env, operands, dims, nothing)
@@ -300,7 +253,9 @@ class HostProgram:
         def pointer(index: int) -> ir.Value:
             return scope.pointer(call.operands[index])
 
-        if number in self.shared:
+        if call.segments is not None:
+            self._launch_sequences(number, run, scope)
+        elif number in self.shared:
             self._launch_shared(number, pointer, run)
         else:
             self._launch(number, pointer, Index(number * KERNELS_PER_CALL), replace(run, dims=scope.dims))
@@ -368,26 +323,66 @@ class HostProgram:
             read = {i: self._word(operands, i, llvm.PointerType.get()) for i in self._pointers_of(number)}
             self._launch(number, read.__getitem__, Index(first), run)
 
+    def _launch_sequences(self, number: int, run: _Run, scope: Scope) -> None:
+        """One launch over the units of all sequences."""
+        call, tab = self.plan.calls[number], self.tables[self.table_of[number]]
+        kernels = self._word(run.table, KERNELS, llvm.PointerType.get())
+        segments, words = call.segments or (), entry_words(tab)
+
+        def entry_of(sequence: OneSequence, entry: ir.Value) -> None:
+            bases = [Index(0) if e is None else sequence.base(e) for e in segments]
+            local = self._local(call, sequence.dims)
+            layout = self._layout(number, call, sequence.dims)
+            layout |= {n: e + bases[i] for i in range(len(bases)) if (e := layout.get(n := offset_symbol(i))) is not None}
+
+            def pointer(index: int) -> ir.Value:
+                operand = call.operands[index]
+                moved = (bases[index] * operand.dtype.bytes).value(self.i64)
+                return gep(replace(scope, dims=sequence.dims).pointer(operand), moved, integer_type(8))
+
+            def leaf(chosen: Leaf) -> None:
+                kernel = tab.kernels[chosen.kernel]
+                self._fill_slots(number, chosen.kernel, pointer, replace(run, dims=sequence.dims, slots=slots_of(entry)))
+                code = self._word(kernels, number * KERNELS_PER_CALL + chosen.kernel, llvm.PointerType.get())
+                store_entry(entry, code, emit_expr(Expr.parse(kernel.grid[0]), local), chosen.threads)
+
+            emit_tree(tab.root, {**local, **layout}, leaf)
+
+        units, most = self.sequences.launch(call, self.table_at, words, entry_of)
+        code = llvm.AddressOfOp(llvm.PointerType.get(), f"tw_segments_{self.table_of[number]}").result
+        fn = self._word(run.table, PARALLEL_FOR, llvm.PointerType.get())
+        count = Index(run.threads).min(Index(most)).value(self.i64)
+        call_pointer([fn, run.table, code, self.table_at, units, count, run.work, run.stride.value(self.i64)])
+
+    def _local(self, call: PlannedCall, env: Mapping[str, Index]) -> dict[str, Index]:
+        return {name: emit_expr(e, env) for name, e in zip(call.workload.dims, call.dims, strict=True)}
+
+    def _fill_slots(self, number: int, kernel: int, pointer: Callable[[int], ir.Value], run: _Run) -> None:
+        """The arguments of a kernel of a call. pointer: of an operand."""
+        call, env = self.plan.calls[number], run.dims
+        local = self._local(call, env)
+        for at, p in enumerate(self.tables[self.table_of[number]].kernels[kernel].params):
+            if p.kind == "pointer":
+                word = pointer(p.index)
+            elif p.kind == "stride":
+                word = emit_expr(call.operands[p.index].strides[p.axis], env).value(self.i64)
+            elif p.kind == "dim":
+                word = local[p.name].value(self.i64)
+            elif p.kind == "workspace":
+                word = run.work
+            elif p.kind == "tensor_map":
+                word = self.maps.emit(at, p, call, pointer(p.index), env, local)
+            else:
+                word = self._word(run.scalars, call.scalars[p.index])
+            llvm.StoreOp(word, self._element(run.slots, at))
+
     def _launch(self, number: int, pointer: Callable[[int], ir.Value], first: Index, run: _Run) -> None:
         """Fill the slots of a call's kernel and launch it. pointer: of an operand; first: number of the call's first kernel."""
         tab, env, call = self.tables[self.table_of[number]], run.dims, self.plan.calls[number]
-        local = {name: emit_expr(e, env) for name, e in zip(call.workload.dims, call.dims, strict=True)}
+        local = self._local(call, env)
 
         def fill(kernel_number: int) -> None:
-            for at, p in enumerate(tab.kernels[kernel_number].params):
-                if p.kind == "pointer":
-                    word = pointer(p.index)
-                elif p.kind == "stride":
-                    word = emit_expr(call.operands[p.index].strides[p.axis], env).value(self.i64)
-                elif p.kind == "dim":
-                    word = local[p.name].value(self.i64)
-                elif p.kind == "workspace":
-                    word = run.work
-                elif p.kind == "tensor_map":
-                    word = self.maps.emit(at, p, call, pointer(p.index), env, local)
-                else:
-                    word = self._word(run.scalars, call.scalars[p.index])
-                llvm.StoreOp(word, self._element(run.slots, at))
+            self._fill_slots(number, kernel_number, pointer, run)
 
         shared = len({k.params for k in tab.kernels}) == 1
         if shared:
@@ -432,6 +427,8 @@ class HostProgram:
         slot = llvm.AllocaOp(llvm.PointerType.get(), self._number(1), ir.TypeAttr.get(self.i64)).result
         llvm.StoreOp(none, slot)
         for group in self.groups:
+            if self.plan.calls[group[0]].segments is not None:
+                continue
 
             def choose(number: int = group[0]) -> None:
                 planned = self.plan.calls[number]

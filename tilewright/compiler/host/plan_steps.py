@@ -53,12 +53,18 @@ class PlacedOperand:
 
 @dataclass(frozen=True)
 class PlannedCall:
-    """One launch. `scalars` are positions in the `scalars` array of the native convention."""
+    """One launch. `scalars` are positions in the `scalars` array of the native convention.
+
+    segments: of a call that is made for each sequence of a ragged program, all in one launch: per operand, how many elements of
+    its buffer a sequence takes, over the ragged dims; None where all sequences have the same. `dims` and the operands' offsets
+    and strides are then those of one sequence.
+    """
 
     workload: Workload
     operands: tuple[PlacedOperand, ...]
     dims: tuple[Expr, ...]
     scalars: tuple[int, ...]
+    segments: tuple[Expr | None, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -34,14 +34,15 @@ def _condition(condition: Condition) -> str:
     return f"{condition.expr} > 0" if isinstance(condition, Positive) else "a byte in memory"
 
 
-def model_work(plan: HostPlan) -> list[tuple[Expr, Expr]]:
-    """(operations, bytes) of each call over the model dims; of one in a loop, of all times around at the largest counters."""
+def model_work(plan: HostPlan) -> list[tuple[int, Expr, Expr]]:
+    """(call, operations, bytes) over the model dims; of a call in a loop, of all times around at the largest counters."""
     found = []
     for number, times in times_called(plan.steps):
         call = plan.calls[number]
         local = dict(zip(call.workload.dims, call.dims, strict=True))
-        found.append(tuple(_at_most(e.substitute(local) * times, plan) for e in (call.workload.flops, call.workload.bytes)))
-    return [(flops, moved) for flops, moved in found]
+        flops, moved = (_at_most(e.substitute(local) * times, plan) for e in (call.workload.flops, call.workload.bytes))
+        found.append((number, flops, moved))
+    return found
 
 
 def _at_most(expr: Expr, plan: HostPlan) -> Expr:

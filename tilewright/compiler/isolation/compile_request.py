@@ -22,6 +22,7 @@ from tilewright.runtime import errors
 from tilewright.runtime.errors import BuildError, OptionError, TilewrightError
 from tilewright.runtime.program.artifact import raw_bytes
 from tilewright.runtime.program.structure import Structure
+from tilewright.runtime.ragged_dim import Ragged
 from tilewright.runtime.shape import Dim
 from tilewright.runtime.tensor import DType
 from tilewright.runtime.wording import Wording, command_text
@@ -46,10 +47,12 @@ class SentDim(msgspec.Struct, frozen=True):
     multiple_of: int
     samples: tuple[int, ...] | None
     at: tuple[str, ...] | None
+    over: str = ""
 
     @staticmethod
     def of(dims: Mapping[str, Dim]) -> dict[str, SentDim]:
-        return {n: SentDim(d.lo, d.hi, d.multiple_of, d.samples, d.at) for n, d in dims.items()}
+        return {n: SentDim(d.lo, d.hi, d.multiple_of, d.samples, d.at, d.over if isinstance(d, Ragged) else "")
+                for n, d in dims.items()}
 
 
 class CompileRequest(msgspec.Struct, frozen=True):
@@ -159,7 +162,8 @@ def _arrays(sent: Iterable[SentArray], data: np.ndarray) -> dict[str, np.ndarray
 
 
 def _dims(sent: Mapping[str, SentDim]) -> dict[str, Dim]:
-    return {n: Dim(d.lo, d.hi, d.multiple_of, d.samples, d.at) for n, d in sent.items()}
+    return {n: Ragged(d.lo, d.hi, d.over, d.multiple_of, d.samples, d.at) if d.over
+            else Dim(d.lo, d.hi, d.multiple_of, d.samples, d.at) for n, d in sent.items()}
 
 
 def _sent_options(options: CompileOptions) -> str:

@@ -2,5 +2,6 @@
 
 from tilewright.compiler.reference.comparison import Comparison, compare
 from tilewright.compiler.reference.interpreter import evaluate
+from tilewright.compiler.reference.ragged import evaluate_ragged
 
-__all__ = ["Comparison", "compare", "evaluate"]
+__all__ = ["Comparison", "compare", "evaluate", "evaluate_ragged"]

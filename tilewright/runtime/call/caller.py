@@ -12,10 +12,12 @@ import numpy as np
 
 from tilewright.runtime.call.binder import Binder, converted, shown
 from tilewright.runtime.call.interop import Wrap, view
+from tilewright.runtime.call.ragged_call import RaggedCall
 from tilewright.runtime.call.results import Results
 from tilewright.runtime.call.signature import Signature
 from tilewright.runtime.errors import DeviceError, OptionError, ShapeError
 from tilewright.runtime.program.program import Program
+from tilewright.runtime.ragged_dim import offsets_name
 
 TW_CALL = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
@@ -39,7 +41,8 @@ class Caller(ABC):
         self.program = program
         self.binder = Binder(program, viewed, converted)
         self.results = Results(program)
-        self.signature = Signature(program)
+        self.ragged = RaggedCall(program) if program.ragged else None
+        self.signature = Signature(program) if self.ragged is None else self.ragged.signature
 
     @abstractmethod
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
@@ -48,6 +51,8 @@ class Caller(ABC):
     def call(self, /, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None, **named: Any) -> Any:
         """As CompiledFunction.__call__: arguments by position or by name, nested as the program's structures say."""
         signature = self.signature
+        if self.ragged is not None:
+            return self._call_ragged(self.ragged, args, named, out=signature.flat_out(out), threads=threads, stream=stream)
         if named or not signature.is_flat:
             args, out = tuple(signature.bind(args, named)), signature.flat_out(out)
         if self.native is None or stream is not None or (signature.is_flat and not named):
@@ -55,6 +60,15 @@ class Caller(ABC):
         if out is None and threads is None:
             return signature.result(self.native(*args))
         return signature.result(self.native(*args, out=out, threads=threads))
+
+    def _call_ragged(self, ragged: RaggedCall, args: Sequence[Any], named: dict[str, Any], **options: Any) -> Any:
+        """A call whose sequences are of any kind. Native code passes what it does not take here, as the program's own inputs."""
+        is_packed = len(args) == len(self.program.inputs) and not named
+        call = ragged.pack(args, named)
+        if self.native is None or is_packed or options["stream"] is not None:
+            return ragged.result(call, self(*call.inputs, **options))
+        given = {name: value for name, value in options.items() if value is not None}
+        return ragged.result(call, self.native(*call.inputs, **given))
 
     def thread_count(self, threads: int | None = None) -> int:
         """Threads of a call, which is how many workspaces its arena holds. The host program of a GPU needs one."""
@@ -92,6 +106,10 @@ class Caller(ABC):
             raise DeviceError(
                 f"out of memory for the temporaries of {point or 'a call'} on {device}; call with smaller shapes{fewer}"
             )
+        if status > len(self.program.checks):
+            dim = self.program.ragged[status - 1 - len(self.program.checks)]
+            raise ShapeError(f"argument {offsets_name(dim.name)}: wanted 0, then the end of each sequence up to all rows, with "
+                             f"lengths in {dim.dim()} (at {point}); pass such offsets")
         raise ShapeError(f"{self.program.checks[status - 1].message}{f' (at {point})' if point else ''}")
 
 

@@ -83,7 +83,7 @@ class CompiledFunction:
         """
         if self._is_waiting:
             self._start()
-        if named or not self._caller.signature.is_flat:
+        if named or self.program.ragged or not self._caller.signature.is_flat:
             return self._caller.call(*args, out=out, threads=threads, stream=stream, **named)
         return self._caller(*args, out=out, threads=threads, stream=stream)
 
@@ -100,17 +100,17 @@ class CompiledFunction:
         """The dims that are read from the arguments, with their ranges."""
         return self.program.ranges()
 
-    def explain(self, shape: Mapping[str, int] | None = None, /, **dims: int) -> Explanation:
+    def explain(self, shape: Mapping[str, Any] | None = None, /, **dims: Any) -> Explanation:
         """Which kernel serves each call at these dims; `print` it, or take `.calls`, `.to_json()`.
 
         Args:
-            shape, dims: a value for each dim of the model, in a dict or by name.
+            shape, dims: a value for each dim of the model, in a dict or by name; of a ragged dim the length of each sequence.
         Raises:
             OptionError: a dim is missing or unknown, or a value is no integer. ShapeError: it is outside its range.
         """
         return explanation.explain(self.program, _point(shape, dims))
 
-    def memory(self, shape: Mapping[str, int] | None = None, /, *, threads: int | None = None, **dims: int) -> MemoryUse:
+    def memory(self, shape: Mapping[str, Any] | None = None, /, *, threads: int | None = None, **dims: Any) -> MemoryUse:
         """Bytes of arena, constants and results at these dims; arguments and errors as of `explain`."""
         return explanation.memory(self.program, _point(shape, dims), self._caller.thread_count(threads))
 
@@ -200,7 +200,7 @@ def _restored(kind: type[CompiledFunction], data: bytes, device: str, threads: i
     return _loaded(artifact.Artifact("the pickled function", data), device, threads, kind)
 
 
-def _point(shape: Mapping[str, int] | None, dims: Mapping[str, int]) -> dict[str, int]:
+def _point(shape: Mapping[str, Any] | None, dims: Mapping[str, Any]) -> dict[str, Any]:
     if shape is not None and not isinstance(shape, Mapping):
         raise OptionError(f"wanted each dim by its name, got {shape!r}; give it as T={shape!r}, or in a dict")
     return {**(shape or {}), **dims}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -12,7 +13,8 @@ from tilewright.runtime.errors import OptionError, ShapeError, perhaps
 from tilewright.runtime.program.certificate import Expected
 from tilewright.runtime.program.dispatch import DispatchTable
 from tilewright.runtime.program.html_table import html_table
-from tilewright.runtime.program.program import Program
+from tilewright.runtime.program.program import Call, Program
+from tilewright.runtime.program.ragged_point import lengths_of
 from tilewright.runtime.program.steps import counters_of, shown, with_counters
 from tilewright.runtime.shape import Expr
 
@@ -24,7 +26,7 @@ class CallChoice(msgspec.Struct, frozen=True):
     """One kernel launch. `units`: independent pieces of work; `threads`: the most on them (0: all).
 
     predicted, measured: seconds that the search expects and that it measured at this shape; 0 where it did not. why: what
-    the choice rests on.
+    the choice rests on. Of a call for each sequence of a batch: the units of all, the rest of the one with most of them.
     """
 
     call: int
@@ -109,22 +111,28 @@ class Explanation(msgspec.Struct, frozen=True):
         ]
 
 
-def explain(program: Program, dims: Mapping[str, int]) -> Explanation:
+def explain(program: Program, dims: Mapping[str, Any]) -> Explanation:
     """Which kernel serves each call at these dims.
 
     Raises:
         OptionError: a dim is missing or unknown. ShapeError: one is outside its range.
     """
     counted = {c.name: as_integer(dims[c.name], f"counter {c.name}") for c in counters_of(program.steps) if c.name in dims}
-    given = resolve(program, {name: value for name, value in dims.items() if name not in counted})
-    point = with_counters(program.steps, {**given, **counted})
+    dims, lengths = lengths_of(program, {name: value for name, value in dims.items() if name not in counted})
+    point = with_counters(program.steps, {**resolve(program, dims), **counted})
     choices = []
     for number, call in enumerate(program.calls):
         table = program.tables[call.table]
-        local = {name: Expr.parse(text).evaluate(point) for name, text in zip(table.dims, call.dims, strict=True)}
-        layout = {name: Expr.parse(text).evaluate(point) for name, text in call.layout.items()}
+        count = len(next(iter(lengths.values()))) if call.over else 1
+        found = [_local(table, call, {**point, **{n: own[i] for n, own in lengths.items()}} if call.over else point)
+                 for i in range(count)]
+        kernels = [table.kernels[table.select({**one, **layout}).kernel] for one, layout in found]
+        units = [math.prod(k.units(one)) for k, (one, _) in zip(kernels, found, strict=True)]
+        if not units:
+            continue
+        largest = max(range(count), key=lambda i: (units[i], math.prod(found[i][0].values())))
+        (local, layout), kernel = found[largest], kernels[largest]
         leaf = table.select({**local, **layout})
-        kernel = table.kernels[leaf.kernel]
         known = _expected(program, table, local)
         exact = known is not None and known.dims == tuple(local.values())
         choices.append(
@@ -134,21 +142,27 @@ def explain(program: Program, dims: Mapping[str, int]) -> Explanation:
                 kernel.symbol,
                 kernel.family,
                 kernel.config,
-                math.prod(kernel.units(local)),
+                sum(units),
                 leaf.threads,
                 local,
                 known.predicted if known and exact else 0.0,
                 known.measured if known and exact else 0.0,
-                _why(program, table, known, local),
+                (f"{count} sequences in one launch, the longest as shown; " if call.over else "") + _why(program, table, known, local),
             )
         )
     launches = len({n if call.launch < 0 else call.launch for n, call in enumerate(program.calls)})
     return Explanation(program.target, point, tuple(choices), launches, tuple(shown(program.steps)))
 
 
-def memory(program: Program, dims: Mapping[str, int], threads: int) -> MemoryUse:
+def _local(table: DispatchTable, call: Call, point: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """The local dims of a call and what its table's tree asks for of the layout."""
+    local = {name: Expr.parse(text).evaluate(point) for name, text in zip(table.dims, call.dims, strict=True)}
+    return local, {name: Expr.parse(text).evaluate(point) for name, text in call.layout.items()}
+
+
+def memory(program: Program, dims: Mapping[str, Any], threads: int) -> MemoryUse:
     """Bytes of arena, constants and results at these dims; errors as `explain`."""
-    point = resolve(program, dims)
+    point = resolve(program, lengths_of(program, dims)[0])
     arena = Expr.parse(program.arena).evaluate({**point, "threads": threads})
     constants = {c.digest: math.prod(c.shape) * c.dtype.bytes for c in program.constants}
     outputs = sum(math.prod(e.evaluate(point) for e in a.spec().dims) * a.dtype.bytes for a in program.outputs)

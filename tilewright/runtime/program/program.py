@@ -8,8 +8,9 @@ Native convention of the host program (one object, symbols below):
   `int64_t tw_dispatch(int64_t call, const int64_t *dims)`               leaf of call number `call`: kernel | threads << 32; the
       counters of the loops stand behind the model's dims
 `tensors`: pointers of the tensor inputs, then constants, then outputs, C-contiguous. `scalars`: bit patterns of the scalar
-inputs that are not dims. `dims`: model dims in the order of `Program.dims`. Result 0, 1 + the index of the failed check, -1 where
-there is no memory for the arena, -2 where a loop was left because the caller asked for it (`poll` in runtime/device.py).
+inputs that are not dims. `dims`: model dims in the order of `Program.dims`. Result 0, 1 + the index of the failed check, 1 + the
+number of checks + the index of the ragged dim whose offsets are wrong, -1 where there is no memory for the arena, -2 where a loop
+was left because the caller asked for it (`poll` in runtime/device.py).
 tw_run puts its thread into the floating-point environment of all calls (runtime/host/float_environment.py) until it returns.
 """
 
@@ -21,6 +22,7 @@ from tilewright.runtime.program.certificate import Certificate
 from tilewright.runtime.program.dispatch import DispatchTable
 from tilewright.runtime.program.steps import Step
 from tilewright.runtime.program.structure import Structure
+from tilewright.runtime.ragged_dim import Ragged
 from tilewright.runtime.shape import Dim, Expr, ShapeRange
 from tilewright.runtime.tensor import DType, TensorSpec
 
@@ -31,7 +33,10 @@ READABLE = (3, 4)
 
 
 class DimInfo(msgspec.Struct, frozen=True):
-    """A model dim: its range and the places it is read from ("x.1": axis 1 of input x; "n": a scalar input)."""
+    """A model dim: its range and the places it is read from ("x.1": axis 1 of input x; "n": a scalar input).
+
+    over: of a ragged dim, whose range is that of one length: the dim that counts the sequences.
+    """
 
     name: str
     lo: int
@@ -39,17 +44,24 @@ class DimInfo(msgspec.Struct, frozen=True):
     multiple_of: int = 1
     samples: tuple[int, ...] | None = None
     at: tuple[str, ...] = ()
+    over: str = ""
 
     def dim(self) -> Dim:
+        if self.over:
+            return Ragged(self.lo, self.hi, self.over, self.multiple_of, self.samples, self.at)
         return Dim(self.lo, self.hi, self.multiple_of, self.samples, self.at)
 
 
 class Argument(msgspec.Struct, frozen=True):
-    """An input or output. `dims` are texts of Expr over model dims; None marks a scalar input."""
+    """An input or output. `dims` are texts of Expr over model dims; None marks a scalar input.
+
+    ragged: the dim whose sequences lie one after the other along axis 0, of sum(ragged) rows; "" where there is none.
+    """
 
     name: str
     dtype: DType
     dims: tuple[str, ...] | None
+    ragged: str = ""
 
     def spec(self) -> TensorSpec:
         return TensorSpec(self.dtype, tuple(Expr.parse(d) for d in self.dims or ()))
@@ -68,13 +80,15 @@ class Call(msgspec.Struct, frozen=True):
     """One kernel of the host program: its table, and each local dim as text of an Expr over the model dims.
 
     layout: the layout symbols (runtime/program/kernel.py) that the table's tree asks for, likewise. launch: number of the launch
-    that it is part of; -1: one of its own.
+    that it is part of; -1: one of its own. over: of a call whose units are those of all sequences, each of its own size: the dim
+    that counts them; `dims` are over the ragged dims then.
     """
 
     table: int
     dims: tuple[str, ...]
     layout: dict[str, str] = {}
     launch: int = -1
+    over: str = ""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -91,8 +105,10 @@ class Program(msgspec.Struct, frozen=True):
     it. donated: (input index, output index) pairs whose buffers may be shared. arena: text of an Expr over the model dims and the
     reserved symbol "threads". host_object, runtime_object: digests of the host program and of launch, thread pool and arena pool;
     binder_object: of the native call path. precision: of the contractions of f32 models. `source`: the ingested MLIR, kept for
-    --check and for recompiling. input_structure, output_structure: how callers nest arguments and results; None: not at all.
-    tree: what the host program does where it branches or loops; unset where it launches its calls in order.
+    --check and for recompiling. ragged: its ragged dims, each with an input of the name `offsets_name` gives, i64[over + 1]:
+    where each sequence begins among all rows, and their number. input_structure, output_structure: how callers nest
+    arguments and results; None: not at all. tree: what the host program does where it branches or loops; unset where it launches
+    its calls in order.
     """
 
     target: str
@@ -118,6 +134,7 @@ class Program(msgspec.Struct, frozen=True):
     input_structure: Structure | None = None
     output_structure: Structure | None = None
     tree: tuple[Step, ...] | msgspec.UnsetType = msgspec.UNSET  # not stored where unset, as in artifacts of schema 3
+    ragged: tuple[DimInfo, ...] = ()
     schema: int = SCHEMA
 
     @property

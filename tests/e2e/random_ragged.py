@@ -1,0 +1,209 @@
+"""Random ragged models, built with tilewright.compiler.ops, and batches of random lengths for them.
+
+A model begins with x [B, S, F] and does row work, attention, sums over a sequence, values by the sequence alone or the position
+alone, scans and reshapes, in a random order. `python tests/e2e/random_ragged.py CASES SEED` runs many.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+import tilewright as tw
+from tilewright.compiler import ops
+from tilewright.compiler.reference import evaluate_ragged
+
+LONGEST = 40
+TOLERANCE = {"f32": 2e-4, "f64": 1e-9, "bf16": 0.2, "f16": 0.02}
+
+
+@dataclass
+class RaggedModel:
+    """A graph with its arguments: name -> extents of one sequence's part, the first of which is "S" or "T" where it has rows."""
+
+    graph: ops.Graph
+    dtype: str
+    arguments: dict[str, tuple[str | int, ...]]
+    steps: list[str] = field(default_factory=list)
+
+    @property
+    def dims(self) -> dict[str, tw.Dim]:
+        used = {d for dims in self.arguments.values() for d in dims}
+        return {"B": tw.Dim(0, 64), **{n: tw.Ragged(0, LONGEST, over="B") for n in ("S", "T") if n in used}}
+
+    def compile(self, **options: object) -> tw.CompiledFunction:
+        return tw.compile(self.graph, self.dims, options=dict(options))
+
+    def lengths(self, rng: random.Random) -> dict[str, list[int]]:
+        """Of a random batch: zeros, ones, equal ones, one long one."""
+        count = rng.choice((1, 1, 2, 3, 5, 9, 17))
+        kind = rng.choice(("any", "equal", "small", "long", "zeros"))
+        made = {}
+        for name in self.dims:
+            if name == "B":
+                continue
+            found = [rng.randint(0, LONGEST) for _ in range(count)]
+            if kind == "equal":
+                found = [found[0]] * count
+            elif kind == "small":
+                found = [rng.randint(0, 2) for _ in range(count)]
+            elif kind == "long":
+                found = [rng.randint(0, 3) for _ in range(count)]
+                found[rng.randrange(count)] = LONGEST
+            elif kind == "zeros":
+                found = [0 if rng.random() < 0.5 else n for n in found]
+            made[name] = found
+        return made
+
+    def inputs(self, lengths: dict[str, list[int]], rng: np.random.Generator) -> list[npt.NDArray[np.generic]]:
+        count = len(next(iter(lengths.values())))
+        numpy = {"f32": np.float32, "f64": np.float64}[self.dtype]
+        found: list[npt.NDArray[np.generic]] = []
+        for name, dims in self.arguments.items():
+            shape = [sum(lengths[d]) if d in lengths else count if d == "B" else int(d) for d in dims]
+            found.append((rng.standard_normal(shape) * 0.5).astype(numpy) if name != "ids"
+                         else rng.integers(0, 11, shape).astype(np.int64))
+        return found
+
+
+class _Draw:
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.dtype = rng.choice(("f32", "f32", "f32", "f64"))
+        self.model = RaggedModel(ops.Graph(), self.dtype, {})
+        self.width = rng.choice((1, 4, 8, 12, 24))
+        self.x = self.input("x", "B", "S", self.width)
+
+    def input(self, name: str, *dims: str | int) -> ops.Tensor:
+        if name not in self.model.arguments:
+            self.model.arguments[name] = tuple(d for d in dims if d != "B") if "S" in dims or "T" in dims else dims
+            self.made = getattr(self, "made", {})
+            self.made[name] = self.model.graph.input(name, list(dims), "i64" if name == "ids" else self.dtype)
+        return self.made[name]
+
+    def weight(self, *dims: int) -> ops.Tensor:
+        return self.input(f"w{len(self.model.arguments)}", *dims)
+
+    # -- steps: each takes and gives [B, S, width]
+
+    def dense(self) -> None:
+        width = self.rng.choice((1, 4, 8, 24, 33))
+        self.x = ops.multiply(ops.dense(self.x, self.weight(self.width, width)), 0.5)
+        self.width = width
+
+    def norm(self) -> None:
+        self.x = ops.layernorm(self.x, self.weight(self.width), self.weight(self.width))
+
+    def pointwise(self) -> None:
+        self.x = self.rng.choice((ops.relu, ops.tanh, ops.sigmoid))(self.x)
+
+    def softmax(self) -> None:
+        self.x = ops.softmax(self.x, self.rng.choice((-1, 1)))
+
+    def residual(self) -> None:
+        self.x = ops.add(self.x, self.input(f"r{self.width}", "B", "S", self.width))
+
+    def center(self) -> None:
+        self.x = ops.subtract(self.x, ops.max(self.x, 1, keepdims=True))
+
+    def gate(self) -> None:
+        """A value by the sequence alone."""
+        self.x = ops.multiply(self.x, ops.reshape(self.input(f"g{self.width}", "B", self.width), ("B", 1, self.width)))
+
+    def position(self) -> None:
+        """A value by the position alone, from a table."""
+        table = self.weight(LONGEST, self.width)
+        self.x = ops.add(self.x, ops.gather(table, ops.iota(self.model.graph, (self.x.dims[1],), dtype="i64")))
+
+    def scan(self) -> None:
+        self.x = ops.multiply(ops.cumsum(self.x, 1), 0.125)
+
+    def embed(self) -> None:
+        self.x = ops.add(self.x, ops.gather(self.weight(11, self.width), self.input("ids", "B", "S")))
+
+    def swapped(self) -> None:
+        """The batch second, as some models have it."""
+        turned = ops.tanh(ops.transpose(self.x, (1, 0, 2)))
+        self.x = ops.transpose(ops.multiply(turned, 1.5), (1, 0, 2))
+
+    def flattened(self) -> None:
+        b, s, f = self.x.dims
+        self.x = ops.reshape(ops.tanh(ops.reshape(self.x, (b * s, f))), (b, s, f))
+
+    def attention(self) -> None:
+        causal = self.rng.random() < 0.4
+        heads = 2 if self.width % 2 == 0 else 1
+        own = self.width // heads
+        kind = self.rng.choice(("self", "cross"))
+        length = "S" if kind == "self" or causal else "T"
+        other = self.x if length == "S" else self.input(f"memory{self.width}", "B", "T", self.width)
+        parts = []
+        for source in (self.x, other, other):
+            made = ops.dense(source, self.weight(self.width, self.width))
+            b, s, _ = made.dims
+            parts.append(ops.transpose(ops.reshape(made, (b, s, heads, own)), (0, 2, 1, 3)))
+        mixed = ops.attention(*parts, causal=causal)
+        b, _, s, _ = mixed.dims
+        self.x = ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), (b, s, self.width))
+
+    def run(self) -> RaggedModel:
+        steps: list[Callable[[], None]] = [
+            self.dense, self.norm, self.pointwise, self.softmax, self.residual, self.center, self.gate, self.position, self.scan,
+            self.embed, self.swapped, self.flattened, self.attention]
+        for step in self.rng.choices(steps, k=self.rng.randint(1, 4)):
+            step()
+            self.model.steps.append(step.__name__)
+        outputs = [self.x]
+        if self.rng.random() < 0.3:
+            outputs.append(ops.sum(self.x, 1))
+        self.model.graph.output(*outputs)
+        return self.model
+
+
+def draw(rng: random.Random) -> RaggedModel:
+    return _Draw(rng).run()
+
+
+def wrong(model: RaggedModel, fn: tw.CompiledFunction, lengths: dict[str, list[int]],
+          inputs: list[npt.NDArray[np.generic]]) -> str:
+    """What differs from the model run sequence by sequence; "" where nothing does."""
+    named = {f"{name}_lengths": np.array(own, np.int64) for name, own in lengths.items()}
+    found = fn(*inputs, **named)
+    found = found if isinstance(found, tuple) else (found,)
+    wanted = evaluate_ragged(fn.program.source, "B", inputs, lengths)
+    for number, (a, b) in enumerate(zip(found, wanted, strict=True)):
+        with np.errstate(invalid="ignore"):
+            close = np.isclose(a.reshape(-1), b, TOLERANCE[model.dtype], TOLERANCE[model.dtype], equal_nan=True)
+        if not close.all():
+            return f"{model.steps} {lengths}: result {number} differs in {(~close).sum()} of {close.size}"
+    return ""
+
+
+def main() -> None:
+    cases, seed = int(sys.argv[1]), int(sys.argv[2])
+    done = 0
+    for number in range(cases):
+        rng = random.Random(seed * 1_000_003 + number)
+        model = draw(rng)
+        try:
+            fn = model.compile()
+        except tw.errors.TilewrightError as error:
+            print("refused", seed, number, model.steps, error, flush=True)
+            continue
+        for trial in range(20):
+            lengths = model.lengths(rng)
+            found = wrong(model, fn, lengths, model.inputs(lengths, np.random.default_rng(trial)))
+            done += 1
+            if found:
+                print("WRONG", seed, number, found, flush=True)
+                break
+    print(done, "batches of", cases, "models", flush=True)
+
+
+if __name__ == "__main__":
+    main()

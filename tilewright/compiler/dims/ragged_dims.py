@@ -1,0 +1,152 @@
+"""Ragged dims of a model: which dim counts their sequences, the model for one sequence, arguments as packed rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from tilewright.compiler.dims.places import NAME
+from tilewright.passes.linalg.reshape import Reshaper
+from tilewright.passes.linalg.symbolic import DIMS, argument_attributes, read_dims, reassociation, write_dims
+from tilewright.passes.mlir import ir, replace_all_uses, walk
+from tilewright.runtime.errors import IngestError
+from tilewright.runtime.program.program import Argument, DimInfo
+from tilewright.runtime.ragged_dim import offsets_name, total, total_name
+from tilewright.runtime.shape import Atom, Expr
+from tilewright.runtime.tensor import DType
+
+
+def with_outer_dims(dims: Sequence[DimInfo]) -> tuple[DimInfo, ...]:
+    """The dims, each ragged one with the name of the dim that it is over.
+
+    Raises:
+        IngestError: a ragged dim is over no dim of the model, or over another ragged one; or two are over different dims.
+    """
+    plain = [d for d in dims if not d.over]
+    found = []
+    for dim in dims:
+        outer = [d.name for d in plain if dim.over in (d.name, *d.at)]
+        if dim.over and not outer:
+            raise IngestError(f"dim {dim.name} is ragged over {dim.over!r}, which is no dimension of the model; name one of "
+                              f"{', '.join(d.name for d in plain) or 'none'}, which counts the sequences")
+        found.append(replace(dim, over=outer[0]) if dim.over else dim)
+    if len(several := sorted({d.over for d in found if d.over})) > 1:
+        raise IngestError(f"the ragged dims are over {' and '.join(several)}; wanted one dim that counts the sequences of all")
+    return tuple(found)
+
+
+def packed_dims(dims: Sequence[DimInfo]) -> tuple[DimInfo, ...]:
+    """What a ragged program reads from its arguments: the number of sequences, and of each ragged dim the sum of the lengths."""
+    ranges = {d.name: d for d in dims}
+    found = []
+    for dim in dims:
+        if dim.over:
+            outer = ranges[dim.over]
+            found.append(DimInfo(total_name(dim.name), outer.lo * dim.lo, outer.hi * dim.hi, dim.multiple_of, at=dim.at))
+        else:
+            found.append(replace(dim, at=(), multiple_of=1) if any(d.over == dim.name for d in dims) else dim)
+    return tuple(found)
+
+
+def packed_argument(argument: Argument, dims: Sequence[DimInfo]) -> Argument:
+    """An argument or result as a ragged program has it: the rows of all sequences along axis 0.
+
+    Raises:
+        IngestError: its sequences are no rows of one array.
+    """
+    ragged = {d.name: d.over for d in dims if d.over}
+    outer = next(iter(ragged.values()))
+    if argument.dims is None:
+        if any(argument.name in d.at for d in dims if d.name in (*ragged, outer)):
+            raise IngestError(f"argument {argument.name} is a scalar that a ragged dim or its outer dim is read from; read them "
+                              "from the axes of an array")
+        return argument
+    axes = [Expr.parse(d) for d in argument.dims]
+    used = frozenset().union(*(e.symbols for e in axes), frozenset())
+    own = sorted(used & ragged.keys())
+    if not own and outer not in used:
+        return argument
+    if len(own) == 1 and axes[0] == Expr.dim(outer) * Expr.dim(own[0]) and not _depends(axes[1:], own[0], outer):
+        return replace(argument, dims=(total_name(own[0]), *map(str, axes[1:])), ragged=own[0])
+    counts = [a for a, e in enumerate(axes) if outer in e.symbols]
+    if len(counts) > 1 or any(axes[a].symbol != outer for a in counts):
+        raise _no_rows(argument, f"{outer} is an axis of its own")
+    rest = [e for a, e in enumerate(axes) if a not in counts]
+    while rest and rest[0].constant == 1:
+        rest.pop(0)
+    if not own:
+        if any(e.constant != 1 for e in axes[: counts[0]]):
+            raise _no_rows(argument, f"{outer} is its first axis")
+        return argument
+    if len(own) > 1 or rest[0].symbol != own[0] or any(own[0] in e.symbols for e in rest[1:]):
+        raise _no_rows(argument, f"{own[0]} comes first beside {outer} and is no other axis")
+    return replace(argument, dims=(total_name(own[0]), *map(str, rest[1:])), ragged=own[0])
+
+
+def _depends(axes: Sequence[Expr], own: str, outer: str) -> bool:
+    """Does any of the extents depend on the sequences?"""
+    return any(e.symbols & {own, outer} for e in axes)
+
+
+def _no_rows(argument: Argument, wanted: str) -> IngestError:
+    return IngestError(f"{argument.name}: {argument.dtype.value}[{', '.join(argument.dims or ())}] cannot be rows of sequences "
+                       f"one after the other; wanted an array where {wanted}: transpose it in the model")
+
+
+def offsets_arguments(dims: Sequence[DimInfo]) -> tuple[Argument, ...]:
+    """The inputs that say where sequences begin."""
+    return tuple(Argument(offsets_name(d.name), DType.I64, (str(Expr.dim(d.over) + 1),)) for d in dims if d.over)
+
+
+def one_sequence(fn: ir.Operation, dims: Sequence[DimInfo]) -> None:
+    """The model of one sequence alone: the outer dim is 1, and types of reshapes say so. Offsets become arguments, which nothing
+    reads yet."""
+    outer: Mapping[str, int] = {d.over: 1 for d in dims if d.over}
+    attributes = []
+    for named in argument_attributes(fn):
+        own = {DIMS: write_dims([e.substitute(outer) for e in read_dims(named[DIMS])])} if DIMS in named else {}
+        attributes.append(ir.DictAttr.get({**named, **own}))
+    block = fn.regions[0].blocks[0]
+    for argument in offsets_arguments(dims):
+        kind = ir.RankedTensorType.get([ir.ShapedType.get_dynamic_size()], ir.IntegerType.get_signless(64))
+        block.add_argument(kind, ir.Location.unknown())
+        extent = write_dims([Expr.parse(d) for d in argument.dims or ()])
+        attributes.append(ir.DictAttr.get({DIMS: extent, NAME: ir.StringAttr.get(argument.name)}))
+    fn.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
+    views = Reshaper(fn)
+    for op in walk(fn):
+        if op.name == "tensor.expand_shape":
+            with ir.InsertionPoint(op), op.location:
+                made = views.expand(op.operands[0], reassociation(op), views.shapes.dims(op.results[0]))
+                replace_all_uses(op.results[0], views.as_type(made, op.results[0].type))
+    results = ir.FunctionType(ir.TypeAttr(fn.attributes["function_type"]).value).results
+    fn.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], list(results)))
+
+
+def rows_of(expr: Expr, outer: str, ragged: Mapping[str, int]) -> Expr:
+    """The sum over all sequences of what `expr` is for one; at least that where lengths are multiplied.
+
+    Args:
+        ragged: the longest length of each ragged dim.
+    """
+    found = Expr.of(0)
+    for factors, coefficient in expr.terms:
+        own = [a for a in factors if _factor(a).symbols & ragged.keys()]
+        term = Expr.of(coefficient)
+        for atom in factors:
+            if atom not in own:
+                term = term * _factor(atom)
+        first = next((a for a in own if a.op == "dim"), None)
+        term = term * (Expr.dim(outer) if first is None else total(first.name))
+        if first is not None:
+            own.remove(first)
+        for atom in own:
+            most = _factor(atom).bounds({n: (0, hi) for n, hi in ragged.items()})[1]
+            term = term * int(most)
+        found = found + term
+    return found
+
+
+def _factor(atom: Atom) -> Expr:
+    return Expr((((atom,), 1),))

@@ -1,0 +1,215 @@
+"""Launches over the sequences of a ragged call: the kernels of dense calls, one for each sequence, as the units of one launch.
+
+The table of a launch lies in the arena: the number of sequences, then for each of them an entry
+    kernel | its first unit among all | its units | threads that it asks for at most | the slots of its kernel
+`tw_segments_<n>` is launched as a kernel over all units. It finds the sequences that a part has units of and calls their kernels
+with the local units, so a kernel sees one dense problem: its own dims, and operands that begin where its sequence does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import mul
+
+from tilewright.compiler.host.host_plan import HostPlan, Offsets
+from tilewright.compiler.host.plan_steps import PlannedCall
+from tilewright.passes.codegen.emit import constant, gep, integer_type, loop
+from tilewright.passes.codegen.index import Index, emit_expr
+from tilewright.passes.mlir import arith, ir, llvm
+from tilewright.runtime.program.dispatch import DispatchTable
+from tilewright.runtime.program.program import Check
+from tilewright.runtime.shape import Atom, Expr
+
+HEAD = 8  # words before the first entry: the number of sequences
+KERNEL, FIRST, UNITS, LIMIT, SLOTS = range(5)  # words of an entry; its slots are the rest
+_ALL = 1 << 20  # threads of a kernel without a limit
+
+_UNITS = """
+llvm.func internal @tw_segments_{number}(%table: !llvm.ptr, %from: i64, %to: i64, %workspace: !llvm.ptr) {{
+  %zero = llvm.mlir.constant(0 : i64) : i64
+  %one = llvm.mlir.constant(1 : i64) : i64
+  %words = llvm.mlir.constant({words} : i64) : i64
+  %count = llvm.load %table : !llvm.ptr -> i64
+  llvm.br ^next(%zero : i64)
+^next(%b: i64):
+  %more = llvm.icmp "slt" %b, %count : i64
+  llvm.cond_br %more, ^look, ^exit
+^look:
+  %rows = llvm.mul %b, %words : i64
+  %head = llvm.getelementptr %table[{head}] : (!llvm.ptr) -> !llvm.ptr, i64
+  %entry = llvm.getelementptr %head[%rows] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+  %pf = llvm.getelementptr %entry[{first}] : (!llvm.ptr) -> !llvm.ptr, i64
+  %pu = llvm.getelementptr %entry[{units}] : (!llvm.ptr) -> !llvm.ptr, i64
+  %first = llvm.load %pf : !llvm.ptr -> i64
+  %units = llvm.load %pu : !llvm.ptr -> i64
+  %left = llvm.icmp "slt" %first, %to : i64
+  llvm.cond_br %left, ^mine, ^exit
+^mine:
+  %a = llvm.sub %from, %first : i64
+  %z = llvm.sub %to, %first : i64
+  %lo = llvm.intr.smax(%a, %zero) : (i64, i64) -> i64
+  %hi = llvm.intr.smin(%z, %units) : (i64, i64) -> i64
+  %some = llvm.icmp "slt" %lo, %hi : i64
+  llvm.cond_br %some, ^run, ^on
+^run:
+  %kernel = llvm.load %entry : !llvm.ptr -> !llvm.ptr
+  %slots = llvm.getelementptr %entry[{slots}] : (!llvm.ptr) -> !llvm.ptr, i64
+  llvm.call %kernel(%slots, %lo, %hi, %workspace) : !llvm.ptr, (!llvm.ptr, i64, i64, !llvm.ptr) -> ()
+  llvm.br ^on
+^on:
+  %after = llvm.add %b, %one : i64
+  llvm.br ^next(%after : i64)
+^exit:
+  llvm.return
+}}
+"""
+
+
+def entry_words(table: DispatchTable) -> int:
+    """Words of one sequence's entry, of any kernel of the table."""
+    return SLOTS + max(len(k.params) for k in table.kernels)
+
+
+def segments_ir(plan: HostPlan, tables: Sequence[DispatchTable], table_of: Sequence[int]) -> str:
+    """The functions that are launched, one for each table with such a call: how long a unit takes is learnt by function."""
+    numbers = sorted({t for t, call in zip(table_of, plan.calls, strict=True) if call.segments is not None})
+    return "".join(_UNITS.format(number=n, words=entry_words(tables[n]), head=HEAD, first=FIRST, units=UNITS, slots=SLOTS)
+                   for n in numbers)
+
+
+def table_bytes(plan: HostPlan, tables: Sequence[DispatchTable], table_of: Sequence[int]) -> Expr:
+    """Room for the table of any one launch, over the model dims; a multiple of 64."""
+    words = [entry_words(tables[t]) for t, call in zip(table_of, plan.calls, strict=True) if call.segments is not None]
+    if not words:
+        return Expr.of(0)
+    return Expr.dim(plan.ragged[0].dim.over) * (-(-max(words) // 8) * 64) + HEAD * 8
+
+
+@dataclass(frozen=True)
+class OneSequence:
+    """One sequence within the loop over all. number: its own; starts: ragged dim -> where it begins among all rows; dims: the
+    model's, with its lengths; sums: products of lengths -> their sum over the sequences before."""
+
+    number: Index
+    starts: Mapping[str, Index]
+    dims: Mapping[str, Index]
+    sums: Mapping[Expr, Index]
+
+    def base(self, elements: Expr) -> Index:
+        """Where it begins in a buffer of which a sequence takes so many elements."""
+        found = Index(0)
+        for own, rest in split(elements, self.starts):
+            start = self.number if own == Expr.of(1) else self.starts[own.symbol] if own.symbol is not None else self.sums[own]
+            found = found + start * emit_expr(rest, self.dims)
+        return found
+
+
+def split(elements: Expr, ragged: Mapping[str, object]) -> list[tuple[Expr, Expr]]:
+    """The terms of an Expr as (product of what depends on lengths, the rest)."""
+    found = []
+    for factors, coefficient in elements.terms:
+        own = [_expr(a) for a in factors if _expr(a).symbols & ragged.keys()]
+        rest = [_expr(a) for a in factors if not _expr(a).symbols & ragged.keys()]
+        found.append((reduce(mul, own, Expr.of(1)), reduce(mul, rest, Expr.of(coefficient))))
+    return found
+
+
+class SequenceLoop:
+    """Emits loops over the sequences of a call.
+
+    Args:
+        dims: of the model. offsets: address of each ragged dim's offsets.
+    """
+
+    def __init__(self, ragged: Sequence[Offsets], dims: Mapping[str, Index], offsets: Sequence[ir.Value]) -> None:
+        self.ragged, self.dims, self.offsets = ragged, dims, offsets
+        self.i64 = integer_type(64)
+        self.count = dims[ragged[0].dim.over]
+
+    def lengths(self, checks: Sequence[tuple[int, Check]], first: int) -> ir.Value:
+        """A status: 0, or 1 + the number of a check that a sequence fails, or `first` + the number of a dim whose offsets do not
+        begin at 0, do not end at the rows that there are, or make a length that is out of range."""
+        begin = [self._at(p, Index(0)) for p in self.offsets]
+        status = Index(0).value(self.i64)
+        for number, (offsets, start) in enumerate(zip(self.ragged, begin, strict=True)):
+            rows = self.dims[f"sum({offsets.dim.name})"]
+            for wrong in (start.eq(0), self._at(self.offsets[number], self.count).eq(rows)):
+                status = arith.select(wrong, status, self._number(first + number))
+
+        def body(b: Index, before: ir.Value) -> list[ir.Value]:
+            sequence, after = self._sequence(b, {}), before
+            for number, offsets in enumerate(self.ragged):
+                dim, length = offsets.dim, sequence.dims[offsets.dim.name]
+                inside = arith.andi(Index(dim.lo).le(length), length.le(dim.hi))
+                if dim.multiple_of > 1:
+                    inside = arith.andi(inside, (length % dim.multiple_of).eq(0))
+                after = arith.select(inside, after, self._number(first + number))
+            good = Index(after).eq(0)
+            for number, check in checks:
+                holds = emit_expr(Expr.parse(check.expr), sequence.dims).eq(0)
+                holds = holds if not isinstance(holds, bool) else constant(integer_type(1), int(holds))
+                failed = arith.andi(good, arith.xori(holds, constant(integer_type(1), 1)))
+                after = arith.select(failed, self._number(number + 1), after)
+            return [after]
+
+        return loop(0, self.count, 1, body, [status], self.i64)[0]
+
+    def launch(self, call: PlannedCall, room: ir.Value, words: int,
+               fill: Callable[[OneSequence, ir.Value], None]) -> list[ir.Value]:
+        """Fill the table of a launch; all units, and the most threads that they ask for.
+
+        Args:
+            room: address of the table. fill: writes one sequence's entry, all words but its first unit.
+        """
+        llvm.StoreOp(self.count.value(self.i64), room)
+        terms = [own for e in call.segments or () if e is not None for own, _ in split(e, self._names)]
+        products = sorted({t for t in terms if t != Expr.of(1) and t.symbol is None})
+        entries = gep(room, self._number(HEAD), self.i64)
+
+        def body(b: Index, units: ir.Value, most: ir.Value, *sums: ir.Value) -> list[ir.Value]:
+            sequence = self._sequence(b, dict(zip(products, map(Index, sums), strict=True)))
+            entry = gep(entries, (b * words).value(self.i64), self.i64)
+            fill(sequence, entry)
+            llvm.StoreOp(units, gep(entry, self._number(FIRST), self.i64))
+            own, limit = (Index(llvm.LoadOp(self.i64, gep(entry, self._number(w), self.i64)).result) for w in (UNITS, LIMIT))
+            later = [(Index(s) + emit_expr(p, sequence.dims)).value(self.i64) for p, s in zip(products, sums, strict=True)]
+            asked = arith.select(own.eq(0), most, arith.maxsi(limit.value(self.i64), most))
+            return [(Index(units) + own).value(self.i64), asked, *later]
+
+        start = [self._number(0), self._number(1), *(self._number(0) for _ in products)]
+        return loop(0, self.count, 1, body, start, self.i64)[:2]
+
+    @property
+    def _names(self) -> dict[str, Offsets]:
+        return {o.dim.name: o for o in self.ragged}
+
+    def _sequence(self, b: Index, sums: Mapping[Expr, Index]) -> OneSequence:
+        starts = {o.dim.name: self._at(p, b) for o, p in zip(self.ragged, self.offsets, strict=True)}
+        lengths = {o.dim.name: self._at(p, b + 1) - starts[o.dim.name] for o, p in zip(self.ragged, self.offsets, strict=True)}
+        return OneSequence(b, starts, {**self.dims, **lengths}, sums)
+
+    def _at(self, base: ir.Value, number: Index) -> Index:
+        return Index(llvm.LoadOp(self.i64, gep(base, number.value(self.i64), self.i64)).result)
+
+    def _number(self, value: int) -> ir.Value:
+        return Index(value).value(self.i64)
+
+
+def store_entry(entry: ir.Value, kernel: ir.Value, units: Index, limit: int) -> None:
+    """What a sequence launches."""
+    i64 = integer_type(64)
+    llvm.StoreOp(kernel, entry)
+    llvm.StoreOp(units.value(i64), gep(entry, Index(UNITS).value(i64), i64))
+    llvm.StoreOp(Index(limit or _ALL).value(i64), gep(entry, Index(LIMIT).value(i64), i64))
+
+
+def slots_of(entry: ir.Value) -> ir.Value:
+    """Address of the slots in an entry."""
+    i64 = integer_type(64)
+    return gep(entry, Index(SLOTS).value(i64), i64)
+
+
+def _expr(atom: Atom) -> Expr:
+    return Expr((((atom,), 1),))

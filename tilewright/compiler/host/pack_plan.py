@@ -1,0 +1,186 @@
+"""pack_plan: the plan of a model for one sequence becomes that for all sequences of a call, one after the other in each buffer.
+
+Everything that depends on the sequence has, in its buffer, what it is for the first sequence, then for the second, and so on. A
+call that computes every row from the same row alone runs once over all rows. Any other is made for each sequence, all of them in
+one launch (host_segments.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import mul
+
+from tilewright.compiler.dims.ragged_dims import rows_of
+from tilewright.compiler.host.host_plan import HostPlan, Offsets
+from tilewright.compiler.host.plan_steps import CallerMemory, Copy, Place, PlacedOperand, PlannedCall, Temp
+from tilewright.passes.analysis.independence import Independence, MixingError
+from tilewright.passes.linalg.symbolic import SymbolicShapes
+from tilewright.passes.mlir import functions, ir
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.errors import IngestError
+from tilewright.runtime.program.arena_plan import Temporary, plan
+from tilewright.runtime.program.program import Argument, DimInfo
+from tilewright.runtime.ragged_dim import total, total_name
+from tilewright.runtime.shape import Expr
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """The ragged dims of a model. inputs: of the model for one sequence, tensors alone, in the order of their places, those of
+    the offsets last; whether each depends on the sequence. results: of the whole model."""
+
+    dims: tuple[DimInfo, ...]
+    inputs: tuple[tuple[tuple[Expr, ...], bool], ...]
+    results: tuple[Argument, ...]
+
+    @property
+    def outer(self) -> str:
+        return next(d.over for d in self.dims if d.over)
+
+    @property
+    def longest(self) -> dict[str, int]:
+        """Ragged dim -> the most that one length may be."""
+        return {d.name: d.hi for d in self.dims if d.over}
+
+    def rows(self, expr: Expr) -> Expr:
+        """The sum over all sequences."""
+        return rows_of(expr, self.outer, self.longest)
+
+
+def pack_plan(single: HostPlan, sequences: Sequences) -> HostPlan:
+    """The plan over the number of sequences and the sums of their lengths.
+
+    Raises:
+        IngestError: a result of the model depends on the sequence and has no axis for it.
+    """
+    return _Packer(single, sequences).run()
+
+
+class _Packer:
+    def __init__(self, single: HostPlan, sequences: Sequences) -> None:
+        self.single, self.sequences = single, sequences
+        self.ragged = frozenset(sequences.longest)
+        self.elements: dict[Place, Expr] = {}  # of one sequence in a buffer; of those that depend on it
+        self.kept: dict[tuple[str, str], bool] = {}  # (workload, local dim) -> is it computed row by row?
+
+    def run(self) -> HostPlan:
+        single, sequences = self.single, self.sequences
+        for number, (dims, depends) in enumerate(sequences.inputs):
+            if depends:
+                self.elements[CallerMemory(number)] = _product(dims)
+        calls = [self._call(c) for c in single.calls]
+        first_result = len(sequences.inputs) + len(single.bound)
+        for number, result in enumerate(sequences.results):
+            if CallerMemory(first_result + number) in self.elements and not self._has_sequences(result):
+                raise IngestError(f"result {result.name} depends on the sequence and has no axis for it; a ragged model gives "
+                                  f"one for each: keep the axis of {sequences.outer} in the result")
+        temporaries = self._temporaries()
+        ranges = {sequences.outer: self._range(sequences.outer), **{total_name(n): self._total_range(n) for n in self.ragged}}
+        steps = [self._moved(s) if isinstance(s, Copy) else s for s in single.steps]
+        names = [d for d in sequences.dims if d.over]
+        first = len(sequences.inputs) - len(names)
+        return replace(single, calls=calls, steps=steps, arena=plan(temporaries, ranges),
+                       ragged=tuple(Offsets(d, CallerMemory(first + i)) for i, d in enumerate(names)))
+
+    def _has_sequences(self, result: Argument) -> bool:
+        used: frozenset[str] = frozenset().union(*(Expr.parse(d).symbols for d in result.dims or ()), frozenset())
+        return bool(used & {self.sequences.outer, *self.ragged})
+
+    def _range(self, name: str) -> tuple[int, int]:
+        return next((d.lo, d.hi) for d in self.sequences.dims if d.name == name)
+
+    def _total_range(self, name: str) -> tuple[int, int]:
+        outer, own = self._range(self.sequences.outer), self._range(name)
+        return outer[0] * own[0], outer[1] * own[1]
+
+    def _temporaries(self) -> list[Temporary]:
+        """The buffers of the arena with the sizes they have now."""
+        birth: dict[Temp, int] = {}
+        death: dict[Temp, int] = {}
+        size: dict[Temp, Expr] = {}
+        for number, call in enumerate(self.single.calls):
+            local = dict(zip(call.workload.dims, call.dims, strict=True))
+            count = len(call.workload.inputs)
+            for i, operand in enumerate(call.operands):
+                if not isinstance(operand.place, Temp):
+                    continue
+                death[operand.place] = number
+                if i >= count:
+                    birth[operand.place] = number
+                    one = _product([e.substitute(local) for e in call.workload.outputs[i - count].dims])
+                    rows = self.sequences.rows(one) if operand.place in self.elements else one
+                    size[operand.place] = rows * operand.dtype.bytes
+        for step in self.single.steps:
+            if isinstance(step, Copy) and isinstance(step.source, Temp):
+                death[step.source] = len(self.single.calls)
+        return [Temporary(t.name, size[t], at, death[t]) for t, at in birth.items()]
+
+    def _moved(self, copy: Copy) -> Copy:
+        return replace(copy, bytes=self.sequences.rows(copy.bytes)) if copy.source in self.elements else copy
+
+    def _call(self, call: PlannedCall) -> PlannedCall:
+        """What a call becomes; what its results are in their buffers is written down."""
+        own = [self.elements.get(o.place) for o in call.operands]
+        depends = any(e is not None for e in own) or any(self.ragged & e.symbols for e in call.dims)
+        if not depends:
+            return call
+        local = dict(zip(call.workload.dims, call.dims, strict=True))
+        count = len(call.workload.inputs)
+        for operand, output in zip(call.operands[count:], call.workload.outputs, strict=True):
+            self.elements[operand.place] = _product([e.substitute(local) for e in output.dims])
+        own = [self.elements.get(o.place) for o in call.operands]
+        dim = self._rows_along(call, own)
+        if dim is None:
+            return replace(call, segments=tuple(own))
+        return replace(call, dims=tuple(e.substitute({dim: total(dim)}) for e in call.dims))
+
+    def _rows_along(self, call: PlannedCall, elements: Sequence[Expr | None]) -> str | None:
+        """The ragged dim that a call computes row by row, so that it may run over all rows at once."""
+        along = [(name, e) for name, e in zip(call.workload.dims, call.dims, strict=True) if e.symbols & self.ragged]
+        if len(along) != 1 or along[0][1].symbol is None:
+            return None
+        local, dim = along[0][0], along[0][1].symbol
+        whole = [e for e in elements if e is not None]
+        if any((e // Expr.dim(dim)).constant is None or (e // Expr.dim(dim)) * Expr.dim(dim) != e for e in whole):
+            return None
+        if any(_symbols(o) & self.ragged for o in call.operands):
+            return None
+        return dim if self._by_row(call.workload, local) else None
+
+    def _by_row(self, workload: Workload, local: str) -> bool:
+        key = workload.key, local
+        if key not in self.kept:
+            module = ir.Module.parse(workload.ir)
+            fn = next(functions(module))
+            try:
+                Independence(fn, SymbolicShapes(fn), local).check()
+                self.kept[key] = True
+            except MixingError:
+                self.kept[key] = False
+        return self.kept[key]
+
+
+def _product(dims: Sequence[Expr]) -> Expr:
+    return reduce(mul, dims, Expr.of(1))
+
+
+def _symbols(operand: PlacedOperand) -> frozenset[str]:
+    """What the offset and the strides of an operand depend on."""
+    return frozenset().union(operand.offset.symbols, *(s.symbols for s in operand.strides))
+
+
+def sequences_of(dims: Sequence[DimInfo], inputs: Sequence[Argument], results: Sequence[Argument],
+                 bound: Mapping[int, object]) -> Sequences:
+    """From the arguments of the whole model, those of the offsets last, and what is bound of them."""
+    outer = next(d.over for d in dims if d.over)
+    names = {d.name for d in dims if d.over}
+    found = []
+    for number, argument in enumerate(inputs):
+        if argument.dims is None or number in bound:
+            continue
+        exprs = tuple(Expr.parse(d) for d in argument.dims)
+        used = frozenset().union(*(e.symbols for e in exprs), frozenset())
+        found.append((tuple(e.substitute({outer: 1}) for e in exprs), bool(used & {outer, *names})))
+    return Sequences(tuple(dims), tuple(found), tuple(results))

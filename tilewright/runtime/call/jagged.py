@@ -1,0 +1,112 @@
+"""Jagged: entries of different lengths in one array, one after the other; the arguments and results of ragged calls."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
+
+Offsets = npt.NDArray[np.int64]
+
+
+class Jagged:
+    """Sequences along axis 0 of one array: `jagged[i]` is `values[offsets[i] : offsets[i + 1]]`.
+
+    Args:
+        values: an array or torch tensor with the rows of all sequences.
+        lengths: rows of each sequence. offsets: where each begins, and after the last one the number of rows. One of the two.
+    Raises:
+        OptionError: neither or both. DTypeError: they are no integers. ShapeError: they do not add up to the rows, or fall.
+    """
+
+    def __init__(self, values: Any, lengths: Any = None, offsets: Any = None) -> None:
+        if (lengths is None) == (offsets is None):
+            raise OptionError("Jagged: wanted lengths or offsets, got " + ("neither" if lengths is None else "both")
+                              + "; give one of them")
+        self.values = values
+        self.offsets: Offsets = checked_offsets(offsets) if offsets is not None else offsets_of(lengths)
+        if not len(getattr(values, "shape", ())):
+            raise ShapeError(f"Jagged: wanted an array with the rows of all sequences, got {type(values).__name__} without axes; "
+                             "join the sequences along axis 0")
+        if self.offsets[-1] != values.shape[0]:
+            raise ShapeError(f"Jagged: the lengths add up to {self.offsets[-1]}, and the array has {values.shape[0]} rows; pass "
+                             "one length for each sequence")
+
+    @staticmethod
+    def of(sequences: Sequence[Any]) -> Jagged:
+        """From arrays, or torch tensors, that agree in all axes but the first."""
+        lengths = [s.shape[0] for s in sequences]
+        return Jagged(joined(sequences, "Jagged"), lengths=lengths)
+
+    @property
+    def lengths(self) -> Offsets:
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, number: int) -> Any:
+        position = range(len(self))[number]
+        return self.values[int(self.offsets[position]) : int(self.offsets[position + 1])]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"Jagged({len(self)} sequences of {', '.join(map(str, self.lengths[:8]))}{', ...' if len(self) > 8 else ''} rows)"
+
+
+def offsets_of(lengths: Any, what: str = "lengths") -> Offsets:
+    """Where sequences of these lengths begin, and where the last one ends."""
+    given = _integers(lengths, what)
+    if (low := np.flatnonzero(given < 0)).size:
+        raise ShapeError(f"{what}: wanted lengths from 0 on, got {given[low[0]]} for sequence {low[0]}; pass its number of rows")
+    found = np.zeros(len(given) + 1, np.int64)
+    np.cumsum(given, out=found[1:])
+    return found
+
+
+def checked_offsets(offsets: Any, what: str = "offsets") -> Offsets:
+    """Offsets that begin at 0 and do not fall."""
+    given = _integers(offsets, what)
+    if not len(given) or given[0] != 0:
+        raise ShapeError(f"{what}: wanted 0 and then the end of each sequence, got {given[:1].tolist() or 'none'} first; begin "
+                         "with 0")
+    if (low := np.flatnonzero(np.diff(given) < 0)).size:
+        number = low[0]
+        raise ShapeError(f"{what}: sequence {number} ends at {given[number + 1]}, before it begins at {given[number]}; pass "
+                         "offsets that do not fall")
+    return given
+
+
+def joined(sequences: Sequence[Any], what: str) -> Any:
+    """One array of the rows of all."""
+    if not len(sequences):
+        raise ShapeError(f"{what}: a list of no sequences has no extents; pass tw.Jagged(values, lengths=[]) with values of no "
+                         "rows")
+    torch = sys.modules.get("torch")
+    if torch is not None and all(isinstance(s, torch.Tensor) for s in sequences):
+        join: Any = torch.cat
+    else:
+        sequences, join = [np.asarray(s) for s in sequences], np.concatenate
+    first = sequences[0]
+    for number, sequence in enumerate(sequences):
+        if len(sequence.shape) < 1 or tuple(sequence.shape[1:]) != tuple(first.shape[1:]) or sequence.dtype != first.dtype:
+            raise ShapeError(f"{what}: sequence {number} is {sequence.dtype}{list(sequence.shape)}, sequence 0 is {first.dtype}"
+                             f"{list(first.shape)}; wanted arrays that differ in axis 0 alone")
+    return join(list(sequences))
+
+
+def _integers(given: Any, what: str) -> Offsets:
+    array = np.asarray(given)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise DTypeError(f"{what}: wanted integers in one axis, got {array.dtype.name}{list(array.shape)}; convert them with "
+                         "astype('int64')")
+    return np.ascontiguousarray(array, np.int64)

@@ -1,0 +1,35 @@
+"""A batch of lengths as the dims of a ragged program: `explain(S=[5, 9])` and `memory`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.runtime.dim_forms import as_integers
+from tilewright.runtime.errors import OptionError, ShapeError
+from tilewright.runtime.program.program import Program
+from tilewright.runtime.ragged_dim import total_name
+
+Lengths = Mapping[str, Sequence[int]]
+
+
+def lengths_of(program: Program, dims: Mapping[str, Any]) -> tuple[dict[str, Any], Lengths]:
+    """The program's dims, and the lengths of each sequence, from a list of lengths for each ragged dim.
+
+    Raises:
+        OptionError: a ragged dim has no list. ShapeError: lists of different lengths, or a length outside its range.
+    """
+    found, lengths = dict(dims), {}
+    for dim in program.ragged:
+        if dim.name not in found:
+            raise OptionError(f"dim {dim.name}: wanted the length of each sequence, got none; give {dim.name}=[{dim.lo}, {dim.hi}]")
+        own = as_integers(found.pop(dim.name), f"dim {dim.name}") or ()
+        for number, length in enumerate(own):
+            if not dim.dim().contains(length):
+                raise ShapeError(f"dim {dim.name} = {length} of sequence {number} is outside its range {dim.dim()}; give one inside")
+        lengths[dim.name] = own
+        found[total_name(dim.name)] = sum(own)
+        if found.setdefault(dim.over, len(own)) != len(own):
+            raise ShapeError(f"dim {dim.name}: wanted {found[dim.over]} lengths, one for each of {dim.over}, got {len(own)}; give as "
+                             "many")
+    return found, lengths

@@ -1,0 +1,54 @@
+"""What `host_codes` runs untuned: decoding in registers for few rows, to a panel for many. MLIR-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilewright.passes.spaces.host import host_matmul_heuristics
+from tilewright.passes.spaces.host.host_block import register_block
+from tilewright.passes.spaces.host.host_codes import HostCodesConfig, extents_of, plain, why_invalid
+from tilewright.passes.spaces.host.host_matmul import prepacked
+from tilewright.passes.spaces.threshold import threshold
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import Leaf, Node, switch
+
+_COUNTED = "not measured: instructions counted"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Break-even numbers of rows."""
+
+    few_rows: int = threshold(4, unit="rows, up to which a block has as many", operator="codes_u4g32_768x768", results=_COUNTED)
+    register_rows: int = threshold(8, unit="rows, up to which every block decodes the columns in registers",
+                                   operator="codes_u4g32_768x768", results=_COUNTED)
+
+
+def default(workload: Workload, limits: HostLimits,
+            thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
+    """One row; a few, all in one block; some more, in blocks that decode again; many, from panels that are decoded once."""
+    extents, lanes, tile = extents_of(workload), limits.lanes(4), prepacked(workload)
+    most, nv = register_block(extents.columns.constant, lanes, limits)
+    nv = next(n for n in (nv, 3, 2, 1) if tile % (n * lanes) == 0)
+    cases = [(1, HostCodesConfig(1, nv, lanes)),
+             (thresholds.few_rows, HostCodesConfig(thresholds.few_rows, nv, lanes)),
+             (thresholds.register_rows, HostCodesConfig(min(8, most), nv, lanes))]
+    found = [(rows, config) for rows, config in cases if why_invalid(config, workload, limits) is None]
+    many = _decoded(workload, limits, (most, nv, lanes))
+    if extents.rows.constant is not None:
+        return (next((c for rows, c in found if extents.rows.constant <= rows), many),), Leaf(0)
+    leaves: list[tuple[int, Node]] = [(rows, Leaf(number)) for number, (rows, _) in enumerate(found)]
+    return (*(c for _, c in found), many), switch(str(extents.rows), leaves, Leaf(len(found)))
+
+
+def _decoded(workload: Workload, limits: HostLimits, block: tuple[int, int, int]) -> HostCodesConfig:
+    """As `host_matmul` copies columns that are computed, in blocks of its prepacked panels."""
+    mr, nv, lanes = block
+    alike = host_matmul_heuristics.default(plain(workload), limits)[0][-1]
+    chunk = getattr(alike, "mc", 0) // mr * mr
+    config = HostCodesConfig(mr, nv, lanes, True, chunk or 16 * mr, getattr(alike, "kc", 0), getattr(alike, "panels", 1))
+    if why_invalid(config, workload, limits) is None:
+        return config
+    return replace(config, kc=0, panels=1, mc=mr * 8)

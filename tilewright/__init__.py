@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tilewright.compiler.api import tune as tune
     from tilewright.compiler.compilation.options import CompileOptions as CompileOptions
     from tilewright.compiler.compilation.options import Precision as Precision
+    from tilewright.compiler.compress.compress import compress as compress
     from tilewright.runtime import errors as errors
     from tilewright.runtime.load.function import CompiledFunction as CompiledFunction
     from tilewright.runtime.load.function import load as load
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from tilewright.runtime.target import Target as Target
 
 __version__ = VERSION
-__all__ = ["CompileOptions", "CompiledFunction", "Dim", "Precision", "Target", "__version__", "compile", "errors", "frontends",
-           "load", "ops", "torch_op", "tune"]
+__all__ = ["CompileOptions", "CompiledFunction", "Dim", "Precision", "Target", "__version__", "compile", "compress", "errors",
+           "frontends", "load", "ops", "torch_op", "tune"]
 
 _HOMES = {
     "CompileOptions": "compiler.compilation.options",
@@ -40,6 +41,7 @@ _HOMES = {
     "Precision": "compiler.compilation.options",
     "Target": "runtime.target",
     "compile": "compiler.api",
+    "compress": "compiler.compress.compress",
     "load": "runtime.load.function",
     "torch_op": "runtime.load.torch_op",
     "tune": "compiler.api",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from tilewright.passes.spaces.host.host_codes_heuristics import default
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.program.dispatch import select
 
-TARGETS = {"host": AVX512, "host:x86-64-v3": AVX2}
+TARGETS = {"host": replace(AVX512, permutes=True), "host:x86-64-v3": replace(AVX2, permutes=True)}
 FORMATS = (Coded(100, 128), Coded(33, 70, 4, 16, "u8"), Coded(48, 96, 2, 48, "f32"), Coded(7, 40, 2, 0), Coded(96, 130, 8, 0),
            Coded(50, 72, 8, 24, 0.0), Coded(64, 160, 1, 32), Coded(17, 5, 4, 32, 3.0), Coded(49, 264, 4, 128, "u8"))
 
@@ -49,7 +50,7 @@ def test_untuned_configurations(target: str) -> None:
     coded = FORMATS[1]
     configs, root = default(coded.workload(TARGETS[target])[0], TARGETS[target])
     found = {c: tuple(m for m in (0, 1, 3, 4, 7, 21) if configs[select(root, {"d0": m}).kernel] == c) for c in configs}
-    assert [c.decode for c in configs] == [False, False, False, True]
+    assert [c.decode for c in configs] == [False, False, True]
     for config, rows in found.items():
         check(coded, config, target, rows)
 
@@ -57,12 +58,15 @@ def test_untuned_configurations(target: str) -> None:
 @pytest.mark.parametrize("coded", FORMATS, ids=str)
 def test_formats(coded: Coded) -> None:
     check(coded, HostCodesConfig(1, 2, 8), "host:x86-64-v3", (1, 2))
+    for lanes, target in ((8, "host:x86-64-v3"), (16, "host")):
+        if 1 << coded.bits <= lanes:
+            check(coded, HostCodesConfig(1, 1, lanes, table=True), target, (2,))
     vectors = coded.workload(AVX512)[0].inputs[0].panel // 16
-    check(coded, HostCodesConfig(3, vectors, 16, True, 3), "host", (5,))
+    check(coded, HostCodesConfig(3, vectors, 16, True, False, 3), "host", (5,))
 
 
 def test_pieces_of_k_and_groups_of_panels() -> None:
-    check(Coded(200, 1100), HostCodesConfig(4, 3, 16, True, 8, 512, 4), "host", (19,))
+    check(Coded(200, 1100), HostCodesConfig(4, 3, 16, True, False, 8, 512, 4), "host", (19,))
 
 
 def test_nan_and_infinity_arrive_where_the_weight_says() -> None:
@@ -121,6 +125,7 @@ def test_rules_and_costs() -> None:
     assert why_invalid(HostCodesConfig(12), workload, AVX512).startswith("register-budget: ")
     assert why_invalid(HostCodesConfig(kc=512), workload, AVX512).startswith("whole-k: ")
     assert why_invalid(HostCodesConfig(4, decode=True, mc=8, kc=12), workload, AVX512).startswith("whole-words: ")
+    assert why_invalid(HostCodesConfig(table=True), workload, AVX512).startswith("table-in-register: ")
     found = list(space(workload, AVX512))
     assert {c.decode for c in found} == {False, True} and len(found) == len(set(found))
     assert set(kernel_cost(found[0], workload, AVX512).tiles) <= set(extents(workload))

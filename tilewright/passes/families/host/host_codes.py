@@ -34,7 +34,7 @@ def emit(kernel: HostKernel, config: HostCodesConfig) -> Grid:
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
         plan, codes = _planned(kernel, config)
-        return _CodesEmitter(kernel, config.product, plan, workspace, None, codes).units(begin, end)
+        return _CodesEmitter(kernel, config.product, plan, workspace, None, codes, config.table).units(begin, end)
 
     return kernel.build(body)
 
@@ -68,11 +68,12 @@ class _CodesEmitter(MatmulEmitter):
     """`host_matmul` on columns that are decoded."""
 
     codes: Codes | None = None
+    table: bool = False
 
     @property
     def _values(self) -> CodeValues:
         assert self.codes is not None
-        return CodeValues(self.kernel.evaluator, self.codes, self.config.lanes)
+        return CodeValues(self.kernel.evaluator, self.codes, self.config.lanes, self.table)
 
     def copying(self, panel: Memory, span: tuple[Index, Index] | None) -> CodesPanel:
         return CodesPanel(self.kernel.evaluator, self.plan, self.config, panel, span, self._values)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from tilewright.passes.analysis.codes import Codes
 from tilewright.passes.codegen.emit import constant, integer_type, loop, vector_type, when
 from tilewright.passes.codegen.evaluator import Evaluator
@@ -12,15 +14,20 @@ from tilewright.passes.families.host.host_matmul_panel import Loops, PanelCopy
 from tilewright.passes.mlir import arith, ir, llvm, maps_of
 
 _WORD_BITS = 32
+_PERMUTE = {8: "llvm.x86.avx2.permps", 16: "llvm.x86.avx512.permvar.sf.512"}
 
 
 @dataclass(frozen=True)
 class CodeValues:
-    """Decodes `lanes` columns at a time, in f32; columns beyond the last of a panel decode to anything finite in memory."""
+    """Decodes `lanes` columns at a time, in f32; columns beyond the last of a panel decode to anything finite in memory.
+
+    table: the values of all codes lie in a register, of which an instruction takes that of each lane.
+    """
 
     evaluator: Evaluator
     codes: Codes
     lanes: int
+    table: bool = False
 
     def word(self, column: Index, k: Index) -> ir.Value:
         """The words of the vector of columns from `column` on that hold value k, the first of a word; where the zero point is the
@@ -29,7 +36,7 @@ class CodeValues:
         memory = self.evaluator.memories[codes.op.operands[codes.codes]]
         at = memory.address([column // codes.tile, k // codes.word, column % codes.tile, Index(0)])
         word = llvm.LoadOp(vector_type(integer_type(_WORD_BITS), self.lanes), at, alignment=4).result
-        if not self._centred:
+        if self.table or not self._centred:
             return word
         middle = sum(1 << (i * codes.bits + codes.bits - 1) for i in range(codes.word))
         return arith.xori(word, self._constant(middle - (1 << _WORD_BITS)))
@@ -37,6 +44,9 @@ class CodeValues:
     def value(self, word: ir.Value, i: int, zero: ir.Value | None) -> ir.Value:
         """Value i of the words, less the zero point, as f32."""
         bits, low = self.codes.bits, i * self.codes.bits
+        if self.table:
+            found = self._looked_up(arith.shrui(word, self._constant(low)) if low else word)
+            return found if zero is None else arith.subf(found, zero)
         high = _WORD_BITS - bits
         if self.codes.signed or self._centred:
             moved = word if low == high else arith.shli(word, self._constant(high - low))
@@ -50,6 +60,18 @@ class CodeValues:
         if self.codes.point and not self._centred:
             return arith.subf(found, constant(ir.F32Type.get(), self.codes.point, self.lanes))
         return found
+
+    def _looked_up(self, places: ir.Value) -> ir.Value:
+        """The values of the codes in the low bits of each lane; the instruction reads as many bits as number the lanes."""
+        f32 = ir.F32Type.get()
+        point = 0.0 if self.codes.zero is not None else self.codes.point
+        values = [float(np.float32(n % (1 << self.codes.bits)) - np.float32(point)) for n in range(self.lanes)]
+        kind = vector_type(f32, self.lanes)
+        table = arith.constant(kind, ir.DenseElementsAttr.get([ir.FloatAttr.get(f32, v) for v in values], kind))
+        return ir.Operation.create("llvm.call_intrinsic", [kind], [table, places], {
+            "intrin": ir.StringAttr.get(_PERMUTE[self.lanes]), "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 0]),
+        }).results[0]
 
     def scale(self, column: Index, group: Index) -> ir.Value | None:
         return None if self.codes.scale is None else self._factor(self.codes.scale, column, group)

@@ -16,6 +16,7 @@ from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import HostLimits, Limits
 
+PERMUTED = (8, 16)  # f32 of a register that an instruction takes in any order
 SCALED_ROWS = 3  # rows of a block from which codes are multiplied by their scale before, not their sums after
 _CHAINS = 6  # sums that hide the latency of adding to one of them, with those of the next group beside them
 _FORMAT = re.compile(r"[us](?P<bits>\d+)(?:g(?P<group>\d+))?(?P<zero>z?)")
@@ -26,7 +27,9 @@ class HostCodesConfig(TileConfig):
     """mr x nv: rows and vectors of the register block, of `lanes` f32.
 
     decode: the columns are decoded to [k][column] in the workspace, a panel or a piece of kc values of k at a time, for a chunk
-    of mc rows. Otherwise every block of rows decodes them in registers. panels, exact_tails, ordered: as of `host_matmul`.
+    of mc rows. Otherwise every block of rows decodes them in registers. table: the values of codes of up to 4 bits lie in a
+    register that is permuted by the codes, in place of a mask and a conversion. panels, exact_tails, ordered: as of
+    `host_matmul`.
     """
 
     family: ClassVar[str] = "host_codes"
@@ -34,6 +37,7 @@ class HostCodesConfig(TileConfig):
     nv: int = 3
     lanes: int = 16
     decode: bool = False
+    table: bool = False
     mc: int = 0
     kc: int = 0
     panels: int = 1
@@ -99,9 +103,9 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostCodesConfig]:
     """All legal configurations."""
     lanes = limits.lanes(4)
     blocks = [(mr, nv) for mr in range(1, 13) for nv in range(1, 7)]
-    registers = (HostCodesConfig(mr, nv, lanes, mc=chunk * mr, exact_tails=exact)
-                 for (mr, nv), chunk, exact in product(blocks, (0, 1, 4), (False, True)))
-    decoded = (HostCodesConfig(mr, nv, lanes, True, chunk * mr, kc, panels if kc else 1, exact)
+    registers = (HostCodesConfig(mr, nv, lanes, table=table, mc=chunk * mr, exact_tails=exact)
+                 for (mr, nv), table, chunk, exact in product(blocks, (False, True), (0, 1, 4), (False, True)))
+    decoded = (HostCodesConfig(mr, nv, lanes, True, False, chunk * mr, kc, panels if kc else 1, exact)
                for (mr, nv), chunk, kc, panels, exact in product(blocks, (0, 8, 16, 32), (0, 512, 1024), (4, 8), (False, True)))
     for config in dict.fromkeys((*registers, *decoded)):
         if why_invalid(config, workload, limits) is None:
@@ -118,6 +122,8 @@ def why_invalid(config: HostCodesConfig, workload: Workload, limits: HostLimits)
     tile = host_matmul.prepacked(workload)
     if min(config.mr, config.nv) < 1 or tile % config.columns:
         return f"panels-in-blocks: panels of {tile} columns are read in equal blocks, not of {config.columns}"
+    if config.table and (not limits.permutes or config.lanes not in PERMUTED or 1 << form.bits > config.lanes):
+        return f"table-in-register: the {1 << form.bits} values of {form.bits} bits are no register of {config.lanes} to permute"
     if config.kc % form.word:
         return f"whole-words: pieces of {config.kc} values are no multiple of the {form.word} in a word"
     if not config.decode and (config.kc or config.panels > 1):
@@ -138,7 +144,7 @@ def sets_of_sums(mr: int, nv: int) -> int:
 def registers(config: HostCodesConfig) -> int:
     """Of a block that decodes its columns: sums, of a group beside those of all groups, words, and two factors."""
     sets = 1 + sets_of_sums(config.mr, config.nv) if config.mr < SCALED_ROWS else 1
-    return config.mr * config.nv * sets + config.nv + 2
+    return config.mr * config.nv * sets + config.nv + 2 + config.table
 
 
 def plain(workload: Workload) -> Workload:

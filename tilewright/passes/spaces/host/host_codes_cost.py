@@ -9,6 +9,7 @@ from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
 
 _DECODED = 3.0  # instructions of a vector of values: shift, mask or shift again, conversion to float
+_LOOKED_UP = 2.0  # of values in a register: shift and permutation
 _ISSUE = 3.0  # vector instructions a cycle
 _STORE = 1.0  # cycles of storing a vector and reading it again
 
@@ -24,7 +25,7 @@ def kernel_cost(config: HostCodesConfig, workload: Workload, limits: HostLimits)
     form = Format.of(workload)
     assert form is not None
     rows, vectors = config.mr, config.nv
-    each = _DECODED + form.zero
+    each = (_LOOKED_UP if config.table else _DECODED) + form.zero
     products = max(rows * vectors / 2, (rows + vectors) / 2)
     cycles = products if config.decode else max(products, (vectors * each + rows * vectors + rows) / _ISSUE)
     alone = cycles if config.decode else max(1 / 2, vectors * (each + 1) / _ISSUE)

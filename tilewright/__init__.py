@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tilewright.compiler.api import tune as tune
     from tilewright.compiler.compilation.options import CompileOptions as CompileOptions
     from tilewright.compiler.compilation.options import Precision as Precision
+    from tilewright.compiler.compress.compress import compress as compress
     from tilewright.runtime import errors as errors
     from tilewright.runtime.call.jagged import Jagged as Jagged
     from tilewright.runtime.load.function import CompiledFunction as CompiledFunction
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 __all__ = ["CompileOptions", "CompiledFunction", "Dim", "Jagged", "Precision", "Ragged", "Target", "__version__", "compile",
-           "errors", "frontends", "load", "ops", "torch_op", "tune"]
+           "compress", "errors", "frontends", "load", "ops", "torch_op", "tune"]
 
 _HOMES = {
     "CompileOptions": "compiler.compilation.options",
@@ -44,6 +45,7 @@ _HOMES = {
     "Ragged": "runtime.ragged_dim",
     "Target": "runtime.target",
     "compile": "compiler.api",
+    "compress": "compiler.compress.compress",
     "load": "runtime.load.function",
     "torch_op": "runtime.load.torch_op",
     "tune": "compiler.api",

@@ -17,7 +17,8 @@ Extent = Union[int, str]
 Shape = Mapping[str, int]
 
 DTYPES: Mapping[str, Any] = {
-    "f32": np.float32, "bf16": ml_dtypes.bfloat16, "f64": np.float64, "i64": np.int64, "i32": np.int32, "bool": np.bool_,
+    "f32": np.float32, "bf16": ml_dtypes.bfloat16, "f64": np.float64, "i64": np.int64, "i32": np.int32, "ui8": np.uint8,
+    "bool": np.bool_,
 }  # fmt: skip
 TOLERANCE: Mapping[str, float] = {"f32": 2e-5, "bf16": 8e-3}
 

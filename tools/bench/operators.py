@@ -29,6 +29,7 @@ def operators() -> Iterator[Operator]:
     for constant in (True, False):
         for k, n in LINEAR:
             yield linear(k, n, constant)
+    yield dense_codes(768, 768)
     yield bmm_nt()
     yield bmm_nn()
     yield softmax()
@@ -77,6 +78,13 @@ def linear(k: int, n: int, constant: bool = True) -> Operator:
     kept = dense(k, n, constant)
     name = f"dense_{k}x{n}_nk{'' if constant else '_argument'}"
     return replace(kept, name=name, kind="dense_nk", inputs={**kept.inputs, "w": Input((n, k), constant)})
+
+
+def dense_codes(k: int, n: int) -> Operator:
+    """Y[T, n] = X[T, k] W[n, k]^T, W in codes of 4 bits with a scale for each 32 of k."""
+    kept = dense(k, n)
+    codes, scale = Input((n, k // 2), True, dtype="ui8", below="256"), Input((n, k // 32), True, 0.1)
+    return replace(kept, name=f"codes_u4g32_{k}x{n}", kind="dense_codes", inputs={"x": kept.inputs["x"], "w": codes, "s": scale})
 
 
 def avx2(operator: Operator) -> Operator:

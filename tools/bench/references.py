@@ -83,9 +83,17 @@ def _resnet_block(a: Mapping[str, Array], params: Mapping[str, Any]) -> Array:
     return np.asarray(np.maximum(a["x"] + second, 0))
 
 
+def _of_nibbles(codes: Array, scale: Array) -> Array:
+    """A weight from codes of 4 bits, the first of a byte in its low bits, with a scale for each 32."""
+    parts = codes.astype(np.int64)
+    values = np.stack([parts & 15, parts >> 4], -1).reshape(len(codes), -1)
+    return np.asarray((values - 8) * np.repeat(scale, 32, axis=1))
+
+
 _KINDS: Mapping[str, Any] = {
     "dense": lambda a, p: a["x"] @ a["w"],
     "dense_nk": lambda a, p: a["x"] @ a["w"].T,
+    "dense_codes": lambda a, p: a["x"] @ _of_nibbles(a["w"], a["s"]).T,
     "bmm_nt": lambda a, p: a["q"] @ a["k"].swapaxes(-1, -2),
     "bmm_nn": lambda a, p: a["p"] @ a["v"],
     "softmax": lambda a, p: softmax(a["x"]),

@@ -1,4 +1,4 @@
-"""The command line: `tilewright compile|tune|build-kernels|measure|run|explain|export|verify|sign|report|opt|targets`.
+"""The command line: `tilewright compile|tune|compress|build-kernels|measure|run|explain|export|verify|sign|report|opt|targets`.
 
 Exit codes: 0 done, 1 an error or a failed check, 2 wrong usage, 130 interrupted.
 """
@@ -17,6 +17,7 @@ import typer
 from tilewright.compiler.cli.build_kernels import build_kernels_command
 from tilewright.compiler.cli.compile import compile_command
 from tilewright.compiler.cli.compile_arguments import CompileArguments, TuneArguments
+from tilewright.compiler.cli.compress import compress_command
 from tilewright.compiler.cli.declared import command_of
 from tilewright.compiler.cli.explain import explain_command
 from tilewright.compiler.cli.export import export_command
@@ -51,6 +52,7 @@ def application() -> typer.Typer:
     app.callback(invoke_without_command=True)(_globals)
     app.command("compile")(command_of(CompileArguments, compile_command))
     app.command("tune")(command_of(TuneArguments, tune_command))
+    app.command("compress")(compress_command)
     app.command("build-kernels")(build_kernels_command)
     app.command("measure")(measure_command)
     app.command("run")(run_command)

@@ -7,6 +7,7 @@
 """
 
 from tilewright.compiler.ops.attention import attention
+from tilewright.compiler.ops.codes import decode
 from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
 from tilewright.compiler.ops.convolutions import conv1d, conv2d, conv3d, conv_transpose
 from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota, ones, triangle, tril, triu, zeros
@@ -120,6 +121,7 @@ __all__ = [
     "cummin",
     "cumprod",
     "cumsum",
+    "decode",
     "dense",
     "divide",
     "einsum",

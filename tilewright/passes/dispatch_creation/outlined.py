@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tilewright.passes.analysis.attention import Attention
 from tilewright.passes.analysis.canonical_spec import KEY, KIND
+from tilewright.passes.analysis.codes import Codes
 from tilewright.passes.analysis.contraction import Contraction, is_contraction, product_of
 from tilewright.passes.analysis.loop_axes import LoopAxes, attention_symbols, factors_of, has_loops, loop_symbols
 from tilewright.passes.analysis.op_kinds import arithmetic, body_names, is_row_reduction, scatters
@@ -40,11 +42,12 @@ def workload_of(fn: ir.Operation, name: str) -> Workload:
     kind = Kind(ir.StringAttr(fn.attributes[KIND]).value)
     attention = Attention.of(operations(fn.regions[0].blocks[0])[:-1], shapes) if kind is Kind.ATTENTION else None
     reached = _axes(fn, kind, shapes, attention)
+    coded = _codes(fn, kind)
     units: dict[ir.Value, int | None] = {}
     inputs, dims, scalars = [], [], []
     for value, named in zip(fn.regions[0].blocks[0].arguments, argument_attributes(fn), strict=True):
         if isinstance(value.type, ir.RankedTensorType):
-            inputs.append(_operand(value.type, named, reached.axes(value)))
+            inputs.append(replace(_operand(value.type, named, reached.axes(value)), codes=coded.get(value, "")))
             units[value] = inputs[-1].unit_axis
         elif DIMS in named:
             dims.append(str(read_dims(named[DIMS])[0]))
@@ -107,6 +110,14 @@ def loops_of(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes, attention: At
         parts = parts_of(root) if kind is Kind.ROWS else None
         roles = [names[k] if parts is None else "row" if d in parts.rows else "col" for d, k in enumerate(iterator_kinds(root))]
     return tuple(Loop(role, extent) for role, extent in zip(roles, extents, strict=True))
+
+
+def _codes(fn: ir.Operation, kind: Kind) -> dict[ir.Value, str]:
+    """Argument -> format, of weights in few bits that the root of a contraction multiplies."""
+    if kind is not Kind.CONTRACTION:
+        return {}
+    found = (Codes.of(owner(v)) for v in list(root_of(fn, kind).operands)[:2])
+    return {codes.op.operands[codes.codes]: codes.text for codes in found if codes is not None}
 
 
 def _operand(type_: ir.Type, named: dict[str, ir.Attribute], axes: Axes) -> Operand:

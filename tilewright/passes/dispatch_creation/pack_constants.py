@@ -3,6 +3,8 @@
 The columns of a [k, n] constant become [ceil(n / tile)][k][tile]; the contraction reads it through the map
 (n floordiv tile, k, n mod tile), so every kernel of an operator shares the one copy. A convolution's filter keeps its window
 and channel axes between panel and column, and with them the axes of other loops that only it varies with.
+Codes of a decoding that a matmul reads lie in words of four bytes, [ceil(n / tile)][ceil(bytes / 4)][tile][4], and its scales and
+zero points in panels of the same columns.
 Where the target multiplies words of several values of the last of k, these lie side by side: of two bf16 in
 [ceil(n / tile)][ceil(k / 2)][tile][2], read through (n floordiv tile, k floordiv 2, n mod tile, k mod 2).
 """
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.passes.analysis.canonical_spec import KEY, KIND, key_of
+from tilewright.passes.analysis.codes import WORD, Codes, multiplies
 from tilewright.passes.analysis.contraction import OUT, Contraction, used_loops
 from tilewright.passes.base import Pass
 from tilewright.passes.dispatch_creation.outlined import root_of
@@ -52,6 +55,7 @@ class PackConstants(Pass):
                 limits = HostLimits(self.vector_bytes, self.vector_registers, bf16_pairs=self.bf16_pairs,
                                     byte_products=self.byte_products)
                 _pack(fn, mains[0], sites, limits)
+                _pack_codes(fn, mains[0], sites, limits)
 
 
 @dataclass(frozen=True)
@@ -70,27 +74,88 @@ def _pack(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limit
     layout = _packable(fn, root, limits)
     if layout is None or not sites:
         return
-    axis, order, side = layout.axis, layout.order, layout.side
     argument = root.operands[layout.which]
+    tile = panel_columns(ir.RankedTensorType(argument.type).shape[layout.axis], argument.type.element_type, limits)
+    if ir.RankedTensorType(argument.type).shape[layout.axis] < tile or not _outer(fn, main, sites, argument):
+        return
+    packed = _panel_type(argument, layout, tile)
+    _rewrite(root, layout, packed, argument)
+    _hand_over(fn, main, sites, (argument, packed), [tile, layout.side, layout.axis, *layout.order])
+
+
+def _pack_codes(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limits: HostLimits) -> None:
+    """The operands of a decoding that the root reads, where it runs along the columns of the root's result: codes in words of
+    bytes, scales and zero points in panels of as many columns."""
+    root = root_of(fn, Kind.CONTRACTION)
+    named, arguments = argument_attributes(fn), list(fn.regions[0].blocks[0].arguments)
+    try:
+        view = Contraction.of(root, SymbolicShapes(fn))
+    except ValueError:
+        return
+    for which in (0, 1):
+        codes, along = Codes.of(owner(root.operands[which])), [position(e) for e in maps_of(root)[which].results]
+        if codes is None or codes.tile or not multiplies(view, which, codes):
+            continue
+        given = inputs(codes.op)
+        out = [position(e) for e in maps_of(codes.op)[-1].results]
+        if along[out.index(codes.n)] != _column(fn, root, view) or len(set(given)) < len(given):
+            continue
+        if all(v in arguments and CONSTANT in named[arguments.index(v)] and use_count(v) == 1 and _outer(fn, main, sites, v)
+               for v in given):
+            _pack_decoding(fn, main, sites, codes, limits)
+
+
+def _pack_decoding(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], codes: Codes, limits: HostLimits) -> None:
+    op, maps = codes.op, maps_of(codes.op)
+    n = ir.AffineExpr.get_dim(codes.n)
+    columns = ir.RankedTensorType(op.results[0].type).shape[[position(e) for e in maps[-1].results].index(codes.n)]
+    tile = panel_columns(columns, op.results[0].type.element_type, limits)
+    for number, argument in enumerate(inputs(op)):
+        old = list(maps[number].results)
+        axis = next(a for a, e in enumerate(old) if position(e) == codes.n)
+        order = tuple(a for a in range(len(old)) if a != axis)
+        layout = _PanelLayout(0, axis, order, WORD if number == codes.codes else 1)
+        within = [old[a] for a in order]
+        last = []
+        if layout.side > 1:
+            last = [ir.AffineExpr.get_mod(within[-1], WORD)]
+            within[-1] = ir.AffineExpr.get_floor_div(within[-1], WORD)
+        panel, column = ir.AffineExpr.get_floor_div(n, tile), ir.AffineExpr.get_mod(n, tile)
+        maps[number] = ir.AffineMap.get(2, 0, [panel, *within, column, *last])
+        packed = _panel_type(argument, layout, tile)
+        op.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
+        _hand_over(fn, main, sites, (argument, packed), [tile, layout.side, axis, *order])
+
+
+def _outer(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], argument: ir.Value) -> bool:
+    """Is every call given an argument of @main for it, and no view of one?"""
+    number = list(fn.regions[0].blocks[0].arguments).index(argument)
+    outer = list(main.regions[0].blocks[0].arguments)
+    return bool(sites) and all(c.operands[number] in outer and c.operands[number].type == argument.type for c in sites)
+
+
+def _panel_type(argument: ir.Value, layout: _PanelLayout, tile: int) -> ir.RankedTensorType:
+    """What an operand is in panels of so many columns."""
+    extents = list(ir.RankedTensorType(argument.type).shape)
+    within = [extents[a] for a in layout.order]
+    shape = [-(-extents[layout.axis] // tile), *within, tile]
+    if layout.side > 1:
+        shape = [shape[0], *within[:-1], -(-within[-1] // layout.side), tile, layout.side]
+    return ir.RankedTensorType.get(shape, ir.RankedTensorType(argument.type).element_type)
+
+
+def _hand_over(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], operand: tuple[ir.Value, ir.RankedTensorType],
+               layout: list[int]) -> None:
+    """An argument of a workload, and of its calls, becomes the packed one. layout: tile, values side by side, axis of columns,
+    other axes."""
+    argument, packed = operand
     number = list(fn.regions[0].blocks[0].arguments).index(argument)
     sources = [c.operands[number] for c in sites]
     outer = list(main.regions[0].blocks[0].arguments)
-    if any(s not in outer or s.type != argument.type for s in sources):
-        return  # a view of a constant
-    extents = list(ir.RankedTensorType(argument.type).shape)
-    tile = panel_columns(extents[axis], argument.type.element_type, limits)
-    if extents[axis] < tile:
-        return
-    within = [extents[a] for a in order]
-    shape = [-(-extents[axis] // tile), *within, tile]
-    if side > 1:
-        shape = [shape[0], *within[:-1], -(-within[-1] // side), tile, side]
-    packed = ir.RankedTensorType.get(shape, ir.RankedTensorType(argument.type).element_type)
-    _rewrite(root, layout, packed, argument)
     argument.set_type(packed)
     unit = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), packed.rank - 1)
     _annotate(fn, number, {DIMS: write_dims(list(packed.shape)), UNIT: unit, CONSTANT: ir.UnitAttr.get(),
-                            PANEL: ir.IntegerAttr.get(unit.type, tile)})
+                            PANEL: ir.IntegerAttr.get(unit.type, layout[0])})
     _retype(fn)
     fn.attributes[KEY] = ir.StringAttr.get(key_of(fn))
     copies: dict[int, ir.Value] = {}
@@ -98,9 +163,8 @@ def _pack(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limit
         given = outer.index(source)
         if given not in copies:
             copies[given] = main.regions[0].blocks[0].add_argument(packed, main.location)
-            source_layout = [given, tile, side, axis, *order]
             _annotate(main, len(outer) + len(copies) - 1, {
-                DIMS: write_dims(list(packed.shape)), CONSTANT: ir.UnitAttr.get(), PACK: write_dims(source_layout)})
+                DIMS: write_dims(list(packed.shape)), CONSTANT: ir.UnitAttr.get(), PACK: write_dims([given, *layout])})
         call.operands[number] = copies[given]
     _retype(main)
 

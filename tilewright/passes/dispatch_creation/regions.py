@@ -22,6 +22,7 @@ from tilewright.passes.linalg.structured import inputs, iterator_kinds, loop_ext
 from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 from tilewright.passes.transforms.channels_last import COPY
+from tilewright.passes.transforms.find_codes import CODES
 from tilewright.runtime.shape import Expr
 
 LOAD_ARITHMETIC = 2
@@ -295,9 +296,11 @@ class Partition:
 
         Rule "cheap-load": casts, permutations, broadcasts and constant pads always; up to LOAD_ARITHMETIC scalar
         operations when nothing else reads the value; never a function of math, a division or a lookup, nor arithmetic on
-        constants alone, which runs once at compile time.
+        constants alone, which runs once at compile time; but weights in few bits are decoded at each load (find-codes).
         """
         region = self.region_of.get(op)
+        if CODES in op.attributes:
+            return [op]
         if region is None or region.kind is not OpKind.ELEMENTWISE or op.name == "linalg.fill" or self._constant(op):
             return None
         if COPY in op.attributes or self.kinds[op] is OpKind.PARTS:

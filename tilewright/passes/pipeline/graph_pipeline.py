@@ -9,6 +9,7 @@ from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.outline import Outline
 from tilewright.passes.transforms.channels_last import ChannelsLast
 from tilewright.passes.transforms.decompose import Decompose
+from tilewright.passes.transforms.find_codes import FindCodes
 from tilewright.passes.transforms.fold_scales import FoldScales
 from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.normalize import Normalize
@@ -33,6 +34,7 @@ def graph_passes(attention: FuseAttention | None = None, integers: IntegerProduc
         Normalize(),
         Mlir("canonicalize,cse"),
         *([integers, Mlir("canonicalize,cse")] if integers is not None else []),
+        FindCodes(),
         ChannelsLast(),
         SinkReshapes(),
         FoldScales(),

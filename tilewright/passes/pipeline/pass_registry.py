@@ -24,6 +24,7 @@ from tilewright.passes.transforms.decompose import Decompose
 from tilewright.passes.transforms.drop_dead_results import DropDeadResults
 from tilewright.passes.transforms.expand_layouts import ExpandLayouts
 from tilewright.passes.transforms.extract_to_operand import ExtractToOperand
+from tilewright.passes.transforms.find_codes import FindCodes
 from tilewright.passes.transforms.flatten_contraction import FlattenContraction
 from tilewright.passes.transforms.fold_broadcast import FoldBroadcast
 from tilewright.passes.transforms.fold_reshapes import FoldReshapes
@@ -69,6 +70,7 @@ PASSES: tuple[type[Pass], ...] = (
     WidenAccumulator,
     Normalize,
     IntegerProducts,
+    FindCodes,
     ChannelsLast,
     SinkReshapes,
     FoldScales,

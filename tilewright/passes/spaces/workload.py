@@ -53,7 +53,8 @@ class Operand:
 
     panel: columns of a panel when the tensor is laid out in panels (the pass pack-constants), else 0. zeros: how many values are
     zero for certain before and after the others, two numbers an axis; empty when none is known to be. axes: how the loops of the
-    root move along each axis, whatever elementwise work lies between; empty where they do not reach it.
+    root move along each axis, whatever elementwise work lies between; empty where they do not reach it. codes: the format of
+    weights in few bits whose bytes the tensor holds, as analysis/codes.py writes it: "u4g32"; empty for anything else.
     """
 
     dtype: DType
@@ -63,6 +64,7 @@ class Operand:
     panel: int = 0
     zeros: tuple[int, ...] = ()
     axes: Axes = ()
+    codes: str = ""
 
     @property
     def along(self) -> int | None:

@@ -30,6 +30,7 @@ from tilewright.passes.linalg.structured import (
     users,
 )
 from tilewright.passes.mlir import arith, ir, maps_of, operations, owner, position, replace_all_uses
+from tilewright.passes.transforms.find_codes import CODES
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,9 @@ class _Folder:
         wanted = [loop_of.get(at) if (at := position(e)) is not None else None for e in maps_of(op)[factor].results]
         for which in (0, 1):
             weights, axes = chain.root.operands[which], [position(e) for e in maps[which].results]
-            if weights not in self.constants or product.casts[which] or weights.type.element_type != scale.type.element_type:
+            if weights not in self.constants or _in_codes(weights):
+                continue
+            if product.casts[which] or weights.type.element_type != scale.type.element_type:
                 continue
             if None in wanted or any(axes.count(d) != 1 for d in wanted):
                 continue
@@ -190,3 +193,9 @@ def _is_elementwise(op: ir.Operation) -> bool:
 def _readers(value: ir.Value) -> int:
     """How often a value is read, by operations that are not dead themselves."""
     return sum(not user.results or any(use_count(r) for r in user.results) for user in users(value))
+
+
+def _in_codes(weights: ir.Value) -> bool:
+    """Is it a decoding, which stays in codes?"""
+    made = owner(weights)
+    return made is not None and CODES in made.attributes

@@ -45,7 +45,7 @@ def emit(kernel: HostKernel, config: HostMatmulConfig) -> Grid:
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
         plan, taps, possible = _planned(kernel, config)
-        return _MatmulEmitter(kernel, possible, plan, workspace, taps).units(begin, end)
+        return MatmulEmitter(kernel, possible, plan, workspace, taps).units(begin, end)
 
     return kernel.build(body)
 
@@ -151,7 +151,9 @@ class _Piece:
 
 
 @dataclass(frozen=True)
-class _MatmulEmitter:
+class MatmulEmitter:
+    """Emits the work units. A family whose columns are made in another way says how they are copied and read."""
+
     kernel: HostKernel
     config: HostMatmulConfig
     plan: Plan
@@ -284,10 +286,10 @@ class _MatmulEmitter:
         panel = self._memory("panel", config.columns) if self._copies else None
         left = piece.unit.extent - first
         if panel is not None and piece.multiplies:
-            copy = PanelCopy(self.kernel.evaluator, self.plan, config, panel, piece.span)
+            copy = self.copying(panel, piece.span)
             few = (piece.high - piece.low).lt(config.mr) if self._fills else True
             when(few, lambda: copy.copy(piece.unit.loops, first, left, piece.unit.extent))
-        block = Block(self.kernel.evaluator, self.plan, config, panel, span=piece.span)
+        block = self.reading(panel, piece.span)
 
         def whole() -> None:
             self._rows(piece, block, first, Index(0), config.nv, None)
@@ -313,6 +315,14 @@ class _MatmulEmitter:
             when(left.ge(config.columns - lanes + 1), lambda: self._rows(piece, block, first, Index(0), config.nv, left), part)
         else:
             when(left.ge(config.columns) if full is None else full, whole, part)
+
+    def copying(self, panel: Memory, span: tuple[Index, Index] | None) -> PanelCopy:
+        """What copies the columns of a panel, or of a piece of its k."""
+        return PanelCopy(self.kernel.evaluator, self.plan, self.config, panel, span)
+
+    def reading(self, panel: Memory | None, span: tuple[Index, Index] | None) -> Block:
+        """What sums a register block, of copied columns or of those in place."""
+        return Block(self.kernel.evaluator, self.plan, self.config, panel, span=span)
 
     def _stream(self, loops: Loops, first: Index, left: Index, low: Index, high: Index) -> None:
         """A chunk of rows, or one row after the other, with sums in the workspace; dot products where columns are transposed."""

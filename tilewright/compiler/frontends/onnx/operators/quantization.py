@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from onnx import helper
 
@@ -159,9 +161,14 @@ def qlinear_conv(
     return _requantised(context, wide, scale, zero, 1)
 
 
-@operator("com.microsoft.MatMulNBits", known=[1, 3])
+@operator("com.microsoft.MatMulNBits", known=[1, 3], either=[2])
 def matmul_n_bits(
-    context: Context, x: ops.Tensor, codes: Known, scales: ops.Tensor, zeros: Known | None = None, *rest: ops.Tensor | None
+    context: Context,
+    x: ops.Tensor,
+    codes: Known,
+    scales: Known | ops.Tensor,
+    zeros: Known | None = None,
+    *rest: ops.Tensor | None,
 ) -> ops.Tensor:
     """x @ W^T, W [N, K] in codes of 2, 4 or 8 bits [N, blocks, bytes] with a scale, and a zero point, for each block of K."""
     k, n = context.attribute("K"), context.attribute("N")
@@ -170,21 +177,52 @@ def matmul_n_bits(
     context.require(not rest or rest[0] is None, "rows in another order (g_idx)", "Export without reordered groups")
     blocks = -(-k // block)
     context.require(not codes.symbolic and codes.elements.size == n * blocks * (block * bits // 8), "the codes have another size")
-    unpacked = _unpacked(codes, bits).reshape(n, blocks, block)
-    shift: ops.Tensor | float = float(1 << (bits - 1))
-    if zeros is not None and zeros.dtype.kind == "u":
-        shift = context.graph.constant(
-            _unpacked(zeros, bits).reshape(n, -1)[:, :blocks].astype(x.dtype.numpy).reshape(n, blocks, 1)
-        )
-    elif zeros is not None:
-        shift = context.graph.constant(np.asarray(zeros.elements, x.dtype.numpy).reshape(n, blocks, 1))
-    codes_tensor = ops.cast(context.graph.constant(unpacked), x.dtype)
-    factor = ops.cast(ops.reshape(scales, [n, blocks, 1]), x.dtype)
-    weight = ops.reshape((codes_tensor - shift) * factor, [n, blocks * block])
-    weight = weight if blocks * block == k else ops.slice(weight, [0, 0], [n, k])
+    points = None if zeros is None else _zero_points(zeros, bits, (n, blocks))
+    if x.dtype is DType.F32 and isinstance(scales, Known) and codes.elements.size > 1:
+        weight = _in_codes(context, (codes, scales, points), bits, block)
+    else:
+        weight = _spread_out(context, (codes, scales, points), x.dtype)
     found = product(context, x, weight, transpose_b=True)
     bias = rest[1] if len(rest) > 1 else None
     return found if bias is None else context.binary("MatMulNBits", Scalar.__add__, found, bias)
+
+
+Block = tuple[Known, Known | ops.Tensor, "np.ndarray[tuple[int, ...], np.dtype[Any]] | None"]  # codes, scales, zero points
+
+
+def _in_codes(context: Context, stored: Block, bits: int, block: int) -> ops.Tensor:
+    """The weight as it is stored, decoded where it is read."""
+    codes, scales, points = stored
+    k, n = context.attribute("K"), context.attribute("N")
+    packed = np.asarray(codes.elements, np.uint8).reshape(n, -1)
+    assert isinstance(scales, Known)
+    each = (n, -1) if k > block else (n,)
+    scale = context.graph.constant(np.asarray(scales.elements, scales.dtype).reshape(each))
+    zero = None if points is None else context.graph.constant(points.reshape(each))
+    return ops.decode(context.graph.constant(packed), scale, zero, bits=bits, group=block, depth=k)
+
+
+def _spread_out(context: Context, stored: Block, dtype: DType) -> ops.Tensor:
+    """The weight as arithmetic on one code a byte."""
+    codes, scales, points = stored
+    k, n = context.attribute("K"), context.attribute("N")
+    bits, block = context.attribute("bits", 4), context.attribute("block_size")
+    blocks = -(-k // block)
+    shift: ops.Tensor | float = float(1 << (bits - 1))
+    if points is not None:
+        shift = context.graph.constant(points.astype(dtype.numpy).reshape(n, blocks, 1))
+    unpacked = ops.cast(context.graph.constant(_unpacked(codes, bits).reshape(n, blocks, block)), dtype)
+    factor = ops.cast(ops.reshape(context.tensor(scales), [n, blocks, 1]), dtype)
+    weight = ops.reshape((unpacked - shift) * factor, [n, blocks * block])
+    return weight if blocks * block == k else ops.slice(weight, [0, 0], [n, k])
+
+
+def _zero_points(zeros: Known, bits: int, shape: tuple[int, int]) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
+    """One for each row and block, of ui8 where they are codes too, else as they are."""
+    rows, blocks = shape
+    if zeros.dtype.kind == "u":
+        return np.ascontiguousarray(_unpacked(zeros, bits).reshape(rows, -1)[:, :blocks])
+    return np.asarray(zeros.elements, zeros.dtype).reshape(rows, blocks)
 
 
 def _unpacked(codes: Known, bits: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:

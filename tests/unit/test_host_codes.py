@@ -1,0 +1,141 @@
+"""Weights in few bits: they stay so from the model to the kernel, and the family host_codes multiplies what they decode to."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from codes_workloads import Coded
+from kernel_harness import at_edge, guarded, load
+from matmul_workloads import AVX2, AVX512
+
+import tilewright as tw
+from tilewright.compiler import ops
+from tilewright.passes.spaces.family_registry import config_text, family_of
+from tilewright.passes.spaces.host.host_codes import HostCodesConfig, space, why_invalid
+from tilewright.passes.spaces.host.host_codes_cost import extents, kernel_cost
+from tilewright.passes.spaces.host.host_codes_heuristics import default
+from tilewright.runtime.errors import OptionError, ShapeError
+from tilewright.runtime.program.dispatch import select
+
+TARGETS = {"host": replace(AVX512, permutes=True), "host:x86-64-v3": replace(AVX2, permutes=True)}
+FORMATS = (Coded(100, 128), Coded(33, 70, 4, 16, "u8"), Coded(48, 96, 2, 48, "f32"), Coded(7, 40, 2, 0), Coded(96, 130, 8, 0),
+           Coded(50, 72, 8, 24, 0.0), Coded(64, 160, 1, 32), Coded(17, 5, 4, 32, 3.0), Coded(49, 264, 4, 128, "u8"))
+
+
+def check(coded: Coded, config: HostCodesConfig, target: str, rows: tuple[int, ...]) -> None:
+    """All rows in one call and in three, every operand before an unreadable page."""
+    workload, given = coded.workload(TARGETS[target])
+    assert why_invalid(config, workload, TARGETS[target]) is None
+    kernel = load(workload.ir, config_text(config), target)
+    for m in rows:
+        x = np.random.default_rng(m).standard_normal((m, coded.k)).astype(np.float32)
+        want = x.astype(np.float64) @ coded.weight.T
+        operands = [at_edge(x if a is None else a.view(np.uint8) if a.dtype == np.uint8 else a) for a in given]
+        got = [guarded(want.shape, x.dtype) for _ in range(2)]
+        for parts, out in zip((1, 3), got, strict=True):
+            kernel(operands, {workload.dims[0]: m}, [out], parts)
+        scale = np.abs(x).astype(np.float64) @ np.abs(coded.weight).T + 1e-30
+        assert (np.abs(got[0] - want) / scale).max(initial=0) < 2e-6, (coded, config, m)
+        assert got[0].tobytes() == got[1].tobytes()
+
+
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_untuned_configurations(target: str) -> None:
+    coded = FORMATS[1]
+    configs, root = default(coded.workload(TARGETS[target])[0], TARGETS[target])
+    found = {c: tuple(m for m in (0, 1, 3, 4, 7, 21) if configs[select(root, {"d0": m}).kernel] == c) for c in configs}
+    assert [c.decode for c in configs] == [False, False, True]
+    for config, rows in found.items():
+        check(coded, config, target, rows)
+
+
+@pytest.mark.parametrize("coded", FORMATS, ids=str)
+def test_formats(coded: Coded) -> None:
+    check(coded, HostCodesConfig(1, 2, 8), "host:x86-64-v3", (1, 2))
+    for lanes, target in ((8, "host:x86-64-v3"), (16, "host")):
+        if 1 << coded.bits <= lanes:
+            check(coded, HostCodesConfig(1, 1, lanes, table=True), target, (2,))
+    vectors = coded.workload(AVX512)[0].inputs[0].panel // 16
+    check(coded, HostCodesConfig(3, vectors, 16, True, False, 3), "host", (5,))
+
+
+def test_pieces_of_k_and_groups_of_panels() -> None:
+    check(Coded(200, 1100), HostCodesConfig(4, 3, 16, True, False, 8, 512, 4), "host", (19,))
+
+
+def test_nan_and_infinity_arrive_where_the_weight_says() -> None:
+    coded = Coded(48, 64)
+    x = np.zeros((2, 64), np.float32)
+    x[0, 3], x[1, 5] = np.inf, np.nan
+    got = tw.compile(coded.graph(), {"M": (1, 4)})(x)
+    with np.errstate(invalid="ignore"):
+        want = x[:, [3, 5]] @ coded.weight[:, [3, 5]].T.astype(np.float32)
+    assert np.array_equal(got, want.astype(np.float32), equal_nan=True)
+
+
+def test_the_artifact_holds_the_codes(tmp_path: Path) -> None:
+    coded = Coded(1536, 1024, 4, 64)
+    fn = tw.compile(coded.graph(1), {})
+    fn.save(tmp_path / "small.tw")
+    explained = str(fn.explain())
+    assert "host_codes" in explained
+    plain = 4 * coded.n * coded.k
+    assert os.path.getsize(tmp_path / "small.tw") < plain / 6
+    x = np.random.default_rng(0).standard_normal((1, coded.k)).astype(np.float32)
+    again = tw.load(tmp_path / "small.tw")(x)
+    assert np.array_equal(again, fn(x)) and np.allclose(again, x @ coded.weight.T, rtol=1e-4, atol=1e-4)
+
+
+def test_one_decoding_for_two_products_and_a_scale_behind() -> None:
+    coded = Coded(64, 64)
+    g = ops.Graph()
+    codes, scale = (g.constant(a) for a in coded.arrays)
+    w = ops.decode(codes, scale, bits=4, group=32)
+    x = g.input("x", ["M", 64])
+    first = ops.dense(x, w, transposed=True, activation="relu")
+    g.output(ops.dense(first, w, transposed=True) * g.constant(np.arange(64, dtype=np.float32)))
+    fn = tw.compile(g, {"M": (1, 9)})
+    x0 = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
+    want = np.maximum(x0 @ coded.weight.T, 0) @ coded.weight.T * np.arange(64)
+    assert str(fn.explain(M=3)).count("host_codes") >= 2
+    assert np.allclose(fn(x0), want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
+
+
+def test_what_is_no_product_of_codes_still_runs() -> None:
+    coded = Coded(12, 16, 4, 16)
+    g = ops.Graph()
+    codes, scale = (g.constant(a) for a in coded.arrays)
+    w = ops.decode(codes, scale, bits=4, group=16)
+    x = g.input("x", ["M", 12])
+    g.output(ops.matmul(x, w), w + 1.0)
+    x0 = np.random.default_rng(1).standard_normal((3, 12)).astype(np.float32)
+    found = tw.compile(g, {"M": (1, 9)})(x0)
+    assert np.allclose(found[0], x0 @ coded.weight, atol=1e-4) and np.allclose(found[1], coded.weight + 1, atol=1e-6)
+
+
+def test_rules_and_costs() -> None:
+    workload, _ = Coded(100, 128, 4, 32, "u8").workload(AVX512)
+    assert why_invalid(HostCodesConfig(nv=2), workload, AVX512).startswith("panels-in-blocks: ")
+    assert why_invalid(HostCodesConfig(12), workload, AVX512).startswith("register-budget: ")
+    assert why_invalid(HostCodesConfig(kc=512), workload, AVX512).startswith("whole-k: ")
+    assert why_invalid(HostCodesConfig(4, decode=True, mc=8, kc=12), workload, AVX512).startswith("whole-words: ")
+    assert why_invalid(HostCodesConfig(table=True), workload, AVX512).startswith("table-in-register: ")
+    found = list(space(workload, AVX512))
+    assert {c.decode for c in found} == {False, True} and len(found) == len(set(found))
+    assert set(kernel_cost(found[0], workload, AVX512).tiles) <= set(extents(workload))
+    odd, _ = Coded(48, 66, 2, 11).workload(AVX512)
+    assert family_of("host_codes").why_not(odd, AVX512).startswith("whole-words: ")
+
+
+@pytest.mark.parametrize("bits,depth,message", [(3, None, "codes of 3 bits"), (4, 300, "depth 300")])
+def test_bad_codes_are_named(bits: int, depth: int | None, message: str) -> None:
+    g = ops.Graph()
+    codes, scale = (g.constant(a) for a in Coded(8, 32).arrays)
+    with pytest.raises((OptionError, ShapeError), match=message):
+        ops.decode(codes, scale, bits=bits, depth=depth)

@@ -1,0 +1,136 @@
+"""Values of codes in registers: vectors of columns from words of bytes, and panels of them in the workspace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.passes.analysis.codes import Codes
+from tilewright.passes.codegen.emit import constant, integer_type, loop, vector_type, when
+from tilewright.passes.codegen.evaluator import Evaluator
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.families.host.host_matmul_panel import Loops, PanelCopy
+from tilewright.passes.mlir import arith, ir, llvm, maps_of
+
+_WORD_BITS = 32
+_PERMUTE = {8: "llvm.x86.avx2.permps", 16: "llvm.x86.avx512.permvar.sf.512"}
+
+
+@dataclass(frozen=True)
+class CodeValues:
+    """Decodes `lanes` columns at a time, in f32; columns beyond the last of a panel decode to anything finite in memory.
+
+    table: the values of all codes lie in a register, of which an instruction takes that of each lane.
+    """
+
+    evaluator: Evaluator
+    codes: Codes
+    lanes: int
+    table: bool = False
+
+    def word(self, column: Index, k: Index) -> ir.Value:
+        """The words of the vector of columns from `column` on that hold value k, the first of a word; where the zero point is the
+        middle of the codes, less that, so that a shift extends their sign."""
+        codes = self.codes
+        memory = self.evaluator.memories[codes.op.operands[codes.codes]]
+        at = memory.address([column // codes.tile, k // codes.word, column % codes.tile, Index(0)])
+        word = llvm.LoadOp(vector_type(integer_type(_WORD_BITS), self.lanes), at, alignment=4).result
+        if self.table or not self._centred:
+            return word
+        middle = sum(1 << (i * codes.bits + codes.bits - 1) for i in range(codes.word))
+        return arith.xori(word, self._constant(middle - (1 << _WORD_BITS)))
+
+    def value(self, word: ir.Value, i: int, zero: ir.Value | None) -> ir.Value:
+        """Value i of the words, less the zero point, as f32."""
+        bits, low = self.codes.bits, i * self.codes.bits
+        if self.table:
+            found = self._looked_up(arith.shrui(word, self._constant(low)) if low else word)
+            return found if zero is None else arith.subf(found, zero)
+        high = _WORD_BITS - bits
+        if self.codes.signed or self._centred:
+            moved = word if low == high else arith.shli(word, self._constant(high - low))
+            code = arith.shrsi(moved, self._constant(high))
+        else:
+            moved = arith.shrui(word, self._constant(low)) if low else word
+            code = moved if low == high else arith.andi(moved, self._constant((1 << bits) - 1))
+        found = arith.sitofp(vector_type(ir.F32Type.get(), self.lanes), code)
+        if zero is not None:
+            return arith.subf(found, zero)
+        if self.codes.point and not self._centred:
+            return arith.subf(found, constant(ir.F32Type.get(), self.codes.point, self.lanes))
+        return found
+
+    def _looked_up(self, places: ir.Value) -> ir.Value:
+        """The values of the codes in the low bits of each lane; the instruction reads as many bits as number the lanes."""
+        f32 = ir.F32Type.get()
+        point = 0.0 if self.codes.zero is not None else self.codes.point
+        values = [float(np.float32(n % (1 << self.codes.bits)) - np.float32(point)) for n in range(self.lanes)]
+        kind = vector_type(f32, self.lanes)
+        table = arith.constant(kind, ir.DenseElementsAttr.get([ir.FloatAttr.get(f32, v) for v in values], kind))
+        return ir.Operation.create("llvm.call_intrinsic", [kind], [table, places], {
+            "intrin": ir.StringAttr.get(_PERMUTE[self.lanes]), "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 0]),
+        }).results[0]
+
+    def scale(self, column: Index, group: Index) -> ir.Value | None:
+        return None if self.codes.scale is None else self._factor(self.codes.scale, column, group)
+
+    def zero(self, column: Index, group: Index) -> ir.Value | None:
+        return None if self.codes.zero is None else self._factor(self.codes.zero, column, group)
+
+    @property
+    def _centred(self) -> bool:
+        return not self.codes.signed and self.codes.zero is None and self.codes.point == float(1 << (self.codes.bits - 1))
+
+    def _constant(self, value: int) -> ir.Value:
+        return constant(integer_type(_WORD_BITS), value, self.lanes)
+
+    def _factor(self, number: int, column: Index, group: Index) -> ir.Value:
+        """A vector of a scale or zero point as f32."""
+        memory = self.evaluator.memories[self.codes.op.operands[number]]
+        within = [Index(0) if isinstance(e, ir.AffineConstantExpr) else group
+                  for e in list(maps_of(self.codes.op)[number].results)[1:-1]]
+        value = memory.load([column // self.codes.tile, *within, Index.ramp(column % self.codes.tile, self.lanes)])
+        f32 = vector_type(ir.F32Type.get(), self.lanes)
+        element = memory.element
+        if isinstance(element, ir.IntegerType):
+            return arith.sitofp(f32, arith.extui(vector_type(integer_type(_WORD_BITS), self.lanes), value))
+        return value if isinstance(element, ir.F32Type) else arith.extf(f32, value)
+
+
+@dataclass(frozen=True)
+class CodesPanel(PanelCopy):
+    """Decodes a panel of columns, or a piece of k of it."""
+
+    values: CodeValues | None = None
+
+    def copy(self, loops: Loops, first: Index, left: Index, extent: Index) -> None:
+        """All columns of the panel, those beyond the last too, which the panels of codes have."""
+        assert self.values is not None
+        codes, k = self.values.codes, self.plan.view.k[0]
+        low, count = self._range(k)
+        total = self.plan.view.extents[k].constant
+        assert total is not None
+        each = codes.word
+
+        def word(at: Index, size: int) -> None:
+            for j in range(self.config.nv):
+                self._decode((low, at), first, j, size)
+
+        whole = count - count % each
+        loop(0, whole, each, lambda at: word(at, each), index=self.panel.index)
+        if total % each:
+            when(whole.lt(count), lambda: word(whole, total % each))
+
+    def _decode(self, place: tuple[Index, Index], first: Index, j: int, size: int) -> None:
+        """The `size` values of a word of vector j from value `at` of the piece on."""
+        assert self.values is not None
+        low, at = place
+        column, k = first + j * self.config.lanes, low + at
+        group = k // self.values.codes.group if self.values.codes.group else Index(0)
+        zero, scale = self.values.zero(column, group), self.values.scale(column, group)
+        word = self.values.word(column, k)
+        for i in range(size):
+            value = self.values.value(word, i, zero)
+            self._put(value if scale is None else arith.mulf(value, scale), at + i, Index(j * self.config.lanes))

@@ -1,0 +1,60 @@
+"""What `host_codes` runs untuned: decoding in registers for few rows, to a panel for many. MLIR-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilewright.passes.spaces.host import host_matmul_heuristics
+from tilewright.passes.spaces.host.host_block import register_block
+from tilewright.passes.spaces.host.host_codes import HostCodesConfig, extents_of, plain, why_invalid
+from tilewright.passes.spaces.host.host_matmul import prepacked
+from tilewright.passes.spaces.threshold import threshold
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import Leaf, Node, switch
+
+_BUSY = "not kept: blocks of 4, 6 and 8 rows beside panels at 8 and 16 rows of 2048 x 2048 on a busy CPU with AVX-512"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The break-even number of rows."""
+
+    few_rows: int = threshold(4, unit="rows, up to which a block of as many decodes the columns in registers",
+                              operator="codes_u4g32_768x768", results=_BUSY)
+
+
+def default(workload: Workload, limits: HostLimits,
+            thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
+    """One row; a few, in one block or two; many, from panels that are decoded once."""
+    extents, lanes, tile = extents_of(workload), limits.lanes(4), prepacked(workload)
+    most, nv = register_block(extents.columns.constant, lanes, limits)
+    nv = next(n for n in (nv, 3, 2, 1) if tile % (n * lanes) == 0)
+    cases = [(1, HostCodesConfig(1, nv, lanes)),
+             (thresholds.few_rows, HostCodesConfig(thresholds.few_rows, nv, lanes))]
+    cases = [(rows, _by_table(config, workload, limits)) for rows, config in cases]
+    found = [(rows, config) for rows, config in cases if why_invalid(config, workload, limits) is None]
+    many = _by_table(_decoded(workload, limits, (most, nv, lanes)), workload, limits)
+    if extents.rows.constant is not None:
+        return (next((c for rows, c in found if extents.rows.constant <= rows), many),), Leaf(0)
+    leaves: list[tuple[int, Node]] = [(rows, Leaf(number)) for number, (rows, _) in enumerate(found)]
+    return (*(c for _, c in found), many), switch(str(extents.rows), leaves, Leaf(len(found)))
+
+
+def _by_table(config: HostCodesConfig, workload: Workload, limits: HostLimits) -> HostCodesConfig:
+    """With the values of codes in a register, where that is possible: one instruction in place of two."""
+    found = replace(config, table=True)
+    return found if why_invalid(found, workload, limits) is None else config
+
+
+def _decoded(workload: Workload, limits: HostLimits, block: tuple[int, int, int]) -> HostCodesConfig:
+    """As `host_matmul` copies columns that are computed, in blocks of its prepacked panels."""
+    mr, nv, lanes = block
+    alike = host_matmul_heuristics.default(plain(workload), limits)[0][-1]
+    chunk = getattr(alike, "mc", 0) // mr * mr
+    config = HostCodesConfig(mr, nv, lanes, decode=True, mc=chunk or 16 * mr, kc=getattr(alike, "kc", 0),
+                             panels=getattr(alike, "panels", 1), exact_tails=True)
+    if why_invalid(config, workload, limits) is None:
+        return config
+    return replace(config, kc=0, panels=1, mc=mr * 8)

@@ -26,7 +26,7 @@ def lamb() -> ops.Graph:
 
 def test_a_step_over_many_parameters_is_three_launches_with_the_same_bits_on_any_number_of_threads() -> None:
     fn = tw.compile(lamb())
-    assert len(set(call.launch for call in fn.program.calls)) == 3 < len(fn.program.calls)
+    assert len({call.launch for call in fn.program.calls}) == 3 < len(fn.program.calls)
     generator = np.random.default_rng(0)
     given = [generator.standard_normal([int(d) for d in a.dims or ()]).astype(np.float32) for a in fn.inputs]
     one, two, several = (fn(*given, threads=threads) for threads in (1, 2, 5))

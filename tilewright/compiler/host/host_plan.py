@@ -1,13 +1,23 @@
-"""HostPlan: the outlined @main as data: calls in order, views of their operands, buffers and where each lives."""
+"""HostPlan: the outlined @main as data: a tree of steps, views of the calls' operands, buffers and where each lives."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from operator import itemgetter
 
 from tilewright.compiler.host.launch_groups import launch_numbers
+from tilewright.compiler.host.plan_steps import (
+    CallerMemory,
+    Copy,
+    Launch,
+    Place,
+    PlacedOperand,
+    PlannedCall,
+    Step,
+    Temp,
+    all_steps,
+)
 from tilewright.passes.dispatch_creation.pack_constants import PACK
 from tilewright.passes.linalg.strides import View, Views
 from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes, integer
@@ -23,52 +33,6 @@ MAIN = "main"
 
 
 @dataclass(frozen=True)
-class CallerMemory:
-    """Memory that the caller hands over: position in the `tensors` array of the native convention."""
-
-    position: int
-
-
-@dataclass(frozen=True)
-class Temp:
-    """Memory in the arena, by the temporary's name."""
-
-    name: str
-
-
-Place = CallerMemory | Temp
-
-
-@dataclass(frozen=True)
-class PlacedOperand:
-    """An operand of a call: where its buffer lies, offset and strides in elements over the model dims."""
-
-    place: Place
-    dtype: DType
-    offset: Expr
-    strides: tuple[Expr, ...]
-
-
-@dataclass(frozen=True)
-class PlannedCall:
-    """One launch. `scalars` are positions in the `scalars` array of the native convention."""
-
-    workload: Workload
-    operands: tuple[PlacedOperand, ...]
-    dims: tuple[Expr, ...]
-    scalars: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Copy:
-    """After all calls: move `bytes` of a temporary to an output (a donated buffer still read by the call that makes it)."""
-
-    source: Temp
-    target: CallerMemory
-    bytes: Expr
-
-
-@dataclass(frozen=True)
 class BoundConstant:
     """A constant operand: which bound argument it is, and its packed layout [tile, axis of columns, other axes], if any."""
 
@@ -78,18 +42,17 @@ class BoundConstant:
 
 @dataclass
 class HostPlan:
-    """Everything that the host program does, in order."""
+    """Everything that the host program does. calls: by their numbers, which the steps launch in this order."""
 
     calls: list[PlannedCall] = field(default_factory=list)
-    copies: list[Copy] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     arena: ArenaPlan = field(default_factory=lambda: ArenaPlan({}, Expr.of(0)))
     bound: list[BoundConstant] = field(default_factory=list)  # what the model holds itself, in `tensors` order
     outputs: list[Argument] = field(default_factory=list)
-    launch: list[int] = field(default_factory=list)  # of each call, the number of the launch that it is part of
 
-    def launches(self) -> list[list[int]]:
+    def launches(self) -> list[tuple[int, ...]]:
         """Numbers of the calls of each launch, in order."""
-        return [[n for n, _ in group] for _, group in groupby(enumerate(self.launch), key=itemgetter(1))]
+        return [step.calls for step in all_steps(self.steps) if isinstance(step, Launch)]
 
 
 def plan_of(module: ir.Module, workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]],
@@ -117,18 +80,21 @@ class _Planner:
         self.shapes = SymbolicShapes(main)
         self.views = Views(self.shapes)
         self.plan = HostPlan()
+        self.copies: list[Copy] = []  # of donated buffers that the call that makes their new value still reads
         self.places: dict[ir.Value, Place] = {}
         self.scalar_at: dict[ir.Value, int] = {}
         self.ops = operations(self.block)
         self.calls = [op for op in self.ops if op.name == "func.call"]
-        self.plan.launch = self._launches() if together else list(range(len(self.calls)))
+        self.launch = self._launches() if together else list(range(len(self.calls)))
         self.returned = list(self.ops[-1].operands)
 
     def run(self) -> HostPlan:
         self._arguments()
         self._buffers()
-        for call in self.calls:
-            self.plan.calls.append(self._call(call))
+        self.plan.calls += map(self._call, self.calls)
+        together = groupby(range(len(self.calls)), key=self.launch.__getitem__)
+        self.plan.steps += [Launch(tuple(numbers)) for _, numbers in together]
+        self.plan.steps += self.copies
         return self.plan
 
     def _launches(self) -> list[int]:
@@ -165,7 +131,7 @@ class _Planner:
 
     def _buffers(self) -> None:
         first_output = len(self.places)
-        launch = self.plan.launch
+        launch = self.launch
         birth = {r: launch[number] for number, call in enumerate(self.calls) for r in call.results}
         maker = {r: number for number, call in enumerate(self.calls) for r in call.results}
         death: dict[ir.Value, int] = {}
@@ -187,7 +153,7 @@ class _Planner:
                 self.places[buffer] = target
             else:
                 death[buffer] = len(self.calls)
-                self.plan.copies.append(Copy(Temp(_name(maker[buffer], 0)), target, self._bytes(value)))
+                self.copies.append(Copy(Temp(_name(maker[buffer], 0)), target, self._bytes(value)))
         temporaries = []
         for number, call in enumerate(self.calls):
             for i, r in enumerate(call.results):

@@ -59,7 +59,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     inputs = tuple(ingested.inputs[i] for i in kept)
     outputs = tuple(replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
     tree = stored_tree(plan)
-    launch = {call: number for number, calls in enumerate(plan.launches()) for call in calls}
+    shared = {call: number for number, calls in enumerate(plan.launches()) if len(calls) > 1 for call in calls}
     program = Program(
         target=str(compilation.target),
         features=host_target(near).features,
@@ -68,7 +68,8 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         outputs=outputs,
         constants=constants,
         tables=tuple(tables.tables),
-        calls=tuple(_call(c, t, tables.tables[t], launch[n]) for n, (t, c) in enumerate(zip(table_of, plan.calls, strict=True))),
+        calls=tuple(_call(c, t, tables.tables[t], shared.get(n))
+                    for n, (t, c) in enumerate(zip(table_of, plan.calls, strict=True))),
         checks=ingested.checks,
         arena=arena,
         host_object="",
@@ -112,9 +113,9 @@ def _output_structure(given: Structure | None, count: int) -> Structure | None:
     return None if given is None or given.is_plain_result(count) else given
 
 
-def _call(planned: PlannedCall, number: int, table: DispatchTable, launch: int) -> Call:
+def _call(planned: PlannedCall, number: int, table: DispatchTable, launch: int | None) -> Call:
     layout = {name: str(e) for name, e in layout_of(planned, table).items()}
-    return Call(number, tuple(map(str, planned.dims)), layout, launch)
+    return Call(number, tuple(map(str, planned.dims)), layout, msgspec.UNSET if launch is None else launch)
 
 
 def _host_code(text: str, near: Target) -> bytes:

@@ -3,8 +3,8 @@
     python -m tools.bench partition [--names 'layernorm*'] [--threads 1] [--rows 1,64,512,2048] [--json out.jsonl]
 
 Each workload is one function of torch, exported for ours with a dynamic number of rows. launches: of the host program, and loops
-over memory in the code that Inductor writes; bytes: what the calls of the plan read and write, beside those of inputs and results,
-which each have to be moved once. Times are ratios of turns taken one after the other; they need a quiet machine.
+over memory in the code that Inductor writes; bytes: what the calls of the plan read and write, beside those of inputs and
+results, which each have to be moved once. Times are ratios of turns taken one after the other; they need a quiet machine.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def measured(torch: Any, workload: Workload, rows: Sequence[int], threads: int, 
 
 def exported(torch: Any, workload: Workload, function: Callable[..., Any]) -> tuple[Any, tuple[Any, ...], Any]:
     """The function as a module, arguments, and which axes of them are any number of rows."""
-    class Module(torch.nn.Module):  # type: ignore[misc,name-defined]
+    class Module(torch.nn.Module):  # type: ignore[misc]
         def forward(self, *given: Any) -> Any:
             return function(*given)
 

@@ -142,7 +142,7 @@ def explain(program: Program, dims: Mapping[str, int]) -> Explanation:
                 _why(program, table, known, local),
             )
         )
-    launches = len({n if call.launch < 0 else call.launch for n, call in enumerate(program.calls)})
+    launches = len({("alone", n) if call.launch is msgspec.UNSET else call.launch for n, call in enumerate(program.calls)})
     return Explanation(program.target, point, tuple(choices), launches, tuple(shown(program.steps)))
 
 

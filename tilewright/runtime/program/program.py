@@ -68,13 +68,13 @@ class Call(msgspec.Struct, frozen=True):
     """One kernel of the host program: its table, and each local dim as text of an Expr over the model dims.
 
     layout: the layout symbols (runtime/program/kernel.py) that the table's tree asks for, likewise. launch: number of the launch
-    that it is part of; -1: one of its own.
+    that it shares with others; unset, and not stored, where it has one of its own.
     """
 
     table: int
     dims: tuple[str, ...]
     layout: dict[str, str] = {}
-    launch: int = -1
+    launch: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class Check(msgspec.Struct, frozen=True):

@@ -64,7 +64,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     outputs = ingested.outputs if plan.ragged else tuple(
         replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
     tree = stored_tree(plan)
-    launch = {call: number for number, calls in enumerate(plan.launches()) for call in calls}
+    shared = {call: number for number, calls in enumerate(plan.launches()) if len(calls) > 1 for call in calls}
     outer = plan.ragged[0].dim.over if plan.ragged else ""
     program = Program(
         target=str(compilation.target),
@@ -74,7 +74,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         outputs=outputs,
         constants=constants,
         tables=tuple(tables.tables),
-        calls=tuple(_call(c, t, tables.tables[t], launch[n], outer)
+        calls=tuple(_call(c, t, tables.tables[t], shared.get(n, -1), outer)
                     for n, (t, c) in enumerate(zip(table_of, plan.calls, strict=True))),
         checks=ingested.checks,
         arena=arena,
@@ -89,7 +89,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         precision=Precision(options.precision).value,
         input_structure=_input_structure(compilation.imported.input_structure, visible, inputs[: len(visible)]),
         output_structure=_output_structure(compilation.imported.output_structure, len(outputs)),
-        tree=tree or msgspec.UNSET,
+        tree=tree,
         ragged=tuple(o.dim for o in plan.ragged),
     )
     program = msgspec.json.decode(stored_program(program), type=Program)  # as it will be read, which its seal is of

@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "calls": ("tools.bench.harness.compare:run_calls", "what a call costs beside its kernels, thread scaling, memory"),
     "generic": ("tools.bench.generic_speed", "how fast the family `generic` runs what falls to it"),
     "codes": ("tools.bench.codes", "products with weights in few bits against f32 and MatMulNBits, from memory"),
+    "partition": ("tools.bench.partition", "what training-like graphs are cut into: launches, bytes, time"),
     "random": ("tools.bench.random_cases", "random programs against the float64 reference"),
     "thresholds": ("tools.bench.thresholds.command", "the thresholds of the heuristics measured again"),
     "search": ("tools.bench.search.steps", "a search against the best of its space"),

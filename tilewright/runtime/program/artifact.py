@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from tilewright.runtime.errors import ArtifactError
-from tilewright.runtime.program.program import READABLE, Program
+from tilewright.runtime.program.program import SCHEMA, Program
 from tilewright.runtime.program.seal import Part, seal
 from tilewright.runtime.program.signing import Keys, Signature, check_signatures
 from tilewright.runtime.program.stored_bytes import StoredBytes, StoredFile
@@ -99,9 +99,9 @@ class Artifact:
         if size < HEADER.size:
             raise ArtifactError(f"{self.path} is truncated: {size} bytes are less than a header; copy or save it again")
         _, schema, self._length, whole, self._signed, self.digest = HEADER.unpack(begin)
-        if schema not in READABLE:
-            raise ArtifactError(f"{self.path} has format {schema} and this Tilewright reads {' and '.join(map(str, READABLE))}; "
-                                "compile the model again with this version")
+        if schema != SCHEMA:
+            raise ArtifactError(f"{self.path} has format {schema} and this Tilewright reads {SCHEMA}; compile the model again with this "
+                                "version")
         if size != whole:
             raise self.damaged(f"wanted {whole} bytes, found {size}", "truncated" if size < whole else "damaged")
         if self._length > _MOST_MANIFEST or self._length + self._signed > size - HEADER.size:

@@ -117,9 +117,9 @@ def explain(program: Program, dims: Mapping[str, Any]) -> Explanation:
     Raises:
         OptionError: a dim is missing or unknown. ShapeError: one is outside its range.
     """
-    counted = {c.name: as_integer(dims[c.name], f"counter {c.name}") for c in counters_of(program.steps) if c.name in dims}
+    counted = {c.name: as_integer(dims[c.name], f"counter {c.name}") for c in counters_of(program.tree) if c.name in dims}
     dims, lengths = lengths_of(program, {name: value for name, value in dims.items() if name not in counted})
-    point = with_counters(program.steps, {**resolve(program, dims), **counted})
+    point = with_counters(program.tree, {**resolve(program, dims), **counted})
     choices = []
     for number, call in enumerate(program.calls):
         table = program.tables[call.table]
@@ -150,8 +150,8 @@ def explain(program: Program, dims: Mapping[str, Any]) -> Explanation:
                 (f"{count} sequences in one launch, the longest as shown; " if call.over else "") + _why(program, table, known, local),
             )
         )
-    launches = len({n if call.launch < 0 else call.launch for n, call in enumerate(program.calls)})
-    return Explanation(program.target, point, tuple(choices), launches, tuple(shown(program.steps)))
+    launches = len({("alone", n) if call.launch < 0 else call.launch for n, call in enumerate(program.calls)})
+    return Explanation(program.target, point, tuple(choices), launches, tuple(shown(program.tree)))
 
 
 def _local(table: DispatchTable, call: Call, point: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:

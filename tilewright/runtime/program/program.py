@@ -29,7 +29,6 @@ from tilewright.runtime.tensor import DType, TensorSpec
 # 3: the code holds a seal of the program (runtime/program/seal.py); what came before cannot be held against its code
 # 4: the host program may branch and loop, which takes the last words of the device's table
 SCHEMA = 4
-READABLE = (3, 4)
 
 
 class DimInfo(msgspec.Struct, frozen=True):
@@ -80,8 +79,8 @@ class Call(msgspec.Struct, frozen=True):
     """One kernel of the host program: its table, and each local dim as text of an Expr over the model dims.
 
     layout: the layout symbols (runtime/program/kernel.py) that the table's tree asks for, likewise. launch: number of the launch
-    that it is part of; -1: one of its own. over: of a call whose units are those of all sequences, each of its own size: the dim
-    that counts them; `dims` are over the ragged dims then.
+    that it shares with others; -1 where it has one of its own. over: of a call whose units are those of all sequences, each of
+    its own size: the dim that counts them; `dims` are over the ragged dims then.
     """
 
     table: int
@@ -107,7 +106,7 @@ class Program(msgspec.Struct, frozen=True):
     binder_object: of the native call path. precision: of the contractions of f32 models. `source`: the ingested MLIR, kept for
     --check and for recompiling. ragged: its ragged dims, each with an input of the name `offsets_name` gives, i64[over + 1]:
     where each sequence begins among all rows, and their number. input_structure, output_structure: how callers nest
-    arguments and results; None: not at all. tree: what the host program does where it branches or loops; unset where it launches
+    arguments and results; None: not at all. tree: what the host program does where it branches or loops; empty where it launches
     its calls in order.
     """
 
@@ -133,14 +132,9 @@ class Program(msgspec.Struct, frozen=True):
     precision: str = "f32"
     input_structure: Structure | None = None
     output_structure: Structure | None = None
-    tree: tuple[Step, ...] | msgspec.UnsetType = msgspec.UNSET  # not stored where unset, as in artifacts of schema 3
+    tree: tuple[Step, ...] = ()
     ragged: tuple[DimInfo, ...] = ()
     schema: int = SCHEMA
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The tree; empty where the calls are launched in order."""
-        return () if isinstance(self.tree, msgspec.UnsetType) else self.tree
 
     def ranges(self) -> ShapeRange:
         return ShapeRange(tuple((d.name, d.dim()) for d in self.dims))

@@ -10,6 +10,7 @@ from hand_workloads import with_loops
 from search_surfaces import dense, rows_up_to
 
 from tilewright.passes.spaces.family_registry import config_text
+from tilewright.passes.spaces.gpu.gpu_grid import Occupancy
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Axis, Kind, Loop, Operand, Workload
 from tilewright.runtime.limits import GpuLimits
@@ -17,7 +18,6 @@ from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 from tilewright.search.cost_model.forms import form_of
 from tilewright.search.cost_model.gpu_form import GpuForm
-from tilewright.search.cost_model.gpu_grid import Occupancy
 from tilewright.search.cost_model.pairs import Pairs
 from tilewright.search.cost_model.shape_table import ShapeTable
 from tilewright.search.space.lattice import Lattice

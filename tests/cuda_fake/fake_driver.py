@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cuda.bindings import driver
 from cuda_fake.fake_kernels import KernelCalls
-from cuda_fake.fake_library import load_library, write_library
+from cuda_fake.fake_library import FakeLibrary, write_library
 from cuda_fake.fake_memory import MemoryCalls
 from cuda_fake.fake_state import CONTEXT_BASE, INVALID_VALUE, FakeError, entry, put
 from cuda_fake.fake_streams import StreamCalls
@@ -33,8 +33,11 @@ class FakeDriver(StreamCalls, MemoryCalls, KernelCalls):
     def install(self) -> FakeDriver:
         with tempfile.TemporaryDirectory() as folder:  # what is loaded needs no file
             path = Path(folder) / "libcuda.so.1"
-            write_library(path, path.name, _LOADERS)
-            load_library(path, dict.fromkeys(_LOADERS, self.callback("cuGetProcAddress")))
+            functions = (*_LOADERS, *sorted(set(self.entries) - set(_LOADERS)))
+            write_library(path, path.name, functions)
+            self.library = FakeLibrary(path, functions)
+        for name in _LOADERS:
+            self.library.put(name, self.callback("cuGetProcAddress"))
         of = GpuImage.of
 
         def learned(stored: bytes) -> GpuImage:
@@ -45,9 +48,14 @@ class FakeDriver(StreamCalls, MemoryCalls, KernelCalls):
         GpuImage.of = learned  # type: ignore[method-assign]
         return self
 
+    def _function(self, name: str) -> int:
+        """Its address. What the driver does not know is never called by destructors."""
+        callback = self.callback(name)
+        return self.library.put(name, callback) if name in self.entries else callback
+
     @entry("cuGetProcAddress", "ppiqp")
     def get_proc_address(self, name: int, out: int, version: int, flags: int, status: int | None) -> None:
-        put(out, self.callback(ctypes.string_at(name).decode()) if version <= self.version else 0)
+        put(out, self._function(ctypes.string_at(name).decode()) if version <= self.version else 0)
         put(status, 0, ctypes.c_int)
 
     @entry("cuInit", "u")

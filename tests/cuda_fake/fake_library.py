@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import struct
-from collections.abc import Mapping
 from pathlib import Path
 
 _PAGE = 4096
-SLOTS = "slots"
+SLOTS, ENDED = "slots", "ended"
+_DEINITIALIZED = b"\xb8\x04\x00\x00\x00\xc3"  # mov eax, 4; ret
 
 
 def write_library(path: Path, soname: str, functions: tuple[str, ...]) -> None:
-    """An ELF shared object for x86-64 that exports `functions`, each `jmp *slots[i]`, and the array `slots`.
+    """An ELF shared object for x86-64 that exports `functions`, each `jmp *slots[i]`, the array `slots`, and `ended`, which says
+    that the driver is gone.
 
     One segment of code and tables, one of the dynamic section and the slots; no relocations, so no linker is needed.
     """
+    functions = (*functions, ENDED)
     names = (*functions, SLOTS)
     strings, at = b"\0", {}
     for name in (*names, soname):
@@ -41,7 +44,8 @@ def write_library(path: Path, soname: str, functions: tuple[str, ...]) -> None:
     image[table + 24 * symbols : table + 24 * symbols + len(strings)] = strings
     for number in range(len(functions)):
         here = text_at + 16 * number
-        image[here : here + 6] = b"\xff\x25" + struct.pack("<i", slots + 8 * number - (here + 6))
+        jump = b"\xff\x25" + struct.pack("<i", slots + 8 * number - (here + 6))
+        image[here : here + 6] = _DEINITIALIZED if functions[number] == ENDED else jump
     entries = ((14, at[soname]), (4, hashes), (5, table + 24 * symbols), (6, table), (10, len(strings)), (11, 24))
     struct.pack_into("<12Q", image, dynamic, *(x for e in entries for x in e))
     path.write_bytes(_with_headers(image, text_at, dynamic, slots, data))
@@ -57,9 +61,26 @@ def _with_headers(image: bytearray, text_at: int, dynamic: int, slots: int, data
     return bytes(image)
 
 
-def load_library(path: Path, functions: Mapping[str, int]) -> ctypes.CDLL:
-    """Load what `write_library` wrote and fill its slots; later loads of the same soname by anyone give this library."""
-    library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    slots = (ctypes.c_uint64 * len(functions)).in_dll(library, SLOTS)
-    slots[:] = list(functions.values())
-    return library
+class FakeLibrary:
+    """What `write_library` wrote, loaded; later loads of the same soname by anyone give this library.
+
+    When Python ends, every function becomes `ended`: what destructors call then finds no Python behind it, as it would find no
+    driver.
+    """
+
+    def __init__(self, path: Path, functions: tuple[str, ...]) -> None:
+        self._library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        self._numbers = {name: i for i, name in enumerate(functions)}
+        self._slots = (ctypes.c_uint64 * len(functions)).in_dll(self._library, SLOTS)
+        atexit.register(self._end)
+
+    def put(self, name: str, callback: int) -> int:
+        """Lets a function lead to a callback; the function's address."""
+        self._slots[self._numbers[name]] = callback
+        return self._address(name)
+
+    def _address(self, name: str) -> int:
+        return ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value or 0
+
+    def _end(self) -> None:
+        self._slots[:] = [self._address(ENDED)] * len(self._slots)

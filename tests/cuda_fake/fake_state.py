@@ -119,7 +119,7 @@ class FakeState:
         self.lock = threading.RLock()
         self._callbacks: dict[str, Any] = {}
         self._texts: dict[str, Any] = {}
-        self._entries = {m.entry[0]: (m, m.entry[1]) for n in dir(self) if hasattr(m := getattr(self, n), "entry")}
+        self.entries = {m.entry[0]: (m, m.entry[1]) for n in dir(self) if hasattr(m := getattr(self, n), "entry")}
 
     def fail(self, function: str, code: int, after: int = 0, times: int = 1) -> None:
         """The next calls of `function` but `after` return `code`."""
@@ -132,7 +132,7 @@ class FakeState:
     def callback(self, name: str) -> int:
         """Address of a function."""
         if name not in self._callbacks:
-            method, types = self._entries.get(name, (None, ""))
+            method, types = self.entries.get(name, (None, ""))
             made = ctypes.CFUNCTYPE(ctypes.c_int, *(_TYPES[t] for t in types))(lambda *given: self._call(name, method, given))
             self._callbacks[name] = made
         return ctypes.cast(self._callbacks[name], ctypes.c_void_p).value or 0

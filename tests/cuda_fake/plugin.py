@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from cuda_fake.fake_driver import FakeDriver
 
@@ -12,10 +10,4 @@ FAKE = FakeDriver().install()
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(exitstatus: int) -> None:
-    """Destructors must not call into a driver that Python has taken down."""
     print(f"\n{len(FAKE.launches)} launches, errors: {FAKE.errors}, unknown: {sorted(set(FAKE.unknown))}", flush=True)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_unconfigure() -> None:
-    os._exit(0)

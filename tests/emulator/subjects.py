@@ -94,7 +94,8 @@ def _tensor_cores() -> dict[str, Recipe]:
         "wgmma": _recipe(product(nt), "wgmma{bm=128 bn=64 stages=3 blocks=1 group-m=1}", "MNK", tiles, gaps, arch="sm_90a"),
         "wgmma copied": _recipe(product(nn, out="f16"), "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=1 copied=true}", "MNK",
                                 [*tiles, (520, 72, 8)], {0: (0, 8), 1: (0, 16), 2: (0, 8)}, arch="sm_90a"),
-        "wgmma ping-pong": _recipe(product(nn, out="f16"), "wgmma{bm=64 bn=64 stages=2 blocks=1 copied=true pingpong=true}",
+        "wgmma ping-pong": _recipe(product(nn, out="f16"),
+                                   "wgmma{bm=64 bn=64 stages=3 blocks=1 group-m=2 copied=true pingpong=true}",
                                    "MNK", [(136, 72, 328), (8, 8, 8), (264, 72, 0), (200, 136, 64)], {0: (0, 8), 2: (0, 8)},
                                    arch="sm_90a"),
         "wgmma cluster": _recipe(product(nt), "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=2 group-m=2 cluster-m=2}", "MNK",
@@ -107,18 +108,19 @@ def _parts() -> dict[str, Recipe]:
     nn, nt, gaps = "m k,k n,m n", "m k,n k,m n", {0: (0, 8), 1: (0, 16), 2: (0, 4)}
     deep = [(3, 36, 300), (9, 64, 124), (1, 65, 4), (5, 64, 260), (2, 8, 0)]
     pairs = [(13, 40, 328), (33, 64, 248), (33, 8, 520), (2, 8, 0)]
-    tiles = [(72, 136, 520), (64, 64, 256), (8, 8, 8), (136, 72, 72), (8, 72, 0)]
+    tiles = [(72, 136, 520), (64, 64, 256), (8, 8, 8), (136, 72, 72), (136, 64, 72), (8, 72, 0)]
     return {
         "gemv": _recipe(contraction(nt, epilogue=RELU), "gemv{rows=4 warps=2 cluster-k=2}", "MNK", deep,
                         {0: (0, 4), 1: (0, 8), 3: (0, 4), 4: (0, 8)}, arch="sm_90a"),
         "gemv any": _recipe(contraction(nn), "gemv{rows=2 warps=2 unroll=1 vec=1 index=64}", "MNK",
-                            [(3, 33, 73), (2, 32, 32), (1, 1, 1), (5, 65, 31), (2, 3, 0)], {0: (0, 1), 1: (0, 2), 2: (0, 3)}),
+                            [(3, 33, 73), (2, 32, 32), (1, 1, 1), (5, 65, 31), (5, 32, 33), (2, 3, 0)],
+                            {0: (0, 1), 1: (0, 2), 2: (0, 3)}),
         "gemv matrix": _recipe(product(nt), "gemv{rows=16 warps=2 vec=8 tensor=true cluster-k=2}", "MNK",
                                [*pairs, (3, 129, 72)], gaps, arch="sm_90a"),
         "gemv split": _recipe(product(nn), "gemv{rows=8 bn=64 warps=2 unroll=1 vec=8 tensor=true split-k=2}", "MNK",
                               [*pairs, (3, 136, 72)], gaps),
-        "mma parts": _recipe(product(nn), "mma{bm=32 bn=32 bk=32 wm=16 wn=16 stages=2 group-m=2 cluster-k=2}", "MNK", tiles,
-                             gaps, arch="sm_90a"),
+        "mma parts": _recipe(product(nn), "mma{bm=32 bn=32 bk=32 wm=16 wn=16 stages=2 group-m=2 cluster-k=2}", "MNK",
+                             [*tiles, (8, 8, 1040)], gaps, arch="sm_90a"),
         "wgmma parts": _recipe(product(nt), "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=0 group-m=1 cluster-k=2}", "MNK",
                                tiles, gaps, arch="sm_90a"),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -11,13 +12,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gpu.test_gpu import SWEEPS
+from gpu.test_gpu import SWEEPS, WAVES
+from gpu_harness import build
 from tensor_core_workloads import product
 
 from tests.gpu.record import Recorder
 from tests.gpu.replay import chosen
 from tests.gpu.replay_form import ReplayLaunch, ReplayOperand, read, result_of, sketch
+from tilewright.passes.spaces.family_registry import parse_config
+from tilewright.passes.spaces.gpu.gpu_rates import resident
+from tilewright.passes.spaces.gpu.wgmma import WgmmaConfig
 from tilewright.runtime.gpu.gpu_image import GpuImage
+from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.kernel import MicroKernel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,3 +87,18 @@ def test_one_wrong_element_of_many_is_noticed() -> None:
         wrong = want.astype(np.float32)
         wrong[69, 89] = value
         assert launch.wrong([wrong])
+
+
+@pytest.mark.parametrize("name", ["wgmma in turn", "wgmma in parts", "mma", "gemv", "rows"])
+def test_launches_in_waves_fill_the_machine_twice(name: str) -> None:
+    """By the tiles of their configuration, where a multiprocessor holds as many blocks as have room with 64 registers each."""
+    s, limits = WAVES[name], GpuLimits.of("sm_90a")
+    kernel = build(s.case.text, s.config, "sm_90a").kernel
+    dims, config = dict(zip(s.names, s.sizes[0], strict=True)), parse_config(s.config)
+    launch = kernel.launches()[0]
+    tiles = math.prod(launch.blocks(dims))
+    if launch.persistent:
+        assert isinstance(config, WgmmaConfig)
+        tiles = math.ceil(dims["M"] / config.bm) * math.ceil(dims["N"] / config.bn)
+    together = 1 if launch.persistent else resident(launch.threads, 64, launch.shared_bytes, limits)
+    assert tiles >= 2 * limits.multiprocessors * together

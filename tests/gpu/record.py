@@ -115,9 +115,10 @@ def record(folder: Path, arch: str, tests: Sequence[str], expression: str = "") 
         arguments = [*tests, "-q", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]
         arguments += ["-k", expression] if expression else []
         code = pytest.main(arguments, plugins=[recorder])
-        from gpu.test_gpu import SWEEPS
+        from gpu.test_gpu import SWEEPS, WAVES
 
-        for name, s in SWEEPS.items() if not expression else ():
+        waves = {f"{name} in waves": s for name, s in WAVES.items()}
+        for name, s in (SWEEPS | waves).items() if not expression else ():
             recorder.test = name
             for size in s.sizes:
                 recorder.check(s.case.text, s.config, s.case.inputs, s.case.results, dict(zip(s.names, size, strict=True)),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attention_workloads import attention
 from gpu.cuda_device import FilledDevice, missing_reason
 from gpu_harness import TOLERANCE, Placed, check, is_legal, random, run
 from gpu_workloads import (
@@ -81,7 +82,22 @@ def _sweeps() -> dict[str, Sweep]:
     return found
 
 
-SWEEPS = _sweeps()
+def _waves() -> dict[str, Sweep]:
+    """Kernels for sm_90a whose tiles fill an H100 twice: blocks take a second tile, or start while others end."""
+    nn, tile = product("m k,k n,m n", out="f16"), "bm=64 bn=64 stages=3"
+    forms = {"": "consumers=1", " copied": "consumers=1 copied=true", " in turn": "copied=true pingpong=true",
+             " in pairs": "consumers=1 copied=true cluster-m=2", " in parts": "consumers=1 blocks=0 cluster-k=2"}
+    found = {f"wgmma{name}": Sweep(nn, f"wgmma{{{tile} {form}}}", "MNK", ((2112, 1088, 136),)) for name, form in forms.items()}
+    found["mma"] = Sweep(product("m k,k n,m n"), MMA, "MNK", ((2048, 2208, 40),))
+    found["simt"] = Sweep(contraction("m k,k n,m n"), VECTOR, "MNK", ((2048, 4416, 20),))
+    found["gemv"] = Sweep(product("m k,n k,m n"), "gemv{rows=8 vec=8 tensor=true}", "MNK", ((8, 68_000, 64),))
+    found["rows"] = Sweep(rows("softmax"), "gpu_rows{vec=1}", "MN", ((34_000, 8),))
+    heads = attention(depth=64, columns=64)
+    found["wgmma_attention"] = Sweep(heads, "wgmma_attention{bn=64 consumers=1}", "BMN", ((1100, 64, 40),))
+    return found
+
+
+SWEEPS, WAVES = _sweeps(), _waves()
 
 
 @pytest.fixture
@@ -107,6 +123,15 @@ def test_family_matches_the_reference_and_the_emulator(device: Any, name: str) -
                 scale = max(1.0, float(np.abs(b.astype(np.float64)).max(initial=0)))
                 assert np.abs(a.astype(np.float64) - b.astype(np.float64)).max(initial=0) <= TOLERANCE[t.element] * scale, dims
     assert ran
+
+
+@pytest.mark.parametrize("name", WAVES)
+def test_several_waves(device: Any, name: str) -> None:
+    if device.arch != "sm_90a":
+        pytest.skip(f"for sm_90a, not {device.arch}")
+    s = WAVES[name]
+    dims = dict(zip(s.names, s.sizes[0], strict=True))
+    assert check(s.case.text, s.config, s.case.inputs, s.case.results, dims, s.case.reference, arch=device.arch, device=device)
 
 
 def test_gather_reads_the_rows_that_it_is_given(device: Any) -> None:

@@ -9,10 +9,10 @@ import pytest
 from gpu_surfaces import simt_task
 from search_surfaces import LIMITS, dense_task
 
+from tilewright.passes.spaces.gpu.gpu_grid import Occupancy
 from tilewright.runtime.limits import HostLimits
 from tilewright.search.cost_model.forms import feature_space, form_of
 from tilewright.search.cost_model.gpu_form import GpuForm
-from tilewright.search.cost_model.gpu_grid import Occupancy
 from tilewright.search.cost_model.host_form import HostForm
 from tilewright.search.cost_model.pairs import Pairs
 from tilewright.search.space.kernel_facts import KernelFacts

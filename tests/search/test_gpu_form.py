@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from search_surfaces import dense
 
 from tilewright.passes.spaces.family_registry import cost_of, family_names, space_of
+from tilewright.passes.spaces.gpu.gpu_grid import Occupancy
+from tilewright.passes.spaces.gpu.gpu_rates import resident
 from tilewright.passes.spaces.workload import Workload
 from tilewright.search.cost_model.forms import feature_space, form_of
 from tilewright.search.cost_model.gpu_form import GpuForm
-from tilewright.search.cost_model.gpu_grid import Occupancy
-from tilewright.search.cost_model.gpu_rates import resident
 from tilewright.search.cost_model.pairs import Pairs
 from tilewright.search.space.kernel_facts import KernelFacts
 from tilewright.search.space.lattice import Lattice

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from tilewright.passes.spaces.gpu.gpu_rates import GpuRates
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load
 from tilewright.passes.spaces.workload import Kind
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
-from tilewright.search.cost_model.gpu_rates import GpuRates
 from tools.bench.gpu.gpu_roofline import FENCE, Subject
 from tools.bench.gpu.gpu_table import flags
 from tools.bench.gpu.peer_arithmetic import cublas

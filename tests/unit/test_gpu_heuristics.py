@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from unit.test_gpu_attention_space import heads
 from unit.test_gpu_spaces import dense, softmax
 from unit.test_tensor_core_spaces import dense as tensor_cores
 
 from tilewright.passes.spaces.family_registry import config_text, family_names, heuristics_of
+from tilewright.passes.spaces.gpu import wgmma_cost, wgmma_heuristics
 from tilewright.passes.spaces.gpu.gemv import GemvConfig
+from tilewright.passes.spaces.gpu.predicted import Wanted, by_rows, predicted
+from tilewright.passes.spaces.gpu.wgmma import WgmmaConfig
 from tilewright.passes.spaces.in_order import default_of
 from tilewright.passes.spaces.threshold import origins
 from tilewright.passes.spaces.tile_config import TileConfig
@@ -48,7 +52,7 @@ def config_at(family: str, work: Workload, limits: GpuLimits, **dims: int) -> Ti
     ("mma", MMA, A100, "M", 108 * 128 * 128 // 512, {"N": 512, "K": 512}),
     ("mma", MMA, A100, "M", 2 * 108 * 128 * 256 // 4096, {"N": 4096, "K": 512}),
     ("wgmma", WGMMA, H100, "M", 16, {}),
-    ("wgmma", WGMMA, H100, "M", 132 * 128 * 128 // 2 // 4096, {}),
+    ("wgmma", MMA, H100, "M", 132 * 128 * 128 // 2 // 4096, {"N": 4096, "K": 512}),
     ("wgmma", MMA, H100, "M", 2 * 132 * 128, {"N": 128, "K": 512}),
     ("wgmma", MMA, H100, "M", 2048, {"N": 8192, "K": 4096}),
     ("wgmma", MMA, H100, "M", 2 * 128, {"N": 1 << 17, "K": 512}),
@@ -78,6 +82,35 @@ def test_tiles_that_fill_waves() -> None:
     assert "bm=192" not in config_text(config_at("wgmma", MMA, H100, M=1024, N=33 * 128, K=768))
     fewer = replace(H100, multiprocessors=114)
     assert "bm=192" not in config_text(config_at("wgmma", MMA, fewer, M=2048, N=2304, K=768))
+
+
+@pytest.mark.parametrize("n,k,element,units", [
+    (2304, 768, "f16", 132), (768, 3072, "bf16", 132), (768, 768, "f16", 114), (5120, 1024, "f16", 132), (128, 512, "i8", 132),
+    (14336, 4096, "f16", 132),
+])
+def test_rows_run_what_is_predicted_to_take_least(n: int, k: int, element: str, units: int) -> None:
+    """Few configurations stay near the best of all that were compared, for any number of rows."""
+    work, limits = tensor_cores("M", n, k, element, True), replace(H100, multiprocessors=units)
+    configs, root = default_of("wgmma", work, limits)
+    candidates = list(wgmma_heuristics.candidates(work, limits))
+    points = np.array([64, 200, 384, 1000, 1300, 2048, 3000, 8192, 30_000], np.float64)
+    extents = {"batch": 1, "rows": points, "columns": n, "depth": k}
+    cycles = predicted(candidates, work, limits, wgmma_cost, extents)
+    chosen = [configs[select(root, {"M": int(m)}).kernel] for m in points]
+    mine = predicted(chosen, work, limits, wgmma_cost, extents).diagonal()
+    lost = mine / cycles.min(axis=0)
+    assert lost.max() < 1.2 and np.exp(np.log(lost).mean()) < 1.08
+    assert len({c for c in configs if isinstance(c, WgmmaConfig)}) <= 6
+    assert all(c.blocks <= units for c in configs if isinstance(c, WgmmaConfig))
+
+
+def test_one_kernel_where_more_save_nothing() -> None:
+    """Of two candidates the slower one everywhere is not taken."""
+    work = tensor_cores("M", 4096, 4096, transposed=True)
+    few = [WgmmaConfig(128, 256, 4, cluster_m=2, copied=True), WgmmaConfig(64, 16, 2, consumers=1)]
+    found = by_rows(few, work, H100, wgmma_cost, Wanted(2, 0.01, 0.03))
+    assert found is not None and found.last == few[0] and {c for _, c in found.bounds} <= {few[1]}
+    assert by_rows(few, MMA, H100, wgmma_cost, Wanted(2, 0.01, 0.03)) is None
 
 
 def test_rows_are_shared_by_blocks_from_65536_columns_on() -> None:

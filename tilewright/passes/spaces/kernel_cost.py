@@ -44,7 +44,7 @@ class GpuBlock:
     beyond its instructions when nothing else runs. ahead: steps that are loaded before they are needed. parts: blocks that share
     the extent `along`; partial: bytes of sums that each leaves for a later launch, which joins them. launches: of all
     that the kernel does. most: blocks that are launched at most, each taking one tile after
-    the other; 0 for one block a tile.
+    the other; 0 for one block a tile. beside: blocks that a unit is for; cluster: blocks that are launched together.
     """
 
     threads: int
@@ -60,6 +60,8 @@ class GpuBlock:
     partial: int = 0
     launches: int = 1
     most: int = 0
+    beside: int = 1
+    cluster: int = 1
 
 
 @dataclass(frozen=True)

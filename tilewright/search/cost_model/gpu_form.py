@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
-from tilewright.passes.spaces.kernel_cost import GpuBlock, Load
+from tilewright.passes.spaces.gpu.gpu_grid import GpuGrid, Occupancy, block_row, grid_of
+from tilewright.passes.spaces.gpu.gpu_rates import GpuRates
+from tilewright.passes.spaces.kernel_cost import GpuBlock
 from tilewright.runtime.limits import WARP, GpuLimits
-from tilewright.search.cost_model.gpu_grid import GpuGrid, Occupancy
-from tilewright.search.cost_model.gpu_rates import GpuRates, resident
 from tilewright.search.cost_model.occupancy_fit import device_terms, kernel_terms
 from tilewright.search.cost_model.pairs import Pairs
 from tilewright.search.cost_model.shape_table import ShapeTable
 from tilewright.search.space.array_types import Floats
 from tilewright.search.space.kernel_facts import KernelFacts
 from tilewright.search.space.lattice import Lattice
-
-_JOIN = 2.0  # times as long as reading the sums once
-_TURN = 300.0  # cycles between the end of a block and the first step of the next in its place
 
 
 class GpuForm:
@@ -111,35 +108,16 @@ class GpuForm:
 
     def grid(self, table: ShapeTable, pairs: Pairs) -> GpuGrid:
         """What the kernels launch."""
-        c, rates, units = pairs.configs, self.rates, float(self.limits.multiprocessors)
-        parts, most = self["parts"][c], self["most"][c]
-        blocks = table.units(pairs) * parts
+        c = pairs.configs
         along, extents = self._along[c], table.extents[pairs.shapes]
         extent = np.where(along >= 0, extents[np.arange(len(c)), along], 1)
-        steps = np.maximum(1.0, np.ceil(extent / (self["depth"][c] * parts)))
-        issue, shared, moved, matrix = (steps * self[f"step.{n}"][c] + self[f"once.{n}"][c]
-                                        for n in ("issue", "shared", "bytes", "matrix"))
-        shared_out = np.maximum.reduce([issue / rates.issue, shared, moved / rates.l2, matrix / rates.matrix])
-        warps = self["threads"][c] / WARP
-        one_step = np.maximum.reduce([self["step.issue"][c] / np.minimum(rates.issue, warps), self["step.shared"][c],
-                                      self["step.bytes"][c] / rates.l2, self["step.matrix"][c] / rates.matrix])
-        step = one_step + self["chain"][c]
-        waiting = np.maximum(0.0, rates.latency - self["ahead"][c] * step) * (self["ahead"][c] > 0)
-        alone = rates.latency + _TURN + steps * (step + waiting) + self["once.issue"][c] / np.minimum(rates.issue, warps)
-        in_place = np.where(most > 0, np.minimum(self["resident"][c], np.maximum(1.0, most // units)), self["resident"][c])
-        memory = table.bytes[pairs.shapes] / (rates.memory * units)
-        joining = np.where(parts > 1, rates.latency + _TURN + _JOIN * blocks * self["partial"][c] / (rates.l2 * units), 0.0)
-        return GpuGrid(self.limits.multiprocessors, blocks, np.ceil(blocks / units), in_place, steps, shared_out, alone, memory,
-                       self["launches"][c], joining)
+        columns = {name: values[c] for name, values in self._columns.items()}
+        return grid_of(columns, table.units(pairs), extent, table.bytes[pairs.shapes], self.limits)
 
     def __getitem__(self, name: str) -> Floats:
         """[configuration]"""
         return self._columns[name]
 
     def _row(self, number: int) -> dict[str, float]:
-        b, facts = self.block(number), self.lattice.facts.get(number)
-        plain = {f.name: float(getattr(b, f.name)) for f in fields(GpuBlock) if f.name not in ("step", "once", "along")}
-        loads = {f"{n}.{part.name}": float(getattr(of, part.name)) for n, of in (("step", b.step), ("once", b.once))
-                 for part in fields(Load)}
-        return {**plain, **loads, "spills": float(facts.spills) if facts else 0.0,
-                "resident": float(resident(b.threads, b.registers, b.shared_bytes, self.limits))}
+        facts = self.lattice.facts.get(number)
+        return {**block_row(self.block(number), self.limits), "spills": float(facts.spills) if facts else 0.0}

@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from tilewright.search.cost_model.gpu_grid import GpuGrid, Occupancy
+from tilewright.passes.spaces.gpu.gpu_grid import GpuGrid, Occupancy
 from tilewright.search.space.array_types import Floats
 
 _LAUNCHES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)  # of the launch that was expected

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.passes.spaces.gpu.gpu_grid import overlapped
+from tilewright.passes.spaces.gpu.gpu_rates import GpuRates, resident
 from tilewright.runtime.emulator.emulator_device import EmulatorDevice
 from tilewright.runtime.emulator.machine.statistics import Statistics
 from tilewright.runtime.gpu.gpu_launch import place, release
 from tilewright.runtime.limits import WARP, GpuLimits
 from tilewright.runtime.program.kernel import Launch, MicroKernel
-from tilewright.search.cost_model.gpu_grid import overlapped
-from tilewright.search.cost_model.gpu_rates import GpuRates, resident
 
 VERSION = 1
 _SECTOR = 32

@@ -55,7 +55,8 @@ def cases() -> Iterator[Case]:
     """All of them."""
     three = ("f32", "tf32", "f16")
     for k, n in ((WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, INNER), (INNER, WIDTH)):
-        yield from (matmul(f"dense_{k}x{n}", p, k, n, [BATCH * t for t in LENGTHS], BATCH) for p in three)
+        points = sorted({*(BATCH * t for t in LENGTHS), *((16, 128) if k > n else ())})  # few tiles with a long k too
+        yield from (matmul(f"dense_{k}x{n}", p, k, n, points, BATCH) for p in three)
     many = BATCH * HEADS
     for p in ("f32", "f16"):
         yield Case("scores", "scores", p, ((many, "T", HEAD), (many, "T", HEAD)), LENGTHS, 128,

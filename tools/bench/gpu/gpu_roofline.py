@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.passes.spaces.gpu.gpu_attention import heads_of
+from tilewright.passes.spaces.gpu.gpu_rates import GpuRates, l2_rate, reached, resident
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import WARP, GpuLimits
-from tilewright.search.cost_model.gpu_rates import GpuRates, resident
 from tools.bench.gpu.sass import Instruction, Listing, Loop
-from tools.bench.gpu.sass_pipes import L2_BYTES, MULTIPLY_ADDS, PRODUCTS, WARPGROUP_PRODUCTS, Pipe, Work, l2_rate, work_of
+from tools.bench.gpu.sass_pipes import MULTIPLY_ADDS, PRODUCTS, WARPGROUP_PRODUCTS, Pipe, Work, work_of
 
 FENCE = 700.0
 """Cycles of a fence over the device. An estimate between 500 and 900, the time of a store to the L2 cache and back."""
@@ -87,14 +87,14 @@ class Subject:
 
     @property
     def tiles(self) -> int:
-        """Units of work, parts of the extent that is summed over among them."""
+        """Of blocks: parts of the extent that is summed over, and all that a cluster takes, in part for nothing."""
         counts = [math.ceil(self.extents[name] / size) for name, size in self.cost.units.items() if size]
-        return math.prod(counts) * self.block.parts
+        return math.prod(counts) * self.block.parts * self.block.beside
 
     @property
     def l2_rate(self) -> float:
         """Bytes a cycle of the L2 cache, for each multiprocessor that is busy."""
-        return l2_rate(min(self.tiles, self.limits.multiprocessors))
+        return float(l2_rate(self.tiles, self.limits))
 
     @property
     def steps(self) -> int:
@@ -142,6 +142,11 @@ class Subject:
     def _loop_code(self) -> Sequence[Instruction]:
         return () if self.loop is None else self.listing.of(self.loop)
 
+    @property
+    def summing(self) -> int:
+        """Blocks of a cluster that have a part of the same tile."""
+        return self.block.cluster // self.block.beside
+
     # -- behind the loop
 
     @cached_property
@@ -164,18 +169,19 @@ class Subject:
 
     @property
     def result_bytes(self) -> float:
-        """Of a tile."""
+        """Of a tile; of a block's share where the blocks of a cluster sum it up together."""
         rows = math.prod(size for name, size in self.cost.tiles.items() if name in ("rows", "columns", "queries"))
         if self.workload.kind is Kind.ATTENTION:
             rows *= (heads_of(self.workload) or (0, 1))[1]
-        return float(rows * (4 if self.block.parts > 1 else self.workload.outputs[0].dtype.bytes))
+        return float(rows * (4 if self.block.launches > 1 else self.workload.outputs[0].dtype.bytes)) / self.summing
 
     def behind(self) -> float:
         """Cycles of a block behind its loop."""
         work, rounds = self.tail
         pipes = max(work.cycles(self.rates).values(), default=0.0) * self.warps
         slots = work.instructions * math.ceil(self.warps / self.rates.issue)
-        return max(pipes, slots, self.result_bytes / self.l2_rate) + ROUND * rounds
+        others = work.other_bytes * self.warps * (self.summing - 1) / self.summing / self.rates.other_blocks
+        return max(pipes, slots, self.result_bytes / self.l2_rate, others) + ROUND * rounds
 
     # -- time
 
@@ -188,7 +194,7 @@ class Subject:
         for count, tiles in self.waves():
             loop, results = self.steps * max(count * per, self.alone()), count * after
             cycles += rates.latency + (tiles * max(loop, results) + results if self.overlapped else tiles * (loop + results))
-        joining = (b.launches - 1) * (rates.launch + 2 * b.partial * self.tiles / L2_BYTES)
+        joining = (b.launches - 1) * (rates.launch + 2 * b.partial * self.tiles / (rates.l2 * limits.multiprocessors))
         total = max(cycles, memory + rates.latency) + joining
         return Prediction(total, memory, self._ideal(), self._bound(cycles, memory, joining), self.pipes(), self.alone(), after)
 
@@ -196,7 +202,7 @@ class Subject:
         """Of the busiest multiprocessor: blocks side by side, and tiles that each of them takes one after the other."""
         if self.block.most:
             return [(1, math.ceil(self.tiles / min(self.block.most, self.tiles)))]
-        whole, rest = divmod(math.ceil(self.tiles / self.limits.multiprocessors), self.resident)
+        whole, rest = divmod(math.ceil(self.tiles / reached(self.block.cluster, self.limits)), self.resident)
         return [(self.resident, 1)] * whole + [(rest, 1)] * bool(rest)
 
     def _ideal(self) -> float:

@@ -13,9 +13,8 @@ import math
 from dataclasses import dataclass
 from itertools import product
 
+from tilewright.passes.spaces.gpu.gpu_rates import GpuRates, l2_rate
 from tilewright.runtime.limits import GpuLimits
-from tilewright.search.cost_model.gpu_rates import GpuRates
-from tools.bench.gpu.sass_pipes import l2_rate
 
 LOOP_SHARE, BANDWIDTH_SHARE = 0.95, 0.93
 FLASH_TFLOPS = {64: 497.0, 128: 648.0}
@@ -42,8 +41,9 @@ def cublas(rows: int, columns: int, depth: int, size: int, limits: GpuLimits) ->
         rate = rates.matrix * 2 / size * LOOP_SHARE
         loop = bm * bn * math.ceil(depth / parts) / rate
         busy = min(tiles, units)
-        brought = (bm + bn - max(bm, bn) / 2) * math.ceil(depth / parts) * size / l2_rate(busy)
-        store = bm * bn * (size if parts == 1 else 4) / l2_rate(busy)
+        l2 = float(l2_rate(busy, limits))
+        brought = (bm + bn - max(bm, bn) / 2) * math.ceil(depth / parts) * size / l2
+        store = bm * bn * (size if parts == 1 else 4) / l2
         waves = math.ceil(tiles / units)
         best = min(best, waves * max(loop, brought) + store * (1 if parts == 1 else 2) + 2 * rates.latency)
     return Peer("cuBLAS by arithmetic of CUTLASS tiles", 1e6 * max(best, memory + rates.latency) / rates.clock)

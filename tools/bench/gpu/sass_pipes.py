@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tilewright.passes.spaces.gpu.gpu_rates import SHARED_BYTES, GpuRates
 from tilewright.runtime.limits import WARP
-from tilewright.search.cost_model.gpu_rates import GpuRates
 from tools.bench.gpu.sass import Instruction
 
 
@@ -54,15 +54,9 @@ _NAMES = {
                    "LDGDEPBAR", "NANOSLEEP", "ELECT", "VOTE", "FENCE", "BREAK", "YIELD", "ACQBULK", "SYNCS", "WARPGROUPSET"},
 }  # fmt: skip
 _PIPE = {name: pipe for pipe, names in _NAMES.items() for name in names}
-_FMA_RATE, _ALU_RATE, _MUFU_RATE, _SHARED_BYTES = 4.0, 2.0, 0.5, 128  # warp instructions a cycle; bytes a cycle
+_FMA_RATE, _ALU_RATE, _MUFU_RATE = 4.0, 2.0, 0.5  # warp instructions a cycle
 _SHARED = ("LDS", "STS", "LDSM", "STSM", "ATOMS", "LDGSTS")
-L2_BYTES, _L2_PORT = 5120.0, 64.0  # bytes a cycle: of the cache, to a multiprocessor
 _STEP = 32  # bytes along k of a product of warpgroups
-
-
-def l2_rate(busy: int) -> float:
-    """Bytes a cycle that each of so many multiprocessors gets of the L2 cache."""
-    return min(_L2_PORT, L2_BYTES / max(1, busy))
 
 
 def pipe_of(i: Instruction) -> Pipe:
@@ -78,7 +72,7 @@ class Work:
     """What instructions ask for, run once by a warp; products of a warpgroup count a quarter for each of its warps.
 
     tensor to lsu: cycles of a multiprocessor's pipes. shared_bytes: of shared memory. multiply_adds: of tensor cores, or where
-    there are none of f32 lanes.
+    there are none of f32 lanes. other_bytes: read by generic addresses, out of the shared memory of other blocks.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -89,6 +83,7 @@ class Work:
     lsu: float = 0.0
     shared_bytes: float = 0.0
     multiply_adds: float = 0.0
+    other_bytes: float = 0.0
 
     @property
     def instructions(self) -> int:
@@ -97,7 +92,7 @@ class Work:
     def cycles(self, rates: GpuRates) -> dict[str, float]:
         """By pipe, for one warp; issue slots are a pipe."""
         return {"tensor": self.tensor, "issue": self.instructions / rates.issue, "fma": self.fma, "alu": self.alu,
-                "mufu": self.mufu, "shared": max(self.lsu, self.shared_bytes / _SHARED_BYTES)}
+                "mufu": self.mufu, "shared": max(self.lsu, self.shared_bytes / SHARED_BYTES)}
 
 
 def work_of(code: Iterable[Instruction], rates: GpuRates) -> Work:
@@ -118,6 +113,7 @@ def work_of(code: Iterable[Instruction], rates: GpuRates) -> Work:
         lsu=float(counts[Pipe.LSU]),
         shared_bytes=shared,
         multiply_adds=sum(map(_multiply_adds, products)) if products else float(scalar),
+        other_bytes=sum(float(WARP * i.access_bytes) for i in listed if i.name == "LD"),
     )
 
 

@@ -40,6 +40,7 @@ def kernel_cost(config: GemvConfig, workload: Workload, limits: GpuLimits) -> Ke
         parts=c.parts,
         launches=1 + (c.split_k > 1),
         partial=c.rows * c.bn * 4 if c.split_k > 1 else 0,
+        cluster=c.cluster_k,
     )
     return contraction(c, limits, c.rows, c.bn, deep, block, {
         "loads_in_flight": loads * c.unroll,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tilewright.passes.spaces.gemm_operands import row_and_column_extents
 from tilewright.passes.spaces.gpu.gpu_config import GpuConfig
+from tilewright.passes.spaces.gpu.gpu_rates import SHARED_BYTES, GpuRates
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, fields_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import WARP, GpuLimits
@@ -34,6 +35,13 @@ def stored_bytes(elements: int, size: int, vec: int, parts: int, scattered: int)
     """Bytes beyond a multiprocessor that a block's results cost. scattered: of an element that is stored without its neighbours,
     as sums of parts are."""
     return elements * (size if parts == 1 and vec * size >= scattered else max(size, scattered))
+
+
+def summed_cycles(elements: int, parts: int, limits: GpuLimits) -> float:
+    """Cycles of shared memory in which a tile of sums of f32 is stored and read again; over the blocks of a cluster all parts of
+    it but one are read out of the memory of others."""
+    there = 4 * elements * (parts - 1) / parts / GpuRates.of(limits).other_blocks if parts > 1 else 0.0
+    return 2 * 4 * elements / SHARED_BYTES + there
 
 
 def step_issue(warps: float, product: float, copies: float, a_copy: float) -> float:

@@ -9,6 +9,7 @@ from tilewright.passes.spaces.gpu.gpu_contraction import (
     result_bytes,
     step_issue,
     stored_bytes,
+    summed_cycles,
 )
 from tilewright.passes.spaces.gpu.mma import STEP, MmaConfig, element_bytes
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load
@@ -41,7 +42,7 @@ def kernel_cost(config: MmaConfig, workload: Workload, limits: GpuLimits) -> Ker
         registers=min(c.registers(), limits.registers_each(c.threads, c.min_blocks_per_sm)),
         shared_bytes=c.shared_bytes(size),
         step=Load(step_issue(warps, product, copies, _A_COPY), warps * fragments * 4 + side * size / 128, side * size, matrix),
-        once=Load(once_issue(warps, stores, _A_STORE), c.bm * c.bn / 16 * (1 + c.cluster_k) / 2 if c.staged else 0.0,
+        once=Load(once_issue(warps, stores, _A_STORE), summed_cycles(c.bm * c.bn, c.cluster_k, limits) if c.staged else 0.0,
                   stored_bytes(c.bm * c.bn, result_bytes(workload), store, c.split_k, _SCATTERED)),
         along="depth",
         depth=c.bk,
@@ -50,6 +51,7 @@ def kernel_cost(config: MmaConfig, workload: Workload, limits: GpuLimits) -> Ker
         parts=c.split_k * c.cluster_k,
         launches=1 + (c.split_k > 1),
         partial=c.bm * c.bn * 4 if c.split_k > 1 else 0,
+        cluster=c.cluster_k,
     )
     return contraction(c, limits, c.bm, c.bn, c.bk, block, {
         "warp_flops_a_byte": 2.0 * c.wm * c.wn / ((c.wm + c.wn) * size),

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
-from tilewright.passes.spaces.gpu.gpu_contraction import contraction, extents, once_issue, result_bytes, stored_bytes
+from tilewright.passes.spaces.gpu.gpu_contraction import (
+    contraction,
+    extents,
+    once_issue,
+    result_bytes,
+    stored_bytes,
+    summed_cycles,
+)
+from tilewright.passes.spaces.gpu.gpu_rates import GpuRates
 from tilewright.passes.spaces.gpu.wgmma import GROUP, REGISTERS, ROW, ROWS, STEP, WgmmaConfig, promoted
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load
 from tilewright.passes.spaces.workload import Workload
@@ -13,7 +23,7 @@ __all__ = ["extents", "kernel_cost"]
 
 _A_PRODUCT, _AROUND, _A_STORE = 9.0, 60.0, 12.0  # instructions of a warp
 _SCATTERED = 8  # bytes of a store
-_CHAIN = 160.0  # cycles: an mbarrier, a fence, the wait for the products of the step
+_CHAIN = 160.0  # cycles: an mbarrier, a fence, the wait for the products of the step before
 _SHOWN = 0.2  # of what storing takes, where another warpgroup multiplies meanwhile: a guess, not measured
 _ALONE = 96  # registers of a thread where a single warpgroup multiplies
 
@@ -27,6 +37,7 @@ def kernel_cost(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> K
     stores = c.bm * c.bn / (c.readers * GROUP) / (c.vec if not c.copied else 8)
     reads = c.bm / ROWS * (ROWS + c.bn)  # rows of 128 bytes that the products read
     brought = (c.bm / c.cluster_n + c.bn / c.cluster_m) * ROW  # blocks of a cluster share what they have in common
+    matrix = c.bm * c.bn * depth * size / 2
     registers = max(c.registers(promoted(workload)), _ALONE)
     given = limits.registers // c.threads // 8 * 8 if c.consumers in REGISTERS else registers
     shown = _SHOWN if c.pingpong else 1.0
@@ -34,24 +45,26 @@ def kernel_cost(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> K
         threads=c.threads,
         registers=min(given, limits.thread_registers),
         shared_bytes=c.shared_bytes(),
-        step=Load(warps * (products * _A_PRODUCT + _AROUND), reads + c.stage_bytes / 128, brought,
-                  c.bm * c.bn * depth * size / 2),
-        once=Load(shown * once_issue(warps, stores, _A_STORE), shown * c.bm * c.bn / 16 * (1 + c.cluster_k) / 2,
+        step=Load(warps * (products * _A_PRODUCT + _AROUND), reads + c.stage_bytes / 128, brought, matrix),
+        once=Load(shown * once_issue(warps, stores, _A_STORE), shown * summed_cycles(c.bm * c.bn, c.cluster_k, limits),
                   stored_bytes(c.bm * c.bn, result_bytes(workload), 8 if c.copied else c.vec, c.split_k, _SCATTERED)),
         along="depth",
         depth=depth,
-        chain=_CHAIN,
+        chain=max(0.0, _CHAIN - matrix / GpuRates.of(limits).matrix),  # the products of a step run meanwhile
         ahead=c.stages - 1,
         parts=c.split_k * c.cluster_k,
         launches=1 + (c.split_k > 1),
         partial=c.bm * c.bn * 4 if c.split_k > 1 else 0,
         most=c.blocks,
+        beside=c.cluster,
+        cluster=c.cluster * c.cluster_k,
     )
-    return contraction(c, limits, c.bm, c.bn, depth, block, {
+    cost = contraction(c, limits, c.bm, c.bn, depth, block, {
         "consumers": c.consumers,
         "rows_a_consumer": c.bm / c.consumers,
-        "matrix_over_shared": c.bm * c.bn * depth * size / 2 / 2048 / reads,
+        "matrix_over_shared": matrix / 2048 / reads,
         "pingpong": float(c.pingpong),
         "persistent": float(bool(c.blocks)),
         "cluster": c.cluster_m * c.cluster_n,
     })
+    return replace(cost, units={**cost.units, "rows": c.bm * c.cluster_m, "columns": c.bn * c.cluster_n})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 from tilewright.passes.spaces.gemm_operands import row_and_column_extents, tensor_core_bytes, unaligned
-from tilewright.passes.spaces.gpu import mma_heuristics
+from tilewright.passes.spaces.gpu import mma_heuristics, wgmma_cost
 from tilewright.passes.spaces.gpu.default_tree import PartsOfK, decided, narrowed, reached
+from tilewright.passes.spaces.gpu.predicted import Wanted, by_rows
 from tilewright.passes.spaces.gpu.wgmma import ROW, ROWS, WgmmaConfig, promoted, why_invalid
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
@@ -14,6 +17,10 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, Split, renumbered
 from tilewright.runtime.shape import Expr
+
+_COLUMNS = (32, 64, 96, 128, 192, 256)
+_STAGES = 6
+_GAIN, _NEAR = 0.01, 0.03  # of the predicted time: what one more configuration saves on average, what a change of it saves
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,9 @@ class Thresholds:
     exact_gain: int = threshold(20, unit="one part of so many of the waves' area that tiles of 192 x 192 save at least",
                                 operator="dense_768x2304",
                                 results="not measured: 132 tiles of 2048 x 2304 are one wave of 36864 results, not of 49152")
+    predicted_kernels: int = threshold(6, unit="configurations whose predicted times are compared where only rows are unknown",
+                                       operator="dense_768x2304",
+                                       results="not measured: by gpu-table, more than these save less than 1 % on average")
 
 
 class _Made:
@@ -62,17 +72,54 @@ class _Made:
 
 def default(workload: Workload, limits: GpuLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
-    """Warpgroups where their tiles are filled and copies are aligned, with parts of k in a cluster where there are fewer tiles
-    than multiprocessors and k is long; `mma` for the rest. The last has no guards."""
-    t, multiprocessors = thresholds, limits.multiprocessors
+    """Warpgroups where their tiles are filled and copies are aligned: those of the least predicted time where only rows are
+    unknown, else by rules; `mma` for the rest. The last has no guards."""
+    t = thresholds
     size = tensor_core_bytes(workload) or 4
-    made = _Made(workload, limits)
-    small, middle, large, exact = made.small, made.middle, made.large, made.exact
     found = list[TileConfig]()
 
     def leaf(config: WgmmaConfig) -> Leaf:
         found.append(config)
         return Leaf(len(found) - 1)
+
+    rows, _ = row_and_column_extents(workload)
+    wanted = Wanted(t.predicted_kernels, _GAIN, _NEAR)
+    fastest = by_rows(list(candidates(workload, limits)), workload, limits, wgmma_cost, wanted)
+    if fastest is None:
+        wide = _by_rules(workload, limits, t, leaf)
+    else:
+        wide = decided(rows, [(bound, leaf(config)) for bound, config in fastest.bounds], leaf(fastest.last))
+    others, tree = mma_heuristics.default(workload, limits)
+    rest = renumbered(tree, {i: i + len(found) for i in range(len(others))})
+    node = decided(rows, [(t.mma_rows, narrowed(rest, str(rows), -1, t.mma_rows))], narrowed(wide, str(rows), t.mma_rows))
+    left = unaligned(workload, 16 // size)
+    return reached((*found, *others), Split(str(left), 0, node, rest) if left.symbols else node)
+
+
+def candidates(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
+    """Tiles with as many stages as have room, in the forms that differ most: blocks that take tile after tile, by themselves or
+    in pairs, their warpgroups together or in turn, and parts of k over a cluster."""
+    tf32 = tensor_core_bytes(workload) is None
+    even, one = limits.multiprocessors // 2 * 2, limits.multiprocessors
+    pairs = ((one, 1, 1, 1), (even, 2, 1, 1), (even, 1, 2, 1), *((0, 1, 1, parts) for parts in (1, 2, 4, 8)))
+    for (bm, consumers), bn, (blocks, m, n, k) in product(((64, 1), (128, 2), (192, 3), (256, 2)), _COLUMNS, pairs):
+        plain = WgmmaConfig(bm, bn, _STAGES, consumers, blocks=blocks, tf32=tf32, cluster_m=m, cluster_n=n, cluster_k=k)
+        turns = [replace(plain, pingpong=True)] if consumers == 2 and blocks and bm == 128 else []
+        for config in (plain, *turns):
+            for copied, stages in product((True, False), range(_STAGES, 2, -1)):
+                made = replace(config, copied=copied, stages=stages)
+                if why_invalid(made, workload, limits) is None:
+                    yield made
+                    break
+
+
+def _by_rules(workload: Workload, limits: GpuLimits, thresholds: Thresholds, leaf: Callable[[WgmmaConfig], Leaf]) -> Node:
+    """By numbers of tiles and waves, whatever extents are unknown; parts of k in a cluster where there are fewer tiles than
+    multiprocessors and k is long."""
+    t, multiprocessors = thresholds, limits.multiprocessors
+    size = tensor_core_bytes(workload) or 4
+    made = _Made(workload, limits)
+    small, middle, large, exact = made.small, made.middle, made.large, made.exact
 
     def cut(config: WgmmaConfig, parts: int) -> Leaf:
         stages = config.stages - (config.bm > ROWS)  # room for the sums beside them
@@ -99,9 +146,4 @@ def default(workload: Workload, limits: GpuLimits,
     several = decided(rows, [(2 * made.turns.bm, largest)], decided(depth, [(t.turns_depth, leaf(made.turns))], largest))
     wide = decided(results, [(t.large_waves * wave, leaf(middle))], several)
     saved = area(exact) * t.exact_gain - area(middle).minimum(area(large)) * (t.exact_gain - 1)
-    wide = decided(results, [(wave // t.small_parts, few)], decided(saved, [(0, leaf(exact))], wide))
-    others, tree = mma_heuristics.default(workload, limits)
-    rest = renumbered(tree, {i: i + len(found) for i in range(len(others))})
-    node = decided(rows, [(t.mma_rows, narrowed(rest, str(rows), -1, t.mma_rows))], narrowed(wide, str(rows), t.mma_rows))
-    left = unaligned(workload, 16 // size)
-    return reached((*found, *others), Split(str(left), 0, node, rest) if left.symbols else node)
+    return decided(results, [(wave // t.small_parts, few)], decided(saved, [(0, leaf(exact))], wide))

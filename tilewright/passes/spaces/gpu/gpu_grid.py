@@ -1,0 +1,111 @@
+"""GpuGrid: what GPU kernels launch at each pair, and the cycles that follow from it and from the occupancy terms of the device.
+
+The busiest multiprocessor decides: its blocks share its pipes, a round of resident blocks takes at least as long as one block
+alone, and all of them share the memory. Everything is an array over (configuration, shape) pairs. MLIR-free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import reduce
+
+import numpy as np
+
+from tilewright.passes.spaces.gpu.gpu_rates import Floats, GpuRates, l2_rate, reached, resident
+from tilewright.passes.spaces.kernel_cost import GpuBlock, Load
+from tilewright.runtime.limits import WARP, GpuLimits
+
+_SHARP = 4.0
+_JOIN = 2.0  # times as long as reading the sums once
+_TURN = 300.0  # cycles between the end of a block and the first step of the next in its place
+
+
+def overlapped(work: Floats | float, memory: Floats | float) -> Floats:
+    """Cycles of work and of memory traffic beside it: little more than the larger, as they overlap well but not wholly."""
+    return np.asarray((work**_SHARP + memory**_SHARP) ** (1 / _SHARP), np.float64)
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """What is fitted per kernel, and moves when a log goes to another GPU.
+
+    launch: cycles that a launch takes beside its work. tail: how much of a whole wave an incomplete one costs beyond its share:
+    1, as much as a whole one; 0, its share. The time is `launch + work * (pieces + tail * idle) / units`. slower: logarithm by
+    which a device is slower than those that its kernels' rates were learned on.
+    """
+
+    launch: float = 3000.0
+    tail: float = 1.0
+    slower: float = 0.0
+
+
+@dataclass(frozen=True)
+class GpuGrid:
+    """blocks, those of the busiest multiprocessor, residents, steps of a block; cycles of a block on the busiest pipe and alone,
+    cycles that memory needs; launches, and cycles of the one that joins sums of parts; cycles before the first step where blocks
+    take tile after tile and only the first of them waits.
+
+    multiprocessors: of the device.
+    """
+
+    multiprocessors: int
+    blocks: Floats
+    busiest: Floats
+    resident: Floats
+    steps: Floats
+    shared_out: Floats
+    alone: Floats
+    memory: Floats
+    launches: Floats
+    joining: Floats
+    start: Floats
+
+    def only(self, which: np.ndarray) -> GpuGrid:
+        """Of some pairs."""
+        return GpuGrid(self.multiprocessors, *(getattr(self, f.name)[which] for f in fields(GpuGrid)[1:]))
+
+    def log_cycles(self, occupancy: Occupancy) -> Floats:
+        """Logarithm of the cycles of all launches."""
+        share = self.blocks / float(self.multiprocessors)
+        busy = np.maximum(share + occupancy.tail * (self.busiest - share), 1e-9)
+        rounds = np.maximum(np.minimum(self.busiest, 1.0), busy / self.resident)
+        work = overlapped(np.maximum(busy * self.shared_out, rounds * self.alone) + self.start, self.memory)
+        return np.asarray(np.log(occupancy.launch * self.launches + work + self.joining) + occupancy.slower, np.float64)
+
+    @property
+    def filled(self) -> Floats:
+        """Share of the multiprocessors that is busy: g / (ceil(g / units) * units)."""
+        return self.blocks / (self.busiest * self.multiprocessors)
+
+
+def block_row(block: GpuBlock, limits: GpuLimits) -> dict[str, float]:
+    """The numbers of a block by name, those of its loads as `step.issue` and so on; what a multiprocessor holds of it, and how
+    many multiprocessors its clusters fill."""
+    plain = {f.name: float(getattr(block, f.name)) for f in fields(GpuBlock) if f.name not in ("step", "once", "along")}
+    loads = {f"{n}.{part.name}": float(getattr(of, part.name)) for n, of in (("step", block.step), ("once", block.once))
+             for part in fields(Load)}
+    holds = resident(block.threads, block.registers, block.shared_bytes, limits)
+    return {**plain, **loads, "resident": float(holds), "reached": float(reached(block.cluster, limits))}
+
+
+def grid_of(c: Mapping[str, Floats], units: Floats, extent: Floats, bytes_: Floats, limits: GpuLimits) -> GpuGrid:
+    """What blocks launch. c: rows of `block_row`, as arrays. units: of work. extent: what their steps run along. bytes_: distinct
+    ones that are read and written."""
+    rates, every = GpuRates.of(limits), float(limits.multiprocessors)
+    parts, most, ahead = c["parts"], c["most"], c["ahead"]
+    blocks = units * parts * c["beside"]
+    steps = np.maximum(1.0, np.ceil(extent / (c["depth"] * parts)))
+    l2 = l2_rate(blocks, limits)
+    pipes: dict[str, Floats | float] = {"issue": rates.issue, "shared": 1.0, "bytes": l2, "matrix": rates.matrix}
+    shared_out = reduce(np.maximum, [(steps * c[f"step.{n}"] + c[f"once.{n}"]) / rate for n, rate in pipes.items()])
+    pipes["issue"] = np.minimum(rates.issue, c["threads"] / WARP)
+    step, once = (reduce(np.maximum, [c[f"{part}.{n}"] / rate for n, rate in pipes.items()]) for part in ("step", "once"))
+    step = step + c["chain"]
+    step = np.where(ahead > 0, np.maximum(step, rates.latency / np.maximum(ahead, 1.0)), step)
+    start = np.broadcast_to(rates.latency + _TURN, blocks.shape)
+    alone = np.where(most > 0, 0.0, start) + steps * step + once
+    in_place = np.where(most > 0, np.minimum(c["resident"], np.maximum(1.0, most // every)), c["resident"])
+    joining = np.where(c["partial"] > 0, rates.latency + _TURN + _JOIN * blocks * c["partial"] / (rates.l2 * every), 0.0)
+    return GpuGrid(limits.multiprocessors, blocks, np.ceil(blocks / c["reached"]), in_place, steps, shared_out, alone,
+                   bytes_ / (rates.memory * every), c["launches"], joining, np.where(most > 0, start, 0.0))

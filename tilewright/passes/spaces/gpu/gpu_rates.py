@@ -1,0 +1,75 @@
+"""What a multiprocessor does in a cycle: published figures that analytic times and the emulator's clock are made of. MLIR-free.
+
+They scale models. What a search finds on a device comes from measurements; these decide where it looks first, and what runs
+untuned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.runtime.limits import MULTIPROCESSOR_THREADS, WARP, GpuLimits
+
+Floats = npt.NDArray[np.float64]
+BLOCKS = 32  # of a multiprocessor
+SHARED_BYTES = 128  # bytes of shared memory in a cycle
+_KEPT = 1024  # shared bytes that the system keeps of each block
+_WARP_REGISTERS = 256  # registers of a warp are given in such pieces
+_PAIR = 2  # blocks of a cluster that fit wherever two multiprocessors are free
+_NEIGHBOURS = 16  # multiprocessors of a part of the chip that clusters lie within, at least
+
+
+@dataclass(frozen=True)
+class GpuRates:
+    """Of one multiprocessor, in a cycle: warp instructions issued, bytes from the L2 cache and from memory, multiply-adds of
+    tensor cores on 16-bit elements.
+
+    l2: where all multiprocessors ask; port: the most that one alone gets. other_blocks: bytes of the shared memory of other
+    blocks of a cluster. mma: share of `matrix` that mma.sync reaches. latency: cycles of a load from memory. launch: cycles of a
+    launch that follows another. clock: cycles a second.
+    """
+
+    matrix: float
+    memory: float
+    clock: float
+    issue: float = 4.0
+    l2: float = 40.0
+    port: float = 64.0
+    other_blocks: float = 13.0
+    mma: float = 1.0
+    latency: float = 600.0
+    launch: float = 3000.0
+
+    @staticmethod
+    def of(limits: GpuLimits) -> GpuRates:
+        """Figures of NVIDIA's data sheets for A100 (sm_80) and H100 SXM (sm_90a); others count as an A100. Luo et al.,
+        "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking" (2024), give 2.65 TB/s between the
+        blocks of clusters of four: 13 bytes a cycle of a multiprocessor."""
+        if limits.arch.startswith("sm_9"):
+            return GpuRates(matrix=2048.0, memory=13.9, clock=1.83e9, l2=5120 / limits.multiprocessors, mma=0.62)
+        return GpuRates(matrix=1024.0, memory=13.4, clock=1.41e9)
+
+
+def resident(threads: int, registers: int, shared_bytes: int, limits: GpuLimits) -> int:
+    """Blocks that a multiprocessor holds at once, at least 1 (NVIDIA's occupancy rules, registers given by the warp)."""
+    warps = -(-threads // WARP)
+    of_warp = -(-max(registers, 16) * WARP // _WARP_REGISTERS) * _WARP_REGISTERS
+    room = limits.shared_bytes + _KEPT
+    by_threads, by_registers = MULTIPROCESSOR_THREADS // (warps * WARP), limits.registers // (of_warp * warps)
+    return max(1, min(BLOCKS, by_threads, by_registers, room // (shared_bytes + _KEPT)))
+
+
+def l2_rate(blocks: npt.ArrayLike, limits: GpuLimits) -> Floats:
+    """Bytes a cycle that a multiprocessor gets of the L2 cache where so many blocks run; of an array of such numbers alike."""
+    rates, units = GpuRates.of(limits), float(limits.multiprocessors)
+    return np.asarray(np.minimum(rates.port, rates.l2 * units / np.clip(blocks, 1.0, units)))
+
+
+def reached(cluster: int, limits: GpuLimits) -> int:
+    """Multiprocessors that clusters of so many blocks fill: one lies within a part of the chip, of 16 or 18 of them on an H100,
+    and what is left over of the larger parts holds no cluster of 4 or 8."""
+    whole = 1 if cluster == 1 else _PAIR if cluster <= _PAIR else _NEIGHBOURS
+    return max(1, limits.multiprocessors // whole * whole)

@@ -131,7 +131,8 @@ def test_kinds(fn: tw.CompiledFunction, batch: tuple[list[np.ndarray], np.ndarra
     assert isinstance(jagged, tw.Jagged)
     assert [len(s) for s in jagged] == list(LENGTHS)
     rows = [fn(packed, w, scale, S_lengths=lengths)[0], fn(packed, w, scale, S_offsets=offsets)[0],
-            fn(packed, w, scale, offsets)[0], fn(packed, w, scale, offsets, threads=1)[0], fn(x=packed, w=w, scale=scale, S_lengths=lengths)[0]]
+            fn(packed, w, scale, offsets)[0], fn(packed, w, scale, offsets, threads=1)[0],
+            fn(x=packed, w=w, scale=scale, S_lengths=lengths)[0]]
     out = np.empty_like(packed), np.empty_like(scale)
     assert fn(packed, w, scale, offsets, out=out)[0] is out[0]
     for found in (jagged.values, np.concatenate(listed), out[0], *rows[1:]):

@@ -32,6 +32,6 @@ def lengths_of(program: Program, dims: Mapping[str, Any]) -> tuple[dict[str, Any
         lengths[dim.name] = own
         found[total_name(dim.name)] = sum(own)
         if found.setdefault(dim.over, len(own)) != len(own):
-            raise ShapeError(f"dim {dim.name}: wanted {found[dim.over]} lengths, one for each of {dim.over}, got {len(own)}; give "
+            raise ShapeError(f"dim {dim.name}: wanted {found[dim.over]} lengths, one for each {dim.over}, got {len(own)}; give "
                              "as many")
     return found, lengths

@@ -120,6 +120,18 @@ class _Draw:
         table = self.weight(LONGEST, self.width)
         self.x = ops.add(self.x, ops.gather(table, ops.iota(self.model.graph, (self.x.dims[1],), dtype="i64")))
 
+    def table(self) -> None:
+        """The first rows of a table that all sequences share."""
+        table = self.weight(LONGEST, self.width)
+        self.x = ops.add(self.x, ops.slice(table, (0, None), (self.x.dims[1], None)))
+
+    def entry(self) -> None:
+        """Rows read by the number of the sequence, as masks of exported models do it."""
+        b, s, _ = self.x.dims
+        number = ops.reshape(ops.iota(self.model.graph, (b,), dtype="i64"), (b, 1))
+        place = ops.reshape(ops.iota(self.model.graph, (s,), dtype="i64"), (1, s))
+        self.x = ops.add(ops.index(self.x, [number, place]), 0.5)
+
     def scan(self) -> None:
         self.x = ops.multiply(ops.cumsum(self.x, 1), 0.125)
 
@@ -154,7 +166,7 @@ class _Draw:
     def run(self) -> RaggedModel:
         steps: list[Callable[[], None]] = [
             self.dense, self.norm, self.pointwise, self.softmax, self.residual, self.center, self.gate, self.position, self.scan,
-            self.embed, self.swapped, self.flattened, self.attention]
+            self.embed, self.table, self.entry, self.swapped, self.flattened, self.attention]
         for step in self.rng.choices(steps, k=self.rng.randint(1, 4)):
             step()
             self.model.steps.append(step.__name__)

@@ -55,7 +55,8 @@ def fn() -> tw.CompiledFunction:
 def batch() -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     rng = np.random.default_rng(3)
     xs = [rng.standard_normal((n, WIDTH)).astype(np.float32) for n in LENGTHS]
-    return xs, rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 3, rng.standard_normal((len(xs), WIDTH)).astype(np.float32)
+    w, scale = rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 3, rng.standard_normal((len(xs), WIDTH))
+    return xs, w, scale.astype(np.float32)
 
 
 def outlined(g: ops.Graph, dims: dict[str, Any] | None = None, **options: Any) -> OutlinedModel:
@@ -72,7 +73,7 @@ def model(function: Callable[..., Tensor], *dims: str | int) -> ops.Graph:
     (lambda x: ops.subtract(x, ops.mean(x, 0)), "combines all entries"),
     (lambda x: ops.softmax(x, 0), "combines all entries"),
     (lambda x: ops.cumsum(x, 0), "B"),
-    (lambda x: ops.flip(x, 0), "number of entries of B"),
+    (lambda x: ops.flip(x, 0), "reads other entries of B than its own"),
     (lambda x: ops.add(x, ops.slice(x, (0, None, None), (1, None, None))), "takes some entries"),
     (lambda x: ops.softmax(ops.reshape(x, (x.dims[0] * x.dims[1], WIDTH)), 0), "combines all entries"),
     (lambda x: ops.multiply(x, x.dims[0]), "number of entries"),
@@ -129,8 +130,9 @@ def test_kinds(fn: tw.CompiledFunction, batch: tuple[list[np.ndarray], np.ndarra
     jagged = fn(tw.Jagged(packed, lengths=lengths), w, scale)[0]
     assert isinstance(jagged, tw.Jagged)
     assert [len(s) for s in jagged] == list(LENGTHS)
-    rows = [fn(packed, w, scale, S_lengths=lengths)[0], fn(packed, w, scale, S_offsets=offsets)[0], fn(packed, w, scale, offsets)[0],
-            fn(packed, w, scale, offsets, threads=1)[0], fn(x=packed, w=w, scale=scale, S_lengths=lengths)[0]]
+    rows = [fn(packed, w, scale, S_lengths=lengths)[0], fn(packed, w, scale, S_offsets=offsets)[0],
+            fn(packed, w, scale, offsets)[0], fn(packed, w, scale, offsets, threads=1)[0],
+            fn(x=packed, w=w, scale=scale, S_lengths=lengths)[0]]
     out = np.empty_like(packed), np.empty_like(scale)
     assert fn(packed, w, scale, offsets, out=out)[0] is out[0]
     for found in (jagged.values, np.concatenate(listed), out[0], *rows[1:]):

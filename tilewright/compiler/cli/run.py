@@ -73,6 +73,9 @@ def run_command(
     fn, fixed = model.fn, model.constants() if check else {}
     given = load_inputs(inputs)
     program: Program = fn.program
+    if program.ragged:
+        raise OptionError(f"{file}: `run` draws one size for each dim, and {program.ragged[0].name} has a length for each of "
+                          f"{program.ragged[0].over}; call it from Python with tw.Jagged(values, lengths)")
     if shapes:
         _refuse_values(arguments.values)
         chosen = shapes_of(program.ranges(), shapes, seed)

@@ -142,6 +142,9 @@ class _Packer:
         if len(along) != 1 or along[0][1].symbol is None:
             return None
         local, dim = along[0][0], along[0][1].symbol
+        operands = (*call.workload.inputs, *call.workload.outputs)
+        if any(e is None and any(local in d.symbols for d in o.dims) for e, o in zip(elements, operands, strict=True)):
+            return None  # the first rows of what all sequences share
         whole = [e for e in elements if e is not None]
         if any((e // Expr.dim(dim)).constant is None or (e // Expr.dim(dim)) * Expr.dim(dim) != e for e in whole):
             return None

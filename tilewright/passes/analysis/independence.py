@@ -13,12 +13,17 @@ from dataclasses import dataclass
 from tilewright.passes.linalg.loop_groups import mentions
 from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
 from tilewright.passes.linalg.symbolic import SymbolicShapes, integer, kept_axes, mixed, reassociation
-from tilewright.passes.mlir import ir, maps_of, operations, owner, position, walk
+from tilewright.passes.mlir import ir, maps_of, operations, position, walk
 from tilewright.runtime.shape import Expr
 
 _ONE = Expr.of(1)
 _MADE = ("tensor.empty", "tensor.splat", "arith.constant")
 _ORDERED = ("linalg.softmax",)
+_CASTS = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.trunci")
+_LESS = 2  # slt of arith.cmpi
+# What a scalar of a body is: data; the number of its entry; that of a step that is more than an entry; a condition that never
+# holds. Any other text says how it mixes entries, which matters where it is used.
+PLAIN, NUMBER, STEP, NEVER = "data", "number", "step", "never"
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class Independence:
         self.fn, self.shapes, self.symbol = fn, shapes, symbol
         self.axes: dict[ir.Value, EntryAxis | None] = {}
         self.counts: set[ir.Value] = set()  # scalars that are made from the number of entries
+        self.numbers: set[ir.Value] = set()  # tensors whose elements are the numbers of their entries
 
     def check(self) -> None:
         """Raises: MixingError: of the first operation that does not keep entries apart."""
@@ -85,6 +91,7 @@ class Independence:
             self._loops(op)
         elif op.name == "tensor.cast":
             self.axes[tensors[0]] = self._axis(op.operands[0])
+            self._keep_numbers(op)
         elif op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
             self._reshape(op)
         elif op.name in ("tensor.extract_slice", "tensor.insert_slice", "tensor.pad"):
@@ -157,33 +164,79 @@ class Independence:
                     raise MixingError(op, f"reads by the number of an entry of {self.symbol}")
             if found is not None:
                 shared = found if shared is None else self._same(op, shared, found)
-        self._body(op, loop, shared)
-        for result, access in zip(op.results, maps[len(maps) - len(op.results):], strict=True):
+        yielded = self._body(op, loop, shared, loop is not None and extents[loop].symbol == self.symbol)
+        results = zip(op.results, maps[len(maps) - len(op.results):], yielded, strict=True)
+        for result, access, kind in results:
+            if kind == NUMBER:
+                self.numbers.add(result)
             at = [a for a, e in enumerate(access.results) if position(e) == loop] if loop is not None else []
             if loop is not None and not at:
                 raise MixingError(op, f"has a result without an axis of {self.symbol}")
-            self.axes[result] = EntryAxis(at[0], shared.outside, shared.inside) if at and shared is not None else None
+            if at:
+                base = shared or EntryAxis(0, _ONE if kind == NUMBER else None)
+                self.axes[result] = EntryAxis(at[0], base.outside, base.inside)
+            else:
+                self.axes[result] = None
 
-    def _body(self, op: ir.Operation, loop: int | None, shared: EntryAxis | None) -> None:
+    def _body(self, op: ir.Operation, loop: int | None, shared: EntryAxis | None, pure: bool) -> list[str]:
+        """What the body yields. pure: the loop walks entries alone, so that its number is that of an entry."""
+        kinds: dict[ir.Value, str] = {}
+        for argument, value in zip(op.regions[0].blocks[0].arguments, op.operands, strict=True):
+            kinds[argument] = NUMBER if value in self.numbers else PLAIN
+        yielded: list[str] = []
         for inner in walk(op):
-            self._not_counted(inner, [v for v in inner.operands if not isinstance(v.owner, ir.Block)])
-            if inner.name == "tensor.extract":
-                self._element(inner, loop, shared)
+            own = [kinds.get(v) or (self._count_kind if self._counts(v) else PLAIN) for v in inner.operands]
+            if inner.name == "linalg.index":
+                kind = PLAIN if integer(inner.attributes["dim"]) != loop else NUMBER if pure else STEP
+            elif inner.name == "tensor.extract":
+                self._element(inner, own, shared)
+                kind = PLAIN
             elif inner.name.startswith("tensor.") and any(map(self._axis, inner.operands)):
                 raise MixingError(inner, "is not known to keep the entries apart")
-            elif any(_is_index(v, loop) for v in inner.operands):
-                raise MixingError(op, f"computes with the number of an entry of {self.symbol}")
+            else:
+                kind = self._scalar(inner, own)
+            if inner.name == "linalg.yield":
+                yielded = own
+            kinds.update(dict.fromkeys(inner.results, kind))
+        if wrong := [k for k in yielded if k not in (PLAIN, NUMBER, NEVER)]:
+            raise MixingError(op, self._step_kind if wrong[0] == STEP else wrong[0])
+        return yielded
 
-    def _element(self, op: ir.Operation, loop: int | None, shared: EntryAxis | None) -> None:
+    @property
+    def _count_kind(self) -> str:
+        return f"computes with the number of entries of {self.symbol}"
+
+    @property
+    def _step_kind(self) -> str:
+        return f"computes with the number of an entry of {self.symbol}"
+
+    def _scalar(self, op: ir.Operation, own: Sequence[str]) -> str:
+        """What a scalar operation makes: an entry's number stays one behind casts and the usual care for negative indices."""
+        if op.name in _CASTS:
+            return own[0]
+        if op.name == "arith.select":
+            return own[2] if own[0] == NEVER else next((k for k in own if k != PLAIN), PLAIN)
+        if own[:1] == [NUMBER] and len(own) == 2:
+            bound = self.shapes.expr(op.operands[1])
+            last = Expr.dim(self.symbol) - 1
+            if bound == Expr.of(0) and op.name == "arith.cmpi" and integer(op.attributes["predicate"]) == _LESS:
+                return NEVER
+            if (op.name, bound) in (("arith.maxsi", Expr.of(0)), ("arith.minsi", last), ("arith.minui", last)):
+                return NUMBER
+        mixed_up = [k for k in own if k not in (PLAIN, NEVER)]
+        return PLAIN if not mixed_up else self._step_kind if mixed_up[0] in (NUMBER, STEP) else mixed_up[0]
+
+    def _element(self, op: ir.Operation, own: Sequence[str], shared: EntryAxis | None) -> None:
         """An element that a body reads at indices of its own."""
         found = self._axis(op.operands[0])
-        for axis, value in enumerate(list(op.operands)[1:]):
+        for axis, kind in enumerate(own[1:]):
             if found is not None and axis == found.axis:
-                if not _is_index(value, loop):
+                pure = found.outside in (None, _ONE) and found.inside == _ONE
+                if not (kind == NUMBER and pure) and (kind != STEP or shared is None):
                     raise MixingError(op, f"reads other entries of {self.symbol} than its own")
-                if shared is not None:
+                if kind == STEP and shared is not None:
                     self._same(op, shared, found)
-            elif _is_index(value, loop):
+            elif kind not in (PLAIN, NEVER):
                 raise MixingError(op, f"reads by the number of an entry of {self.symbol}")
 
     def _softmax(self, op: ir.Operation) -> None:
@@ -209,6 +262,11 @@ class Independence:
             self.axes[result] = EntryAxis(number, outside, inside)
         else:
             self.axes[result] = self._expanded(op, found, groups[found.axis])
+        self._keep_numbers(op)
+
+    def _keep_numbers(self, op: ir.Operation) -> None:
+        if op.operands[0] in self.numbers:
+            self.numbers.update(op.results)
 
     def _expanded(self, op: ir.Operation, found: EntryAxis, group: Sequence[int]) -> EntryAxis:
         dims = self.shapes.dims(op.results[0])
@@ -258,10 +316,4 @@ class Independence:
                     raise MixingError(op, f"joins along the entries of {self.symbol}")
                 shared = found if shared is None else self._same(op, shared, found)
         self.axes[op.results[0]] = shared
-
-
-def _is_index(value: ir.Value, loop: int | None) -> bool:
-    """Is it the number of this loop's step?"""
-    op = owner(value)
-    return op is not None and op.name == "linalg.index" and integer(op.attributes["dim"]) == loop
 

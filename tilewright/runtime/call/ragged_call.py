@@ -73,10 +73,10 @@ class RaggedCall:
                                  f"or {dim.name}_lengths= beside the packed rows")
             check_lengths(dim, known[dim.name])
         for value, argument in zip(flat, self.inputs, strict=True):
-            rows = getattr(value, "shape", ())[:1]
-            if argument.ragged and len(rows) and rows[0] != (end := known[argument.ragged][-1]):
-                raise ShapeError(f"argument {argument.name} has {rows[0]} rows, and the lengths of {argument.ragged} add up to {end}; "
-                                 "pass one length for each sequence")
+            shape: tuple[int, ...] = tuple(getattr(value, "shape", ()))
+            if argument.ragged and shape and shape[0] != (end := known[argument.ragged][-1]):
+                raise ShapeError(f"argument {argument.name} has {shape[0]} rows, and the lengths of {argument.ragged} add up to "
+                                 f"{end}; pass one length for each sequence")
         return PackedCall([*flat, *(known[d.name] for d in self.program.ragged)], kinds[0] if kinds else _rows, known)
 
     def result(self, call: PackedCall, returned: Any) -> Any:

@@ -147,7 +147,8 @@ def explain(program: Program, dims: Mapping[str, Any]) -> Explanation:
                 local,
                 known.predicted if known and exact else 0.0,
                 known.measured if known and exact else 0.0,
-                (f"{count} sequences in one launch, the longest as shown; " if call.over else "") + _why(program, table, known, local),
+                (f"{count} sequences in one launch, the longest as shown; " if call.over else "")
+                + _why(program, table, known, local),
             )
         )
     launches = len({("alone", n) if call.launch < 0 else call.launch for n, call in enumerate(program.calls)})

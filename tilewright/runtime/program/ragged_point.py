@@ -22,14 +22,16 @@ def lengths_of(program: Program, dims: Mapping[str, Any]) -> tuple[dict[str, Any
     found, lengths = dict(dims), {}
     for dim in program.ragged:
         if dim.name not in found:
-            raise OptionError(f"dim {dim.name}: wanted the length of each sequence, got none; give {dim.name}=[{dim.lo}, {dim.hi}]")
+            raise OptionError(f"dim {dim.name}: wanted the length of each sequence, got none; give {dim.name}=[{dim.lo}, "
+                              f"{dim.hi}]")
         own = as_integers(found.pop(dim.name), f"dim {dim.name}") or ()
         for number, length in enumerate(own):
             if not dim.dim().contains(length):
-                raise ShapeError(f"dim {dim.name} = {length} of sequence {number} is outside its range {dim.dim()}; give one inside")
+                raise ShapeError(f"dim {dim.name} = {length} of sequence {number} is outside its range {dim.dim()}; give one "
+                                 "inside")
         lengths[dim.name] = own
         found[total_name(dim.name)] = sum(own)
         if found.setdefault(dim.over, len(own)) != len(own):
-            raise ShapeError(f"dim {dim.name}: wanted {found[dim.over]} lengths, one for each of {dim.over}, got {len(own)}; give as "
-                             "many")
+            raise ShapeError(f"dim {dim.name}: wanted {found[dim.over]} lengths, one for each {dim.over}, got {len(own)}; give "
+                             "as many")
     return found, lengths

@@ -51,8 +51,8 @@ class OutlinedModel:
 
     @property
     def ranges(self) -> ShapeRange:
-        """The ranges of all dims of the model."""
-        return self.ingested.ranges()
+        """The ranges of all dims of the model, and of the counters of its loops."""
+        return ShapeRange((*self.ingested.ranges().dims, *self.plan.counters.dims))
 
     @cached_property
     def uses(self) -> Mapping[str, Sequence[Mapping[str, Expr]]]:

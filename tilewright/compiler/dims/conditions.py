@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tilewright.passes.analysis.control_flow import CarriedCounter
+from tilewright.runtime.counters import at_most
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.extent_bounds import highest
 from tilewright.runtime.program.program import Check
@@ -18,11 +20,13 @@ class Conditions:
     """What must hold at run time. A condition that is noted may be taken for granted by those noted after it: all are checked
     before any kernel runs.
 
-    everywhere: calls outside the ranges run too, so that a condition is proven for every size that there is.
+    everywhere: calls outside the ranges run too, so that a condition is proven for every size that there is. counters: of loops;
+    what must hold inside one must hold for the first and the last value of its counters.
     """
 
     ranges: ShapeRange
     everywhere: bool = False
+    counters: Sequence[CarriedCounter] = ()
     _found: dict[str, str] = field(default_factory=dict)
     _facts: list[Expr] = field(default_factory=list)  # none is positive where the conditions noted so far hold
 
@@ -40,6 +44,8 @@ class Conditions:
         """
         if self._highest(excess) <= 0:
             return True
+        if (settled := self._settled(excess)) is not excess:
+            return self.proves(settled, given)
         return any(self._highest(excess - f) <= 0 for f in (*self._facts, *given) if f.symbols & excess.symbols)
 
     def note(self, excess: Expr, message: str, runs: Expr | None = None) -> None:
@@ -54,6 +60,7 @@ class Conditions:
         """
         if self.proves(excess):
             return
+        excess = self._settled(excess)
         if -self._highest(-excess) > 0 and (runs is None or -self._highest(-runs) > 0):
             shown = ", ".join(f"{n} in {d}" for n, d in self.ranges.dims)
             raise IngestError(f"{message} for any shape of the range ({shown})")
@@ -61,6 +68,10 @@ class Conditions:
         self._found.setdefault(str(violation if runs is None else violation * runs), message)
         if runs is None:
             self._facts += _facts(violation, self.bounds)
+
+    def _settled(self, excess: Expr) -> Expr:
+        """What an expression is at most, over the dims alone."""
+        return at_most(excess, self.counters, self.bounds) if self.counters else excess
 
     def checks(self) -> tuple[Check, ...]:
         """The conditions that were not proven."""

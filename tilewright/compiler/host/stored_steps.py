@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.plan_steps import Condition, Copy, If, Launch, Loop, Positive, Step, counters_of
+from tilewright.runtime.counters import at_most
 from tilewright.runtime.program.steps import CopyStep, IfStep, LaunchStep, LoopCounter, LoopStep
 from tilewright.runtime.program.steps import Step as Stored
 from tilewright.runtime.shape import Expr
 
-MANY = 1 << 16  # times around a loop whose end depends on data, where its work is estimated
+MANY = 1 << 40  # times around a loop whose end depends on data, where its work is estimated: it may never end
 
 
 def stored_tree(plan: HostPlan) -> tuple[Stored, ...]:
@@ -36,19 +37,14 @@ def _condition(condition: Condition) -> str:
 
 def model_work(plan: HostPlan) -> list[tuple[Expr, Expr]]:
     """(operations, bytes) of each call over the model dims; of one in a loop, of all times around at the largest counters."""
-    found = []
+    counters = list(counters_of(plan.steps))
+    found: list[tuple[Expr, Expr]] = []
     for number, times in times_called(plan.steps):
         call = plan.calls[number]
         local = dict(zip(call.workload.dims, call.dims, strict=True))
-        found.append(tuple(_at_most(e.substitute(local) * times, plan) for e in (call.workload.flops, call.workload.bytes)))
-    return [(flops, moved) for flops, moved in found]
-
-
-def _at_most(expr: Expr, plan: HostPlan) -> Expr:
-    """With each counter at its largest value, inner loops' first."""
-    for counter in reversed(list(counters_of(plan.steps))):
-        expr = expr.substitute({counter.name: counter.largest})
-    return expr
+        work = [at_most(e.substitute(local) * times, counters, plan.bounds) for e in (call.workload.flops, call.workload.bytes)]
+        found.append((work[0], work[1]))
+    return found
 
 
 def times_called(steps: Sequence[Step], times: Expr | int = 1) -> Iterator[tuple[int, Expr]]:

@@ -11,13 +11,15 @@ import pytest
 from e2e.random_control import Structured
 
 import tilewright as tw
+from tilewright import ops
 from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.compiler.reference import evaluate
-from tilewright.runtime.errors import IngestError
+from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.program.steps import LoopStep
+from tilewright.runtime.shape import Expr
 
 SAME = "affine_map<(d0) -> (d0)>"
 V = "tensor<?xf32>"
@@ -178,3 +180,37 @@ def test_a_counter_of_which_the_model_says_how_far_it_goes() -> None:
     x = np.arange(8, dtype=np.float32)
     np.testing.assert_array_equal(fn(x, 0), x + 1 + 2 + 3 + 4)
     assert fn.explain(N=8, T=0).dims["i"] == 7
+
+
+def test_builders_of_loops_and_branches() -> None:
+    graph = ops.Graph()
+    x, n = graph.input("x", ["B", 4]), graph.dim("T")
+
+    def grow(value: ops.Tensor) -> ops.Tensor:
+        return value * 2.0
+
+    def step(i: Expr, value: ops.Tensor) -> ops.Tensor:
+        return value + graph.full(["B", 4], i, "f32")
+
+    (summed,) = ops.fori_loop(1, n, step, x)
+    (grown,) = ops.while_loop(lambda v: ops.compare(ops.max(v), 100.0, "lt"), grow, summed)
+    (chosen,) = ops.cond(ops.compare(ops.max(x), 0.0, "lt"), lambda v: ops.absolute(v), lambda v: (v,), grown)
+    graph.output(chosen)
+    fn = tw.compile(graph, {"B": (1, 8), "T": (0, 9)})
+    for t in (0, 1, 4):
+        x_value = np.array([[1, 2, 3, -4]], np.float32)
+        wanted = x_value + sum(range(1, t))
+        while wanted.max() < 100:
+            wanted = wanted * 2
+        np.testing.assert_array_equal(fn(x_value, t), wanted)
+
+
+def test_builders_say_what_does_not_fit() -> None:
+    graph = ops.Graph()
+    x = graph.input("x", ["B", 4])
+    with pytest.raises(ShapeError, match=r"fori_loop: tensor 0 has extents \[B, 4\], and its body gives \[B, 8\]"):
+        ops.fori_loop(0, 3, lambda _, v: ops.concat([v, v], 1), x)
+    with pytest.raises(DTypeError, match=r"while_loop: wanted a condition that is a bool of rank 0, got f32\[B, 4\]"):
+        ops.while_loop(lambda v: v, lambda v: v, x)
+    with pytest.raises(OptionError, match="wanted one tensor or more to carry"):
+        ops.fori_loop(0, 3, lambda _: ())

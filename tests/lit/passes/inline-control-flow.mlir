@@ -1,4 +1,4 @@
-// RUN: tilewright opt %s --pass "inline-control-flow" | FileCheck %s
+// RUN: tilewright opt %s --pass "inline-control-flow" | filecheck %s
 
 // CHECK-LABEL: func.func @main
 // CHECK: %[[R:.*]] = scf.if

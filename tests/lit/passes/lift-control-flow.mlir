@@ -1,4 +1,4 @@
-// RUN: tilewright opt %s --pass "lift-control-flow" | FileCheck %s
+// RUN: tilewright opt %s --pass "lift-control-flow" | filecheck %s
 
 // The loop moves to a frame, its body to a function over the dims and the counter; main only calls.
 // CHECK-LABEL: func.func @main

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilewright.compiler.host.host_plan import HostPlan
-from tilewright.compiler.host.plan_steps import Condition, Copy, If, Launch, Loop, Positive, Step, counters_of
+from tilewright.compiler.host.plan_steps import Condition, Copy, If, Launch, Loaded, Loop, Positive, Step, all_steps, counters_of
 from tilewright.runtime.counters import at_most
 from tilewright.runtime.program.steps import CopyStep, IfStep, LaunchStep, LoopCounter, LoopStep
 from tilewright.runtime.program.steps import Step as Stored
@@ -45,6 +45,11 @@ def model_work(plan: HostPlan) -> list[tuple[Expr, Expr]]:
         work = [at_most(e.substitute(local) * times, counters, plan.bounds) for e in (call.workload.flops, call.workload.bytes)]
         found.append((work[0], work[1]))
     return found
+
+
+def reads_memory(plan: HostPlan) -> bool:
+    """Does a branch or loop go by data?"""
+    return any(isinstance(s, If | Loop) and isinstance(s.condition, Loaded) for s in all_steps(plan.steps))
 
 
 def times_called(steps: Sequence[Step], times: Expr | int = 1) -> Iterator[tuple[int, Expr]]:

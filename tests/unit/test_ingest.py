@@ -203,9 +203,9 @@ REFUSED = [
         ["foo.bar", ":2:", "linalg, tensor"],
     ),
     (
-        "%u = scf.if %p -> tensor<?xf32> { scf.yield %a : tensor<?xf32> } else { scf.yield %a : tensor<?xf32> }",
-        "%a: tensor<?xf32>, %p: i1",
-        ["scf.if", ":2:", "control flow"],
+        "%u = scf.forall (%i) in (4) shared_outs(%o = %a) -> (tensor<?xf32>) { scf.forall.in_parallel { } }",
+        "%a: tensor<?xf32>",
+        ["scf.forall", ":2:", "control flow"],
     ),
     ("%u = tensor.empty() : tensor<4xcomplex<f32>>", "%a: tensor<?xf32>", ["complex<f32>", ":2:", "f32"]),
     ("", "%a: tensor<?xf32>, %b: tensor<4xf32, #other.layout<3>>", ["argument 1", "other.layout", "plain tensors"]),

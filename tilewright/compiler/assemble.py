@@ -19,7 +19,7 @@ from tilewright.compiler.host.call_path import call_path_ir
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.host_program import HostProgram, layout_of
 from tilewright.compiler.host.plan_steps import PlannedCall
-from tilewright.compiler.host.stored_steps import model_work, stored_tree
+from tilewright.compiler.host.stored_steps import model_work, reads_memory, stored_tree
 from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.passes.mlir import ir, new_context
 from tilewright.runtime.cuda.cuda_table import cuda_table_ir
@@ -52,6 +52,9 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     llvm_ir = dict(tables.llvm_ir)
     runtime = ""
     if compilation.target.kind is TargetKind.CUDA:
+        if reads_memory(plan):
+            raise IngestError(f"target {compilation.target}: a branch or loop of the model depends on data, which is compiled "
+                              "for hosts and the emulator alone; make it depend on shapes, or call its parts from Python")
         table = cuda_table_ir()
         runtime = _add(compile_object(table, near), table, code, llvm_ir)
     elif not gpu:

@@ -22,6 +22,7 @@ __all__ = [
     "arith",
     "attributes",
     "builtin",
+    "flat_operations",
     "func",
     "functions",
     "ir",
@@ -77,6 +78,16 @@ def walk(op: ir.Operation) -> list[ir.Operation]:
 def operations(block: ir.Block) -> list[ir.Operation]:
     """The operations of one block, as a list."""
     return [o.operation for o in block.operations]
+
+
+def flat_operations(block: ir.Block) -> list[ir.Operation]:
+    """The operations of a block and of the branches and loops in it, in order."""
+    found: list[ir.Operation] = []
+    for op in operations(block):
+        found.append(op)
+        if op.name.startswith("scf."):
+            found += [o for region in op.regions for inner in region.blocks for o in flat_operations(inner)]
+    return found
 
 
 def attributes(op: ir.Operation) -> dict[str, ir.Attribute]:

@@ -27,6 +27,7 @@ from typing import Protocol
 
 TABLE_WORDS = 10
 CONTEXT, KERNELS, LAUNCH, PARALLEL_FOR, ALLOC, RELEASE, TENSOR_MAP, COPY, READ, POLL = range(TABLE_WORDS)
+STOPPED = -2  # status of a run that a loop left because `poll` said so
 KERNELS_PER_CALL = 256
 NEXT_LAUNCH = 1 << 32  # step of the launch number between the launches of one GPU kernel
 

@@ -54,8 +54,9 @@ class OutlinedModel:
 
     @property
     def ranges(self) -> ShapeRange:
-        """The ranges of all dims of the model, of ragged ones those of one length."""
-        return ShapeRange((*self.ingested.ranges().dims, *((o.dim.name, o.dim.dim()) for o in self.plan.ragged)))
+        """The ranges of all dims of the model, of ragged ones those of one length, and of the counters of its loops."""
+        ragged = ((o.dim.name, o.dim.dim()) for o in self.plan.ragged)
+        return ShapeRange((*self.ingested.ranges().dims, *ragged, *self.plan.counters.dims))
 
     @cached_property
     def uses(self) -> Mapping[str, Sequence[Mapping[str, Expr]]]:

@@ -9,10 +9,11 @@ from tilewright.passes.dispatch_creation.outlined import workload_of
 from tilewright.passes.linalg.strides import VIEW_OPS, Views
 from tilewright.passes.linalg.structured import erase_unused
 from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, mixed, write_dims
-from tilewright.passes.mlir import functions, ir, operations, replace_all_uses
+from tilewright.passes.mlir import flat_operations, functions, ir, operations, replace_all_uses
 from tilewright.runtime.tensor import DType
 
 MAIN = "main"
+_TERMINATORS = ("func.return", "scf.yield", "scf.condition")  # what they pass on fills memory that is wanted there
 
 
 def fold_constants(module: ir.Module, bound: dict[int, np.ndarray]) -> None:
@@ -21,7 +22,7 @@ def fold_constants(module: ir.Module, bound: dict[int, np.ndarray]) -> None:
     Args:
         bound: argument number of @main -> value; a result is rounded once to its element type.
 
-    A call whose result @main returns stays: it fills memory of the caller.
+    A call whose result @main, a branch or a loop's body returns stays: it fills memory of the caller.
     """
     named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions(module)}
     main = named[MAIN]
@@ -30,8 +31,9 @@ def fold_constants(module: ir.Module, bound: dict[int, np.ndarray]) -> None:
     values = {v: bound[i] for i, v in enumerate(block.arguments) if i in bound}
     folded: dict[ir.Value, ir.Operation] = {}
     views = Views(shapes)
-    returned = {views.view(v).buffer for v in operations(block)[-1].operands}
-    for op in operations(block):
+    passed = [v for op in flat_operations(block) if op.name in _TERMINATORS for v in op.operands]
+    returned = {views.view(v).buffer for v in passed if isinstance(v.type, ir.RankedTensorType)}
+    for op in flat_operations(block):
         tensors = [v for v in op.operands if isinstance(v.type, ir.RankedTensorType)]
         if not tensors or not all(v in values for v in tensors) or not all(map(_static, op.results)):
             continue
@@ -95,7 +97,7 @@ def _run(call: ir.Operation, named: dict[str, ir.Operation], values: dict[ir.Val
 
 def _mark(module: ir.Module, main: ir.Operation, values: dict[ir.Value, np.ndarray]) -> None:
     """Operands of the remaining calls that became constants are marked so in the callee, when all its calls agree."""
-    calls = [op for op in operations(main.regions[0].blocks[0]) if op.name == "func.call"]
+    calls = [op for op in flat_operations(main.regions[0].blocks[0]) if op.name == "func.call"]
     for fn in functions(module):
         name = ir.StringAttr(fn.attributes["sym_name"]).value
         sites = [c for c in calls if ir.FlatSymbolRefAttr(c.attributes["callee"]).value == name]
@@ -110,7 +112,7 @@ def _mark(module: ir.Module, main: ir.Operation, values: dict[ir.Value, np.ndarr
 
 def _erase_uncalled(module: ir.Module) -> None:
     called = {ir.FlatSymbolRefAttr(op.attributes["callee"]).value for fn in functions(module)
-              for op in operations(fn.regions[0].blocks[0]) if op.name == "func.call"}
+              for op in flat_operations(fn.regions[0].blocks[0]) if op.name == "func.call"}
     for fn in list(functions(module)):
         name = ir.StringAttr(fn.attributes["sym_name"]).value
         if name != MAIN and name not in called:

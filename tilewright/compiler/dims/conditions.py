@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tilewright.passes.analysis.control_flow import CarriedCounter
+from tilewright.runtime.counters import at_most
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.extent_bounds import highest
 from tilewright.runtime.program.program import Check
@@ -14,9 +16,13 @@ from tilewright.runtime.shape import Expr, ShapeRange
 @dataclass
 class Conditions:
     """What must hold at run time. A condition that is noted may be taken for granted by those noted after it: all are checked
-    before any kernel runs."""
+    before any kernel runs.
+
+    counters: of loops; what must hold inside one must hold for the first and the last value of its counters.
+    """
 
     ranges: ShapeRange
+    counters: Sequence[CarriedCounter] = ()
     _found: dict[str, str] = field(default_factory=dict)
     _facts: list[Expr] = field(default_factory=list)  # none is positive where the conditions noted so far hold
 
@@ -32,6 +38,8 @@ class Conditions:
         """
         if self._highest(excess) <= 0:
             return True
+        if (settled := self._settled(excess)) is not excess:
+            return self.proves(settled, given)
         return any(self._highest(excess - f) <= 0 for f in (*self._facts, *given) if f.symbols & excess.symbols)
 
     def note(self, excess: Expr, message: str, runs: Expr | None = None) -> None:
@@ -46,6 +54,7 @@ class Conditions:
         """
         if self.proves(excess):
             return
+        excess = self._settled(excess)
         if -self._highest(-excess) > 0 and (runs is None or -self._highest(-runs) > 0):
             shown = ", ".join(f"{n} in {d}" for n, d in self.ranges.dims)
             raise IngestError(f"{message} for any shape of the range ({shown})")
@@ -53,6 +62,10 @@ class Conditions:
         self._found.setdefault(str(violation if runs is None else violation * runs), message)
         if runs is None:
             self._facts += _facts(violation, self.bounds)
+
+    def _settled(self, excess: Expr) -> Expr:
+        """What an expression is at most, over the dims alone."""
+        return at_most(excess, self.counters, self.bounds) if self.counters else excess
 
     def checks(self) -> tuple[Check, ...]:
         """The conditions that were not proven."""

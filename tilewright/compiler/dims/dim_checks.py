@@ -9,6 +9,7 @@ from tilewright.compiler.dims.dim_equations import Equation
 from tilewright.compiler.dims.op_location import where
 from tilewright.compiler.dims.read_bounds import bound_reads
 from tilewright.passes.analysis.assert_facts import assert_facts
+from tilewright.passes.analysis.control_flow import carried_counters
 from tilewright.passes.linalg.symbolic import SymbolicShapes, mixed
 from tilewright.passes.mlir import ir, walk
 from tilewright.runtime.errors import IngestError
@@ -25,7 +26,8 @@ def model_checks(fn: ir.Operation, open_equations: Sequence[Equation]) -> tuple[
         IngestError: a condition holds for no shape of the range, or an assert depends on data.
     """
     shapes = SymbolicShapes(fn)
-    conditions = Conditions(shapes.ranges)
+    counters = [c for op in walk(fn) if op.name == "scf.while" for c in carried_counters(op, shapes)]
+    conditions = Conditions(shapes.ranges, counters)
     for equation in open_equations:
         difference = equation.left - equation.right
         conditions.note(

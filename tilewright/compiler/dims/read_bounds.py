@@ -14,10 +14,11 @@ from typing import NamedTuple
 from tilewright.compiler.dims.conditions import Conditions
 from tilewright.compiler.dims.loop_extremes import LoopBox
 from tilewright.compiler.dims.op_location import where
+from tilewright.passes.analysis.control_flow import CONTROL
 from tilewright.passes.linalg.shape_values import ShapeValues
 from tilewright.passes.linalg.structured import body, loop_extents
-from tilewright.passes.linalg.symbolic import DIVISIONS, MAY_BE_EMPTY, SymbolicShapes, evaluate_affine, integer
-from tilewright.passes.mlir import arith, ir, maps_of, owner
+from tilewright.passes.linalg.symbolic import COUNTERS, DIVISIONS, MAY_BE_EMPTY, SymbolicShapes, evaluate_affine, integer
+from tilewright.passes.mlir import arith, ir, maps_of, owner, tensor
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.shape import Expr
 
@@ -85,13 +86,24 @@ def _extract(op: ir.Operation, space: _Space, conditions: Conditions, sizes: Sha
         what = _Place(f"{op.name} at {where(op)} reads", f"of its tensor along axis {axis}")
         known = [space.values.expr(v) for v in space.values.choices(index)]
         sure = len(known) == 1 and not _is_chosen(op)
-        if all(e is not None and space.require(e, extent, what, conditions, sure) for e in known):
+        if not _is_beyond(op, known) and all(e is not None and space.require(e, extent, what, conditions, sure) for e in known):
             continue
-        if space.box.extents:
-            op.operands[1 + axis] = _kept(op, index, extent, sizes)
+        if space.box.extents or op.parent.name in CONTROL or _is_beyond(op, known):
+            op.operands[1 + axis] = _kept(op, axis, extent, sizes)
             empty += [] if conditions.proves(1 - extent, space.running) else [axis]
     if empty:
         op.attributes[MAY_BE_EMPTY] = ir.DenseI64ArrayAttr.get(empty)
+
+
+def _is_beyond(op: ir.Operation, indices: Sequence[Expr | None]) -> bool:
+    """Does an element in the condition of a loop stand where a counter says, which is beyond its bound there at the end?"""
+    counted: set[str] = set()
+    inner, outer = op, op.parent.operation
+    while outer.name != "func.func":
+        if outer.name == "scf.while" and inner.block == outer.regions[0].blocks[0]:
+            counted.update(ir.StringAttr(a).value for a in ir.ArrayAttr(outer.attributes[COUNTERS]))
+        inner, outer = outer, outer.parent.operation
+    return any(e is not None and e.symbols & counted for e in indices)
 
 
 def _is_chosen(op: ir.Operation) -> bool:
@@ -99,14 +111,18 @@ def _is_chosen(op: ir.Operation) -> bool:
     return any(u.owner.name == "arith.select" for u in op.results[0].uses)
 
 
-def _kept(op: ir.Operation, index: ir.Value, extent: Expr, sizes: ShapeValues) -> ir.Value:
+def _kept(op: ir.Operation, axis: int, extent: Expr, sizes: ShapeValues) -> ir.Value:
     """The index, or the last one of the axis where it lies outside."""
     number = (extent - 1).constant
-    last = sizes.value(extent - 1) if number is None else None
+    counted = number is None and not extent.symbols <= sizes.symbols()
+    last = sizes.value(extent - 1) if number is None and not counted else None
     with ir.InsertionPoint(op), op.location:
-        if last is None:
+        if counted:
+            size = tensor.DimOp(op.operands[0], arith.constant(ir.IndexType.get(), axis)).result
+            last = arith.subi(size, arith.constant(ir.IndexType.get(), 1))
+        elif last is None:
             last = arith.constant(ir.IndexType.get(), number)
-        return arith.minui(index, last)
+        return arith.minui(op.operands[1 + axis], last)
 
 
 class _Place(NamedTuple):
@@ -138,11 +154,11 @@ class _Space:
 
     @staticmethod
     def of(op: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> _Space:
-        """Of a linalg op, a tensor.generate or a tensor.pad; no loops for a function."""
+        """Of a linalg op, a tensor.generate or a tensor.pad; no loops for a function, a branch or a loop of the model."""
         extents: Sequence[Expr] = ()
         numbers: dict[ir.Value, Expr] = {}
         names: list[Expr] = []
-        if op != shapes.fn:
+        if op != shapes.fn and op.name not in CONTROL:
             extents = _extents(op, shapes)
             names = [Expr.dim(f"%{d}") for d in range(len(extents))]
             if not op.name.startswith("linalg."):

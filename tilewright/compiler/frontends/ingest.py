@@ -10,6 +10,7 @@ from functools import cached_property
 from tilewright.compiler.dims.bind_dims import DynamicDims, bind_dims
 from tilewright.compiler.dims.dim_checks import model_checks
 from tilewright.compiler.dims.places import argument_names, take_result_names
+from tilewright.compiler.frontends.control_flow import has_control_flow, normalize_control_flow, switches_to_ifs
 from tilewright.compiler.frontends.refuse import refuse_data_dependent, refuse_unsupported
 from tilewright.compiler.frontends.source import ModelIR, read_model, select_function
 from tilewright.passes.base import PassPipeline
@@ -87,10 +88,15 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
         unsigned = [UNSIGNED in named for named in result_attributes(fn)]
         names, results = argument_names(fn), take_result_names(fn)
         fn = _legalized(module, fn)
+        branches = has_control_flow(fn)
+        if branches:
+            switches_to_ifs(fn)
         bound = bind_dims(fn, dynamic_dims, defaults)
         if everywhere:
             fn.attributes[RANGES] = write_ranges(ShapeRange(tuple((d.name, Dim(0, LARGEST)) for d in bound.dims)))
         _plain_indices(fn)
+        if branches:
+            normalize_control_flow(fn)
         shapes = SymbolicShapes(fn)
         refuse_data_dependent(fn, shapes)
         checks = model_checks(fn, bound.open)

@@ -15,6 +15,7 @@ _ELEMENTS = {d.signless.value for d in DType} | {"index"}
 _NARROW = {f"i{width}" for width in range(2, 8)}  # read and widened: passes/transforms/widen_sub_byte.py
 _DIALECTS = ("arith", "math", "linalg", "tensor")
 _MOST_ELEMENTS = 1 << 60  # their bytes are counted in 63 bits
+_CONTROL = ("scf.if", "scf.for", "scf.while", "scf.index_switch", "scf.yield", "scf.condition")
 _SINGLE_OPS = ("func.return", "cf.assert", "affine.apply", "affine.min", "affine.max", "ub.poison")
 _TENSOR_OPS = {
     "cast",
@@ -42,7 +43,8 @@ _LISTS = {  # first segment of the operands that belong to lists, the lists
     "linalg.unpack": (3, ("static_inner_tiles",)),
 }
 _REMEDIES: dict[str, Wording | str] = {
-    "scf": "control flow on tensors is not compiled: unroll it, or export branches and loop bodies as their own models",
+    "scf": "of control flow scf.if, scf.for, scf.while and scf.index_switch on tensors are compiled, outside of the bodies of "
+    "other operations: write parallel loops as linalg operations",
     "cf": "control flow is not compiled: export a model of one block",
     "memref": "the model must be on tensors: export it before bufferization",
     "bufferization": "the model must be on tensors: export it before bufferization",
@@ -102,6 +104,8 @@ def _refuse_op(op: ir.Operation) -> None:
             "them as an argument"
         )
     known = op.name in _SINGLE_OPS or (dialect in _DIALECTS and (dialect != "tensor" or name in _TENSOR_OPS))
+    if op.name in _CONTROL and op.parent.name.startswith(("func.", "scf.")):
+        return
     if not known:
         remedy = _REMEDIES.get(dialect, "the model must use the dialects linalg, tensor, arith and math only")
         raise IngestError(f"{op.name} at {where(op)} is not supported: " + remedy)

@@ -9,24 +9,36 @@ from itertools import groupby
 from tilewright.compiler.host.launch_groups import launch_numbers
 from tilewright.compiler.host.plan_steps import (
     CallerMemory,
+    Carried,
+    Condition,
     Copy,
+    Counter,
+    Current,
+    If,
     Launch,
+    Loaded,
+    Loop,
+    Next,
     Place,
     PlacedOperand,
     PlannedCall,
+    Positive,
     Step,
     Temp,
     all_steps,
+    counters_of,
 )
+from tilewright.passes.analysis.control_flow import CONTROL, carried_counters, condition_of, positive_where, trips
 from tilewright.passes.dispatch_creation.pack_constants import PACK
 from tilewright.passes.linalg.strides import View, Views
 from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes, integer
 from tilewright.passes.mlir import functions, ir, operations, owner
 from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.counters import at_most
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.program.arena_plan import ArenaPlan, Temporary, plan
 from tilewright.runtime.program.program import Argument, DimInfo
-from tilewright.runtime.shape import Expr
+from tilewright.runtime.shape import Dim, Expr, ShapeRange
 from tilewright.runtime.tensor import DType
 
 MAIN = "main"
@@ -58,11 +70,18 @@ class HostPlan:
     arena: ArenaPlan = field(default_factory=lambda: ArenaPlan({}, Expr.of(0)))
     bound: list[BoundConstant] = field(default_factory=list)  # what the model holds itself, in `tensors` order
     outputs: list[Argument] = field(default_factory=list)
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of the dims, and of the counters of loops
     ragged: tuple[Offsets, ...] = ()
 
     def launches(self) -> list[tuple[int, ...]]:
         """Numbers of the calls of each launch, in order."""
         return [step.calls for step in all_steps(self.steps) if isinstance(step, Launch)]
+
+    @property
+    def counters(self) -> ShapeRange:
+        """The ranges of the counters of the loops."""
+        names = [c.name for c in counters_of(self.steps)]
+        return ShapeRange(tuple((n, Dim(int(self.bounds[n][0]), int(self.bounds[n][1]))) for n in names))
 
 
 def plan_of(module: ir.Module, workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]],
@@ -78,8 +97,17 @@ def plan_of(module: ir.Module, workloads: Mapping[str, Workload], donated: Seque
     return _Planner(main, workloads, donated, together).run()
 
 
+@dataclass(frozen=True)
+class _Moment:
+    """When an operation is run: its number, the number of the last operation inside it, and the loops around it, as moments."""
+
+    first: int
+    last: int
+    loops: tuple[_Moment, ...]
+
+
 class _Planner:
-    """Reads the outlined @main."""
+    """Reads the outlined @main, with its branches and loops."""
 
     def __init__(self, main: ir.Operation, workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]],
                  together: bool) -> None:
@@ -89,33 +117,67 @@ class _Planner:
         self.block = main.regions[0].blocks[0]
         self.shapes = SymbolicShapes(main)
         self.views = Views(self.shapes)
-        self.plan = HostPlan()
+        self.plan = HostPlan(bounds=self.shapes.ranges.bounds())
         self.copies: list[Copy] = []  # of donated buffers that the call that makes their new value still reads
         self.places: dict[ir.Value, Place] = {}
         self.scalar_at: dict[ir.Value, int] = {}
+        self.moments: dict[ir.Operation, _Moment] = {}  # of calls, branches and loops
+        self.clock = 0
+        self.wanted: dict[ir.Value, Place] = {}  # where a terminator wants the result of an operation
+        self.names: dict[ir.Operation, str] = {}
+        self.loops: list[ir.Operation] = []  # outer ones first
         self.ops = operations(self.block)
-        self.calls = [op for op in self.ops if op.name == "func.call"]
-        self.launch = self._launches() if together else list(range(len(self.calls)))
+        self.together = together
+        self.launches: dict[ir.Operation, list[list[ir.Operation]]] = {}  # by the first call between two branches or loops
+        self._time(self.block, ())
         self.returned = list(self.ops[-1].operands)
 
     def run(self) -> HostPlan:
         self._arguments()
         self._buffers()
-        self.plan.calls += map(self._call, self.calls)
-        together = groupby(range(len(self.calls)), key=self.launch.__getitem__)
-        self.plan.steps += [Launch(tuple(numbers)) for _, numbers in together]
-        self.plan.steps += self.copies
+        self.plan.steps += [*self._steps(self.block), *self.copies]
         return self.plan
 
-    def _launches(self) -> list[int]:
-        """The launch of each call; the calls come in the order of their launches."""
-        made = {r: number for number, call in enumerate(self.calls) for r in call.results}
-        reads = [[self._buffer(v) for v in call.operands if isinstance(v.type, ir.RankedTensorType)] for call in self.calls]
-        kinds = [self.workloads[_callee(call)].kind for call in self.calls]
+    def _time(self, block: ir.Block, loops: tuple[_Moment, ...]) -> None:
+        """Number what is run, and say where the results of bodies are wanted. Calls of one launch have one moment."""
+        calls: list[ir.Operation] = []
+        for op in operations(block):
+            if op.name == "func.call":
+                calls.append(op)
+            elif op.name in CONTROL:
+                self._time_calls(calls, loops)
+                calls = []
+                self.names[op] = f"{op.name.partition('.')[2]}{len(self.names)}"
+                first = self.clock
+                self.clock += 1
+                moment = _Moment(first, first + 1 + sum(map(_runs, op.regions)), loops)
+                self.moments[op] = moment
+                self.loops += [op] if op.name == "scf.while" else []
+                for region in op.regions:
+                    for inner in region.blocks:
+                        self._time(inner, (*loops, moment) if op.name == "scf.while" else loops)
+                self.clock = moment.last + 1
+        self._time_calls(calls, loops)
+
+    def _time_calls(self, calls: list[ir.Operation], loops: tuple[_Moment, ...]) -> None:
+        """Calls with no branch or loop between them."""
+        launches = self._launched_together(calls) if self.together else [[call] for call in calls]
+        for launch in launches:
+            for call in launch:
+                self.moments[call] = _Moment(self.clock, self.clock, loops)
+                self.names[call] = f"call{len(self.names)}"
+            self.clock += 1
+        if calls:
+            self.launches[calls[0]] = launches
+
+    def _launched_together(self, calls: Sequence[ir.Operation]) -> list[list[ir.Operation]]:
+        """The calls of each launch, in an order that can be run."""
+        made = {r: number for number, call in enumerate(calls) for r in call.results}
+        reads = [[self._buffer(v) for v in call.operands if isinstance(v.type, ir.RankedTensorType)] for call in calls]
+        kinds = [self.workloads[_callee(call)].kind for call in calls]
         found = launch_numbers(kinds, [[made[b] for b in buffers if b in made] for buffers in reads])
         order = sorted(range(len(found)), key=found.__getitem__)
-        self.calls = [self.calls[n] for n in order]
-        return [found[n] for n in order]
+        return [[calls[n] for n in numbers] for _, numbers in groupby(order, key=found.__getitem__)]
 
     def _arguments(self) -> None:
         inputs: list[tuple[int, ir.Value]] = []
@@ -141,45 +203,141 @@ class _Planner:
 
     def _buffers(self) -> None:
         first_output = len(self.places)
-        launch = self.launch
-        birth = {r: launch[number] for number, call in enumerate(self.calls) for r in call.results}
-        maker = {r: number for number, call in enumerate(self.calls) for r in call.results}
-        death: dict[ir.Value, int] = {}
-        for number, call in enumerate(self.calls):
-            for value in call.operands:
-                if isinstance(value.type, ir.RankedTensorType):
-                    death[self._buffer(value)] = launch[number]
+        death = self._deaths()
         reused = {output: self.input_values[given] for given, output in self.donated}
+        temporaries: list[Temporary] = []
         for number, value in enumerate(self.returned):
             buffer = self._buffer(value)
             dims = self.shapes.dims(value)
             element = DType(str(ir.RankedTensorType(value.type).element_type))
             self.plan.outputs.append(Argument(f"result{number}", element, tuple(map(str, dims))))
             target = CallerMemory(first_output + number)
-            if buffer not in birth or buffer in self.places:
+            made = owner(buffer)
+            if made is None or made not in self.moments or buffer in self.places:
                 raise BuildError(f"result {number} of @main is not the result of one call; outline must copy it")
             given = reused.get(number)
-            if given is None or death.get(given, -1) < birth[buffer]:
+            if given is None or death.get(given, -1) < self.moments[made].first:
                 self.places[buffer] = target
             else:
-                death[buffer] = len(self.calls)
-                self.copies.append(Copy(Temp(_name(maker[buffer], 0)), target, self._bytes(value)))
-        temporaries = []
-        for number, call in enumerate(self.calls):
-            for i, r in enumerate(call.results):
-                if r in self.places:
+                death[buffer] = self.clock
+                temporary = self._temporary(buffer, self.names[made] + ".0", death)
+                temporaries.append(temporary)
+                self.copies.append(Copy(Temp(temporary.name), target, self._bytes(value)))
+        for op, moment in self.moments.items():
+            for i, r in enumerate(op.results):
+                if isinstance(r.type, ir.RankedTensorType) and r not in self.places:
+                    if r not in self.wanted:
+                        temporaries.append(self._temporary(r, f"{self.names[op]}.{i}", death))
+                    else:
+                        self.places[r] = self.wanted[r]
+            if op.name == "scf.while":
+                temporaries += self._carried(op, moment)
+            elif op.name == "scf.if":
+                for region in op.regions:
+                    self._want(region.blocks[0], [self.places[r] for r in op.results])
+        self.plan.arena = plan(temporaries, self.plan.bounds)
+
+    def _deaths(self) -> dict[ir.Value, int]:
+        """When the last reader of each buffer is done. What is read in a loop that it was not made in lasts to the loop's end."""
+        death: dict[ir.Value, int] = {}
+        for op, moment in self.moments.items():
+            read = [*op.operands, *([_tested(op)] if op.name in CONTROL else [])]
+            for value in read:
+                if value is None or not isinstance(value.type, ir.RankedTensorType):
                     continue
-                copied = death.get(r, launch[number]) == len(self.calls)
-                name = _name(number, 0 if copied else i)
-                self.places[r] = Temp(name)
-                temporaries.append(Temporary(name, self._bytes(r), launch[number], death.get(r, launch[number])))
-        self.plan.arena = plan(temporaries, self.shapes.ranges.bounds())
+                buffer = self._buffer(value)
+                made = owner(buffer)
+                around = len(self.moments[made].loops) if made in self.moments else len(self._loops_of(buffer))
+                until = moment.loops[around].last if len(moment.loops) > around else moment.last
+                death[buffer] = max(death.get(buffer, until), until)
+        return death
+
+    def _loops_of(self, value: ir.Value) -> tuple[_Moment, ...]:
+        """The loops around a block argument."""
+        loop = value.owner.owner if isinstance(value.owner, ir.Block) else None
+        found = self.moments.get(loop.operation) if loop is not None else None
+        return () if found is None else (*found.loops, found)
+
+    def _temporary(self, value: ir.Value, name: str, death: Mapping[ir.Value, int]) -> Temporary:
+        made = owner(value)
+        assert made is not None
+        moment = self.moments[made]
+        self.places[value] = Temp(name)
+        return Temporary(name, self._bytes(value), moment.first, max(death.get(value, moment.last), moment.last))
+
+    def _want(self, block: ir.Block, places: Sequence[Place | None], skipped: int = 0) -> None:
+        """Where the values of a block's terminator have to be; each is the result of one operation of the block."""
+        for value, place in zip(list(operations(block)[-1].operands)[skipped:], places, strict=True):
+            if place is None:
+                continue
+            buffer = self._buffer(value)
+            made = owner(buffer)
+            if made is None or made not in self.moments or made.block != block or buffer in self.wanted:
+                raise BuildError("a result of a branch or of a loop's body is not the result of one call; outline must copy it")
+            self.wanted[buffer] = place
+
+    def _carried(self, loop: ir.Operation, moment: _Moment) -> list[Temporary]:
+        """Places of what a loop carries; the second buffers of its tensors."""
+        before, after = (region.blocks[0] for region in loop.regions)
+        found: list[Temporary] = []
+        next_places: list[Place | None] = []
+        for i, (value, a, b) in enumerate(zip(loop.operands, before.arguments, after.arguments, strict=True)):
+            if not isinstance(value.type, ir.RankedTensorType):
+                next_places.append(None)
+                continue
+            name = f"{self.names[loop]}.{i}"
+            self.places[a] = self.places[b] = Current(name)
+            next_places.append(Next(name))
+            found.append(Temporary(f"{name}.other", self._bytes(value), moment.first, moment.last))
+        self._want(after, next_places)
+        return found
+
+    # -- steps
+
+    def _steps(self, block: ir.Block) -> list[Step]:
+        found: list[Step] = []
+        for op in operations(block):
+            if op in self.launches:
+                for launch in self.launches[op]:
+                    first = len(self.plan.calls)
+                    self.plan.calls += map(self._call, launch)
+                    found.append(Launch(tuple(range(first, len(self.plan.calls)))))
+            elif op.name == "scf.if":
+                condition = self._condition(op)
+                sides = [tuple(self._steps(region.blocks[0])) if len(region.blocks) else () for region in op.regions]
+                found.append(If(condition, *sides))
+            elif op.name == "scf.while":
+                found += self._loop(op)
+        return found
+
+    def _loop(self, op: ir.Operation) -> list[Step]:
+        counters = [Counter(c.name, c.start, c.step, c.largest) for c in carried_counters(op, self.shapes)]
+        carried, after = [], []
+        for i, value in enumerate(op.operands):
+            if isinstance(value.type, ir.RankedTensorType):
+                name, result = f"{self.names[op]}.{i}", self.places[op.results[i]]
+                carried.append(Carried(name, self._operand(value), (result, Temp(f"{name}.other"))))
+                after.append(Copy(Current(name), result, self._bytes(value)))
+        test = self._steps(op.regions[0].blocks[0])
+        condition = self._condition(op)
+        body = self._steps(op.regions[1].blocks[0])
+        return [Loop(tuple(counters), tuple(carried), tuple(test), condition, tuple(body), trips(op, self.shapes)), *after]
+
+    def _condition(self, op: ir.Operation) -> Condition:
+        tested = _tested(op)
+        if tested is not None:
+            return Loaded(self._operand(tested))
+        holds = positive_where(condition_of(op), self.shapes)
+        if holds is None:
+            raise BuildError(f"the condition of {op.name} is neither of shapes nor in memory, where lift-control-flow puts it")
+        return Positive(holds)
 
     def _bytes(self, value: ir.Value) -> Expr:
         total = Expr.of(DType(str(ir.RankedTensorType(value.type).element_type)).bytes)
         for d in self.shapes.dims(value):
             total = total * d
-        return total
+        counters = [c for loop in self.loops for c in carried_counters(loop, self.shapes)]
+        return at_most(total, counters, self.plan.bounds)
 
     def _buffer(self, value: ir.Value) -> ir.Value:
         return self._view(value).buffer
@@ -223,5 +381,17 @@ def _callee(call: ir.Operation) -> str:
     return str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
 
 
-def _name(call: int, result: int) -> str:
-    return f"call{call}.{result}"
+def _runs(region: ir.Region) -> int:
+    """Moments inside a region, at most."""
+    total = 0
+    for block in region.blocks:
+        for op in operations(block):
+            total += 1 if op.name == "func.call" else 0
+            total += 2 + sum(map(_runs, op.regions)) if op.name in CONTROL else 0
+    return total
+
+
+def _tested(op: ir.Operation) -> ir.Value | None:
+    """The tensor of rank 0 that a branch or loop goes by; None where shapes decide."""
+    source = owner(condition_of(op))
+    return source.operands[0] if source is not None and source.name == "tensor.extract" else None

@@ -39,6 +39,7 @@ from tilewright.compiler.host.plan_steps import (
 from tilewright.passes.codegen.emit import gep, integer_type, when
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm, operations
+from tilewright.runtime.counters import at_most
 from tilewright.runtime.device import KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, PARALLEL_FOR
 from tilewright.runtime.program.arena_plan import ALIGNMENT, workspace_stride
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node, symbols
@@ -150,12 +151,13 @@ class HostProgram:
     @cached_property
     def workspace(self) -> Expr:
         """Bytes from one thread's workspace to the next one's, enough for any call; over the model dims."""
-        most = Expr.of(0)
+        most, counters = Expr.of(0), list(counters_of(self.plan.steps))
         for number, *_ in self.groups:
             call = self.plan.calls[number]
             local = dict(zip(call.workload.dims, call.dims, strict=True))
             for kernel in self.tables[self.table_of[number]].kernels:
-                need = workspace_stride(self._for_any_sequence(Expr.parse(kernel.workspace).substitute(local)))
+                most_of_any = self._for_any_sequence(Expr.parse(kernel.workspace).substitute(local))
+                need = workspace_stride(at_most(most_of_any, counters, self.plan.bounds))
                 if need != Expr.of(0):
                     most = most.maximum(need) if most != Expr.of(0) else need
         return most

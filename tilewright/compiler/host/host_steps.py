@@ -26,10 +26,9 @@ from tilewright.compiler.host.plan_steps import (
 from tilewright.passes.codegen.emit import byte_width, gep, integer_type, when
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm, scf
-from tilewright.runtime.device import COPY, POLL, READ
+from tilewright.runtime.device import COPY, POLL, READ, STOPPED
 from tilewright.runtime.shape import Expr
 
-STOPPED = -2  # status of a run that a loop left because the caller asked for it
 _CYCLES = 1 << 26  # between two polls of a loop that may never end: some 20 ms
 _TIMES = 1 << 10  # between two polls of a loop that counts to an end, or of any where there is no counter of cycles
 _CYCLE_COUNTER = {"x86_64": "llvm.x86.rdtsc"}

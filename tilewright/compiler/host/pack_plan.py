@@ -14,7 +14,7 @@ from operator import mul
 
 from tilewright.compiler.dims.ragged_dims import rows_of
 from tilewright.compiler.host.host_plan import HostPlan, Offsets
-from tilewright.compiler.host.plan_steps import CallerMemory, Copy, Place, PlacedOperand, PlannedCall, Temp
+from tilewright.compiler.host.plan_steps import CallerMemory, Copy, If, Loop, Place, PlacedOperand, PlannedCall, Temp
 from tilewright.passes.analysis.independence import Independence, MixingError
 from tilewright.passes.linalg.symbolic import SymbolicShapes
 from tilewright.passes.mlir import functions, ir
@@ -67,6 +67,9 @@ class _Packer:
 
     def run(self) -> HostPlan:
         single, sequences = self.single, self.sequences
+        if any(isinstance(s, If | Loop) for s in single.steps):
+            raise IngestError("a model with ragged dims branches or loops, which is not compiled for sequences of different "
+                              "lengths; declare the dims as plain ones, and pad")
         for number, (dims, depends) in enumerate(sequences.inputs):
             if depends:
                 self.elements[CallerMemory(number)] = _product(dims)

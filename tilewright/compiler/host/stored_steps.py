@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilewright.compiler.host.host_plan import HostPlan
-from tilewright.compiler.host.plan_steps import Condition, Copy, If, Launch, Loop, Positive, Step, counters_of
+from tilewright.compiler.host.plan_steps import Condition, Copy, If, Launch, Loaded, Loop, Positive, Step, all_steps, counters_of
+from tilewright.runtime.counters import at_most
 from tilewright.runtime.program.steps import CopyStep, IfStep, LaunchStep, LoopCounter, LoopStep
 from tilewright.runtime.program.steps import Step as Stored
 from tilewright.runtime.shape import Expr
 
-MANY = 1 << 16  # times around a loop whose end depends on data, where its work is estimated
+MANY = 1 << 40  # times around a loop whose end depends on data, where its work is estimated: it may never end
 
 
 def stored_tree(plan: HostPlan) -> tuple[Stored, ...]:
@@ -36,20 +37,20 @@ def _condition(condition: Condition) -> str:
 
 def model_work(plan: HostPlan) -> list[tuple[int, Expr, Expr]]:
     """(call, operations, bytes) over the model dims; of a call in a loop, of all times around at the largest counters."""
+    counters = list(counters_of(plan.steps))
     found = []
     for number, times in times_called(plan.steps):
         call = plan.calls[number]
         local = dict(zip(call.workload.dims, call.dims, strict=True))
-        flops, moved = (_at_most(e.substitute(local) * times, plan) for e in (call.workload.flops, call.workload.bytes))
+        once = call.workload.flops, call.workload.bytes
+        flops, moved = (at_most(e.substitute(local) * times, counters, plan.bounds) for e in once)
         found.append((number, flops, moved))
     return found
 
 
-def _at_most(expr: Expr, plan: HostPlan) -> Expr:
-    """With each counter at its largest value, inner loops' first."""
-    for counter in reversed(list(counters_of(plan.steps))):
-        expr = expr.substitute({counter.name: counter.largest})
-    return expr
+def reads_memory(plan: HostPlan) -> bool:
+    """Does a branch or loop go by data?"""
+    return any(isinstance(s, If | Loop) and isinstance(s.condition, Loaded) for s in all_steps(plan.steps))
 
 
 def times_called(steps: Sequence[Step], times: Expr | int = 1) -> Iterator[tuple[int, Expr]]:

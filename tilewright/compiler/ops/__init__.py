@@ -9,6 +9,7 @@
 from tilewright.compiler.ops.attention import attention
 from tilewright.compiler.ops.codes import decode
 from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
+from tilewright.compiler.ops.control import cond, fori_loop, while_loop
 from tilewright.compiler.ops.convolutions import conv1d, conv2d, conv3d, conv_transpose
 from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota, ones, triangle, tril, triu, zeros
 from tilewright.compiler.ops.einsum import einsum
@@ -112,6 +113,7 @@ __all__ = [
     "chunk",
     "compare",
     "concat",
+    "cond",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -130,6 +132,7 @@ __all__ = [
     "eye",
     "flatten",
     "flip",
+    "fori_loop",
     "full",
     "full_like",
     "gather",
@@ -210,6 +213,7 @@ __all__ = [
     "unsqueeze",
     "var",
     "where",
+    "while_loop",
     "with_dims",
     "zeros",
 ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tilewright.compiler.ops.body import literal
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.shape import Atom, Expr
 from tilewright.runtime.tensor import DType
 
+T = TypeVar("T")
 _ATOM_OPS = {"floordiv": "floordivsi", "mod": "remsi", "min": "minsi", "max": "maxsi"}
 
 
@@ -51,6 +53,16 @@ class Emitter:
         name = self.fresh()
         self.lines.append(f"{name} = {text}")
         return name
+
+    def nested(self, build: Callable[[], T]) -> tuple[list[str], T]:
+        """The lines that `build` emits, for a body inside the function, whose index values are not seen outside; its result."""
+        outside, indices = self.lines, dict(self._indices)
+        self.lines = []
+        try:
+            made = build()
+        finally:
+            lines, self.lines, self._indices = self.lines, outside, indices
+        return lines, made
 
     def index(self, size: Expr | int) -> str:
         """An index value that holds a size."""

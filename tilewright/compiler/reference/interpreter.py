@@ -28,7 +28,8 @@ def evaluate(
     """Results of a function of `model` in float64; integers are exact in the width of their type, i1 is bool.
 
     Args:
-        model: MLIR text or a module: linalg on tensors, arith, math, tensor, affine, scf.if, scf.for, scf.forall, func.call.
+        model: MLIR text or a module: linalg on tensors, arith, math, tensor, affine, scf.if, scf.for,
+            scf.while, scf.index_switch, scf.forall, func.call.
         inputs: one array or number per argument. Float arguments are rounded to the declared type first.
         function: default the one public function, or @main.
         dtype_outputs: round float results to their declared type.
@@ -160,6 +161,10 @@ class Interpreter:
             return [self.element_wise(op, shape_of(op.results[0].type, operands), frame)]
         if name == "scf.if":
             return self.branch(op, operands[0], frame)
+        if name == "scf.index_switch":
+            return self.switch(op, operands[0], frame)
+        if name == "scf.while":
+            return self.loop_while(op, operands, frame)
         if name == "scf.for":
             return self.loop(op, operands, frame)
         if name == "scf.forall":
@@ -204,6 +209,21 @@ class Interpreter:
             return self.block(chosen, frame.inner({})) if chosen is not None else []
         sides = [self.block(b, frame.inner({}, speculative=True)) for b in blocks]
         return [np.where(condition, a, b) for a, b in zip(*sides, strict=True)] if len(sides) == 2 else []
+
+    def switch(self, op: ir.Operation, chosen: Array, frame: Frame) -> list[Array]:
+        """The region of the case that equals the value, else the first one."""
+        cases = list(ir.DenseI64ArrayAttr(op.attributes["cases"]))
+        number = 1 + cases.index(int(chosen)) if int(chosen) in cases else 0
+        return self.block(op.regions[number].blocks[0], frame.inner({}))
+
+    def loop_while(self, op: ir.Operation, operands: Sequence[Array], frame: Frame) -> list[Array]:
+        before, after = (region.blocks[0] for region in op.regions)
+        carried = list(operands)
+        while True:
+            holds, *passed = self.block(before, frame.inner(dict(zip(before.arguments, carried, strict=True))))
+            if not holds.item():
+                return passed
+            carried = self.block(after, frame.inner(dict(zip(after.arguments, passed, strict=True))))
 
     def loop(self, op: ir.Operation, operands: Sequence[Array], frame: Frame) -> list[Array]:
         lower, upper, step = (int(x) for x in operands[:3])

@@ -35,13 +35,14 @@ class AssertFact:
 def assert_facts(fn: ir.Operation, shapes: SymbolicShapes) -> list[AssertFact]:
     """Every cf.assert of the function in program order; one known to hold has violation 0, one known to fail 1."""
     return [
-        AssertFact(op, ir.StringAttr(op.attributes["msg"]).value, _violation(op.operands[0], shapes))
+        AssertFact(op, ir.StringAttr(op.attributes["msg"]).value, violation(op.operands[0], shapes))
         for op in walk(fn)
         if op.name == "cf.assert"
     ]
 
 
-def _violation(condition: ir.Value, shapes: SymbolicShapes) -> Expr | None:
+def violation(condition: ir.Value, shapes: SymbolicShapes) -> Expr | None:
+    """0 where a boolean value holds, positive elsewhere, over the dims; None when it depends on data."""
     known = shapes.truth(condition)
     if known is not None:
         return Expr.of(int(not known))
@@ -49,7 +50,7 @@ def _violation(condition: ir.Value, shapes: SymbolicShapes) -> Expr | None:
     if op is None:
         return None
     if op.name in ("arith.andi", "arith.ori"):
-        a, b = (_violation(v, shapes) for v in op.operands)
+        a, b = (violation(v, shapes) for v in op.operands)
         if a is None or b is None:
             return None
         return a + b if op.name == "arith.andi" else a * b

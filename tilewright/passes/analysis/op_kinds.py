@@ -17,8 +17,8 @@ class OpKind(Enum):
     parts (passes/analysis/parts.py).
 
     WINDOW: any other linalg op with reduction loops, such as pooling, or that scatters. MOVEMENT: places elements and
-    computes none. VIEW: a strided window. CHEAP: made again by every reader. SCALAR: no tensor. OPAQUE: nothing that can
-    be compiled.
+    computes none. VIEW: a strided window. CHEAP: made again by every reader. SCALAR: no tensor. CALL: of a function, such
+    as a branch or loop by itself. OPAQUE: nothing that can be compiled.
     """
 
     CONTRACTION = "contraction"
@@ -30,6 +30,7 @@ class OpKind(Enum):
     VIEW = "view"
     CHEAP = "cheap"
     SCALAR = "scalar"
+    CALL = "call"
     OPAQUE = "opaque"
 
 
@@ -37,6 +38,8 @@ def op_kind(op: ir.Operation, views: Views) -> OpKind:
     """The kind of `op`, one of the list above."""
     if op.name in CHEAP_OPS:
         return OpKind.CHEAP
+    if op.name == "func.call":
+        return OpKind.CALL
     if not any(isinstance(r.type, ir.RankedTensorType) for r in op.results):
         return OpKind.SCALAR
     if op.name in VIEW_OPS:

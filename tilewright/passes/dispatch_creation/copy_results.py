@@ -16,7 +16,9 @@ from tilewright.runtime.errors import PassError
 
 @dataclass(frozen=True)
 class CopyResults(Pass):
-    """A result that is an argument, a constant, part of a buffer, or the same buffer as an earlier result is copied."""
+    """A result that is an argument, a constant, part of a buffer, or the same buffer as an earlier result is copied. So is what a
+    branch or loop is given that is no buffer of its own, whose elements lie side by side.
+    """
 
     name: ClassVar[str] = "copy-results"
 
@@ -31,6 +33,18 @@ def _copy_results(fn: ir.Operation) -> None:
     views = Views(tensors.shapes)
     terminator = operations(fn.regions[0].blocks[0])[-1]
     returned: set[ir.Value] = set()
+
+    def copied(value: ir.Value, before: ir.Operation) -> ir.Value:
+        with ir.InsertionPoint(before):
+            empty = tensors.empty(tensors.shapes.dims(value), ir.RankedTensorType(value.type).element_type)
+            return elementwise([value], tensors.as_type(empty, value.type), lambda inner: inner[0])
+
+    for call in (op for op in operations(fn.regions[0].blocks[0]) if op.name == "func.call"):
+        for number, value in enumerate(call.operands):
+            if isinstance(value.type, ir.RankedTensorType):
+                buffer = _whole_buffer(value, views)
+                if buffer is None or ((made := owner(buffer)) is not None and made.name in CHEAP_OPS):
+                    call.operands[number] = copied(value, call)
     for number, value in enumerate(list(terminator.operands)):
         if not isinstance(value.type, ir.RankedTensorType):
             raise PassError(f"result {number} of the function is a {value.type}; return tensors only")
@@ -39,11 +53,7 @@ def _copy_results(fn: ir.Operation) -> None:
         if made is not None and made.name not in CHEAP_OPS and buffer not in returned:
             returned.add(buffer)
             continue
-        with ir.InsertionPoint(terminator):
-            empty = tensors.empty(tensors.shapes.dims(value), ir.RankedTensorType(value.type).element_type)
-            terminator.operands[number] = elementwise(
-                [value], tensors.as_type(empty, value.type), lambda inner: inner[0]
-            )
+        terminator.operands[number] = copied(value, terminator)
 
 
 def _whole_buffer(value: ir.Value, views: Views) -> ir.Value | None:

@@ -12,8 +12,9 @@ from tilewright.passes.analysis.windows import zeros_of
 from tilewright.passes.base import Pass
 from tilewright.passes.dispatch_creation.regions import Partition, Region
 from tilewright.passes.linalg.clone import clone, erase_dead
+from tilewright.passes.linalg.structured import main_of
 from tilewright.passes.linalg.symbolic import integer
-from tilewright.passes.mlir import functions, ir, operations, owner
+from tilewright.passes.mlir import ir, operations, owner
 
 REGION = "tw.region"
 
@@ -31,7 +32,7 @@ class Fuse(Pass):
     loads: bool = True
 
     def run(self, module: ir.Module) -> None:
-        for fn in functions(module):
+        for fn in main_of(module):
             partition = Partition(fn, join=self.epilogues)
             regions = partition.regions()
             if self.loads:

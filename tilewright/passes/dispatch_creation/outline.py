@@ -20,6 +20,7 @@ from tilewright.passes.linalg.clone import erase_dead, producers_first
 from tilewright.passes.linalg.collapse import Groups
 from tilewright.passes.linalg.shape_values import ShapeValues, tensor_type
 from tilewright.passes.linalg.strides import Views
+from tilewright.passes.linalg.structured import main_of
 from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes, integer, reassociation
 from tilewright.passes.mlir import functions, ir, operations, owner
 from tilewright.passes.spaces.workload import Kind
@@ -37,7 +38,7 @@ class Outline(Pass):
 
     def run(self, module: ir.Module) -> None:
         made = _Functions(module)
-        for fn in list(functions(module)):
+        for fn in main_of(module):
             if "sym_visibility" not in fn.attributes:
                 _outline(fn, made)
 
@@ -83,7 +84,7 @@ def _outline(fn: ir.Operation, made: _Functions) -> None:
     for op in operations(block):
         if REGION in op.attributes:
             regions.setdefault(integer(op.attributes[REGION]), []).append(op)
-        elif op_kind(op, views) not in (OpKind.VIEW, OpKind.CHEAP, OpKind.SCALAR):
+        elif op_kind(op, views) not in (OpKind.VIEW, OpKind.CHEAP, OpKind.SCALAR, OpKind.CALL):
             raise PassError(f"{op.name} at {op.location} has no region; run fuse before outline")
     functions_of = [RegionFunction(ops, views, constants) for ops in regions.values()]
     used = [region for region in functions_of if region.signature.outputs]

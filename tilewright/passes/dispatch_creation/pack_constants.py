@@ -22,7 +22,7 @@ from tilewright.passes.dispatch_creation.outlined import root_of
 from tilewright.passes.dispatch_creation.region_function import PANEL, UNIT
 from tilewright.passes.linalg.structured import inits, inputs, iterator_kinds, rebuild, use_count
 from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, integer, write_dims
-from tilewright.passes.mlir import functions, ir, maps_of, operations, owner, position, replace_all_uses
+from tilewright.passes.mlir import flat_operations, functions, ir, maps_of, operations, owner, position, replace_all_uses
 from tilewright.passes.spaces.host.host_block import register_block, values_of_word
 from tilewright.passes.spaces.workload import Kind
 from tilewright.runtime.limits import HostLimits
@@ -48,7 +48,7 @@ class PackConstants(Pass):
         mains = [fn for fn in named.values() if KEY not in fn.attributes]
         if len(mains) != 1:
             return
-        calls = [op for op in operations(mains[0].regions[0].blocks[0]) if op.name == "func.call"]
+        calls = [op for op in flat_operations(mains[0].regions[0].blocks[0]) if op.name == "func.call"]
         for name, fn in named.items():
             if KEY in fn.attributes and Kind(ir.StringAttr(fn.attributes[KIND]).value) is Kind.CONTRACTION:
                 sites = [c for c in calls if ir.FlatSymbolRefAttr(c.attributes["callee"]).value == name]

@@ -27,6 +27,12 @@ class ShapeValues:
             self._values[expr] = self._compute(expr)
         return self._values[expr]
 
+    def symbols(self) -> frozenset[str]:
+        """The dims that the function's arguments tell."""
+        arguments = () if self._arguments is None else self._arguments
+        return frozenset().union(*(dim.symbols for a in arguments if DIMS in (named := ir.DictAttr(a))
+                                   for dim in read_dims(named[DIMS])))
+
     def dynamic(self, dims: Sequence[Expr]) -> list[ir.Value]:
         """Values of the extents that are not constant, in order."""
         return [self.value(d) for d in dims if d.constant is None]

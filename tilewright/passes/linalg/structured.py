@@ -30,6 +30,7 @@ CONTRACTIONS = (
 FLOAT_CASTS = ("arith.extf", "arith.truncf")
 CASTS = (*FLOAT_CASTS, "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp", "arith.uitofp", "arith.fptosi",
          "arith.fptoui")
+FRAME = "tw.frame"  # of a function that only holds a branch or loop, whose bodies are calls
 CHEAP_OPS = ("tensor.empty", "linalg.fill", "arith.constant")
 _KEPT = ("func.return", "cf.assert", "func.call", "linalg.yield", "tensor.yield")
 
@@ -139,8 +140,8 @@ def replace_operand(op: ir.Operation, index: int, value: ir.Value) -> None:
 
 
 def main_of(module: ir.Module) -> list[ir.Operation]:
-    """The functions of a module that have a body."""
-    return [f for f in functions(module) if any(r.blocks for r in f.regions)]
+    """The functions of a module that compute: those that have a body and are no frame of a branch or loop."""
+    return [f for f in functions(module) if FRAME not in f.attributes and any(r.blocks for r in f.regions)]
 
 
 def erase_unused(fn: ir.Operation) -> None:

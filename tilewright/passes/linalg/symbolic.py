@@ -14,6 +14,7 @@ from tilewright.runtime.shape import Dim, Expr, ShapeRange
 DIMS, RANGES = "tw.dims", "tw.ranges"
 UNSIGNED = "tw.unsigned"  # unit attribute of an argument or result whose integers have no sign outside the function
 CONSTANT = "tw.constant"  # unit attribute of an argument that is bound at compile time
+COUNTERS = "tw.counters"  # of an scf.while: the dim that each carried value is inside the loop, "" where it is none
 MAY_BE_EMPTY = "tw.may_be_empty"  # of a tensor.extract: axes of its tensor that may have no element; it then gives zero
 _IDENTITY = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci")
 _BINARY = {
@@ -109,7 +110,7 @@ class SymbolicShapes:
         op = owner(value)
         if op is None:
             declared = None if isinstance(value.type, ir.RankedTensorType) else self._declared(value)
-            return None if declared is None else declared[0]
+            return self._counter(value) if declared is None else declared[0]
         name = op.name
         if name == "arith.constant":
             attribute = op.attributes["value"]
@@ -142,6 +143,14 @@ class SymbolicShapes:
         if name in ("affine.apply", "affine.min", "affine.max"):
             return self._affine(op)
         return None
+
+    def _counter(self, value: ir.Value) -> Expr | None:
+        """The dim that an argument of a loop's block counts; None for any other."""
+        loop = value.owner.owner
+        if loop.name != "scf.while" or COUNTERS not in loop.attributes:
+            return None
+        name = ir.StringAttr(loop.attributes[COUNTERS][ir.BlockArgument(value).arg_number]).value
+        return Expr.dim(name) if name else None
 
     def _affine(self, op: ir.Operation) -> Expr | None:
         m = ir.AffineMapAttr(op.attributes["map"]).value
@@ -206,7 +215,10 @@ class SymbolicShapes:
             return tuple(s for s in static if s is not None)
         op = owner(value)
         if op is None:
-            raise ValueError(f"argument of type {t} carries no {DIMS}")
+            source = carried_from(value)
+            if source is None:
+                raise ValueError(f"argument of type {t} carries no {DIMS}")
+            return self.dims(source)
         found = self._dynamic(op, value, t)
         return tuple(s if s is not None else f for s, f in zip(static, found, strict=True))
 
@@ -220,6 +232,8 @@ class SymbolicShapes:
         if name == "tensor.cast" or name == "tensor.insert_slice" or name == "tensor.insert":
             return self.dims(op.operands[1 if name != "tensor.cast" else 0]) if name != "tensor.cast" \
                 else self.dims(op.operands[0])
+        if name in ("scf.if", "scf.while"):
+            return self.dims(_given_by(op, list(op.results).index(value)))
         if name == "scf.forall":
             return self.dims(list(op.operands)[len(op.operands) - len(op.results) + list(op.results).index(value)])
         if name in ("tensor.empty", "tensor.generate"):
@@ -284,6 +298,21 @@ class SymbolicShapes:
             where = f"{at.name} at {at.location}" if at is not None else str(value)
             raise ValueError(f"{where}: a size depends on data, not on the shapes of the arguments")
         return found
+
+
+def carried_from(value: ir.Value) -> ir.Value | None:
+    """What a block argument of an scf.while holds the first time, with extents that it keeps; None for any other argument."""
+    block = value.owner
+    loop, number = block.owner, ir.BlockArgument(value).arg_number
+    if loop.name != "scf.while":
+        return None
+    return loop.operands[number] if block == loop.regions[0].blocks[0] else _given_by(loop, number)
+
+
+def _given_by(op: ir.Operation, number: int) -> ir.Value:
+    """The value of the terminator of the first block that a result of scf.if or scf.while is."""
+    last = list(op.regions[0].blocks[0].operations)[-1].operation
+    return last.operands[number + (op.name == "scf.while")]
 
 
 def evaluate_affine(e: ir.AffineExpr, dims: Sequence[Expr], symbols: Sequence[Expr] = ()) -> Expr:

@@ -6,6 +6,7 @@ from tilewright.passes.base import Mlir, Pass
 from tilewright.passes.dispatch_creation.copy_results import CopyResults
 from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
+from tilewright.passes.dispatch_creation.inline_control_flow import InlineControlFlow
 from tilewright.passes.dispatch_creation.outline import Outline
 from tilewright.passes.transforms.channels_last import ChannelsLast
 from tilewright.passes.transforms.decompose import Decompose
@@ -43,5 +44,6 @@ def graph_passes(attention: FuseAttention | None = None, integers: IntegerProduc
         Fuse(),
         attention or FuseAttention(),
         Outline(),
+        InlineControlFlow(),
         Mlir("cse"),
     ]

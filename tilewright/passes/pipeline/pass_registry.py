@@ -8,6 +8,7 @@ from tilewright.passes.codegen.tile import Tile
 from tilewright.passes.dispatch_creation.copy_results import CopyResults
 from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
+from tilewright.passes.dispatch_creation.inline_control_flow import InlineControlFlow
 from tilewright.passes.dispatch_creation.outline import Outline
 from tilewright.passes.dispatch_creation.pack_constants import PackConstants
 from tilewright.passes.lowering.define_arithmetic import DefineArithmetic
@@ -34,6 +35,7 @@ from tilewright.passes.transforms.fold_unit_dims import FoldUnitDims
 from tilewright.passes.transforms.generalize import Generalize
 from tilewright.passes.transforms.insert_to_select import InsertToSelect
 from tilewright.passes.transforms.integer_products import IntegerProducts
+from tilewright.passes.transforms.lift_control_flow import LiftControlFlow
 from tilewright.passes.transforms.lower_precision import LowerPrecision
 from tilewright.passes.transforms.normalize import Normalize
 from tilewright.passes.transforms.resolve_reshape import ResolveReshape
@@ -73,6 +75,8 @@ PASSES: tuple[type[Pass], ...] = (
     FindCodes,
     ChannelsLast,
     SinkReshapes,
+    LiftControlFlow,
+    InlineControlFlow,
     FoldScales,
     CopyResults,
     SplitReductions,

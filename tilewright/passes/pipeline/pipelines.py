@@ -15,6 +15,7 @@ from tilewright.passes.transforms.fold_transpose import FoldTranspose
 from tilewright.passes.transforms.fold_unit_dims import FoldUnitDims
 from tilewright.passes.transforms.generalize import Generalize
 from tilewright.passes.transforms.insert_to_select import InsertToSelect
+from tilewright.passes.transforms.lift_control_flow import LiftControlFlow
 from tilewright.passes.transforms.resolve_reshape import ResolveReshape
 from tilewright.passes.transforms.simplify_shapes import SimplifyShapes
 from tilewright.passes.transforms.split_init import SplitInit
@@ -31,6 +32,8 @@ def legalize_passes(fn: ir.Operation) -> list[Pass]:
     if any(op.name.startswith(("arith.", "math.")) and op.name != "arith.constant"
            and any(isinstance(r.type, ir.RankedTensorType) for r in op.results) for op in ops):
         found.append(Mlir("convert-elementwise-to-linalg"))
+    if "scf.for" in names:
+        found.append(Mlir("func.func(scf-for-to-while)"))
     if "tensor.insert" in names:
         found.append(InsertToSelect())
     if names.intersection(LAYOUT_OPS):
@@ -44,6 +47,7 @@ def recover_passes() -> list[Pass]:
     """What exporters hide, recovered: shapes as dims, reshapes as views, broadcasts and transposes as indexing maps."""
     return [
         AssertToFacts(),
+        LiftControlFlow(),
         SimplifyShapes(),
         Mlir("int-range-optimizations,canonicalize,cse"),
         ResolveReshape(),

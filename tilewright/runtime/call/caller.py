@@ -15,6 +15,7 @@ from tilewright.runtime.call.interop import Wrap, view
 from tilewright.runtime.call.ragged_call import RaggedCall
 from tilewright.runtime.call.results import Results
 from tilewright.runtime.call.signature import Signature
+from tilewright.runtime.device import STOPPED
 from tilewright.runtime.errors import DeviceError, OptionError, ShapeError
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.ragged_dim import offsets_name
@@ -96,10 +97,13 @@ class Caller(ABC):
         """Raise what the status of `tw_call` stands for, if it is not 0 (runtime/program/program.py).
 
         Raises:
-            DeviceError: no memory for the arena. ShapeError: a check of the program does not hold at these dims.
+            DeviceError: no memory for the arena. KeyboardInterrupt: a loop was left because of a signal.
+            ShapeError: a check of the program does not hold at these dims.
         """
         if not status:
             return
+        if status == STOPPED:
+            raise KeyboardInterrupt
         point = ", ".join(f"{name} = {value}" for name, value in zip(self.binder.names, dims, strict=True))
         if status < 0:
             fewer = " or fewer threads" if self.thread_count() > 1 else ""

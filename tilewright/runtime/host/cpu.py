@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tilewright.runtime.device import ALLOC, CONTEXT, KERNELS, LAUNCH, PARALLEL_FOR, RELEASE, TABLE_WORDS, LoadedCode
+from tilewright.runtime.device import ALLOC, CONTEXT, KERNELS, LAUNCH, PARALLEL_FOR, POLL, RELEASE, TABLE_WORDS, LoadedCode
 from tilewright.runtime.errors import DeviceError
 from tilewright.runtime.host.elf import UnsupportedObjectError, load_object
 from tilewright.runtime.host.host_cpu import affinity, cpu_features, host_limits, machine
 from tilewright.runtime.host.host_target import lowest_level
+from tilewright.runtime.host.interrupts import WORDS, addresses
 from tilewright.runtime.host.thread_pool import MOST_THREADS, SYMBOLS, runtime_object_ir
 
 _FIELDS = {LAUNCH: "tw_launch", PARALLEL_FOR: "tw_parallel_for", ALLOC: "tw_alloc", RELEASE: "tw_release"}
@@ -45,6 +47,7 @@ class HostDevice:
         found[KERNELS] = ctypes.addressof(found) + TABLE_WORDS * ctypes.sizeof(ctypes.c_uint64)
         for field, symbol in _FIELDS.items():
             found[field] = self._native[symbol]
+        found[POLL] = self._native.get("tw_poll", 0)
         found[TABLE_WORDS:] = list(kernels)
         return found
 
@@ -81,6 +84,10 @@ def _load_native(code: bytes) -> _Native:
     """The runtime object and its addresses. Its threads run in it, so the cache keeps it until the process ends."""
     loaded = load_native([code])
     found = {symbol: loaded.address(symbol) for symbol in SYMBOLS}
+    with contextlib.suppress(KeyError):  # of an artifact from before programs could loop
+        found["tw_poll"] = loaded.address("tw_poll")
+        words = (ctypes.c_uint64 * len(WORDS))(*addresses())
+        ctypes.memmove(loaded.address("tw_python"), words, ctypes.sizeof(words))
     _run_in_forked_child(found["tw_forked"])
     return _Native(loaded, found)
 

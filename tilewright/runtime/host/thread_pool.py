@@ -25,6 +25,7 @@ from __future__ import annotations
 from tilewright.runtime.float_environment import enter_ir
 from tilewright.runtime.host.arena_pool import arena_pool_ir
 from tilewright.runtime.host.host_cpu import machine
+from tilewright.runtime.host.interrupts import interrupts_ir
 from tilewright.runtime.host.thread_places import places_ir
 
 SYMBOLS = ("tw_launch", "tw_parallel_for", "tw_alloc", "tw_release", "tw_forked")
@@ -46,7 +47,7 @@ def runtime_object_ir(arch: str | None = None) -> str:
     pool = _POOL.replace("$PAUSE", pause).replace("$SPINS", str(_SPINS.get(arch, 1000)))
     pool = pool.replace("$LAG", str(_LAG))
     pool = pool.replace("$TICKS", _TICKS.get(arch, _NO_TICKS)).replace("$SHORT", str(_SHORT if arch in _TICKS else 0))
-    return pool + enter_ir(arch) + places_ir() + arena_pool_ir()
+    return pool + enter_ir(arch) + places_ir() + arena_pool_ir() + interrupts_ir()
 
 
 _POOL = """

@@ -100,8 +100,8 @@ class Artifact:
             raise ArtifactError(f"{self.path} is truncated: {size} bytes are less than a header; copy or save it again")
         _, schema, self._length, whole, self._signed, self.digest = HEADER.unpack(begin)
         if schema != SCHEMA:
-            raise ArtifactError(f"{self.path} has format {schema} and this Tilewright reads {SCHEMA}; compile the model again with this "
-                                "version")
+            raise ArtifactError(f"{self.path} has format {schema} and this Tilewright reads {SCHEMA}; compile the model "
+                                "again with this version")
         if size != whole:
             raise self.damaged(f"wanted {whole} bytes, found {size}", "truncated" if size < whole else "damaged")
         if self._length > _MOST_MANIFEST or self._length + self._signed > size - HEADER.size:

@@ -42,6 +42,7 @@ REQUESTED = {
     "integer-products": "graph, on a host that multiplies bytes",
     "lower-precision": "graph, with `precision=`",
     "pack-constants": "host, after constants are folded",
+    "split-reductions": "graph, on the host",
 }
 _RUN = re.compile(r"RUN: tilewright opt %s --pass (['\"])(.*?)\1 \|")
 

@@ -15,6 +15,7 @@ from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.reference import compare, evaluate
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.shape import Expr
 from tilewright.runtime.target import Target
 
 RNG = np.random.default_rng(5)
@@ -137,6 +138,22 @@ def test_out_of_range_falls_back_when_asked() -> None:
     for m in (1, 16, 17, 300):
         x = f32(m, 24)
         check(fn(x, W, B), want(x))
+
+
+def test_what_holds_in_the_range_alone_is_not_taken_for_granted_outside() -> None:
+    """A temporary of M rows is smaller than one of 40 within the range; a branch on M is decided, and M is a multiple of 4."""
+    g = ops.Graph()
+    x, w, fixed = g.input("x", ["M", 24]), g.input("w", [24, 24]), g.input("fixed", [40, 24])
+    product = ops.matmul(ops.matmul(x, w), w)
+    g.output(product, ops.matmul(ops.matmul(fixed, w), w), ops.full(g, [Expr.dim("M").minimum(Expr.of(32))], 1.0))
+    fn = built(g, {"M": tw.Dim(4, 32, multiple_of=4)}, options=tw.CompileOptions(out_of_range="fallback"))
+    weights, others = f32(24, 24), f32(40, 24)
+    for m in (0, 1, 32, 39, 41, 300):
+        rows = f32(m, 24)
+        of_rows, of_others, ones = fn(rows, weights, others)
+        check(of_rows, rows @ weights @ weights)
+        check(of_others, others @ weights @ weights)
+        np.testing.assert_array_equal(ones, np.ones(min(m, 32), "f4"))
 
 
 def test_multiples_are_kept() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from call_harness import Body, F, T, a, compiled, f32, spied, vector
 
-from tilewright.compiler.host.call_path import call_path_ir, model_work
+from tilewright.compiler.host.call_path import call_path_ir
 from tilewright.runtime.call import python_abi
 from tilewright.runtime.errors import DeviceError, OptionError, ShapeError
 from tilewright.runtime.host.elf import load_object
@@ -297,11 +297,6 @@ def test_threads_are_the_least_of_option_and_knob(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv("TILEWRIGHT_THREADS", wrong)
         with pytest.raises(OptionError, match="TILEWRIGHT_THREADS"):
             free(a(2), a(2))
-
-
-def test_work_is_estimated_over_the_models_dims() -> None:
-    m, t = Expr.dim("m"), Expr.dim("T")
-    assert model_work([(2 * m, m + 1, {"m": 3 * t})]) == [(6 * t, 3 * t + 1)]
 
 
 # Waits until the first element of the first tensor is no longer 0: for ever, or %d turns; status 1 when it never was.

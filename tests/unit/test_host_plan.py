@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from unit.graph_models import ADD, T, W, X, generic, matmul, model, run
 
-from tilewright.compiler.host.host_plan import CallerMemory, Copy, HostPlan, Temp, plan_of
+from tilewright.compiler.host.host_plan import HostPlan, plan_of
+from tilewright.compiler.host.plan_steps import CallerMemory, Copy, Launch, Temp
 from tilewright.passes.dispatch_creation.outlined import workloads_of
 from tilewright.passes.mlir import ir
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
@@ -21,7 +22,7 @@ def planned(body: str, result: str) -> HostPlan:
 
 def test_a_result_takes_the_buffer_that_an_earlier_call_read_last() -> None:
     plan = planned(matmul("m", "%x") + matmul("n", "%m"), "%n")
-    assert len(plan.calls) == 2 and not plan.copies
+    assert len(plan.calls) == 2 and plan.steps == [Launch((0,)), Launch((1,))]
     assert plan.calls[1].operands[-1].place == CallerMemory(2)
 
 
@@ -33,7 +34,8 @@ def test_a_result_is_copied_where_its_own_call_still_reads_the_buffer(body: str,
     """A product that writes over the rows that it reads would be wrong."""
     plan = planned(body, "%m" if calls == 1 else "%y")
     assert len(plan.calls) == calls
-    (copy,) = plan.copies
+    assert plan.steps[:-1] == [Launch((number,)) for number in range(calls)]
+    copy = plan.steps[-1]
     assert isinstance(copy, Copy) and copy.target == CallerMemory(2)
     last = plan.calls[-1]
     assert last.operands[-1].place == copy.source and isinstance(copy.source, Temp)

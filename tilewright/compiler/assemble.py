@@ -14,9 +14,10 @@ from tilewright.compiler.builder.lowering import to_llvm_text
 from tilewright.compiler.compilation.options import OutOfRange, Precision
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.constants.stored_constants import stored_constants
-from tilewright.compiler.host.call_path import call_path_ir, model_work
-from tilewright.compiler.host.host_plan import PlannedCall
+from tilewright.compiler.host.call_path import call_path_ir
 from tilewright.compiler.host.host_program import HostProgram, layout_of
+from tilewright.compiler.host.plan_steps import PlannedCall
+from tilewright.compiler.host.stored_steps import model_work, stored_tree
 from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.passes.mlir import ir, new_context
 from tilewright.runtime.cuda.cuda_table import cuda_table_ir
@@ -26,6 +27,7 @@ from tilewright.runtime.program.artifact import Bundle
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node
 from tilewright.runtime.program.program import Argument, Call, Program
 from tilewright.runtime.program.seal import seal_ir, stored_program
+from tilewright.runtime.program.steps import shown
 from tilewright.runtime.program.structure import Structure
 from tilewright.runtime.target import Target, TargetKind
 
@@ -56,6 +58,8 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     kept = [i for i, _ in enumerate(ingested.inputs) if i not in model.bound]
     inputs = tuple(ingested.inputs[i] for i in kept)
     outputs = tuple(replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
+    tree = stored_tree(plan)
+    launch = {call: number for number, calls in enumerate(plan.launches()) for call in calls}
     program = Program(
         target=str(compilation.target),
         features=host_target(near).features,
@@ -64,13 +68,13 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         outputs=outputs,
         constants=constants,
         tables=tuple(tables.tables),
-        calls=tuple(_call(c, t, tables.tables[t]) for t, c in zip(table_of, plan.calls, strict=True)),
+        calls=tuple(_call(c, t, tables.tables[t], launch[n]) for n, (t, c) in enumerate(zip(table_of, plan.calls, strict=True))),
         checks=ingested.checks,
         arena=arena,
         host_object="",
         runtime_object=runtime,
         source=ingested.text,
-        dispatch_source="\n".join(dispatch_text(t) for t in tables.tables),
+        dispatch_source="\n".join([*(dispatch_text(t) for t in tables.tables), *shown(tree)]),
         donated=model.donated,
         out_of_range=OutOfRange(options.out_of_range).value,
         certificates=tuple(tables.certificates),
@@ -78,14 +82,14 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         precision=Precision(options.precision).value,
         input_structure=_input_structure(compilation.imported.input_structure, kept, inputs),
         output_structure=_output_structure(compilation.imported.output_structure, len(outputs)),
+        tree=tree or msgspec.UNSET,
     )
     program = msgspec.json.decode(stored_program(program), type=Program)  # as it will be read, which its seal is of
     text += seal_ir("host", program)
     program = replace(program, host_object=_add(_host_code(text, near), text, code, llvm_ir))
     if gpu:
         return Bundle(program, code, memory, llvm_ir)
-    work = model_work([(c.workload.flops, c.workload.bytes, dict(zip(c.workload.dims, c.dims, strict=True))) for c in plan.calls])
-    binder = call_path_ir(program, work, arch)
+    binder = call_path_ir(program, model_work(plan), arch)
     if binder:
         binder += seal_ir("binder", program)
         program = replace(program, binder_object=_add(_host_code(binder, near), binder, code, llvm_ir))
@@ -108,9 +112,9 @@ def _output_structure(given: Structure | None, count: int) -> Structure | None:
     return None if given is None or given.is_plain_result(count) else given
 
 
-def _call(planned: PlannedCall, number: int, table: DispatchTable) -> Call:
+def _call(planned: PlannedCall, number: int, table: DispatchTable, launch: int) -> Call:
     layout = {name: str(e) for name, e in layout_of(planned, table).items()}
-    return Call(number, tuple(map(str, planned.dims)), layout)
+    return Call(number, tuple(map(str, planned.dims)), layout, launch)
 
 
 def _host_code(text: str, near: Target) -> bytes:

@@ -14,6 +14,9 @@ Fields of the table, one 8-byte word each, in this order (host, CUDA and emulato
                   what runtime/program/tensor_map.py (TensorMap.from_words) lists; the slot holds the address of `target`. Null on
                   the host
   7 copy          void (*)(Table *, void *target, void *source, int64_t bytes), in the order of the launches; null on the host
+  8 read          int64_t (*)(Table *, void *source, int64_t bytes): up to 8 bytes, little endian, once the launches so far are
+                  done; null on the host
+  9 poll          int64_t (*)(Table *): not 0 where a loop is to be left, as the caller wants no more; null: nobody asks
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-TABLE_WORDS = 8
-CONTEXT, KERNELS, LAUNCH, PARALLEL_FOR, ALLOC, RELEASE, TENSOR_MAP, COPY = range(TABLE_WORDS)
+TABLE_WORDS = 10
+CONTEXT, KERNELS, LAUNCH, PARALLEL_FOR, ALLOC, RELEASE, TENSOR_MAP, COPY, READ, POLL = range(TABLE_WORDS)
 KERNELS_PER_CALL = 256
 NEXT_LAUNCH = 1 << 32  # step of the launch number between the launches of one GPU kernel
 

@@ -20,6 +20,7 @@ from tilewright.runtime.wording import option
 Operand = Union["Expr", int]
 DimLike = Union["Dim", tuple[int, int], tuple[int, int, int], range, Any]  # Any: a torch.export.Dim
 V = TypeVar("V")
+LARGEST = (1 << 63) - 1  # of a dim
 LONGEST = 1 << 16  # characters of a size expression
 TERMS = 256  # of a product of sums; of eight sums of two terms
 _CALLS = ("floordiv", "mod", "min", "max")

@@ -27,6 +27,7 @@ from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VA
 from tilewright.passes.spaces.workload import Workload
 from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.lower_precision import LowerPrecision
+from tilewright.passes.transforms.split_reductions import SplitReductions
 from tilewright.runtime import knobs
 from tilewright.runtime.call.binder import describe
 from tilewright.runtime.errors import OptionError, perhaps
@@ -87,7 +88,7 @@ def outline(compilation: Compilation) -> OutlinedModel:
             packing = PackConstants(limits.vector_bytes, limits.vector_registers, limits.bf16_pairs, limits.byte_products)
             PassPipeline([packing], callback).run(module)
         workloads = workloads_of(module)
-        plan = plan_of(module, workloads, donated)
+        plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits))
     return OutlinedModel(compilation, ingested, bound, donated, distinct(workloads), plan)
 
 
@@ -123,7 +124,8 @@ def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: S
 
 def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     """What every model goes through before its constants are folded: recover, narrow, fuse, outline."""
-    return [*recover_passes(), *_precision(options, limits), *graph_passes(_attention(options, limits), _integers(limits))]
+    graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits))
+    return [*recover_passes(), *_precision(options, limits), *graph]
 
 
 def _precision(options: CompileOptions, limits: Limits) -> list[Pass]:
@@ -140,6 +142,11 @@ def _integers(limits: Limits) -> IntegerProducts | None:
     if not isinstance(limits, HostLimits) or limits.byte_products < 2:
         return None
     return IntegerProducts(apart=limits.byte_products > 2)
+
+
+def _parts(limits: Limits) -> SplitReductions | None:
+    """On the host, reductions along rows are done in parts."""
+    return SplitReductions() if isinstance(limits, HostLimits) else None
 
 
 def _attention(options: CompileOptions, limits: Limits) -> FuseAttention:

@@ -8,27 +8,19 @@ from dataclasses import dataclass, field
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.extent_bounds import highest
 from tilewright.runtime.program.program import Check
-from tilewright.runtime.shape import Dim, Expr, ShapeRange
-
-_LARGEST = (1 << 63) - 1  # of a dim
+from tilewright.runtime.shape import Expr, ShapeRange
 
 
 @dataclass
 class Conditions:
     """What must hold at run time. A condition that is noted may be taken for granted by those noted after it: all are checked
-    before any kernel runs.
-
-    everywhere: calls outside the ranges run too, so that a condition is proven for every size that there is.
-    """
+    before any kernel runs."""
 
     ranges: ShapeRange
-    everywhere: bool = False
     _found: dict[str, str] = field(default_factory=dict)
     _facts: list[Expr] = field(default_factory=list)  # none is positive where the conditions noted so far hold
 
     def __post_init__(self) -> None:
-        if self.everywhere:
-            self.ranges = ShapeRange(tuple((n, Dim(0, _LARGEST)) for n, _ in self.ranges.dims))
         self.bounds = self.ranges.bounds()
         self._steps = {n: Expr.dim(n) * d.multiple_of for n, d in self.ranges.dims if d.multiple_of > 1}
         self._divided = {n: (-(-d.lo // d.multiple_of), d.hi // d.multiple_of) for n, d in self.ranges.dims}

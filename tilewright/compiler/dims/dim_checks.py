@@ -16,8 +16,8 @@ from tilewright.runtime.program.program import Check
 from tilewright.runtime.shape import Expr
 
 
-def model_checks(fn: ir.Operation, open_equations: Sequence[Equation], everywhere: bool = False) -> tuple[Check, ...]:
-    """All conditions that are not true for every shape of the range, or with `everywhere` for every shape.
+def model_checks(fn: ir.Operation, open_equations: Sequence[Equation]) -> tuple[Check, ...]:
+    """All conditions that are not true for every shape of the range.
 
     Removes the function's cf.assert ops, and keeps indices that depend on data inside their tensors.
 
@@ -25,7 +25,7 @@ def model_checks(fn: ir.Operation, open_equations: Sequence[Equation], everywher
         IngestError: a condition holds for no shape of the range, or an assert depends on data.
     """
     shapes = SymbolicShapes(fn)
-    conditions = Conditions(shapes.ranges, everywhere)
+    conditions = Conditions(shapes.ranges)
     for equation in open_equations:
         difference = equation.left - equation.right
         conditions.note(

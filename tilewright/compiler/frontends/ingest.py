@@ -13,13 +13,21 @@ from tilewright.compiler.dims.places import argument_names, take_result_names
 from tilewright.compiler.frontends.refuse import refuse_data_dependent, refuse_unsupported
 from tilewright.compiler.frontends.source import ModelIR, read_model, select_function
 from tilewright.passes.base import PassPipeline
-from tilewright.passes.linalg.symbolic import DIMS, UNSIGNED, SymbolicShapes, argument_attributes, result_attributes
+from tilewright.passes.linalg.symbolic import (
+    DIMS,
+    RANGES,
+    UNSIGNED,
+    SymbolicShapes,
+    argument_attributes,
+    result_attributes,
+    write_ranges,
+)
 from tilewright.passes.lowering.define_arithmetic import DefineArithmetic, concerns
 from tilewright.passes.mlir import arith, functions, ir, new_context, operations, walk
 from tilewright.passes.pipeline.pipelines import legalize_passes
 from tilewright.runtime.errors import IngestError, PassError
 from tilewright.runtime.program.program import Argument, Check, DimInfo
-from tilewright.runtime.shape import Dim, ShapeRange
+from tilewright.runtime.shape import LARGEST, Dim, ShapeRange
 from tilewright.runtime.tensor import DType
 
 
@@ -65,7 +73,8 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
         dynamic_dims: dimension name (or place, "input_ids.1" or "arg0.1") -> Dim or (lo, hi).
         function: which function to compile when the model has several public ones.
         defaults: ranges of the names in the model's `tw.dims` that `dynamic_dims` does not mention.
-        everywhere: calls outside the ranges run too, so that what holds in them alone is checked.
+        everywhere: calls outside the ranges run too, so that what holds in them alone is checked, and nothing behind this
+            takes it for granted: the `tw.ranges` of the text are those of all sizes.
 
     Raises:
         IngestError: the model cannot be read or compiled; names the operation, its location and the remedy.
@@ -79,10 +88,12 @@ def ingest(model_ir: ModelIR, dynamic_dims: DynamicDims, function: str | None = 
         names, results = argument_names(fn), take_result_names(fn)
         fn = _legalized(module, fn)
         bound = bind_dims(fn, dynamic_dims, defaults)
+        if everywhere:
+            fn.attributes[RANGES] = write_ranges(ShapeRange(tuple((d.name, Dim(0, LARGEST)) for d in bound.dims)))
         _plain_indices(fn)
         shapes = SymbolicShapes(fn)
         refuse_data_dependent(fn, shapes)
-        checks = model_checks(fn, bound.open, everywhere)
+        checks = model_checks(fn, bound.open)
         block, named = fn.regions[0].blocks[0], argument_attributes(fn)
         inputs = tuple(_argument(n, v, shapes, UNSIGNED in a) for n, v, a in zip(names, block.arguments, named, strict=True))
         returned = operations(block)[-1].operands

@@ -9,7 +9,7 @@ the arrays. Anything else, a failed check of the model too, is passed to Python 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import mul
 from typing import NamedTuple
@@ -355,8 +355,3 @@ class _CallPath:
 def _bytes(shape: Sequence[Expr]) -> Expr:
     """The most bytes of an array of these extents."""
     return reduce(mul, shape, Expr.of(8))
-
-
-def model_work(calls: Sequence[tuple[Expr, Expr, Mapping[str, Expr]]]) -> list[tuple[Expr, Expr]]:
-    """(operations, bytes) over the model dims from those over local dims and what the local dims are."""
-    return [(flops.substitute(dict(local)), moved.substitute(dict(local))) for flops, moved, local in calls]

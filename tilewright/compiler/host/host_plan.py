@@ -1,10 +1,23 @@
-"""HostPlan: the outlined @main as data: calls in order, views of their operands, buffers and where each lives."""
+"""HostPlan: the outlined @main as data: a tree of steps, views of the calls' operands, buffers and where each lives."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
+from tilewright.compiler.host.launch_groups import launch_numbers
+from tilewright.compiler.host.plan_steps import (
+    CallerMemory,
+    Copy,
+    Launch,
+    Place,
+    PlacedOperand,
+    PlannedCall,
+    Step,
+    Temp,
+    all_steps,
+)
 from tilewright.passes.dispatch_creation.pack_constants import PACK
 from tilewright.passes.linalg.strides import View, Views
 from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes, integer
@@ -20,52 +33,6 @@ MAIN = "main"
 
 
 @dataclass(frozen=True)
-class CallerMemory:
-    """Memory that the caller hands over: position in the `tensors` array of the native convention."""
-
-    position: int
-
-
-@dataclass(frozen=True)
-class Temp:
-    """Memory in the arena, by the temporary's name."""
-
-    name: str
-
-
-Place = CallerMemory | Temp
-
-
-@dataclass(frozen=True)
-class PlacedOperand:
-    """An operand of a call: where its buffer lies, offset and strides in elements over the model dims."""
-
-    place: Place
-    dtype: DType
-    offset: Expr
-    strides: tuple[Expr, ...]
-
-
-@dataclass(frozen=True)
-class PlannedCall:
-    """One launch. `scalars` are positions in the `scalars` array of the native convention."""
-
-    workload: Workload
-    operands: tuple[PlacedOperand, ...]
-    dims: tuple[Expr, ...]
-    scalars: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Copy:
-    """After all calls: move `bytes` of a temporary to an output (a donated buffer still read by the call that makes it)."""
-
-    source: Temp
-    target: CallerMemory
-    bytes: Expr
-
-
-@dataclass(frozen=True)
 class BoundConstant:
     """A constant operand: which bound argument it is, and its packed layout [tile, axis of columns, other axes], if any."""
 
@@ -75,25 +42,37 @@ class BoundConstant:
 
 @dataclass
 class HostPlan:
-    """Everything that the host program does, in order."""
+    """Everything that the host program does. calls: by their numbers, which the steps launch in this order."""
 
     calls: list[PlannedCall] = field(default_factory=list)
-    copies: list[Copy] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     arena: ArenaPlan = field(default_factory=lambda: ArenaPlan({}, Expr.of(0)))
     bound: list[BoundConstant] = field(default_factory=list)  # what the model holds itself, in `tensors` order
     outputs: list[Argument] = field(default_factory=list)
 
+    def launches(self) -> list[tuple[int, ...]]:
+        """Numbers of the calls of each launch, in order."""
+        return [step.calls for step in all_steps(self.steps) if isinstance(step, Launch)]
 
-def plan_of(module: ir.Module, workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]]) -> HostPlan:
-    """The plan of an outlined module. workloads: by function name in it; donated: (input, output) numbers that share memory."""
+
+def plan_of(module: ir.Module, workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]],
+            together: bool = False) -> HostPlan:
+    """The plan of an outlined module.
+
+    Args:
+        workloads: by function name in it.
+        donated: (input, output) numbers that share memory.
+        together: are independent calls launched together?
+    """
     main = next(f for f in functions(module) if ir.StringAttr(f.attributes["sym_name"]).value == MAIN)
-    return _Planner(main, workloads, donated).run()
+    return _Planner(main, workloads, donated, together).run()
 
 
 class _Planner:
     """Reads the outlined @main."""
 
-    def __init__(self, main: ir.Operation, workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, main: ir.Operation, workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]],
+                 together: bool) -> None:
         self.main = main
         self.workloads = workloads
         self.donated = donated
@@ -101,18 +80,32 @@ class _Planner:
         self.shapes = SymbolicShapes(main)
         self.views = Views(self.shapes)
         self.plan = HostPlan()
+        self.copies: list[Copy] = []  # of donated buffers that the call that makes their new value still reads
         self.places: dict[ir.Value, Place] = {}
         self.scalar_at: dict[ir.Value, int] = {}
         self.ops = operations(self.block)
         self.calls = [op for op in self.ops if op.name == "func.call"]
+        self.launch = self._launches() if together else list(range(len(self.calls)))
         self.returned = list(self.ops[-1].operands)
 
     def run(self) -> HostPlan:
         self._arguments()
         self._buffers()
-        for call in self.calls:
-            self.plan.calls.append(self._call(call))
+        self.plan.calls += map(self._call, self.calls)
+        together = groupby(range(len(self.calls)), key=self.launch.__getitem__)
+        self.plan.steps += [Launch(tuple(numbers)) for _, numbers in together]
+        self.plan.steps += self.copies
         return self.plan
+
+    def _launches(self) -> list[int]:
+        """The launch of each call; the calls come in the order of their launches."""
+        made = {r: number for number, call in enumerate(self.calls) for r in call.results}
+        reads = [[self._buffer(v) for v in call.operands if isinstance(v.type, ir.RankedTensorType)] for call in self.calls]
+        kinds = [self.workloads[_callee(call)].kind for call in self.calls]
+        found = launch_numbers(kinds, [[made[b] for b in buffers if b in made] for buffers in reads])
+        order = sorted(range(len(found)), key=found.__getitem__)
+        self.calls = [self.calls[n] for n in order]
+        return [found[n] for n in order]
 
     def _arguments(self) -> None:
         inputs: list[tuple[int, ir.Value]] = []
@@ -138,12 +131,14 @@ class _Planner:
 
     def _buffers(self) -> None:
         first_output = len(self.places)
-        birth = {r: number for number, call in enumerate(self.calls) for r in call.results}
+        launch = self.launch
+        birth = {r: launch[number] for number, call in enumerate(self.calls) for r in call.results}
+        maker = {r: number for number, call in enumerate(self.calls) for r in call.results}
         death: dict[ir.Value, int] = {}
         for number, call in enumerate(self.calls):
             for value in call.operands:
                 if isinstance(value.type, ir.RankedTensorType):
-                    death[self._buffer(value)] = number
+                    death[self._buffer(value)] = launch[number]
         reused = {output: self.input_values[given] for given, output in self.donated}
         for number, value in enumerate(self.returned):
             buffer = self._buffer(value)
@@ -158,16 +153,16 @@ class _Planner:
                 self.places[buffer] = target
             else:
                 death[buffer] = len(self.calls)
-                self.plan.copies.append(Copy(Temp(_name(birth[buffer], 0)), target, self._bytes(value)))
+                self.copies.append(Copy(Temp(_name(maker[buffer], 0)), target, self._bytes(value)))
         temporaries = []
         for number, call in enumerate(self.calls):
             for i, r in enumerate(call.results):
                 if r in self.places:
                     continue
-                copied = death.get(r, number) == len(self.calls)
+                copied = death.get(r, launch[number]) == len(self.calls)
                 name = _name(number, 0 if copied else i)
                 self.places[r] = Temp(name)
-                temporaries.append(Temporary(name, self._bytes(r), number, death.get(r, number)))
+                temporaries.append(Temporary(name, self._bytes(r), launch[number], death.get(r, launch[number])))
         self.plan.arena = plan(temporaries, self.shapes.ranges.bounds())
 
     def _bytes(self, value: ir.Value) -> Expr:
@@ -194,7 +189,7 @@ class _Planner:
         return PlacedOperand(self.places[view.buffer], element, view.offset, view.strides)
 
     def _call(self, call: ir.Operation) -> PlannedCall:
-        callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+        callee = _callee(call)
         workload = self.workloads[callee]
         operands = [self._operand(v) for v in call.operands if isinstance(v.type, ir.RankedTensorType)]
         operands += [self._operand(r) for r in call.results]
@@ -212,6 +207,10 @@ class _Planner:
             else:
                 raise BuildError(f"{callee} takes a scalar that is no argument of @main")
         return PlannedCall(workload, tuple(operands), tuple(dims), tuple(scalars))
+
+
+def _callee(call: ir.Operation) -> str:
+    return str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
 
 
 def _name(call: int, result: int) -> str:

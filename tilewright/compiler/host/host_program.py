@@ -8,19 +8,32 @@ layers, share one function.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, reduce
+from dataclasses import dataclass, replace
+from functools import cached_property, partial, reduce
 
-from tilewright.compiler.host.host_plan import CallerMemory, HostPlan, PlacedOperand, PlannedCall, Temp
+from tilewright.compiler.host.host_groups import ENTRY, KERNEL, SLOTS, UNITS, WORK, pieces, together_ir
+from tilewright.compiler.host.host_plan import HostPlan
+from tilewright.compiler.host.host_steps import Scope, StepEmitter
 from tilewright.compiler.host.host_tensor_maps import TensorMaps, call_pointer
+from tilewright.compiler.host.plan_steps import (
+    CallerMemory,
+    Copy,
+    If,
+    Loaded,
+    Loop,
+    PlannedCall,
+    Temp,
+    all_steps,
+    counters_of,
+)
 from tilewright.passes.codegen.emit import gep, integer_type, when
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm, operations
-from tilewright.runtime.device import ALLOC, COPY, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE
+from tilewright.runtime.device import ALLOC, KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE
 from tilewright.runtime.float_environment import MXCSR, RAISED
 from tilewright.runtime.program.arena_plan import ALIGNMENT, workspace_stride
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node, symbols
-from tilewright.runtime.program.kernel import offset_symbol, stride_symbol
+from tilewright.runtime.program.kernel import MicroKernel, offset_symbol, stride_symbol
 from tilewright.runtime.program.program import Check
 from tilewright.runtime.shape import Expr
 
@@ -97,7 +110,8 @@ _IN_ENVIRONMENT = {"x86_64": f"""
 
 _SHARED = """
 llvm.func internal @tw_launch_{number}(%table: !llvm.ptr, %operands: !llvm.ptr, %scalars: !llvm.ptr, %slots: !llvm.ptr,
-    %dims: !llvm.ptr, %work: !llvm.ptr, %threads: i64, %stride: i64, %first: i64) attributes {{passthrough = ["noinline"]}} {{
+    %dims: !llvm.ptr, %work: !llvm.ptr, %threads: i64, %stride: i64, %first: i64, %entry: !llvm.ptr)
+    attributes {{passthrough = ["noinline"]}} {{
   llvm.return
 }}
 """
@@ -106,7 +120,7 @@ llvm.func internal @tw_launch_{number}(%table: !llvm.ptr, %operands: !llvm.ptr, 
 def _skeleton(arch: str, shared: int) -> str:
     """All functions; HostProgram fills those whose body is one constant or one call. shared: how many serve several calls."""
     body = _IN_ENVIRONMENT.get(arch, _LAUNCHES)
-    return _SKELETON + "".join(_SHARED.format(number=n) for n in range(shared)) + f"""
+    return _SKELETON + together_ir() + "".join(_SHARED.format(number=n) for n in range(shared)) + f"""
 llvm.func @tw_run(%table: !llvm.ptr, %tensors: !llvm.ptr, %scalars: !llvm.ptr, %dims: !llvm.ptr,
     %arena: !llvm.ptr, %threads: i64) -> i64 {{
   {body}
@@ -119,7 +133,7 @@ llvm.func @tw_run(%table: !llvm.ptr, %tensors: !llvm.ptr, %scalars: !llvm.ptr, %
 class _Run:
     """Values that all launches of one `tw_run` share. slots: room for a launch's arguments. work: the first thread's workspace,
     stride: bytes to the next one's. dims: the model's. operands, given: room for the pointers of a call that shares its function,
-    and the model's dims in memory."""
+    and the model's dims in memory. entry: where a call that is launched with others puts what it needs; null of others."""
 
     table: ir.Value
     scalars: ir.Value
@@ -130,6 +144,7 @@ class _Run:
     dims: Mapping[str, Index]
     operands: ir.Value
     given: ir.Value
+    entry: ir.Value
 
 
 class HostProgram:
@@ -143,8 +158,11 @@ class HostProgram:
         self.gpu, self.arch = gpu, arch
         self.plan, self.dims, self.tables, self.table_of, self.checks = plan, dims, tables, table_of, checks
         self.i64 = integer_type(64)
+        self.counters = [c.name for c in counters_of(plan.steps)]
+        self.launches = plan.launches()
+        self.grouped = {number for members in self.launches if len(members) > 1 for number in members}
         self.groups = self._equal_calls()
-        several = [calls for calls in self.groups if len(calls) > 1]
+        several = [calls for calls in self.groups if len(calls) > 1 and not self._counts(calls[0])]
         share = len(plan.calls) > ALONE and not gpu
         self.shared = {call: number for number, calls in enumerate(several) for call in calls} if share else {}
 
@@ -153,9 +171,17 @@ class HostProgram:
         found: dict[Hashable, list[int]] = {}
         for number, call in enumerate(self.plan.calls):
             layout = tuple(layout_of(call, self.tables[self.table_of[number]]).items())
-            key = (self.table_of[number], call.dims, call.scalars, layout, tuple(o.strides for o in call.operands))
+            key = (number in self.grouped, self.table_of[number], call.dims, call.scalars, layout,
+                   tuple(o.strides for o in call.operands))
             found.setdefault(key, []).append(number)
         return list(found.values())
+
+    def _counts(self, number: int) -> bool:
+        """Does a call's size or layout change as a loop goes round?"""
+        call = self.plan.calls[number]
+        layout = layout_of(call, self.tables[self.table_of[number]]).values()
+        known = [*call.dims, *layout, *(s for o in call.operands for s in o.strides)]
+        return any(e.symbols.intersection(self.counters) for e in known)
 
     def emit(self) -> ir.Module:
         """The module, in the current context."""
@@ -182,6 +208,10 @@ class HostProgram:
         if threads is not None:
             env[THREADS] = Index(threads)
         return env
+
+    def _counter_words(self, dims: ir.Value) -> Mapping[str, Index]:
+        """The counters of the loops, which stand behind the model's dims where one asks for a choice."""
+        return {name: Index(self._word(dims, len(self.dims) + i)) for i, name in enumerate(self.counters)}
 
     def _word(self, base: ir.Value, number: int, type_: ir.Type | None = None) -> ir.Value:
         return llvm.LoadOp(type_ or self.i64, self._element(base, number)).result
@@ -234,62 +264,95 @@ class HostProgram:
         env = self._environment(dims, threads)
         slots = self._room([len(k.params) for t in self.tables for k in t.kernels])
         operands = self._room([len(self.plan.calls[number].operands) for number in self.shared])
-        self.maps = TensorMaps(table, self.plan, self.tables)
+        self.maps = TensorMaps(table, self.tables)
+        rooms = self._group_rooms()
+        loops = any(isinstance(step, Loop) for step in all_steps(self.plan.steps))
+        stopped = self._room([1]) if loops else None
+        if stopped is not None:
+            llvm.StoreOp(failed, stopped)
 
         def body() -> None:
-            self.pointers = {CallerMemory(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()}
             start = emit_expr(self.plan.arena.total, env)
             work = gep(arena, start.value(self.i64), integer_type(8))
             stride = emit_expr(self.workspace, env)
-            self.temporaries = {name: gep(arena, emit_expr(at, env).value(self.i64), integer_type(8))
-                                for name, at in self.plan.arena.offsets.items()}
-            run = _Run(table, scalars, slots, threads, work, stride, env, operands, dims)
-            for number, call in enumerate(self.plan.calls):
-                def pointer(index: int, call: PlannedCall = call) -> ir.Value:
-                    return self._pointer(call.operands[index], env)
-
-                if number in self.shared:
-                    self._launch_shared(number, pointer, run)
-                else:
-                    self._launch(number, pointer, Index(number * KERNELS_PER_CALL), run)
-            for copy in self.plan.copies:
-                size = emit_expr(copy.bytes, env).value(self.i64)
-                self._copy(table, self.pointers[copy.target], self.temporaries[copy.source.name], size)
+            nothing = llvm.ZeroOp(llvm.PointerType.get()).result
+            run = _Run(table, scalars, slots, threads, work, stride, env, operands, dims, nothing)
+            scope = Scope(env, {
+                **{CallerMemory(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()},
+                **{Temp(name): gep(arena, emit_expr(at, env).value(self.i64), integer_type(8))
+                   for name, at in self.plan.arena.offsets.items()}})
+            StepEmitter(table, self.gpu, self.arch, partial(self._launch_calls, run, rooms), stopped).emit(self.plan.steps, scope)
 
         when(Index(failed).eq(0), body)
-        return failed
+        return failed if stopped is None else self._word(stopped, 0)
 
-    def _copy(self, table: ir.Value, target: ir.Value, source: ir.Value, size: ir.Value) -> None:
-        if self.gpu:
-            call_pointer([self._word(table, COPY, llvm.PointerType.get()), table, target, source, size])
+    def _launch_calls(self, run: _Run, rooms: tuple[ir.Value, ir.Value], members: Sequence[int], scope: Scope) -> None:
+        """One launch where the dims and pointers of a scope are known. rooms: _group_rooms."""
+        if len(members) > 1:
+            self._launch_together(members, run, scope, *rooms)
         else:
-            llvm.MemcpyOp(target, source, size, False)
+            self._launch_one(members[0], run, scope)
+
+    def _launch_one(self, number: int, run: _Run, scope: Scope) -> None:
+        """Launch a call, or fill its entry."""
+        call = self.plan.calls[number]
+
+        def pointer(index: int) -> ir.Value:
+            return scope.pointer(call.operands[index])
+
+        if number in self.shared:
+            self._launch_shared(number, pointer, run)
+        else:
+            self._launch(number, pointer, Index(number * KERNELS_PER_CALL), replace(run, dims=scope.dims))
+
+    def _group_rooms(self) -> tuple[ir.Value, ir.Value]:
+        """Memory for the entries and for the slots of calls that are launched together."""
+        several = [members for members in self.launches if len(members) > 1]
+        entries = self._room([1 + ENTRY * len(members) for members in several])
+        return entries, self._room([sum(map(self._slots_of, members)) for members in several])
+
+    def _slots_of(self, number: int) -> int:
+        return max(len(k.params) for k in self.tables[self.table_of[number]].kernels)
+
+    def _launch_together(self, members: Sequence[int], run: _Run, scope: Scope, entries: ir.Value, slots: ir.Value) -> None:
+        """One parallel loop over the work of all the calls."""
+        llvm.StoreOp(self._number(len(members)), entries)
+        used = 0
+        for place, number in enumerate(members):
+            own = replace(run, slots=self._element(slots, used), entry=self._element(entries, 1 + ENTRY * place))
+            used += self._slots_of(number)
+            self._launch_one(number, own, scope)
+        self._call("tw_together", [run.table, entries, run.threads, run.work, run.stride.value(self.i64)])
+
+    def _call(self, name: str, values: Sequence[ir.Value]) -> None:
+        ir.Operation.create("llvm.call", operands=list(values), attributes={
+            "callee": ir.FlatSymbolRefAttr.get(name),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(values), 0]),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        })
 
     def _positions(self) -> list[int]:
-        used = {o.place.position for c in self.plan.calls for o in c.operands if isinstance(o.place, CallerMemory)}
-        return sorted(used | {c.target.position for c in self.plan.copies})
+        used = {o.place for c in self.plan.calls for o in c.operands}
+        for step in all_steps(self.plan.steps):
+            if isinstance(step, Copy):
+                used |= {step.source, step.target}
+            elif isinstance(step, Loop):
+                used.update(p for c in step.carried for p in (c.start.place, *c.buffers))
+            if isinstance(step, If | Loop) and isinstance(step.condition, Loaded):
+                used.add(step.condition.operand.place)
+        return sorted(p.position for p in used if isinstance(p, CallerMemory))
 
     def _room(self, words: Sequence[int]) -> ir.Value:
         """Memory for the most of so many words."""
         return llvm.AllocaOp(llvm.PointerType.get(), self._number(max(words, default=1)), ir.TypeAttr.get(self.i64)).result
-
-    def _pointer(self, operand: PlacedOperand, env: Mapping[str, Index]) -> ir.Value:
-        base = self.temporaries[operand.place.name] if isinstance(operand.place, Temp) else self.pointers[operand.place]
-        if operand.offset == Expr.of(0):
-            return base
-        return gep(base, emit_expr(operand.offset * operand.dtype.bytes, env).value(self.i64), integer_type(8))
 
     def _launch_shared(self, number: int, pointer: Callable[[int], ir.Value], run: _Run) -> None:
         """Call the function of equal calls, with the pointers that this one has to itself."""
         for index in self._pointers_of(number):
             llvm.StoreOp(pointer(index), self._element(run.operands, index))
         values = [run.table, run.operands, run.scalars, run.slots, run.given, run.work, run.threads, run.stride.value(self.i64),
-                  self._number(number * KERNELS_PER_CALL)]
-        ir.Operation.create("llvm.call", operands=values, attributes={
-            "callee": ir.FlatSymbolRefAttr.get(f"tw_launch_{self.shared[number]}"),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(values), 0]),
-            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-        })
+                  self._number(number * KERNELS_PER_CALL), run.entry]
+        self._call(f"tw_launch_{self.shared[number]}", values)
 
     def _pointers_of(self, number: int) -> list[int]:
         """Which operands of a call its kernels read by pointer."""
@@ -299,9 +362,9 @@ class HostProgram:
     def _fill_shared(self, fn: ir.Operation, number: int) -> None:
         """The function that launches for the call of this number and for those that are equal to it."""
         block = fn.regions[0].blocks[0]
-        table, operands, scalars, slots, dims, work, threads, stride, first = block.arguments
+        table, operands, scalars, slots, dims, work, threads, stride, first, entry = block.arguments
         with ir.InsertionPoint(operations(block)[-1]):
-            run = _Run(table, scalars, slots, threads, work, Index(stride), self._environment(dims), operands, dims)
+            run = _Run(table, scalars, slots, threads, work, Index(stride), self._environment(dims), operands, dims, entry)
             read = {i: self._word(operands, i, llvm.PointerType.get()) for i in self._pointers_of(number)}
             self._launch(number, read.__getitem__, Index(first), run)
 
@@ -334,6 +397,9 @@ class HostProgram:
             kernel = tab.kernels[chosen.kernel]
             if not shared:
                 fill(chosen.kernel)
+            if number in self.grouped:
+                self._enter(kernel, call, first + chosen.kernel, local, run)
+                return
             count = run.threads
             if chosen.threads:
                 count = Index(run.threads).min(chosen.threads).value(self.i64)
@@ -346,6 +412,15 @@ class HostProgram:
 
         emit_tree(tab.root, {**local, **self._layout(number, call, env)}, leaf)
 
+    def _enter(self, kernel: MicroKernel, call: PlannedCall, launch: Index, local: dict[str, Index], run: _Run) -> None:
+        """Fill the entry of a call whose kernel is chosen."""
+        kernels = self._word(run.table, KERNELS, llvm.PointerType.get())
+        address = llvm.LoadOp(llvm.PointerType.get(), gep(kernels, launch.value(self.i64), self.i64)).result
+        words = {WORK: pieces(call.workload, local, self.i64), KERNEL: address, SLOTS: run.slots,
+                 UNITS: emit_expr(Expr.parse(kernel.grid[0]), local).value(self.i64)}
+        for at, word in words.items():
+            llvm.StoreOp(word, self._element(run.entry, at))
+
     def _layout(self, number: int, call: PlannedCall, env: Mapping[str, Index]) -> dict[str, Index]:
         """The layout symbols that the call's decision tree asks for."""
         return {name: emit_expr(e, env) for name, e in layout_of(call, self.tables[self.table_of[number]]).items()}
@@ -353,7 +428,7 @@ class HostProgram:
     # -- dispatch
 
     def _dispatch(self, call: ir.Value, dims: ir.Value, none: ir.Value) -> ir.Value:
-        env = self._environment(dims)
+        env = {**self._environment(dims), **self._counter_words(dims)}
         slot = llvm.AllocaOp(llvm.PointerType.get(), self._number(1), ir.TypeAttr.get(self.i64)).result
         llvm.StoreOp(none, slot)
         for group in self.groups:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilewright.compiler.host.host_plan import HostPlan, PlannedCall
+from tilewright.compiler.host.plan_steps import PlannedCall
 from tilewright.passes.codegen.emit import gep, integer_type
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import ir, llvm
@@ -17,7 +17,7 @@ from tilewright.runtime.program.tensor_map import DTYPES, HEAD_WORDS, MAP_ALIGNM
 class TensorMaps:
     """Room on the stack for the maps of one launch, and calls that fill it. Emits nothing where no kernel has one."""
 
-    def __init__(self, table: ir.Value, plan: HostPlan, tables: Sequence[DispatchTable]) -> None:
+    def __init__(self, table: ir.Value, tables: Sequence[DispatchTable]) -> None:
         self.table = table
         self.i64 = integer_type(64)
         kernels = [k for t in tables for k in t.kernels if any(p.kind == "tensor_map" for p in k.params)]
@@ -52,10 +52,10 @@ class TensorMaps:
         return Index(value).value(self.i64)
 
 
-def call_pointer(operands: Sequence[ir.Value]) -> None:
-    """Call the function pointer operands[0] with the other operands; no result."""
+def call_pointer(operands: Sequence[ir.Value], results: Sequence[ir.Type] = ()) -> ir.Operation:
+    """Call the function pointer operands[0] with the other operands."""
     count = len(operands)
-    ir.Operation.create("llvm.call", operands=list(operands), attributes={
+    return ir.Operation.create("llvm.call", results=list(results), operands=list(operands), attributes={
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([count, 0]),
         "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
     })

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from tilewright.passes.analysis.contraction import is_contraction
+from tilewright.passes.analysis.parts import parts_of
 from tilewright.passes.linalg.data_movement import MOVEMENT_OPS
 from tilewright.passes.linalg.strides import VIEW_OPS, Views
 from tilewright.passes.linalg.structured import CASTS, CHEAP_OPS, iterator_kinds
@@ -12,7 +13,8 @@ from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 
 
 class OpKind(Enum):
-    """CONTRACTION: sums of products, convolutions too. REDUCTION: projected maps and one combiner, as in softmax.
+    """CONTRACTION: sums of products, convolutions too. REDUCTION: projected maps and one combiner, as in softmax. PARTS: one in
+    parts (passes/analysis/parts.py).
 
     WINDOW: any other linalg op with reduction loops, such as pooling, or that scatters. MOVEMENT: places elements and
     computes none. VIEW: a strided window. CHEAP: made again by every reader. SCALAR: no tensor. OPAQUE: nothing that can
@@ -21,6 +23,7 @@ class OpKind(Enum):
 
     CONTRACTION = "contraction"
     REDUCTION = "reduction"
+    PARTS = "parts"
     WINDOW = "window"
     ELEMENTWISE = "elementwise"
     MOVEMENT = "movement"
@@ -45,7 +48,7 @@ def op_kind(op: ir.Operation, views: Views) -> OpKind:
     if is_contraction(op):
         return OpKind.CONTRACTION
     if scatters(op):
-        return OpKind.WINDOW
+        return OpKind.WINDOW if parts_of(op) is None else OpKind.PARTS
     if "reduction" not in iterator_kinds(op):
         return OpKind.ELEMENTWISE
     return OpKind.REDUCTION if is_row_reduction(op) else OpKind.WINDOW

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.passes.analysis.op_kinds import ROW_COMBINERS
+from tilewright.passes.analysis.parts import parts_of
 from tilewright.passes.linalg.clone import captured
 from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
 from tilewright.passes.linalg.symbolic import SymbolicShapes
@@ -39,6 +40,7 @@ class Sweep:
     """One walk along the columns, and the row scalars that follow from it."""
 
     reductions: list[ir.Operation] = field(default_factory=list)
+    parts: list[ir.Operation] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
     kept: list[ir.Value] = field(default_factory=list)
     scalars: list[ir.Value] = field(default_factory=list)
@@ -46,7 +48,7 @@ class Sweep:
 
     @property
     def walks(self) -> bool:
-        return bool(self.reductions or self.results)
+        return bool(self.reductions or self.parts or self.results)
 
 
 class RowProgram:
@@ -54,14 +56,20 @@ class RowProgram:
 
     def __init__(self, ops: Sequence[ir.Operation], results: Sequence[ir.Value], shapes: SymbolicShapes) -> None:
         self.ops, self.results, self.shapes = list(ops), list(results), shapes
-        found = [op for op in self.ops if is_reduction(op)]
-        if not found:
+        self.parts = {op: parts for op in self.ops if (parts := parts_of(op)) is not None}
+        found = [op for op in self.ops if is_reduction(op) and op not in self.parts]
+        if not found and not self.parts:
             raise ValueError("a region without a reduction has no rows")
-        self.joins = {op: row_joins(op) for op in found}
-        kinds = iterator_kinds(found[0])
-        self.frame = self.extents(found[0])
+        self.joins = {op: row_joins(op) for op in [*found, *self.parts]}
+        root = [*found, *self.parts][0]
+        kinds = iterator_kinds(root)
+        self.frame = self.extents(root)
         self.rows = [a for a, k in enumerate(kinds) if k == "parallel"]
         self.columns = [a for a, k in enumerate(kinds) if k == "reduction"]
+        if not found:
+            order = [*self.parts[root].rows, *self.parts[root].columns]
+            self.frame = [self.frame[d] for d in order]
+            self.rows, self.columns = list(range(len(self.parts[root].rows))), list(range(len(self.parts[root].rows), len(order)))
         self.loops: dict[ir.Operation, list[int]] = {}
         self.places: dict[ir.Value, Place] = {}
         self._depth: dict[ir.Value, int] = {}
@@ -69,7 +77,7 @@ class RowProgram:
             self._place(op)
         self.result_places = [self._result_place(v) for v in self.results]
         depths = [self.depth(v) for v in self.results]
-        self.sweeps = [Sweep() for _ in range(1 + max([*depths, *(self.op_depth(op) for op in found)]))]
+        self.sweeps = [Sweep() for _ in range(1 + max([*depths, *map(self.op_depth, self.joins)]))]
         self._schedule(depths)
         self._keep()
 
@@ -100,8 +108,9 @@ class RowProgram:
                 if loop is not None and axis is not None:
                     bound.setdefault(loop, axis)
         reduced = is_reduction(op)
-        kinds = iterator_kinds(op)
-        free = [d for d in range(len(extents)) if d not in bound]
+        kinds = self._row_kinds(op)
+        every = range(len(extents)) if op not in self.parts else [*self.parts[op].rows, *self.parts[op].columns]
+        free = [d for d in every if d not in bound]
         left = [a for a in range(len(self.frame)) if a not in bound.values()]
         if reduced:
             order = [(d, a) for kind, axes in (("parallel", self.rows), ("reduction", self.columns))
@@ -119,14 +128,41 @@ class RowProgram:
                 raise ValueError(f"{op.name} at {op.location}: its loops are not the rows and columns of the region")
             return
         self.loops[op] = [a for a in axes if a is not None]
+        if op in self.parts:
+            self._place_parts(op)
+            return
         for result, m in zip(op.results, maps[len(op.operands) - len(op.results) :], strict=True):
             at = [position(e) for e in m.results]
             if all(p is not None or isinstance(e, ir.AffineConstantExpr) for p, e in zip(at, m.results, strict=True)):
                 self.places[result] = tuple(None if p is None else axes[p] for p in at)
 
+    def _row_kinds(self, op: ir.Operation) -> list[str]:
+        """Of each loop: "parallel" along rows, "reduction" along columns."""
+        if op not in self.parts:
+            return iterator_kinds(op)
+        return ["parallel" if d in self.parts[op].rows else "reduction" for d in range(len(iterator_kinds(op)))]
+
+    def _place_parts(self, op: ir.Operation) -> None:
+        """The parts of one region cut the same rows in the same way."""
+        own, at = self.parts[op], self.loops[op]
+        other = next(iter(self.parts))
+        cuts = [(p.size, self.loops[o][p.rows[0]]) for o, p in ((op, own), (other, self.parts[other]))]
+        if cuts[0] != cuts[1]:
+            raise ValueError(f"{op.name} at {op.location}: parts of {own.size} steps beside parts of {cuts[1][0]}")
+        if [at[d] for d in own.rows] != self.rows:
+            raise ValueError(f"{op.name} at {op.location}: its rows are walked in another order than those of the region")
+        self.places[op.results[0]] = (at[own.rows[0]], *(at[d] for d in (() if own.whole else own.columns)))
+
+    @property
+    def part_rows(self) -> int:
+        """Steps along the first row axis that make a part; 0 where nothing is done in parts."""
+        return next((p.size for p in self.parts.values()), 0)
+
     def _result_place(self, value: ir.Value) -> Place:
         """The place of a result; its axes cover the rows, and either all columns or none."""
         place = self.places.get(value)
+        if place is not None and owner(value) in self.parts:
+            return place
         dims = self.shapes.dims(value)
         if place is None:
             for candidates in (list(range(len(self.frame))), self.rows):
@@ -158,13 +194,16 @@ class RowProgram:
 
     def _schedule(self, depths: Sequence[int]) -> None:
         for op in self.joins:
-            self.sweeps[self.op_depth(op)].reductions.append(op)
+            sweep = self.sweeps[self.op_depth(op)]
+            (sweep.parts if op in self.parts and not self.parts[op].whole else sweep.reductions).append(op)
         for op in self.ops:
             for value in op.results:
                 place, depth = self.places.get(value), self.depth(value)
                 if op in self.loops and op not in self.joins and depth and place is not None and self.is_row_place(place):
                     self.sweeps[depth - 1].scalars.append(value)
         for number, (place, depth) in enumerate(zip(self.result_places, depths, strict=True)):
+            if owner(self.results[number]) in self.parts:
+                continue
             if set(place) >= set(self.columns):
                 self.sweeps[depth].results.append(number)
             else:
@@ -174,7 +213,7 @@ class RowProgram:
 
     def roots(self, sweep: Sweep) -> list[ir.Value]:
         """Tensor values that a sweep computes at each column."""
-        values = [v for op in sweep.reductions for v in op.operands[: len(op.operands) - len(op.results)]]
+        values = [v for op in [*sweep.reductions, *sweep.parts] for v in op.operands[: len(op.operands) - len(op.results)]]
         return [*values, *(self.results[n] for n in sweep.results)]
 
     def _keep(self) -> None:

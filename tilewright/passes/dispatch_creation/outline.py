@@ -176,6 +176,7 @@ def _kind(ops: Sequence[ir.Operation], views: Views) -> Kind:
         (OpKind.CONTRACTION, Kind.CONTRACTION),
         (OpKind.WINDOW, Kind.GENERIC),
         (OpKind.REDUCTION, Kind.ROWS),
+        (OpKind.PARTS, Kind.ROWS),
     ):
         if kind in kinds:
             return meaning

@@ -11,6 +11,7 @@ from tilewright.passes.analysis.codes import Codes
 from tilewright.passes.analysis.contraction import Contraction, is_contraction, product_of
 from tilewright.passes.analysis.loop_axes import LoopAxes, attention_symbols, factors_of, has_loops, loop_symbols
 from tilewright.passes.analysis.op_kinds import arithmetic, body_names, is_row_reduction, scatters
+from tilewright.passes.analysis.parts import parts_of
 from tilewright.passes.analysis.window_reduction import WindowReduction
 from tilewright.passes.analysis.windows import argument_windows, argument_zeros
 from tilewright.passes.dispatch_creation.region_function import PANEL, UNIT
@@ -72,6 +73,7 @@ def workload_of(fn: ir.Operation, name: str) -> Workload:
         factors=_factors(fn, kind, attention, units),
         transcendentals=sum(n.startswith("math.") and n not in _ALGEBRAIC for n in inner),
         accumulator=_accumulator(fn, kind),
+        part_rows=next((p.size for op in body if (p := parts_of(op)) is not None), 0) if kind is Kind.ROWS else 0,
         reductions=sum(iterator_kinds(op).count("reduction") for op in body if has_loops(op)),
     )
 
@@ -83,7 +85,8 @@ def root_of(fn: ir.Operation, kind: Kind) -> ir.Operation:
     if kind in (Kind.CONTRACTION, Kind.ATTENTION):
         return next(op for op in linalg_ops if is_contraction(op))
     if kind is Kind.ROWS:
-        return next(op for op in linalg_ops if is_row_reduction(op) and "reduction" in iterator_kinds(op))
+        rows = [op for op in linalg_ops if is_row_reduction(op) and "reduction" in iterator_kinds(op)]
+        return [*rows, *(op for op in linalg_ops if parts_of(op) is not None)][0]
     if kind is Kind.GENERIC:
         return next(op for op in linalg_ops if "reduction" in iterator_kinds(op) or scatters(op))
     made = owner(body[-1].operands[0])
@@ -104,7 +107,8 @@ def loops_of(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes, attention: At
         roles = Contraction.of(root, shapes).roles()
     else:
         names = {"parallel": "row", "reduction": "col"} if kind is Kind.ROWS else {"parallel": "p", "reduction": "r"}
-        roles = [names[k] for k in iterator_kinds(root)]
+        parts = parts_of(root) if kind is Kind.ROWS else None
+        roles = [names[k] if parts is None else "row" if d in parts.rows else "col" for d, k in enumerate(iterator_kinds(root))]
     return tuple(Loop(role, extent) for role, extent in zip(roles, extents, strict=True))
 
 

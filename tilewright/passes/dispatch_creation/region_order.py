@@ -38,8 +38,15 @@ class RegionOrder(Generic[Op]):
             source.readers.add(op)
             region.level = max(region.level, source.level + 1)
 
+    def leads(self, source: Op, reader: Op) -> bool:
+        """Does any path lead from the region of `source` to that of `reader`?"""
+        return self._leads(source, reader, True)
+
     def leads_around(self, source: Op, reader: Op) -> bool:
         """Does a path lead from the region of `source` to that of `reader`, which reads it, through another region?"""
+        return self._leads(source, reader, False)
+
+    def _leads(self, source: Op, reader: Op, straight: bool) -> bool:
         first, last = self._of[source], self._of[reader]
         seen: set[int] = {id(first), id(last)}
         found: list[tuple[int, int, _Region[Op]]] = []  # highest level first: the nearest to `reader`
@@ -48,14 +55,15 @@ class RegionOrder(Generic[Op]):
             for op in region.readers:
                 self.visits += 1
                 outside = self._of[op]
-                if outside is last and region is not first:
+                if outside is last and (straight or region is not first):
                     return True
                 if id(outside) not in seen and outside.level < last.level:
                     seen.add(id(outside))
                     heapq.heappush(found, (-outside.level, len(seen), outside))
             return False
 
-        spread(first)
+        if spread(first):
+            return True
         while found:
             if spread(heapq.heappop(found)[2]):
                 return True

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tilewright.passes.analysis.gates import Updates, gated
 from tilewright.passes.analysis.op_kinds import OpKind, arithmetic, body_names, expensive, op_kind, scatters
+from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.dispatch_creation.region_order import RegionOrder
 from tilewright.passes.linalg.clone import captured, users
 from tilewright.passes.linalg.data_movement import constant_pad
@@ -27,13 +28,15 @@ from tilewright.runtime.shape import Expr
 LOAD_ARITHMETIC = 2
 LARGEST = 64  # operations of a region: what walks one does so by recursion, and its kernel has a slot for each tensor it reads
 _ROOTED = (OpKind.CONTRACTION, OpKind.WINDOW)
-_COMPUTE = (OpKind.CONTRACTION, OpKind.REDUCTION, OpKind.WINDOW, OpKind.ELEMENTWISE, OpKind.MOVEMENT)
+_COMPUTE = (OpKind.CONTRACTION, OpKind.REDUCTION, OpKind.PARTS, OpKind.WINDOW, OpKind.ELEMENTWISE, OpKind.MOVEMENT)
 Place = tuple[int, ...]
 
 
 @dataclass
 class Region:
-    """Operations of one kernel. `loops` gives the frame axis of each loop of an op, `places` of each value axis."""
+    """Operations of one kernel. `loops` gives the frame axis of each loop of an op, `places` of each value axis.
+
+    parts: does it hold reductions in parts? What they give has no place: it is read when all parts are done."""
 
     kind: OpKind
     root: ir.Operation
@@ -42,6 +45,7 @@ class Region:
     ops: list[ir.Operation] = field(default_factory=list)
     loops: dict[ir.Operation, Place] = field(default_factory=dict)
     places: dict[ir.Value, Place] = field(default_factory=dict)
+    parts: bool = False
 
     def renamed(self, axes: Sequence[int]) -> tuple[dict[ir.Operation, Place], dict[ir.Value, Place]]:
         """Loops and places with frame axis a called axes[a]."""
@@ -86,6 +90,9 @@ class Partition:
                 self._place(op, kind)
             elif op.name == "linalg.fill" and any(self.kinds[u] not in _COMPUTE for u in users(op.results[0])):
                 self._place(op, OpKind.ELEMENTWISE)
+        for region in self.regions() if join else ():
+            if region.parts and self.region_of[region.ops[0]] is region:
+                self._join_beside(region)
         for region in self.regions():
             region.ops.sort(key=self.order.__getitem__)
 
@@ -116,17 +123,85 @@ class Partition:
             return Region(shown, op, frame, ops=[op], places=places)
         maps = maps_of(op)
         frame = loop_extents(op, self.shapes)
-        columns = {d for d, k in enumerate(iterator_kinds(op)) if k == "reduction"}
+        parts = kind is OpKind.PARTS
+        columns = {d for d, k in enumerate(iterator_kinds(op)) if k == "reduction" and not parts}
         places = {}
         for result, m in zip(op.results, maps[len(maps) - len(op.results) :], strict=True):
             if (place := _positions(m)) is not None:
                 places[result] = place
-        return Region(kind, op, frame, columns, [op], {op: tuple(range(len(frame)))}, places)
+        shown = OpKind.ELEMENTWISE if parts else kind
+        return Region(shown, op, frame, columns, [op], {op: tuple(range(len(frame)))}, places, parts)
 
     def _join(self, op: ir.Operation, source: Region) -> None:
         refusal = self._merge(op, self.region_of[op], source)
         if refusal is not None:
             self.refusals.append(refusal)
+
+    def _join_beside(self, region: Region) -> None:
+        """Regions that read a tensor as `region` does join it, whose reductions in parts are one more thing to do on the way."""
+        shared = [v for op in region.ops for v in inputs(op) if self.region_of.get(owner(v)) is not self.region_of[op]]
+        for value in dict.fromkeys(shared):
+            for user in dict.fromkeys(users(value)) if isinstance(value.type, ir.RankedTensorType) else ():
+                mine, other = self.region_of[region.root], self.region_of.get(user)
+                if other is not None and other is not mine:
+                    refusal = self._merge_beside(value, mine, other)
+                    self.refusals += [refusal] if refusal is not None else []
+
+    def _merge_beside(self, value: ir.Value, region: Region, other: Region) -> Refusal | None:
+        """Two regions that read `value` and nothing of each other become one, or stay apart by a rule."""
+
+        def no(rule: str, reason: str) -> Refusal:
+            return Refusal(region.root.name, other.root.name, rule, reason)
+
+        if other.kind in _ROOTED or OpKind.MOVEMENT in (self.kinds[region.root], self.kinds[other.root]):
+            return no("one-root", f"reductions in parts are done beside rows or elements, not beside {other.root.name}")
+        into, joins = (region, other) if region.columns else (other, region)
+        reads = [self._reads(value, into), self._reads(value, joins)]
+        if None in reads or len(reads[0] or ()) != len(into.frame) or len(into.frame) != len(joins.frame):
+            return no("same-frame", "they do not read one tensor element by element")
+        pairs = dict(zip(reads[1] or (), reads[0] or (), strict=True))
+        if [into.frame[pairs[a]] for a in range(len(joins.frame))] != joins.frame:
+            return no("same-frame", "their frames have different extents")
+        problem = self._not_in_rows([*into.ops, *joins.ops])
+        if problem:
+            return no("same-parts", problem)
+        if self.paths.leads(into.root, joins.root) or self.paths.leads(joins.root, into.root):
+            return no("no-cycle", "one of them needs what the other gives")
+        self._unite(into, joins, *joins.renamed([pairs[a] for a in range(len(joins.frame))]))
+        return None
+
+    def _reads(self, value: ir.Value, region: Region) -> Place | None:
+        """The frame axis that a region's reader moves along on each axis of a value; None where that is not one place."""
+        found = set()
+        for op in users(value):
+            if self.region_of.get(op) is region and op in region.loops:
+                for operand, m in zip(op.operands, maps_of(op), strict=True):
+                    if operand == value:
+                        at = _positions(m)
+                        found.add(None if at is None else tuple(region.loops[op][d] for d in at))
+        return next(iter(found)) if len(found) == 1 else None
+
+    def _not_in_rows(self, ops: Sequence[ir.Operation]) -> str | None:
+        """Why operations, some of which reduce in parts, are no program over rows and columns; None where they are one."""
+        if len(ops) > LARGEST:
+            return f"a region has at most {LARGEST} operations"
+        members = set(ops)
+        results = [r for op in ops for r in op.results if any(u not in members for u in users(r))]
+        try:
+            RowProgram(sorted(ops, key=self.order.__getitem__), results, self.shapes)
+        except ValueError as reason:
+            return str(reason)
+        return None
+
+    def _unite(self, into: Region, other: Region, loops: dict[ir.Operation, Place], places: dict[ir.Value, Place]) -> None:
+        """`other`, whose loops and places are given in the frame of `into`, becomes part of it."""
+        self.paths.merge(other.root, into.root)
+        into.ops += other.ops
+        into.loops |= loops
+        into.places |= places
+        into.parts |= other.parts
+        for member in other.ops:
+            self.region_of[member] = into
 
     def _merge(self, op: ir.Operation, region: Region, source: Region) -> Refusal | None:
         """`region` (that of the reader `op`) and `source` become one, or stay apart by the rule that forbids it."""
@@ -139,8 +214,11 @@ class Partition:
         if isinstance(gated(source.root), Updates):
             return no("updates", "its elements are done when all updates are")
         rooted = [r for r in (region, source) if r.kind in _ROOTED]
-        if len(rooted) == 2 or (rooted and OpKind.REDUCTION in (region.kind, source.kind)):
+        parts = region.parts or source.parts
+        if len(rooted) == 2 or (rooted and (parts or OpKind.REDUCTION in (region.kind, source.kind))):
             return no("one-root", f"a region has one {rooted[0].kind.value} or row reductions, not both")
+        if parts and self.kinds[source.root] is OpKind.MOVEMENT:
+            return no("one-root", f"what {source.root.name} places is a value before it is reduced in parts")
         pairs = self._pairs(op, region, source)
         if isinstance(pairs, str):
             return no("one-map", pairs)
@@ -162,12 +240,10 @@ class Partition:
             return no("one-map", problem)
         if self.paths.leads_around(source.root, op):
             return no("no-cycle", "a value of the region comes back through an operation outside it")
-        self.paths.merge(source.root, op)
-        into.ops += other.ops
-        into.loops |= loops
-        into.places |= places
-        for member in other.ops:
-            self.region_of[member] = into
+        problem = self._not_in_rows([*into.ops, *other.ops]) if parts else None
+        if problem:
+            return no("same-parts", problem)
+        self._unite(into, other, loops, places)
         return None
 
     def _readers(self, region: Region, source: Region) -> Iterable[ir.Operation]:
@@ -227,7 +303,7 @@ class Partition:
             return [op]
         if region is None or region.kind is not OpKind.ELEMENTWISE or op.name == "linalg.fill" or self._constant(op):
             return None
-        if COPY in op.attributes:
+        if COPY in op.attributes or self.kinds[op] is OpKind.PARTS:
             return None
         kind = self.kinds[op]
         if kind is OpKind.MOVEMENT:

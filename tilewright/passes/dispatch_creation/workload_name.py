@@ -53,4 +53,5 @@ def _words(op: ir.Operation, kind: OpKind) -> list[str]:
     if kind in (OpKind.CONTRACTION, OpKind.WINDOW, OpKind.MOVEMENT) or op.name == "linalg.fill":
         return [op.name.split(".")[1]]
     found = [_WORDS[n] for n in body_names(op) if n in _WORDS]
-    return [f"row_{word}" for word in found[-1:]] if kind is OpKind.REDUCTION else found
+    prefix = {OpKind.REDUCTION: "row", OpKind.PARTS: "part"}.get(kind)
+    return found if prefix is None else [f"{prefix}_{word}" for word in found[-1:]]

@@ -16,6 +16,7 @@ from tilewright.passes.mlir import ir, owner
 Key = tuple[object, ...]
 At = Sequence[Index]  # a coordinate per frame axis
 Accumulators = list[ir.Value] | None
+Store = tuple[Memory, list[Index], ir.Value, ir.Value | None]  # where, the element, the lanes
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class RowEmitter:
                 loops = [at[a] for a in program.loops[op]]
                 joins += combiners(op)
                 values += values_of(self.ev, op, combiners(op), loops, self.lanes, mask)
-            stores = []
+            stores = self.part_stores(number, at, mask)
             for n in sweep.results:
                 coords = self.coords(program.result_places[n], at)
                 stores.append((self.kernel.outputs[n], coords, self.ev.element(program.results[n], coords, mask), mask))
@@ -94,6 +95,12 @@ class RowEmitter:
         if accumulators is None:
             return [v if mask is None else pick(mask, v, c.neutral(self.lanes)) for c, v in zip(joins, values, strict=True)]
         return [pick(mask, c(v, a), a) for c, v, a in zip(joins, values, accumulators, strict=True)]
+
+    def part_stores(self, number: int, at: At, mask: ir.Value | None) -> list[Store]:
+        """What a column step adds to the parts of the sweep."""
+        if self.program.sweeps[number].parts:
+            raise ValueError("reductions in parts are not done by this kernel")
+        return []
 
     def joins(self, number: int) -> list[Combiner]:
         """The combiner of each accumulator of a sweep."""
@@ -109,6 +116,9 @@ class RowEmitter:
         made: list[tuple[ir.Value, ir.Value]] = []
         left = iter(totals)
         for op in sweep.reductions:
+            if op in program.parts:
+                self.add_total(op, at, next(left))
+                continue
             for c, result in zip(combiners(op), op.results, strict=True):
                 total = next(left)
                 start = self.ev.element(op.operands[c.number], self.coords(program.places[result], at), mask)
@@ -124,6 +134,10 @@ class RowEmitter:
             coords = self.coords(program.result_places[n], at)
             self.store_once(self.kernel.outputs[n], self.ev.element(program.results[n], coords, mask), coords, mask)
         return made
+
+    def add_total(self, op: ir.Operation, at: At, total: ir.Value) -> None:
+        """A row's share of the part that it lies in."""
+        raise ValueError("reductions in parts are not done by this kernel")
 
     # -- stores
 

@@ -8,23 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 
+from tilewright.passes.analysis.parts import neutral
 from tilewright.passes.analysis.row_program import row_joins
 from tilewright.passes.codegen.emit import constant, element_type, lanes_of, vector_type
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.lowering.expand_math import NAN_ELSEWHERE
 from tilewright.passes.mlir import arith, ir, owner, vector
-
-_FLOAT_NEUTRAL = {
-    "arith.addf": -0.0,
-    "arith.mulf": 1.0,
-    "arith.maximumf": -inf,
-    "arith.minimumf": inf,
-    "arith.maxnumf": -inf,
-    "arith.minnumf": inf,
-}
 
 
 @dataclass(frozen=True)
@@ -42,14 +33,7 @@ class Combiner:
 
     def neutral(self, lanes: int = 1) -> ir.Value:
         """The value that changes nothing when combined."""
-        if self.name in _FLOAT_NEUTRAL:
-            return constant(self.wide, _FLOAT_NEUTRAL[self.name], lanes)
-        bits = int(self.wide.width)
-        ones, top = -1, 1 << (bits - 1)
-        number = {"muli": 1, "andi": ones, "minui": ones, "maxsi": -top, "minsi": top - 1}.get(self.name[6:], 0)
-        if bits == 1:
-            number &= 1
-        return constant(self.wide, number, lanes)
+        return constant(self.wide, neutral(self.name, self.wide), lanes)
 
     def __call__(self, value: ir.Value, accumulator: ir.Value) -> ir.Value:
         """Joins two values of the wide type. Sums may contract with a product that feeds them."""

@@ -15,14 +15,17 @@ from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.normalize import Normalize
 from tilewright.passes.transforms.sink_reshapes import SinkReshapes
 from tilewright.passes.transforms.split_init import SplitInit
+from tilewright.passes.transforms.split_reductions import SplitReductions
 from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
 
 
-def graph_passes(attention: FuseAttention | None = None, integers: IntegerProducts | None = None) -> list[Pass]:
+def graph_passes(attention: FuseAttention | None = None, integers: IntegerProducts | None = None,
+                 parts: SplitReductions | None = None) -> list[Pass]:
     """Recovered form -> outlined form: operations in one form, dispatch regions, functions.
 
     attention: what the target's family for fused attention takes; None for all that there is. integers: how the target multiplies
     bytes, where it is faster at it than at what they stand for.
+    parts: how the target reduces along rows, where it does so in parts.
     """
     return [
         Decompose(),
@@ -36,6 +39,7 @@ def graph_passes(attention: FuseAttention | None = None, integers: IntegerProduc
         SinkReshapes(),
         FoldScales(),
         CopyResults(),
+        *([parts] if parts is not None else []),
         Fuse(),
         attention or FuseAttention(),
         Outline(),

@@ -40,6 +40,7 @@ from tilewright.passes.transforms.resolve_reshape import ResolveReshape
 from tilewright.passes.transforms.simplify_shapes import SimplifyShapes
 from tilewright.passes.transforms.sink_reshapes import SinkReshapes
 from tilewright.passes.transforms.split_init import SplitInit
+from tilewright.passes.transforms.split_reductions import SplitReductions
 from tilewright.passes.transforms.uncollapse_contraction import UncollapseContraction
 from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
 from tilewright.passes.transforms.widen_sub_byte import WidenSubByte
@@ -74,6 +75,7 @@ PASSES: tuple[type[Pass], ...] = (
     SinkReshapes,
     FoldScales,
     CopyResults,
+    SplitReductions,
     Fuse,
     FuseAttention,
     Outline,

@@ -139,7 +139,8 @@ class Workload:
     scalars: element types of scalar parameters that are not dims. windows: of an operand of a contraction. factors: both of a
     contraction; of attention those of the scores, then of the mixing. transcendentals: exponentials and their like in the bodies
     of the region. reductions: loops that are summed or joined over, of all its operations. accumulator: what a contraction
-    adds its products in; None of other workloads and where a log does not tell.
+    adds its products in; None of other workloads and where a log does not tell. part_rows: steps of the first row loop that a
+    work unit has, where there are reductions in parts (passes/analysis/parts.py); else 0.
     """
 
     key: str
@@ -158,6 +159,7 @@ class Workload:
     transcendentals: int = 0
     reductions: int = 0
     accumulator: DType | None = None
+    part_rows: int = 0
 
     def size(self, role: str) -> Expr:
         """Product of the extents of all loops with this role (1 when there is none)."""

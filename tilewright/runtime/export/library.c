@@ -75,7 +75,7 @@ void tw_forked(void);
 
 static _Thread_local char message[512];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static const void *device[8]; /* the table of tilewright/runtime/device.py */
+static const void *device[10]; /* the table of tilewright/runtime/device.py */
 static int64_t cores;
 static const char *lacking;
 

@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.call.caller import TW_CALL, Caller, single
-from tilewright.runtime.device import ALLOC, COPY, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, RELEASE, TABLE_WORDS, TENSOR_MAP
+from tilewright.runtime.device import (
+    ALLOC,
+    COPY,
+    KERNELS_PER_CALL,
+    LAUNCH,
+    NEXT_LAUNCH,
+    POLL,
+    READ,
+    RELEASE,
+    TABLE_WORDS,
+    TENSOR_MAP,
+)
 from tilewright.runtime.errors import DeviceError
 from tilewright.runtime.gpu.accelerator import Accelerator
 from tilewright.runtime.host.cpu import load_native
@@ -28,6 +39,8 @@ _ALLOC = ctypes.CFUNCTYPE(_P, _P, _I64)
 _RELEASE = ctypes.CFUNCTYPE(None, _P, _P)
 _COPY = ctypes.CFUNCTYPE(None, _P, _P, _P, _I64)
 _TENSOR_MAP = ctypes.CFUNCTYPE(None, _P, _P, _P)
+_READ = ctypes.CFUNCTYPE(_I64, _P, _P, _I64)
+_POLL = ctypes.CFUNCTYPE(_I64, _P)
 
 
 class GpuCaller(Caller):
@@ -43,9 +56,9 @@ class GpuCaller(Caller):
         self._constants = [self._place(np.frombuffer(raw_bytes(constants[c.digest]), np.uint8)) for c in program.constants]
         self._failure: BaseException | None = None
         self._callbacks = (_LAUNCH(self._launch), _ALLOC(self._alloc), _RELEASE(self._release), _COPY(self._copy),
-                           _TENSOR_MAP(self._tensor_map))
+                           _TENSOR_MAP(self._tensor_map), _READ(self._read), _POLL(self._poll))
         self._table = (ctypes.c_uint64 * TABLE_WORDS)()
-        for word, callback in zip((LAUNCH, ALLOC, RELEASE, COPY, TENSOR_MAP), self._callbacks, strict=True):
+        for word, callback in zip((LAUNCH, ALLOC, RELEASE, COPY, TENSOR_MAP, READ, POLL), self._callbacks, strict=True):
             self._table[word] = ctypes.cast(callback, _P).value or 0
 
     def _load(self, code: Mapping[str, Memory]) -> dict[int, tuple[Any, Launch, tuple[Param, ...]]]:
@@ -106,7 +119,7 @@ class GpuCaller(Caller):
             return 0
         try:
             return action() or 0
-        except (DeviceError, MemoryError, ValueError, KeyError, IndexError) as error:
+        except (DeviceError, MemoryError, ValueError, KeyError, IndexError, KeyboardInterrupt) as error:
             self._failure = error
             return 0
 
@@ -141,3 +154,11 @@ class GpuCaller(Caller):
 
     def _copy(self, table: int, target: int, source: int, size: int) -> None:
         self._guarded(lambda: self.device.copy_within(target, source, size))
+
+    def _read(self, table: int, source: int, size: int) -> int:
+        return self._guarded(lambda: int.from_bytes(self.device.copy_out(source, (size,), np.uint8).tobytes(), "little"))
+
+    def _poll(self, table: int) -> int:
+        """A loop ends where a callback of this call has failed, or where the user has pressed Ctrl-C."""
+        self._guarded(lambda: None)
+        return int(self._failure is not None)

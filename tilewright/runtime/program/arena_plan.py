@@ -6,13 +6,12 @@ sizes and the plan is valid for all shapes at once.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.runtime.errors import OptionError
-from tilewright.runtime.shape import Expr
+from tilewright.runtime.shape import LARGEST, Expr
 
 ALIGNMENT = 64
 _APART = 4096  # bytes between the workspaces of two threads
@@ -136,4 +135,4 @@ def _largest_first(temporaries: Sequence[Temporary], ranges: Mapping[str, tuple[
 def _representative(span: tuple[float, float] | None) -> int:
     if span is None:
         return _UNBOUNDED
-    return int(span[1]) if not math.isinf(span[1]) else max(_UNBOUNDED, int(span[0]))
+    return int(span[1]) if span[1] < LARGEST else max(_UNBOUNDED, int(span[0]))

@@ -13,6 +13,7 @@ from tilewright.runtime.program.certificate import Expected
 from tilewright.runtime.program.dispatch import DispatchTable
 from tilewright.runtime.program.html_table import html_table
 from tilewright.runtime.program.program import Program
+from tilewright.runtime.program.steps import counters_of, shown, with_counters
 from tilewright.runtime.shape import Expr
 
 _UNTUNED = "by the rules of its family, not tuned"
@@ -52,11 +53,17 @@ class MemoryUse(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The choices of the dispatch at one shape. `str()` is a table."""
+    """The choices of the dispatch at one shape. `str()` is a table.
+
+    launches: independent calls may be one. tree: lines of a program that branches or loops; the calls of a loop are those at the
+    largest value of its counters, or at the one that was asked for.
+    """
 
     target: str
     dims: dict[str, int]
     calls: tuple[CallChoice, ...]
+    launches: int = 0
+    tree: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -72,7 +79,8 @@ class Explanation(msgspec.Struct, frozen=True):
             ).rstrip()
             for row in rows
         ]
-        return "\n".join([self._title(), *lines, *(f"call {c.call}: {c.why}" for c in self.calls if c.why != _UNTUNED)])
+        why = [f"call {c.call}: {c.why}" for c in self.calls if c.why != _UNTUNED]
+        return "\n".join([self._title(), *lines, *self.tree, *why])
 
     def _repr_html_(self) -> str:
         """For notebooks: the table, with why as its last column."""
@@ -80,7 +88,8 @@ class Explanation(msgspec.Struct, frozen=True):
         return html_table(self._title(), (*_HEAD, "why"), rows)
 
     def _title(self) -> str:
-        return f"{self.target}  {_point(self.dims)}".rstrip()
+        together = f"  {len(self.calls)} calls in {self.launches} launches" if 0 < self.launches < len(self.calls) else ""
+        return f"{self.target}  {_point(self.dims)}".rstrip() + together
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [
@@ -106,7 +115,9 @@ def explain(program: Program, dims: Mapping[str, int]) -> Explanation:
     Raises:
         OptionError: a dim is missing or unknown. ShapeError: one is outside its range.
     """
-    point = resolve(program, dims)
+    counted = {c.name: as_integer(dims[c.name], f"counter {c.name}") for c in counters_of(program.steps) if c.name in dims}
+    given = resolve(program, {name: value for name, value in dims.items() if name not in counted})
+    point = with_counters(program.steps, {**given, **counted})
     choices = []
     for number, call in enumerate(program.calls):
         table = program.tables[call.table]
@@ -131,7 +142,8 @@ def explain(program: Program, dims: Mapping[str, int]) -> Explanation:
                 _why(program, table, known, local),
             )
         )
-    return Explanation(program.target, point, tuple(choices))
+    launches = len({n if call.launch < 0 else call.launch for n, call in enumerate(program.calls)})
+    return Explanation(program.target, point, tuple(choices), launches, tuple(shown(program.steps)))
 
 
 def memory(program: Program, dims: Mapping[str, int], threads: int) -> MemoryUse:

@@ -5,9 +5,11 @@ Native convention of the host program (one object, symbols below):
   `int64_t tw_run(Table *table, void **tensors, const uint64_t *scalars, const int64_t *dims, void *arena, int64_t threads)`
   `int64_t tw_call(Table *table, void **tensors, const uint64_t *scalars, const int64_t *dims, int64_t threads)`
       takes an arena through the table, calls tw_run, gives the arena back
-  `int64_t tw_dispatch(int64_t call, const int64_t *dims)`               leaf of call number `call`: kernel | threads << 32
+  `int64_t tw_dispatch(int64_t call, const int64_t *dims)`               leaf of call number `call`: kernel | threads << 32; the
+      counters of the loops stand behind the model's dims
 `tensors`: pointers of the tensor inputs, then constants, then outputs, C-contiguous. `scalars`: bit patterns of the scalar
-inputs that are not dims. `dims`: model dims in the order of `Program.dims`. Result 0, or 1 + the index of the failed check.
+inputs that are not dims. `dims`: model dims in the order of `Program.dims`. Result 0, 1 + the index of the failed check, -1 where
+there is no memory for the arena, -2 where a loop was left because the caller asked for it (`poll` in runtime/device.py).
 tw_run puts its thread into the floating-point environment of all calls (runtime/host/float_environment.py) until it returns.
 """
 
@@ -17,12 +19,15 @@ import msgspec
 
 from tilewright.runtime.program.certificate import Certificate
 from tilewright.runtime.program.dispatch import DispatchTable
+from tilewright.runtime.program.steps import Step
 from tilewright.runtime.program.structure import Structure
 from tilewright.runtime.shape import Dim, Expr, ShapeRange
 from tilewright.runtime.tensor import DType, TensorSpec
 
-SCHEMA = 3  # 3: the code holds a seal of the program (runtime/program/seal.py); what came before cannot be held against its code
-READABLE = (3,)
+# 3: the code holds a seal of the program (runtime/program/seal.py); what came before cannot be held against its code
+# 4: the host program may branch and loop, which takes the last words of the device's table
+SCHEMA = 4
+READABLE = (3, 4)
 
 
 class DimInfo(msgspec.Struct, frozen=True):
@@ -60,14 +65,16 @@ class Constant(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One kernel launch of the host program: its table, and each local dim as text of an Expr over the model dims.
+    """One kernel of the host program: its table, and each local dim as text of an Expr over the model dims.
 
-    layout: the layout symbols (runtime/program/kernel.py) that the table's tree asks for, likewise.
+    layout: the layout symbols (runtime/program/kernel.py) that the table's tree asks for, likewise. launch: number of the launch
+    that it is part of; -1: one of its own.
     """
 
     table: int
     dims: tuple[str, ...]
     layout: dict[str, str] = {}
+    launch: int = -1
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -85,6 +92,7 @@ class Program(msgspec.Struct, frozen=True):
     reserved symbol "threads". host_object, runtime_object: digests of the host program and of launch, thread pool and arena pool;
     binder_object: of the native call path. precision: of the contractions of f32 models. `source`: the ingested MLIR, kept for
     --check and for recompiling. input_structure, output_structure: how callers nest arguments and results; None: not at all.
+    tree: what the host program does where it branches or loops; unset where it launches its calls in order.
     """
 
     target: str
@@ -109,7 +117,13 @@ class Program(msgspec.Struct, frozen=True):
     precision: str = "f32"
     input_structure: Structure | None = None
     output_structure: Structure | None = None
+    tree: tuple[Step, ...] | msgspec.UnsetType = msgspec.UNSET  # not stored where unset, as in artifacts of schema 3
     schema: int = SCHEMA
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The tree; empty where the calls are launched in order."""
+        return () if isinstance(self.tree, msgspec.UnsetType) else self.tree
 
     def ranges(self) -> ShapeRange:
         return ShapeRange(tuple((d.name, d.dim()) for d in self.dims))

@@ -1,29 +1,21 @@
 """Family `host_rows`: row reductions and the elementwise work around them, vectors along the columns (or along a row axis).
 
 A row goes through sweeps. A sweep walks the columns with several vector accumulators that join in a fixed order at its end,
-so that the bits do not depend on threads. Costly values that a later sweep needs again are stored meanwhile.
+so that the bits do not depend on threads. Costly values that a later sweep needs again are stored meanwhile. Reductions in parts
+down the rows (passes/analysis/parts.py) are added to as rows pass by; a work unit is then a part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from tilewright.passes.analysis.row_program import RowProgram
-from tilewright.passes.codegen.emit import Memory, byte_width, lane_mask, loop, when, when_values
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
-from tilewright.passes.codegen.index import Index, delinearize
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Tiler
-from tilewright.passes.families.host.host_row_emitter import HostRowEmitter
+from tilewright.passes.families.host.host_row_columns import RowColumns, product_of
 from tilewright.passes.families.host.host_row_lanes import RowLanes, tile_lanes
-from tilewright.passes.families.row_emitter import Accumulators, At
+from tilewright.passes.families.host.host_row_parts import RowParts, tile_parts
 from tilewright.passes.families.row_exponents import mark_exponents, mark_maxima, mark_shares
-from tilewright.passes.mlir import ir, llvm
 from tilewright.passes.spaces.host.host_rows import HostRowsConfig
-from tilewright.runtime.limits import LINE
-from tilewright.runtime.shape import Expr
-
-Walk = Callable[[int, At], list[ir.Value]]
 
 
 def emit(kernel: HostKernel, config: HostRowsConfig) -> Grid:
@@ -34,7 +26,8 @@ def emit(kernel: HostKernel, config: HostRowsConfig) -> Grid:
     program = RowProgram(kernel.ops(), kernel.results, kernel.shapes)
     if config.axis == "lane":
         return kernel.build(lambda begin, end, workspace: RowLanes(kernel, program, config).emit(begin, end, workspace))
-    return kernel.build(lambda begin, end, workspace: RowColumns(kernel, program, config).emit(begin, end, workspace))
+    walker = RowParts if program.parts else RowColumns
+    return kernel.build(lambda begin, end, workspace: walker(kernel, program, config).emit(begin, end, workspace))
 
 
 def tile(frame: KernelFrame, config: HostRowsConfig, tiler: Tiler) -> None:
@@ -43,201 +36,9 @@ def tile(frame: KernelFrame, config: HostRowsConfig, tiler: Tiler) -> None:
     if config.axis == "lane":
         tile_lanes(frame, program, config, tiler)
         return
-    rows = _product([program.frame[a] for a in program.rows])
+    if program.parts:
+        tile_parts(program, tiler)
+        return
+    rows = product_of([program.frame[a] for a in program.rows])
     tiler.loop([rows.ceildiv(config.block)], lambda place: {"rows": tiler.span(place[0], config.block, rows)},
                program.cut({"rows": program.rows}))
-
-
-class RowColumns(HostRowEmitter):
-    """Vectors along the last column axis."""
-
-    def emit(self, begin: Index, end: Index, workspace: ir.Value) -> Grid:
-        c, program = self.config, self.program
-        if c.vectors and len(program.columns) > 1:
-            raise ValueError(f"{len(program.columns)} column loops cannot be unrolled as one row")
-        self.inner = program.columns[-1]
-        length = program.frame[self.inner]
-        self.extent = self.sizes[self.inner]
-        self.whole = self.extent - self.extent % (c.lanes * c.unroll)
-        self.full = self.extent - self.extent % c.lanes
-        self.slot = Index(0)  # number of the row within its block
-        guards: tuple[Expr, ...] = ()
-        if not c.held:
-            stored = Expr.of(c.vectors * c.lanes) if c.vectors else length.ceildiv(c.lanes) * c.lanes
-            pitch = _product([*(program.frame[a] for a in program.columns[:-1]), stored])
-            row, self.padded = self.ev.emit(pitch), self.ev.emit(stored)
-            self.keep_values(workspace, pitch * c.rows, lambda at: self.slot * row + self._column(at))
-        self.arrays = self._arrays()
-        at = self.kernel.loops[0].numbers(self.ev)
-        lo, hi = at(begin).first("rows"), at(end - 1).span("rows")[1]
-        if c.vectors:
-            over = (length - c.vectors * c.lanes).maximum(0)
-            if over.constant is None:
-                guards = (over,)
-            elif over.constant > 0:
-                raise ValueError(f"{length} columns do not fit {c.vectors} vectors of {c.lanes} lanes")
-            self._variants(length, lambda walk: self._rows(lo, hi, walk))
-        else:
-            tail = self.extent - self.full
-            mask = lane_mask(tail, c.lanes, self.index)
-            self._rows(lo, hi, lambda number, at: self._looped(number, at, mask))
-        return Grid(self.workspace, guards)
-
-    def _column(self, at: At) -> Index:
-        """Linear number of a column, rows of the last column axis padded to whole vectors."""
-        linear = Index(0)
-        for a in self.program.columns:
-            linear = linear * (self.padded if a == self.inner else self.sizes[a]) + at[a]
-        return linear
-
-    def _arrays(self) -> dict[ir.Value, Memory]:
-        """Stack arrays for what the rows of a block know between sweeps."""
-        if self.config.rows == 1:
-            return {}
-        values = [r for s in self.program.sweeps for op in s.reductions for r in op.results]
-        values += [v for s in self.program.sweeps for v in s.scalars]
-        return {v: self.array(v, self.config.rows) for v in values}
-
-    # -- rows
-
-    def _rows(self, lo: Index, hi: Index, walk: Walk) -> None:
-        """All sweeps of rows [lo, hi); `walk(sweep, at)` walks the columns and gives the totals."""
-        sweeps = range(len(self.program.sweeps))
-        if self.config.rows == 1:
-            def single(row: Index) -> None:
-                self.forget()
-                at = self._at(row)
-                with self.ev.kept():
-                    for number in sweeps:
-                        self.finish(number, at, walk(number, at))
-
-            loop(lo, hi, 1, single, index=self.index)
-            return
-
-        def block(first: Index) -> None:
-            count = (hi - first).min(self.config.rows)
-            known: list[ir.Value] = []
-            for number in sweeps:
-                known += self._sweep_rows(number, first, count, known, walk)
-
-        loop(lo, hi, self.config.rows, block, index=self.index)
-
-    def _sweep_rows(self, number: int, first: Index, count: Index, known: Sequence[ir.Value], walk: Walk) -> list[ir.Value]:
-        """One sweep of `count` rows from `first` on; row scalars go through stack arrays. Returns what is known after it."""
-        made: list[ir.Value] = []
-
-        def row(i: Index) -> None:
-            self.forget()
-            self.slot = i
-            at = self._at(first + i)
-            with self.ev.kept():
-                for value in known:
-                    self.publish(value, at, self.arrays[value].load([i]))
-                for value, element in self.finish(number, at, walk(number, at)):
-                    self.arrays[value].store(element, [i])
-                    made.append(value)
-
-        loop(0, count, 1, row, index=self.index)
-        return made
-
-    def _at(self, row: Index) -> list[Index]:
-        at = [Index(0)] * len(self.sizes)
-        for a, x in zip(self.program.rows, delinearize(row, [self.sizes[a] for a in self.program.rows]), strict=True):
-            at[a] = x
-        return at
-
-    # -- columns
-
-    def _variants(self, length: Expr, rows: Callable[[Walk], None]) -> None:
-        """One body for each number of vectors; the last vector of a row is masked."""
-        c = self.config
-        static = length.constant
-        counts = list(range(1, c.vectors + 1)) if static is None else [max(1, -(-static // c.lanes))]
-
-        def variant(count: int) -> None:
-            mask = lane_mask(self.extent - (count - 1) * c.lanes, c.lanes, self.index)
-            rows(lambda number, at: self._unrolled(number, at, count, mask))
-
-        def choose(left: Sequence[int]) -> None:
-            if len(left) == 1:
-                variant(left[0])
-                return
-            half = len(left) // 2
-            fits = self.extent.le(left[half - 1] * c.lanes)
-            when(fits, lambda: choose(left[:half]), lambda: choose(left[half:]))
-
-        choose(counts)
-
-    def _unrolled(self, number: int, at: At, count: int, mask: ir.Value | None) -> list[ir.Value]:
-        joins, unroll = self.joins(number), self.config.unroll
-        late = bool(self.program.sweeps[number].kept)  # costly values' constants take the registers: they are joined after them
-        made: list[list[ir.Value]] = []
-        for k in range(count):
-            here = self._with(at, Index.ramp(k * self.lanes, self.lanes))
-            earlier: Accumulators = made[k - unroll] if k >= unroll and not late else None
-            if late:
-                self._ask_ahead(number, k, here)
-            made.append(self.step(number, here, mask if k == count - 1 else None, earlier, self.config.held))
-        for k in range(unroll, count if late else 0):
-            made[k] = [c(v, a) for c, v, a in zip(joins, made[k], made[k - unroll], strict=True)]
-        ends = [made[range(i, count, unroll)[-1]] for i in range(min(unroll, count))]
-        return [c.across(c.join([acc[i] for acc in ends])) for i, c in enumerate(joins)]
-
-    def _ask_ahead(self, number: int, k: int, at: At) -> None:
-        """Fetches the lines that the next sweep stores results to."""
-        for n in self.program.sweeps[number + 1].results if number + 1 < len(self.program.sweeps) else ():
-            memory = self.kernel.outputs[n]
-            if k * self.lanes * byte_width(memory.stored) % LINE == 0:
-                address = memory.address([c.base for c in self.coords(self.program.result_places[n], at)])
-                llvm.intr_prefetch(address, 1, 3, 1)
-
-    def _looped(self, number: int, at: At, mask: ir.Value | None) -> list[ir.Value]:
-        if not self.program.sweeps[number].walks:
-            return []
-        joins, unroll = self.joins(number), self.config.unroll
-        start = [c.neutral(self.lanes) for _ in range(unroll) for c in joins]
-        ends = self._nest(number, list(at), self.program.columns[:-1], start, mask)
-        return [c.across(c.join(ends[i :: len(joins)])) for i, c in enumerate(joins)]
-
-    def _nest(self, number: int, at: list[Index], outer: Sequence[int], carried: Sequence[ir.Value],
-              mask: ir.Value | None) -> list[ir.Value]:
-        """Loops over the outer column axes around the walk along the last one."""
-        if outer:
-            def body(i: Index, *accumulators: ir.Value) -> list[ir.Value]:
-                here = list(at)
-                here[outer[0]] = i
-                return self._nest(number, here, outer[1:], accumulators, mask)
-
-            return loop(0, self.sizes[outer[0]], 1, body, carried, self.index)
-        per = len(self.joins(number))
-
-        def steps(count: int) -> Callable[..., list[ir.Value]]:
-            def body(i: Index, *accumulators: ir.Value) -> list[ir.Value]:
-                made: list[ir.Value] = []
-                for k in range(count):
-                    here = self._with(at, Index.ramp(i + k * self.lanes, self.lanes))
-                    made += self.step(number, here, None, list(accumulators[k * per : (k + 1) * per]))
-                return made
-
-            return body
-
-        wide = self.lanes * self.config.unroll
-        ends = loop(0, self.whole, wide, steps(self.config.unroll), carried, self.index)
-        first, rest = ends[:per], ends[per:]
-        if self.config.unroll > 1:
-            first = loop(self.whole, self.full, self.lanes, steps(1), first, self.index)
-        at_end = self._with(at, Index.ramp(self.full, self.lanes))
-        first = when_values(self.full.lt(self.extent), first, lambda: self.step(number, at_end, mask, first))
-        return [*first, *rest]
-
-    def _with(self, at: At, column: Index) -> list[Index]:
-        here = list(at)
-        here[self.inner] = column
-        return here
-
-
-def _product(extents: Sequence[Expr]) -> Expr:
-    total = Expr.of(1)
-    for e in extents:
-        total = total * e
-    return total

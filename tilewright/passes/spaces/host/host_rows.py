@@ -25,7 +25,7 @@ class HostRowsConfig(TileConfig):
     axis: "column" (vectors along the columns, joined at the end of a sweep) or "lane" (vectors along a row axis, a row per
     lane). lanes: elements per vector. unroll: independent accumulators. vectors: 0 walks the columns with a loop; n unrolls
     rows of at most n vectors. rows: rows that finish a sweep before the next one starts. held: a row stays in registers
-    between sweeps. block: rows (chunks of lanes) in one work unit.
+    between sweeps. block: rows (chunks of lanes) in one work unit; with reductions in parts, of the first row loop.
     """
 
     family: ClassVar[str] = "host_rows"
@@ -42,7 +42,8 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostRowsConfig]:
     """All legal configurations."""
     widest = widest_bytes(workload)
     for axis, wide, unroll, vectors, rows, held, block in product(
-        ("column", "lane"), (1, 2), (1, 2, 4, 8), (0, 1, 2, 4, 8, 16), (1, 4, 8), (False, True), (4, 16, 64)
+        ("column", "lane"), (1, 2), (1, 2, 4, 8), (0, 1, 2, 4, 8, 16), (1, 4, 8), (False, True),
+        (workload.part_rows,) if workload.part_rows else (4, 16, 64)
     ):
         config = HostRowsConfig(axis, wide * limits.lanes(widest), unroll, vectors, rows, held, block)
         if why_invalid(config, workload, limits) is None:
@@ -64,6 +65,8 @@ def why_invalid(config: HostRowsConfig, workload: Workload, limits: HostLimits) 
         return "counts-positive: unroll, rows and block are at least 1, vectors at least 0"
     if not columns:
         return "has-columns: the workload reduces nothing"
+    if workload.part_rows and (c.axis == "lane" or c.block != workload.part_rows):
+        return f"parts-along-columns: a work unit is a part of {workload.part_rows} rows, with vectors along the columns"
     if c.axis == "lane":
         if all(loop.role == "col" for loop in workload.loops):
             return "lane-axis: the workload has no row axis to put on lanes"
@@ -82,7 +85,7 @@ def why_invalid(config: HostRowsConfig, workload: Workload, limits: HostLimits) 
         return f"unroll-used: {c.unroll} accumulators for {c.vectors} vectors"
     if c.held and (c.rows > 1 or not c.vectors):
         return "held-one-row: only one unrolled row at a time stays in registers"
-    if c.block % c.rows:
+    if c.block % c.rows and not workload.part_rows:
         return f"block-whole: {c.block} rows in a unit are no multiple of {c.rows}"
     return None
 

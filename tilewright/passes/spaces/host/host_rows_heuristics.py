@@ -23,21 +23,34 @@ class Thresholds:
     transcendental_vectors: int = threshold(MAX_VECTORS, unit="vectors of a row with exponentials, up to which it is unrolled "
                                             "with 16 registers", operator="softmax",
                                             results="zen3-avx2.md: softmax up to 128 columns; 8 was slower")
+    rows_of_parts: int = threshold(4, unit="rows that are added to a part side by side, without exponentials",
+                                   operator="layernorm", results="not kept: sums along 512 and 2048 rows of 768 columns, one row "
+                                   "was 0.8x; no operator of the bench sums along rows")
 
 
 def default(workload: Workload, limits: HostLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[HostRowsConfig, ...], Node]:
+    """By the length of rows; a work unit is a part where there are reductions in parts."""
+    configs, root = _by_rows(workload, limits, thresholds)
+    if workload.part_rows:
+        rows = 1 if workload.transcendentals else thresholds.rows_of_parts
+        configs = tuple(replace(c, rows=rows, block=workload.part_rows) for c in configs)
+    return configs, root
+
+
+def _by_rows(workload: Workload, limits: HostLimits, thresholds: Thresholds) -> tuple[tuple[HostRowsConfig, ...], Node]:
     """Short rows unrolled, four rows a sweep; middling ones too, with a loop over vectors of two registers; long rows one at a
     time with a loop; a row per lane when columns are strided."""
     at, lanes = thresholds, limits.lanes(widest_bytes(workload))
     columns = [loop.extent for loop in workload.loops if loop.role == "col"]
-    if _across_rows(workload):
+    if _across_rows(workload) and not workload.part_rows:
         return (HostRowsConfig("lane", lanes, unroll=4, block=1),), Leaf(0)
     long = HostRowsConfig(lanes=lanes)
     if len(columns) != 1:
         return (long,), Leaf(0)
     if workload.transcendentals and limits.vector_registers < 32:
-        return _by_length(columns[0], _transcendental(lanes, thresholds, any(loop.role == "row" for loop in workload.loops)))
+        by_lane = not workload.part_rows and any(loop.role == "row" for loop in workload.loops)
+        return _by_length(columns[0], _transcendental(lanes, thresholds, by_lane))
     short = HostRowsConfig(lanes=lanes, vectors=at.short_vectors, rows=4, block=32)
     medium = HostRowsConfig(lanes=2 * lanes, unroll=2, rows=4)
     middling = [(at.medium_columns, medium)] if columns[0].constant is not None else []

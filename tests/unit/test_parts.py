@@ -1,0 +1,146 @@
+"""Reductions along rows in parts: what becomes one region, what the kernels compute, and whose bits depend on threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.compiler import ops
+from tilewright.compiler.frontends.ingest import ingest
+from tilewright.passes.base import PassPipeline
+from tilewright.passes.dispatch_creation.region_order import RegionOrder
+from tilewright.passes.dispatch_creation.regions import Partition
+from tilewright.passes.mlir import functions, ir, new_context
+from tilewright.passes.pipeline.graph_pipeline import graph_passes
+from tilewright.passes.pipeline.pipelines import recover_passes
+from tilewright.passes.transforms.split_reductions import SplitReductions
+
+Array = np.ndarray
+ROWS = (0, 1, 63, 130)
+
+
+def layernorm_backward() -> ops.Graph:
+    """Gradients of the input, the weight and the bias."""
+    g = ops.Graph()
+    x, dy, weight = g.input("x", ["T", 80]), g.input("dy", ["T", 80]), g.input("weight", [80])
+    mean, scale = g.input("mean", ["T", 1]), g.input("scale", ["T", 1])
+    normed, weighted = (x - mean) * scale, dy * weight
+    first, second = (ops.mean(v, [1], keepdims=True) for v in (weighted, weighted * normed))
+    for result in ((weighted - first - normed * second) * scale, ops.sum(dy * normed, [0]), ops.sum(dy, [0])):
+        g.output(result)
+    return g
+
+
+def layernorm_backward_of(x: Array, dy: Array, weight: Array, mean: Array, scale: Array) -> list[Array]:
+    normed, weighted = (x - mean) * scale, dy * weight
+    first, second = (v.mean(1, keepdims=True) for v in (weighted, weighted * normed))
+    return [(weighted - first - normed * second) * scale, (dy * normed).sum(0), dy.sum(0)]
+
+
+def several() -> ops.Graph:
+    """Along rows, over everything, with a map beside it, integers, extremes, and two axes of rows."""
+    g = ops.Graph()
+    x, n, z = g.input("x", ["T", 40]), g.input("n", ["T", 40], "i32"), g.input("z", ["T", 3, 40])
+    shown = ops.exp(x)
+    norm = ops.sqrt(ops.sum(x * x, [0, 1]))
+    for result in (shown, ops.sum(shown, [0]), x / norm, ops.max(x, [0]), ops.sum(n, [0]), ops.sum(z, [0, 1]), ops.sum(z, [0])):
+        g.output(result)
+    return g
+
+
+def several_of(x: Array, n: Array, z: Array) -> list[Array]:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return [np.exp(x), np.exp(x).sum(0), x / np.sqrt((x * x).sum()), x.max(0, initial=-np.inf), n.sum(0), z.sum((0, 1)),
+                z.sum(0)]
+
+
+def arrays(fn: tw.CompiledFunction, rows: int) -> list[Array]:
+    random = np.random.default_rng(rows)
+    shapes = [(a, [rows if d == "T" else int(d) for d in a.dims or ()]) for a in fn.inputs]
+    return [random.integers(-9, 9, s).astype(np.int32) if a.dtype.value == "i32" else random.standard_normal(s).astype(np.float32)
+            for a, s in shapes]
+
+
+@pytest.mark.parametrize("target", ["host", "host:x86-64-v3"])
+@pytest.mark.parametrize(("build", "want"), [(layernorm_backward, layernorm_backward_of), (several, several_of)])
+def test_kernels_compute_it_with_the_same_bits_on_any_number_of_threads(
+        build: Callable[[], ops.Graph], want: Callable[..., list[Array]], target: str) -> None:
+    fn = tw.compile(build(), {"T": (0, 4096)}, target)
+    for rows in ROWS:
+        given = arrays(fn, rows)
+        found = fn(*given)
+        for one, two, expected in zip(found, fn(*given, threads=2), want(*(a.astype(np.float64) for a in given)), strict=True):
+            assert one.tobytes() == two.tobytes()
+            np.testing.assert_allclose(one, expected, rtol=2e-5, atol=2e-5)
+    blocks = {k.config.partition("block=")[2].rstrip("}") for t in fn.program.tables for k in t.kernels}
+    assert blocks & {"256", "512"}, "nothing is done in parts of so many rows"
+    assert not fn.program.refused
+
+
+def test_nan_and_infinities_reach_the_sums_of_their_columns_alone() -> None:
+    g = ops.Graph()
+    x = g.input("x", ["T", 40])
+    g.output(ops.sum(x, [0]))
+    g.output(ops.max(x, [0]))
+    fn = tw.compile(g, {"T": (0, 4096)})
+    x = np.ones((900, 40), np.float32)
+    x[700, 3], x[2, 5], x[899, 39] = np.nan, np.inf, -np.inf
+    total, most = fn(x)
+    np.testing.assert_array_equal(total, x.sum(0))
+    np.testing.assert_array_equal(most, x.max(0))
+
+
+def partition(graph: ops.Graph, most: int = 4096) -> tuple[list[int], list[str]]:
+    """Operations of each region, and the rules that refused."""
+    with new_context(), ir.Location.unknown():
+        module = ir.Module.parse(ingest(graph.module_text(), {"T": (0, most)}).text)
+        passes = [*recover_passes(), *graph_passes(parts=SplitReductions())]
+        before = passes[: next(n for n, p in enumerate(passes) if p.name == "fuse")]
+        PassPipeline(before).run(module)
+        found = Partition(next(functions(module)))
+        return [len(r.ops) for r in found.regions()], [r.rule for r in found.refusals]
+
+
+def test_gradients_of_a_layernorm_are_one_pass_over_the_rows() -> None:
+    regions, _ = partition(layernorm_backward())
+    assert len(regions) == 3 and sorted(regions)[:2] == [1, 1], "the pass, and two sums of parts"
+    assert len(tw.compile(layernorm_backward(), {"T": (0, 4096)}).program.calls) == 3
+
+
+def test_a_region_that_needs_the_sum_stays_apart() -> None:
+    """x / norm reads x as the sum of squares does; in one region it would wait for itself."""
+    g = ops.Graph()
+    x = g.input("x", ["T", 40])
+    g.output(x / ops.sqrt(ops.sum(x * x, [0, 1])))
+    regions, rules = partition(g)
+    assert len(regions) == 3 and "no-cycle" in rules
+
+
+def test_parts_of_other_sizes_stay_apart() -> None:
+    """Rows of 40 and of 40 x 3 elements are cut after other numbers of steps."""
+    g = ops.Graph()
+    z = g.input("z", ["T", 3, 40])
+    for axes in ([0, 1], [0]):
+        g.output(ops.sum(z, axes))
+    _, rules = partition(g)
+    assert "same-parts" in rules
+
+
+def test_few_rows_are_not_cut() -> None:
+    g = ops.Graph()
+    x = g.input("x", ["T", 40])
+    g.output(ops.sum(x, [0]))
+    assert len(partition(g, most=8)[0]) == 1
+
+
+def test_paths_between_regions() -> None:
+    order: RegionOrder[str] = RegionOrder()
+    for op, producers in (("a", ""), ("b", "a"), ("c", "b"), ("d", "")):
+        order.add(op, producers)
+    assert order.leads("a", "b") and order.leads("a", "c") and not order.leads("c", "a") and not order.leads("a", "d")
+    assert not order.leads_around("a", "b") and order.leads_around("a", "c")
+    order.merge("d", "a")
+    assert order.leads("d", "c")

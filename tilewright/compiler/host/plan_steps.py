@@ -1,0 +1,159 @@
+"""What a host program does, as a tree: launches, copies, branches and loops, and the memory that they read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
+
+
+@dataclass(frozen=True)
+class CallerMemory:
+    """Memory that the caller hands over: position in the `tensors` array of the native convention."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class Temp:
+    """Memory in the arena, by the temporary's name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Current:
+    """What a loop carries under this name, where it lies this time around."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Next:
+    """Where the loop wants what it carries under this name for the next time around."""
+
+    name: str
+
+
+Place = CallerMemory | Temp | Current | Next
+
+
+@dataclass(frozen=True)
+class PlacedOperand:
+    """An operand of a call: where its buffer lies, offset and strides in elements over the dims."""
+
+    place: Place
+    dtype: DType
+    offset: Expr
+    strides: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class PlannedCall:
+    """One launch. `scalars` are positions in the `scalars` array of the native convention."""
+
+    workload: Workload
+    operands: tuple[PlacedOperand, ...]
+    dims: tuple[Expr, ...]
+    scalars: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The calls of these numbers: one, or several that do not need each other and share the threads."""
+
+    calls: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Move `bytes` between two buffers; nothing where they turn out to be the same."""
+
+    source: Place
+    target: Place
+    bytes: Expr
+
+
+@dataclass(frozen=True)
+class Positive:
+    """Holds where an expression of the dims is above 0."""
+
+    expr: Expr
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Holds where the byte at a place is not 0, once the launches so far are done."""
+
+    operand: PlacedOperand
+
+
+Condition = Positive | Loaded
+
+
+@dataclass(frozen=True)
+class If:
+    """One of two lists of steps."""
+
+    condition: Condition
+    then: tuple[Step, ...]
+    otherwise: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A dim inside a loop: its first value, what is added each time around, and its largest value, over the dims outside."""
+
+    name: str
+    start: Expr
+    step: Expr
+    largest: Expr
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A tensor that a loop carries. It begins at `start`, which is only read, then lies in the two buffers in turn."""
+
+    name: str
+    start: PlacedOperand
+    buffers: tuple[Place, Place]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Each time around `test`, then, where the condition holds, `body`. trips: at most so often, over the dims; None: unknown."""
+
+    counters: tuple[Counter, ...]
+    carried: tuple[Carried, ...]
+    test: tuple[Step, ...]
+    condition: Condition
+    body: tuple[Step, ...]
+    trips: Expr | None
+
+
+Step = Launch | Copy | If | Loop
+
+
+def parts(step: Step) -> tuple[tuple[Step, ...], ...]:
+    """The lists of steps inside a step."""
+    if isinstance(step, If):
+        return step.then, step.otherwise
+    return (step.test, step.body) if isinstance(step, Loop) else ()
+
+
+def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
+    """Each step, then those inside it."""
+    for step in steps:
+        yield step
+        for inside in parts(step):
+            yield from all_steps(inside)
+
+
+def counters_of(steps: Sequence[Step]) -> Iterator[Counter]:
+    """The counters of all loops, those of outer loops first."""
+    for step in all_steps(steps):
+        if isinstance(step, Loop):
+            yield from step.counters

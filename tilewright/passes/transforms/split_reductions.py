@@ -1,0 +1,101 @@
+"""split-reductions: a reduction down the rows of a tensor, or of all its elements, is done in parts that are then joined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from tilewright.passes.analysis.op_kinds import combiner, is_row_reduction
+from tilewright.passes.analysis.parts import neutral, slow_to_fast
+from tilewright.passes.base import Pass
+from tilewright.passes.linalg.builders import fill_body, generic
+from tilewright.passes.linalg.reshape import Reshaper
+from tilewright.passes.linalg.structured import erase_unused, inits, inputs, iterator_kinds, loop_extents, main_of, rebuild
+from tilewright.passes.linalg.symbolic import CONSTANT, argument_attributes
+from tilewright.passes.mlir import arith, ir, linalg, maps_of, operations
+from tilewright.runtime.extent_bounds import bounds
+from tilewright.runtime.shape import Expr
+
+_EXACT = ("f32", "f64", "i32", "i64")  # narrower parts would be rounded, or overflow, twice
+_UNKNOWN = 1 << 20  # what an extent without an upper bound counts as
+
+
+@dataclass(frozen=True)
+class SplitReductions(Pass):
+    """So that all threads have a share, rows are read as they lie, and the parts fuse with other work on the same rows.
+
+    elements: of the operand that a part has at least. rows: that it has at least. parts: that there are at most, where the
+    range tells. columns: that a tensor has at least for its rows to be cut.
+    """
+
+    name: ClassVar[str] = "split-reductions"
+    elements: int = 16384
+    rows: int = 16
+    parts: int = 256
+    columns: int = 16
+
+    def run(self, module: ir.Module) -> None:
+        for fn in main_of(module):
+            tensors = Reshaper(fn)
+            block = fn.regions[0].blocks[0]
+            bound = {v for v, named in zip(block.arguments, argument_attributes(fn), strict=True) if CONSTANT in named}
+            for op in operations(block):
+                if is_row_reduction(op) and "reduction" in iterator_kinds(op) and not bound.issuperset(inputs(op)):
+                    self._split(op, tensors)
+            erase_unused(fn)
+
+    def _split(self, op: ir.Operation, tensors: Reshaper) -> None:
+        order, kinds = slow_to_fast(op), iterator_kinds(op)
+        element = ir.RankedTensorType(op.results[0].type).element_type
+        if order is None or str(element) not in _EXACT or kinds[order[0]] != "reduction":
+            return
+        kept = [d for d in order if kinds[d] == "parallel"]
+        if order[len(order) - len(kept):] != kept or len(order) < 2:
+            return
+        extents = [loop_extents(op, tensors.shapes)[d] for d in order]
+        ranges = tensors.shapes.ranges.bounds()
+        most = [int(min(bounds(e, ranges)[1], _UNKNOWN)) for e in extents]
+        size = self._size(most[0], prod(most[1:]))
+        columns = most[len(order) - len(kept):] if kept else most[-1:]
+        if most[0] <= size or columns[-1] < self.columns:
+            return
+        with ir.InsertionPoint(op), op.location:
+            made = _in_parts(op, [order[0], *kept], size, tensors, extents)
+            op.results[0].replace_all_uses_with(_joined(op, made, kept))
+
+    def _size(self, rows: int, across: int) -> int:
+        """Steps of a part: a power of two."""
+        size = 1
+        while size * across < self.elements or (size < self.rows and across < self.elements) or size * self.parts < rows:
+            size *= 2
+        return size
+
+
+def _in_parts(op: ir.Operation, loops: list[int], size: int, tensors: Reshaper, extents: list[Expr]) -> ir.Value:
+    """The operation with a result for each part."""
+    last = combiner(op)
+    assert last is not None
+    element = last.results[0].type
+    cut = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(loops[0]), ir.AffineExpr.get_constant(size))
+    *reads, _ = maps_of(op)
+    result = ir.AffineMap.get(reads[0].n_dims, 0, [cut, *map(ir.AffineExpr.get_dim, loops[1:])])
+    dims = [extents[0].ceildiv(size), *extents[len(extents) - len(loops) + 1:]]
+    number = neutral(last.name, element)
+    start = arith.constant(element, number if isinstance(element, ir.FloatType) else int(number))
+    blank = linalg.fill(start, outs=[tensors.empty(dims, element)])
+    copy = op.clone(ip=ir.InsertionPoint(op)).operation
+    made = rebuild(copy, inputs(op), [blank], [*reads, result], iterator_kinds(op))
+    copy.erase()
+    return made.results[0]
+
+
+def _joined(op: ir.Operation, parts: ir.Value, loops: list[int]) -> ir.Value:
+    """The parts joined onto what `op` starts from; behind the first one, their axes run along `loops`."""
+    start, last, rank = inits(op)[0], combiner(op), ir.RankedTensorType(parts.type).rank
+    assert last is not None
+    places = [ir.AffineExpr.get_dim(1 + loops.index(ir.AffineDimExpr(e).position)) for e in maps_of(op)[-1].results]
+    maps = [ir.AffineMap.get_identity(rank), ir.AffineMap.get(rank, 0, places)]
+    made = generic([parts], [start], maps, ["reduction"] + ["parallel"] * (rank - 1), [start.type])
+    fill_body(made, lambda scalars: ir.Operation.create(last.name, [last.results[0].type], scalars).results[0])
+    return made.results[0]

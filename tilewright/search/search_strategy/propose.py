@@ -81,7 +81,7 @@ class Proposer:
     def random(self, taken: Collection[int], count: int) -> list[Proposal]:
         """Configurations drawn evenly, each at shapes spread over the range."""
         free = np.setdiff1d(np.arange(len(self.space.lattice)), np.array(sorted(taken), np.int64))
-        chosen = self.rng.choice(free, min(count, len(free)), replace=False).tolist() if len(free) else []
+        chosen = self.rng.choice(free, max(0, min(count, len(free))), replace=False).tolist() if len(free) else []
         return [Proposal(int(c), self.spread(int(c)), 0.0) for c in chosen]
 
     def spread(self, config: int) -> tuple[tuple[int, int], ...]:

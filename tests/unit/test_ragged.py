@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from pickle import dumps, loads
 from typing import Any
 
 import numpy as np
@@ -208,7 +208,7 @@ def test_two_arguments_disagree() -> None:
 
 def test_saved(fn: tw.CompiledFunction, batch: tuple[list[np.ndarray], np.ndarray, np.ndarray], tmp_path: Path) -> None:
     fn.save(tmp_path / "ragged.tw")
-    for again in (tw.load(tmp_path / "ragged.tw"), pickle.loads(pickle.dumps(fn))):
+    for again in (tw.load(tmp_path / "ragged.tw"), loads(dumps(fn))):
         for a, b in zip(again(*batch)[0], fn(*batch)[0], strict=True):
             assert np.array_equal(a, b)
 

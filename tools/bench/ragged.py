@@ -29,7 +29,7 @@ LENGTHS = Path(__file__).with_name("ragged_lengths.json")
 
 def main(argv: Sequence[str]) -> int:
     """Run the data sets and print a line for each."""
-    parser = argparse.ArgumentParser(prog="tools.bench ragged", description=__doc__,
+    parser = argparse.ArgumentParser(prog="python -m tools.bench ragged", description=__doc__,
                                      formatter_class=argparse.RawTextHelpFormatter)
     sets: dict[str, list[int]] = json.loads(LENGTHS.read_text())["first"]
     parser.add_argument("--sets", default=",".join(sets), help="data sets (default all)")

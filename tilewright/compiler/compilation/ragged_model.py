@@ -19,6 +19,7 @@ from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.runtime.errors import IngestError, OptionError
 from tilewright.runtime.program.program import Check
 from tilewright.runtime.shape import Expr
+from tilewright.runtime.wording import option
 
 if TYPE_CHECKING:
     from tilewright.compiler.compilation.compilation import Compilation
@@ -31,8 +32,8 @@ def refuse_ragged_options(compilation: Compilation) -> None:
         raise OptionError(f"target {compilation.target}: ragged dims are compiled for the host alone; wanted target='host', or "
                           "pass padded arrays to a model with plain dims")
     if options.out_of_range is OutOfRange.FALLBACK:
-        raise OptionError("out_of_range='fallback' with ragged dims: wanted 'error', since the memory of a call follows from the "
-                          "ranges; widen them")
+        raise OptionError(f"{option('out_of_range', 'fallback')} with ragged dims: wanted 'error', since the memory of a call "
+                          "follows from the ranges; widen them")
 
 
 def check_independent(ingested: Ingested) -> None:

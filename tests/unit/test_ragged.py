@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from pickle import dumps, loads
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from e2e import random_ragged
 
 import tilewright as tw
 from tilewright.compiler import ops
@@ -18,9 +18,6 @@ from tilewright.compiler.cli.arguments import parse_dims
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import OutlinedModel, outline
 from tilewright.compiler.ops import Tensor
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
-import random_ragged
 
 DIMS = {"B": tw.Dim(0, 8), "S": tw.Ragged(0, 40, over="B")}
 WIDTH = 8

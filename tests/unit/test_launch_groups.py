@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -14,7 +13,6 @@ from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.host import host_program
 from tilewright.compiler.host.launch_groups import LARGEST, launch_numbers
 from tilewright.passes.spaces.workload import Kind
-from tilewright.runtime.program.program import Call
 from tilewright.runtime.target import Target
 
 SIZES = ((300, 64), (40,), (0, 40), (300, 64), (70, 40))
@@ -66,8 +64,3 @@ def test_launches_follow_what_their_calls_read() -> None:
 def test_a_launch_has_room_for_so_many_calls() -> None:
     launch = launch_numbers([Kind.POINTWISE] * (LARGEST + 1), [[]] * (LARGEST + 1))
     assert launch == [0] * LARGEST + [1]
-
-
-def test_a_call_with_a_launch_of_its_own_is_stored_as_before() -> None:
-    """The seal of an artifact is of the stored program, so older ones have to come out as they went in."""
-    assert msgspec.json.decode(msgspec.json.encode(Call(0, ("T",)))) == {"table": 0, "dims": ["T"], "layout": {}}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.compiler.ops.body import Body, Scalar
 from tilewright.compiler.ops.graph import Tensor, shown, want_float, want_rank
+from tilewright.compiler.ops.slicing import slice_axis
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -22,12 +23,15 @@ def decode(codes: Tensor, scale: Tensor, zero: Tensor | float | None = None, *, 
 
     Args:
         codes: ui8 [N, bytes], 8 / bits codes a byte, the first in its low bits. Bytes beyond K codes are not read.
-        scale: [N, groups], or [N] where all of a row share one; of the type of the result, or a narrower float.
+        scale: [N, groups], or [N] where all of a row share one; of the type of the result, or a narrower float. Products of few
+            rows multiply the sums of a group by it, so that one that is not finite may give infinity in place of NaN.
         zero: float or ui8 like the scale, or one number for all; default 2 ** (bits - 1), the middle of the codes.
         bits: 1, 2, 4 or 8. group: codes along K that share a scale; 0 for all of them. depth: K; default all codes.
     Raises:
-        OptionError: another number of bits. DTypeError, ShapeError: an operand does not fit.
+        OptionError: another number of bits, a negative group. DTypeError, ShapeError: an operand does not fit.
     """
+    if group < 0:
+        raise OptionError(f"decode: groups of {group} codes; wanted 1 or more, or 0 for one scale a row")
     if bits not in WIDTHS:
         raise OptionError(f"decode: codes of {bits} bits; wanted {', '.join(map(str, WIDTHS[:-1]))} or {WIDTHS[-1]}; store 3-bit "
                           "codes in 4 bits and 5 to 7-bit codes in 8")
@@ -64,12 +68,21 @@ def decode(codes: Tensor, scale: Tensor, zero: Tensor | float | None = None, *, 
             centred = centred - float(middle)
         return centred * factor.cast("f32")
 
+    codes = _first(codes, total) if each == 1 else codes
+    if size == 1 and groups > 1:
+        scale = _first(scale, total)
+        zero = _first(zero, total) if isinstance(zero, Tensor) else zero
     along = ["d0", f"d1 floordiv {size}" if groups > 1 else "0"]
     inputs = [(codes, ["d0", f"d1 floordiv {each}" if each > 1 else "d1"]), (scale, along[: scale.rank])]
     if isinstance(zero, Tensor):
         inputs.append((zero, along[: zero.rank]))
     result = codes.graph.empty(DType.F32, [rows, Expr.of(total)])
     return codes.graph.generic(inputs, (result, ["d0", "d1"]), ["parallel", "parallel"], body)
+
+
+def _first(t: Tensor, columns: int) -> Tensor:
+    """The first columns of a tensor that may hold more: a loop over all of them would be longer than the result."""
+    return t if t.dims[1].constant == columns else slice_axis(t, 1, 0, columns)
 
 
 def _fits(t: Tensor, rows: Expr, groups: int) -> bool:

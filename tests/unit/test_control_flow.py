@@ -15,6 +15,7 @@ from tilewright import ops
 from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import outline
+from tilewright.compiler.host.plan_steps import Loop, Temp
 from tilewright.compiler.reference import evaluate
 from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
 from tilewright.runtime.load.function import CompiledFunction
@@ -78,9 +79,27 @@ def test_what_a_loop_carries_lies_in_two_buffers_and_nothing_else_is_taken() -> 
 
 
 def test_buffers_that_live_together_do_not_share() -> None:
-    plan = outline(Compilation(Structured(11).text, {"N": (1, 6), "T": (0, 7)}, full_target("host"))).plan
-    sizes = sorted(o.evaluate({"N": 5, "T": 3}) for o in plan.arena.offsets.values())
-    assert all(a % 64 == 0 for a in sizes) and all(b - a >= 0 for a, b in pairwise(sizes))
+    """What one side of a branch in a loop reads is kept apart from all that is written while it is still needed."""
+    step = body("y", "%a", "%q = arith.addf %p, %one : f32")
+    text = model(f"""{body("k", "%x", "%q = arith.mulf %p, %p : f32")}
+      %r:2 = scf.for %i = %c0 to %t step %c1 iter_args(%a = %x, %b = %k) -> ({V}, {V}) {{
+        {step}
+        %late = arith.cmpi sge, %i, %c1 : index
+        %w:2 = scf.if %late -> ({V}, {V}) {{ scf.yield %b, %y : {V}, {V} }} else {{ scf.yield %y, %k : {V}, {V} }}
+        scf.yield %w#1, %w#0 : {V}, {V}
+      }}""", "%r#0")
+    plan = outline(Compilation(text, {"N": (1, 64), "T": (0, 7)}, full_target("host"))).plan
+    dims = {"N": 64, "T": 7}
+    (loop,) = (step for step in plan.steps if isinstance(step, Loop))
+    apart = {p.name for c in loop.carried for p in (c.start.place, *c.buffers) if isinstance(p, Temp)}
+    apart |= {o.place.name for call in plan.calls for o in call.operands[len(call.workload.inputs):] if isinstance(o.place, Temp)
+              and call in map(plan.calls.__getitem__, plan.launches()[0])}
+    places = sorted(plan.arena.offsets[name].evaluate(dims) for name in apart)
+    assert len(places) >= 3
+    assert all(b - a >= 64 * 4 for a, b in pairwise([*places, plan.arena.total.evaluate(dims)]))
+    fn, x = compiled(text, N=(1, 64), T=(0, 7)), np.arange(1, 65, dtype=np.float32)
+    for t in (0, 1, 2, 5):
+        np.testing.assert_array_equal(fn(x, t), evaluate(text, [x, t])[0])
 
 
 def test_a_window_that_moves_with_the_counter() -> None:

@@ -150,6 +150,30 @@ def test_torch_kinds(fn: tw.CompiledFunction, batch: tuple[list[np.ndarray], np.
     assert np.array_equal(torch.cat(listed).numpy(), wanted)
 
 
+def test_nested_tensors_with_holes(fn: tw.CompiledFunction) -> None:
+    """What torch.nested.narrow gives lies in rows that are not all of it; other lengths along a later axis are refused."""
+    torch = pytest.importorskip("torch")
+    rows = torch.arange(2 * 6 * WIDTH, dtype=torch.float32).reshape(2, 6, WIDTH) / 50
+    starts, lengths = torch.tensor([1, 0]), torch.tensor([3, 5])
+    nested = torch.nested.narrow(rows, 1, starts, lengths, layout=torch.jagged)
+    w, scale = torch.eye(WIDTH), torch.ones(2, WIDTH)
+    wanted = fn([rows[0, 1:4].contiguous(), rows[1, :5].contiguous()], w, scale)[0]
+    for got, one in zip(fn(nested, w, scale)[0].unbind(), wanted, strict=True):
+        assert torch.equal(got, one)
+    with pytest.raises(tw.errors.ShapeError, match="sequences lie along axis 1"):
+        fn(torch.nested.nested_tensor([torch.ones(WIDTH, WIDTH)] * 2, layout=torch.jagged).transpose(1, 2), w, scale)
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ([1, 2], "sequence 0 is int64 without axes"),
+    ([None], "sequence 0 is object without axes"),
+    ([[[1.0], [1.0, 2.0]]], "argument x: sequence 0: wanted an array, got list whose parts differ"),
+])
+def test_lists_of_what_is_no_sequence(fn: tw.CompiledFunction, given: list[Any], said: str) -> None:
+    with pytest.raises(tw.errors.TilewrightError, match=said):
+        fn(given, np.ones((WIDTH, WIDTH), np.float32), np.ones((len(given), WIDTH), np.float32))
+
+
 def test_neighbours(fn: tw.CompiledFunction, batch: tuple[list[np.ndarray], np.ndarray, np.ndarray]) -> None:
     """NaN in one sequence reaches no other, and a sequence's bits in attention do not depend on its neighbours."""
     xs, w, scale = batch
@@ -174,6 +198,7 @@ def test_empty(fn: tw.CompiledFunction, lengths: tuple[int, ...]) -> None:
     ((5, 0, 17, 1, -1), "got -1 for sequence 4"),
     ((5, 0, 17, 1, 39), "argument x has 63 rows, and the lengths of S add up to 62"),
     ((5.0, 0.0), "wanted integers in one axis, got float64"),
+    (np.array([5, 2**64 - 1], np.uint64), f"got {2**64 - 1}; no array has as many"),
     (None, "pass tw.Jagged"),
 ])
 def test_wrong_lengths(fn: tw.CompiledFunction, batch: tuple[list[np.ndarray], np.ndarray, np.ndarray],

@@ -40,8 +40,8 @@ class Jagged:
     @staticmethod
     def of(sequences: Sequence[Any]) -> Jagged:
         """From arrays, or torch tensors, that agree in all axes but the first."""
-        lengths = [s.shape[0] for s in sequences]
-        return Jagged(joined(sequences, "Jagged"), lengths=lengths)
+        values = joined(sequences, "Jagged")
+        return Jagged(values, lengths=[len(s) for s in sequences])
 
     @property
     def lengths(self) -> Offsets:
@@ -93,8 +93,10 @@ def joined(sequences: Sequence[Any], what: str) -> Any:
     if torch is not None and all(isinstance(s, torch.Tensor) for s in sequences):
         join: Any = torch.cat
     else:
-        sequences, join = [np.asarray(s) for s in sequences], np.concatenate
+        sequences, join = [_array(s, f"{what}: sequence {number}") for number, s in enumerate(sequences)], np.concatenate
     first = sequences[0]
+    if not first.shape:
+        raise ShapeError(f"{what}: sequence 0 is {first.dtype} without axes; wanted an array with its rows along axis 0")
     for number, sequence in enumerate(sequences):
         if len(sequence.shape) < 1 or tuple(sequence.shape[1:]) != tuple(first.shape[1:]) or sequence.dtype != first.dtype:
             raise ShapeError(f"{what}: sequence {number} is {sequence.dtype}{list(sequence.shape)}, sequence 0 is {first.dtype}"
@@ -103,10 +105,21 @@ def joined(sequences: Sequence[Any], what: str) -> Any:
 
 
 def _integers(given: Any, what: str) -> Offsets:
-    array = np.asarray(given)
+    array = _array(given, what)
     if array.size == 0:
         array = array.astype(np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DTypeError(f"{what}: wanted integers in one axis, got {array.dtype.name}{list(array.shape)}; convert them with "
                          "astype('int64')")
+    if array.size and array.max() > np.iinfo(np.int64).max:
+        raise ShapeError(f"{what}: wanted numbers of rows, got {array.max()}; no array has as many")
     return np.ascontiguousarray(array, np.int64)
+
+
+def _array(given: Any, what: str) -> npt.NDArray[Any]:
+    """As NumPy has it; DTypeError for nested lists of different lengths."""
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise DTypeError(f"{what}: wanted an array, got {type(given).__name__} whose parts differ in length; "
+                         "pass an array") from error

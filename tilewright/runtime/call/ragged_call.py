@@ -112,15 +112,20 @@ def _unpacked(value: Any, argument: Argument) -> tuple[Any, Offsets, Kind] | Non
     if isinstance(value, Jagged):
         return value.values, value.offsets, lambda rows, offsets: Jagged(rows, offsets=offsets)
     if isinstance(value, list | tuple):
-        offsets = offsets_of([len(s) for s in value], f"argument {argument.name}")
-        return joined(value, f"argument {argument.name}"), offsets, lambda rows, ends: list(Jagged(rows, offsets=ends))
+        what = f"argument {argument.name}"
+        rows = joined(value, what)
+        return rows, offsets_of([len(s) for s in value], what), lambda rows, ends: list(Jagged(rows, offsets=ends))
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor) and value.is_nested:
         if value.layout != torch.jagged:
             raise DTypeError(f"argument {argument.name}: wanted a nested tensor of layout torch.jagged, got {value.layout}; make "
                              "it with torch.nested.nested_tensor(..., layout=torch.jagged)")
-        ends = np.ascontiguousarray(value.offsets().numpy(), np.int64)
-        return value.values(), ends, lambda rows, _: torch.nested.nested_tensor_from_jagged(rows, value.offsets())
+        if isinstance(value.shape[1], int):
+            raise ShapeError(f"argument {argument.name}: wanted a nested tensor whose sequences lie along axis 1, "
+                             "got other lengths along a later axis; transpose it")
+        whole = value.contiguous()  # without rows between the sequences, as torch.nested.narrow leaves them
+        ends = np.ascontiguousarray(whole.offsets().numpy(), np.int64)
+        return whole.values(), ends, lambda rows, _: torch.nested.nested_tensor_from_jagged(rows, whole.offsets())
     return None
 
 

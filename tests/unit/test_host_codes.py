@@ -49,7 +49,6 @@ def test_untuned_configurations(target: str) -> None:
     configs, root = default(coded.workload(TARGETS[target])[0], TARGETS[target])
     found = {c: tuple(m for m in (0, 1, 3, 4, 7, 21) if configs[select(root, {"d0": m}).kernel] == c) for c in configs}
     assert [c.decode for c in configs] == [False, False, True]
-    assert [configs[select(root, {"d0": m}).kernel].decode for m in (4, 12, 13)] == [False, target != "host", True]
     for config, rows in found.items():
         check(coded, config, target, rows)
 

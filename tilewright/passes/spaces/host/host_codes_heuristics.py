@@ -14,17 +14,15 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, switch
 
-_BUSY = "not kept: blocks of 4, 6, 8 and 12 rows beside panels at 4 to 256 rows of 2048 x 2048 on a busy CPU"
+_BUSY = "not kept: blocks of 4, 6 and 8 rows beside panels at 8 and 16 rows of 2048 x 2048 on a busy CPU with AVX-512"
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Break-even numbers of rows."""
+    """The break-even number of rows."""
 
     few_rows: int = threshold(4, unit="rows, up to which a block of as many decodes the columns in registers",
                               operator="codes_u4g32_768x768", results=_BUSY)
-    table_rows: int = threshold(12, unit="rows, up to which blocks of few rows do so where the values of codes lie in a register",
-                                operator="codes_u4g32_768x768", results=_BUSY)
 
 
 def default(workload: Workload, limits: HostLimits,
@@ -36,7 +34,6 @@ def default(workload: Workload, limits: HostLimits,
     cases = [(1, HostCodesConfig(1, nv, lanes)),
              (thresholds.few_rows, HostCodesConfig(thresholds.few_rows, nv, lanes))]
     cases = [(rows, _by_table(config, workload, limits)) for rows, config in cases]
-    cases = [(thresholds.table_rows if c.table and rows > 1 else rows, c) for rows, c in cases]
     found = [(rows, config) for rows, config in cases if why_invalid(config, workload, limits) is None]
     many = _by_table(_decoded(workload, limits, (most, nv, lanes)), workload, limits)
     if extents.rows.constant is not None:
@@ -52,11 +49,8 @@ def _by_table(config: HostCodesConfig, workload: Workload, limits: HostLimits) -
 
 
 def _decoded(workload: Workload, limits: HostLimits, block: tuple[int, int, int]) -> HostCodesConfig:
-    """As `host_matmul` copies columns that are computed. With 32 registers in blocks of 8 x 2: half of a panel at a time, which
-    lies in the first cache from where it is decoded to where it is read, and no rows left over of 8, 16 or 32."""
+    """As `host_matmul` copies columns that are computed, in blocks of its prepacked panels."""
     mr, nv, lanes = block
-    if limits.vector_registers >= 32 and nv % 2 == 0:
-        mr, nv = 8, 2
     alike = host_matmul_heuristics.default(plain(workload), limits)[0][-1]
     chunk = getattr(alike, "mc", 0) // mr * mr
     config = HostCodesConfig(mr, nv, lanes, decode=True, mc=chunk or 16 * mr, kc=getattr(alike, "kc", 0),

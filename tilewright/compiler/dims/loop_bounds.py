@@ -14,6 +14,7 @@ from tilewright.runtime.shape import Expr
 
 LOOPS = "tw.loops"  # of an scf.while or scf.for: {name = [lo, hi]} for counters whose end does not follow from the condition
 _STRICT = {2: 1, 6: 1, 3: 0, 7: 0}  # a < b and a <= b, by what a is below b at least
+_UNSIGNED = 6  # predicates from here on
 _SWAPPED = {4: 1, 8: 1, 5: 0, 9: 0}
 _SHAPED = ("tensor.empty", "tensor.extract_slice", "tensor.insert_slice", "tensor.pad", "tensor.expand_shape", "tensor.generate",
            "tensor.splat")
@@ -126,6 +127,8 @@ def _largest(before: ir.Block, shapes: SymbolicShapes, name: str, step: Expr, st
         a, b = (shapes.expr(v) for v in test.operands)
         if a is None or b is None:
             continue
+        if predicate >= _UNSIGNED and min(shapes.bounds(e.substitute({name: start}))[0] for e in (a, b)) < 0:
+            continue  # a negative number is a large one here
         if predicate in _SWAPPED:
             a, b, predicate = b, a, {4: 2, 8: 6, 5: 3, 9: 7}[predicate]
         below = b - a + Expr.dim(name)  # of a counter plus something that is below something: the end

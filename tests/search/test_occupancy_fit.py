@@ -96,7 +96,7 @@ def test_a_search_starts_from_another_gpus_log(first_log: TuningLog) -> None:
 
     def regret(prior: CostModel | None) -> float:
         context = MeasureContext(ReplayBuilder(), SurfaceRunner(truth), Environment(SECOND, lambda: 0.0))
-        tuner = Tuner(task, context, Budget(trials=160), TuneOptions(first=0), prior)
+        tuner = Tuner(task, context, Budget(trials=200), TuneOptions(first=0), prior)
         while not tuner.done:
             tuner.step()
         best = tuner.certified()
@@ -107,7 +107,7 @@ def test_a_search_starts_from_another_gpus_log(first_log: TuningLog) -> None:
             found.append(truth(best.configs[select(best.root, dict(s)).kernel], dict(s)) / least)
         return float(np.exp(np.log(found).mean()))
 
-    assert regret(prior_from_log(first_log, ("simt",), SECOND)) <= regret(None) < 1.35
+    assert regret(prior_from_log(first_log, ("simt",), SECOND)) <= regret(None) < 1.3
 
 
 def test_records_of_the_device_itself_or_of_the_host_are_no_prior(first_log: TuningLog) -> None:

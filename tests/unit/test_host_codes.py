@@ -14,6 +14,8 @@ from matmul_workloads import AVX2, AVX512
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tilewright.passes.analysis.codes import Codes
+from tilewright.passes.mlir import functions, ir, new_context, operations
 from tilewright.passes.spaces.family_registry import config_text, family_of
 from tilewright.passes.spaces.host.host_codes import HostCodesConfig, space, why_invalid
 from tilewright.passes.spaces.host.host_codes_cost import extents, kernel_cost
@@ -148,3 +150,25 @@ def test_bad_codes_are_named(bits: int, depth: int | None, message: str) -> None
     codes, scale = (g.constant(a) for a in Coded(8, 32).arrays)
     with pytest.raises((OptionError, ShapeError), match=message):
         ops.decode(codes, scale, bits=bits, depth=depth)
+
+
+@pytest.mark.parametrize("widen,cast,text", [
+    ("extsi", "sitofp", "s8"), ("extui", "uitofp", "u8"), ("extui", "sitofp", "u8"), ("extsi", "uitofp", None),
+])
+def test_a_sign_that_is_read_as_a_number_is_no_code(widen: str, cast: str, text: str | None) -> None:
+    ident, row = "affine_map<(d0, d1) -> (d0, d1)>", "affine_map<(d0, d1) -> (d0)>"
+    with new_context(), ir.Location.unknown():
+        module = ir.Module.parse(f"""
+        func.func @main(%c: tensor<4x8xi8>, %s: tensor<4xf32>, %e: tensor<4x8xf32>) -> tensor<4x8xf32> {{
+          %w = linalg.generic {{indexing_maps = [{ident}, {row}, {ident}], iterator_types = ["parallel", "parallel"]}}
+              ins(%c, %s : tensor<4x8xi8>, tensor<4xf32>) outs(%e : tensor<4x8xf32>) {{
+          ^bb0(%a: i8, %b: f32, %o: f32):
+            %wide = arith.{widen} %a : i8 to i32
+            %f = arith.{cast} %wide : i32 to f32
+            %y = arith.mulf %f, %b : f32
+            linalg.yield %y : f32
+          }} -> tensor<4x8xf32>
+          return %w : tensor<4x8xf32>
+        }}""")
+        found = Codes.of(operations(next(functions(module)).regions[0].blocks[0])[0])
+        assert (None if found is None else found.text) == text

@@ -14,9 +14,7 @@ from tilewright.compiler.builder.lowering import to_llvm_text
 from tilewright.compiler.compilation.options import OutOfRange, Precision
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.constants.stored_constants import stored_constants
-from tilewright.compiler.dims.ragged_dims import rows_of
 from tilewright.compiler.host.call_path import call_path_ir
-from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.host_program import HostProgram, layout_of
 from tilewright.compiler.host.plan_steps import PlannedCall
 from tilewright.compiler.host.stored_steps import model_work, reads_memory, stored_tree
@@ -31,7 +29,6 @@ from tilewright.runtime.program.program import Argument, Call, Program
 from tilewright.runtime.program.seal import seal_ir, stored_program
 from tilewright.runtime.program.steps import shown
 from tilewright.runtime.program.structure import Structure
-from tilewright.runtime.shape import Expr
 from tilewright.runtime.target import Target, TargetKind
 
 LINES = 10_000  # of a function, from which code around the kernels is not optimised: LLVM's time grows faster than a function
@@ -100,7 +97,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     program = replace(program, host_object=_add(_host_code(text, near), text, code, llvm_ir))
     if gpu:
         return Bundle(program, code, memory, llvm_ir)
-    binder = call_path_ir(program, _work(plan, outer), arch)
+    binder = call_path_ir(program, model_work(plan), arch)
     if binder:
         binder += seal_ir("binder", program)
         program = replace(program, binder_object=_add(_host_code(binder, near), binder, code, llvm_ir))
@@ -121,17 +118,6 @@ def _input_structure(given: Structure | None, kept: Sequence[int], inputs: Seque
 
 def _output_structure(given: Structure | None, count: int) -> Structure | None:
     return None if given is None or given.is_plain_result(count) else given
-
-
-def _work(plan: HostPlan, outer: str) -> list[tuple[Expr, Expr]]:
-    """(operations, bytes) of each call over the model dims. outer: the dim that counts sequences, where some are ragged."""
-    longest = {o.dim.name: o.dim.hi for o in plan.ragged}
-    found = []
-    for number, flops, moved in model_work(plan):
-        if plan.calls[number].segments is not None:
-            flops, moved = (rows_of(e, outer, longest) for e in (flops, moved))
-        found.append((flops, moved))
-    return found
 
 
 def _call(planned: PlannedCall, number: int, table: DispatchTable, launch: int, outer: str) -> Call:

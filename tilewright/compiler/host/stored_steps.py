@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tilewright.compiler.dims.ragged_dims import rows_of
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.plan_steps import Condition, Copy, If, Launch, Loaded, Loop, Positive, Step, all_steps, counters_of
 from tilewright.runtime.counters import at_most
@@ -35,8 +36,10 @@ def _condition(condition: Condition) -> str:
     return f"{condition.expr} > 0" if isinstance(condition, Positive) else "a byte in memory"
 
 
-def model_work(plan: HostPlan) -> list[tuple[int, Expr, Expr]]:
-    """(call, operations, bytes) over the model dims; of a call in a loop, of all times around at the largest counters."""
+def model_work(plan: HostPlan) -> list[tuple[Expr, Expr]]:
+    """(operations, bytes) of each call over the model dims; of a call in a loop, of all times around at the largest counters;
+    of one that is made for each sequence, of all sequences."""
+    longest = {o.dim.name: o.dim.hi for o in plan.ragged}
     counters = list(counters_of(plan.steps))
     found = []
     for number, times in times_called(plan.steps):
@@ -44,7 +47,9 @@ def model_work(plan: HostPlan) -> list[tuple[int, Expr, Expr]]:
         local = dict(zip(call.workload.dims, call.dims, strict=True))
         once = call.workload.flops, call.workload.bytes
         flops, moved = (at_most(e.substitute(local) * times, counters, plan.bounds) for e in once)
-        found.append((number, flops, moved))
+        if call.segments is not None:
+            flops, moved = (rows_of(e, plan.ragged[0].dim.over, longest) for e in (flops, moved))
+        found.append((flops, moved))
     return found
 
 

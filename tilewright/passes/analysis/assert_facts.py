@@ -21,6 +21,7 @@ _COMPARISONS: Mapping[int, str] = {
     8: "gt",
     9: "ge",
 }
+_UNSIGNED = 6  # predicates from here on
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,24 @@ def violation(condition: ir.Value, shapes: SymbolicShapes) -> Expr | None:
         return a + b if op.name == "arith.andi" else a * b
     if op.name == "arith.cmpi":
         a, b = (shapes.expr(v) for v in op.operands)
-        return None if a is None or b is None else _comparison(_COMPARISONS[integer(op.attributes["predicate"])], a, b)
+        if a is None or b is None:
+            return None
+        number = integer(op.attributes["predicate"])
+        plain = number < _UNSIGNED or min(shapes.bounds(a)[0], shapes.bounds(b)[0]) >= 0
+        return (_comparison if plain else unsigned)(_COMPARISONS[number], a, b)
     return None
 
 
+def unsigned(predicate: str, a: Expr, b: Expr) -> Expr:
+    """0 where a comparison holds that takes a negative number for a large one, positive elsewhere."""
+    above, below = (b, a) if predicate[0] == "l" else (a, b)
+    one_side = _comparison("ge", below, Expr.of(0)) + _comparison("lt", above, Expr.of(0))
+    both = [_comparison(p, a, Expr.of(0)) + _comparison(p, b, Expr.of(0)) for p in ("ge", "lt")]
+    return one_side * (_comparison(predicate, a, b) + both[0] * both[1])
+
+
 def _comparison(predicate: str, a: Expr, b: Expr) -> Expr:
-    """0 where `a predicate b` holds, positive elsewhere. Sizes are never negative, so unsigned compares as signed."""
+    """0 where `a predicate b` holds, positive elsewhere."""
     apart = (a - b).maximum(b - a)
     return {
         "eq": apart,

@@ -134,8 +134,10 @@ def _code(cast: ir.Operation, arguments: Sequence[ir.Value]) -> tuple[int, int, 
     signed = cast.name == "arith.sitofp"
     value, mask = cast.operands[0], None
     while (made := owner(value)) is not None:
+        if made.name == "arith.extsi" and not signed and mask is None:
+            return None  # the sign goes into bits that are then read as a number
         if made.name in ("arith.extui", "arith.extsi"):
-            signed = made.name == "arith.extsi"
+            signed = signed and made.name == "arith.extsi"
             value = made.operands[0]
         elif made.name == "arith.andi" and mask is None and (mask := _number(made.operands[1])) is not None:
             value = made.operands[0]

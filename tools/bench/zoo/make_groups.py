@@ -3,7 +3,7 @@
     python -m tools.bench groups MODELS.py [model.pt2 ...] --names 'bert*,unet' --exports /tmp/exports --table groups.jsonl
 
 Every model is exported by the front end and cut (tools/bench/zoo/cut.py). Groups that differ only in sizes count as one, of which
-the largest stands in the table, where torch runs it at its shapes. Of those that compute by the same operators in other forms,
+the largest stands in the table, at those of its shapes that torch runs. Of those that compute by the same operators in other forms,
 three stand there if they hold a contraction, else one; those of integers alone do not, unless they look up.
 """
 
@@ -37,10 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             found.setdefault(group.form(), []).append((name, group))
     kept = []
     for group in chosen(found.values()):
-        if error := failure(group):
+        whole, error = tried(group)
+        if error:
             print(f"{group.models[0]}: left out: {group.code}: {error}", file=sys.stderr)
         else:
-            kept.append(group)
+            kept.append(whole)
     table = named(kept)
     write(args.table, iter(table))
     print(f"{len(table)} groups of {len(found)} forms, of {len({n for f in found.values() for n, _ in f})} models: {args.table}")
@@ -68,24 +69,25 @@ def _groups(path: Path, names: str, exports: Path) -> Iterable[tuple[str, Group]
             print(f"{name}: {count} left out: {reason}", file=sys.stderr)
 
 
-def failure(group: Group) -> str:
-    """Why torch does not run a group at its shapes, or could not export it; empty where it does."""
+def tried(group: Group) -> tuple[Group, str]:
+    """The group with those of its shapes that torch runs, and why it runs none, or could not export it; "" where it does."""
     import torch
 
     from tools.bench.zoo.group_module import draw, module
 
     if not group.points:
-        return "no shape of its range is small enough"
+        return group, "no shape of its range is small enough"
     if any(e.constant is None and e.linear is None for v in group.values().values() for e in v.dims):
-        return "an extent of its inputs follows from several dims, which torch.export does not take"
-    try:
-        made = module(group)
-        with torch.no_grad():
-            for point in (group.points[0], group.points[-1]):
-                made(*(torch.from_numpy(draw(v, point, n)) for n, v in group.values().items()))
-    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError, SyntaxError, AssertionError) as error:
-        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
-    return ""
+        return group, "an extent of its inputs follows from several dims, which torch.export does not take"
+    run, why = [], ""
+    for point in group.points:
+        try:
+            with torch.no_grad():
+                module(group)(*(torch.from_numpy(draw(v, point, n)) for n, v in group.values().items()))
+            run.append(point)
+        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError, SyntaxError, AssertionError) as error:
+            why = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    return msgspec.structs.replace(group, points=tuple(run)), "" if run else why
 
 
 def chosen(forms: Iterable[Sequence[tuple[str, Group]]]) -> list[Group]:

@@ -3,8 +3,8 @@
     python -m tools.bench groups MODELS.py [model.pt2 ...] --names 'bert*,unet' --exports /tmp/exports --table groups.jsonl
 
 Every model is exported by the front end and cut (tools/bench/zoo/cut.py). Groups that differ only in sizes count as one, of which
-the largest stands in the table, at those of its shapes that torch runs. Of those that compute by the same operators in other forms,
-three stand there if they hold a contraction, else one; those of integers alone do not, unless they look up.
+the largest stands in the table, at those of its shapes that torch runs. Of those that compute by the same operators in other
+forms, three stand there if they hold a contraction, else one; those of integers alone do not, unless they look up.
 """
 
 from __future__ import annotations

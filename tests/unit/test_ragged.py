@@ -139,7 +139,7 @@ def test_launched_together() -> None:
     assert np.array_equal(d[4], y[23:].max(0))
 
 
-@pytest.mark.parametrize("lengths", [(40, 40, 39, 40, 1, 0, 1), (0, 0, 1, 1, 40, 40, 40, 40), (40,) * 8, (3,), (0,) * 8])  # fmt: skip
+@pytest.mark.parametrize("lengths", [(40, 40, 39, 40, 1, 0), (0, 0, 1, 1, 40, 40, 40, 40), (40,) * 8, (3,), (0,) * 8])
 def test_threads(fn: tw.CompiledFunction, lengths: tuple[int, ...]) -> None:
     """Threads share the work of a batch, wherever its long sequences are: the same bits as one thread."""
     rng = np.random.default_rng(7)

@@ -114,6 +114,42 @@ def test_rows_run_at_once() -> None:
     assert {"sum(S)", "B"} >= plan.arena.total.symbols
 
 
+def several() -> ops.Graph:
+    """Independent results: two by element, one by row in parts of a sequence, one for each sequence."""
+    g = ops.Graph()
+    x, y = g.input("x", ["B", "S", WIDTH]), g.input("y", ["B", "S", WIDTH])
+    for name, made in (("a", ops.relu(x)), ("b", ops.tanh(y)), ("c", ops.cumsum(x, 1)), ("d", ops.max(y, 1))):
+        g.output(made, name=name)
+    return g
+
+
+def test_launched_together() -> None:
+    """Calls over all rows share a launch; those for each sequence have their own."""
+    plan = outlined(several()).plan
+    assert [len(members) for members in plan.launches()] == [2, 1, 1]
+    together = plan.launches()[0]
+    assert all(plan.calls[n].segments is None and "sum(S)" in str(plan.calls[n].dims[0]) for n in together)
+    fn = tw.compile(several(), DIMS)
+    rng = np.random.default_rng(5)
+    x, y = (rng.standard_normal((sum(LENGTHS), WIDTH)).astype(np.float32) for _ in range(2))
+    a, b, c, d = fn(x, y, S_lengths=LENGTHS)
+    assert np.array_equal(a, np.maximum(x, 0))
+    np.testing.assert_allclose(b, np.tanh(y), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(c[5:22], np.cumsum(x[5:22], 0), rtol=1e-4, atol=1e-5)
+    assert np.array_equal(d[4], y[23:].max(0))
+
+
+@pytest.mark.parametrize("lengths", [(40, 40, 39, 40, 1, 0), (0, 0, 1, 1, 40, 40, 40, 40), (40,) * 8, (3,), (0,) * 8])
+def test_threads(fn: tw.CompiledFunction, lengths: tuple[int, ...]) -> None:
+    """Threads share the work of a batch, wherever its long sequences are: the same bits as one thread."""
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((sum(lengths), WIDTH)).astype(np.float32)
+    w, scale = np.eye(WIDTH, dtype=np.float32), np.ones((len(lengths), WIDTH), np.float32)
+    one, two = (fn(x, w, scale, S_lengths=lengths, threads=threads) for threads in (1, 2))
+    assert np.array_equal(one[0], two[0])
+    assert np.array_equal(one[1], two[1])
+
+
 def test_kinds(fn: tw.CompiledFunction, batch: tuple[list[np.ndarray], np.ndarray, np.ndarray]) -> None:
     """Lists, tw.Jagged, packed rows with lengths or offsets: the same bits, in the kind that came in."""
     xs, w, scale = batch

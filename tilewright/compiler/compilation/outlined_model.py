@@ -96,7 +96,7 @@ def outline(compilation: Compilation) -> OutlinedModel:
             packing = PackConstants(limits.vector_bytes, limits.vector_registers, limits.bf16_pairs, limits.byte_products)
             PassPipeline([packing], callback).run(module)
         workloads = workloads_of(module)
-        plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits) and not ragged)
+        plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits))
         if ragged:
             seen = (*whole.inputs, *ingested.inputs[len(whole.inputs):])
             plan = pack_plan(plan, sequences_of(whole.dims, seen, whole.outputs, bound))

@@ -15,7 +15,8 @@ from tilewright.runtime.device import PARALLEL_FOR
 
 ENTRY = 4  # words of a call
 WORK, UNITS, KERNEL, SLOTS = range(ENTRY)
-GRAIN = SMALL // 8  # half-operations: what a thread does alone is some pieces
+PIECES = 8  # of work that one thread does alone
+GRAIN = SMALL // PIECES  # half-operations of a piece
 
 _TEXT = """
 llvm.func internal @tw_pieces(%group: !llvm.ptr, %begin: i64, %end: i64, %workspace: !llvm.ptr) {
@@ -98,7 +99,7 @@ def together_ir() -> str:
     calls, then their entries."""
     text = _TEXT
     for name, number in (("ENTRY", ENTRY), ("UNITS", UNITS), ("KERNEL", KERNEL), ("SLOTS", SLOTS), ("LOOP", PARALLEL_FOR),
-                         ("PIECES", SMALL // GRAIN)):
+                         ("PIECES", PIECES)):
         text = text.replace(f"({name} ", f"({number} ").replace(f"[{name}]", f"[{number}]")
     return text
 

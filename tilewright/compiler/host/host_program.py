@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 
-from tilewright.compiler.host.host_groups import ENTRY, KERNEL, SLOTS, UNITS, WORK, pieces
+from tilewright.compiler.host.host_groups import ENTRY, KERNEL, PIECES, SLOTS, UNITS, WORK, pieces
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.host_segments import (
     OneSequence,
@@ -346,15 +346,16 @@ class HostProgram:
                 kernel = tab.kernels[chosen.kernel]
                 self._fill_slots(number, chosen.kernel, pointer, replace(run, dims=sequence.dims, slots=slots_of(entry)))
                 code = self._word(kernels, number * KERNELS_PER_CALL + chosen.kernel, llvm.PointerType.get())
-                store_entry(entry, code, emit_expr(Expr.parse(kernel.grid[0]), local), chosen.threads)
+                units = emit_expr(Expr.parse(kernel.grid[0]), local)
+                store_entry(entry, code, units, pieces(call.workload, local, self.i64))
 
             emit_tree(tab.root, {**local, **layout}, leaf)
 
-        units, most = self.sequences.launch(call, self.table_at, words, entry_of)
+        total = self.sequences.launch(call, self.table_at, words, entry_of)
         code = llvm.AddressOfOp(llvm.PointerType.get(), f"tw_segments_{self.table_of[number]}").result
         fn = self._word(run.table, PARALLEL_FOR, llvm.PointerType.get())
-        count = Index(run.threads).min(Index(most)).value(self.i64)
-        call_pointer([fn, run.table, code, self.table_at, units, count, run.work, run.stride.value(self.i64)])
+        count = arith.select(total.le(PIECES), self._number(1), run.threads)
+        call_pointer([fn, run.table, code, self.table_at, total.value(self.i64), count, run.work, run.stride.value(self.i64)])
 
     def _local(self, call: PlannedCall, env: Mapping[str, Index]) -> dict[str, Index]:
         return {name: emit_expr(e, env) for name, e in zip(call.workload.dims, call.dims, strict=True)}

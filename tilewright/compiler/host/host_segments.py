@@ -1,9 +1,11 @@
-"""Launches over the sequences of a ragged call: the kernels of dense calls, one for each sequence, as the units of one launch.
+"""Launches over the sequences of a ragged call: the kernels of dense calls, one for each sequence, as one parallel loop.
 
 The table of a launch lies in the arena: the number of sequences, then for each of them an entry
-    kernel | its first unit among all | its units | threads that it asks for at most | the slots of its kernel
-`tw_segments_<n>` is launched as a kernel over all units. It finds the sequences that a part has units of and calls their kernels
-with the local units, so a kernel sees one dense problem: its own dims, and operands that begin where its sequence does.
+    kernel | its first piece of work among all | its pieces | its work units | the slots of its kernel
+`tw_segments_<n>` is launched as a kernel over all pieces, so that threads share the work of a batch rather than its units, which
+take longer the longer a sequence is. It finds the sequence of its first piece by bisection and calls the kernels of those that
+it has pieces of with the units that begin there, so a kernel sees one dense problem: its own dims, and operands that begin where
+its sequence does.
 """
 
 from __future__ import annotations
@@ -23,8 +25,7 @@ from tilewright.runtime.program.program import Check
 from tilewright.runtime.shape import Atom, Expr
 
 HEAD = 8  # words before the first entry: the number of sequences
-KERNEL, FIRST, UNITS, LIMIT, SLOTS = range(5)  # words of an entry; its slots are the rest
-_ALL = 1 << 20  # threads of a kernel without a limit
+KERNEL, FIRST, WORK, UNITS, SLOTS = range(5)  # words of an entry; its slots are the rest
 
 _UNITS = """
 llvm.func internal @tw_segments_{number}(%table: !llvm.ptr, %from: i64, %to: i64, %workspace: !llvm.ptr) {{
@@ -32,31 +33,58 @@ llvm.func internal @tw_segments_{number}(%table: !llvm.ptr, %from: i64, %to: i64
   %one = llvm.mlir.constant(1 : i64) : i64
   %words = llvm.mlir.constant({words} : i64) : i64
   %count = llvm.load %table : !llvm.ptr -> i64
-  llvm.br ^next(%zero : i64)
+  %head = llvm.getelementptr %table[{head}] : (!llvm.ptr) -> !llvm.ptr, i64
+  llvm.br ^halve(%zero, %count : i64, i64)
+^halve(%low: i64, %high: i64):
+  %span = llvm.sub %high, %low : i64
+  %wide = llvm.icmp "sgt" %span, %one : i64
+  llvm.cond_br %wide, ^middle, ^next(%low : i64)
+^middle:
+  %ends = llvm.add %low, %high : i64
+  %mid = llvm.lshr %ends, %one : i64
+  %mid_rows = llvm.mul %mid, %words : i64
+  %mid_entry = llvm.getelementptr %head[%mid_rows] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+  %mid_at = llvm.getelementptr %mid_entry[{first}] : (!llvm.ptr) -> !llvm.ptr, i64
+  %mid_first = llvm.load %mid_at : !llvm.ptr -> i64
+  %before = llvm.icmp "sle" %mid_first, %from : i64
+  %low_next = llvm.select %before, %mid, %low : i1, i64
+  %high_next = llvm.select %before, %high, %mid : i1, i64
+  llvm.br ^halve(%low_next, %high_next : i64, i64)
 ^next(%b: i64):
   %more = llvm.icmp "slt" %b, %count : i64
   llvm.cond_br %more, ^look, ^exit
 ^look:
   %rows = llvm.mul %b, %words : i64
-  %head = llvm.getelementptr %table[{head}] : (!llvm.ptr) -> !llvm.ptr, i64
   %entry = llvm.getelementptr %head[%rows] : (!llvm.ptr, i64) -> !llvm.ptr, i64
   %pf = llvm.getelementptr %entry[{first}] : (!llvm.ptr) -> !llvm.ptr, i64
-  %pu = llvm.getelementptr %entry[{units}] : (!llvm.ptr) -> !llvm.ptr, i64
   %first = llvm.load %pf : !llvm.ptr -> i64
-  %units = llvm.load %pu : !llvm.ptr -> i64
   %left = llvm.icmp "slt" %first, %to : i64
   llvm.cond_br %left, ^mine, ^exit
 ^mine:
+  %pw = llvm.getelementptr %entry[{work}] : (!llvm.ptr) -> !llvm.ptr, i64
+  %pu = llvm.getelementptr %entry[{units}] : (!llvm.ptr) -> !llvm.ptr, i64
+  %work = llvm.load %pw : !llvm.ptr -> i64
+  %units = llvm.load %pu : !llvm.ptr -> i64
   %a = llvm.sub %from, %first : i64
   %z = llvm.sub %to, %first : i64
-  %lo = llvm.intr.smax(%a, %zero) : (i64, i64) -> i64
-  %hi = llvm.intr.smin(%z, %units) : (i64, i64) -> i64
-  %some = llvm.icmp "slt" %lo, %hi : i64
+  %begin = llvm.intr.smax(%a, %zero) : (i64, i64) -> i64
+  %end = llvm.intr.smin(%z, %work) : (i64, i64) -> i64
+  %any = llvm.icmp "slt" %begin, %end : i64
+  llvm.cond_br %any, ^share, ^on
+^share:
+  %round = llvm.sub %work, %one : i64
+  %scaled0 = llvm.mul %begin, %units : i64
+  %scaled1 = llvm.mul %end, %units : i64
+  %up0 = llvm.add %scaled0, %round : i64
+  %up1 = llvm.add %scaled1, %round : i64
+  %unit0 = llvm.udiv %up0, %work : i64
+  %unit1 = llvm.udiv %up1, %work : i64
+  %some = llvm.icmp "slt" %unit0, %unit1 : i64
   llvm.cond_br %some, ^run, ^on
 ^run:
   %kernel = llvm.load %entry : !llvm.ptr -> !llvm.ptr
   %slots = llvm.getelementptr %entry[{slots}] : (!llvm.ptr) -> !llvm.ptr, i64
-  llvm.call %kernel(%slots, %lo, %hi, %workspace) : !llvm.ptr, (!llvm.ptr, i64, i64, !llvm.ptr) -> ()
+  llvm.call %kernel(%slots, %unit0, %unit1, %workspace) : !llvm.ptr, (!llvm.ptr, i64, i64, !llvm.ptr) -> ()
   llvm.br ^on
 ^on:
   %after = llvm.add %b, %one : i64
@@ -75,8 +103,8 @@ def entry_words(table: DispatchTable) -> int:
 def segments_ir(plan: HostPlan, tables: Sequence[DispatchTable], table_of: Sequence[int]) -> str:
     """The functions that are launched, one for each table with such a call: how long a unit takes is learnt by function."""
     numbers = sorted({t for t, call in zip(table_of, plan.calls, strict=True) if call.segments is not None})
-    return "".join(_UNITS.format(number=n, words=entry_words(tables[n]), head=HEAD, first=FIRST, units=UNITS, slots=SLOTS)
-                   for n in numbers)
+    return "".join(_UNITS.format(number=n, words=entry_words(tables[n]), head=HEAD, first=FIRST, work=WORK, units=UNITS,
+                                 slots=SLOTS) for n in numbers)
 
 
 def table_bytes(plan: HostPlan, tables: Sequence[DispatchTable], table_of: Sequence[int]) -> Expr:
@@ -157,29 +185,27 @@ class SequenceLoop:
         return loop(0, self.count, 1, body, [status], self.i64)[0]
 
     def launch(self, call: PlannedCall, room: ir.Value, words: int,
-               fill: Callable[[OneSequence, ir.Value], None]) -> list[ir.Value]:
-        """Fill the table of a launch; all units, and the most threads that they ask for.
+               fill: Callable[[OneSequence, ir.Value], None]) -> Index:
+        """Fill the table of a launch; all pieces of work.
 
         Args:
-            room: address of the table. fill: writes one sequence's entry, all words but its first unit.
+            room: address of the table. fill: writes one sequence's entry, all words but its first piece.
         """
         llvm.StoreOp(self.count.value(self.i64), room)
         terms = [own for e in call.segments or () if e is not None for own, _ in split(e, self._names)]
         products = sorted({t for t in terms if t != Expr.of(1) and t.symbol is None})
         entries = gep(room, self._number(HEAD), self.i64)
 
-        def body(b: Index, units: ir.Value, most: ir.Value, *sums: ir.Value) -> list[ir.Value]:
+        def body(b: Index, pieces: ir.Value, *sums: ir.Value) -> list[ir.Value]:
             sequence = self._sequence(b, dict(zip(products, map(Index, sums), strict=True)))
             entry = gep(entries, (b * words).value(self.i64), self.i64)
             fill(sequence, entry)
-            llvm.StoreOp(units, gep(entry, self._number(FIRST), self.i64))
-            own, limit = (Index(llvm.LoadOp(self.i64, gep(entry, self._number(w), self.i64)).result) for w in (UNITS, LIMIT))
+            llvm.StoreOp(pieces, gep(entry, self._number(FIRST), self.i64))
+            own = Index(llvm.LoadOp(self.i64, gep(entry, self._number(WORK), self.i64)).result)
             later = [(Index(s) + emit_expr(p, sequence.dims)).value(self.i64) for p, s in zip(products, sums, strict=True)]
-            asked = arith.select(own.eq(0), most, arith.maxsi(limit.value(self.i64), most))
-            return [(Index(units) + own).value(self.i64), asked, *later]
+            return [(Index(pieces) + own).value(self.i64), *later]
 
-        start = [self._number(0), self._number(1), *(self._number(0) for _ in products)]
-        return loop(0, self.count, 1, body, start, self.i64)[:2]
+        return Index(loop(0, self.count, 1, body, [self._number(0) for _ in ("pieces", *products)], self.i64)[0])
 
     @property
     def _names(self) -> dict[str, Offsets]:
@@ -197,12 +223,14 @@ class SequenceLoop:
         return Index(value).value(self.i64)
 
 
-def store_entry(entry: ir.Value, kernel: ir.Value, units: Index, limit: int) -> None:
-    """What a sequence launches."""
+def store_entry(entry: ir.Value, kernel: ir.Value, units: Index, work: ir.Value) -> None:
+    """What a sequence launches. work: its pieces, 1 at least; a sequence without units has none."""
     i64 = integer_type(64)
     llvm.StoreOp(kernel, entry)
-    llvm.StoreOp(units.value(i64), gep(entry, Index(UNITS).value(i64), i64))
-    llvm.StoreOp(Index(limit or _ALL).value(i64), gep(entry, Index(LIMIT).value(i64), i64))
+    number = units.value(i64)
+    llvm.StoreOp(number, gep(entry, Index(UNITS).value(i64), i64))
+    none = Index(0).value(i64)
+    llvm.StoreOp(arith.select(Index(number).eq(0), none, work), gep(entry, Index(WORK).value(i64), i64))
 
 
 def slots_of(entry: ir.Value) -> ir.Value:

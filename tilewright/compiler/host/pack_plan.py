@@ -14,7 +14,18 @@ from operator import mul
 
 from tilewright.compiler.dims.ragged_dims import rows_of
 from tilewright.compiler.host.host_plan import HostPlan, Offsets
-from tilewright.compiler.host.plan_steps import CallerMemory, Copy, If, Loop, Place, PlacedOperand, PlannedCall, Temp
+from tilewright.compiler.host.plan_steps import (
+    CallerMemory,
+    Copy,
+    If,
+    Launch,
+    Loop,
+    Place,
+    PlacedOperand,
+    PlannedCall,
+    Step,
+    Temp,
+)
 from tilewright.passes.analysis.independence import Independence, MixingError
 from tilewright.passes.linalg.symbolic import SymbolicShapes
 from tilewright.passes.mlir import functions, ir
@@ -81,7 +92,7 @@ class _Packer:
                                   f"one for each: keep the axis of {sequences.outer} in the result")
         temporaries = self._temporaries()
         ranges = {sequences.outer: self._range(sequences.outer), **{total_name(n): self._total_range(n) for n in self.ragged}}
-        steps = [self._moved(s) if isinstance(s, Copy) else s for s in single.steps]
+        steps = [step for s in single.steps for step in self._steps(s, calls)]
         names = [d for d in sequences.dims if d.over]
         first = len(sequences.inputs) - len(names)
         return replace(single, calls=calls, steps=steps, arena=plan(temporaries, ranges),
@@ -103,25 +114,34 @@ class _Packer:
         birth: dict[Temp, int] = {}
         death: dict[Temp, int] = {}
         size: dict[Temp, Expr] = {}
-        for number, call in enumerate(self.single.calls):
+        launches = self.single.launches()
+        for moment, number in ((m, n) for m, members in enumerate(launches) for n in members):
+            call = self.single.calls[number]
             local = dict(zip(call.workload.dims, call.dims, strict=True))
             count = len(call.workload.inputs)
             for i, operand in enumerate(call.operands):
                 if not isinstance(operand.place, Temp):
                     continue
-                death[operand.place] = number
+                death[operand.place] = moment
                 if i >= count:
-                    birth[operand.place] = number
+                    birth[operand.place] = moment
                     one = _product([e.substitute(local) for e in call.workload.outputs[i - count].dims])
                     rows = self.sequences.rows(one) if operand.place in self.elements else one
                     size[operand.place] = rows * operand.dtype.bytes
         for step in self.single.steps:
             if isinstance(step, Copy) and isinstance(step.source, Temp):
-                death[step.source] = len(self.single.calls)
+                death[step.source] = len(launches)
         return [Temporary(t.name, size[t], at, death[t]) for t, at in birth.items()]
 
-    def _moved(self, copy: Copy) -> Copy:
-        return replace(copy, bytes=self.sequences.rows(copy.bytes)) if copy.source in self.elements else copy
+    def _steps(self, step: Step, calls: Sequence[PlannedCall]) -> list[Step]:
+        """What a step becomes: a call that is made for each sequence is a launch of its own."""
+        if isinstance(step, Copy) and step.source in self.elements:
+            return [replace(step, bytes=self.sequences.rows(step.bytes))]
+        if not isinstance(step, Launch) or len(step.calls) == 1:
+            return [step]
+        alone = [n for n in step.calls if calls[n].segments is not None]
+        rest = tuple(n for n in step.calls if n not in alone)
+        return [*([Launch(rest)] if rest else []), *(Launch((n,)) for n in alone)]
 
     def _call(self, call: PlannedCall) -> PlannedCall:
         """What a call becomes; what its results are in their buffers is written down."""
@@ -142,14 +162,16 @@ class _Packer:
     def _rows_along(self, call: PlannedCall, elements: Sequence[Expr | None]) -> str | None:
         """The ragged dim that a call computes row by row, so that it may run over all rows at once."""
         along = [(name, e) for name, e in zip(call.workload.dims, call.dims, strict=True) if e.symbols & self.ragged]
-        if len(along) != 1 or along[0][1].symbol is None:
+        if len(along) != 1:
             return None
-        local, dim = along[0][0], along[0][1].symbol
+        local, extent = along[0]
+        dim = next(iter(extent.symbols))
+        if len(extent.symbols) != 1 or not _is_multiple(extent, dim):
+            return None
         operands = (*call.workload.inputs, *call.workload.outputs)
         if any(e is None and any(local in d.symbols for d in o.dims) for e, o in zip(elements, operands, strict=True)):
             return None  # the first rows of what all sequences share
-        whole = [e for e in elements if e is not None]
-        if any((e // Expr.dim(dim)).constant is None or (e // Expr.dim(dim)) * Expr.dim(dim) != e for e in whole):
+        if any(not _is_multiple(e, dim) for e in elements if e is not None):
             return None
         if any(_symbols(o) & self.ragged for o in call.operands):
             return None
@@ -166,6 +188,12 @@ class _Packer:
             except MixingError:
                 self.kept[key] = False
         return self.kept[key]
+
+
+def _is_multiple(expr: Expr, dim: str) -> bool:
+    """Is it so many times the dim, whatever that is?"""
+    times = expr // Expr.dim(dim)
+    return times.constant is not None and times * Expr.dim(dim) == expr
 
 
 def _product(dims: Sequence[Expr]) -> Expr:

@@ -10,9 +10,13 @@ import pytest
 
 from tests.ops_harness import Checks, Given
 from tilewright.compiler import ops
+from tilewright.compiler.compilation.compilation import Compilation
+from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.passes.analysis.gates import Running, Updates, gated
 from tilewright.passes.analysis.ranks import ranks_of
 from tilewright.passes.mlir import ir, walk
+from tilewright.passes.spaces.host.generic import has_column_table
+from tilewright.runtime.target import Target
 
 Array = np.ndarray[Any, Any]
 SHAPES = [{"B": 1, "S": 1}, {"B": 3, "S": 37}, {"B": 19, "S": 150}]
@@ -82,6 +86,14 @@ def test_rows_are_moved(target: str) -> None:
     checks.add("the largest", ops.max(b, 1), lambda v, _: v["b"].max(1))
     checks.add("as it was", ops.pad(x, *whole), lambda v, _: v["x"])
     checks.run(SHAPES, target=target)
+
+
+def test_places_that_rows_and_columns_share_are_a_table_of_columns() -> None:
+    """Equal tables are one operand; vectors run along the columns."""
+    g = ops.Graph()
+    g.output(ops.interpolate(g.input("x", ["B", 8, 16, 16]), [48, 48], "floor", "asymmetric"))
+    found = outline(Compilation(g, {"B": (1, 4)}, Target.parse("host"))).workloads
+    assert [has_column_table(w) for w in found if len(w.loops) == 4] == [True]
 
 
 def test_reductions_that_are_walks_are_seen() -> None:

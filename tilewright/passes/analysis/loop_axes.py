@@ -35,6 +35,11 @@ def attention_symbols(view: Attention) -> tuple[list[Expr], list[Expr]]:
     return named[:-1], [named[-1] if d is None else named[d] for d in view.loops]
 
 
+def _innermost(coords: Coords) -> int:
+    """The number of the last loop that coordinates move with; -1 where they stand still."""
+    return max((d for c in coords for d in axis_of(c).loops), default=-1)
+
+
 def axis_of(coordinate: Expr | None) -> Axis:
     """How a coordinate moves with the loops of the root."""
     steps = [] if coordinate is None else [(s, n) for s, n in steps_of(coordinate) if s.startswith(_LOOP)]
@@ -91,12 +96,18 @@ class LoopAxes:
         self.coords: dict[ir.Value, Coords] = {}
 
     def seed(self, op: ir.Operation, loops: Sequence[Expr | None]) -> None:
-        """The operands and results of a linalg op whose loops are `loops`."""
+        """The operands and results of a linalg op whose loops are `loops`. A row that it reads along several of them, such as the
+        places that rows and columns have in common, lies along the innermost one."""
         values = [*op.operands, *op.results]
         maps = maps_of(op)
+        found: dict[ir.Value, Coords] = {}
         for value, m in zip(values, [*maps, *maps[len(maps) - len(op.results):]], strict=True):
             if isinstance(value.type, ir.RankedTensorType):
-                self.coords.setdefault(value, tuple(_at(e, loops) for e in m.results))
+                coords = tuple(_at(e, loops) for e in m.results)
+                if value not in found or len(coords) == 1 and _innermost(coords) > _innermost(found[value]):
+                    found[value] = coords
+        for value, coords in found.items():
+            self.coords.setdefault(value, coords)
 
     def seed_root(self, root: ir.Operation) -> None:
         self.seed(root, loop_symbols(root))

@@ -104,7 +104,7 @@ class LoopAxes:
         for value, m in zip(values, [*maps, *maps[len(maps) - len(op.results):]], strict=True):
             if isinstance(value.type, ir.RankedTensorType):
                 coords = tuple(_at(e, loops) for e in m.results)
-                if value not in found or len(coords) == 1 and _innermost(coords) > _innermost(found[value]):
+                if value not in found or (len(coords) == 1 and _innermost(coords) > _innermost(found[value])):
                     found[value] = coords
         for value, coords in found.items():
             self.coords.setdefault(value, coords)

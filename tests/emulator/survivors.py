@@ -217,6 +217,9 @@ REASONS = (
            "ptxas gives the code that multiplies no more registers than were asked for: it is slower"),
     Reason(("drop-fence",), _GROUPS, r"wgmma\.fence", "",
            "the fence in front of the scores of the step is behind the last write of the exponentials too"),
+    Reason(("invert-predicate",), _GROUPS, r"@%p\d+ bra", "",
+           "the other lanes arrive, an odd number of phases in all: keys are replaced when the values of the step before are "
+           "released, which is behind their product", "before mul.wide.u32"),
     Reason(("change-count",), _GROUPS, r"mbarrier\.init", "",
            "queries are brought once: nothing waits for their stage to be empty"),
     Reason(("drop-registers",), _GROUPS, r"setmaxnreg\.inc", "",

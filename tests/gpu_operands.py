@@ -114,7 +114,8 @@ def launch(device: Any, kernel: MicroKernel, code: bytes, dims: Mapping[str, int
     for step in kernel.launches():
         blocks = step.blocks(dims)
         if 0 not in blocks:
-            device.launch(module.kernel(step.symbol), blocks, (step.threads, 1, 1), step.shared_bytes, args, step.cluster)
+            entry = module.kernel(step.symbol)
+            device.launch(entry, device.grid(entry, step, blocks), (step.threads, 1, 1), step.shared_bytes, args, step.cluster)
 
 
 def tensor_map(param: Param, of: Placed, strides: Sequence[int], address: int) -> TensorMap:

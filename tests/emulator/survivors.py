@@ -82,6 +82,7 @@ def _asks_for_a_tile(lines: list[str], branch: str) -> bool:
 
 _SIMT, _MMA, _SPLIT, _WGMMA, _ATTENTION = r"simt\{", r"\bmma\{", r"\bmma\{.*(split|cluster)-k=", r"wgmma\{", r"gpu_attention\{"
 _GROUPS = r"wgmma_attention\{"
+_ANY_WGMMA = rf"{_WGMMA}|{_GROUPS}"
 _COPIED, _EIGHTS = r"wgmma\{.*copied", r"(wgmma|\bmma)\{(?!.*vec=1)"
 _TURNS = r"wgmma\{.*pingpong"
 _VECTOR = r"(simt\{(?!.*vec=1)|gpu_pointwise$|gpu_pointwise\{(?!.*vec=1))"
@@ -159,20 +160,21 @@ REASONS = (
            "the first thread comes back once more, for the chunk that the others, each one earlier, leave over"),
     Reason(("change-addend",), r"wgmma\{.*cluster-k=", r"add\.s32\s.*, 2048;", r", 204[79];",
            "the chunks of a row are dealt to its threads in another order, or the same: the lowest 3 bits are not used"),
-    Reason(("change-stride",), _WGMMA, r"and\.b32\s.*, 96;", r", 97;",
+    Reason(("change-stride",), _ANY_WGMMA, r"and\.b32\s.*, 96;", r", 97;",
            "half of the lanes leave before one of the others is elected"),
-    Reason(("change-addend",), _ATTENTION, r"add\.s32\s.*, -1;", r", 0;",
+    Reason(("change-addend",), rf"{_ATTENTION}|{_GROUPS}", r"add\.s32\s.*, -1;", r", 0;",
            "a row behind the last one is counted in: its keys come by a step more, which is masked for the others"),
-    Reason(("change-addend", "change-shift"), _ATTENTION, r"(add\.s32\s.*, 15|shr\.u32\s.*, 4);", r", (16|3);",
+    Reason(("change-addend", "change-shift"), rf"{_ATTENTION}|{_GROUPS}", r"(add\.s32\s.*, (15|63)|shr\.u32\s.*, 4);",
+           r", (16|64|3);",
            "more steps, all of whose keys are masked"),
-    Reason(("change-shift",), _ATTENTION, r"shr\.u32\s.*, 4;", r", 5;",
+    Reason(("change-shift",), rf"{_ATTENTION}|{_GROUPS}", r"shr\.u32\s.*, (4|6);", r", (5|7);",
            "steps none of whose keys is masked are computed as if some were"),
     Reason(("swap-operands",), _ATTENTION, r"sub\.s32", "",
            "a difference of steps, of which only the lowest bit is used, the stage: that of the opposite is the same"),
     Reason(("change-stride",), _ATTENTION, r"and\.b32\s.*, 31;", r", 30;", "the lowest bit is shifted out"),
     Reason(("move-bound",), r"gpu_attention\{.*split", r"setp\.(lt|ge)\.s32", r"setp\.(le|gt)\.s32",
            "the first key of the next part is copied a step ahead, which nothing reads"),
-    Reason(("move-bound",), _WGMMA, r"setp\.(eq|ne)\.b32\s.*, 0;", r", 1;", "another thread speaks for all"),
+    Reason(("move-bound",), _ANY_WGMMA, r"setp\.(eq|ne)\.b32\s.*, 0;", r", 1;", "another thread speaks for all"),
     Reason(("move-bound",), _COPIED, r"setp\.ge\.s32", r"setp\.gt\.s32",
            "rows and columns behind the last ones are prepared and cut off by the copy"),
     Reason(("change-addend", "change-shift"), _COPIED, r"(add\.s32\s+(%r\d+), \2, 32|shr\.u32\s.*, 2);", r", (31|3);",
@@ -195,7 +197,7 @@ REASONS = (
            "threads that have started no copy wait for none", "before cp.async.bulk.wait_group.read"),
     Reason(("drop-predicate",), _COPIED, r"@%p\d+ bra", r"^$",
            "rows and columns behind the last ones are prepared and cut off by the copy", "before ld.shared.v4.b32"),
-    Reason(("change-stride", "change-addend"), _WGMMA,
+    Reason(("change-stride", "change-addend"), _ANY_WGMMA,
            r"(mul\.lo|add)\.s32\s.*, (4096|8192|12288|16384|24576|32768|40960|49152|57344);",
            r", (4097|8193|12289|16385|24577|32769|40961|49153|57345);",
            "the lowest 4 bits of an address are no part of a descriptor"),
@@ -215,6 +217,9 @@ REASONS = (
            "ptxas gives the code that multiplies no more registers than were asked for: it is slower"),
     Reason(("drop-fence",), _GROUPS, r"wgmma\.fence", "",
            "the fence in front of the scores of the step is behind the last write of the exponentials too"),
+    Reason(("invert-predicate",), _GROUPS, r"@%p\d+ bra", "",
+           "the other lanes arrive, an odd number of phases in all: keys are replaced when the values of the step before are "
+           "released, which is behind their product", "before mul.wide.u32"),
     Reason(("change-count",), _GROUPS, r"mbarrier\.init", "",
            "queries are brought once: nothing waits for their stage to be empty"),
     Reason(("drop-registers",), _GROUPS, r"setmaxnreg\.inc", "",

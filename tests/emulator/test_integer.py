@@ -50,6 +50,14 @@ def test_two_operands(kind: str, opcode: str, function: Callable[..., int]) -> N
     np.testing.assert_array_equal(got, exact(kind, function, [a, b]))
 
 
+@pytest.mark.parametrize("kind", ["u16", "s16"])
+@pytest.mark.parametrize(("opcode", "function"), [("add", lambda a, b: a + b), ("min", min), ("max", max)])
+def test_halves_of_words(kind: str, opcode: str, function: Callable[..., int]) -> None:
+    a, b = operands(kind, 2)
+    got = apply(f"{opcode}.{kind}x2 {{d}}, {{0}}, {{1}};", np.uint32, a.view(np.uint32), b.view(np.uint32))
+    np.testing.assert_array_equal(got.view(TYPES[kind]), exact(kind, function, [a, b]))
+
+
 @pytest.mark.parametrize("kind", TYPES)
 def test_high_and_wide_products(kind: str) -> None:
     a, b = operands(kind, 2)

@@ -23,6 +23,7 @@ sys.path[:0] = [str(ROOT / "tests")]  # the tests name each other without their 
 import gpu_harness  # noqa: E402
 import msgspec  # noqa: E402
 import pytest  # noqa: E402
+from gpu.test_gpu import SWEEPS, WAVES, Sweep  # noqa: E402
 from gpu_operands import TOLERANCE, T, Trial  # noqa: E402
 
 from tests.gpu.replay_form import IMAGES, LAUNCHES, ReplayLaunch, operand_of, result_of  # noqa: E402
@@ -37,11 +38,12 @@ _ARCH = re.compile(r"sm_(\d+)")
 
 class Recorder:
     """A pytest plugin. Every launch that the tests ask for goes into the folder, built for `arch`, which runs what is for earlier
-    architectures."""
+    architectures. multiprocessors: ReplayLaunch.multiprocessors of what is written down next."""
 
     def __init__(self, folder: Path, arch: str) -> None:
         self.folder, self.arch, self.test = folder, arch, ""
         self.count = 0
+        self.multiprocessors: int | None = None
         self._pool = ThreadPoolExecutor(2)
         self._images: dict[str, Any] = {}
         self._seen: set[bytes] = set()
@@ -74,9 +76,16 @@ class Recorder:
         listed = tuple(result_of(operand_of(t, p), e, TOLERANCE[t.element] if tolerance is None else tolerance)
                        for t, p, e in zip(results, trial.outputs, expected, strict=True))
         kernel = msgspec.structs.replace(built.kernel, object=self._image(built, target))
-        found = ReplayLaunch(self.test, target, kernel, dict(dims), tuple(map(operand_of, inputs, trial.inputs)), listed, seed)
+        found = ReplayLaunch(self.test, target, kernel, dict(dims), tuple(map(operand_of, inputs, trial.inputs)), listed, seed,
+                             self.multiprocessors)
         self._write(found)
         return True
+
+    def sweep(self, test: str, sweep: Sweep, sizes: Sequence[tuple[int, ...]]) -> int:
+        """Write down a kernel of tests/gpu at some of its shapes; how many its guards allow."""
+        self.test, case = test, sweep.case
+        return sum(self.check(case.text, sweep.config, case.inputs, case.results, dict(zip(sweep.names, size, strict=True)),
+                              case.reference, arch=self.arch, tolerance=sweep.tolerance) for size in sizes)
 
     def _image(self, built: BuiltKernel, arch: str) -> str:
         """The name of a kernel's image, which is assembled meanwhile."""
@@ -115,14 +124,11 @@ def record(folder: Path, arch: str, tests: Sequence[str], expression: str = "") 
         arguments = [*tests, "-q", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]
         arguments += ["-k", expression] if expression else []
         code = pytest.main(arguments, plugins=[recorder])
-        from gpu.test_gpu import SWEEPS, WAVES
-
-        waves = {f"{name} in waves": s for name, s in WAVES.items()}
-        for name, s in (SWEEPS | waves).items() if not expression else ():
-            recorder.test = name
-            for size in s.sizes:
-                recorder.check(s.case.text, s.config, s.case.inputs, s.case.results, dict(zip(s.names, size, strict=True)),
-                               s.case.reference, arch=arch)
+        if not expression:
+            for name, s in SWEEPS.items():
+                recorder.sweep(name, s, s.sizes)
+            for name, s in WAVES.items():
+                recorder.sweep(f"{name} in waves", s, s.sizes[:1])
     finally:
         gpu_harness.check = checked
     recorder.finish()

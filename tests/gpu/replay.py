@@ -83,7 +83,7 @@ class Player:
     def _run(self, wanted: ReplayLaunch, turn: int = 0) -> list[np.ndarray]:
         image = GpuImage.of((self.folder / IMAGES / wanted.kernel.object).read_bytes())
         code = image.ptx if self.form == "ptx" and image.ptx else image.stored()
-        device = self._device or _emulator(wanted.arch, turn * 31 if turn else wanted.seed)
+        device = self._device or _emulator(wanted, turn * 31 if turn else wanted.seed)
         trial = wanted.trial()
         setup = place(device, wanted.kernel, wanted.dims, trial.inputs, trial.outputs)
         launch(device, wanted.kernel, code, wanted.dims, setup.args)
@@ -93,10 +93,10 @@ class Player:
         return found
 
 
-def _emulator(arch: str, seed: int | None) -> Any:
+def _emulator(wanted: ReplayLaunch, seed: int | None) -> Any:
     from tilewright.runtime.emulator.emulator_device import EmulatorDevice
 
-    return EmulatorDevice(arch, seed=seed)
+    return EmulatorDevice(wanted.arch, seed=seed, multiprocessors=wanted.multiprocessors)
 
 
 def serve(folder: Path, target: Target, form: str) -> None:

@@ -41,7 +41,8 @@ class ReplayResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReplayLaunch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A kernel at a shape. test: where it comes from. seed: of the emulator's order of warps and copies, None: the program's."""
+    """A kernel at a shape. test: where it comes from. seed: of the emulator's order of warps and copies, None: the program's.
+    multiprocessors: of the emulator, where persistent blocks are to take several tiles; None: it holds any number of blocks."""
 
     test: str
     arch: str
@@ -50,6 +51,7 @@ class ReplayLaunch(msgspec.Struct, frozen=True, omit_defaults=True):
     inputs: tuple[ReplayOperand, ...]
     results: tuple[ReplayResult, ...]
     seed: int | None = None
+    multiprocessors: int | None = None
 
     def trial(self) -> Trial:
         """The operands, as the builder made them."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tilewright.compiler.builder.ptxas import find_disassembler, find_tool
 from tilewright.passes.spaces.gpu.gpu_rates import GpuRates
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load
 from tilewright.passes.spaces.workload import Kind
@@ -14,7 +15,7 @@ from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 from tools.bench.gpu.gpu_roofline import FENCE, Subject
-from tools.bench.gpu.gpu_table import flags
+from tools.bench.gpu.gpu_table import Kernels, chosen, flags
 from tools.bench.gpu.peer_arithmetic import cublas
 from tools.bench.gpu.sass import Instruction, read_listings
 from tools.bench.gpu.sass_pipes import PRODUCTS, pipe_of, work_of
@@ -166,5 +167,20 @@ def test_peers_fill_the_machine() -> None:
 
 
 def test_flags() -> None:
-    assert flags({"spills": 8, "fences_in_loop": 0}) == "8 bytes spilled"
-    assert flags({"spills": 0, "fences_in_loop": 4}) == "4 fences in the loop"
+    fine = {"spills": 0, "fences_in_loop": 0, "family": "wgmma", "products_share": 0.93}
+    assert flags(fine) == ""
+    assert flags({**fine, "spills": 8}) == "8 bytes spilled"
+    assert flags({**fine, "fences_in_loop": 4}) == "4 fences in the loop"
+    assert flags({**fine, "products_share": 0.7}) == "products are 0.70 of the loop, wanted 0.9"
+    assert flags({**fine, "family": "wgmma_attention", "products_share": 0.7}) == ""
+
+
+@pytest.mark.parametrize("name,point", [("square_4096", 4096), ("dense_768x3072", 2048), ("attention_128", 2048)])
+def test_main_loops_are_clean(name: str, point: int) -> None:
+    """By what ptxas makes of the default kernels."""
+    if find_tool("ptxas") is None or find_disassembler() is None:
+        pytest.skip("ptxas and nvdisasm or cuobjdump are wanted (nvidia-cuda-nvcc, nvidia-cuda-nvdisasm)")
+    (case,) = chosen(name, "f16")
+    record = Kernels(case).at(point)
+    assert record["family"].startswith("wgmma") and record["loop_found"]
+    assert flags(record) == ""

@@ -77,7 +77,8 @@ class EmulatorDevice:
     streams are in order by construction.
 
     budget: instructions that the blocks of a batch may execute; seconds: of processor time that a launch may take. Where they are
-    None they follow from the launch: its code, the memory in use and its blocks (LaunchBudget).
+    None they follow from the launch: its code, the memory in use and its blocks (LaunchBudget). multiprocessors: of a device
+    that holds a block of a persistent launch on each; None: it holds any number.
     Raises EmulatorError for an architecture that is not known.
     """
 
@@ -92,6 +93,7 @@ class EmulatorDevice:
         budget: int | None = None,
         seconds: float | None = None,
         memory_bytes: int = 1 << 36,
+        multiprocessors: int | None = None,
     ) -> None:
         unknown = why_not_target(arch)
         if unknown is not None:
@@ -104,6 +106,7 @@ class EmulatorDevice:
         self.launches: list[Statistics] = []
         self._profile = profile
         self._budget, self._seconds = budget, seconds
+        self._multiprocessors = multiprocessors
 
     # Memory
 
@@ -144,8 +147,11 @@ class EmulatorDevice:
             self.copy_in(target, self.copy_out(source, size, np.uint8))
 
     def grid(self, kernel: Any, step: Launch, blocks: tuple[int, int, int]) -> tuple[int, int, int]:
-        """The blocks of a launch: it holds any number."""
-        return blocks
+        """The blocks of a launch: of one whose blocks take work in turn no more whole clusters than the device holds at once."""
+        if not step.persistent or self._multiprocessors is None:
+            return blocks
+        wide = step.cluster[0]
+        return min(blocks[0], max(1, self._multiprocessors // wide) * wide), *blocks[1:]
 
     def tensor_map(self, wanted: TensorMap) -> bytes:
         """What a kernel takes as a tensor map."""

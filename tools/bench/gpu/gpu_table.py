@@ -1,6 +1,6 @@
 """The kernels that run untuned, read as SASS: their main loops by pipe, and the share of an H100's peak that arithmetic gives.
 
-    python -m tools.bench gpu-table [--filter 'square*'] [--precision f16] [--json predicted.jsonl]
+    python -m tools.bench gpu-table [--filter 'square*'] [--precision f16] [--json predicted.jsonl] [--check]
 
 Everything here is predicted, not measured: no GPU is asked. Each case is compiled for sm_90a, assembled by ptxas and disassembled
 by nvdisasm or cuobjdump (of NVIDIA's packages, a CUDA toolkit, or an installed Triton). `gpu_roofline.py` states the arithmetic,
@@ -42,6 +42,7 @@ ARCH = "sm_90a"
 _GROUP = 4 * WARP  # threads of a warpgroup
 _SYMBOL = "kernel"
 KINDS = ("matmul", "attention", "softmax", "layernorm")
+_SLOTS = 0.9  # least share of products of warpgroups in what a step's instructions take of the issue slots and tensor cores
 
 
 class Kernels:
@@ -81,11 +82,12 @@ class Kernels:
             {name: extent.evaluate(dims) for name, extent in costs.extents(self.workload).items()}, dims,
             _multiplying(config, kernel), bool(getattr(config, "pingpong", False)), self.limits)
         found = subject.predict()
-        us = 1e6 / subject.rates.clock
+        us, slots = 1e6 / subject.rates.clock, found.pipes["tensor"] + found.pipes["issue"]
         return {
             "record": "gpu_table", "says": "predicted, not measured", "arch": ARCH, "case": self.case.name,
             "precision": self.case.precision, "T": point, "config": config_text(config), "registers": entry.registers,
             "spills": sum(e.spills for e in report.entries.values()), "fences_in_loop": subject.fences(),
+            "products_share": round(found.pipes["tensor"] / slots, 3), "family": config.family,
             "loop": dict(subject.work.counts.most_common()), "loop_found": subject.loop is not None,
             "step": {"shared_bytes": round(subject.pipes()["shared"] * 128), "l2_bytes": round(subject.block.step.bytes),
                      "cycles": {n: round(c, 1) for n, c in found.pipes.items()}, "alone": round(found.alone, 1)},
@@ -135,9 +137,12 @@ def table(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def flags(row: Mapping[str, Any]) -> str:
-    """What should stand in no main loop."""
+    """What should stand in no main loop. Instructions beside the products of `wgmma` are to be few; other families compute."""
     named = (("spills", "bytes spilled"), ("fences_in_loop", "fences in the loop"))
-    return ", ".join(f"{row[key]} {text}" for key, text in named if row[key])
+    found = [f"{row[key]} {text}" for key, text in named if row[key]]
+    if row["family"] == "wgmma" and row["products_share"] < _SLOTS:
+        found.append(f"products are {row['products_share']:.2f} of the loop, wanted {_SLOTS}")
+    return ", ".join(found)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -146,6 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--precision", default="", choices=["", "f32", "tf32", "f16"], help="only cases of it")
     parser.add_argument("--points", type=lambda text: {int(x) for x in text.split(",")}, help="only these values of T: 1,16,128")
     parser.add_argument("--json", type=Path, help="append a line per kernel and shape to this file")
+    parser.add_argument("--check", action="store_true", help="fail where something has a flag")
     args = parser.parse_args(argv)
     rows = []
     for case in chosen(args.filter, args.precision):
@@ -157,4 +163,4 @@ def main(argv: Sequence[str] | None = None) -> int:
                     with args.json.open("a") as file:
                         file.write(json.dumps(rows[-1]) + "\n")
     table(rows)
-    return 0
+    return int(args.check and any(map(flags, rows)))

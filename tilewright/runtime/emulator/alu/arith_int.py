@@ -13,6 +13,7 @@ from tilewright.runtime.emulator.ptx.ptx_syntax import Instruction
 from tilewright.runtime.emulator.ptx.ptx_types import numpy_type, type_bits
 
 Binary = Callable[[Array, Array], Array]
+_HALVES = ("u16x2", "s16x2")
 
 
 def wide_type(kind: str) -> str:
@@ -23,7 +24,16 @@ def _same(function: Callable[..., Array], kind: str, count: int = 2) -> Elementw
     return Elementwise(function, (kind,), (kind,) * count)
 
 
+def _of_halves(function: Binary, kind: str) -> Elementwise:
+    """u16x2 and s16x2: each half of a word by itself."""
+    half = np.dtype(f"{'i' if kind[0] == 's' else 'u'}2")
+    return _same(lambda a, b: function(np.ascontiguousarray(a).view(half), np.ascontiguousarray(b).view(half)).view(np.uint32),
+                 "b32")
+
+
 def integer_add(kind: str, sign: int, saturate: bool) -> Elementwise:
+    if kind in _HALVES:
+        return _of_halves(np.add if sign > 0 else np.subtract, kind)
     if not saturate:
         return _same(np.add if sign > 0 else np.subtract, kind)
     info = np.iinfo(numpy_type(kind))
@@ -143,16 +153,8 @@ def _sad(inst: Instruction) -> Elementwise:
 def minmax(inst: Instruction) -> Elementwise:
     kind = inst.parts[-1]
     f = np.minimum if inst.parts[0] == "min" else np.maximum
-    if kind in ("u16x2", "s16x2"):
-        half = np.dtype(kind[0].replace("s", "i") + "2")
-
-        def packed(a: Array, b: Array) -> Array:
-            parts = [f((x >> s).astype(np.uint16).view(half), (y >> s).astype(np.uint16).view(half))
-                     for s in (np.uint32(0), np.uint32(16)) for x, y in [(a, b)]]  # fmt: skip
-            low, high = (p.view(np.uint16).astype(np.uint32) for p in parts)
-            return np.asarray(low | (high << np.uint32(16)))
-
-        return _same(packed, "b32")
+    if kind in _HALVES:
+        return _of_halves(f, kind)
     if inst.has("relu"):
         return _same(lambda a, b: np.maximum(f(a, b), np.zeros(1, a.dtype)), kind)
     return _same(f, kind)

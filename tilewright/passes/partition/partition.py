@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 
 from tilewright.passes.analysis.gates import Updates, gated
 from tilewright.passes.analysis.op_kinds import OpKind, scatters
@@ -43,6 +44,19 @@ class Partition:
         """Each region once, ordered by its first operation."""
         return list({id(r): r for r in self.region_of.values()}.values())
 
+    @cached_property
+    def depths(self) -> dict[Region, int]:
+        """Kernels one after the other until a region is ready, of regions that have grown as far as by what they read."""
+        of = self.region_of
+        found: dict[object, int] = {}
+        members: dict[object, list[ir.Operation]] = {}
+        for op in sorted(self.graph.order, key=self.paths.level):
+            members.setdefault(of.get(op, op), []).append(op)
+        for node, ops in members.items():
+            before = (found.get(of.get(p, p), 0) for op in ops for p in self.graph.producers[op] if of.get(p, p) is not node)
+            found[node] = max(before, default=0) + isinstance(node, Region)
+        return {node: depth for node, depth in found.items() if isinstance(node, Region)}
+
     @property
     def refusals(self) -> list[Refusal]:
         """Why operations are in other regions than those whose values they read, or than those that read the same tensor."""
@@ -76,7 +90,7 @@ class Partition:
         return refusal is None
 
     def _kept_apart(self, a: Region, b: Region) -> bool:
-        return any({self.region_of[p], self.region_of[q]} == {a, b} for p, q in self._apart)
+        return any({self.region_of.get(p), self.region_of.get(q)} == {a, b} for p, q in self._apart)
 
     def _rule(self, a: Region, b: Region, beside: bool) -> tuple[str, str] | None:
         """The rule that keeps two regions apart, and its reason."""
@@ -118,7 +132,7 @@ class Partition:
         if refusal:
             return refusal
         rows = bool(region.columns or other.columns or region.parts or other.parts)
-        if not (region.parts or other.parts) and self.paths.level(region.root) != self.paths.level(other.root):
+        if not (region.parts or other.parts) and self.depths[region] != self.depths[other]:
             return "same-point", "they are not ready at the same point; what one of them gives would be kept until then"
         into, joins = (region, other) if region.columns else (other, region)
         reads = [self._reads(value, into), self._reads(value, joins)]
@@ -177,10 +191,13 @@ class Partition:
             return "updates", "its elements are done when all updates are"
         if self._kept_apart(source, region):
             return "apart", "two of their operations are to stay apart"
+        rooted = [r for r in (region, source) if r.kind in ROOTED]
+        parts = region.parts or source.parts
+        if len(rooted) == 2 or (rooted and (parts or OpKind.REDUCTION in (region.kind, source.kind))):
+            return "one-root", f"a region has one {rooted[0].kind.value} or row reductions, not both"
         refusal = self._rule(source, region, beside=False)
         if refusal:
             return refusal
-        parts = region.parts or source.parts
         if parts and self.graph.kinds[source.root] is OpKind.MOVEMENT:
             return "one-root", f"what {source.root.name} places is a value before it is reduced in parts"
         unplaced = {r for o in source.ops for r in o.results if r not in source.places}

@@ -39,7 +39,7 @@ class RegionOrder(Generic[Op]):
             region.level = max(region.level, source.level + 1)
 
     def level(self, op: Op) -> int:
-        """Above that of each region that the region of `op` reads: equal for regions that are ready at the same point."""
+        """Above that of each region that the region of `op` reads: an order in which they can be run."""
         return self._of[op].level
 
     def leads(self, source: Op, reader: Op) -> bool:

@@ -51,21 +51,17 @@ class Elements(Rule):
 
 
 @dataclass(frozen=True)
-class OneRoot(Rule):
+class Epilogue(Rule):
     """A contraction or window, and the elementwise operations before and after it."""
 
-    name: ClassVar[str] = "one-root"
+    name: ClassVar[str] = "epilogue"
     order: ClassVar[int] = 110
 
     def applies(self, a: Region, b: Region) -> bool:
         return a.kind in ROOTED or b.kind in ROOTED
 
     def joins(self, a: Region, b: Region) -> str | None:
-        both = a.kind in ROOTED and b.kind in ROOTED
-        if not both and not a.parts and not b.parts and OpKind.REDUCTION not in (a.kind, b.kind):
-            return None
-        root = a if a.kind in ROOTED else b
-        return f"a region has one {root.kind.value} or row reductions, not both"
+        return None
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ class Rows(Rule):
     order: ClassVar[int] = 120
 
     def applies(self, a: Region, b: Region) -> bool:
-        return True
+        return any(r.kind is OpKind.REDUCTION or r.parts for r in (a, b))
 
     def joins(self, a: Region, b: Region) -> str | None:
         return None
@@ -106,13 +102,13 @@ class Beside(Rule):
     beside: ClassVar[bool] = True
 
     def applies(self, a: Region, b: Region) -> bool:
-        return True
+        return not (a.parts or b.parts)
 
     def joins(self, a: Region, b: Region) -> str | None:
         return None
 
 
-_REGISTERED: dict[str, Rule] = {rule.name: rule for rule in (Elements(), OneRoot(), Rows(), PartsBeside(), Beside())}
+_REGISTERED: dict[str, Rule] = {rule.name: rule for rule in (Elements(), Epilogue(), Rows(), PartsBeside(), Beside())}
 _OWN = frozenset(_REGISTERED)
 
 

@@ -23,10 +23,10 @@ from tilewright.compiler.ops.transformer import EncoderWeights, transformer_enco
 from tilewright.passes.base import until_stable
 from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.dispatch_creation.fuse_attention import fuse_attentions
-from tilewright.passes.dispatch_creation.region_order import RegionOrder
-from tilewright.passes.dispatch_creation.regions import LARGEST
 from tilewright.passes.linalg.clone import producers_first
 from tilewright.passes.mlir import arith, functions, ir, operations
+from tilewright.passes.partition.partition import LARGEST
+from tilewright.passes.partition.region_order import RegionOrder
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.transforms.decompose import Decompose
 from tilewright.runtime.errors import OptionError, PassError

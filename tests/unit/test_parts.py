@@ -11,9 +11,11 @@ import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.ingest import ingest
 from tilewright.passes.base import PassPipeline
-from tilewright.passes.dispatch_creation.region_order import RegionOrder
-from tilewright.passes.dispatch_creation.regions import Partition
 from tilewright.passes.mlir import functions, ir, new_context
+from tilewright.passes.partition.graph import Graph
+from tilewright.passes.partition.growth import in_order
+from tilewright.passes.partition.region_order import RegionOrder
+from tilewright.passes.partition.rules import rules_named
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.transforms.split_reductions import SplitReductions
@@ -100,7 +102,7 @@ def partition(graph: ops.Graph, most: int = 4096) -> tuple[list[int], list[str]]
         passes = [*recover_passes(), *graph_passes(parts=SplitReductions())]
         before = passes[: next(n for n, p in enumerate(passes) if p.name == "fuse")]
         PassPipeline(before).run(module)
-        found = Partition(next(functions(module)))
+        found = in_order(Graph(next(functions(module))), rules_named())
         return [len(r.ops) for r in found.regions()], [r.rule for r in found.refusals]
 
 

@@ -5,47 +5,71 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.passes.analysis.contraction import Groups
-from tilewright.passes.analysis.op_kinds import OpKind
-from tilewright.passes.analysis.window_reduction import rows_for_filters
-from tilewright.passes.analysis.windows import zeros_of
 from tilewright.passes.base import Pass
-from tilewright.passes.dispatch_creation.regions import Partition, Region
 from tilewright.passes.linalg.clone import clone, erase_dead
 from tilewright.passes.linalg.structured import main_of
 from tilewright.passes.linalg.symbolic import integer
 from tilewright.passes.mlir import ir, operations, owner
+from tilewright.passes.partition.graph import Graph
+from tilewright.passes.partition.loads import Loads
+from tilewright.passes.partition.partition import Partition
+from tilewright.passes.partition.plan import WAYS, Plan, plan_of
+from tilewright.passes.partition.region import Region
+from tilewright.passes.partition.rules import rules_named
+from tilewright.runtime.errors import OptionError
 
 REGION = "tw.region"
 
 
 @dataclass(frozen=True)
 class Fuse(Pass):
-    """Regions by the rules of passes/dispatch_creation/regions.py.
+    """Regions by the rules of passes/partition.
 
     epilogues: elementwise operations and further reductions join their producers.
-    loads: cheap producers are computed at load.
+    loads: cheap producers are computed at load. partition: how regions grow: "greedy" in program order, "gain" the pair first
+    that saves most, "cost" whichever of these is predicted to be faster. rules: which join regions, by name; all where none is
+    named. apart: numbers of operations, two and two, that do not get into one region.
     """
 
     name: ClassVar[str] = "fuse"
     epilogues: bool = True
     loads: bool = True
+    partition: str = "cost"
+    rules: tuple[str, ...] = ()
+    apart: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.partition not in WAYS:
+            raise OptionError(f"fuse: partition={self.partition!r}; wanted one of {', '.join(WAYS)}")
+        if len(self.apart) % 2:
+            raise OptionError(f"fuse: apart={','.join(map(str, self.apart))} has {len(self.apart)} numbers; wanted pairs of "
+                              "numbers of operations, as in apart=3,5")
+        rules_named(self.rules)
 
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
-            partition = Partition(fn, join=self.epilogues)
-            regions = partition.regions()
-            if self.loads:
-                for region in regions:
-                    _copy_loads(partition, region)
+            plan = self.plan(fn)
+            partition = plan.partition
+            loads, regions = Loads(partition), partition.regions()
+            for region in regions if self.loads else ():
+                _copy_loads(loads, region)
             for number, region in enumerate(regions):
                 for op in region.ops:
                     op.attributes[REGION] = _number(number)
             erase_dead(fn.regions[0].blocks[0])
             renumber_regions(fn.regions[0].blocks[0])
 
+    def plan(self, fn: ir.Operation) -> Plan:
+        """The partition of a function; OptionError names a number in `apart` that no operation has."""
+        graph = Graph(fn)
+        for number in self.apart:
+            if not 0 <= number < len(graph.order):
+                raise OptionError(f"fuse: apart names operation {number}; the function has {len(graph.order)}, counted from 0")
+        pairs = list(zip(self.apart[::2], self.apart[1::2], strict=True))
+        return plan_of(graph, rules_named(self.rules), self.partition if self.epilogues else "alone", self.loads, pairs)
 
-def _copy_loads(partition: Partition, region: Region) -> None:
+
+def _copy_loads(loads: Loads, region: Region) -> None:
     """Copy the cheap producers of each operand from other regions in front of its reader."""
     copies: dict[ir.Operation, ir.Operation] = {}
 
@@ -57,29 +81,22 @@ def _copy_loads(partition: Partition, region: Region) -> None:
 
     for op in list(region.ops):
         for i, operand in enumerate(op.operands):
-            producer = owner(operand)
-            if producer is None or partition.region_of.get(producer) in (None, region):
-                continue
-            chain = partition.loads(producer)
-            if chain is None or _padded_factor(partition, region, op, chain):
+            chain = loads.read_by(op, operand, region)
+            if chain is None:
                 continue
             with ir.InsertionPoint(op):
                 for link in chain:
                     if link not in copies:
                         copies[link] = clone(link, value)
-                        partition.adopt(copies[link], link, region)
+                        _adopt(loads.partition, copies[link], link, region)
             op.operands[i] = value(operand)
 
 
-def _padded_factor(partition: Partition, region: Region, op: ir.Operation, chain: list[ir.Operation]) -> bool:
-    """Is this an operand of a contraction behind a pad? Each element is read many times, so the pad is paid for once; not where
-    no loop reads it again for other columns, as in a convolution of each channel by itself, nor where rows of pixels are copied
-    with their padding for the filters of a group."""
-    if op != region.root or region.kind is not OpKind.CONTRACTION or not any(o.name == "tensor.pad" for o in chain):
-        return False
-    if zeros_of(chain[-1].results[0]) is None:
-        return True
-    return bool(Groups.of(op).n) and not rows_for_filters(op, partition.shapes)
+def _adopt(partition: Partition, copy: ir.Operation, original: ir.Operation, region: Region) -> None:
+    """`copy` of `original` becomes a member of `region`."""
+    partition.graph.kinds[copy] = partition.graph.kinds[original]
+    partition.region_of[copy] = region
+    region.ops.append(copy)
 
 
 def _number(number: int) -> ir.IntegerAttr:

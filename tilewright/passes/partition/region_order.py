@@ -38,6 +38,10 @@ class RegionOrder(Generic[Op]):
             source.readers.add(op)
             region.level = max(region.level, source.level + 1)
 
+    def level(self, op: Op) -> int:
+        """Above that of each region that the region of `op` reads: an order in which they can be run."""
+        return self._of[op].level
+
     def leads(self, source: Op, reader: Op) -> bool:
         """Does any path lead from the region of `source` to that of `reader`?"""
         return self._leads(source, reader, True)

@@ -1,0 +1,78 @@
+"""Loads: which producers are so cheap that each reader computes them again where it loads."""
+
+from __future__ import annotations
+
+from tilewright.passes.analysis.contraction import Groups
+from tilewright.passes.analysis.op_kinds import OpKind, arithmetic, expensive
+from tilewright.passes.analysis.window_reduction import rows_for_filters
+from tilewright.passes.analysis.windows import zeros_of
+from tilewright.passes.linalg.clone import users
+from tilewright.passes.linalg.data_movement import constant_pad
+from tilewright.passes.mlir import ir, owner
+from tilewright.passes.partition.partition import Partition
+from tilewright.passes.partition.region import Region
+from tilewright.passes.transforms.channels_last import COPY
+from tilewright.passes.transforms.find_codes import CODES
+
+LOAD_ARITHMETIC = 2
+
+
+class Loads:
+    """The chains of a partition that does not change any more."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self._chains: dict[ir.Operation, list[ir.Operation] | None] = {}
+
+    def read_by(self, op: ir.Operation, operand: ir.Value, region: Region) -> list[ir.Operation] | None:
+        """The chain that `op` of `region` computes in place of loading `operand`; None where it loads."""
+        producer = owner(operand)
+        if producer is None or self.partition.region_of.get(producer) in (None, region):
+            return None
+        chain = self.chain(producer)
+        return None if chain is None or self._padded_factor(region, op, chain) else chain
+
+    def chain(self, op: ir.Operation) -> list[ir.Operation] | None:
+        """`_chain`, found once: copies that are made of a chain change no answer."""
+        if op not in self._chains:
+            self._chains[op] = self._chain(op)
+        return self._chains[op]
+
+    def _chain(self, op: ir.Operation) -> list[ir.Operation] | None:
+        """The chain of cheap producers up to `op` that a reader may compute at each load; None when it must be a value.
+
+        Rule "cheap-load": casts, permutations, broadcasts and constant pads always; up to LOAD_ARITHMETIC scalar
+        operations when nothing else reads the value; never a function of math, a division or a lookup, nor arithmetic on
+        constants alone, which runs once at compile time; but weights in few bits are decoded at each load (find-codes).
+        """
+        region, graph = self.partition.region_of.get(op), self.partition.graph
+        if CODES in op.attributes:
+            return [op]
+        if region is None or region.kind is not OpKind.ELEMENTWISE or op.name == "linalg.fill" or graph.constant(op):
+            return None
+        if COPY in op.attributes or graph.kinds[op] is OpKind.PARTS:
+            return None
+        if graph.kinds[op] is OpKind.MOVEMENT:
+            return [op] if op.name in ("tensor.collapse_shape", "tensor.extract_slice") or constant_pad(op) else None
+        if expensive(op) or len(op.results) != 1:
+            return None
+        chain = [op]
+        for value in op.operands:
+            producer = owner(value)
+            inner = self.chain(producer) if producer is not None else None
+            if inner is not None:
+                chain = [o for o in inner if o not in chain] + chain
+        count = sum(arithmetic(o) for o in chain)
+        if count > LOAD_ARITHMETIC or (count and len(users(op.results[0])) > 1):
+            return None
+        return chain
+
+    def _padded_factor(self, region: Region, op: ir.Operation, chain: list[ir.Operation]) -> bool:
+        """Is this an operand of a contraction behind a pad? Each element is read many times, so the pad is paid for once; not
+        where no loop reads it again for other columns, as in a convolution of each channel by itself, nor where rows of pixels
+        are copied with their padding for the filters of a group."""
+        if op != region.root or region.kind is not OpKind.CONTRACTION or not any(o.name == "tensor.pad" for o in chain):
+            return False
+        if zeros_of(chain[-1].results[0]) is None:
+            return True
+        return bool(Groups.of(op).n) and not rows_for_filters(op, self.partition.graph.shapes)

@@ -1,0 +1,253 @@
+"""Partition of a function into dispatch regions: what one kernel may hold, by named conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+
+from tilewright.passes.analysis.gates import Updates, gated
+from tilewright.passes.analysis.op_kinds import OpKind, scatters
+from tilewright.passes.analysis.row_program import RowProgram
+from tilewright.passes.linalg.clone import users
+from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
+from tilewright.passes.mlir import ir, maps_of, owner, position
+from tilewright.passes.partition.graph import Graph
+from tilewright.passes.partition.region import ROOTED, Place, Refusal, Region, extend, misread, positions
+from tilewright.passes.partition.region_order import RegionOrder
+from tilewright.passes.partition.rules import Rule
+from tilewright.passes.transforms.channels_last import COPY
+
+LARGEST = 64  # operations of a region: what walks one does so by recursion, and its kernel has a slot for each tensor it reads
+
+
+class Partition:
+    """Regions of a graph, at first each operation alone; `region_of` maps an operation to its region.
+
+    rules: which pairs of regions join. apart: pairs of operations, by number, that do not get into one region.
+    """
+
+    def __init__(self, graph: Graph, rules: Sequence[Rule], apart: Collection[tuple[int, int]] = ()) -> None:
+        self.graph, self.rules = graph, rules
+        ops = list(graph.order)
+        self._apart = [(ops[a], ops[b]) for a, b in apart]
+        self.region_of: dict[ir.Operation, Region] = {}
+        self.paths: RegionOrder[ir.Operation] = RegionOrder()
+        self._refused: dict[tuple[int, int], Refusal] = {}
+
+    def place(self, op: ir.Operation) -> None:
+        """The region of one operation by itself, where it needs a kernel; what it reads was placed before."""
+        self.paths.add(op, self.graph.producers[op])
+        if self.graph.computes(op):
+            self.region_of[op] = self._alone(op, self.graph.kinds[op])
+
+    def regions(self) -> list[Region]:
+        """Each region once, ordered by its first operation."""
+        return list({id(r): r for r in self.region_of.values()}.values())
+
+    @cached_property
+    def depths(self) -> dict[Region, int]:
+        """Kernels one after the other until a region is ready, of regions that have grown as far as by what they read."""
+        of = self.region_of
+        found: dict[object, int] = {}
+        members: dict[object, list[ir.Operation]] = {}
+        for op in sorted(self.graph.order, key=self.paths.level):
+            members.setdefault(of.get(op, op), []).append(op)
+        for node, ops in members.items():
+            before = (found.get(of.get(p, p), 0) for op in ops for p in self.graph.producers[op] if of.get(p, p) is not node)
+            found[node] = max(before, default=0) + isinstance(node, Region)
+        return {node: depth for node, depth in found.items() if isinstance(node, Region)}
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        """Why operations are in other regions than those whose values they read, or than those that read the same tensor."""
+        ops = list(self.graph.order)
+        return [r for (a, b), r in self._refused.items() if self.region_of[ops[a]] is not self.region_of[ops[b]]]
+
+    def reader(self, op: ir.Operation) -> bool:
+        """May the operation join a region whose values it reads?"""
+        kind = self.graph.kinds[op]
+        return kind not in ROOTED and kind is not OpKind.MOVEMENT and op.name != "linalg.fill" and COPY not in op.attributes
+
+    def sources(self, op: ir.Operation) -> list[Region]:
+        """Regions other than its own that an operation reads, the latest first."""
+        own = self.region_of[op]
+        found = {id(r): r for v in op.operands if (p := owner(v)) is not None and (r := self.region_of.get(p)) is not None}
+        return sorted((r for r in found.values() if r is not own), key=lambda r: -self.graph.order[r.root])
+
+    def join(self, op: ir.Operation, source: Region) -> bool:
+        """Does the region of `op`, which reads a value of `source`, become one with it?"""
+        return self._note(op, source.root, self._merge(op, self.region_of[op], source))
+
+    def join_beside(self, value: ir.Value, region: Region, other: Region) -> bool:
+        """Do two regions that read `value`, and nothing of each other, become one?"""
+        first, second = region.root, other.root
+        return self._note(first, second, self._merge_beside(value, region, other))
+
+    def _note(self, op: ir.Operation, other: ir.Operation, refusal: tuple[str, str] | None) -> bool:
+        if refusal is not None:
+            key = (self.graph.order[op], self.graph.order[other])
+            self._refused[key] = Refusal(op.name, other.name, *refusal)
+        return refusal is None
+
+    def _kept_apart(self, a: Region, b: Region) -> bool:
+        return any({self.region_of.get(p), self.region_of.get(q)} == {a, b} for p, q in self._apart)
+
+    def _rule(self, a: Region, b: Region, beside: bool) -> tuple[str, str] | None:
+        """The rule that keeps two regions apart, and its reason."""
+        for rule in self.rules:
+            if rule.beside == beside and rule.applies(a, b):
+                reason = rule.joins(a, b)
+                return None if reason is None else (rule.name, reason)
+        return "rules", "no rule joins such regions"
+
+    def _alone(self, op: ir.Operation, kind: OpKind) -> Region:
+        """The region of one operation by itself."""
+        if kind in ROOTED or kind is OpKind.MOVEMENT or op.name == "linalg.fill":
+            frame = list(self.graph.shapes.dims(op.results[0]))
+            whole = tuple(range(len(frame)))
+            shown = OpKind.ELEMENTWISE if kind is OpKind.MOVEMENT else kind
+            fits = not scatters(op)
+            places = {r: whole for r in op.results if fits and ir.RankedTensorType(r.type).rank == len(frame)}
+            return Region(shown, op, frame, ops=[op], places=places)
+        maps = maps_of(op)
+        frame = loop_extents(op, self.graph.shapes)
+        parts = kind is OpKind.PARTS
+        columns = {d for d, k in enumerate(iterator_kinds(op)) if k == "reduction" and not parts}
+        places = {}
+        for result, m in zip(op.results, maps[len(maps) - len(op.results) :], strict=True):
+            if (place := positions(m)) is not None:
+                places[result] = place
+        shown = OpKind.ELEMENTWISE if parts else kind
+        return Region(shown, op, frame, columns, [op], {op: tuple(range(len(frame)))}, places, parts)
+
+    def _merge_beside(self, value: ir.Value, region: Region, other: Region) -> tuple[str, str] | None:
+        """Two regions that read `value` and nothing of each other become one, or stay apart by a rule."""
+
+        for root in (region.root, other.root):
+            if not self.reader(root):
+                return "one-root", f"rows and elements are done beside each other, not beside {root.name}"
+        if self._kept_apart(region, other):
+            return "apart", "two of their operations are to stay apart"
+        refusal = self._rule(region, other, beside=True)
+        if refusal:
+            return refusal
+        rows = bool(region.columns or other.columns or region.parts or other.parts)
+        if not (region.parts or other.parts) and self.depths[region] != self.depths[other]:
+            return "same-point", "they are not ready at the same point; what one of them gives would be kept until then"
+        into, joins = (region, other) if region.columns else (other, region)
+        reads = [self._reads(value, into), self._reads(value, joins)]
+        if None in reads or len(reads[0] or ()) != len(into.frame) or len(into.frame) != len(joins.frame):
+            return "same-frame", "they do not read one tensor element by element"
+        pairs = dict(zip(reads[1] or (), reads[0] or (), strict=True))
+        if [into.frame[pairs[a]] for a in range(len(joins.frame))] != joins.frame:
+            return "same-frame", "their frames have different extents"
+        if len(into.ops) + len(joins.ops) > LARGEST:
+            return "largest", f"a region has at most {LARGEST} operations"
+        problem = self._not_in_rows([*into.ops, *joins.ops]) if rows else None
+        if problem:
+            return "same-parts", problem
+        if self.paths.leads(into.root, joins.root) or self.paths.leads(joins.root, into.root):
+            return "no-cycle", "one of them needs what the other gives"
+        self._unite(into, joins, *joins.renamed([pairs[a] for a in range(len(joins.frame))]))
+        return None
+
+    def _reads(self, value: ir.Value, region: Region) -> Place | None:
+        """The frame axis that a region's reader moves along on each axis of a value; None where that is not one place."""
+        found = set()
+        for op in users(value):
+            if self.region_of.get(op) is region and op in region.loops:
+                for operand, m in zip(op.operands, maps_of(op), strict=True):
+                    if operand == value:
+                        at = positions(m)
+                        found.add(None if at is None else tuple(region.loops[op][d] for d in at))
+        return next(iter(found)) if len(found) == 1 else None
+
+    def _not_in_rows(self, ops: Sequence[ir.Operation]) -> str | None:
+        """Why operations, some of which reduce in parts, are no program over rows and columns; None where they are one."""
+        members = set(ops)
+        results = [r for op in ops for r in op.results if any(u not in members for u in users(r))]
+        try:
+            RowProgram(sorted(ops, key=self.graph.order.__getitem__), results, self.graph.shapes)
+        except ValueError as reason:
+            return str(reason)
+        return None
+
+    def _unite(self, into: Region, other: Region, loops: dict[ir.Operation, Place], places: dict[ir.Value, Place]) -> None:
+        """`other`, whose loops and places are given in the frame of `into`, becomes part of it."""
+        self.paths.merge(other.root, into.root)
+        into.ops += other.ops
+        into.loops |= loops
+        into.places |= places
+        into.parts |= other.parts
+        for member in other.ops:
+            self.region_of[member] = into
+
+    def _merge(self, op: ir.Operation, region: Region, source: Region) -> tuple[str, str] | None:
+        """`region` (that of the reader `op`) and `source` become one, or stay apart by the rule that forbids it."""
+
+        if len(region.ops) + len(source.ops) > LARGEST:
+            return "largest", f"a region has at most {LARGEST} operations"
+        if isinstance(gated(source.root), Updates):
+            return "updates", "its elements are done when all updates are"
+        if self._kept_apart(source, region):
+            return "apart", "two of their operations are to stay apart"
+        rooted = [r for r in (region, source) if r.kind in ROOTED]
+        parts = region.parts or source.parts
+        if len(rooted) == 2 or (rooted and (parts or OpKind.REDUCTION in (region.kind, source.kind))):
+            return "one-root", f"a region has one {rooted[0].kind.value} or row reductions, not both"
+        refusal = self._rule(source, region, beside=False)
+        if refusal:
+            return refusal
+        if parts and self.graph.kinds[source.root] is OpKind.MOVEMENT:
+            return "one-root", f"what {source.root.name} places is a value before it is reduced in parts"
+        unplaced = {r for o in source.ops for r in o.results if r not in source.places}
+        if unplaced and any(v in unplaced for o in region.ops for v in o.operands):
+            return "one-map", "the value has no place in its region"
+        pairs = self._pairs(op, region, source)
+        if isinstance(pairs, str):
+            return "one-map", pairs
+        problem = extend(pairs, region, source)
+        if problem:
+            return "same-frame", problem
+        into, other = (
+            (source, region)
+            if (len(source.frame) >= len(region.frame)
+            and source.kind is not OpKind.ELEMENTWISE)
+            or region.kind is OpKind.ELEMENTWISE
+            else (region, source)
+        )
+        axes = pairs if other is source else {m: h for h, m in pairs.items()}
+        loops, places = other.renamed([axes[a] for a in range(len(other.frame))])
+        frames = (loops, source.places) if other is region else (region.loops, places)
+        problem = next((p for o in self._readers(region, source) if (p := misread(o, *frames))), None)
+        if problem:
+            return "one-map", problem
+        if self.paths.leads_around(source.root, op):
+            return "no-cycle", "a value of the region comes back through an operation outside it"
+        problem = self._not_in_rows([*into.ops, *other.ops]) if parts else None
+        if problem:
+            return "same-parts", problem
+        self._unite(into, other, loops, places)
+        return None
+
+    def _readers(self, region: Region, source: Region) -> Iterable[ir.Operation]:
+        """The operations of `region` that may read values of `source`."""
+        if len(region.ops) <= len(source.ops):
+            return region.ops
+        return dict.fromkeys(u for v in source.places for u in users(v) if self.region_of.get(u) is region)
+
+    def _pairs(self, op: ir.Operation, region: Region, source: Region) -> dict[int, int] | str:
+        """Axis of the source's frame -> axis of the region's frame, from how `op` reads the source's values."""
+        pairs: dict[int, int] = {}
+        for value, m in zip(op.operands, maps_of(op), strict=False):
+            if owner(value) is None or self.region_of.get(owner(value)) is not source:
+                continue
+            for axis, e in zip(source.places[value], m.results, strict=True):
+                loop = position(e)
+                if loop is None:
+                    return "the value is read at computed coordinates"
+                if pairs.setdefault(axis, region.loops[op][loop]) != region.loops[op][loop]:
+                    return "the value is read under two index maps"
+        if len(set(pairs.values())) != len(pairs):
+            return "two axes of the value are read along one loop"
+        return pairs

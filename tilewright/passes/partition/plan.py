@@ -1,0 +1,99 @@
+"""The partition of a function that is taken: the cheaper of two by prediction, cut where no kernel holds a region."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tilewright.passes.analysis.op_kinds import OpKind
+from tilewright.passes.analysis.row_program import RowProgram
+from tilewright.passes.mlir import ir
+from tilewright.passes.partition.cost import CostModel, Predicted, predicted
+from tilewright.passes.partition.graph import Graph
+from tilewright.passes.partition.growth import alone, by_gain, in_order
+from tilewright.passes.partition.partition import Partition
+from tilewright.passes.partition.region import Region
+from tilewright.passes.partition.rules import Rule
+
+WAYS = ("cost", "gain", "greedy", "alone")
+LESS = 0.98  # share of the time of the partition in program order that another one has at most to be taken
+ROUNDS = 32  # cuts of one function
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A partition, what it is predicted to cost, and what each operation by itself would.
+
+    cuts: pairs of operations that were put apart, by number, and why. way: how its regions grew.
+    """
+
+    partition: Partition
+    cost: Predicted
+    way: str
+    cuts: dict[tuple[int, int], str] = field(default_factory=dict)
+
+
+def plan_of(graph: Graph, rules: Sequence[Rule], way: str = "cost", loads: bool = True,
+            apart: Sequence[tuple[int, int]] = ()) -> Plan:
+    """The plan of a graph; one whose region is refused is made again with that region cut.
+
+    Args:
+        way: "cost" for the cheaper of the next two, "gain" for the best pair first, "greedy" for program order, "alone" for
+            each operation by itself.
+        loads: are cheap producers computed where they are loaded?
+        apart: pairs of operations, by number, that do not get into one region.
+    """
+    model, cuts = CostModel(graph), dict.fromkeys(apart, "asked for")
+    for _ in range(ROUNDS):
+        plan = _plan(graph, rules, model, way, loads, cuts)
+        refused = _refusal(plan.partition) if len(cuts) < ROUNDS + len(apart) else None
+        if refused is None:
+            return plan
+        cuts |= refused
+    return plan
+
+
+def _plan(graph: Graph, rules: Sequence[Rule], model: CostModel, way: str, loads: bool, cuts: dict[tuple[int, int], str]) -> Plan:
+    grown: dict[str, Callable[[], Partition]] = {
+        "greedy": lambda: in_order(graph, rules, cuts),
+        "gain": lambda: by_gain(graph, rules, model, cuts),
+        "alone": lambda: alone(graph, rules),
+    }
+    if way != "cost":
+        partition = grown[way]()
+        return Plan(partition, predicted(partition, model, loads), way, cuts)
+    usual, other = (Plan(p, predicted(p, model, loads), name, cuts) for name in ("greedy", "gain") for p in (grown[name](),))
+    return other if other.cost.launches <= usual.cost.launches and _share(other.cost, usual.cost) <= LESS else usual
+
+
+def _share(cost: Predicted, of: Predicted) -> float:
+    """Mean over the shapes of the time of one partition, as a share of that of another."""
+    shares = [a / b for a, b in zip(cost.seconds, of.seconds, strict=True) if b]
+    return sum(shares) / len(shares) if shares else 1.0
+
+
+def _refusal(partition: Partition) -> dict[tuple[int, int], str] | None:
+    """A cut through the first region whose operations are no program over rows: the last operation leaves it."""
+    order = partition.graph.order
+    for region in partition.regions():
+        reason = _refused(region, partition.graph) if len(region.ops) > 1 and not region.parts else None
+        if reason is not None:
+            last = order[region.ops[-1]]
+            return {(order[op], last): reason for op in region.ops[:-1]}
+    return None
+
+
+def _refused(region: Region, graph: Graph) -> str | None:
+    """Why the operations of a region with reductions are no rows; None of any other."""
+    if region.kind is not OpKind.REDUCTION:
+        return None
+    try:
+        RowProgram(region.ops, _results(region), graph.shapes)
+    except ValueError as reason:
+        return str(reason)
+    return None
+
+
+def _results(region: Region) -> list[ir.Value]:
+    members = set(region.ops)
+    return [r for op in region.ops for r in op.results if any(use.owner.operation not in members for use in r.uses)]

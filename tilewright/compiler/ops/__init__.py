@@ -9,7 +9,7 @@
 from tilewright.compiler.ops.attention import attention
 from tilewright.compiler.ops.codes import decode
 from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
-from tilewright.compiler.ops.control import cond, fori_loop, while_loop
+from tilewright.compiler.ops.control import cond, fori_loop, scan, while_loop
 from tilewright.compiler.ops.convolutions import conv1d, conv2d, conv3d, conv_transpose
 from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota, ones, triangle, tril, triu, zeros
 from tilewright.compiler.ops.einsum import einsum
@@ -179,6 +179,7 @@ __all__ = [
     "rmsnorm",
     "roll",
     "rsqrt",
+    "scan",
     "scatter",
     "searchsorted",
     "select",

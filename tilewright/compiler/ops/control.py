@@ -1,11 +1,14 @@
-"""Branches and loops: `cond`, `while_loop` and `fori_loop`, whose parts are functions of tensors that are called once, here."""
+"""Branches and loops: `cond`, `while_loop`, `fori_loop` and `scan`, whose parts are functions of tensors, called once, here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import isfinite
 from typing import Union
 
 from tilewright.compiler.ops.graph import Graph, Size, Tensor, shown, size
+from tilewright.compiler.ops.scatter import select_scatter
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -57,27 +60,110 @@ def while_loop(test: Callable[..., Tensor], body: Callable[..., State], *state: 
     return _results(graph, name, state)
 
 
-def fori_loop(lo: Size, hi: Size, body: Callable[..., State], *state: Tensor) -> tuple[Tensor, ...]:
+def fori_loop(
+    lo: Size, hi: Size, body: Callable[..., State], *state: Tensor, test: Callable[..., Tensor] | None = None
+) -> tuple[Tensor, ...]:
     """`state = body(i, *state)` for i = lo, lo + 1, ... below hi; the last state, whose extents never change.
 
-    i is a size like any dim: `ops.slice` and `Graph.full` take it, and expressions of it.
+    i is a size like any dim: `ops.slice` and `Graph.full` take it, and expressions of it. The loop ends early where
+    `test(*state)`, a bool of rank 0, does not hold.
     """
     graph = _graph_of("fori_loop", state)
-    first, last = size("fori_loop", lo), size("fori_loop", hi)
-    start, end, step = (graph.emitter.index(e) for e in (first, last, Expr.of(1)))
-    counter, name = graph.emitter.fresh(), graph.emitter.fresh()
-    number = Expr.dim(f"i_{counter[1:]}")
-    graph.emitter.sources[number] = counter
-    inside = [Tensor(graph, graph.emitter.fresh(), t.dtype, t.dims) for t in state]
-    lines, made = graph.emitter.nested(lambda: _listed("fori_loop", body(number, *inside)))
-    del graph.emitter.sources[number]
+    loop = _Counted("fori_loop", graph, lo, hi)
+    lines, made = loop.built(body, state)
     _want_same("fori_loop", "its body gives", state, made)
-    starts = ", ".join(f"{inner.ssa} = {t.ssa}" for inner, t in zip(inside, state, strict=True))
-    kinds = ", ".join(t.type for t in state)
-    graph.emitter.lines += [
-        f"{name}:{len(state)} = scf.for {counter} = {start} to {end} step {step} iter_args({starts}) -> ({kinds}) {{", *lines,
-        _yield(made), "}"]
-    return _results(graph, name, state)
+    return loop.emitted(lines, made, state) if test is None else loop.emitted_while(test, lines, made, state)
+
+
+def scan(graph: Graph, count: Size, body: Callable[..., State], *state: Tensor) -> tuple[Tensor, ...]:
+    """`*state, *rows = body(i, *state)` for i = 0, 1, ... below count: the last state, then each row's values, one behind the
+    other along a new first axis of `count`.
+
+    Raises:
+        ShapeError: the extents of the state change, or those of a row depend on i.
+    """
+    loop = _Counted("scan", graph, 0, count)
+    lines, made = loop.built(body, state)
+    rows = made[len(state):]
+    _want_same("scan", "its body gives", state, made[:len(state)])
+    for row, t in enumerate(rows):
+        if any(loop.number.symbol in d.symbols for d in t.dims):
+            raise ShapeError(f"scan: row {row} has extents {shown(t.dims)}, which change as it counts; give the largest, padded")
+    whole = [graph.full([loop.last, *t.dims], 0, t.dtype) for t in rows]
+    inside = [Tensor(graph, graph.emitter.fresh(), t.dtype, t.dims) for t in whole]
+    with loop.counting():
+        placed, put = graph.emitter.nested(
+            lambda: [select_scatter(into, t, 0, loop.number) for into, t in zip(inside, rows, strict=True)])
+    loop.inside += inside
+    return loop.emitted([*lines, *placed], [*made[:len(state)], *put], [*state, *whole])
+
+
+class _Counted:
+    """A loop whose counter is a dim. inside: what its body knows the carried tensors by."""
+
+    def __init__(self, what: str, graph: Graph, lo: Size, hi: Size) -> None:
+        self.what, self.graph = what, graph
+        self.first, self.last = size(what, lo), size(what, hi)
+        self.start, self.end, self.step = (graph.emitter.index(e) for e in (self.first, self.last, Expr.of(1)))
+        self.counter, self.name = graph.emitter.fresh(), graph.emitter.fresh()
+        self.number = Expr.dim(f"i_{self.counter[1:]}")
+        self.inside: list[Tensor] = []
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """The counter can be read, and its range is known."""
+        graph, ranges = self.graph, self.graph.ranges
+        lo, hi = graph.bounds(self.first)[0], graph.bounds(self.last - 1)[1]
+        if isfinite(lo) and isfinite(hi):
+            graph.ranges = {**ranges, f"i_{self.counter[1:]}": (int(lo), max(int(lo), int(hi)))}
+        graph.emitter.sources[self.number] = self.counter
+        try:
+            yield
+        finally:
+            del graph.emitter.sources[self.number]
+            graph.ranges = ranges
+
+    def built(self, body: Callable[..., State], state: Sequence[Tensor]) -> tuple[list[str], list[Tensor]]:
+        """The body's lines, and what it gives."""
+        self.inside = [Tensor(self.graph, self.graph.emitter.fresh(), t.dtype, t.dims) for t in state]
+        with self.counting():
+            return self.graph.emitter.nested(lambda: _listed(self.what, body(self.number, *self.inside)))
+
+    def emitted(self, lines: Sequence[str], made: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The loop as an scf.for."""
+        starts = ", ".join(f"{inner.ssa} = {t.ssa}" for inner, t in zip(self.inside, state, strict=True))
+        kinds = ", ".join(t.type for t in state)
+        self.graph.emitter.lines += [
+            f"{self.name}:{len(state)} = scf.for {self.counter} = {self.start} to {self.end} step {self.step} "
+            f"iter_args({starts}) -> ({kinds}) {{", *lines, _yield(made), "}"]
+        return _results(self.graph, self.name, state)
+
+    def emitted_while(
+        self, test: Callable[..., Tensor], lines: Sequence[str], made: Sequence[Tensor], state: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """The loop as an scf.while that carries its counter."""
+        graph, emitter = self.graph, self.graph.emitter
+        count, further = emitter.fresh(), emitter.fresh()
+        before = [Tensor(graph, emitter.fresh(), t.dtype, t.dims) for t in state]
+
+        def tested() -> str:
+            found = test(*before)
+            _want_bool(self.what, found)
+            holds = emitter.emit(f"tensor.extract {found.ssa}[] : tensor<i1>")
+            below = emitter.emit(f"arith.cmpi slt, {count}, {self.end} : index")
+            return emitter.emit(f"arith.andi {below}, {holds} : i1")
+
+        first, holds = emitter.nested(tested)
+        kinds = ", ".join(["index", *(t.type for t in state)])
+        starts = ", ".join([f"{count} = {self.start}", *(f"{t.ssa} = {s.ssa}" for t, s in zip(before, state, strict=True))])
+        passed = ", ".join([count, *(t.ssa for t in before)])
+        arguments = ", ".join([f"{self.counter}: index", *(f"{t.ssa}: {t.type}" for t in self.inside)])
+        given = ", ".join([further, *(t.ssa for t in made)])
+        emitter.lines += [
+            f"{self.name}:{len(state) + 1} = scf.while ({starts}) : ({kinds}) -> ({kinds}) {{", *first,
+            f"scf.condition({holds}) {passed} : {kinds}", "} do {", f"^bb0({arguments}):", *lines,
+            f"{further} = arith.addi {self.counter}, {self.step} : index", f"scf.yield {given} : {kinds}", "}"]
+        return tuple(Tensor(graph, f"{self.name}#{i + 1}", t.dtype, t.dims) for i, t in enumerate(state))
 
 
 def _graph_of(what: str, state: Sequence[Tensor]) -> Graph:

@@ -91,7 +91,7 @@ class Context:
         possible = low <= 0 <= high
         if possible and any(atom.op != "dim" for factors, _ in (a - b).terms for atom in factors):
             return
-        found = solved(a, b, self.unnamed) if possible else None
+        found = solved(a, b, self.unnamed) if possible and (a - b).symbols <= set(self.graph.dims) else None
         if found is None:
             raise self.refused(
                 f"needs the extents {a} and {b} to be equal",

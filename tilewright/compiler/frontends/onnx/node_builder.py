@@ -1,10 +1,12 @@
-"""Building the nodes of a graph in order: known values folded, operators looked up, functions and decided branches inlined."""
+"""Building the nodes of a graph in order: known values folded, operators looked up, functions inlined."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from tilewright.compiler.frontends.onnx.model_file import NEWEST, OLDEST, ModelF
 from tilewright.compiler.frontends.onnx.node_order import in_order
 from tilewright.compiler.frontends.onnx.refusals import refuse_known
 from tilewright.compiler.frontends.onnx.signatures import check_call, check_read, check_signature
+from tilewright.compiler.frontends.onnx.subgraphs import CONTROL, Subgraphs
 from tilewright.compiler.frontends.onnx.values import Known, Value, tensor_of
 from tilewright.compiler.frontends.registry import Lowering, lowerings
 from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
@@ -69,7 +72,7 @@ class NodeBuilder:
 
     def _constant_name(self, name: str | None) -> str | None:
         plain = "".join(c if c.isalnum() or c in "._-" else "_" for c in name or "")
-        plain = f"{plain or 'constant'}.{len(self._tensors)}"
+        plain = f"{plain or 'constant'}.{len(self._kept) - 1}"
         return plain if plain.isascii() else None
 
     def _results(
@@ -85,8 +88,8 @@ class NodeBuilder:
         local = self._functions.get((domain, node.op_type))
         if local is None:
             check_signature(context)
-        if domain == "" and node.op_type == "If":
-            return self._branch(context, inputs, values, opsets)
+        if domain == "" and node.op_type in CONTROL:
+            return Subgraphs(context, values, partial(self._body, context, values, opsets)).results(inputs)
         found = folded(context, inputs)
         if found is not None:
             return found
@@ -164,21 +167,21 @@ class NodeBuilder:
             self.run(nodes, inner, {**opsets, **opsets_of(list(body.opset_import))})
             return _taken(context, body.output, inner)
 
-    def _branch(
-        self, context: Context, inputs: Sequence[Value | None], values: Mapping[str, Value], opsets: Mapping[str, int]
-    ) -> Sequence[Value]:
-        condition = inputs[0] if inputs else None
-        if not isinstance(condition, Known) or condition.symbolic or condition.elements.size != 1:
-            raise context.refused(
-                "control flow is not compiled yet", "Export the model without it, or with a condition that is constant"
-            )
-        chosen = context.attribute("then_branch" if bool(condition.elements.item()) else "else_branch")
-        if chosen is None:
-            raise context.refused("a branch is missing", "Export the model again")
+    @contextmanager
+    def _body(
+        self, context: Context, values: Mapping[str, Value], opsets: Mapping[str, int], graph: onnx.GraphProto,
+        given: Mapping[str, Value]
+    ) -> Iterator[list[Value]]:
+        """The results of a subgraph; constants that are made inside are not seen outside, but for those that are arguments."""
+        kept = dict(self._tensors)
         with self._deeper(context):
-            inner = dict(values) | {t.name: Known.of(array_of(t, self.file)) for t in chosen.initializer}
-            self.run(chosen.node, inner, opsets)
-            return _taken(context, [o.name for o in chosen.output], inner)
+            inner = {**values, **given, **{t.name: Known.of(array_of(t, self.file)) for t in graph.initializer}}
+            self.run(graph.node, inner, opsets)
+            for result in graph.output:
+                if result.name not in inner:
+                    raise context.refused(f"its subgraph does not make {result.name!r}", "Export the model again")
+            yield [inner[o.name] for o in graph.output]
+        self._tensors = kept | {k: t for k, t in self._tensors.items() if t.ssa.startswith("%arg")}
 
     def _deeper(self, context: Context) -> _Depth:
         if self._depth >= _DEEPEST:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from tilewright.compiler.frontends.onnx.context import Context
 
-_CONTROL = ("control flow is not compiled yet", "Unroll it, or export the body as a model of its own")
 _RANDOM = ("random numbers are not compiled", "Make them outside and pass them as an input")
 _SHAPES = (
     "the shape of its result depends on data",
@@ -15,7 +14,6 @@ _SHAPES = (
 _SEQUENCES = ("sequences and optional values are not compiled", "Give every tensor an input or output of its own")
 _STRINGS = ("strings are not compiled", "Do this step outside of the model")
 _REFUSED: Mapping[str, tuple[str, str]] = {
-    **dict.fromkeys(("Loop", "Scan"), _CONTROL),
     **dict.fromkeys(
         ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"), _RANDOM
     ),

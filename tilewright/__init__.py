@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tilewright.compiler.compilation.options import CompileOptions as CompileOptions
     from tilewright.compiler.compilation.options import Precision as Precision
     from tilewright.compiler.compress.compress import compress as compress
+    from tilewright.passes import partition as partition
     from tilewright.runtime import errors as errors
     from tilewright.runtime.call.jagged import Jagged as Jagged
     from tilewright.runtime.load.function import CompiledFunction as CompiledFunction
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 __all__ = ["CompileOptions", "CompiledFunction", "Dim", "Jagged", "Precision", "Ragged", "Target", "__version__", "compile",
-           "compress", "errors", "frontends", "load", "ops", "torch_op", "tune"]
+           "compress", "errors", "frontends", "load", "ops", "partition", "torch_op", "tune"]
 
 _HOMES = {
     "CompileOptions": "compiler.compilation.options",
@@ -50,7 +51,8 @@ _HOMES = {
     "torch_op": "runtime.load.torch_op",
     "tune": "compiler.api",
 }
-_MODULES = {"errors": "runtime.errors", "frontends": "compiler.frontends", "ops": "compiler.ops"}
+_MODULES = {"errors": "runtime.errors", "frontends": "compiler.frontends", "ops": "compiler.ops",
+            "partition": "passes.partition"}
 
 
 def __getattr__(name: str) -> Any:

@@ -23,6 +23,7 @@ from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.pass_registry import passes_from_text
 from tilewright.runtime.errors import OptionError
 
+SQUARE = "%r = arith.mulf %a0, %a0 : f32\n    linalg.yield %r : f32"
 SIBLINGS = generic("y", "%x", T, "%e", T, EXP, "#id, #id") + generic("s", "%x", T, "%f1", R, SUM, "#id, #row", "pr")
 
 KEPT: list[ir.Module] = []
@@ -68,13 +69,13 @@ def sizes(plan: Plan) -> list[int]:
 
 
 def random_model(seed: int) -> str:
-    """A graph of elementwise operations, sums along rows and products over values that earlier ones gave, some of them results."""
+    """A graph of elementwise operations, sums along rows and products over earlier values, some of them results."""
     chance = random.Random(seed)
     values, rows, lines = ["%x"], [], []
     for n in range(chance.randint(4, 14)):
         kind, a, b = chance.choice("eeaassbm"), chance.choice(values), chance.choice(values)
         if kind == "e":
-            lines.append(generic(f"v{n}", a, T, "%e", T, "%r = arith.mulf %a0, %a0 : f32\n    linalg.yield %r : f32", "#id, #id"))
+            lines.append(generic(f"v{n}", a, T, "%e", T, SQUARE, "#id, #id"))
         elif kind == "a":
             lines.append(generic(f"v{n}", f"{a}, {b}", f"{T}, {T}", "%e", T, ADD, "#id, #id, #id"))
         elif kind == "s":
@@ -86,8 +87,8 @@ def random_model(seed: int) -> str:
         else:
             lines.append(matmul(f"v{n}", a))
         (rows if kind == "s" else values).append(f"%s{n}" if kind == "s" else f"%v{n}")
-    results = [(values[-1], T), *((r, R) for r in rows[-1:]), *((v, T) for v in chance.sample(values[1:-1], min(2, len(values) - 2))
-                                                               if len(values) > 2)]
+    more = chance.sample(values[1:-1], min(2, len(values) - 2)) if len(values) > 2 else []
+    results = [(values[-1], T), *((r, R) for r in rows[-1:]), *((v, T) for v in more)]
     named = ", ".join(v for v, _ in results)
     return model([X, W], "".join(lines), named, ", ".join(t for _, t in results))
 
@@ -177,7 +178,8 @@ def test_a_region_that_is_refused_is_cut_and_the_rest_stays(monkeypatch: pytest.
 @pytest.mark.parametrize(("rules", "expected"), [
     (("rows", "epilogue", "elements"), [1, 2]), (("elements",), [1, 1, 1]), (("epilogue",), [1, 2]), (("rows",), [1, 2])])
 def test_rules_that_are_not_named_join_nothing(rules: Sequence[str], expected: list[int]) -> None:
-    body = matmul("m", "%x") + generic("y", "%m", T, "%e", T, EXP, "#id, #id") + generic("s", "%y", T, "%f1", R, SUM, "#id, #row", "pr")
+    body = (matmul("m", "%x") + generic("y", "%m", T, "%e", T, EXP, "#id, #id")
+            + generic("s", "%y", T, "%f1", R, SUM, "#id, #row", "pr"))
     plan = planned(model([X, W], body, "%y, %s", f"{T}, {R}"), partition="greedy", rules=tuple(rules))
     if "epilogue" not in rules:
         assert "rules" in [r.rule for r in plan.partition.refusals]

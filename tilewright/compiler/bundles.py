@@ -13,20 +13,22 @@ from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.compiler.constants.stored_constants import StoredConstants
 from tilewright.compiler.tuning.choose_tables import choose_tables
 from tilewright.passes.base import Callback
+from tilewright.passes.partition.rules import users_rules
 from tilewright.runtime import knobs
 from tilewright.runtime.log import LOG, timed
 from tilewright.runtime.program.artifact import Bundle
 
 
 def bundle_of(compilation: Compilation, watch: Callback | None = None) -> Bundle:
-    """The bundle of a compilation, kept in the cache unless it is watched, dumped or logged by its user.
+    """The bundle of a compilation, kept in the cache unless it is watched, dumped or logged by its user, or cut by
+    rules of his.
 
     watch: called before and after every graph pass where the model is compiled; unlike a callback of the options, it says nothing
     against the cache.
     """
     options = compilation.options
     watched = replace(compilation, options=replace(options, callback=watch)) if watch else compilation
-    if options.callback or options.builder or options.log or knobs.DUMP.get():
+    if options.callback or options.builder or options.log or knobs.DUMP.get() or users_rules():
         return in_memory(compile_bundle(watched))
     cache, key = ModelCache(), compilation.key()
     found = cache.get(key)

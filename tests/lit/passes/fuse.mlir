@@ -1,5 +1,10 @@
 // RUN: tilewright opt %s --pass "fuse" | filecheck %s
 // RUN: tilewright opt %s --pass "fuse{epilogues=false loads=false}" | filecheck %s --check-prefix=ALONE
+// RUN: tilewright opt %s --pass "fuse{partition=greedy}" | filecheck %s
+// RUN: tilewright opt %s --pass "fuse{partition=gain rules=epilogue,rows}" | filecheck %s
+// RUN: tilewright opt %s --pass "fuse{rules=elements}" | filecheck %s --check-prefix=ELEMENTS
+// RUN: not tilewright opt %s --pass "fuse{rules=epilogues}" 2>&1 | filecheck %s --check-prefix=UNKNOWN
+// UNKNOWN: there is no rule 'epilogues'; the rules are elements, epilogue, rows, parts-beside, beside
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>
@@ -18,6 +23,12 @@
 // CHECK: arith.addf
 // CHECK: linalg.generic {{.*}} attrs = {tw.region = 2 : i64}
 // CHECK: arith.divf
+// ELEMENTS-LABEL: func.func @main
+// ELEMENTS: linalg.matmul {tw.region = 0 : i64}
+// ELEMENTS-COUNT-2: attrs = {tw.region = 1 : i64}
+// ELEMENTS: linalg.matmul {tw.region = 2 : i64}
+// ELEMENTS: attrs = {tw.region = 3 : i64}
+// ELEMENTS: attrs = {tw.region = 4 : i64}
 // ALONE-LABEL: func.func @main
 // ALONE: linalg.matmul {tw.region = 0 : i64}
 // ALONE: linalg.generic {{.*}} attrs = {tw.region = 1 : i64}

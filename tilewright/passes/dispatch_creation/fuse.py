@@ -25,10 +25,10 @@ REGION = "tw.region"
 class Fuse(Pass):
     """Regions by the rules of passes/partition.
 
-    epilogues: elementwise operations and further reductions join their producers.
-    loads: cheap producers are computed at load. partition: how regions grow: "greedy" in program order, "gain" the pair first
-    that saves most, "cost" whichever of these is predicted to be faster. rules: which join regions, by name; all where none is
-    named. apart: numbers of operations, two and two, that do not get into one region.
+    epilogues: elementwise operations and further reductions join their producers. loads: cheap producers are computed at load.
+    partition: how regions grow: "greedy" in program order, "gain" the pair first that saves most, "cost" whichever of these is
+    predicted to be faster. rules: which join regions, by name; all where none is named. apart: numbers of operations, two and
+    two, that do not get into one region.
     """
 
     name: ClassVar[str] = "fuse"

@@ -27,7 +27,7 @@ _UNKNOWN = 64  # what an extent counts as that no dim tells
 
 @dataclass(frozen=True)
 class Machine:
-    """What time is made of; measured by `python -m tools.bench partition --machine`.
+    """What time is made of: figures of a recent x86-64 core. They decide only which of two partitions is the cheaper one.
 
     launch: seconds of a call of a kernel. caches: (bytes, bytes a second) of each level, one thread; memory: beyond them.
     operations: a second, one thread, of elementwise work; products: of contractions. slow: operations that a function of math,

@@ -156,7 +156,7 @@ def test_a_model_is_cut() -> None:
     from tools.bench.zoo.cut import Cut, state
     from tools.bench.zoo.exported import exported
     from tools.bench.zoo.group_module import module
-    from tools.bench.zoo.make_groups import chosen, failure, named
+    from tools.bench.zoo.make_groups import chosen, named, tried
 
     class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -180,7 +180,7 @@ def test_a_model_is_cut() -> None:
              for g in groups]
     assert calls == [["pad", "conv2d", "batch_norm", "relu"], ["linear"], ["linear", "add"]]
     assert groups[0].inputs == {"x0": "f32[D1, 3, 4*D0, 16]"} and groups[0].dims == {"D0": (1, 8), "D1": (1, 4)}
-    assert not any(map(failure, groups))
+    assert all(tried(g) == (g, "") for g in groups)
     table = named(chosen([[("net", groups[1]), ("net", groups[1])], [("net", groups[2])]]))
     assert [(g.name, g.models) for g in table] == [("linear", ("net",)), ("linear_add", ("net",))]
     x = torch.randn(2, 3, 12, 16)

@@ -117,8 +117,8 @@ def test_rows_run_at_once() -> None:
 def several() -> ops.Graph:
     """Independent results: two by element, one by row in parts of a sequence, one for each sequence."""
     g = ops.Graph()
-    x, y = g.input("x", ["B", "S", WIDTH]), g.input("y", ["B", "S", WIDTH])
-    for name, made in (("a", ops.relu(x)), ("b", ops.tanh(y)), ("c", ops.cumsum(x, 1)), ("d", ops.max(y, 1))):
+    x, y, z = (g.input(name, ["B", "S", WIDTH]) for name in "xyz")
+    for name, made in (("a", ops.relu(x)), ("b", ops.tanh(y)), ("c", ops.cumsum(x, 1)), ("d", ops.max(z, 1))):
         g.output(made, name=name)
     return g
 
@@ -131,12 +131,12 @@ def test_launched_together() -> None:
     assert all(plan.calls[n].segments is None and "sum(S)" in str(plan.calls[n].dims[0]) for n in together)
     fn = tw.compile(several(), DIMS)
     rng = np.random.default_rng(5)
-    x, y = (rng.standard_normal((sum(LENGTHS), WIDTH)).astype(np.float32) for _ in range(2))
-    a, b, c, d = fn(x, y, S_lengths=LENGTHS)
+    x, y, z = (rng.standard_normal((sum(LENGTHS), WIDTH)).astype(np.float32) for _ in range(3))
+    a, b, c, d = fn(x, y, z, S_lengths=LENGTHS)
     assert np.array_equal(a, np.maximum(x, 0))
     np.testing.assert_allclose(b, np.tanh(y), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(c[5:22], np.cumsum(x[5:22], 0), rtol=1e-4, atol=1e-5)
-    assert np.array_equal(d[4], y[23:].max(0))
+    assert np.array_equal(d[4], z[23:].max(0))
 
 
 @pytest.mark.parametrize("lengths", [(40, 40, 39, 40, 1, 0), (0, 0, 1, 1, 40, 40, 40, 40), (40,) * 8, (3,), (0,) * 8])

@@ -19,6 +19,24 @@ PIECES = 8  # of work that one thread does alone
 GRAIN = SMALL // PIECES  # half-operations of a piece
 
 _TEXT = """
+llvm.func internal @tw_share(%kernel: !llvm.ptr, %slots: !llvm.ptr, %units: i64, %work: i64, %low: i64, %high: i64,
+                             %workspace: !llvm.ptr) {
+  %one = llvm.mlir.constant(1 : i64) : i64
+  %round = llvm.sub %work, %one : i64
+  %scaled0 = llvm.mul %low, %units : i64
+  %scaled1 = llvm.mul %high, %units : i64
+  %up0 = llvm.add %scaled0, %round : i64
+  %up1 = llvm.add %scaled1, %round : i64
+  %unit0 = llvm.udiv %up0, %work : i64
+  %unit1 = llvm.udiv %up1, %work : i64
+  %any = llvm.icmp "slt" %unit0, %unit1 : i64
+  llvm.cond_br %any, ^run, ^exit
+^run:
+  llvm.call %kernel(%slots, %unit0, %unit1, %workspace) : !llvm.ptr, (!llvm.ptr, i64, i64, !llvm.ptr) -> ()
+  llvm.br ^exit
+^exit:
+  llvm.return
+}
 llvm.func internal @tw_pieces(%group: !llvm.ptr, %begin: i64, %end: i64, %workspace: !llvm.ptr) {
   %zero = llvm.mlir.constant(0 : i64) : i64
   %one = llvm.mlir.constant(1 : i64) : i64
@@ -42,23 +60,14 @@ llvm.func internal @tw_pieces(%group: !llvm.ptr, %begin: i64, %end: i64, %worksp
 ^share:
   %units_at = llvm.getelementptr %entry[UNITS] : (!llvm.ptr) -> !llvm.ptr, i64
   %units = llvm.load %units_at : !llvm.ptr -> i64
-  %round = llvm.sub %work, %one : i64
-  %piece0 = llvm.sub %low, %start : i64
-  %piece1 = llvm.sub %high, %start : i64
-  %scaled0 = llvm.mul %piece0, %units : i64
-  %scaled1 = llvm.mul %piece1, %units : i64
-  %up0 = llvm.add %scaled0, %round : i64
-  %up1 = llvm.add %scaled1, %round : i64
-  %unit0 = llvm.udiv %up0, %work : i64
-  %unit1 = llvm.udiv %up1, %work : i64
-  %any = llvm.icmp "slt" %unit0, %unit1 : i64
-  llvm.cond_br %any, ^run, ^next(%following, %stop : i64, i64)
-^run:
   %kernel_at = llvm.getelementptr %entry[KERNEL] : (!llvm.ptr) -> !llvm.ptr, i64
   %kernel = llvm.load %kernel_at : !llvm.ptr -> !llvm.ptr
   %slots_at = llvm.getelementptr %entry[SLOTS] : (!llvm.ptr) -> !llvm.ptr, i64
   %slots = llvm.load %slots_at : !llvm.ptr -> !llvm.ptr
-  llvm.call %kernel(%slots, %unit0, %unit1, %workspace) : !llvm.ptr, (!llvm.ptr, i64, i64, !llvm.ptr) -> ()
+  %piece0 = llvm.sub %low, %start : i64
+  %piece1 = llvm.sub %high, %start : i64
+  llvm.call @tw_share(%kernel, %slots, %units, %work, %piece0, %piece1, %workspace)
+      : (!llvm.ptr, !llvm.ptr, i64, i64, i64, i64, !llvm.ptr) -> ()
   llvm.br ^next(%following, %stop : i64, i64)
 ^exit:
   llvm.return
@@ -96,7 +105,8 @@ llvm.func internal @tw_together(%table: !llvm.ptr, %group: !llvm.ptr, %threads: 
 """
 def together_ir() -> str:
     """The functions `tw_together(table, group, threads, workspaces, stride)` and what it loops with; a group is the number of its
-    calls, then their entries."""
+    calls, then their entries. `tw_share(kernel, slots, units, work, low, high, workspace)` runs those of a kernel's units that
+    begin in its pieces [low, high) of `work`."""
     text = _TEXT
     for name, number in (("ENTRY", ENTRY), ("UNITS", UNITS), ("KERNEL", KERNEL), ("SLOTS", SLOTS), ("LOOP", PARALLEL_FOR),
                          ("PIECES", PIECES)):

@@ -72,19 +72,10 @@ llvm.func internal @tw_segments_{number}(%table: !llvm.ptr, %from: i64, %to: i64
   %any = llvm.icmp "slt" %begin, %end : i64
   llvm.cond_br %any, ^share, ^on
 ^share:
-  %round = llvm.sub %work, %one : i64
-  %scaled0 = llvm.mul %begin, %units : i64
-  %scaled1 = llvm.mul %end, %units : i64
-  %up0 = llvm.add %scaled0, %round : i64
-  %up1 = llvm.add %scaled1, %round : i64
-  %unit0 = llvm.udiv %up0, %work : i64
-  %unit1 = llvm.udiv %up1, %work : i64
-  %some = llvm.icmp "slt" %unit0, %unit1 : i64
-  llvm.cond_br %some, ^run, ^on
-^run:
   %kernel = llvm.load %entry : !llvm.ptr -> !llvm.ptr
   %slots = llvm.getelementptr %entry[{slots}] : (!llvm.ptr) -> !llvm.ptr, i64
-  llvm.call %kernel(%slots, %unit0, %unit1, %workspace) : !llvm.ptr, (!llvm.ptr, i64, i64, !llvm.ptr) -> ()
+  llvm.call @tw_share(%kernel, %slots, %units, %work, %begin, %end, %workspace)
+      : (!llvm.ptr, !llvm.ptr, i64, i64, i64, i64, !llvm.ptr) -> ()
   llvm.br ^on
 ^on:
   %after = llvm.add %b, %one : i64

@@ -22,7 +22,7 @@ ROUNDS = 32  # cuts of one function
 
 @dataclass(frozen=True)
 class Plan:
-    """A partition, what it is predicted to cost, and what each operation by itself would.
+    """A partition and what it is predicted to cost.
 
     cuts: pairs of operations that were put apart, by number, and why. way: how its regions grew.
     """

@@ -32,8 +32,8 @@ class Rule:
         raise AssertionError(f"{type(self).__name__} does not implement applies")
 
     def joins(self, a: Region, b: Region) -> str | None:
-        """None where they join, else the reason why they do not."""
-        raise AssertionError(f"{type(self).__name__} does not implement joins")
+        """None where they join, as all do unless a rule says otherwise, else the reason why they do not."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,6 @@ class Elements(Rule):
     def applies(self, a: Region, b: Region) -> bool:
         return all(r.kind is OpKind.ELEMENTWISE and not r.parts for r in (a, b))
 
-    def joins(self, a: Region, b: Region) -> str | None:
-        return None
-
 
 @dataclass(frozen=True)
 class Epilogue(Rule):
@@ -60,9 +57,6 @@ class Epilogue(Rule):
     def applies(self, a: Region, b: Region) -> bool:
         return a.kind in ROOTED or b.kind in ROOTED
 
-    def joins(self, a: Region, b: Region) -> str | None:
-        return None
-
 
 @dataclass(frozen=True)
 class Rows(Rule):
@@ -73,9 +67,6 @@ class Rows(Rule):
 
     def applies(self, a: Region, b: Region) -> bool:
         return any(r.kind is OpKind.REDUCTION or r.parts for r in (a, b))
-
-    def joins(self, a: Region, b: Region) -> str | None:
-        return None
 
 
 @dataclass(frozen=True)
@@ -89,9 +80,6 @@ class PartsBeside(Rule):
     def applies(self, a: Region, b: Region) -> bool:
         return a.parts or b.parts
 
-    def joins(self, a: Region, b: Region) -> str | None:
-        return None
-
 
 @dataclass(frozen=True)
 class Beside(Rule):
@@ -103,9 +91,6 @@ class Beside(Rule):
 
     def applies(self, a: Region, b: Region) -> bool:
         return not (a.parts or b.parts)
-
-    def joins(self, a: Region, b: Region) -> str | None:
-        return None
 
 
 _REGISTERED: dict[str, Rule] = {rule.name: rule for rule in (Elements(), Epilogue(), Rows(), PartsBeside(), Beside())}

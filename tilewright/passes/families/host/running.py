@@ -42,9 +42,9 @@ class RunningWalk:
         ops = frame.ops()
         for root in ops:
             found = gated(root)
-            if not isinstance(found, Running):
-                continue
             results = [frame.results[n] for n in members]
+            if not isinstance(found, Running) or frame.shapes.dims(root.results[0]) != frame.shapes.dims(results[0]):
+                continue
             m = maps_of(root)[-1]
             names, later = tuple(axis_name(a) for a in range(len(m.results))), ops[ops.index(root) + 1 :]
             for value in root.results:

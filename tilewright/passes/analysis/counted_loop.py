@@ -13,7 +13,7 @@ from tilewright.runtime.shape import Expr
 STEP = "scan.step"  # the dim that counts the steps of a loop from 0 on
 
 
-class KeptLoop(ValueError):
+class KeptLoopError(ValueError):
     """The rule by which a loop stays one."""
 
 
@@ -42,11 +42,11 @@ class CountedLoop:
         """The loop of a frame.
 
         Raises:
-            KeptLoop: it holds no loop, or one whose steps do not follow from the dims.
+            KeptLoopError: it holds no loop, or one whose steps do not follow from the dims.
         """
         loops = [op for op in operations(frame.regions[0].blocks[0]) if op.name == "scf.while"]
         if len(loops) != 1:
-            raise KeptLoop("a branch: it is no loop")
+            raise KeptLoopError("a branch: it is no loop")
         op, shapes = loops[0], SymbolicShapes(frame)
         counters = {c.name: c.start + c.step * Expr.dim(STEP) for c in carried_counters(op, shapes)}
         count = _count(op, shapes, counters)
@@ -54,7 +54,7 @@ class CountedLoop:
         *inner, last = operations(after)
         calls = [o for o in inner if o.name == "func.call"]
         if len(calls) != 1:
-            raise KeptLoop("body: it is not that of one function")
+            raise KeptLoopError("body: it is not that of one function")
         call = calls[0]
         function = ir.SymbolTable(frame.parent)[ir.FlatSymbolRefAttr(call.attributes["callee"]).value].operation
         block, arguments = function.regions[0].blocks[0], list(after.arguments)
@@ -69,7 +69,7 @@ class CountedLoop:
         for number, value in enumerate(last.operands):
             if isinstance(value.type, ir.RankedTensorType) and value != arguments[number]:
                 if value not in given:
-                    raise KeptLoop(f"body: carried value {number} goes on with another one")
+                    raise KeptLoopError(f"body: carried value {number} goes on with another one")
                 following[number] = given[value]
         return CountedLoop(op, count, counters, function, outside, carried, following)
 
@@ -78,11 +78,11 @@ def _count(op: ir.Operation, shapes: SymbolicShapes, counters: Mapping[str, Expr
     """How often a loop goes around."""
     holds = positive_where(condition_of(op), shapes)
     if holds is None:
-        raise KeptLoop("count: its condition depends on data")
+        raise KeptLoopError("count: its condition depends on data")
     left = _unclamped(holds).substitute(counters)
     lost = (left - left.substitute({STEP: Expr.dim(STEP) + 1})).constant
     if lost is None or lost <= 0:
-        raise KeptLoop(f"count: it goes on where {holds} is positive, which does not fall by the same at each step")
+        raise KeptLoopError(f"count: it goes on where {holds} is positive, which does not fall by the same at each step")
     found = left.substitute({STEP: Expr.of(0)}).ceildiv(lost)
     return found if shapes.bounds(found)[0] >= 0 else found.maximum(0)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.passes.analysis.counted_loop import STEP, CountedLoop, KeptLoop
+from tilewright.passes.analysis.counted_loop import STEP, CountedLoop, KeptLoopError
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise
 from tilewright.passes.linalg.clone import captured, erase_dead
@@ -42,7 +42,7 @@ class LoopsToScans(Pass):
                 found = CountedLoop.of(frame)
                 with ir.InsertionPoint(loop), loop.location:
                     results = _Scan(found, frame, self.most_bytes).results()
-            except KeptLoop as why:
+            except KeptLoopError as why:
                 loop.attributes[KEPT] = ir.StringAttr.get(str(why))
                 erase_dead(frame.regions[0].blocks[0])
                 continue
@@ -134,7 +134,7 @@ class _Scan:
             elif number in lasts:
                 found.append((result, lasts[number]))
             else:
-                raise KeptLoop(f"states: nobody reads carried value {number} but behind the loop")
+                raise KeptLoopError(f"states: nobody reads carried value {number} but behind the loop")
         return [(old, _as_type(new, old.type)) for old, new in found]
 
     def _stays(self, number: int) -> bool:
@@ -241,12 +241,12 @@ class _Scan:
         assert moved is not None
         place, grows = moved
         if abs(grows) != 1:
-            raise KeptLoop("rows: they are not written one beside the other")
+            raise KeptLoopError("rows: they are not written one beside the other")
         if grows < 0:
             value, place = self.steps.backwards(value, row.axis), place - (count - 1)
         if place == Expr.of(0) and count == dims[row.axis]:
             return value
-        raise KeptLoop("rows: they are not written to the whole of a tensor")
+        raise KeptLoopError("rows: they are not written to the whole of a tensor")
 
 
 def _at_axis(stacked: Stacked, axis: int, steps: StackSteps) -> ir.Value:

@@ -135,9 +135,9 @@ def _simplify(op: ir.Operation, tensors: Reshaper) -> None:
 
 def _always_steps(op: ir.Operation, tensors: Reshaper) -> bool:
     """Has each loop that is reduced over a step for every shape? Without one, a result is what it starts from."""
-    kinds = iterator_kinds(op)
-    return "reduction" not in kinds or all(
-        tensors.shapes.bounds(e)[0] >= 1 for e, k in zip(loop_extents(op, tensors.shapes), kinds, strict=True) if k == "reduction")
+    reduced = [d for d, kind in enumerate(iterator_kinds(op)) if kind == "reduction"]
+    extents = loop_extents(op, tensors.shapes) if reduced else []
+    return all(tensors.shapes.bounds(extents[d])[0] >= 1 for d in reduced)
 
 
 def _is_empty(value: ir.Value) -> bool:

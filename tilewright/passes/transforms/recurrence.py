@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.passes.analysis.counted_loop import KeptLoop
+from tilewright.passes.analysis.counted_loop import KeptLoopError
 from tilewright.passes.analysis.op_kinds import arithmetic, expensive
 from tilewright.passes.linalg.builders import generic, i64, renumber
 from tilewright.passes.linalg.clone import captured_inside, clone
@@ -50,7 +50,7 @@ class Recurrence:
         """The extents that all states have."""
         dims = [self.steps.dims(v) for v in self.states]
         if any(d != dims[0] for d in dims[1:]):
-            raise KeptLoop("states: carried tensors that need each other have different extents")
+            raise KeptLoopError("states: carried tensors that need each other have different extents")
         return dims[0]
 
 
@@ -137,12 +137,12 @@ class _Walk:
         seen.add((value, coords))
         if value in self.found.states:
             if coords != self.here:
-                raise KeptLoop("place: a carried tensor is read at other places than it goes on at")
+                raise KeptLoopError("place: a carried tensor is read at other places than it goes on at")
             return
         if not self._inside(value):
             if not self.found.depends[value].isdisjoint(self.found.states):
                 op = owner(value)
-                raise KeptLoop(f"element by element: a carried tensor goes through {op.name if op is not None else 'others'}"
+                raise KeptLoopError(f"element by element: a carried tensor goes through {op.name if op is not None else 'others'}"
                                + (f" of {arithmetic(op)} operations" if op is not None and arithmetic(op) else ""))
             self._leaf(self.found.steps.tensor(value), coords)
             return
@@ -204,7 +204,7 @@ def _loops(value: ir.Value, coords: Coords) -> dict[int, ir.AffineExpr]:
     op = owner(value)
     assert op is not None
     number = len(op.operands) - len(op.results) + list(op.results).index(value)
-    return {position(e): c for e, c in zip(maps_of(op)[number].results, coords, strict=True)}
+    return {at: c for e, c in zip(maps_of(op)[number].results, coords, strict=True) if (at := position(e)) is not None}
 
 
 def _zero(element: ir.Type) -> ir.Value:

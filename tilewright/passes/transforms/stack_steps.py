@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from tilewright.passes.analysis.counted_loop import STEP, CountedLoop, KeptLoop
+from tilewright.passes.analysis.counted_loop import STEP, CountedLoop, KeptLoopError
 from tilewright.passes.linalg.builders import elementwise, i64, renumber
 from tilewright.passes.linalg.clone import captured_inside, clone
 from tilewright.passes.linalg.reshape import RESHAPES, Reshaper
 from tilewright.passes.linalg.shape_values import tensor_type
 from tilewright.passes.linalg.stacked import Stacked, at_step
-from tilewright.passes.linalg.structured import body, inputs, is_rewritable, iterator_kinds, rebuild
+from tilewright.passes.linalg.structured import inputs, is_rewritable, iterator_kinds, rebuild
 from tilewright.passes.linalg.symbolic import SymbolicShapes, integer, kept_axes, mixed
 from tilewright.passes.mlir import arith, ir, linalg, maps_of, operations, owner, tensor, walk
 from tilewright.runtime.shape import Expr
@@ -31,20 +31,20 @@ class StackSteps:
         self._known[value] = stacked
 
     def dims(self, value: ir.Value) -> list[Expr]:
-        """Extents of a value of the body; KeptLoop where they change from step to step."""
+        """Extents of a value of the body; KeptLoopError where they change from step to step."""
         found = [d.substitute(self.loop.counters) for d in self.inner.dims(value)]
         if any(STEP in d.symbols for d in found):
-            raise KeptLoop(f"extents: a tensor of the body has {', '.join(map(str, self.inner.dims(value)))}, "
+            raise KeptLoopError(f"extents: a tensor of the body has {', '.join(map(str, self.inner.dims(value)))}, "
                            "which changes at each step")
         return found
 
     def tensor(self, value: ir.Value) -> Stacked:
-        """A tensor of the body at all steps; KeptLoop where it cannot be done at once."""
+        """A tensor of the body at all steps; KeptLoopError where it cannot be done at once."""
         if value not in self._known:
             op = owner(value)
             if op is None:
                 if value not in self.loop.outside:
-                    raise KeptLoop("order: a carried tensor is read before it is known at all steps")
+                    raise KeptLoopError("order: a carried tensor is read before it is known at all steps")
                 self._known[value] = Stacked(self.loop.outside[value])
             else:
                 self._operation(op)
@@ -58,11 +58,11 @@ class StackSteps:
             if op is None:
                 return self.loop.outside[value]
             if op.name.startswith("tensor."):
-                raise KeptLoop("data: a number is read from a tensor inside of the body")
+                raise KeptLoopError("data: a number is read from a tensor inside of the body")
             return clone(op, self._plain).results[0]
         moved = at_step(self.loop.counters, STEP, expr)
         if moved is None:
-            raise KeptLoop(f"counter: {expr} does not grow by the same at each step")
+            raise KeptLoopError(f"counter: {expr} does not grow by the same at each step")
         if moved[1]:
             return moved
         made = self.tensors.values.value(moved[0])
@@ -79,18 +79,18 @@ class StackSteps:
         return at if at.type == kind else arith.index_cast(kind, at)
 
     def empty(self, dims: Sequence[Expr], element: ir.Type) -> ir.Value:
-        """A tensor to write to; KeptLoop where it would be too large."""
+        """A tensor to write to; KeptLoopError where it would be too large."""
         total = Expr.of((_bits(element) + 7) // 8)
         for d in dims:
             total = total * d
         if (most := self.tensors.shapes.bounds(total)[1]) > self.most_bytes:
-            raise KeptLoop(f"memory: what it computes at all steps takes up to {most:.3g} bytes at once")
+            raise KeptLoopError(f"memory: what it computes at all steps takes up to {most:.3g} bytes at once")
         return self.tensors.empty(dims, element)
 
     def _plain(self, value: ir.Value) -> ir.Value:
         found = self.number(value)
         if isinstance(found, tuple):
-            raise KeptLoop("counter: a number that no dims give is computed from it")
+            raise KeptLoopError("counter: a number that no dims give is computed from it")
         return found
 
     def _operation(self, op: ir.Operation) -> None:
@@ -108,7 +108,7 @@ class StackSteps:
         elif is_rewritable(op):
             found = self._structured(op)
         else:
-            raise KeptLoop(f"operation: {op.name} is not done at all steps at once")
+            raise KeptLoopError(f"operation: {op.name} is not done at all steps at once")
         self._known.update(zip(op.results, found, strict=True))
 
     def _whole(self, op: ir.Operation) -> ir.Value:
@@ -125,7 +125,7 @@ class StackSteps:
         along = [a for a, m in enumerate(moved) if m is None or m[1]]
         steps = [m for m in moved if m is not None]
         if len(steps) < len(moved) or len(along) > 1 or (along and source.axis is not None):
-            raise KeptLoop("read: a tensor is read at a place that does not move along one axis by the same at each step")
+            raise KeptLoopError("read: a tensor is read at a place that does not move along one axis by the same at each step")
         starts, extents = [m[0] for m in steps], [s.substitute(self.loop.counters) for s in sizes]
         by = [s.substitute(self.loop.counters) for s in strides]
         dims, element = self.dims(op.results[0]), ir.RankedTensorType(op.results[0].type).element_type
@@ -142,7 +142,7 @@ class StackSteps:
         axis = along[0]
         grows = steps[axis][1]
         if extents[axis] != _ONE:
-            raise KeptLoop("read: a tensor is read in windows that move")
+            raise KeptLoopError("read: a tensor is read in windows that move")
         count = self.loop.count
         if grows < 0:
             starts[axis] = starts[axis] + (count - 1) * grows
@@ -159,7 +159,7 @@ class StackSteps:
         for start, extent, stride, whole in zip(starts, extents, by, have, strict=True):
             last = whole - 1 - start - (extent - 1) * stride
             if low < 1 and (self.tensors.shapes.bounds(last)[0] < 0 or self.tensors.shapes.bounds(start)[0] < 0):
-                raise KeptLoop("read: what each step reads might lie outside of its tensor where there is no step")
+                raise KeptLoopError("read: what each step reads might lie outside of its tensor where there is no step")
 
     def _window(self, source: ir.Value, starts: Sequence[Expr], extents: Sequence[Expr], by: Sequence[Expr],
                 element: ir.Type) -> ir.Value:
@@ -213,7 +213,7 @@ class StackSteps:
             return self.number(value)
         found = self.tensor(value)
         if found.axis is not None:
-            raise KeptLoop("read: what changes at each step is read at computed places")
+            raise KeptLoopError("read: what changes at each step is read at computed places")
         return found.value
 
     def _init(self, start: Stacked) -> ir.Value:
@@ -230,7 +230,7 @@ class StackSteps:
         places = ir.AffineMap.get(rank, 0, [ir.AffineExpr.get_dim(a) for a in range(1, rank)])
         return elementwise([start.value], into, lambda v: v[0], [places])
 
-    def _shifted(self, scalars: dict[ir.Value, ir.Value | tuple[Expr, int]]):  # type: ignore[no-untyped-def]
+    def _shifted(self, scalars: Mapping[ir.Value, ir.Value | tuple[Expr, int]]) -> Callable[[ir.Block], None]:
         """Edits a body whose loops are one more, the first of which is over the steps."""
 
         def edit(block: ir.Block) -> None:

@@ -21,9 +21,12 @@ from tilewright.passes.spaces.host.host_codes import HostCodesConfig, space, why
 from tilewright.passes.spaces.host.host_codes_cost import extents, kernel_cost
 from tilewright.passes.spaces.host.host_codes_heuristics import default
 from tilewright.runtime.errors import OptionError, ShapeError
+from tilewright.runtime.host.host_cpu import cpu_features
 from tilewright.runtime.program.dispatch import select
 
 TARGETS = {"host": replace(AVX512, permutes=True), "host:x86-64-v3": replace(AVX2, permutes=True)}
+needs_wide = pytest.mark.skipif("avx512f" not in cpu_features(), reason="the CPU has no AVX-512")
+BOTH = [pytest.param("host", marks=needs_wide), "host:x86-64-v3"]
 FORMATS = (Coded(100, 128), Coded(33, 70, 4, 16, "u8"), Coded(48, 96, 2, 48, "f32"), Coded(7, 40, 2, 0), Coded(96, 130, 8, 0),
            Coded(50, 72, 8, 24, 0.0), Coded(64, 160, 1, 32), Coded(17, 5, 4, 32, 3.0), Coded(49, 264, 4, 128, "u8"))
 
@@ -45,7 +48,7 @@ def check(coded: Coded, config: HostCodesConfig, target: str, rows: tuple[int, .
         assert got[0].tobytes() == got[1].tobytes()
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", BOTH)
 def test_untuned_configurations(target: str) -> None:
     coded = FORMATS[1]
     configs, root = default(coded.workload(TARGETS[target])[0], TARGETS[target])
@@ -55,18 +58,24 @@ def test_untuned_configurations(target: str) -> None:
         check(coded, config, target, rows)
 
 
+@pytest.mark.parametrize("target", BOTH)
 @pytest.mark.parametrize("coded", FORMATS, ids=str)
-def test_formats(coded: Coded) -> None:
-    check(coded, HostCodesConfig(1, 2, 8), "host:x86-64-v3", (1, 2))
-    for lanes, target in ((8, "host:x86-64-v3"), (16, "host")):
-        if 1 << coded.bits <= lanes:
-            check(coded, HostCodesConfig(1, 1, lanes, table=True), target, (2,))
-    vectors = coded.workload(AVX512)[0].inputs[0].panel // 16
-    check(coded, HostCodesConfig(3, vectors, 16, True, False, 3), "host", (5,))
+def test_formats(coded: Coded, target: str) -> None:
+    limits = TARGETS[target]
+    lanes = limits.vector_bytes // 4
+    check(coded, HostCodesConfig(1, 16 // lanes, lanes), target, (1, 2))
+    if 1 << coded.bits <= lanes:
+        check(coded, HostCodesConfig(1, 1, lanes, table=True), target, (2,))
+    vectors = coded.workload(limits)[0].inputs[0].panel // lanes
+    check(coded, HostCodesConfig(3, vectors, lanes, True, False, 3), target, (5,))
 
 
-def test_pieces_of_k_and_groups_of_panels() -> None:
-    check(Coded(200, 1100), HostCodesConfig(4, 3, 16, True, False, 8, 512, 4), "host", (19,))
+@pytest.mark.parametrize("target", BOTH)
+def test_pieces_of_k_and_groups_of_panels(target: str) -> None:
+    coded, limits = Coded(200, 1100), TARGETS[target]
+    lanes = limits.vector_bytes // 4
+    vectors = coded.workload(limits)[0].inputs[0].panel // lanes
+    check(coded, HostCodesConfig(4, vectors, lanes, True, False, 8, 512, 4), target, (19,))
 
 
 def test_nan_and_infinity_arrive_where_the_weight_says() -> None:

@@ -57,7 +57,9 @@ def test_prepacked_operand_is_read_panel_by_panel(columns: int, side: int) -> No
     body = filled("z", c, "0") + "\n" + generic("m", ["(d0, d1, d2) -> (d0, d2)", layout, "(d0, d1, d2) -> (d0, d1)"], "ppr",
                                                 {"a": a, "b": b}, ("z", c), widened((False, True)))
     text = workload({"a": a, "b": b}, ("M",), body, {"m": c})
-    for config in ("host_matmul{mr=4 nv=1 lanes=16}", "host_matmul{mr=4 nv=2 lanes=8 mc=8 panels=2 copy-rows=true}"):
+    lanes = 16 if "avx512bw" in cpu_features() else 8
+    whole = f"host_matmul{{mr=4 nv={16 // lanes} lanes={lanes}}}"
+    for config in (whole, "host_matmul{mr=4 nv=2 lanes=8 mc=8 panels=2 copy-rows=true}"):
         for m in (1, 13):
             check(text, config, {"a": a, "b": b}, [c], {"M": m},
                   lambda x, y: (x & 255) @ y.transpose(1, 3, 0, 2).reshape(-1, tile * y.shape[0])[:k, :columns])

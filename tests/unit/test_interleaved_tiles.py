@@ -15,7 +15,7 @@ _MAPS = "affine_map<(d0, d1, d2, d3) -> ({})>"
 
 
 def text(count: int, element: str, low: int) -> str:
-    """x [B, count, H, W] with `low` columns in front, as [B, H, W, count], and a value for each of them added where it has a sign."""
+    """x [B, count, H, W] with `low` columns in front, as [B, H, W, count], a value added to each of the `count`."""
     x, c, y = T(element, ("B", count, "H", "W")), T(element, (count,)), T(element, ("B", "H", f"W + {low}", count))
     padded, made = f"tensor<?x{count}x?x?x{element}>", y.type()
     kinds, here = ", ".join(['"parallel"'] * 4), "d0, d1, d2, d3"
@@ -38,7 +38,8 @@ def text(count: int, element: str, low: int) -> str:
     return workload({"x": x, "c": c}, ("B", "H", "W"), body, {"n": y})
 
 
-def check(count: int, element: str = "f32", low: int = 0, config: str = "generic{lanes=16 chunk=64}", target: str = "host") -> None:
+def check(count: int, element: str = "f32", low: int = 0, config: str = "generic{lanes=16 chunk=64}",
+          target: str = "host") -> None:
     kernel, kind, random = load(text(count, element, low), config, target), np.dtype(NUMPY[element]), np.random.default_rng(count)
     for b, h, w in SHAPES:
         whole = element[0] == "i"

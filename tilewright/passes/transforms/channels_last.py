@@ -2,7 +2,8 @@
 
 So the filters lie along the vectors and a block of pixels reads runs of channels. Images are transposed by copies of their
 own (`tw.copy`); behind convolutions elementwise operations, pooling, convolutions of each channel by itself, concatenations and
-windows of images follow in the same layout, and the copies that meet cancel. A 1x1 convolution of enough pixels is a product
+windows of images follow in the same layout, and the copies that meet cancel. Filters of each channel by itself go first where
+rows are so narrow that pixels would leave most of a vector empty. A 1x1 convolution of enough pixels is a product
 with pixels along the vectors instead, and moves nothing.
 """
 
@@ -34,6 +35,7 @@ from tilewright.passes.linalg.symbolic import integer, mixed, reassociation
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position, replace_all_uses, tensor, walk
 from tilewright.runtime.shape import Expr
 
+NARROW_ROW = 7  # pixels, less than a register of AVX2 holds: 3x3 and 5x5 windows, rows of 1 to 16 pixels, strides of 1 and 2
 COPY = "tw.copy"  # of an elementwise op: a kernel of its own, which no producer or reader computes at its loads and stores
 _CONVOLUTION = "linalg.conv_2d_nchw_fchw"
 _POOLING = ("linalg.pooling_nchw_max", "linalg.pooling_nchw_sum")
@@ -44,11 +46,13 @@ _FIRST = (0, 3, 1, 2)
 
 @dataclass(frozen=True)
 class ChannelsLast(Pass):
-    """lanes: of the vectors that pixels would lie along; waste: percent of them that may be off in a 1x1 convolution."""
+    """lanes: of the vectors that pixels would lie along; waste: percent of them that may be off in a 1x1 convolution. narrow:
+    pixels of a row up to which filters of each channel by itself run over at least `lanes` channels."""
 
     name: ClassVar[str] = "channels-last"
     lanes: int = 16
     waste: int = 15
+    narrow: int = 0
 
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
@@ -74,7 +78,7 @@ class _Rewriter:
                 else:
                     self._convolve(op)
             elif _is_window(op):
-                if self._known(op.operands[0]) is not None:
+                if self._known(op.operands[0]) is not None or self._narrow(op):
                     self._window(op)
             elif _is_phased(op):
                 self._phases(op)
@@ -92,6 +96,15 @@ class _Rewriter:
         pixels = product(self.views.shapes.dims(op.operands[0])[2:]).constant
         lanes = self.options.lanes
         return pixels is None or -(-pixels // lanes) * lanes * 100 <= pixels * (100 + self.options.waste)
+
+    def _narrow(self, op: ir.Operation) -> bool:
+        """Filters of each of many channels by itself, over rows of few pixels, before and after."""
+        image, shapes = op.operands[0], self.views.shapes
+        pad = owner(image)
+        source = pad.operands[0] if pad is not None and constant_pad(pad) else image
+        channels = shapes.dims(image)[1].constant
+        pixels = max(shapes.bounds(shapes.dims(value)[3])[1] for value in (source, op.results[0]))
+        return product_of(op) is not None and 1 < pixels <= self.options.narrow and (channels or 0) >= self.options.lanes
 
     def _product(self, op: ir.Operation) -> None:
         """out[n, f, p] = sum over c of image[n, c, p] * filter[f, c]."""

@@ -6,7 +6,6 @@ whole vectors, since the result's last two axes are one run in memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -39,7 +38,7 @@ class InterleavedTiles:
             return None
         return InterleavedTiles(tiles, count) if count // (count & -count) <= _LARGEST_ODD else None
 
-    def cuts(self, lanes: int, chunk: int) -> Mapping[int, int | None]:
+    def cuts(self, lanes: int, chunk: int) -> dict[int, int | None]:
         """The axes that units are cut along: `chunk` elements of the result in each, in whole vectors across it."""
         return {**dict.fromkeys(self.tiles.outer()), self.tiles.across: max(1, chunk // self.count // lanes) * lanes}
 
@@ -135,7 +134,6 @@ def _gathered(sequences: list[list[ir.Value]], places: list[tuple[int, int]], la
     found = sequences[sources[0][0]][sources[0][1]]
     found = found if len(sequences) == 1 else vector.shuffle(found, found, [q % lanes for _, q in places])
     for j, number in sources[1:]:
-        mine = [(a, q // lanes) == (j, number) for a, q in places]
-        found = vector.shuffle(found, sequences[j][number], [lanes + q % lanes if own else lane
-                                                             for lane, (own, (_, q)) in enumerate(zip(mine, places, strict=True))])
+        lane_of = {lane: lanes + q % lanes for lane, (a, q) in enumerate(places) if (a, q // lanes) == (j, number)}
+        found = vector.shuffle(found, sequences[j][number], [lane_of.get(lane, lane) for lane in range(lanes)])
     return found

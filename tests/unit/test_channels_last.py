@@ -53,15 +53,15 @@ def function(arguments: str, body: str, result: str, kind: str) -> str:
     }}"""
 
 
-def rewritten(text: str) -> str:
+def rewritten(text: str, options: ChannelsLast = ChannelsLast()) -> str:
     with ir.Context():
-        return str(PassPipeline([ChannelsLast()]).run(ir.Module.parse(text)))
+        return str(PassPipeline([options]).run(ir.Module.parse(text)))
 
 
-def check(text: str, shapes: list[tuple[int, ...]]) -> str:
+def check(text: str, shapes: list[tuple[int, ...]], options: ChannelsLast = ChannelsLast()) -> str:
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, 3, 9, 10), *shapes)]
-    after = rewritten(text)
+    after = rewritten(text, options)
     for got, want in zip(evaluate(after, arrays), evaluate(text, arrays), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
     return after
@@ -157,6 +157,19 @@ def test_pooling_and_filters_of_each_channel_follow_a_convolution(named: bool) -
     after = check(text, [(5, 3, 3, 3), (5, 3, 2)])
     assert "pooling" not in after and "depthwise" not in after and after.count(COPY) == 3
     assert "(d0, d1 + d4, d2 + d5, d3)" in after
+
+
+@pytest.mark.parametrize("narrow,lanes,copies", [(10, 3, 3), (9, 3, 0), (10, 4, 0), (0, 3, 0)])
+def test_filters_of_each_channel_go_first_over_narrow_rows(narrow: int, lanes: int, copies: int) -> None:
+    """The image without its padding and the result have 10 pixels a row, and there are 3 channels: copies of the image, the filters
+    and the result, where that is narrow and those are enough."""
+    body = padded("p", "x", 3, (9, 10)) + f"""
+      %e = tensor.empty(%b) : tensor<?x3x9x10xf32>
+      %z = linalg.fill ins(%zero : f32) outs(%e : tensor<?x3x9x10xf32>) -> tensor<?x3x9x10xf32>
+      %y = linalg.generic {EACH_CHANNEL} ins(%p, %w : tensor<?x3x11x12xf32>, tensor<3x3x3xf32>)
+        outs(%z : tensor<?x3x9x10xf32>) {MULTIPLY_ADD} -> tensor<?x3x9x10xf32>"""
+    text = function("%w: tensor<3x3x3xf32>", body, "y", "tensor<?x3x9x10xf32>")
+    assert check(text, [(3, 3, 3)], ChannelsLast(narrow=narrow, lanes=lanes)).count(COPY) == copies
 
 
 def test_products_of_lower_rank_are_left() -> None:

@@ -40,6 +40,7 @@ REQUESTED = {
     "widen-sub-byte": "at reading, where a model holds 2 to 7 bit integers",
     "define-arithmetic": "at reading, where operands may be such that MLIR leaves the result undefined",
     "integer-products": "graph, on a host that multiplies bytes",
+    "loops-to-scans": "between recover and graph, on the host",
     "lower-precision": "graph, with `precision=`",
     "pack-constants": "host, after constants are folded",
     "split-reductions": "graph, on the host",

@@ -11,6 +11,7 @@ import pytest
 from unit.graph_models import ADD, EXP, SUM, R, T, W, X, assert_same, generic, matmul, model, run
 
 from tilewright.passes.analysis.op_kinds import OpKind
+from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.linalg.clone import captured
 from tilewright.passes.mlir import functions, ir, owner
@@ -173,6 +174,37 @@ def test_a_region_that_is_refused_is_cut_and_the_rest_stays(monkeypatch: pytest.
     assert max(sizes(plan)) == 2 and set(plan.cuts.values()) == {"too many"}
     assert_partition(plan)
     assert_same(text, run(text, graph_passes()), {"B": 3})
+
+
+def test_all_regions_that_are_refused_are_cut_in_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight pairs of operations behind products are refused: they are not planned again for each of them, nor asked about twice."""
+    body, last, asked, made = "", "%x", list[tuple[int, ...]](), list[str]()
+    for n in range(8):
+        body += matmul(f"m{n}", last) + generic(f"s{n}", f"%m{n}", T, "%f1", R, SUM, "#id, #row", "pr")
+        body += generic(f"y{n}", f"%m{n}, %s{n}", f"{T}, {R}", "%e", T, ADD, "#id, #row, #id")
+        last = f"%y{n}"
+    usual = plans._plan
+
+    def refused(region: Region, graph: Graph) -> str | None:
+        asked.append(tuple(graph.order[op] for op in region.ops))
+        return "two" if region.kind is OpKind.REDUCTION else None
+
+    monkeypatch.setattr(plans, "_refused", refused)
+    monkeypatch.setattr(plans, "_plan", lambda *given: made.append("again") or usual(*given))
+    plan = planned(model([X, W], body, last, T))
+    assert set(sizes(plan)) == {1} and len(made) == 2 and len(plan.cuts) == 8 and len(asked) == len(set(asked))
+
+
+def test_a_program_over_rows_is_of_its_own_operations() -> None:
+    """Reductions before the region do not count: its sweeps are those of its function by itself."""
+    body = (generic("s", "%x", T, "%f1", R, SUM, "#id, #row", "pr")
+            + generic("y", "%x, %s", f"{T}, {R}", "%e", T, ADD, "#id, #row, #id") + matmul("m", "%y")
+            + generic("t", "%m", T, "%f1", R, SUM, "#id, #row", "pr")
+            + generic("z", "%m, %t", f"{T}, {R}", "%e", T, ADD, "#id, #row, #id"))
+    plan = planned(model([X, W], body, "%z", T))
+    rows = [r for r in plan.partition.regions() if r.kind is OpKind.REDUCTION]
+    programs = [RowProgram(r.ops, [r.ops[-1].results[0]], plan.partition.graph.shapes) for r in rows]
+    assert [len(p.sweeps) for p in programs] == [2, 2] and all(s.walks for p in programs for s in p.sweeps)
 
 
 @pytest.mark.parametrize(("rules", "expected"), [

@@ -17,7 +17,7 @@ from tilewright.compiler.frontends.imported import ImportedModel
 from tilewright.compiler.frontends.ingest import Ingested, ingest
 from tilewright.compiler.host.host_plan import HostPlan, plan_of
 from tilewright.compiler.host.pack_plan import pack_plan, sequences_of
-from tilewright.passes.base import Pass, PassPipeline
+from tilewright.passes.base import Mlir, Pass, PassPipeline
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.outline import workloads_of
 from tilewright.passes.dispatch_creation.pack_constants import PackConstants
@@ -29,6 +29,7 @@ from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VA
 from tilewright.passes.spaces.workload import Workload
 from tilewright.passes.transforms.channels_last import NARROW_ROW, ChannelsLast
 from tilewright.passes.transforms.integer_products import IntegerProducts
+from tilewright.passes.transforms.loops_to_scans import LoopsToScans
 from tilewright.passes.transforms.lower_precision import LowerPrecision
 from tilewright.passes.transforms.split_reductions import SplitReductions
 from tilewright.runtime import knobs
@@ -137,7 +138,7 @@ def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: S
 def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     """What every model goes through before its constants are folded: recover, narrow, fuse, outline."""
     graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits), _images(limits))
-    return [*recover_passes(), *_precision(options, limits), *graph]
+    return [*recover_passes(), *_scans(limits), *_precision(options, limits), *graph]
 
 
 def _precision(options: CompileOptions, limits: Limits) -> list[Pass]:

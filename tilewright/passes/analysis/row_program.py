@@ -56,6 +56,7 @@ class RowProgram:
 
     def __init__(self, ops: Sequence[ir.Operation], results: Sequence[ir.Value], shapes: SymbolicShapes) -> None:
         self.ops, self.results, self.shapes = list(ops), list(results), shapes
+        self._made = {v for op in self.ops for v in op.results}
         self.parts = {op: parts for op in self.ops if (parts := parts_of(op)) is not None}
         found = [op for op in self.ops if is_reduction(op) and op not in self.parts]
         if not found and not self.parts:
@@ -183,7 +184,7 @@ class RowProgram:
     def depth(self, value: ir.Value) -> int:
         """Reductions one after another that `value` needs."""
         if value not in self._depth:
-            op = owner(value)
+            op = owner(value) if value in self._made else None
             self._depth[value] = 0 if op is None else self.op_depth(op) + is_reduction(op)
         return self._depth[value]
 
@@ -221,10 +222,10 @@ class RowProgram:
         computed: dict[ir.Value, Sweep] = {}
         kept: set[ir.Value] = set()
         for sweep in self.sweeps:
-            todo, seen = self.roots(sweep), list[ir.Value]()
+            todo, seen = self.roots(sweep), dict[ir.Value, None]()
             while todo:
                 value = todo.pop()
-                op = owner(value)
+                op = owner(value) if value in self._made else None
                 if op is None or value in seen or op in self.joins or value in kept:
                     continue
                 first = computed.get(value)
@@ -232,7 +233,7 @@ class RowProgram:
                     first.kept.append(value)
                     kept.add(value)
                     continue
-                seen.append(value)
+                seen[value] = None
                 todo += [v for v in captured(op) if isinstance(v.type, ir.RankedTensorType)]
             for value in seen:
                 computed.setdefault(value, sweep)

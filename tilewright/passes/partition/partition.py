@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 
-from tilewright.passes.analysis.gates import Updates, gated
+from tilewright.passes.analysis.gates import Running, Updates, gated
 from tilewright.passes.analysis.op_kinds import OpKind, scatters
 from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.linalg.clone import users
@@ -187,7 +187,8 @@ class Partition:
 
         if len(region.ops) + len(source.ops) > LARGEST:
             return "largest", f"a region has at most {LARGEST} operations"
-        if isinstance(gated(source.root), Updates):
+        gate = gated(source.root)
+        if isinstance(gate, Updates):
             return "updates", "its elements are done when all updates are"
         if self._kept_apart(source, region):
             return "apart", "two of their operations are to stay apart"
@@ -218,6 +219,8 @@ class Partition:
         )
         axes = pairs if other is source else {m: h for h, m in pairs.items()}
         loops, places = other.renamed([axes[a] for a in range(len(other.frame))])
+        if isinstance(gate, Running) and other is region and any(p != tuple(range(len(source.frame))) for p in places.values()):
+            return "running", "what follows from a running reduction is done as it walks, so its axes have the same order"
         frames = (loops, source.places) if other is region else (region.loops, places)
         problem = next((p for o in self._readers(region, source) if (p := misread(o, *frames))), None)
         if problem:

@@ -17,7 +17,7 @@ from tilewright.passes.partition.rules import Rule
 
 WAYS = ("cost", "gain", "greedy", "alone")
 LESS = 0.98  # share of the time of the partition in program order that another one has at most to be taken
-ROUNDS = 32  # cuts of one function
+ROUNDS = 32  # plans of one function; each cuts all regions of the one before that were refused
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,11 @@ def plan_of(graph: Graph, rules: Sequence[Rule], way: str = "cost", loads: bool 
         apart: pairs of operations, by number, that do not get into one region.
     """
     model, cuts = CostModel(graph), dict.fromkeys(apart, "asked for")
+    seen: dict[tuple[int, ...], str | None] = {}
     for _ in range(ROUNDS):
         plan = _plan(graph, rules, model, way, loads, cuts)
-        refused = _refusal(plan.partition) if len(cuts) < ROUNDS + len(apart) else None
-        if refused is None:
+        refused = _refusals(plan.partition, seen)
+        if not refused:
             return plan
         cuts |= refused
     return plan
@@ -72,15 +73,22 @@ def _share(cost: Predicted, of: Predicted) -> float:
     return sum(shares) / len(shares) if shares else 1.0
 
 
-def _refusal(partition: Partition) -> dict[tuple[int, int], str] | None:
-    """A cut through the first region whose operations are no program over rows: the last operation leaves it."""
-    order = partition.graph.order
+def _refusals(partition: Partition, seen: dict[tuple[int, ...], str | None]) -> dict[tuple[int, int], str]:
+    """A cut through each region whose operations are no program over rows: the last operation leaves it.
+
+    seen: of regions that were asked about before, by the numbers of their operations, what the answer was.
+    """
+    cuts: dict[tuple[int, int], str] = {}
     for region in partition.regions():
-        reason = _refused(region, partition.graph) if len(region.ops) > 1 and not region.parts else None
+        if len(region.ops) < 2 or region.parts:
+            continue
+        numbers = tuple(map(partition.graph.order.__getitem__, region.ops))
+        if numbers not in seen:
+            seen[numbers] = _refused(region, partition.graph)
+        reason = seen[numbers]
         if reason is not None:
-            last = order[region.ops[-1]]
-            return {(order[op], last): reason for op in region.ops[:-1]}
-    return None
+            cuts |= {(number, numbers[-1]): reason for number in numbers[:-1]}
+    return cuts
 
 
 def _refused(region: Region, graph: Graph) -> str | None:

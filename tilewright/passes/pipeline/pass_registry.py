@@ -36,6 +36,7 @@ from tilewright.passes.transforms.generalize import Generalize
 from tilewright.passes.transforms.insert_to_select import InsertToSelect
 from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.lift_control_flow import LiftControlFlow
+from tilewright.passes.transforms.loops_to_scans import LoopsToScans
 from tilewright.passes.transforms.lower_precision import LowerPrecision
 from tilewright.passes.transforms.normalize import Normalize
 from tilewright.passes.transforms.resolve_reshape import ResolveReshape
@@ -76,6 +77,7 @@ PASSES: tuple[type[Pass], ...] = (
     ChannelsLast,
     SinkReshapes,
     LiftControlFlow,
+    LoopsToScans,
     InlineControlFlow,
     FoldScales,
     CopyResults,

@@ -18,6 +18,7 @@ from tilewright.passes.linalg.structured import (
     inits,
     inputs,
     iterator_kinds,
+    loop_extents,
     main_of,
     rebuild,
     replace,
@@ -110,7 +111,7 @@ def _simplify(op: ir.Operation, tensors: Reshaper) -> None:
             block.arguments[i].replace_all_uses_with(source.operands[0])
     starts = [
         tensors.as_type(tensors.empty(tensors.shapes.dims(v), ir.RankedTensorType(v.type).element_type), v.type)
-        if not list(block.arguments[count + n].uses) and not _is_empty(v) and not scatters(op)
+        if not list(block.arguments[count + n].uses) and not _is_empty(v) and not scatters(op) and _always_steps(op, tensors)
         else v
         for n, v in enumerate(inits(op))
     ]
@@ -130,6 +131,13 @@ def _simplify(op: ir.Operation, tensors: Reshaper) -> None:
 
     new = rebuild(op, [sources[k] for k in kept], starts, [*(maps[k] for k in kept), *maps[count:]], kinds, drop)
     replace(op, list(new.results))
+
+
+def _always_steps(op: ir.Operation, tensors: Reshaper) -> bool:
+    """Has each loop that is reduced over a step for every shape? Without one, a result is what it starts from."""
+    reduced = [d for d, kind in enumerate(iterator_kinds(op)) if kind == "reduction"]
+    extents = loop_extents(op, tensors.shapes) if reduced else []
+    return all(tensors.shapes.bounds(extents[d])[0] >= 1 for d in reduced)
 
 
 def _is_empty(value: ir.Value) -> bool:

@@ -18,8 +18,9 @@ from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.units import Unit
 from tilewright.passes.families.host.host_matmul_panel import transpose
+from tilewright.passes.linalg.clone import captured
 from tilewright.passes.linalg.structured import inits, inputs
-from tilewright.passes.mlir import ir, maps_of, position
+from tilewright.passes.mlir import ir, maps_of, owner, position
 
 _FEW = 4  # rows that are walked one by one, below which most lanes of a tile are empty
 
@@ -41,17 +42,18 @@ class RunningWalk:
         ops = frame.ops()
         for root in ops:
             found = gated(root)
-            if not isinstance(found, Running):
-                continue
             results = [frame.results[n] for n in members]
+            if not isinstance(found, Running) or frame.shapes.dims(root.results[0]) != frame.shapes.dims(results[0]):
+                continue
             m = maps_of(root)[-1]
             names, later = tuple(axis_name(a) for a in range(len(m.results))), ops[ops.index(root) + 1 :]
-            try:
-                for value in root.results:
-                    if any(tuple(map(str, at)) != names for at in place(frame.shapes, value, later, results)):
+            for value in root.results:
+                reached = [v for v in results if value in _sources(v)]
+                try:
+                    if any(tuple(map(str, at)) != names for at in place(frame.shapes, value, later, reached)):
                         return None
-            except ValueError:  # a result follows from something else, or repeats an element
-                return None
+                except ValueError:  # a result is joined from several elements, or repeats one
+                    return None
             axis = [position(e) for e in m.results].index(found.along)
             row = max((a for a in range(len(names)) if a != axis), default=None) if axis == unit else None
             return RunningWalk(found, tuple(members), axis, unit, row)
@@ -67,6 +69,18 @@ class RunningWalk:
     @property
     def _rank(self) -> int:
         return len(maps_of(self.running.op)[-1].results)
+
+
+def _sources(value: ir.Value) -> set[ir.Value]:
+    """All that a value is computed from, itself too."""
+    found, todo = set[ir.Value](), [value]
+    while todo:
+        v = todo.pop()
+        if v not in found:
+            found.add(v)
+            made = owner(v)
+            todo += [] if made is None else captured(made)
+    return found
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,11 @@ def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     return [*recover_passes(), *_scans(limits), *_precision(options, limits), *graph]
 
 
+def _scans(limits: Limits) -> list[Pass]:
+    """On the host, loops that work element by element on what they carry become kernels."""
+    return [LoopsToScans(), Mlir("canonicalize,cse")] if isinstance(limits, HostLimits) else []
+
+
 def _precision(options: CompileOptions, limits: Limits) -> list[Pass]:
     """What makes the contractions of an f32 model read narrower operands. tf32 is a matter of the kernels alone."""
     gpu = isinstance(limits, GpuLimits)

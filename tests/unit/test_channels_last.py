@@ -20,6 +20,7 @@ MULTIPLY_ADD = """{ ^bb0(%a: f32, %f: f32, %t: f32):
     %m = arith.mulf %a, %f : f32
     %s = arith.addf %t, %m : f32
     linalg.yield %s : f32 }"""
+PLAIN = ChannelsLast()
 
 
 def convolution(name: str, image: str, filters: tuple[int, int, int, int], size: tuple[int, int], stride: int = 1,
@@ -53,12 +54,12 @@ def function(arguments: str, body: str, result: str, kind: str) -> str:
     }}"""
 
 
-def rewritten(text: str, options: ChannelsLast = ChannelsLast()) -> str:
+def rewritten(text: str, options: ChannelsLast = PLAIN) -> str:
     with ir.Context():
         return str(PassPipeline([options]).run(ir.Module.parse(text)))
 
 
-def check(text: str, shapes: list[tuple[int, ...]], options: ChannelsLast = ChannelsLast()) -> str:
+def check(text: str, shapes: list[tuple[int, ...]], options: ChannelsLast = PLAIN) -> str:
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, 3, 9, 10), *shapes)]
     after = rewritten(text, options)
@@ -161,8 +162,8 @@ def test_pooling_and_filters_of_each_channel_follow_a_convolution(named: bool) -
 
 @pytest.mark.parametrize("narrow,lanes,copies", [(10, 3, 3), (9, 3, 0), (10, 4, 0), (0, 3, 0)])
 def test_filters_of_each_channel_go_first_over_narrow_rows(narrow: int, lanes: int, copies: int) -> None:
-    """The image without its padding and the result have 10 pixels a row, and there are 3 channels: copies of the image, the filters
-    and the result, where that is narrow and those are enough."""
+    """Image and result have 10 pixels a row, and there are 3 channels: copies of the image, the filters and the result, where
+    that is narrow and those are enough."""
     body = padded("p", "x", 3, (9, 10)) + f"""
       %e = tensor.empty(%b) : tensor<?x3x9x10xf32>
       %z = linalg.fill ins(%zero : f32) outs(%e : tensor<?x3x9x10xf32>) -> tensor<?x3x9x10xf32>

@@ -81,7 +81,10 @@ class _Rewriter:
                 if self._known(op.operands[0]) is not None or self._narrow(op):
                     self._window(op)
             elif _is_phased(op):
-                self._phases(op)
+                if self._one_tap(op) and self._known(op.operands[0]) is None and self._fills_vectors(op.operands[0]):
+                    self._phased_product(op)
+                else:
+                    self._phases(op)
             elif op.name in _MOVES and len(op.results) == 1:
                 self._move(op)
             elif self._follows(op):
@@ -89,11 +92,13 @@ class _Rewriter:
 
     def _stays_first(self, op: ir.Operation) -> bool:
         """A 1x1 window with steps of one, whose pixels fill their vectors, of an image that is not channels-last already."""
-        if not _pointwise(op) or self._known(op.operands[0]) is not None:
+        return _pointwise(op) and self._known(op.operands[0]) is None and self._fills_vectors(op.operands[0])
+
+    def _fills_vectors(self, image: ir.Value) -> bool:
+        """Are all pixels of a channel one run that fills its vectors?"""
+        if not collapses_free(image, (2, 3), self.views.shapes):
             return False
-        if not collapses_free(op.operands[0], (2, 3), self.views.shapes):
-            return False
-        pixels = product(self.views.shapes.dims(op.operands[0])[2:]).constant
+        pixels = product(self.views.shapes.dims(image)[2:]).constant
         lanes = self.options.lanes
         return pixels is None or -(-pixels // lanes) * lanes * 100 <= pixels * (100 + self.options.waste)
 
@@ -163,6 +168,28 @@ class _Rewriter:
         start = self.views.reshape(inits(op)[0], [old[a] for a in (0, 2, 3, 4, 5, 1)])
         made = rebuild(op, [self._image(image), filters], [start], accesses, ["parallel"] * 6 + ["reduction"] * 3)
         self._back(op, made.results[0])
+
+    def _one_tap(self, op: ir.Operation) -> bool:
+        """Phases that read one place of the image each, all of a result by filters [c, f, row, phase, column, phase]."""
+        maps, shapes = maps_of(op), self.views.shapes
+        written, by = ([position(e) for e in m.results] for m in maps[1:][::-1])
+        channel = position(maps[0].results[1])
+        taps = [axis for axis, d in enumerate(by) if d not in (*written, channel)]
+        filters, image, result = (shapes.dims(v) for v in (op.operands[1], op.operands[0], op.results[0]))
+        return taps == [2, 4] and by == [channel, written[1], by[2], written[3], by[4], written[5]] and \
+            all(filters[a].constant == 1 for a in taps) and [image[a] for a in (2, 3)] == [result[a] for a in (2, 4)]
+
+    def _phased_product(self, op: ir.Operation) -> None:
+        """[n, phases of each filter, p] = sum over c of image[n, c, p] * filter[c, phases of each filter], laid side by side."""
+        image, filters = inputs(op)
+        n, c, h, w = self.views.shapes.dims(image)
+        _, f, _, i, _, j = self.views.shapes.dims(filters)
+        ins = [self.views.reshape(image, [n, c, h * w]), self.views.reshape(filters, [c, f * i * j])]
+        start = self.views.reshape(inits(op)[0], [n, f * i * j, h * w])
+        maps = [_map(4, 0, 3, 2), _map(4, 3, 1), _map(4, 0, 1, 2)]
+        made = rebuild(op, ins, [start], maps, ["parallel", "parallel", "parallel", "reduction"])
+        apart = self.views.reshape(made.results[0], [n, f, i, j, h, w])
+        self._replace(op, self._transposed(apart, (0, 1, 4, 2, 5, 3)))
 
     def _move(self, op: ir.Operation) -> None:
         """A concatenation, a window or a reshape of values that have a channels-last form, where it keeps batch and channels."""

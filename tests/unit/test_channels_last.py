@@ -8,8 +8,9 @@ from kernel_harness import T, at_edge, guarded, load, workload
 
 from tilewright.compiler.reference import evaluate
 from tilewright.passes.base import PassPipeline
+from tilewright.passes.linalg.copies import COPY
 from tilewright.passes.mlir import ir
-from tilewright.passes.transforms.channels_last import COPY, ChannelsLast
+from tilewright.passes.transforms.channels_last import ChannelsLast
 
 IDENTITY = "affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, d3)>"
 PER_CHANNEL = "affine_map<(d0, d1, d2, d3) -> (d1)>"

@@ -15,8 +15,8 @@ from typing import ClassVar
 
 from tilewright.passes.analysis.contraction import linear_terms, product_of
 from tilewright.passes.base import Pass
-from tilewright.passes.linalg.builders import elementwise
 from tilewright.passes.linalg.clone import clone
+from tilewright.passes.linalg.copies import transposed
 from tilewright.passes.linalg.data_movement import constant_pad
 from tilewright.passes.linalg.reshape import Reshaper, collapses_free, product
 from tilewright.passes.linalg.shape_values import tensor_type
@@ -33,10 +33,10 @@ from tilewright.passes.linalg.structured import (
 )
 from tilewright.passes.linalg.symbolic import integer, mixed, reassociation
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position, replace_all_uses, tensor, walk
+from tilewright.passes.transforms.phased_convolution import PhasedConvolution
 from tilewright.runtime.shape import Expr
 
 NARROW_ROW = 7  # pixels, less than a register of AVX2 holds: 3x3 and 5x5 windows, rows of 1 to 16 pixels, strides of 1 and 2
-COPY = "tw.copy"  # of an elementwise op: a kernel of its own, which no producer or reader computes at its loads and stores
 _CONVOLUTION = "linalg.conv_2d_nchw_fchw"
 _POOLING = ("linalg.pooling_nchw_max", "linalg.pooling_nchw_sum")
 _MOVES = ("tensor.concat", "tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape")
@@ -80,11 +80,8 @@ class _Rewriter:
             elif _is_window(op):
                 if self._known(op.operands[0]) is not None or self._narrow(op):
                     self._window(op)
-            elif _is_phased(op):
-                if self._one_tap(op) and self._known(op.operands[0]) is None and self._fills_vectors(op.operands[0]):
-                    self._phased_product(op)
-                else:
-                    self._phases(op)
+            elif (phased := PhasedConvolution.of(op)) is not None:
+                self._phases(phased)
             elif op.name in _MOVES and len(op.results) == 1:
                 self._move(op)
             elif self._follows(op):
@@ -96,9 +93,10 @@ class _Rewriter:
 
     def _fills_vectors(self, image: ir.Value) -> bool:
         """Are all pixels of a channel one run that fills its vectors?"""
-        if not collapses_free(image, (2, 3), self.views.shapes):
+        extents = self.views.shapes.dims(image)[2:]
+        if not collapses_free(image, range(2, 2 + len(extents)), self.views.shapes):
             return False
-        pixels = product(self.views.shapes.dims(image)[2:]).constant
+        pixels = product(extents).constant
         lanes = self.options.lanes
         return pixels is None or -(-pixels // lanes) * lanes * 100 <= pixels * (100 + self.options.waste)
 
@@ -149,47 +147,33 @@ class _Rewriter:
         loops = _map(6, *(order.index(d) for d in range(6)))  # loop of the new op at each loop of the old one
         image, kernel, result = (compose(m, loops) for m in maps)
         if ir.RankedTensorType(other.type).rank == 3:  # a filter [channel, row, column], read along channels
-            other, kernel = self._transposed(other, (1, 2, 0)), _reordered(kernel, (1, 2, 0))
+            other, kernel = transposed(self.views, other, (1, 2, 0)), _reordered(kernel, (1, 2, 0))
         accesses = [_reordered(image, _LAST), kernel, _reordered(result, _LAST)]
         kinds = ["parallel"] * 4 + ["reduction"] * 2
         self._back(op, rebuild(op, [self._image(op.operands[0]), other], [self._start(op)], accesses, kinds).results[0])
 
-    def _phases(self, op: ir.Operation) -> None:
-        """A convolution [n, f, row, phase, column, phase]: loops in the order of the new result, the window's, the channel."""
-        maps, (image, filters) = maps_of(op), inputs(op)
-        written = [position(e) for e in maps[-1].results]
-        channel = position(maps[0].results[1])
-        taps = [d for d, kind in enumerate(iterator_kinds(op)) if kind == "reduction" and d != channel]
-        order = [*(written[a] for a in (0, 2, 3, 4, 5, 1)), *taps, channel]
+    def _phases(self, phased: PhasedConvolution) -> None:
+        """Pixels along the vectors with one tap, where they fill them, and in a convolution over other than two axes. Else loops
+        in the order of the new result [n, row, phase, column, phase, f], the window's, the channel."""
+        op, image = phased.op, phased.op.operands[0]
+        if phased.has_one_tap(self.views.shapes) and self._known(image) is None and self._fills_vectors(image):
+            self._replace(op, phased.as_product(self.views))
+        elif len(phased.places) != 2:
+            self._replace(op, phased.as_convolution(self.views))
+        else:
+            self._phases_last(phased)
+
+    def _phases_last(self, phased: PhasedConvolution) -> None:
+        op, maps = phased.op, maps_of(phased.op)
+        beside = [d for pair in zip(phased.places, phased.phases, strict=True) for d in pair]
+        order = [phased.batch, *beside, phased.filter, *phased.taps, phased.channel]
         loops = _map(len(order), *(order.index(d) for d in range(len(order))))
         read, by, _ = (compose(m, loops) for m in maps)
         accesses = [_reordered(read, _LAST), by, _map(len(order), *range(6))]
         old = self.views.shapes.dims(op.results[0])
         start = self.views.reshape(inits(op)[0], [old[a] for a in (0, 2, 3, 4, 5, 1)])
-        made = rebuild(op, [self._image(image), filters], [start], accesses, ["parallel"] * 6 + ["reduction"] * 3)
+        made = rebuild(op, [self._image(op.operands[0]), inputs(op)[1]], [start], accesses, ["parallel"] * 6 + ["reduction"] * 3)
         self._back(op, made.results[0])
-
-    def _one_tap(self, op: ir.Operation) -> bool:
-        """Phases that read one place of the image each, all of a result by filters [c, f, row, phase, column, phase]."""
-        maps, shapes = maps_of(op), self.views.shapes
-        written, by = ([position(e) for e in m.results] for m in maps[1:][::-1])
-        channel = position(maps[0].results[1])
-        taps = [axis for axis, d in enumerate(by) if d not in (*written, channel)]
-        filters, image, result = (shapes.dims(v) for v in (op.operands[1], op.operands[0], op.results[0]))
-        return taps == [2, 4] and by == [channel, written[1], by[2], written[3], by[4], written[5]] and \
-            all(filters[a].constant == 1 for a in taps) and [image[a] for a in (2, 3)] == [result[a] for a in (2, 4)]
-
-    def _phased_product(self, op: ir.Operation) -> None:
-        """[n, phases of each filter, p] = sum over c of image[n, c, p] * filter[c, phases of each filter], laid side by side."""
-        image, filters = inputs(op)
-        n, c, h, w = self.views.shapes.dims(image)
-        _, f, _, i, _, j = self.views.shapes.dims(filters)
-        ins = [self.views.reshape(image, [n, c, h * w]), self.views.reshape(filters, [c, f * i * j])]
-        start = self.views.reshape(inits(op)[0], [n, f * i * j, h * w])
-        maps = [_map(4, 0, 3, 2), _map(4, 3, 1), _map(4, 0, 1, 2)]
-        made = rebuild(op, ins, [start], maps, ["parallel", "parallel", "parallel", "reduction"])
-        apart = self.views.reshape(made.results[0], [n, f, i, j, h, w])
-        self._replace(op, self._transposed(apart, (0, 1, 4, 2, 5, 3)))
 
     def _move(self, op: ir.Operation) -> None:
         """A concatenation, a window or a reshape of values that have a channels-last form, where it keeps batch and channels."""
@@ -249,7 +233,7 @@ class _Rewriter:
         """A channels-first image with its channels last: what is known, else a copy."""
         known = self._known(value)
         if known is None:
-            known = self.last[value] = self._transposed(value, _last_order(value.type.rank))
+            known = self.last[value] = transposed(self.views, value, _last_order(value.type.rank))
         return known
 
     def _known(self, value: ir.Value) -> ir.Value | None:
@@ -269,19 +253,10 @@ class _Rewriter:
         self.last[value] = _padded(op, source)
         return self.last[value]
 
-    def _transposed(self, value: ir.Value, order: Sequence[int]) -> ir.Value:
-        """A copy with axis order[i] of the value at axis i."""
-        dims = self.views.shapes.dims(value)
-        empty = self.views.empty([dims[a] for a in order], ir.RankedTensorType(value.type).element_type)
-        access = _map(len(order), *(list(order).index(a) for a in range(len(order))))
-        made = elementwise([value], empty, lambda x: x[0], [access])
-        made.owner.attributes[COPY] = ir.UnitAttr.get()
-        return made
-
     def _back(self, op: ir.Operation, made: ir.Value) -> None:
         """The channels-last result of `op` in place of its channels-first one."""
         rank = made.type.rank
-        self.last[self._replace(op, self._transposed(made, (0, rank - 1, *range(1, rank - 1))))] = made
+        self.last[self._replace(op, transposed(self.views, made, (0, rank - 1, *range(1, rank - 1))))] = made
 
     def _replace(self, op: ir.Operation, value: ir.Value) -> ir.Value:
         value = self.views.as_type(value, op.results[0].type)
@@ -292,7 +267,7 @@ class _Rewriter:
 def _wanted(value: ir.Value) -> bool:
     """Does the value reach a convolution through pads and elementwise operations on images?"""
     for user in users(value):
-        if (_is_convolution(user) or _is_window(user) or _is_phased(user)) and user.operands[0] == value:
+        if (_is_convolution(user) or _is_window(user) or PhasedConvolution.of(user) is not None) and user.operands[0] == value:
             return True
         passes = constant_pad(user) or user.name == "tensor.cast" or (
             user.name == "linalg.generic" and len(user.results) == 1 and "reduction" not in iterator_kinds(user))
@@ -315,20 +290,6 @@ def _is_window(op: ir.Operation) -> bool:
     windows = [set(terms or {}) for terms in image[2:]]
     return [image[0], image[1], filters[0]] == [result[0], result[1], result[1]] and len(batch | channel) == 2 and \
         all(len(place) == len(tap) == 1 and read == place | tap for place, tap, read in zip(places, taps, windows, strict=True))
-
-
-def _is_phased(op: ir.Operation) -> bool:
-    """A sum of products over channels and a window, of an image [n, c, row, column], at [n, f, row, phase, column, phase]."""
-    if op.name != "linalg.generic" or product_of(op) is None or len(op.results) != 1 or op.results[0].type.rank != 6:
-        return False
-    image, _, result = maps_of(op)
-    written, read = [position(e) for e in result.results], [linear_terms(e) for e in image.results]
-    if len(read) != 4 or None in written or None in read or iterator_kinds(op).count("reduction") != 3:
-        return False
-    kinds = iterator_kinds(op)
-    rows = [next((d for d in written if d in terms), None) for terms in read if terms is not None]
-    return rows == [written[0], None, written[2], written[4]] and position(image.results[1]) is not None and \
-        all(terms is not None and len(terms) == 2 and sum(kinds[d] == "reduction" for d in terms) == 1 for terms in read[2:])
 
 
 def _last_order(rank: int) -> tuple[int, ...]:

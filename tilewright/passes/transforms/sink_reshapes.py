@@ -12,13 +12,13 @@ from typing import ClassVar
 
 from tilewright.passes.analysis.contraction import sums_products
 from tilewright.passes.base import Pass
+from tilewright.passes.linalg.copies import COPY
 from tilewright.passes.linalg.loop_groups import can_merge, merge
 from tilewright.passes.linalg.reshape import RESHAPES, Reshaper
 from tilewright.passes.linalg.split_loop import can_split, split_loop
 from tilewright.passes.linalg.structured import defined_by, erase_unused, inputs, iterator_kinds, main_of, uncast
 from tilewright.passes.linalg.symbolic import reassociation
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position
-from tilewright.passes.transforms.channels_last import COPY
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ So the filters lie along the vectors and a block of pixels reads runs of channel
 own (`tw.copy`); behind convolutions elementwise operations, pooling, convolutions of each channel by itself, concatenations and
 windows of images follow in the same layout, and the copies that meet cancel. Filters of each channel by itself go first where
 rows are so narrow that pixels would leave most of a vector empty. A 1x1 convolution of enough pixels is a product
-with pixels along the vectors instead, and moves nothing.
+with pixels along the vectors instead, and moves nothing; so is a transposed one whose phases read one place each, whose result
+is copied (phased_convolution.py).
 """
 
 from __future__ import annotations

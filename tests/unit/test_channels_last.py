@@ -174,6 +174,21 @@ def test_filters_of_each_channel_go_first_over_narrow_rows(narrow: int, lanes: i
     assert check(text, [(3, 3, 3)], ChannelsLast(narrow=narrow, lanes=lanes)).count(COPY) == copies
 
 
+@pytest.mark.parametrize("few,lanes,stays", [(3, 8, True), (3, 9, False), (2, 8, False), (0, 8, False)])
+def test_images_of_few_channels_stay_where_rows_of_the_result_fill_vectors(few: int, lanes: int, stays: bool) -> None:
+    body = convolution("y", "x", (5, 3, 3, 3), (9, 10))
+    text = function("%wy: tensor<5x3x3x3xf32>", body, "y", "tensor<?x5x7x8xf32>")
+    after = check(text, [(5, 3, 3, 3)], ChannelsLast(few=few, lanes=lanes))
+    assert (COPY not in after) == stays == ("conv_2d_nchw" in after)
+
+
+def test_a_convolution_of_few_channels_that_another_reads_is_channels_last() -> None:
+    body = convolution("y", "x", (4, 3, 3, 3), (9, 10)) + convolution("z", "y", (5, 4, 3, 3), (7, 8))
+    text = function("%wy: tensor<4x3x3x3xf32>, %wz: tensor<5x4x3x3xf32>", body, "z", "tensor<?x5x5x6xf32>")
+    after = check(text, [(4, 3, 3, 3), (5, 4, 3, 3)], ChannelsLast(few=4, lanes=4))
+    assert after.count(COPY) == 2 and "conv_2d" not in after
+
+
 def test_products_of_lower_rank_are_left() -> None:
     row = "affine_map<(i, k) -> (k)>, affine_map<(i, k) -> (i)>"
     text = f"""func.func @main(%x: tensor<?x4xf32> {{tw.dims = ["B", 4]}}, %y: tensor<4xf32>, %z: tensor<?xf32>,

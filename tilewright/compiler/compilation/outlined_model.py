@@ -27,7 +27,7 @@ from tilewright.passes.pipeline.instruments import standard
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE
 from tilewright.passes.spaces.workload import Workload
-from tilewright.passes.transforms.channels_last import NARROW_ROW, ChannelsLast
+from tilewright.passes.transforms.channels_last import FEW_CHANNELS, NARROW_ROW, ChannelsLast
 from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.loops_to_scans import LoopsToScans
 from tilewright.passes.transforms.lower_precision import LowerPrecision
@@ -168,8 +168,8 @@ def _parts(limits: Limits) -> SplitReductions | None:
 
 
 def _images(limits: Limits) -> ChannelsLast:
-    """On the host, images of few pixels a row run over channels."""
-    return ChannelsLast(narrow=NARROW_ROW) if isinstance(limits, HostLimits) else ChannelsLast()
+    """On the host, images of few pixels a row run over channels, and those of few channels over pixels."""
+    return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS) if isinstance(limits, HostLimits) else ChannelsLast()
 
 
 def _attention(options: CompileOptions, limits: Limits) -> FuseAttention:

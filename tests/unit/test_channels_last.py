@@ -8,8 +8,9 @@ from kernel_harness import T, at_edge, guarded, load, workload
 
 from tilewright.compiler.reference import evaluate
 from tilewright.passes.base import PassPipeline
+from tilewright.passes.linalg.copies import COPY
 from tilewright.passes.mlir import ir
-from tilewright.passes.transforms.channels_last import COPY, ChannelsLast
+from tilewright.passes.transforms.channels_last import ChannelsLast
 
 IDENTITY = "affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, d3)>"
 PER_CHANNEL = "affine_map<(d0, d1, d2, d3) -> (d1)>"
@@ -20,6 +21,7 @@ MULTIPLY_ADD = """{ ^bb0(%a: f32, %f: f32, %t: f32):
     %m = arith.mulf %a, %f : f32
     %s = arith.addf %t, %m : f32
     linalg.yield %s : f32 }"""
+PLAIN = ChannelsLast()
 
 
 def convolution(name: str, image: str, filters: tuple[int, int, int, int], size: tuple[int, int], stride: int = 1,
@@ -53,15 +55,15 @@ def function(arguments: str, body: str, result: str, kind: str) -> str:
     }}"""
 
 
-def rewritten(text: str) -> str:
+def rewritten(text: str, options: ChannelsLast = PLAIN) -> str:
     with ir.Context():
-        return str(PassPipeline([ChannelsLast()]).run(ir.Module.parse(text)))
+        return str(PassPipeline([options]).run(ir.Module.parse(text)))
 
 
-def check(text: str, shapes: list[tuple[int, ...]]) -> str:
+def check(text: str, shapes: list[tuple[int, ...]], options: ChannelsLast = PLAIN) -> str:
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, 3, 9, 10), *shapes)]
-    after = rewritten(text)
+    after = rewritten(text, options)
     for got, want in zip(evaluate(after, arrays), evaluate(text, arrays), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
     return after
@@ -157,6 +159,34 @@ def test_pooling_and_filters_of_each_channel_follow_a_convolution(named: bool) -
     after = check(text, [(5, 3, 3, 3), (5, 3, 2)])
     assert "pooling" not in after and "depthwise" not in after and after.count(COPY) == 3
     assert "(d0, d1 + d4, d2 + d5, d3)" in after
+
+
+@pytest.mark.parametrize("narrow,lanes,copies", [(10, 3, 3), (9, 3, 0), (10, 4, 0), (0, 3, 0)])
+def test_filters_of_each_channel_go_first_over_narrow_rows(narrow: int, lanes: int, copies: int) -> None:
+    """Image and result have 10 pixels a row, and there are 3 channels: copies of the image, the filters and the result, where
+    that is narrow and those are enough."""
+    body = padded("p", "x", 3, (9, 10)) + f"""
+      %e = tensor.empty(%b) : tensor<?x3x9x10xf32>
+      %z = linalg.fill ins(%zero : f32) outs(%e : tensor<?x3x9x10xf32>) -> tensor<?x3x9x10xf32>
+      %y = linalg.generic {EACH_CHANNEL} ins(%p, %w : tensor<?x3x11x12xf32>, tensor<3x3x3xf32>)
+        outs(%z : tensor<?x3x9x10xf32>) {MULTIPLY_ADD} -> tensor<?x3x9x10xf32>"""
+    text = function("%w: tensor<3x3x3xf32>", body, "y", "tensor<?x3x9x10xf32>")
+    assert check(text, [(3, 3, 3)], ChannelsLast(narrow=narrow, lanes=lanes)).count(COPY) == copies
+
+
+@pytest.mark.parametrize("few,lanes,stays", [(3, 8, True), (3, 9, False), (2, 8, False), (0, 8, False)])
+def test_images_of_few_channels_stay_where_rows_of_the_result_fill_vectors(few: int, lanes: int, stays: bool) -> None:
+    body = convolution("y", "x", (5, 3, 3, 3), (9, 10))
+    text = function("%wy: tensor<5x3x3x3xf32>", body, "y", "tensor<?x5x7x8xf32>")
+    after = check(text, [(5, 3, 3, 3)], ChannelsLast(few=few, lanes=lanes))
+    assert (COPY not in after) == stays == ("conv_2d_nchw" in after)
+
+
+def test_a_convolution_of_few_channels_that_another_reads_is_channels_last() -> None:
+    body = convolution("y", "x", (4, 3, 3, 3), (9, 10)) + convolution("z", "y", (5, 4, 3, 3), (7, 8))
+    text = function("%wy: tensor<4x3x3x3xf32>, %wz: tensor<5x4x3x3xf32>", body, "z", "tensor<?x5x5x6xf32>")
+    after = check(text, [(4, 3, 3, 3), (5, 4, 3, 3)], ChannelsLast(few=4, lanes=4))
+    assert after.count(COPY) == 2 and "conv_2d" not in after
 
 
 def test_products_of_lower_rank_are_left() -> None:

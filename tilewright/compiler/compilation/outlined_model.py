@@ -27,6 +27,7 @@ from tilewright.passes.pipeline.instruments import standard
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE
 from tilewright.passes.spaces.workload import Workload
+from tilewright.passes.transforms.channels_last import FEW_CHANNELS, NARROW_ROW, ChannelsLast
 from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.loops_to_scans import LoopsToScans
 from tilewright.passes.transforms.lower_precision import LowerPrecision
@@ -136,7 +137,7 @@ def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: S
 
 def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     """What every model goes through before its constants are folded: recover, narrow, fuse, outline."""
-    graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits))
+    graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits), _images(limits))
     return [*recover_passes(), *_scans(limits), *_precision(options, limits), *graph]
 
 
@@ -164,6 +165,11 @@ def _integers(limits: Limits) -> IntegerProducts | None:
 def _parts(limits: Limits) -> SplitReductions | None:
     """On the host, reductions along rows are done in parts."""
     return SplitReductions() if isinstance(limits, HostLimits) else None
+
+
+def _images(limits: Limits) -> ChannelsLast:
+    """On the host, images of few pixels a row run over channels, and those of few channels over pixels."""
+    return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS) if isinstance(limits, HostLimits) else ChannelsLast()
 
 
 def _attention(options: CompileOptions, limits: Limits) -> FuseAttention:

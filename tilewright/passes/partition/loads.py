@@ -7,11 +7,11 @@ from tilewright.passes.analysis.op_kinds import OpKind, arithmetic, expensive
 from tilewright.passes.analysis.window_reduction import rows_for_filters
 from tilewright.passes.analysis.windows import zeros_of
 from tilewright.passes.linalg.clone import users
+from tilewright.passes.linalg.copies import COPY
 from tilewright.passes.linalg.data_movement import constant_pad
 from tilewright.passes.mlir import ir, owner
 from tilewright.passes.partition.partition import Partition
 from tilewright.passes.partition.region import Region
-from tilewright.passes.transforms.channels_last import COPY
 from tilewright.passes.transforms.find_codes import CODES
 
 LOAD_ARITHMETIC = 2

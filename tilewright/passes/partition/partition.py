@@ -9,13 +9,13 @@ from tilewright.passes.analysis.gates import Running, Updates, gated
 from tilewright.passes.analysis.op_kinds import OpKind, scatters
 from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.linalg.clone import users
+from tilewright.passes.linalg.copies import COPY
 from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
 from tilewright.passes.mlir import ir, maps_of, owner, position
 from tilewright.passes.partition.graph import Graph
 from tilewright.passes.partition.region import ROOTED, Place, Refusal, Region, extend, misread, positions
 from tilewright.passes.partition.region_order import RegionOrder
 from tilewright.passes.partition.rules import Rule
-from tilewright.passes.transforms.channels_last import COPY
 
 LARGEST = 64  # operations of a region: what walks one does so by recursion, and its kernel has a slot for each tensor it reads
 

@@ -21,12 +21,12 @@ from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
 
 
 def graph_passes(attention: FuseAttention | None = None, integers: IntegerProducts | None = None,
-                 parts: SplitReductions | None = None) -> list[Pass]:
+                 parts: SplitReductions | None = None, images: ChannelsLast | None = None) -> list[Pass]:
     """Recovered form -> outlined form: operations in one form, dispatch regions, functions.
 
     attention: what the target's family for fused attention takes; None for all that there is. integers: how the target multiplies
     bytes, where it is faster at it than at what they stand for.
-    parts: how the target reduces along rows, where it does so in parts.
+    parts: how the target reduces along rows, where it does so in parts. images: which images it computes with channels last.
     """
     return [
         Decompose(),
@@ -36,7 +36,7 @@ def graph_passes(attention: FuseAttention | None = None, integers: IntegerProduc
         Mlir("canonicalize,cse"),
         *([integers, Mlir("canonicalize,cse")] if integers is not None else []),
         FindCodes(),
-        ChannelsLast(),
+        images or ChannelsLast(),
         SinkReshapes(),
         FoldScales(),
         CopyResults(),

@@ -2,8 +2,11 @@
 
 So the filters lie along the vectors and a block of pixels reads runs of channels. Images are transposed by copies of their
 own (`tw.copy`); behind convolutions elementwise operations, pooling, convolutions of each channel by itself, concatenations and
-windows of images follow in the same layout, and the copies that meet cancel. A 1x1 convolution of enough pixels is a product
-with pixels along the vectors instead, and moves nothing.
+windows of images follow in the same layout, and the copies that meet cancel. Filters of each channel by itself go first where
+rows are so narrow that pixels would leave most of a vector empty. A 1x1 convolution of enough pixels is a product
+with pixels along the vectors instead, and moves nothing; so is a transposed one whose phases read one place each, whose result
+is copied (phased_convolution.py). Images of few channels, such as colours, are read as they are by a convolution whose result
+no other reads.
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ from typing import ClassVar
 
 from tilewright.passes.analysis.contraction import linear_terms, product_of
 from tilewright.passes.base import Pass
-from tilewright.passes.linalg.builders import elementwise
 from tilewright.passes.linalg.clone import clone
+from tilewright.passes.linalg.copies import transposed
 from tilewright.passes.linalg.data_movement import constant_pad
 from tilewright.passes.linalg.reshape import Reshaper, collapses_free, product
 from tilewright.passes.linalg.shape_values import tensor_type
@@ -32,9 +35,12 @@ from tilewright.passes.linalg.structured import (
 )
 from tilewright.passes.linalg.symbolic import integer, mixed, reassociation
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position, replace_all_uses, tensor, walk
+from tilewright.passes.transforms.phased_convolution import PhasedConvolution
 from tilewright.runtime.shape import Expr
 
-COPY = "tw.copy"  # of an elementwise op: a kernel of its own, which no producer or reader computes at its loads and stores
+NARROW_ROW = 7  # pixels, less than a register of AVX2 holds: 3x3 and 5x5 windows, rows of 1 to 16 pixels, strides of 1 and 2
+# 3x3, 5x5 and 7x7 windows, steps of 1 and 2: with 1 to 4 channels 1.05 to 2.1 times as fast, with 8 to 32 0.84 to 1.16 times
+FEW_CHANNELS = 4
 _CONVOLUTION = "linalg.conv_2d_nchw_fchw"
 _POOLING = ("linalg.pooling_nchw_max", "linalg.pooling_nchw_sum")
 _MOVES = ("tensor.concat", "tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape")
@@ -44,11 +50,15 @@ _FIRST = (0, 3, 1, 2)
 
 @dataclass(frozen=True)
 class ChannelsLast(Pass):
-    """lanes: of the vectors that pixels would lie along; waste: percent of them that may be off in a 1x1 convolution."""
+    """lanes: of the vectors that pixels would lie along; waste: percent of them that may be off in a 1x1 convolution. narrow:
+    pixels of a row up to which filters of each channel by itself run over at least `lanes` channels. few: channels up to which a
+    convolution stays, with pixels along the vectors, where no other reads its result."""
 
     name: ClassVar[str] = "channels-last"
     lanes: int = 16
     waste: int = 15
+    narrow: int = 0
+    few: int = 0
 
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
@@ -71,13 +81,13 @@ class _Rewriter:
             if _is_convolution(op):
                 if self._stays_first(op):
                     self._product(op)
-                else:
+                elif not self._has_few_channels(op):
                     self._convolve(op)
             elif _is_window(op):
-                if self._known(op.operands[0]) is not None:
+                if self._known(op.operands[0]) is not None or self._narrow(op):
                     self._window(op)
-            elif _is_phased(op):
-                self._phases(op)
+            elif (phased := PhasedConvolution.of(op)) is not None:
+                self._phases(phased)
             elif op.name in _MOVES and len(op.results) == 1:
                 self._move(op)
             elif self._follows(op):
@@ -85,13 +95,33 @@ class _Rewriter:
 
     def _stays_first(self, op: ir.Operation) -> bool:
         """A 1x1 window with steps of one, whose pixels fill their vectors, of an image that is not channels-last already."""
-        if not _pointwise(op) or self._known(op.operands[0]) is not None:
+        return _pointwise(op) and self._known(op.operands[0]) is None and self._fills_vectors(op.operands[0])
+
+    def _fills_vectors(self, image: ir.Value) -> bool:
+        """Are all pixels of a channel one run that fills its vectors?"""
+        extents = self.views.shapes.dims(image)[2:]
+        if not collapses_free(image, range(2, 2 + len(extents)), self.views.shapes):
             return False
-        if not collapses_free(op.operands[0], (2, 3), self.views.shapes):
-            return False
-        pixels = product(self.views.shapes.dims(op.operands[0])[2:]).constant
+        pixels = product(extents).constant
         lanes = self.options.lanes
         return pixels is None or -(-pixels // lanes) * lanes * 100 <= pixels * (100 + self.options.waste)
+
+    def _narrow(self, op: ir.Operation) -> bool:
+        """Filters of each of many channels by itself, over rows of few pixels, before and after."""
+        image, shapes = op.operands[0], self.views.shapes
+        pad = owner(image)
+        source = pad.operands[0] if pad is not None and constant_pad(pad) else image
+        channels = shapes.dims(image)[1].constant
+        pixels = max(shapes.bounds(shapes.dims(value)[3])[1] for value in (source, op.results[0]))
+        return product_of(op) is not None and 1 < pixels <= self.options.narrow and (channels or 0) >= self.options.lanes
+
+    def _has_few_channels(self, op: ir.Operation) -> bool:
+        """Runs of channels are short, and rows of the result, which no convolution reads, fill vectors of pixels."""
+        image, shapes = op.operands[0], self.views.shapes
+        channels, kinds = shapes.dims(image)[1].constant, [ir.RankedTensorType(v.type).element_type for v in op.operands]
+        few = channels is not None and channels <= self.options.few and kinds == [kinds[0]] * len(kinds)
+        return few and shapes.bounds(shapes.dims(op.results[0])[3])[1] >= self.options.lanes and \
+            self._known(image) is None and not _wanted(op.results[0])
 
     def _product(self, op: ir.Operation) -> None:
         """out[n, f, p] = sum over c of image[n, c, p] * filter[f, c]."""
@@ -131,24 +161,32 @@ class _Rewriter:
         loops = _map(6, *(order.index(d) for d in range(6)))  # loop of the new op at each loop of the old one
         image, kernel, result = (compose(m, loops) for m in maps)
         if ir.RankedTensorType(other.type).rank == 3:  # a filter [channel, row, column], read along channels
-            other, kernel = self._transposed(other, (1, 2, 0)), _reordered(kernel, (1, 2, 0))
+            other, kernel = transposed(self.views, other, (1, 2, 0)), _reordered(kernel, (1, 2, 0))
         accesses = [_reordered(image, _LAST), kernel, _reordered(result, _LAST)]
         kinds = ["parallel"] * 4 + ["reduction"] * 2
         self._back(op, rebuild(op, [self._image(op.operands[0]), other], [self._start(op)], accesses, kinds).results[0])
 
-    def _phases(self, op: ir.Operation) -> None:
-        """A convolution [n, f, row, phase, column, phase]: loops in the order of the new result, the window's, the channel."""
-        maps, (image, filters) = maps_of(op), inputs(op)
-        written = [position(e) for e in maps[-1].results]
-        channel = position(maps[0].results[1])
-        taps = [d for d, kind in enumerate(iterator_kinds(op)) if kind == "reduction" and d != channel]
-        order = [*(written[a] for a in (0, 2, 3, 4, 5, 1)), *taps, channel]
+    def _phases(self, phased: PhasedConvolution) -> None:
+        """Pixels along the vectors with one tap, where they fill them, and in a convolution over other than two axes. Else loops
+        in the order of the new result [n, row, phase, column, phase, f], the window's, the channel."""
+        op, image = phased.op, phased.op.operands[0]
+        if phased.has_one_tap(self.views.shapes) and self._known(image) is None and self._fills_vectors(image):
+            self._replace(op, phased.as_product(self.views))
+        elif len(phased.places) != 2:
+            self._replace(op, phased.as_convolution(self.views))
+        else:
+            self._phases_last(phased)
+
+    def _phases_last(self, phased: PhasedConvolution) -> None:
+        op, maps = phased.op, maps_of(phased.op)
+        beside = [d for pair in zip(phased.places, phased.phases, strict=True) for d in pair]
+        order = [phased.batch, *beside, phased.filter, *phased.taps, phased.channel]
         loops = _map(len(order), *(order.index(d) for d in range(len(order))))
         read, by, _ = (compose(m, loops) for m in maps)
         accesses = [_reordered(read, _LAST), by, _map(len(order), *range(6))]
         old = self.views.shapes.dims(op.results[0])
         start = self.views.reshape(inits(op)[0], [old[a] for a in (0, 2, 3, 4, 5, 1)])
-        made = rebuild(op, [self._image(image), filters], [start], accesses, ["parallel"] * 6 + ["reduction"] * 3)
+        made = rebuild(op, [self._image(op.operands[0]), inputs(op)[1]], [start], accesses, ["parallel"] * 6 + ["reduction"] * 3)
         self._back(op, made.results[0])
 
     def _move(self, op: ir.Operation) -> None:
@@ -209,7 +247,7 @@ class _Rewriter:
         """A channels-first image with its channels last: what is known, else a copy."""
         known = self._known(value)
         if known is None:
-            known = self.last[value] = self._transposed(value, _last_order(value.type.rank))
+            known = self.last[value] = transposed(self.views, value, _last_order(value.type.rank))
         return known
 
     def _known(self, value: ir.Value) -> ir.Value | None:
@@ -229,19 +267,10 @@ class _Rewriter:
         self.last[value] = _padded(op, source)
         return self.last[value]
 
-    def _transposed(self, value: ir.Value, order: Sequence[int]) -> ir.Value:
-        """A copy with axis order[i] of the value at axis i."""
-        dims = self.views.shapes.dims(value)
-        empty = self.views.empty([dims[a] for a in order], ir.RankedTensorType(value.type).element_type)
-        access = _map(len(order), *(list(order).index(a) for a in range(len(order))))
-        made = elementwise([value], empty, lambda x: x[0], [access])
-        made.owner.attributes[COPY] = ir.UnitAttr.get()
-        return made
-
     def _back(self, op: ir.Operation, made: ir.Value) -> None:
         """The channels-last result of `op` in place of its channels-first one."""
         rank = made.type.rank
-        self.last[self._replace(op, self._transposed(made, (0, rank - 1, *range(1, rank - 1))))] = made
+        self.last[self._replace(op, transposed(self.views, made, (0, rank - 1, *range(1, rank - 1))))] = made
 
     def _replace(self, op: ir.Operation, value: ir.Value) -> ir.Value:
         value = self.views.as_type(value, op.results[0].type)
@@ -252,7 +281,7 @@ class _Rewriter:
 def _wanted(value: ir.Value) -> bool:
     """Does the value reach a convolution through pads and elementwise operations on images?"""
     for user in users(value):
-        if (_is_convolution(user) or _is_window(user) or _is_phased(user)) and user.operands[0] == value:
+        if (_is_convolution(user) or _is_window(user) or PhasedConvolution.of(user) is not None) and user.operands[0] == value:
             return True
         passes = constant_pad(user) or user.name == "tensor.cast" or (
             user.name == "linalg.generic" and len(user.results) == 1 and "reduction" not in iterator_kinds(user))
@@ -275,20 +304,6 @@ def _is_window(op: ir.Operation) -> bool:
     windows = [set(terms or {}) for terms in image[2:]]
     return [image[0], image[1], filters[0]] == [result[0], result[1], result[1]] and len(batch | channel) == 2 and \
         all(len(place) == len(tap) == 1 and read == place | tap for place, tap, read in zip(places, taps, windows, strict=True))
-
-
-def _is_phased(op: ir.Operation) -> bool:
-    """A sum of products over channels and a window, of an image [n, c, row, column], at [n, f, row, phase, column, phase]."""
-    if op.name != "linalg.generic" or product_of(op) is None or len(op.results) != 1 or op.results[0].type.rank != 6:
-        return False
-    image, _, result = maps_of(op)
-    written, read = [position(e) for e in result.results], [linear_terms(e) for e in image.results]
-    if len(read) != 4 or None in written or None in read or iterator_kinds(op).count("reduction") != 3:
-        return False
-    kinds = iterator_kinds(op)
-    rows = [next((d for d in written if d in terms), None) for terms in read if terms is not None]
-    return rows == [written[0], None, written[2], written[4]] and position(image.results[1]) is not None and \
-        all(terms is not None and len(terms) == 2 and sum(kinds[d] == "reduction" for d in terms) == 1 for terms in read[2:])
 
 
 def _last_order(rank: int) -> tuple[int, ...]:

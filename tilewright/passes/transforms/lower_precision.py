@@ -8,12 +8,12 @@ from typing import ClassVar
 from tilewright.passes.analysis.contraction import is_contraction
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise
+from tilewright.passes.linalg.copies import COPY
 from tilewright.passes.linalg.shape_values import ShapeValues
 from tilewright.passes.linalg.strides import VIEW_OPS
 from tilewright.passes.linalg.structured import inits, inputs, iterator_kinds, main_of, rebuild
 from tilewright.passes.linalg.symbolic import SymbolicShapes
 from tilewright.passes.mlir import arith, attributes, ir, maps_of, owner, replace_all_uses, tensor, walk
-from tilewright.passes.transforms.channels_last import COPY
 from tilewright.runtime.errors import OptionError
 
 _TYPES = {"bf16": "bf16", "f16": "f16"}

@@ -2,7 +2,7 @@
 
 A convolution in groups has an axis of groups and one of filters, which its readers see as one; a product over pixels has one axis
 of them, which its readers see as rows and columns. Each reader's loops are split, or merged, as the contraction's are, and the
-reshape moves behind it, so that both are one kernel.
+reshape moves behind it, so that both are one kernel. So do those that read a copy of its own kernel reshaped.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from tilewright.passes.analysis.contraction import sums_products
 from tilewright.passes.base import Pass
+from tilewright.passes.linalg.copies import COPY
 from tilewright.passes.linalg.loop_groups import can_merge, merge
 from tilewright.passes.linalg.reshape import RESHAPES, Reshaper
 from tilewright.passes.linalg.split_loop import can_split, split_loop
@@ -30,7 +31,7 @@ class SinkReshapes(Pass):
         for fn in main_of(module):
             views, sunk = Reshaper(fn), set[ir.Operation]()
             for op in operations(fn.regions[0].blocks[0]):
-                if op.name == "linalg.generic" and "reduction" not in iterator_kinds(op):
+                if op.name == "linalg.generic" and "reduction" not in iterator_kinds(op) and COPY not in op.attributes:
                     made = _sink(op, views, sunk)
                     if made is not None:
                         sunk.add(made)
@@ -42,7 +43,7 @@ def _sink(op: ir.Operation, views: Reshaper, sunk: set[ir.Operation]) -> ir.Oper
     for number, value in enumerate(inputs(op)):
         reshape = defined_by(uncast(value), *RESHAPES)
         source = owner(uncast(reshape.operands[0])) if reshape is not None else None
-        if reshape is None or source is None or not (source in sunk or sums_products(source)):
+        if reshape is None or source is None or not (source in sunk or COPY in source.attributes or sums_products(source)):
             continue
         made = _along(op, number, reshape, views)
         if made is not None:

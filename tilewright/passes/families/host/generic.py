@@ -1,6 +1,6 @@
 """Family `generic`: each result element is evaluated on demand, vectorised along the result's unit-stride axis.
 
-A work unit is a chunk along that axis, of all results of equal extents; where a transposition is read, a row of square tiles. A
+A work unit is a chunk along that axis, of all results of equal extents; where a transposition is read, a row of tiles. A
 result whose map is no permutation of parallel loops (a scatter) runs its loops in order in one work unit instead.
 """
 
@@ -16,6 +16,7 @@ from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.codegen.units import Unit
+from tilewright.passes.families.host.interleaved_tiles import InterleavedEmitter, InterleavedTiles
 from tilewright.passes.families.host.ordering import RankEmitter, RankWalk
 from tilewright.passes.families.host.running import RunningEmitter, RunningWalk
 from tilewright.passes.families.host.transpose_tiles import TileEmitter, TransposeTiles
@@ -38,7 +39,7 @@ class _ResultGroup:
     members: tuple[int, ...]
     dims: tuple[Expr, ...]
     axis: int | None
-    walk: TransposeTiles | RunningWalk | UpdateWalk | RankWalk | None = None
+    walk: TransposeTiles | InterleavedTiles | RunningWalk | UpdateWalk | RankWalk | None = None
     row: int | None = None  # the axis of the rows that share a vector's columns
 
     @property
@@ -56,7 +57,7 @@ class _ResultGroup:
         match self.walk:
             case TransposeTiles(across=across):
                 return {**dict.fromkeys(self.walk.outer()), across: config.lanes}
-            case RunningWalk():
+            case RunningWalk() | InterleavedTiles():
                 return self.walk.cuts(config.lanes, config.chunk)
             case UpdateWalk():
                 return self.walk.cuts(config.chunk)
@@ -70,6 +71,8 @@ class _ResultGroup:
         match self.walk:
             case TransposeTiles():
                 return TileEmitter(kernel, self.walk, config.lanes).emit
+            case InterleavedTiles():
+                return InterleavedEmitter(kernel, self.walk, config.lanes).emit
             case RunningWalk():
                 return RunningEmitter(kernel, self.walk, config.lanes).emit
             case UpdateWalk():
@@ -94,9 +97,9 @@ def _groups(frame: KernelFrame, config: GenericConfig) -> list[_ResultGroup]:
     groups = []
     for dims, members in found.items():
         axis = _unit(frame, members[0])
-        walk: TransposeTiles | RunningWalk | None = RunningWalk.of(frame, members, axis) if dims else None
-        if walk is None and len(members) == 1 and config.lanes > 1:
-            walk = TransposeTiles.of(frame, members[0], axis)
+        walk: TransposeTiles | InterleavedTiles | RunningWalk | None = RunningWalk.of(frame, members, axis) if dims else None
+        if walk is None and len(members) == 1 and config.lanes > 1 and (tiles := TransposeTiles.of(frame, members[0], axis)):
+            walk = InterleavedTiles.of(tiles, dims[axis], config.lanes) or tiles
         row = max((a for a in range(len(dims)) if a != axis), default=None) if config.rows > 1 and walk is None else None
         groups.append(_ResultGroup(tuple(members), dims, axis, walk, row))
     return [*groups, *alone]

@@ -79,7 +79,8 @@ class Block:
 
     def _nest(self, rows: Sequence[Loops], columns: Columns, depth: int, linear: Index, sums: list[ir.Value],
               sets: int) -> list[ir.Value]:
-        """The loops over k from number `depth` on; the innermost is unrolled by `sets` and more."""
+        """The loops over k from number `depth` on; the innermost is unrolled by `sets` and more. Two turns are no loop: LLVM
+        would count them in a flag and keep sums in memory."""
         k = self.plan.view.k
         if not k:
             return [*self._step(rows, columns, linear, sums[: len(sums) // sets]), *sums[len(sums) // sets :]]
@@ -107,7 +108,11 @@ class Block:
 
         turn = sets * self.unroll if (steps % (sets * self.unroll)).const == 0 else sets
         whole = steps - steps % turn
-        sums = loop(0, whole, turn, several, sums, index)
+        if whole.const is not None and whole.const <= 2 * turn:
+            for first in range(0, whole.const, turn):
+                sums = several(Index(first), *sums)
+        else:
+            sums = loop(0, whole, turn, several, sums, index)
         rest = sums[:size]
         if sets > 1 and (steps - whole).const != 0:
             rest = loop(whole, steps, 1, lambda i, *c: self._step(at(i, each), columns, base + i, list(c)), rest, index)

@@ -1,0 +1,21 @@
+"""Transposed copies that are kernels of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.passes.linalg.builders import elementwise
+from tilewright.passes.linalg.reshape import Reshaper
+from tilewright.passes.mlir import ir
+
+COPY = "tw.copy"  # of an elementwise op: a kernel of its own, which no producer or reader computes at its loads and stores
+
+
+def transposed(views: Reshaper, value: ir.Value, order: Sequence[int]) -> ir.Value:
+    """A copy, at the current insertion point, with axis order[i] of the value at axis i."""
+    dims = views.shapes.dims(value)
+    empty = views.empty([dims[a] for a in order], ir.RankedTensorType(value.type).element_type)
+    access = ir.AffineMap.get(len(order), 0, [ir.AffineExpr.get_dim(list(order).index(a)) for a in range(len(order))])
+    made = elementwise([value], empty, lambda x: x[0], [access])
+    made.owner.attributes[COPY] = ir.UnitAttr.get()
+    return made

@@ -177,7 +177,7 @@ def test_a_region_that_is_refused_is_cut_and_the_rest_stays(monkeypatch: pytest.
 
 
 def test_all_regions_that_are_refused_are_cut_in_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight pairs of operations behind products are refused: they are not planned again for each of them, nor asked about twice."""
+    """Eight pairs of operations behind products are refused: they are not planned again for each, nor asked about twice."""
     body, last, asked, made = "", "%x", list[tuple[int, ...]](), list[str]()
     for n in range(8):
         body += matmul(f"m{n}", last) + generic(f"s{n}", f"%m{n}", T, "%f1", R, SUM, "#id, #row", "pr")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tools.bench import models, operators
+from tools.bench.control import cases
 from tools.bench.harness import records, report
 from tools.bench.harness.compare import arguments, matches
 from tools.bench.harness.interleave import PINS, Team, Worker, WorkerDiedError, environment, rounds
@@ -174,7 +175,7 @@ def test_relative_error() -> None:
 
 def test_the_catalog() -> None:
     found = catalog()
-    plain = [*operators.operators(), *models.models()]
+    plain = [*operators.operators(), *models.models(), *cases.cases()]
     assert len(found) == len([*plain, *modules.groups(), *modules.models()])
     for operator in plain:
         for shape in (*operator.points, *operator.more_points):

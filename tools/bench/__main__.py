@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "operators": ("tools.bench.harness.compare:run_operators", "operators against NumPy, oneDNN, ONNX Runtime and torch"),
     "models": ("tools.bench.harness.compare:run_models", "a BERT layer and a residual block against the same"),
     "groups": ("tools.bench.zoo.make_groups", "the operator groups of exported models as a table for the suite `zoo`"),
+    "control": ("tools.bench.harness.compare:run_control", "loops, recurrences, decoding and a branch against the same"),
     "calls": ("tools.bench.harness.compare:run_calls", "what a call costs beside its kernels, thread scaling, memory"),
     "generic": ("tools.bench.generic_speed", "how fast the family `generic` runs what falls to it"),
     "codes": ("tools.bench.codes", "products with weights in few bits against f32 and MatMulNBits, from memory"),

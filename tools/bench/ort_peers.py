@@ -8,37 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from tools.bench.control.onnx_nodes import CONTROL
+from tools.bench.onnx_graph import CONTRIB, Graph
 from tools.bench.operator_spec import Array, Extent, Operator, Shape
 from tools.bench.peers import Bound, UnsupportedError
 
-CONTRIB = "com.microsoft"
 _NHWC_TO_NCHW = (0, 3, 1, 2)
-
-
-class Graph:
-    """An ONNX graph of nodes named by their result."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.initializers: dict[str, Array] = {}
-
-    def node(self, kind: str, inputs: list[str], domain: str = "", outputs: int = 1, **attributes: Any) -> Any:
-        """Append a node; the name of its result, or names when it has several."""
-        from onnx import helper
-
-        names = [f"v{len(self.nodes)}_{i}" for i in range(outputs)]
-        self.nodes.append(helper.make_node(kind, inputs, names, domain=domain, **attributes))
-        return names[0] if outputs == 1 else names
-
-    def integers(self, *values: int) -> str:
-        name = "i" + "_".join(map(str, values))
-        self.initializers[name] = np.array(values, np.int64)
-        return name
-
-    def number(self, value: float) -> str:
-        name = f"f{len(self.initializers)}"
-        self.initializers[name] = np.array(value, np.float32)
-        return name
 
 
 class _Ort:
@@ -140,6 +115,7 @@ class Plain(_Ort):
             "conv": lambda g, p: g.node("Conv", ["x", "w"], pads=[p["padding"]] * 4, strides=[p["stride"]] * 2),
             "bert_layer": _bert_layer,
             "resnet_block": _resnet_block,
+            **CONTROL,
         }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tools.bench.control.graphs import GRAPHS
 from tools.bench.operator_spec import Array, Operator, Shape
 from tools.bench.peers import Bound, UnsupportedError
 from tools.bench.zoo import modules
@@ -97,4 +98,5 @@ _KINDS: Mapping[str, Callable[[Mapping[str, ops.Tensor], Mapping[str, Any]], ops
     "rmsnorm": lambda a, p: ops.rmsnorm(a["x"], a["g"]),
     "attention": lambda a, p: ops.attention(a["q"], a["k"], a["v"], causal=bool(p["causal"])),
     "conv": _conv,
+    **{kind: lambda a, p, made=made: made(a) for kind, made in GRAPHS.items()},  # type: ignore[misc]
 }

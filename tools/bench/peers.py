@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from tools.bench.control.formulas import FORMULAS
 from tools.bench.operator_spec import Array, Operator, Shape
 
 OURS = "tilewright"
@@ -18,6 +20,7 @@ SYSTEMS: Mapping[str, str] = {
     "numpy": "tools.bench.peers:NumPy",
     "numpy:avx2": "tools.bench.peers:NumPyAvx2",
     "torch": "tools.bench.torch_peers:Eager",
+    "torch:compile": "tools.bench.control.torch_compile:Compiled",
     "onednn": "tools.bench.torch_peers:OneDnn",
     "ort": "tools.bench.ort_peers:Plain",
     "ort:fused": "tools.bench.ort_peers:Fused",
@@ -122,6 +125,10 @@ def _matmul(a: Array, b: Array, out: Array) -> Callable[[], object]:
     return lambda: np.matmul(a, b, out=out)
 
 
+def _written(formula: Callable[[Mapping[str, Array]], Array], a: Mapping[str, Array], out: Array) -> Callable[[], object]:
+    return lambda: np.copyto(out, formula(a))
+
+
 def _softmax(x: Array, out: Array) -> Callable[[], object]:
     def call() -> None:
         np.subtract(x, x.max(-1, keepdims=True), out=out)
@@ -159,4 +166,5 @@ _NUMPY: Mapping[str, Callable[[Mapping[str, Array], Array], Callable[[], object]
     "softmax": lambda a, o: _softmax(a["x"], o),
     "layernorm": lambda a, o: _layernorm(a["x"], a["g"], a["b"], o),
     "rmsnorm": lambda a, o: _rmsnorm(a["x"], a["g"], o),
+    **{kind: partial(_written, formula) for kind, formula in FORMULAS.items()},
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tools.bench.control.formulas import FORMULAS
 from tools.bench.operator_spec import Array, Operator
 from tools.bench.zoo import modules
 
@@ -103,4 +104,5 @@ _KINDS: Mapping[str, Any] = {
     "conv": _conv,
     "bert_layer": _bert_layer,
     "resnet_block": _resnet_block,
+    **{kind: lambda a, p, formula=formula: formula(a) for kind, formula in FORMULAS.items()},
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tools.bench.control.torch_functions import eager as control_kinds
 from tools.bench.operator_spec import Array, Operator, Shape
 from tools.bench.peers import Bound, UnsupportedError
 
@@ -84,6 +85,7 @@ class Eager(_Torch):
             "conv": self._conv,
             "bert_layer": lambda a, o, p: bert_layer(torch, a, functional.linear, self._up, int(p["heads"])),
             "resnet_block": lambda a, o, p: resnet_block(torch, a, functional.conv2d, self._conv_relu),
+            **control_kinds(torch),
         }
 
     def _up(self, x: Any, w: Any, b: Any) -> Any:

@@ -6,6 +6,7 @@
     python -m tools.bench models --suite zoo              whole models likewise, with the memory of each system
     python -m tools.bench operators --neighbour hog       beside a process that streams through memory on the other core
     python -m tools.bench models --log tuning.jsonl
+    python -m tools.bench control --seconds 1         loops and branches: Loop of ONNX, scan of torch.compile, Python
     python -m tools.bench calls
 
 Every system has a process per thread count, pinned to that many cores, and stands still while it is not its turn.
@@ -41,7 +42,7 @@ PEERS, ZOO_PEERS = "numpy,onednn,ort,torch", "eager,inductor,ort:module"
 ZOO = {"operators": modules.SUITE, "models": modules.MODELS_SUITE}  # command -> suite
 
 def arguments(name: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line of one of the three commands; `suite` says what it measures."""
+    """The command line of one of the commands; `suite` says what it measures."""
     parser = command.parser(name, __doc__)
     if name == "operators":
         parser.add_argument("--avx2", dest="suite", action="store_const", const="avx2", help="operators without AVX-512")
@@ -85,6 +86,10 @@ def run_operators(argv: Sequence[str]) -> int:
 
 def run_models(argv: Sequence[str]) -> int:
     return compare("models", argv)
+
+
+def run_control(argv: Sequence[str]) -> int:
+    return compare("control", argv)
 
 
 def run_calls(argv: Sequence[str]) -> int:

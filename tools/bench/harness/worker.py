@@ -22,6 +22,7 @@ from typing import Any, TextIO, cast
 import numpy as np
 
 from tools.bench import models, operators
+from tools.bench.control import cases
 from tools.bench.harness.neighbour import touching_half_the_cache
 from tools.bench.operator_spec import Operator
 from tools.bench.peers import OURS, Bound, Explaining, Saving, System, UnsupportedError, make
@@ -33,7 +34,7 @@ COLD_CALLS = 3
 
 def catalog() -> dict[str, Operator]:
     """Every operator of every suite by name."""
-    return {o.name: o for o in (*operators.operators(), *models.models(), *modules.groups(), *modules.models())}
+    return {o.name: o for o in (*operators.operators(), *models.models(), *cases.cases(), *modules.groups(), *modules.models())}
 
 
 def time_cold(call: Callable[[], object], seconds: float, disturb: Callable[[], object]) -> float:

@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
+from tools.bench.turns import rounds_of
 
 WIDTH, HEADS, INNER, LONGEST = 512, 8, 2048, 512
 LENGTHS = Path(__file__).with_name("ragged_lengths.json")
@@ -87,24 +87,11 @@ def _measure(fn: tw.CompiledFunction, encoder: Any, lengths: Sequence[int], give
     }
     wanted = calls["careful"]()
     error = float((calls["ours"]() - wanted).abs().max())
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    repeats = {}
-    for name, call in calls.items():
-        call()
-        start = time.perf_counter()
-        call()
-        repeats[name] = max(1, math.ceil(0.02 / (time.perf_counter() - start)))
-    for _ in range(given.rounds):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            for _ in range(repeats[name]):
-                call()
-            times[name].append((time.perf_counter() - start) / repeats[name])
+    turns = rounds_of(calls, given.rounds)
     share = _operations(lengths) / _operations([mean] * len(lengths))
-    found = {peer: statistics.median(t / o for t, o in zip(own, times["ours"], strict=True)) for peer, own in times.items()
-             if peer != "ours"}
+    found = turns.ratios("ours")
     found["even"] *= share
-    return {"seconds": statistics.median(times["ours"]), "ratios": found, "error": error}
+    return {"seconds": turns.seconds["ours"], "ratios": found, "error": error}
 
 
 def _operations(lengths: Sequence[int]) -> int:

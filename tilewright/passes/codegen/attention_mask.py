@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from math import inf, isfinite
 
 from tilewright.passes.analysis.attention import Attention
+from tilewright.passes.analysis.index_terms import compared
 from tilewright.passes.linalg.structured import FLOAT_CASTS
-from tilewright.passes.linalg.symbolic import SymbolicShapes, integer
+from tilewright.passes.linalg.symbolic import SymbolicShapes
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 from tilewright.runtime.shape import Expr
 
-_PREDICATES = {2: (1, 1), 3: (1, 0), 4: (-1, 1), 5: (-1, 0)}  # slt, sle, sgt, sge: sign, and what is added to compare by <= 0
 _MOST_OPS = 8
 
 
@@ -117,35 +117,14 @@ def _seen(view: Attention, shapes: SymbolicShapes, select: ir.Operation, loops: 
     compare = owner(select.operands[0])
     if number_of(select.operands[2]) != -inf or compare is None or compare.name != "arith.cmpi":
         return None
-    kind = integer(compare.attributes["predicate"])
-    sides = [_linear(shapes, v, loops) for v in compare.operands]
-    if kind not in _PREDICATES or sides[0] is None or sides[1] is None:
+    found = compared(shapes, compare, loops)
+    if found is None:
         return None
-    sign, more = _PREDICATES[kind]
-    slopes = {d: sign * (sides[0][0].get(d, 0) - sides[1][0].get(d, 0)) for d in {*sides[0][0], *sides[1][0]}}
-    slopes = {d: s for d, s in slopes.items() if s}
+    slopes, rest = found
     rows = [d for d, s in slopes.items() if s == -1 and d in view.rows]
     if slopes.get(view.key) != 1 or len(rows) != 1 or len(slopes) != 2:
         return None
-    return rows[0], (sides[0][1] - sides[1][1]) * -sign - more
-
-
-def _linear(shapes: SymbolicShapes, value: ir.Value, loops: dict[int, int]) -> tuple[dict[int, int], Expr] | None:
-    """An integer as a sum of loops of the scores and an Expr."""
-    op = owner(value)
-    if op is not None and op.name == "linalg.index":
-        loop = loops.get(integer(op.attributes["dim"]))
-        return None if loop is None else ({loop: 1}, Expr.of(0))
-    if op is not None and op.name in ("arith.index_cast", "arith.extsi", "arith.trunci"):
-        return _linear(shapes, op.operands[0], loops)
-    if op is not None and op.name in ("arith.addi", "arith.subi"):
-        a, b = (_linear(shapes, v, loops) for v in op.operands)
-        if a is None or b is None:
-            return None
-        sign = 1 if op.name == "arith.addi" else -1
-        return {d: a[0].get(d, 0) + sign * b[0].get(d, 0) for d in {*a[0], *b[0]}}, a[1] + b[1] * sign
-    known = shapes.expr(value)
-    return None if known is None else ({}, known)
+    return rows[0], rest * -1
 
 
 def _without(view: Attention, chain: Sequence[ir.Operation], hidden: tuple[int, int]) -> ir.Value:

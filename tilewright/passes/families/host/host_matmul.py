@@ -8,6 +8,7 @@ and bytes are multiplied in words of several values of k where the target can.
 Long sums are done in pieces of kc values: each piece passes over the rows and panels of the unit, and the sums lie in the
 workspace in between. The rows, too, may be copied to the workspace, piece by piece. Or a piece is one tap of a window, for the
 rows that it does not read zero padding for.
+Where a factor is triangular, k begins and ends where a unit, a panel and a block of rows need it to.
 Every element is summed in an order that depends on the shape and the configuration, never on how units are split.
 """
 
@@ -28,6 +29,7 @@ from tilewright.passes.families.host.host_matmul_panel import PanelCopy
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_row_copy import RowCopy
 from tilewright.passes.families.host.host_matmul_rows import opaque, row_blocks
+from tilewright.passes.families.host.host_matmul_spans import Spans
 from tilewright.passes.families.host.host_matmul_store import PlacedResults
 from tilewright.passes.families.host.host_matmul_stream import Stream
 from tilewright.passes.families.host.host_matmul_taps import Box, Taps
@@ -84,6 +86,8 @@ def _planned(frame: KernelFrame, config: HostMatmulConfig) -> tuple[Plan, Taps |
     possible = _possible(config, plan)
     if plan.tile % possible.columns:
         raise ValueError(f"panels of {plan.tile} columns cannot be read in blocks of {possible.columns}")
+    if possible.stream or possible.side > 1 or taps is not None:
+        plan = replace(plan, triangle=None)
     return plan, taps, possible
 
 
@@ -172,7 +176,11 @@ class MatmulEmitter:
     @property
     def _fills(self) -> bool:
         """Does the first block of rows copy the columns while it reads them?"""
-        return self._copies and self.plan.in_place
+        return self._copies and self.plan.in_place and (self._spans is None or not self._spans.of_rows)
+
+    @property
+    def _spans(self) -> Spans | None:
+        return Spans.of(self.kernel.evaluator, self.plan)
 
     @property
     def _depth(self) -> Expr:
@@ -233,15 +241,24 @@ class MatmulEmitter:
 
     def _pieces(self, unit: _MatmulUnit) -> None:
         """All of k, or one piece of it after the other with the sums in the workspace in between."""
-        kc = self.config.kc
+        kc, span = self.config.kc, self._needed(unit)
         if not kc:
-            self._piece(unit, None, None)
+            self._piece(unit, span, None)
             return
         sums = self._zero_sums(unit)
-        depth = self.kernel.evaluator.emit(self.plan.depth)
-        last = (depth.max(1) - 1) // kc * kc
-        loop(0, last, kc, lambda k: self._piece(unit, (k, k + kc), (sums, False)), index=self.kernel.index)
-        self._piece(unit, (last, depth), (sums, True))
+        begin, end = span or (Index(0), self.kernel.evaluator.emit(self.plan.depth))
+        last = begin + ((end - begin).max(1) - 1) // kc * kc
+        loop(begin, last, kc, lambda k: self._piece(unit, (k, k + kc), (sums, False)), index=self.kernel.index)
+        self._piece(unit, (last, end), (sums, True))
+
+    def _needed(self, unit: _MatmulUnit) -> tuple[Index, Index] | None:
+        """The part of k that the rows or the columns of a unit have factors other than 0 for; None for all."""
+        spans = self._spans
+        if spans is None:
+            return None
+        if spans.of_rows:
+            return spans.whole(unit.low, unit.high)
+        return spans.whole(unit.first, (unit.first + self.config.columns * self.config.panels).min(unit.extent))
 
     def _zero_sums(self, unit: _MatmulUnit) -> Memory:
         width, lanes = self.config.panels * self.config.columns, self.config.lanes
@@ -284,7 +301,9 @@ class MatmulEmitter:
         """The rows of a unit times the columns of the panel from `first` on."""
         config, lanes = self.config, self.config.lanes
         panel = self._memory("panel", config.columns) if self._copies else None
-        left = piece.unit.extent - first
+        left, spans = piece.unit.extent - first, self._spans
+        if spans is not None and not spans.of_rows and piece.rows is None:
+            piece = replace(piece, span=spans.whole(first, first + left.min(config.columns), piece.span))
         if panel is not None and piece.multiplies:
             copy = self.copying(panel, piece.span)
             few = (piece.high - piece.low).lt(config.mr) if self._fills else True
@@ -402,6 +421,8 @@ class MatmulEmitter:
         points = box.points(unit.loops, row, height)
         if piece.rows is not None:
             block = replace(block, rows=piece.rows.block(row - unit.low))
+        if (spans := self._spans) is not None and spans.of_rows:
+            block = replace(block, triangle=(spans, row, row + height))
         sums = block.accumulate(points, columns) if piece.multiplies else None
         if piece.sums is not None:
             numbers = [row + i if piece.taken is None else box.number(point) for i, point in enumerate(points)]

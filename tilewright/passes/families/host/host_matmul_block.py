@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 
 from tilewright.passes.codegen.emit import Memory, byte_width, loop, vector_type
 from tilewright.passes.codegen.evaluator import Evaluator, evaluate
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.product_code import ProductCode, coords_of
 from tilewright.passes.families.host.host_matmul_plan import Plan
+from tilewright.passes.families.host.host_matmul_spans import Spans
 from tilewright.passes.families.host.host_matmul_words import Words
 from tilewright.passes.mlir import ir, llvm, position
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig
@@ -35,7 +37,9 @@ class Block:
     """panel: the copied columns as [k][column], or None when they are read in place. rows: the factors that rows differ in
     as [row of the block][k], or None when they are read from their operand. span: first value of the one k loop and the one
     beyond the last, where k is done in pieces; the copies hold the piece. fills: the columns are read in place and written to
-    the panel on the way, for the blocks that follow. A step takes the values of k of a word, and copies hold words,
+    the panel on the way, for the blocks that follow. triangle: where factors of the rows are 0 by construction, with the rows of
+    this block, so that it is summed over no more of k than they need; before: steps of k of the copies before its span. A step
+    takes the values of k of a word, and copies hold words,
     where the configuration has them.
     unroll: steps of every set of accumulators in one turn of the innermost loop, where they divide a constant k. next_panel: the
     column whose panel is fetched on the way, so that its lines come while there are multiply-adds to do.
@@ -50,6 +54,8 @@ class Block:
     fills: bool = False
     unroll: int = 1
     next_panel: Index | None = None
+    triangle: tuple[Spans, Index, Index] | None = None
+    before: Index | int = 0
 
     @property
     def step(self) -> int:
@@ -70,12 +76,25 @@ class Block:
         size = len(rows) * len(columns.first)
         sets = 1 if size >= _IN_FLIGHT or self.config.ordered else min(_IN_FLIGHT, -(-_IN_FLIGHT // size))
         zero = ProductCode(view.product).zero(self.config.lanes)
-        sums = self._nest(rows, columns, 0, Index(0), [zero] * (size * sets), sets)
+        sums = [zero] * (size * sets)
+        for block, scope in self._parts():
+            with scope:
+                sums = block._nest(rows, columns, 0, Index(0), sums, sets)
         total = sums[:size]
         for s in range(1, sets):
             total = [ProductCode(view.product).add(a, b) for a, b in zip(total, sums[s * size : (s + 1) * size], strict=True)]
         width = len(columns.first)
         return [total[i * width : (i + 1) * width] for i in range(len(rows))]
+
+    def _parts(self) -> list[tuple[Block, AbstractContextManager[None]]]:
+        """The block for one part of k after the other, each in a scope that says how factors are read there."""
+        if self.triangle is None:
+            return [(self, nullcontext())]
+        assert self.span is not None
+        spans, low, high = self.triangle
+        parts = spans.parts(low, high, self.span) if self.rows is None else ((spans.whole(low, high, self.span), False),)
+        return [(replace(self, span=part, before=part[0] - self.span[0]), spans.unmasked() if plain else nullcontext())
+                for part, plain in parts]
 
     def _nest(self, rows: Sequence[Loops], columns: Columns, depth: int, linear: Index, sums: list[ir.Value],
               sets: int) -> list[ir.Value]:
@@ -97,7 +116,7 @@ class Block:
             return loop(0, extent, 1, lambda i, *c: self._nest(at(i), columns, depth + 1, linear * extent + i, list(c), sets),
                         sums, index)
         size, each = len(sums) // sets, self.step
-        steps, base = extent // each, linear * extent.ceildiv(each)
+        steps, base = extent // each, linear * extent.ceildiv(each) + self.before
 
         def several(i: Index, *carried: ir.Value) -> list[ir.Value]:
             done = list(carried)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.passes.analysis.contraction import Contraction
 from tilewright.passes.analysis.fused_contraction import FusedContraction
 from tilewright.passes.analysis.loop_axes import unit_axis
 from tilewright.passes.analysis.placement import Place
+from tilewright.passes.analysis.triangle import Triangle
 from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.linalg.symbolic import SymbolicShapes
 from tilewright.passes.mlir import ir, position
 from tilewright.runtime.shape import Expr
 
@@ -21,6 +23,7 @@ class Plan:
     each. tile: columns per panel of an operand that is prepacked [column / tile][k][column mod tile], else 0. side: more than 1
     where it is prepacked [column / tile][k / side][column mod tile][k mod side]. in_place: `wide` is contiguous along the
     columns; transposed: contiguous along the last k loop instead. runs_along: the other operand is contiguous along it.
+    triangle: where a factor is 0 by construction, by row and k or by column and k.
     """
 
     view: Contraction
@@ -35,6 +38,7 @@ class Plan:
     runs_along: bool
     places: tuple[Place, ...]
     heavy: bool
+    triangle: Triangle | None = None
 
     @staticmethod
     def of(kernel: KernelFrame) -> Plan:
@@ -63,7 +67,8 @@ class Plan:
         transposed = not in_place and unit is not None and last == unit
         other = view.linear_axis(1 - wide, view.k[-1]) if view.k else None
         runs_along = other is not None and other == unit_axis(view.operand(1 - wide), units)
-        return Plan(view, column, wide, rows, shared, tile, side if tile else 1, in_place, transposed, runs_along, places, heavy)
+        plan = Plan(view, column, wide, rows, shared, tile, side if tile else 1, in_place, transposed, runs_along, places, heavy)
+        return replace(plan, triangle=_triangle(plan, kernel.shapes))
 
     @property
     def narrow(self) -> int:
@@ -76,6 +81,16 @@ class Plan:
     @property
     def depth(self) -> Expr:
         return self.view.size(self.view.k)
+
+
+def _triangle(plan: Plan, shapes: SymbolicShapes) -> Triangle | None:
+    """Of the factor that rows differ in, where they are one loop and columns are not; else of the columns, not prepacked."""
+    if plan.column not in plan.view.loops_of(plan.narrow):
+        found = Triangle.of(plan.view, plan.narrow, shapes)
+        if found is not None and (found.row,) == plan.rows:
+            return found
+    found = None if plan.tile else Triangle.of(plan.view, plan.wide, shapes)
+    return found if found is not None and found.row == plan.column else None
 
 
 def _wide(view: Contraction, column: int) -> int:

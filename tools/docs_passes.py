@@ -39,11 +39,13 @@ REQUESTED = {
     "insert-to-select": "at reading, where a model inserts elements",
     "widen-sub-byte": "at reading, where a model holds 2 to 7 bit integers",
     "define-arithmetic": "at reading, where operands may be such that MLIR leaves the result undefined",
+    "hoist-from-loops": "between recover and graph",
     "integer-products": "graph, on a host that multiplies bytes",
     "loops-to-scans": "between recover and graph, on the host",
     "lower-precision": "graph, with `precision=`",
     "pack-constants": "host, after constants are folded",
     "split-reductions": "graph, on the host",
+    "update-in-place": "graph, on the host",
 }
 _RUN = re.compile(r"RUN: tilewright opt %s --pass (['\"])(.*?)\1 \|")
 

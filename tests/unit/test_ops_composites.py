@@ -166,7 +166,6 @@ def test_einsum_and_dense() -> None:
     (lambda g, x: ops.attention(x, x, x, mask=g.input("m", ["S", "S"], "i32")), DTypeError, "a mask of i32"),
     (lambda g, x: ops.attention(x, x, x, mask=g.input("m", ["B", "S"])), ShapeError, "does not broadcast to the scores"),
     (lambda g, x: ops.groupnorm(x, 3), ShapeError, "in 3 groups"),
-    (lambda g, x: ops.unrolled(x, (x,), lambda t, state: state), ShapeError, "wanted a fixed length of 1 to 512"),
     (lambda g, x: ops.layernorm(x, g.input("w", [4])), ShapeError, "axis 3 and a parameter are 8 and 4"),
     (lambda g, x: ops.einsum("ab,bc->ac", x), OptionError, "names 2 tensors, 1 came"),
     (lambda g, x: ops.einsum("abcde->a", x), ShapeError, "'abcde' for a tensor"),

@@ -32,6 +32,11 @@ class Graph:
         self.initializers[name] = np.array(values, np.int64)
         return name
 
+    def value(self, array: Array) -> str:
+        name = f"{self.prefix}c{len(self.initializers)}"
+        self.initializers[name] = array
+        return name
+
     def number(self, value: float) -> str:
         name = f"{self.prefix}f{len(self.initializers)}"
         self.initializers[name] = np.array(value, np.float32)

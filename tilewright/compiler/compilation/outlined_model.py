@@ -28,6 +28,7 @@ from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE
 from tilewright.passes.spaces.workload import Workload
 from tilewright.passes.transforms.channels_last import FEW_CHANNELS, NARROW_ROW, ChannelsLast
+from tilewright.passes.transforms.hoist_from_loops import HoistFromLoops
 from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.loops_to_scans import LoopsToScans
 from tilewright.passes.transforms.lower_precision import LowerPrecision
@@ -137,13 +138,14 @@ def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: S
 
 def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     """What every model goes through before its constants are folded: recover, narrow, fuse, outline."""
-    graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits), _images(limits))
+    graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits), _images(limits),
+                         isinstance(limits, HostLimits))
     return [*recover_passes(), *_scans(limits), *_precision(options, limits), *graph]
 
 
 def _scans(limits: Limits) -> list[Pass]:
-    """On the host, loops that work element by element on what they carry become kernels."""
-    return [LoopsToScans(), Mlir("canonicalize,cse")] if isinstance(limits, HostLimits) else []
+    """On the host, loops that work element by element on what they carry become kernels; the others do less."""
+    return [*([LoopsToScans()] if isinstance(limits, HostLimits) else []), HoistFromLoops(), Mlir("canonicalize,cse")]
 
 
 def _precision(options: CompileOptions, limits: Limits) -> list[Pass]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from tilewright.compiler.host.launch_groups import launch_numbers
@@ -15,6 +15,7 @@ from tilewright.compiler.host.plan_steps import (
     Counter,
     Current,
     If,
+    Insert,
     Launch,
     Loaded,
     Loop,
@@ -30,8 +31,16 @@ from tilewright.compiler.host.plan_steps import (
 )
 from tilewright.passes.analysis.control_flow import CONTROL, carried_counters, condition_of, positive_where, trips
 from tilewright.passes.dispatch_creation.pack_constants import PACK
-from tilewright.passes.linalg.strides import View, Views
-from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes, integer
+from tilewright.passes.linalg.strides import View, Views, dense_strides
+from tilewright.passes.linalg.structured import UPDATE
+from tilewright.passes.linalg.symbolic import (
+    CONSTANT,
+    SymbolicShapes,
+    argument_attributes,
+    inserted_axes,
+    integer,
+    mixed,
+)
 from tilewright.passes.mlir import functions, ir, operations, owner
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.counters import at_most
@@ -126,6 +135,8 @@ class _Planner:
         self.wanted: dict[ir.Value, Place] = {}  # where a terminator wants the result of an operation
         self.names: dict[ir.Operation, str] = {}
         self.loops: list[ir.Operation] = []  # outer ones first
+        self.in_place: set[str] = set()  # names of carried tensors that lie in one buffer all along
+        self.readers: dict[ir.Value, list[ir.Operation]] = {}  # of each buffer, what is run
         self.ops = operations(self.block)
         self.together = together
         self.launches: dict[ir.Operation, list[list[ir.Operation]]] = {}  # by the first call between two branches or loops
@@ -144,6 +155,12 @@ class _Planner:
         for op in operations(block):
             if op.name == "func.call":
                 calls.append(op)
+            elif UPDATE in op.attributes:
+                self._time_calls(calls, loops)
+                calls = []
+                self.names[op] = f"update{len(self.names)}"
+                self.moments[op] = _Moment(self.clock, self.clock, loops)
+                self.clock += 1
             elif op.name in CONTROL:
                 self._time_calls(calls, loops)
                 calls = []
@@ -246,6 +263,7 @@ class _Planner:
                 if value is None or not isinstance(value.type, ir.RankedTensorType):
                     continue
                 buffer = self._buffer(value)
+                self.readers.setdefault(buffer, []).append(op)
                 made = owner(buffer)
                 around = len(self.moments[made].loops) if made in self.moments else len(self._loops_of(buffer))
                 until = moment.loops[around].last if len(moment.loops) > around else moment.last
@@ -275,6 +293,30 @@ class _Planner:
             if made is None or made not in self.moments or made.block != block or buffer in self.wanted:
                 raise BuildError("a result of a branch or of a loop's body is not the result of one call; outline must copy it")
             self.wanted[buffer] = place
+            while UPDATE in made.attributes and self._last_read(made):
+                buffer = self._buffer(made.operands[1])
+                made = owner(buffer)
+                if made is None or made not in self.moments or made.block != block or buffer in self.wanted:
+                    break
+                self.wanted[buffer] = place
+
+    def _last_read(self, update: ir.Operation) -> bool:
+        """Does nobody read a tensor once a part is put into it, but as what it becomes?"""
+        at = self.moments[update].first
+        return all(op == update or self.moments[op].last < at for op in self.readers[self._buffer(update.operands[1])])
+
+    def _stays(self, loop: ir.Operation, number: int) -> bool:
+        """Does a carried tensor go on as itself with parts put into it, which nobody reads as it was then?"""
+        after = loop.regions[1].blocks[0]
+        start, value = self._view(loop.operands[number]), self._buffer(operations(after)[-1].operands[number])
+        if start.offset != Expr.of(0) or start.strides != dense_strides(self.shapes.dims(loop.operands[number])):
+            return False
+        while value != after.arguments[number]:
+            made = owner(value)
+            if made is None or UPDATE not in made.attributes or made.block != after or not self._last_read(made):
+                return False
+            value = self._buffer(made.operands[1])
+        return True
 
     def _carried(self, loop: ir.Operation, moment: _Moment) -> list[Temporary]:
         """Places of what a loop carries; the second buffers of its tensors."""
@@ -288,6 +330,9 @@ class _Planner:
             name = f"{self.names[loop]}.{i}"
             self.places[a] = self.places[b] = Current(name)
             next_places.append(Next(name))
+            if self._stays(loop, i):
+                self.in_place.add(name)
+                continue
             found.append(Temporary(f"{name}.other", self._bytes(value), moment.first, moment.last))
         self._want(after, next_places)
         return found
@@ -302,6 +347,8 @@ class _Planner:
                     first = len(self.plan.calls)
                     self.plan.calls += map(self._call, launch)
                     found.append(Launch(tuple(range(first, len(self.plan.calls)))))
+            elif UPDATE in op.attributes:
+                found += self._update(op)
             elif op.name == "scf.if":
                 condition = self._condition(op)
                 sides = [tuple(self._steps(region.blocks[0])) if len(region.blocks) else () for region in op.regions]
@@ -312,16 +359,41 @@ class _Planner:
 
     def _loop(self, op: ir.Operation) -> list[Step]:
         counters = [Counter(c.name, c.start, c.step, c.largest) for c in carried_counters(op, self.shapes)]
-        carried, after = [], []
+        before, carried, after = [], [], []
         for i, value in enumerate(op.operands):
             if isinstance(value.type, ir.RankedTensorType):
                 name, result = f"{self.names[op]}.{i}", self.places[op.results[i]]
-                carried.append(Carried(name, self._operand(value), (result, Temp(f"{name}.other"))))
+                start = self._operand(value)
+                if name in self.in_place:
+                    before.append(Copy(start.place, result, self._bytes(value)))
+                    carried.append(Carried(name, replace(start, place=result), (result, result)))
+                    continue
+                carried.append(Carried(name, start, (result, Temp(f"{name}.other"))))
                 after.append(Copy(Current(name), result, self._bytes(value)))
         test = self._steps(op.regions[0].blocks[0])
         condition = self._condition(op)
         body = self._steps(op.regions[1].blocks[0])
-        return [Loop(tuple(counters), tuple(carried), tuple(test), condition, tuple(body), trips(op, self.shapes)), *after]
+        loop = Loop(tuple(counters), tuple(carried), tuple(test), condition, tuple(body), trips(op, self.shapes))
+        return [*before, loop, *after]
+
+    def _update(self, op: ir.Operation) -> list[Step]:
+        """A part put into a tensor, a copy of which it becomes where it is to lie elsewhere."""
+        source, target = self._operand(op.operands[1]), self._operand(op.results[0])
+        offsets = [Expr.of(e) if isinstance(e, int) else self.shapes.required(e, op) for e in mixed(op, "static_offsets", 2)]
+        steps = mixed(op, "static_strides", 4)
+        start, strides = target.offset, []
+        for axis, at in enumerate(offsets):
+            start = start + target.strides[axis] * at
+        for axis in inserted_axes(op):
+            step = steps[axis]
+            assert isinstance(step, int), "update-in-place takes static strides"
+            strides.append(target.strides[axis] * step)
+        into = replace(target, offset=start, strides=tuple(strides))
+        put = Insert(self._operand(op.operands[0]), into, self.shapes.dims(op.operands[0]))
+        stays = isinstance(source.place, Current) and source.place.name in self.in_place
+        if stays or source.place == target.place:
+            return [put]
+        return [Copy(source.place, target.place, self._bytes(op.results[0])), put]
 
     def _condition(self, op: ir.Operation) -> Condition:
         tested = _tested(op)
@@ -386,7 +458,7 @@ def _runs(region: ir.Region) -> int:
     total = 0
     for block in region.blocks:
         for op in operations(block):
-            total += 1 if op.name == "func.call" else 0
+            total += 1 if op.name == "func.call" or UPDATE in op.attributes else 0
             total += 2 + sum(map(_runs, op.regions)) if op.name in CONTROL else 0
     return total
 

@@ -29,6 +29,7 @@ from tilewright.compiler.host.plan_steps import (
     CallerMemory,
     Copy,
     If,
+    Insert,
     Loaded,
     Loop,
     PlannedCall,
@@ -293,6 +294,8 @@ class HostProgram:
         for step in all_steps(self.plan.steps):
             if isinstance(step, Copy):
                 used |= {step.source, step.target}
+            elif isinstance(step, Insert):
+                used |= {step.part.place, step.into.place}
             elif isinstance(step, Loop):
                 used.update(p for c in step.carried for p in (c.start.place, *c.buffers))
             if isinstance(step, If | Loop) and isinstance(step.condition, Loaded):

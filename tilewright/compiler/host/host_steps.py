@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tilewright.compiler.host.host_inserts import insert_part
 from tilewright.compiler.host.host_tensor_maps import call_pointer
 from tilewright.compiler.host.plan_steps import (
     Condition,
     Copy,
     Current,
     If,
+    Insert,
     Launch,
     Loop,
     Next,
@@ -71,6 +73,8 @@ class StepEmitter:
                 self.launch(step.calls, scope)
             elif isinstance(step, Copy):
                 self._copy(step, scope)
+            elif isinstance(step, Insert):
+                insert_part(step, scope.pointer(step.part), scope.pointer(step.into), scope.dims)
             elif isinstance(step, If):
                 self._if(step, scope)
             else:

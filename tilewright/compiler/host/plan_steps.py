@@ -84,6 +84,15 @@ class Copy:
 
 
 @dataclass(frozen=True)
+class Insert:
+    """Put a part, whose axes have these extents, to where `into` says that its elements belong."""
+
+    part: PlacedOperand
+    into: PlacedOperand
+    extents: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
 class Positive:
     """Holds where an expression of the dims is above 0."""
 
@@ -121,7 +130,9 @@ class Counter:
 
 @dataclass(frozen=True)
 class Carried:
-    """A tensor that a loop carries. It begins at `start`, which is only read, then lies in the two buffers in turn."""
+    """A tensor that a loop carries. It begins at `start`, which is only read, then lies in the two buffers in turn. Where both are
+    the same it begins there and stays.
+    """
 
     name: str
     start: PlacedOperand
@@ -140,7 +151,7 @@ class Loop:
     trips: Expr | None
 
 
-Step = Launch | Copy | If | Loop
+Step = Launch | Copy | Insert | If | Loop
 
 
 def parts(step: Step) -> tuple[tuple[Step, ...], ...]:

@@ -6,9 +6,21 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.compiler.dims.ragged_dims import rows_of
 from tilewright.compiler.host.host_plan import HostPlan
-from tilewright.compiler.host.plan_steps import Condition, Copy, If, Launch, Loaded, Loop, Positive, Step, all_steps, counters_of
+from tilewright.compiler.host.plan_steps import (
+    Condition,
+    Copy,
+    If,
+    Insert,
+    Launch,
+    Loaded,
+    Loop,
+    Positive,
+    Step,
+    all_steps,
+    counters_of,
+)
 from tilewright.runtime.counters import at_most
-from tilewright.runtime.program.steps import CopyStep, IfStep, LaunchStep, LoopCounter, LoopStep
+from tilewright.runtime.program.steps import CopyStep, IfStep, InsertStep, LaunchStep, LoopCounter, LoopStep
 from tilewright.runtime.program.steps import Step as Stored
 from tilewright.runtime.shape import Expr
 
@@ -25,6 +37,8 @@ def _stored(step: Step) -> Stored:
         return LaunchStep(step.calls)
     if isinstance(step, Copy):
         return CopyStep(str(step.bytes))
+    if isinstance(step, Insert):
+        return InsertStep(tuple(map(str, step.extents)), step.part.dtype.value)
     if isinstance(step, If):
         return IfStep(_condition(step.condition), tuple(map(_stored, step.then)), tuple(map(_stored, step.otherwise)))
     counters = tuple(LoopCounter(c.name, str(c.start), str(c.step), str(c.largest)) for c in step.counters)

@@ -63,7 +63,7 @@ from tilewright.compiler.ops.pooling import (
     sum_pool,
 )
 from tilewright.compiler.ops.promotion import Promotion, promote_types, result_type
-from tilewright.compiler.ops.recurrent import gru_step, lstm_step, unrolled
+from tilewright.compiler.ops.recurrent import gru_step, lstm_step, recurrence
 from tilewright.compiler.ops.reductions import max, mean, min, prod, sum  # noqa: A004
 from tilewright.compiler.ops.reshaping import (
     flatten,
@@ -172,6 +172,7 @@ __all__ = [
     "pad",
     "prod",
     "promote_types",
+    "recurrence",
     "relu",
     "repeat",
     "reshape",
@@ -210,7 +211,6 @@ __all__ = [
     "triu",
     "unbind",
     "unflatten",
-    "unrolled",
     "unsqueeze",
     "var",
     "where",

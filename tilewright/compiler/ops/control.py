@@ -16,19 +16,27 @@ from tilewright.runtime.tensor import DType
 State = Union[Tensor, Sequence[Tensor]]
 
 
-def cond(predicate: Tensor, then: Callable[..., State], otherwise: Callable[..., State], *operands: Tensor) -> tuple[Tensor, ...]:
-    """What `then(*operands)` gives where `predicate`, a bool of rank 0, holds, else what `otherwise(*operands)` gives.
+def cond(
+    predicate: Tensor | Expr, then: Callable[..., State], otherwise: Callable[..., State], *operands: Tensor
+) -> tuple[Tensor, ...]:
+    """What `then(*operands)` gives where `predicate` holds, else what `otherwise(*operands)` gives.
 
-    One of the two runs. Both give tensors of equal types and extents.
+    One of the two runs. Both give tensors of equal types and extents. A predicate is a bool of rank 0, or an expression of sizes,
+    which holds above 0: `cond(g.dim("T") - 8, ...)` goes by T > 8 and reads no memory.
     """
-    graph = predicate.graph
-    _want_bool("cond", predicate)
+    graph = predicate.graph if isinstance(predicate, Tensor) else _graph_of("cond", operands)
+    if isinstance(predicate, Tensor):
+        _want_bool("cond", predicate)
     first, a = graph.emitter.nested(lambda: _listed("cond", then(*operands)))
     second, b = graph.emitter.nested(lambda: _listed("cond", otherwise(*operands)))
     _want_same("cond", "the other branch gives", a, b)
     kinds = ", ".join(t.type for t in a)
     name = graph.emitter.fresh()
-    test = graph.emitter.emit(f"tensor.extract {predicate.ssa}[] : tensor<i1>")
+    if isinstance(predicate, Tensor):
+        test = graph.emitter.emit(f"tensor.extract {predicate.ssa}[] : tensor<i1>")
+    else:
+        sizes = graph.emitter.index(predicate), graph.emitter.index(Expr.of(0))
+        test = graph.emitter.emit(f"arith.cmpi sgt, {sizes[0]}, {sizes[1]} : index")
     graph.emitter.lines += [f"{name}:{len(a)} = scf.if {test} -> ({kinds}) {{", *first, _yield(a), "} else {", *second, _yield(b),
                             "}"]
     return _results(graph, name, a)
@@ -75,9 +83,9 @@ def fori_loop(
     return loop.emitted(lines, made, state) if test is None else loop.emitted_while(test, lines, made, state)
 
 
-def scan(graph: Graph, count: Size, body: Callable[..., State], *state: Tensor) -> tuple[Tensor, ...]:
+def scan(graph: Graph, count: Size, body: Callable[..., State], *state: Tensor, backwards: bool = False) -> tuple[Tensor, ...]:
     """`*state, *rows = body(i, *state)` for i = 0, 1, ... below count: the last state, then each row's values, one behind the
-    other along a new first axis of `count`.
+    other along a new first axis of `count`, the last of them first when `backwards`.
 
     Raises:
         ShapeError: the extents of the state change, or those of a row depend on i.
@@ -92,8 +100,9 @@ def scan(graph: Graph, count: Size, body: Callable[..., State], *state: Tensor) 
     whole = [graph.full([loop.last, *t.dims], 0, t.dtype) for t in rows]
     inside = [Tensor(graph, graph.emitter.fresh(), t.dtype, t.dims) for t in whole]
     with loop.counting():
+        place = loop.last - 1 - loop.number if backwards else loop.number
         placed, put = graph.emitter.nested(
-            lambda: [select_scatter(into, t, 0, loop.number) for into, t in zip(inside, rows, strict=True)])
+            lambda: [select_scatter(into, t, 0, place) for into, t in zip(inside, rows, strict=True)])
     loop.inside += inside
     return loop.emitted([*lines, *placed], [*made[:len(state)], *put], [*state, *whole])
 

@@ -1,49 +1,53 @@
-"""Recurrent layers: steps over a sequence of a fixed length, which is unrolled."""
+"""Recurrent layers: steps over a sequence, each of which needs the one before."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilewright.compiler.ops.control import scan
 from tilewright.compiler.ops.creation import zeros
 from tilewright.compiler.ops.graph import Tensor
 from tilewright.compiler.ops.joining import stack
 from tilewright.compiler.ops.pointwise import cast, compare, sigmoid, tanh, where
 from tilewright.compiler.ops.reshaping import reshape
 from tilewright.compiler.ops.slicing import select
-from tilewright.runtime.errors import ShapeError
+from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
-MAX_STEPS = 512  # each is code of its own
+UNROLLED = 4  # steps of a sequence of fixed length up to which each has code of its own
 State = tuple[Tensor, ...]
 Function = Callable[[Tensor], Tensor]
 
 
-def unrolled(
+def recurrence(
     x: Tensor, state: State, step: Callable[[Tensor, State], State], backwards: bool = False, lengths: Tensor | None = None
 ) -> tuple[Tensor, State]:
     """step(x[t], state) for each t of x [T, batch, ...], last to first when `backwards`: the first parts of the states in the
-    order of t, [T, batch, ...], and the last state.
+    order of t, [T, batch, ...], and the last state. T may be a dim.
 
     lengths: integers [batch]; beyond the length of its sequence a row gives zeros and its state stays.
-
-    Raises:
-        ShapeError: T is not fixed, or above 512.
     """
-    count = x.dims[0].constant
-    if count is None or not 0 < count <= MAX_STEPS:
-        raise ShapeError(f"unrolled: a sequence of {x.dims[0]} steps, each of which needs the one before; wanted a fixed length "
-                         f"of 1 to {MAX_STEPS}, as loops over a dynamic length are not compiled")
-    found: list[Tensor] = []
-    for t in reversed(range(count)) if backwards else range(count):
-        after = step(select(x, 0, t), state)
-        shown = after[0]
-        if lengths is not None:
-            inside = reshape(compare(cast(lengths, DType.I64), t, "gt"), [x.dims[1], 1])
-            after = tuple(where(inside, new, old) for new, old in zip(after, state, strict=True))
-            shown = where(inside, shown, zeros(x.graph, [], shown.dtype))
-        state = after
-        found.append(shown)
-    return stack(found[::-1] if backwards else found, 0), state
+    count = x.dims[0]
+
+    def one(at: Expr | int, before: State) -> tuple[Tensor, ...]:
+        """The state behind step t, then what is shown of it."""
+        after = step(select(x, 0, at), before)
+        if lengths is None:
+            return *after, after[0]
+        inside = reshape(compare(cast(lengths, DType.I64), at, "gt"), [x.dims[1], 1])
+        after = tuple(where(inside, new, old) for new, old in zip(after, before, strict=True))
+        return *after, where(inside, after[0], zeros(x.graph, [], after[0].dtype))
+
+    if count.constant is not None and 0 < count.constant <= UNROLLED:
+        found: list[Tensor] = []
+        for t in reversed(range(count.constant)) if backwards else range(count.constant):
+            *after, shown = one(t, state)
+            state = tuple(after)
+            found.append(shown)
+        return stack(found[::-1] if backwards else found, 0), state
+    *last, rows = scan(x.graph, count, lambda i, *before: one(count - 1 - i if backwards else i, before), *state,
+                       backwards=backwards)
+    return rows, tuple(last)
 
 
 def lstm_step(

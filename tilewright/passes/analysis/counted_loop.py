@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.control_flow import carried_counters, condition_of, positive_where
+from tilewright.passes.linalg.clone import captured
 from tilewright.passes.linalg.symbolic import SymbolicShapes
 from tilewright.passes.mlir import ir, operations
 from tilewright.runtime.shape import Expr
@@ -19,14 +20,15 @@ class KeptLoopError(ValueError):
 
 @dataclass(frozen=True)
 class CountedLoop:
-    """op: the scf.while. count: its steps, over the dims outside. counters: each one over those and STEP.
+    """op: the scf.while. steps: how many it has, over the dims outside, or why they do not follow from those. counters: each one
+    over those and STEP.
 
     body: the block of the body's function, `function`. outside: what an argument of it is in the frame of the loop; carried: the
     number of the carried tensor that it is. following: the value of the body that each carried tensor goes on with.
     """
 
     op: ir.Operation
-    count: Expr
+    steps: Expr | KeptLoopError
     counters: Mapping[str, Expr]
     function: ir.Operation
     outside: Mapping[ir.Value, ir.Value]
@@ -37,19 +39,34 @@ class CountedLoop:
     def body(self) -> ir.Block:
         return self.function.regions[0].blocks[0]
 
+    @property
+    def count(self) -> Expr:
+        """Its steps; KeptLoopError where they do not follow from the dims."""
+        if isinstance(self.steps, KeptLoopError):
+            raise self.steps
+        return self.steps
+
+    def depends(self) -> dict[ir.Value, frozenset[ir.Value]]:
+        """Values of the body, each with the carried tensors that it is computed from."""
+        found = {v: frozenset([v]) if v in self.carried else frozenset[ir.Value]() for v in self.body.arguments}
+        for op in operations(self.body)[:-1]:
+            whole = frozenset[ir.Value]().union(*(found[v] for v in captured(op)))
+            found.update((r, whole) for r in op.results)
+        return found
+
     @staticmethod
     def of(frame: ir.Operation) -> CountedLoop:
         """The loop of a frame.
 
         Raises:
-            KeptLoopError: it holds no loop, or one whose steps do not follow from the dims.
+            KeptLoopError: it holds no loop, or one whose body is not that of one function.
         """
         loops = [op for op in operations(frame.regions[0].blocks[0]) if op.name == "scf.while"]
         if len(loops) != 1:
             raise KeptLoopError("a branch: it is no loop")
         op, shapes = loops[0], SymbolicShapes(frame)
         counters = {c.name: c.start + c.step * Expr.dim(STEP) for c in carried_counters(op, shapes)}
-        count = _count(op, shapes, counters)
+        steps = _steps(op, shapes, counters)
         after = op.regions[1].blocks[0]
         *inner, last = operations(after)
         calls = [o for o in inner if o.name == "func.call"]
@@ -71,18 +88,18 @@ class CountedLoop:
                 if value not in given:
                     raise KeptLoopError(f"body: carried value {number} goes on with another one")
                 following[number] = given[value]
-        return CountedLoop(op, count, counters, function, outside, carried, following)
+        return CountedLoop(op, steps, counters, function, outside, carried, following)
 
 
-def _count(op: ir.Operation, shapes: SymbolicShapes, counters: Mapping[str, Expr]) -> Expr:
-    """How often a loop goes around."""
+def _steps(op: ir.Operation, shapes: SymbolicShapes, counters: Mapping[str, Expr]) -> Expr | KeptLoopError:
+    """How often a loop goes around, or why that is not known."""
     holds = positive_where(condition_of(op), shapes)
     if holds is None:
-        raise KeptLoopError("count: its condition depends on data")
+        return KeptLoopError("count: its condition depends on data")
     left = _unclamped(holds).substitute(counters)
     lost = (left - left.substitute({STEP: Expr.dim(STEP) + 1})).constant
     if lost is None or lost <= 0:
-        raise KeptLoopError(f"count: it goes on where {holds} is positive, which does not fall by the same at each step")
+        return KeptLoopError(f"count: it goes on where {holds} is positive, which does not fall by the same at each step")
     found = left.substitute({STEP: Expr.of(0)}).ceildiv(lost)
     return found if shapes.bounds(found)[0] >= 0 else found.maximum(0)
 

@@ -8,7 +8,7 @@ from tilewright.passes.analysis.contraction import is_contraction
 from tilewright.passes.analysis.parts import parts_of
 from tilewright.passes.linalg.data_movement import MOVEMENT_OPS
 from tilewright.passes.linalg.strides import VIEW_OPS, Views
-from tilewright.passes.linalg.structured import CASTS, CHEAP_OPS, iterator_kinds
+from tilewright.passes.linalg.structured import CASTS, CHEAP_OPS, UPDATE, iterator_kinds
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 
 
@@ -18,7 +18,7 @@ class OpKind(Enum):
 
     WINDOW: any other linalg op with reduction loops, such as pooling, or that scatters. MOVEMENT: places elements and
     computes none. VIEW: a strided window. CHEAP: made again by every reader. SCALAR: no tensor. CALL: of a function, such
-    as a branch or loop by itself. OPAQUE: nothing that can be compiled.
+    as a branch or loop by itself, or a part put into what a loop carries. OPAQUE: nothing that can be compiled.
     """
 
     CONTRACTION = "contraction"
@@ -38,7 +38,7 @@ def op_kind(op: ir.Operation, views: Views) -> OpKind:
     """The kind of `op`, one of the list above."""
     if op.name in CHEAP_OPS:
         return OpKind.CHEAP
-    if op.name == "func.call":
+    if op.name == "func.call" or UPDATE in op.attributes:
         return OpKind.CALL
     if not any(isinstance(r.type, ir.RankedTensorType) for r in op.results):
         return OpKind.SCALAR

@@ -9,7 +9,7 @@ from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise
 from tilewright.passes.linalg.reshape import Reshaper, product
 from tilewright.passes.linalg.strides import Views, dense_strides
-from tilewright.passes.linalg.structured import CHEAP_OPS, main_of
+from tilewright.passes.linalg.structured import CHEAP_OPS, UPDATE, main_of
 from tilewright.passes.mlir import ir, operations, owner
 from tilewright.runtime.errors import PassError
 
@@ -17,7 +17,8 @@ from tilewright.runtime.errors import PassError
 @dataclass(frozen=True)
 class CopyResults(Pass):
     """A result that is an argument, a constant, part of a buffer, or the same buffer as an earlier result is copied. So is what a
-    branch or loop is given that is no buffer of its own, whose elements lie side by side.
+    branch or loop is given that is no buffer of its own, whose elements lie side by side, and a part that is put into what a loop
+    carries (`tw.update`) where no kernel makes it.
     """
 
     name: ClassVar[str] = "copy-results"
@@ -39,6 +40,10 @@ def _copy_results(fn: ir.Operation) -> None:
             empty = tensors.empty(tensors.shapes.dims(value), ir.RankedTensorType(value.type).element_type)
             return elementwise([value], tensors.as_type(empty, value.type), lambda inner: inner[0])
 
+    for update in (op for op in operations(fn.regions[0].blocks[0]) if UPDATE in op.attributes):
+        made = owner(views.view(update.operands[0]).buffer)
+        if made is not None and made.name in CHEAP_OPS:
+            update.operands[0] = copied(update.operands[0], update)
     for call in (op for op in operations(fn.regions[0].blocks[0]) if op.name == "func.call"):
         for number, value in enumerate(call.operands):
             if isinstance(value.type, ir.RankedTensorType):

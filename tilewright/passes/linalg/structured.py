@@ -31,6 +31,7 @@ FLOAT_CASTS = ("arith.extf", "arith.truncf")
 CASTS = (*FLOAT_CASTS, "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp", "arith.uitofp", "arith.fptosi",
          "arith.fptoui")
 FRAME = "tw.frame"  # of a function that only holds a branch or loop, whose bodies are calls
+UPDATE = "tw.update"  # of a tensor.insert_slice: the host program writes the part to where the tensor lies
 CHEAP_OPS = ("tensor.empty", "linalg.fill", "arith.constant")
 _KEPT = ("func.return", "cf.assert", "func.call", "linalg.yield", "tensor.yield")
 

@@ -346,8 +346,15 @@ def mixed(op: ir.Operation, name: str, segment: int) -> list[int | ir.Value]:
 
 def kept_axes(op: ir.Operation) -> list[int]:
     """Source axes that survive in the result of a (possibly rank-reducing) tensor.extract_slice."""
-    sizes = mixed(op, "static_sizes", 2)
-    result = ir.RankedTensorType(op.results[0].type)
+    return _axes_of(mixed(op, "static_sizes", 2), ir.RankedTensorType(op.results[0].type))
+
+
+def inserted_axes(op: ir.Operation) -> list[int]:
+    """Axes of the tensor that a tensor.insert_slice writes to, one for each axis of the (possibly rank-reduced) part."""
+    return _axes_of(mixed(op, "static_sizes", 3), ir.RankedTensorType(op.operands[0].type))
+
+
+def _axes_of(sizes: Sequence[int | ir.Value], result: ir.RankedTensorType) -> list[int]:
     drop = len(sizes) - result.rank
     kept: list[int] = []
     for axis, size in enumerate(sizes):

@@ -11,6 +11,7 @@ from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.inline_control_flow import InlineControlFlow
 from tilewright.passes.dispatch_creation.outline import Outline
 from tilewright.passes.dispatch_creation.pack_constants import PackConstants
+from tilewright.passes.dispatch_creation.update_in_place import UpdateInPlace
 from tilewright.passes.lowering.define_arithmetic import DefineArithmetic
 from tilewright.passes.lowering.expand_math import ExpandMath
 from tilewright.passes.lowering.lower_to_llvm import LowerToLlvm
@@ -33,6 +34,7 @@ from tilewright.passes.transforms.fold_scales import FoldScales
 from tilewright.passes.transforms.fold_transpose import FoldTranspose
 from tilewright.passes.transforms.fold_unit_dims import FoldUnitDims
 from tilewright.passes.transforms.generalize import Generalize
+from tilewright.passes.transforms.hoist_from_loops import HoistFromLoops
 from tilewright.passes.transforms.insert_to_select import InsertToSelect
 from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.lift_control_flow import LiftControlFlow
@@ -78,7 +80,9 @@ PASSES: tuple[type[Pass], ...] = (
     SinkReshapes,
     LiftControlFlow,
     LoopsToScans,
+    HoistFromLoops,
     InlineControlFlow,
+    UpdateInPlace,
     FoldScales,
     CopyResults,
     SplitReductions,

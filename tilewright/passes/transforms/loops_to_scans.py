@@ -40,6 +40,7 @@ class LoopsToScans(Pass):
                 continue
             try:
                 found = CountedLoop.of(frame)
+                _ = found.count
                 with ir.InsertionPoint(loop), loop.location:
                     results = _Scan(found, frame, self.most_bytes).results()
             except KeptLoopError as why:
@@ -95,15 +96,7 @@ class _Scan:
         self.number_of = loop.carried
         self.argument_of = {n: v for v, n in loop.carried.items()}
         self.rows: dict[int, _Row] = {}
-        self.depends: dict[ir.Value, frozenset[ir.Value]] = {}
-        for op in operations(loop.body)[:-1]:
-            whole = frozenset().union(*(self._depends(v) for v in captured(op)))
-            self.depends.update((r, whole) for r in op.results)
-
-    def _depends(self, value: ir.Value) -> frozenset[ir.Value]:
-        if owner(value) is None:
-            self.depends[value] = frozenset([value]) if value in self.number_of else frozenset()
-        return self.depends[value]
+        self.depends = loop.depends()
 
     def results(self) -> list[tuple[ir.Value, ir.Value]]:
         """Results of the loop, each with what takes its place."""
@@ -213,7 +206,7 @@ class _Scan:
 
     def _groups(self, states: Sequence[ir.Value]) -> list[list[ir.Value]]:
         """Carried tensors that need each other together, each group behind those that it needs."""
-        needs = {v: {w for w in self._depends(self.loop.following[self.number_of[v]]) if w in states} | {v} for v in states}
+        needs = {v: {w for w in self.depends[self.loop.following[self.number_of[v]]] if w in states} | {v} for v in states}
         for _ in states:
             for v in states:
                 needs[v] = needs[v].union(*(needs[w] for w in needs[v]))

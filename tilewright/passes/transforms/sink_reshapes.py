@@ -57,7 +57,7 @@ def _along(op: ir.Operation, number: int, reshape: ir.Operation, views: Reshaper
     expands = reshape.name == "tensor.expand_shape"
     split = views.shapes.dims(reshape.results[0] if expands else reshape.operands[0])
     for axis, group in reversed(list(enumerate(reassociation(reshape)))):
-        if sum(split[a].constant != 1 for a in group) < 2:  # axes of extent 1 are no loops
+        if len(group) < 2 or (expands and sum(split[a].constant != 1 for a in group) < 2):  # no loop is lost
             continue
         here = made or op
         read = maps_of(here)[number].results

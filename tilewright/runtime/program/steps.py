@@ -21,6 +21,13 @@ class CopyStep(msgspec.Struct, frozen=True, tag="copy"):
     bytes: str
 
 
+class InsertStep(msgspec.Struct, frozen=True, tag="insert"):
+    """A part put into a tensor, in place. extents: texts of Exprs over the dims; dtype: of its elements."""
+
+    extents: tuple[str, ...]
+    dtype: str
+
+
 class IfStep(msgspec.Struct, frozen=True, tag="if"):
     """One of two lists. condition: over the dims, or what is read from memory."""
 
@@ -51,7 +58,7 @@ class LoopStep(msgspec.Struct, frozen=True, tag="loop"):
     body: tuple[Step, ...]
 
 
-Step = LaunchStep | CopyStep | IfStep | LoopStep
+Step = LaunchStep | CopyStep | InsertStep | IfStep | LoopStep
 
 
 def counters_of(steps: Sequence[Step]) -> Iterator[LoopCounter]:
@@ -82,6 +89,8 @@ def shown(steps: Sequence[Step], depth: int = 0) -> list[str]:
             lines.append(f"{pad}call " + " beside ".join(map(str, step.calls)))
         elif isinstance(step, CopyStep):
             lines.append(f"{pad}copy {step.bytes} bytes")
+        elif isinstance(step, InsertStep):
+            lines.append(f"{pad}put {step.dtype}[{', '.join(step.extents)}] in place")
         elif isinstance(step, IfStep):
             lines += [f"{pad}if {step.condition}:", *(shown(step.then, depth + 1) or [f"{pad}  nothing"])]
             if step.otherwise:

@@ -2,13 +2,15 @@
 
 `running_sum`: rows added up. `selective_scan`: Mamba's, h = exp(delta A) h + delta b x, y = sum of c h. `lstm`, `gru`: one layer,
 gates in torch's order. `greedy`: a recurrent model whose next input is the row of its best-scored token. `branch`: a product or a
-function of elements, by the sign of a sum. Peers use what they have for a case (an operator, else a loop of theirs).
+function of elements, by the sign of a sum. `gpt2_greedy`, `gpt2_beam`: decoding.py. Peers use what they have for
+a case (an operator, else a loop of theirs).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from tools.bench.control import decoding
 from tools.bench.operator_spec import Input, Operator
 
 SUITE = "control"
@@ -32,6 +34,8 @@ def cases() -> Iterator[Operator]:
     yield _case("greedy", {
         "x": Input(("T", MODEL)), "e": Input((TOKENS, MODEL), True), "w": Input((MODEL, MODEL), True, 0.05),
         "u": Input((MODEL, TOKENS), True)}, ("T", MODEL), (16, 64))
+    for kind in decoding.KINDS:
+        yield _case(kind, decoding.inputs(), ("T", decoding.MODEL), (64,))
     yield _case("branch", {"x": Input(("T", CHANNELS)), "w": Input((CHANNELS, CHANNELS), True, 0.05)}, ("T", CHANNELS), (1, 64))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
+from tools.bench.control.decoding import KINDS, decoded
 from tools.bench.operator_spec import Array
 
 Operands = Mapping[str, Array]
@@ -66,4 +68,5 @@ def _sigmoid(x: Array) -> Array:
 
 FORMULAS: Mapping[str, Callable[[Operands], Array]] = {
     "running_sum": running_sum, "selective_scan": selective_scan, "lstm": lstm, "gru": gru, "greedy": greedy, "branch": branch,
+    **{kind: partial(decoded, beams=beams) for kind, beams in KINDS.items()},
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from tilewright.compiler import ops
 from tilewright.runtime.shape import Expr
+from tools.bench.control import decoding
 
 Operands = Mapping[str, ops.Tensor]
 
@@ -97,4 +99,5 @@ def _product(x: ops.Tensor, w: ops.Tensor, bias: ops.Tensor) -> ops.Tensor:
 
 GRAPHS: Mapping[str, Callable[[Operands], ops.Tensor]] = {
     "running_sum": running_sum, "selective_scan": selective_scan, "lstm": lstm, "gru": gru, "greedy": greedy, "branch": branch,
+    **{kind: partial(decoding.graph, beams=beams) for kind, beams in decoding.KINDS.items()},
 }

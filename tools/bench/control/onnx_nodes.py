@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tools.bench.control.cases import WIDTH
+from tools.bench.control.decoding import KINDS, onnx_decoded
 from tools.bench.onnx_graph import Graph
 
 Build = Callable[[Graph, Mapping[str, Any]], str]
@@ -79,6 +81,24 @@ def _scan(g: Graph, step: Graph, states: Mapping[str, tuple[str, str]], rows: Ma
     return str(g.node("Scan", [*starts, *rows.values()], outputs=len(states) + 1, body=body, num_scan_inputs=len(rows))[-1])
 
 
+def _decoded(g: Graph, _: Mapping[str, Any], beams: int) -> str:
+    return onnx_decoded(g, beams, _loop)
+
+
+def _loop(g: Graph, step: Graph, states: Mapping[str, tuple[str, str]], row: str) -> str:
+    """A Loop over the rows of x, whose number is `step_t`; states as those of _scan."""
+    ends = [step.node("Identity", [v]) for v in ("step_go", *(after for _, after in states.values()))]
+    body = _nested(step, "step", ["step_t", "step_go", *states], [*ends, step.node("Identity", [row])])
+    kinds = {"step_t": 7, "token": 7, "step_go": 9}  # of TensorProto: INT64, BOOL
+    for value, name in zip((*body.input, *body.output), (*("step_t", "step_go"), *states, "step_go", *states), strict=False):
+        value.type.tensor_type.elem_type = kinds.get(name, 1)
+        if name in ("step_t", "step_go"):
+            value.type.tensor_type.shape.SetInParent()  # of rank 0
+    count = g.node("Gather", [g.node("Shape", ["x"]), g.value(np.array(0, np.int64))], axis=0)
+    starts = [start for start, _ in states.values()]
+    return str(g.node("Loop", [count, "", *starts], outputs=len(states) + 1, body=body)[-1])
+
+
 def _nested(graph: Graph, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
     from onnx import TensorProto, helper, numpy_helper
 
@@ -95,4 +115,5 @@ def _nested(graph: Graph, name: str, inputs: Sequence[str], outputs: Sequence[st
 _INTEGERS = {"token"}
 CONTROL: Mapping[str, Build] = {
     "running_sum": running_sum, "selective_scan": selective_scan, "lstm": lstm, "gru": gru, "greedy": greedy, "branch": branch,
+    **{kind: partial(_decoded, beams=beams) for kind, beams in KINDS.items()},
 }

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
+
+from tools.bench.control.decoding import KINDS, torch_decoded
 
 Operands = Mapping[str, Any]
 Function = Callable[[Any, Operands], Any]
@@ -86,6 +89,7 @@ def branch_as_cond(torch: Any, a: Operands) -> Any:
 
 _EAGER: Mapping[str, Function] = {
     "running_sum": running_sum, "selective_scan": selective_scan, "lstm": lstm, "gru": gru, "greedy": greedy, "branch": branch,
+    **{kind: partial(torch_decoded, beams=beams) for kind, beams in KINDS.items()},
 }
 # torch.compile unrolls gru, five minutes for 128 steps; lstm it leaves to torch's operator.
 COMPILED: Mapping[str, Function] = {

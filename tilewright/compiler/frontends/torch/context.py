@@ -107,7 +107,7 @@ def refuse_unknown(context: Context) -> NoReturn:
     """Raise IngestError for an operator that the table does not have: what it does that cannot be compiled, or how to add it."""
     target = context.node.target
     if isinstance(target, torch._ops.HigherOrderOperator):
-        context.refuse("control flow is not compiled", "unroll it, or export branches and bodies of loops as models of their own")
+        context.refuse("this operator over functions is not compiled", "use torch.cond, while_loop or scan")
     tags = getattr(target, "tags", ())
     if torch.Tag.dynamic_output_shape in tags:
         context.refuse("the shape of its result depends on data", "return a padded tensor and its length, or a mask")

@@ -18,6 +18,8 @@ from torch.utils import _pytree as pytree
 
 from tilewright.compiler.frontends.registry import lowerings
 from tilewright.compiler.frontends.torch.context import operator_name
+from tilewright.compiler.frontends.torch.control_flow import CONTROL
+from tilewright.compiler.frontends.torch.recurrent_layers import RecurrentLayers
 from tilewright.runtime.errors import IngestError, OptionError
 from tilewright.runtime.shape import Dim as Range
 
@@ -53,7 +55,7 @@ def export_module(
 
 
 def _export(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any) -> ExportedProgram:
-    with torch.no_grad():
+    with torch.no_grad(), RecurrentLayers():
         return torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=shapes, strict=False)
 
 
@@ -192,8 +194,8 @@ def with_known_operators(program: ExportedProgram) -> ExportedProgram:
     for node in nodes(program.graph_module):
         if operator_name(node.target) == "wrap_with_autocast":
             changes |= bool(node.args[2])
-        elif isinstance(node.target, torch._ops.HigherOrderOperator) and operator_name(node.target) not in INLINED:
-            return program  # control flow, which is refused where it stands
+        elif isinstance(node.target, torch._ops.HigherOrderOperator) and operator_name(node.target) not in (*INLINED, *CONTROL):
+            return program  # another one, which is refused where it stands
     unknown = _unknown(program)
     changes |= any(op._schema.is_mutable for op in unknown)
     if not unknown and not changes:

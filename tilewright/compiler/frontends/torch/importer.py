@@ -25,6 +25,7 @@ from tilewright.compiler.frontends.torch import operators as _operators  # noqa:
 from tilewright.compiler.frontends.torch.complex_numbers import Complex
 from tilewright.compiler.frontends.torch.constants import Constants
 from tilewright.compiler.frontends.torch.context import Context, location, operator_name, refuse_unknown
+from tilewright.compiler.frontends.torch.control_flow import CONTROL, build_control
 from tilewright.compiler.frontends.torch.exported import (
     ELEMENTS,
     INLINED,
@@ -198,6 +199,8 @@ class _Import:
             return self._inlined(node, name, args)
         context = Context(self.graph, self.sizes, node)
         try:
+            if name in CONTROL:
+                return _checked(context, build_control(context, name, args, self._nested), meta)
             return _checked(context, _built(context, name, args, kwargs), meta)
         except DataDependentSizeError as error:
             raise IngestError(_data_dependent(node, name, error)) from error
@@ -231,6 +234,12 @@ class _Import:
         inner = args[at]
         names = [n.name for n in inner.graph.nodes if n.op == "placeholder"]
         return self._block(inner, dict(zip(names, args[at + 1 :], strict=True)))
+
+    def _nested(self, module: torch.fx.GraphModule, given: Sequence[Any]) -> Sequence[Any]:
+        """What a graph inside of a branch or loop gives for these values."""
+        names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
+        made = self._block(module, dict(zip(names, given, strict=True)))
+        return list(made) if isinstance(made, (tuple, list)) else [made]
 
     # -- outputs
 

@@ -138,7 +138,7 @@ def _recurrent(
             ops.select(s, 0, d) if s is not None else ops.zeros(context.graph, [layer.batch, layer.hidden], x.dtype)
             for s in starts
         )
-        outputs, state = ops.unrolled(layer.x, state, partial(cell, layer), backward, layer.lengths)
+        outputs, state = ops.recurrence(layer.x, state, partial(cell, layer), backward, layer.lengths)
         found.append(outputs)
         last.append(state)
     results = [ops.stack(found, 1), *(ops.stack([s[i] for s in last], 0) for i in range(states))]

@@ -1,4 +1,4 @@
-"""Recurrent layers: every step of a sequence of fixed length, one after the other."""
+"""Recurrent layers: every step of a sequence, one after the other."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _layer(x: ops.Tensor, state: State, weights: Sequence[ops.Tensor], cell: Cel
     own, recurrent = weights[0::2], weights[1::2]
     projected = _product(rows(x), own)
     wide = ops.reshape(projected, [*x.dims[:-1], projected.dims[-1]])
-    return ops.unrolled(wide, state, lambda t, before: cell(t, before, recurrent), backwards)
+    return ops.recurrence(wide, state, lambda t, before: cell(t, before, recurrent), backwards)
 
 
 def _network(context: Context, x: ops.Tensor, states: Sequence[ops.Tensor], weights: Sequence[ops.Tensor], options: Sequence[Any],
@@ -68,7 +68,7 @@ def _network(context: Context, x: ops.Tensor, states: Sequence[ops.Tensor], weig
     return [ops.transpose(x, [1, 0, 2]) if batch_first else x, *final]
 
 
-@register("torch", "aten.lstm.input")
+@register("torch", "aten.lstm.input", "tilewright.lstm.default")
 def lstm(
     context: Context, x: ops.Tensor, hx: Sequence[ops.Tensor], params: Sequence[ops.Tensor], *options: Any
 ) -> list[ops.Tensor]:
@@ -77,12 +77,12 @@ def lstm(
     return _network(context, x, hx, params, options, _lstm)
 
 
-@register("torch", "aten.gru.input")
+@register("torch", "aten.gru.input", "tilewright.gru.default")
 def gru(context: Context, x: ops.Tensor, hx: ops.Tensor, params: Sequence[ops.Tensor], *options: Any) -> list[ops.Tensor]:
     return _network(context, x, [hx], params, options, _gru)
 
 
-@register("torch", "aten.rnn_tanh.input", "aten.rnn_relu.input")
+@register("torch", "aten.rnn_tanh.input", "aten.rnn_relu.input", "tilewright.rnn_tanh.default", "tilewright.rnn_relu.default")
 def rnn(context: Context, x: ops.Tensor, hx: ops.Tensor, params: Sequence[ops.Tensor], *options: Any) -> list[ops.Tensor]:
     return _network(context, x, [hx], params, options, _elman(ops.tanh if "tanh" in context.operator else ops.relu))
 

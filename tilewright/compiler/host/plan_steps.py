@@ -130,8 +130,8 @@ class Counter:
 
 @dataclass(frozen=True)
 class Carried:
-    """A tensor that a loop carries. It begins at `start`, which is only read, then lies in the two buffers in turn. Where both are
-    the same it begins there and stays.
+    """A tensor that a loop carries. It begins at `start`, which is only read, then lies in the two buffers in turn. Where both
+    are the same it begins there and stays.
     """
 
     name: str

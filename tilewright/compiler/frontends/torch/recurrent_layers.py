@@ -14,7 +14,7 @@ _TENSORS = {"lstm": "Tensor[] hx", "gru": "Tensor hx", "rnn_tanh": "Tensor hx", 
 _OPTIONS = "bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first"
 
 
-class RecurrentLayers(TorchFunctionMode):
+class RecurrentLayers(TorchFunctionMode):  # type: ignore[misc]
     """Calls of torch.lstm, gru, rnn_tanh and rnn_relu on padded sequences whose length is a symbol are calls of operators of the
     same name in the namespace `tilewright`."""
 
@@ -48,6 +48,6 @@ def _operator(name: str) -> Callable[..., Any]:
         return first, *(s.new_empty(s.shape) for s in states)
 
     schema = f"(Tensor x, {_TENSORS[name]}, Tensor[] params, {_OPTIONS}) -> {results}"
-    made = torch.library.custom_op(f"tilewright::{name}", run, mutates_args=(), schema=schema)
-    made.register_fake(shapes)
+    made: Callable[..., Any] = torch.library.custom_op(f"tilewright::{name}", run, mutates_args=(), schema=schema)
+    torch.library.register_fake(f"tilewright::{name}", shapes)
     return made

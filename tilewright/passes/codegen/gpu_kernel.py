@@ -24,11 +24,12 @@ Grid = tuple[Expr, Expr, Expr]
 
 
 class GpuKernel(KernelFrame):
-    """`launch` emits one entry each; `finish` erases the region; `describe` gives the metadata of all entries."""
+    """`launch` emits one entry each; `finish` erases the region; `describe` gives the metadata of all entries. early: entries
+    wait themselves for the launches in front of them (sm_90 on)."""
 
-    def __init__(self, module: ir.Module, symbol: str, index_bits: int = 32) -> None:
+    def __init__(self, module: ir.Module, symbol: str, index_bits: int = 32, early: bool = False) -> None:
         super().__init__(module, symbol, integer_type(index_bits))
-        self.index_bits = index_bits
+        self.index_bits, self.early = index_bits, early
         self.guards: dict[Expr, None] = {}
         self.launches: list[Launch] = []
         self.workspace = Expr.of(0)
@@ -137,13 +138,22 @@ class GpuKernel(KernelFrame):
         of_kind = {kind: [a for a, p in zip(arguments, self.params, strict=True) if p.kind == kind]
                    for kind in ("workspace", "tensor_map")}
         with ir.InsertionPoint(block):
+            if self.early:
+                self._follow()
             self.bind(arguments)
             self._workspace_at = next(iter(of_kind["workspace"]), None)
             self._maps = of_kind["tensor_map"]
             grid = emit()
             llvm.ReturnOp()
         x, y, z = map(str, grid)
-        self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes, (cluster, 1, 1), persistent))
+        self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes, (cluster, 1, 1), persistent,
+                                    self.early))
+
+    def _follow(self) -> None:
+        """Waits until all that was launched before has ended and its stores are seen; then the next launch may begin, as soon as
+        every block of this one is here. As text, since no access to memory may move in front of it."""
+        for text in ("griddepcontrol.wait;", "griddepcontrol.launch_dependents;"):
+            llvm.InlineAsmOp(None, [], text, "~{memory}", has_side_effects=True)
 
     def _create(self, symbol: str, min_blocks_per_sm: int, cluster: int) -> ir.Block:
         inputs = sum(not slot.result for slot in self.operands)
@@ -221,4 +231,4 @@ class GpuKernel(KernelFrame):
         return MicroKernel(symbol=first.symbol, workload=workload_key, family=family, config=config, params=tuple(self.params),
                            grid=first.grid, workspace=str(self.workspace), threads=first.threads,
                            shared_bytes=first.shared_bytes, guards=tuple(map(str, self.guards)), then=tuple(rest),
-                           cluster=first.cluster, persistent=first.persistent)
+                           cluster=first.cluster, persistent=first.persistent, early=first.early)

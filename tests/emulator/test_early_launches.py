@@ -38,6 +38,8 @@ def launched(body: str, early: bool = True) -> str:
     (f"ld.param.u64 %rd1, [out]; mov.u32 %r1, 7; {STORE} {WAIT}", True),
     (f"ld.param.u64 %rd1, [out]; ld.global.u32 %r1, [%rd1]; {WAIT} {STORE}", True),
     (f"ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0; @%p1 bra $L; {WAIT} $L: {STORE}", True),
+    (f"ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0; @%p1 bra $L; mov.u32 %r1, 3; $L: {WAIT} {STORE}",
+     False),
     (f"ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 9; @%p1 {WAIT} {STORE}", True),
     (f"ld.param.u64 %rd1, [out]; mov.u32 %r1, 7; griddepcontrol.launch_dependents; {STORE}", True),
 ])

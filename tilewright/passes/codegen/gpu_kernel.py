@@ -37,6 +37,7 @@ class GpuKernel(KernelFrame):
         self.threads = 0
         self._workspace_at: ir.Value | None = None
         self._maps: list[ir.Value] = []
+        self._followed = False
         if index_bits == 32:
             for slot in self.operands:
                 self.bound(self._last(slot))
@@ -138,20 +139,26 @@ class GpuKernel(KernelFrame):
         of_kind = {kind: [a for a, p in zip(arguments, self.params, strict=True) if p.kind == kind]
                    for kind in ("workspace", "tensor_map")}
         with ir.InsertionPoint(block):
-            if self.early:
-                self._follow()
             self.bind(arguments)
             self._workspace_at = next(iter(of_kind["workspace"]), None)
             self._maps = of_kind["tensor_map"]
+            self._followed = False
             grid = emit()
             llvm.ReturnOp()
+        if not self._followed:
+            with ir.InsertionPoint.at_block_begin(block):
+                self.follow()
         x, y, z = map(str, grid)
         self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes, (cluster, 1, 1), persistent,
                                     self.early))
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
         """Waits until all that was launched before has ended and its stores are seen; then the next launch may begin, as soon as
-        every block of this one is here. As text, since no access to memory may move in front of it."""
+        every block of this one is here. A family that has something to do before it touches global memory calls it behind that,
+        all threads at once; else it stands at the beginning. As text, since no access to memory may move in front of it."""
+        self._followed = True
+        if not self.early:
+            return
         for text in ("griddepcontrol.wait;", "griddepcontrol.launch_dependents;"):
             llvm.InlineAsmOp(None, [], text, "~{memory}", has_side_effects=True)
 

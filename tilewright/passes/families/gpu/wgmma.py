@@ -107,8 +107,9 @@ class _WgmmaBlock:
         part = None if self.parts is None else self.parts.cluster.rank
         self.steps, _ = part_of(kernel, self.depth, c.deep * self.left.per, c.split_k * c.cluster_k, part)
         thread = kernel.thread()
-        when(thread.eq(0), lambda: self.ring.start(_WARPS * c.readers * c.cluster))
+        when(thread.eq(0), self._start)
         self._meet()
+        kernel.follow()
         group, member = thread // GROUP, thread % GROUP
         role = scf.IfOp(_value(group.eq(c.consumers)), has_else=True)
         with ir.InsertionPoint(role.then_block):
@@ -126,6 +127,11 @@ class _WgmmaBlock:
         tiles, parts, one = grid
         tiles = tiles * (c.cluster * c.cluster_k)
         return tiles.minimum(c.blocks) if c.blocks else tiles, parts, one
+
+    def _start(self) -> None:
+        """One thread, before all meet."""
+        self.kernel.prefetch_tensor_maps()
+        self.ring.start(_WARPS * self.config.readers * self.config.cluster)
 
     def _meet(self) -> None:
         """All threads of the cluster wait for each other; the fence of mbarriers tells of them, and there is nothing else."""
@@ -166,7 +172,6 @@ class _WgmmaBlock:
 
     def _bring(self) -> None:
         """All tiles; in a cluster then waits for all who read, here and there, so that the block does not leave before them."""
-        self.kernel.prefetch_tensor_maps()
         done = self._tiles(self._copy, Index(0), 1)
         if self.config.cluster > 1:
             place = self.ring.place(done)

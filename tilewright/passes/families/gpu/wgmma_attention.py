@@ -113,6 +113,7 @@ class _Block(AttentionBlock):
         thread = kernel.thread()
         when(thread.eq(0), self._start)
         kernel.barrier()
+        kernel.follow()
         group, member = thread // GROUP, thread % GROUP
         copies = group.eq(c.consumers)
 

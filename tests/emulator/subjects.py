@@ -103,7 +103,7 @@ def _tensor_cores() -> dict[str, Recipe]:
                                  [*tiles, (264, 72, 8)], gaps, arch="sm_90a"),
         "wgmma square cluster": _recipe(
             product(nn), "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=4 group-m=2 cluster-m=2 cluster-n=2 deep=2}", "MNK",
-            [(136, 136, 328), (8, 8, 8), (264, 72, 200), (72, 136, 0)], gaps, arch="sm_90a"),
+            [(128, 136, 328), (8, 8, 8), (264, 128, 200), (72, 136, 0)], gaps, arch="sm_90a"),
     }
 
 

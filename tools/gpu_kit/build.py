@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tilewright.compiler.builder.fingerprint import fingerprint
@@ -78,12 +79,10 @@ def fill(root: Path, plan: Plan, told: Callable[[str], None]) -> None:
     steps = _Steps(root, plan, done)
     _sources(root)
     for case in chosen(plan.artifacts):
-        steps.file(f"artifacts/{case.file}", lambda to, case=case: _artifact(case, to, plan.target))
+        steps.file(f"artifacts/{case.file}", partial(_artifact, case, plan))
     for folder, names in (("archives", plan.archives), ("forms", plan.forms)):
         for case in chosen(names):
-            choose = neighbours if folder == "forms" else None
-            steps.file(f"{folder}/{case.file}", lambda to, case=case, choose=choose: archive_kernels(
-                _compilation(case, plan.target), to, plan.kernels, choose=choose))
+            steps.file(f"{folder}/{case.file}", partial(_archive, case, plan, folder == "forms"))
     command = [sys.executable, "-m", "tests.gpu.record", "--arch", plan.target.partition(":")[2], "--tests", plan.tests]
     steps.file("replay", lambda to: subprocess.run([*command, str(to)], cwd=ROOT, check=True))
     if plan.wheels:
@@ -117,10 +116,14 @@ class _Steps:
         self.done(name.removeprefix("../"))
 
 
-def _artifact(case: cases.Case, to: Path, target: str) -> None:
+def _artifact(case: cases.Case, plan: Plan, to: Path) -> None:
     with tempfile.TemporaryDirectory(dir=to.parent) as folder:
-        cases.build(case, Path(folder), target)
+        cases.build(case, Path(folder), plan.target)
         (Path(folder) / case.file).rename(to)
+
+
+def _archive(case: cases.Case, plan: Plan, forms: bool, to: Path) -> None:
+    archive_kernels(_compilation(case, plan.target), to, plan.kernels, choose=neighbours if forms else None)
 
 
 def _compilation(case: cases.Case, target: str) -> Compilation:

@@ -83,8 +83,7 @@ def is_nested(value: Any) -> bool:
 
 def nested(value: Any, argument: Argument) -> tuple[Any, Any, Offsets]:
     """The offsets of a nested tensor as torch has them, its rows, its offsets."""
-    import torch
-
+    torch: Any = sys.modules["torch"]
     if value.layout != torch.jagged:
         raise DTypeError(f"argument {argument.name}: wanted a nested tensor of layout torch.jagged, got {value.layout}; make "
                          "it with torch.nested.nested_tensor(..., layout=torch.jagged)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -231,8 +232,7 @@ def _as_kind(call: PackedCall, value: Any, output: Argument) -> Any:
         return found
     offsets = call.offsets[output.ragged]
     if call.kind is Kind.NESTED:
-        import torch
-
+        torch: Any = sys.modules["torch"]
         return torch.nested.nested_tensor_from_jagged(value, call.nested)
     if call.kind is Kind.JAGGED:
         return Jagged.checked(value, offsets)

@@ -40,7 +40,7 @@ class Ragged(Dim):
         if lo is None and not of:
             raise OptionError('Ragged: wanted the range of one length, as in Ragged(1, 512, over="B"), or its expression, as in '
                               'Ragged(of="i + 1", over="i"), got neither; give one')
-        super().__init__(*((0, _LARGEST) if lo is None else (lo, hi)), multiple_of, samples, at)
+        super().__init__(0 if lo is None else lo, _LARGEST if lo is None else hi, multiple_of, samples, at)
 
     def __str__(self) -> str:
         return f"{super().__str__()}, ragged over {self.over}"

@@ -64,10 +64,9 @@ class Caller(ABC):
 
     def _call_ragged(self, ragged: RaggedCall, args: Sequence[Any], named: dict[str, Any], **options: Any) -> Any:
         """A call whose sequences are of any kind. Native code passes what it does not take here, as the program's own inputs."""
-        call = ragged.simple(args) if not named and self.native is not None and options["stream"] is None else None
-        if call is not None:
-            made = self.native(*call.inputs, **{n: v for n, v in options.items() if v is not None})
-            return ragged.result(call, made)
+        if self.native is not None and not named and options["stream"] is None and (simple := ragged.simple(args)) is not None:
+            made = self.native(*simple.inputs, **{n: v for n, v in options.items() if v is not None})
+            return ragged.result(simple, made)
         is_packed = len(args) == len(self.program.inputs) and not named
         call = ragged.pack(args, named)
         if self.native is None or is_packed or options["stream"] is not None:

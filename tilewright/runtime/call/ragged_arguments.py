@@ -81,8 +81,8 @@ def is_nested(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor) and bool(value.is_nested)
 
 
-def nested(value: Any, argument: Argument) -> tuple[Any, Any, Offsets]:
-    """The offsets of a nested tensor as torch has them, its rows, its offsets."""
+def nested(value: Any, argument: Argument) -> tuple[Any, Any, Lengths]:
+    """The offsets of a nested tensor as torch has them, its rows, and its offsets by the name of the ragged dim."""
     torch: Any = sys.modules["torch"]
     if value.layout != torch.jagged:
         raise DTypeError(f"argument {argument.name}: wanted a nested tensor of layout torch.jagged, got {value.layout}; make "
@@ -91,7 +91,8 @@ def nested(value: Any, argument: Argument) -> tuple[Any, Any, Offsets]:
         raise ShapeError(f"argument {argument.name}: wanted a nested tensor whose sequences lie along axis 1, "
                          "got other lengths along a later axis; transpose it")
     whole = value.contiguous()  # without rows between the sequences, as torch.nested.narrow leaves them
-    return whole.offsets(), whole.values(), np.ascontiguousarray(whole.offsets().numpy(), np.int64)
+    return whole.offsets(), whole.values(), {
+        argument.ragged: np.ascontiguousarray(whole.offsets().numpy(), np.int64)}
 
 
 def offsets_by_number(dim: DimInfo, count: int) -> Offsets:

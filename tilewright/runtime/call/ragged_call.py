@@ -113,8 +113,7 @@ class RaggedCall:
                 flat[number], own = value.values, {argument.ragged: value.offsets}
                 kinds.append(Kind.JAGGED)
             elif is_nested(value):
-                whole, flat[number], ends = nested(value, argument)
-                own = {argument.ragged: ends}
+                whole, flat[number], own = nested(value, argument)
                 kinds.append(Kind.NESTED)
             else:
                 continue

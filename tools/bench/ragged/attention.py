@@ -25,13 +25,10 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
 def _graph() -> ops.Graph:
     """q, k, v [B, S, WIDTH] -> [B, S, WIDTH]."""
     g = ops.Graph()
-    heads = []
-    for name in "qkv":
-        x = g.input(name, ["B", "S", WIDTH])
-        b, s, _ = x.dims
-        heads.append(ops.transpose(ops.reshape(x, (b, s, HEADS, WIDTH // HEADS)), (0, 2, 1, 3)))
-    mixed = ops.transpose(ops.attention(*heads), (0, 2, 1, 3))
-    g.output(ops.reshape(mixed, (b, s, WIDTH)))
+    rows = [g.input(name, ["B", "S", WIDTH]) for name in "qkv"]
+    b, s, _ = rows[0].dims
+    q, k, v = (ops.transpose(ops.reshape(x, (b, s, HEADS, WIDTH // HEADS)), (0, 2, 1, 3)) for x in rows)
+    g.output(ops.reshape(ops.transpose(ops.attention(q, k, v), (0, 2, 1, 3)), (b, s, WIDTH)))
     return g
 
 

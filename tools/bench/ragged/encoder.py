@@ -113,7 +113,7 @@ class _Padded:
         """As a module, for an exporter."""
         import torch
 
-        class Module(torch.nn.Module):
+        class Module(torch.nn.Module):  # type: ignore[misc]
             def __init__(self) -> None:
                 super().__init__()
                 self.layer = layer

@@ -102,7 +102,7 @@ def outline(compilation: Compilation) -> OutlinedModel:
         plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits))
         if ragged:
             seen = (*whole.inputs, *ingested.inputs[len(whole.inputs):])
-            plan = pack_plan(plan, sequences_of(whole.dims, seen, whole.outputs, bound))
+            plan = pack_plan(plan, sequences_of(whole.dims, seen, whole.outputs, bound, ingested.dims))
     return OutlinedModel(compilation, ingested, bound, donated, distinct(workloads), plan)
 
 

@@ -87,7 +87,8 @@ def test_rows_are_moved(target: str) -> None:
                lambda v, _: v["x"].repeat(3, 0).repeat(3, 1)[None, None])
     checks.add("eight times along, codes", ops.interpolate(codes, ["B", "8*S"], "nearest"),
                lambda v, _: v["b"].repeat(8, 1)[None, None])
-    checks.add("four times and twice, then more", ops.relu(ops.interpolate(image * 2.0, ["4*B", "2*S"], "floor", "asymmetric") + 1.0),
+    larger = ops.interpolate(image * 2.0, ["4*B", "2*S"], "floor", "asymmetric")
+    checks.add("four times and twice, then more", ops.relu(larger + 1.0),
                lambda v, _: np.maximum(v["x"] * 2 + 1, 0).repeat(4, 0).repeat(2, 1)[None, None])
     checks.add("down alone", ops.interpolate(image, ["2*B", "S"], "floor", "asymmetric"),
                lambda v, _: v["x"].repeat(2, 0)[None, None])

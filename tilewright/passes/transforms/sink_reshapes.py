@@ -46,7 +46,7 @@ def _sink(op: ir.Operation, views: Reshaper, sunk: set[ir.Operation]) -> ir.Oper
         reshape = defined_by(uncast(value), *RESHAPES)
         source = owner(uncast(reshape.operands[0])) if reshape is not None else None
         if reshape is None or source is None or not (source in sunk or COPY in source.attributes or sums_products(source)
-                                                     or _repeats(source) and _alone(op, number, reshape)):
+                                                     or (_repeats(source) and _alone(op, number, reshape))):
             continue
         made = _along(op, number, reshape, views)
         if made is not None:

@@ -12,8 +12,9 @@
 
 Every system has a process per thread count, pinned to that many cores, and stands still while it is not its turn.
 All are prepared and bound first, each result is checked against float64, then they take turns in rounds; the figure of a
-case is the best peer's median over ours. Each call writes into memory bound beforehand where the system can do so. The peers of
-the suites `zoo` and `layers` are torch (eager, and torch.compile with dynamic shapes) and ONNX Runtime, all of them given the same operators.
+case is the best peer's median over ours. Each call writes into memory bound beforehand where the system can do so. Peers of the
+suites `zoo` and `layers` are torch (eager, and torch.compile with dynamic shapes) and ONNX Runtime, all of them given the same
+operators.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def arguments(name: str, argv: Sequence[str] | None = None) -> argparse.Namespac
         parser.add_argument("--avx2", dest="suite", action="store_const", const="avx2", help="operators without AVX-512")
     if name in ZOO:
         parser.add_argument("--suite", choices=["zoo", "layers"] if name == "operators" else ["zoo"],
-                            help="zoo: of real models; layers: single layers at sizes of known models; default: the hand-written one")
+                            help="zoo: of real models; layers: single layers at sizes of known models")
     parser.add_argument("--neighbour", choices=NEIGHBOURS, default="",
                         help="hog: a process that streams through memory; cold: half the last cache is read between calls")
     parser.add_argument("--threads", default="1", help="thread counts, such as 1,2")

@@ -28,6 +28,7 @@ from tilewright.compiler.builder.codegen import limits
 from tilewright.compiler.compilation.compilation import full_target
 from tilewright.compiler.compilation.partitions import partitions_of
 from tilewright.passes.dispatch_creation.partition_summary import PartitionSummary
+from tilewright.passes.mlir import ir
 from tilewright.passes.partition.region import Region
 from tilewright.passes.partition.rules import Rule, register, unregister
 from tilewright.runtime.host.benchmark import Timing, time_beside, time_call
@@ -35,6 +36,7 @@ from tools.bench import command
 from tools.bench.partition.compare_partition import Bench, tensors
 from tools.bench.partition.launched import shown
 from tools.bench.partition.training import WORKLOADS, Workload
+from tools.checkout import of_tests
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,21 @@ def judged(records: Sequence[dict[str, Any]]) -> str:
             f"worst {behind[worst]:.3f} {worst[0]} at {worst[1]}")
 
 
+def random_graphs(seeds: range) -> int:
+    """Exit code 1 where a graph is wrong, with its seed."""
+    check, wrong = of_tests("unit.test_partition"), 0
+    for seed in seeds:
+        with ir.Context(), ir.Location.unknown():
+            try:
+                check.assert_right(seed, {"B": 1}, {"B": 5})
+            except AssertionError as error:
+                wrong += 1
+                print(f"seed {seed}: {error}", flush=True)
+            check.KEPT.clear()
+    print(f"{len(seeds)} graphs, each cut in 3 ways at 2 shapes: {wrong} wrong")
+    return int(wrong > 0)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = command.parser("cuts", __doc__)
     parser.add_argument("--names", default="*", metavar="PATTERN", help="which workloads")
@@ -144,8 +161,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", default="128,1024")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0.3, help="longest measuring time of a partition")
+    parser.add_argument("--random", type=int, default=0, metavar="N",
+                        help="no times: N random graphs, each cut in three ways at two shapes, against what they give unfused")
+    parser.add_argument("--seed", type=int, default=1000, help="of the first random graph")
     parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
     args = parser.parse_args(argv)
+    if args.random:
+        return random_graphs(range(args.seed, args.seed + args.random))
     import torch
 
     torch.set_num_threads(args.threads)

@@ -177,7 +177,7 @@ def test_sums_of_single_values_let_reductions_run_side_by_side() -> None:
         body += generic(f"s{n}", name, kind, "%z0", "tensor<f32>", SUM, "#id, affine_map<(d0, d1) -> ()>", "rr")
         body += scalar(f"t{n}", f"%s{n}, {last}" if last else f"%s{n}", ADD if last else SQUARE)
         last = f"%t{n}"
-    arguments = [X, *(X.replace("%x", name).replace("8", str(n + 9)) for n, name in enumerate(names))]
+    arguments = [X, *(X.replace("8", str(n + 9)).replace("%x", name) for n, name in enumerate(names))]
     text = model(arguments, body, last, "tensor<f32>", start)
     for way in ("greedy", "gain"):
         plan = planned(text, partition=way)

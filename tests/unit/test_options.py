@@ -36,7 +36,7 @@ def test_texts_become_enums() -> None:
     ("precision", "f8", "'f32', 'tf32', 'bf16', 'f16'"),
     ("deterministic", "always", "'shape', 'batch'"),
     ("out_of_range", "", "'error', 'fallback'"),
-    ("log", 3, "a path"),
+    ("log", 3, "the path of a file or folder"),
     ("prior", "yes", "True or False"),
     ("winograd", 4, "True or False"),
     ("policy", "best", "'ucb', 'epsilon'"),

@@ -31,6 +31,7 @@ class Tables:
     """Tables in the order of the workloads, with the object code and LLVM IR of their kernels by digest.
 
     refused: workload name -> why its preferred family did not take it. certificates: of the tables that a search made.
+    incumbent: do they run already, and were not made by the rules of their families alone?
     """
 
     tables: list[DispatchTable] = field(default_factory=list)
@@ -38,6 +39,7 @@ class Tables:
     llvm_ir: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     certificates: list[Certificate] = field(default_factory=list)
+    incumbent: bool = False
 
 
 def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits, builder: Builder,

@@ -28,7 +28,8 @@ from tilewright.runtime.tensor import DType, TensorSpec
 
 # 3: the code holds a seal of the program (runtime/program/seal.py); what came before cannot be held against its code
 # 4: the host program may branch and loop, which takes the last words of the device's table
-SCHEMA = 4
+# 5: what was asked of the compile; the native call path counts calls by their shape
+SCHEMA = 5
 
 
 class DimInfo(msgspec.Struct, frozen=True):
@@ -97,6 +98,16 @@ class Check(msgspec.Struct, frozen=True):
     message: str
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """Options of the compile that a later tuning of the program has to keep to (tw.CompileOptions)."""
+
+    deterministic: str = "shape"
+    winograd: bool = True
+    threads: int | None = None
+    max_regret: float = 0.05
+    max_kernels: int | None = None
+
+
 class Program(msgspec.Struct, frozen=True):
     """A compiled model for one target.
 
@@ -134,6 +145,7 @@ class Program(msgspec.Struct, frozen=True):
     output_structure: Structure | None = None
     tree: tuple[Step, ...] = ()
     ragged: tuple[DimInfo, ...] = ()
+    asked: Asked = Asked()
     schema: int = SCHEMA
 
     def ranges(self) -> ShapeRange:

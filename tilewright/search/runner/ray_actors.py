@@ -16,7 +16,9 @@ from tilewright.runtime.errors import OptionError
 from tilewright.runtime.log import LOG
 
 _GRACE = 5.0  # seconds beside those of a request, until its actor is taken for lost
-_REPLACED = 3  # actors in a row that end before they answer once, after which their place stays empty
+_REPLACED = 8  # actors in a row that end before they answer once, after which their place stays empty
+_PAUSE, _LONGEST = 0.5, 20.0  # seconds before the third of them in a row, doubled for each further one, and at most
+_FAMINE = 180.0  # seconds to wait while all actors are being made anew
 
 
 def ray_module() -> Any:
@@ -152,7 +154,9 @@ class ActorPool:
                 if self._closed or (not self._alive and not self._starting):
                     why = "; ".join(dict.fromkeys(self.state.refused.values())) or "all were lost"
                     raise ActorLostError(f"no {self.kind.name} is left: {why}")
-                self._changed.wait()
+                if not self._changed.wait_for(lambda: bool(self._idle) or self._closed or not (self._alive or self._starting),
+                                              _FAMINE if not self._alive else None):
+                    raise ActorLostError(f"no {self.kind.name} came back within {_FAMINE:g} s")
             return self._idle.pop(0)
 
     def _give_back(self, lease: Lease) -> None:
@@ -176,9 +180,6 @@ class ActorPool:
             restart = not self._closed
             if not lease.answered:
                 self._failures[lease.place] += 1
-            if self._failures[lease.place] >= _REPLACED:
-                self.state.refused[lease.place] = why
-                restart = False
             self._starting += restart
             self._changed.notify_all()
         self.told("lost", {"actor": lease.name, "kind": self.kind.name, "reason": why})
@@ -187,38 +188,50 @@ class ActorPool:
             threading.Thread(target=self._start, args=(lease.place,), name=f"tilewright-{self.kind.name}", daemon=True).start()
 
     def _start(self, place: int) -> None:
-        """Make an actor and let it join; one that ends before is tried again."""
-        handle: Any = None
-        for attempt in range(_REPLACED):
-            try:
-                if self._closed:
-                    break
-                handle = self.kind.make(place)
-                with self._changed:
-                    self._handles[place] = handle
-                name = self.kind.join(handle, self.kind.patience)
-            except OptionError as refused:
-                self._refuse(place, handle, str(refused))
+        """Make an actor and let it join; one that ends before is tried again, after a pause that grows."""
+        while True:
+            failures = self._failures[place]
+            if failures >= _REPLACED:
+                self._refuse(place, None, f"{failures} in a row were lost before they answered")
                 return
-            except (self._ray.exceptions.RayError, OSError, ValueError) as error:
-                LOG.info("%s %d did not join: %s", self.kind.name, place, error)
-                self._kill(handle)
-                if attempt + 1 == _REPLACED:
-                    self._refuse(place, handle, f"it does not start: {type(error).__name__}: {str(error)[:300]}")
-                    return
-                continue
             with self._changed:
-                self._starting -= 1
-                if not self._closed:
-                    self._alive += 1
-                    self._idle.append(Lease(place, handle, name))
+                if failures > 1 and not self._closed:
+                    self._changed.wait_for(lambda: self._closed, min(_LONGEST, _PAUSE * 2 ** (failures - 2)))
+                if self._closed:
+                    self._starting -= 1
                     self._changed.notify_all()
-                    handle = None
-            if handle is None:
-                self.told("joined", {"actor": name, "kind": self.kind.name})
+                    return
+            if self._joined(place):
                 return
-            break
-        self._kill(handle)
+
+    def _joined(self, place: int) -> bool:
+        """One try; True where nothing is left to do in this place."""
+        handle: Any = None
+        try:
+            handle = self.kind.make(place)
+            with self._changed:
+                self._handles[place] = handle
+            name = self.kind.join(handle, self.kind.patience)
+        except OptionError as refused:
+            self._refuse(place, handle, str(refused))
+            return True
+        except (self._ray.exceptions.RayError, OSError, ValueError) as error:
+            LOG.info("%s %d did not join: %s", self.kind.name, place, error)
+            self._failures[place] += 1
+            self._kill(handle)
+            return False
+        with self._changed:
+            self._starting -= 1
+            is_wanted = not self._closed
+            if is_wanted:
+                self._alive += 1
+                self._idle.append(Lease(place, handle, name))
+            self._changed.notify_all()
+        if is_wanted:
+            self.told("joined", {"actor": name, "kind": self.kind.name})
+        else:
+            self._kill(handle)
+        return True
 
     def _refuse(self, place: int, handle: Any, why: str) -> None:
         with self._changed:

@@ -18,6 +18,7 @@ from tilewright.search.task_scheduler.belief_pool import BeliefPool
 from tilewright.search.task_scheduler.policies import ArmView, Policy
 from tilewright.search.task_scheduler.tuning_curve import MOST
 
+_BATCH = 8  # trials under way that count as a slot
 _SAME = 1e-3  # relative change of a latency that counts as a gain
 
 
@@ -187,7 +188,7 @@ class Bandit:
         for s in candidates:
             share = s.arm.latency / total
             p = predictions.get(s.arm.key)
-            pulls = s.pulls + (pending.get(s.arm.key, 0) > 0)
+            pulls = s.pulls + -(-pending.get(s.arm.key, 0) // _BATCH)
             view = ArmView(s.arm.key, s.arm.group, s.order, pulls, s.arm.latency, share, s.arm.flops, tuple(s.latencies))
             if p is not None:
                 self.last[s.arm.key] = Expectation(s.arm.key, share * p.gain, share * p.gain_deviation, p.mean, p.low, p.high)

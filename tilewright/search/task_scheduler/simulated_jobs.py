@@ -153,8 +153,8 @@ class SimulatedJobs:
     def _return_nodes(self) -> None:
         for entry in [a for a in self._away if a[0] <= self.clock.now]:
             self._away.remove(entry)
-            for kind in (0, 1):
-                self._free[kind] += entry[1 + kind]
+            _, *back = entry
+            self._free = [free + int(more) for free, more in zip(self._free, back, strict=True)]
 
 
 class TableBatchArm(TableArm):

@@ -3,7 +3,7 @@
     python -m tools.farm_faults --faults 200 --every 2.5 [--seconds 280] [--seed 0]
 
 A cluster of three nodes (ray.cluster_utils) searches kernels of a small model while faults are made, in a random order: a builder
-or a runner is killed, stopped for good, stopped for a second, its process has no memory (killed as the kernel would), a node is cut
+or a runner is killed, stopped for good, stopped for a second, its process has no memory (killed as Linux does), a node is cut
 off (its raylet is stopped) or removed, and comes back. Counted are runs that did not end in time, measurements that the log does
 not hold, and processes that are left. Exit code 1 where any is.
 """

@@ -37,7 +37,7 @@ def test_texts_become_enums() -> None:
     ("deterministic", "always", "'shape', 'batch'"),
     ("out_of_range", "", "'error', 'fallback'"),
     ("log", 3, "the path of a file or folder"),
-    ("prior", "yes", "True or False"),
+    ("prior", "yes", "True, False or the path of a folder"),
     ("winograd", 4, "True or False"),
     ("policy", "best", "'ucb', 'epsilon'"),
     ("until_regret", -0.1, "fraction >= 0"),

@@ -73,6 +73,6 @@ def compile_bundle(compilation: Compilation) -> Bundle:
             tables = choose_tables(model, builder, session)
         if workers is not None and options.searches:
             of_key = {w.key: w for w in model.workloads}
-            workers.publish([(of_key[t.workload], parse_config(k.config)) for t in tables.tables for k in t.kernels])
+            workers.publish([(of_key[key], parse_config(config)) for key, config in tables.used])
     with timed("host program"):
         return assemble(model, tables)

@@ -69,7 +69,8 @@ class WorkerBuilder:
     def __init__(self, target: Target, cache: Cache | None = None, workers: int | None = None,
                  time_limit: float | None = None, inspect: bool = False, shelf: KernelShelf | None = None,
                  pool: Workers | None = None) -> None:
-        self.target, self.inspect, self.shelf = target, inspect, shelf
+        self.target, self.shelf = target, shelf
+        self.inspect = inspect and target.kind is not TargetKind.HOST  # which says nothing of a host kernel
         self.cache = cache or Cache()
         self.pool: Workers = pool or WorkerPool(workers, time_limit)
         self._machine = _machine(target)

@@ -47,7 +47,7 @@ class FarmSession:
     run: str = field(default_factory=lambda: f"{time.time():.6f}")
     log: TuningLog | None = None
     _quarantined: list[str] = field(default_factory=list)
-    _events: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    _marks: list[MarkRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._began, self._used = time.monotonic(), _own_seconds()
@@ -57,17 +57,17 @@ class FarmSession:
     def event(self, what: str, facts: Mapping[str, Any]) -> None:
         """Something happened to an actor."""
         LOG.info("farm: %s %s", what, ", ".join(f"{k}={v}" for k, v in facts.items()))
-        self._events.append((what, facts))
 
     def quarantine(self, found: Quarantine) -> None:
         """A runner drifted: what it measured since it was last seen good is marked."""
         self._quarantined.append(found.runner)
-        if self.log is not None:
-            self.log.mark(MarkRecord(found.runner, found.since, found.until, found.reason))
+        self._marks.append(MarkRecord(found.runner, found.since, found.until, found.reason))
 
     def follow(self, flight: FlightProgress) -> None:
-        """Take the state of the search; tell and record it now and then."""
+        """Take the state of the search, in the thread that writes the log; tell and record it now and then."""
         now = time.monotonic()
+        while self._marks and self.log is not None:
+            self.log.mark(self._marks.pop(0))
         if now - self._told < _TOLD_SECONDS:
             return
         self._told = now

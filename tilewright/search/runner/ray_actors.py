@@ -15,7 +15,7 @@ from typing import Any
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.log import LOG
 
-_GRACE = 5.0  # seconds beside those of a request, until its actor is taken for lost
+_GRACE = 10.0  # seconds beside those of a request, until its actor is taken for lost
 _REPLACED = 8  # actors in a row that end before they answer once, after which their place stays empty
 _PAUSE, _LONGEST = 0.5, 20.0  # seconds before the third of them in a row, doubled for each further one, and at most
 _FAMINE = 180.0  # seconds to wait while all actors are being made anew

@@ -182,11 +182,14 @@ class SearchLedger:
             return found
 
         open_ = [[v for v in group if measurer.open_places(v[0], [v[1:]], again=True)] for group in groups]
-        with ThreadPoolExecutor(most, "tilewright-run") as pool:
+        pool = ThreadPoolExecutor(most, "tilewright-run")
+        try:
             for done in as_completed([pool.submit(run, group) for group in open_ if group]):
                 for (config, shape, threads), measured in done.result():
                     measurer.take_run(config, shape, threads, measured)
                 self.report(phase)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # after an interrupt nothing more is begun
 
     def untuned(self) -> Untuned:
         """What runs untuned, on several threads from where they were seen to pay."""

@@ -80,7 +80,8 @@ class Jobs(Protocol):
 class ThreadedJobs:
     """Jobs over a Builder and a Runner that may be called from several threads at once.
 
-    It is a context: at its end, jobs that did not begin are dropped, and those that did are waited for.
+    It is a context: at its end, jobs that did not begin are dropped, and those that did are waited for, but after an error or an
+    interrupt.
     """
 
     builder: Builder
@@ -94,11 +95,11 @@ class ThreadedJobs:
         self._running = ThreadPoolExecutor(self.runners, "tilewright-run")
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         for pool in (self._building, self._running):
             pool.shutdown(wait=False, cancel_futures=True)
         for pool in (self._building, self._running):
-            pool.shutdown(wait=True)
+            pool.shutdown(wait=kind is None)
 
     def build(self, job: BuildJob, seconds: float | None) -> None:
         end = None if seconds is None else time.monotonic() + seconds

@@ -59,7 +59,8 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
         runtime = _add(runtime_object(near), runtime_object_ir(arch), code, llvm_ir)
     constants, memory = _constants(model) if like is None else (like.program.constants, like.constants)
     kept = [i for i, _ in enumerate(ingested.inputs) if i not in model.bound]
-    visible = kept[: len(kept) - len(plan.ragged)]  # the offsets of ragged dims come last and belong to no structure
+    hidden = len(plan.ragged) + len([s for s in plan.sums if any(a.name == s for a in ingested.inputs)])
+    visible = kept[: len(kept) - hidden]  # offsets of ragged dims and sums of lengths come last and belong to no structure
     inputs = tuple(ingested.inputs[i] for i in kept)
     outputs = ingested.outputs if plan.ragged else tuple(
         replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))

@@ -3,7 +3,7 @@
     python -m tools.bench refined --models bert_layer,gpt2_block --mixes mnli,cola,mrpc --tune 40 --seconds 60 --cpu-share 0.1
 
 A model is tuned for a uniform range and saved. Threads call it with lengths of a data set, each after a pause; first alone, then
-while `tilewright refine` runs in a process of its own, then while `reload` swaps versions. Latencies of calls are compared between
+while `tilewright refine` runs in a process of its own, then while `reload` swaps versions. Latencies are compared between
 these parts; the speeds of the two versions at every counted shape are those that refine measured, in turns.
 """
 

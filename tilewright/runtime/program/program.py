@@ -29,7 +29,8 @@ from tilewright.runtime.tensor import DType, TensorSpec
 # 3: the code holds a seal of the program (runtime/program/seal.py); what came before cannot be held against its code
 # 4: the host program may branch and loop, which takes the last words of the device's table
 # 5: arguments of ragged programs may be blocks, and lengths follow from numbers
-SCHEMA = 5
+# 6: what was asked of the compile; the native call path counts calls by their shape
+SCHEMA = 6
 
 
 class DimInfo(msgspec.Struct, frozen=True):
@@ -102,6 +103,16 @@ class Check(msgspec.Struct, frozen=True):
     message: str
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """Options of the compile that a later tuning of the program has to keep to (tw.CompileOptions)."""
+
+    deterministic: str = "shape"
+    winograd: bool = True
+    threads: int | None = None
+    max_regret: float = 0.05
+    max_kernels: int | None = None
+
+
 class Program(msgspec.Struct, frozen=True):
     """A compiled model for one target.
 
@@ -140,6 +151,7 @@ class Program(msgspec.Struct, frozen=True):
     output_structure: Structure | None = None
     tree: tuple[Step, ...] = ()
     ragged: tuple[DimInfo, ...] = ()
+    asked: Asked = Asked()
     schema: int = SCHEMA
 
     @property

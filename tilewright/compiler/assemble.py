@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tilewright.compiler.builder.codegen import compile_object, host_target, runtime_object
 from tilewright.compiler.builder.llvm_bridge import to_llvm22
 from tilewright.compiler.builder.lowering import to_llvm_text
-from tilewright.compiler.compilation.options import OutOfRange, Precision
+from tilewright.compiler.compilation.options import Activations, CompileOptions, OutOfRange, Precision
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.constants.stored_constants import stored_constants
 from tilewright.compiler.host.call_path import call_path_ir
@@ -87,7 +87,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         out_of_range=OutOfRange(options.out_of_range).value,
         certificates=tuple(tables.certificates),
         refused=dict(tables.refused),
-        precision=Precision(options.precision).value,
+        precision=_precision(options),
         input_structure=_input_structure(compilation.imported.input_structure, visible, inputs[: len(visible)]),
         output_structure=_output_structure(compilation.imported.output_structure, len(outputs)),
         tree=tree,
@@ -132,6 +132,13 @@ def _host_code(text: str, near: Target) -> bytes:
     """Object code of what runs around the kernels, such as 200 arguments that are looked at."""
     longest = max(function.count("\n") for function in text.split("\n}\n"))
     return compile_object(text, near, 3 if longest < LINES else 0)
+
+
+def _precision(options: CompileOptions) -> str:
+    """What a check against the model should expect."""
+    if options.precision is Precision.F32 and options.activations is Activations.INT8:
+        return Activations.INT8.value
+    return Precision(options.precision).value
 
 
 def _add(code: bytes, text: str, codes: dict[str, bytes], texts: dict[str, str]) -> str:

@@ -1,7 +1,8 @@
 """GpuKernel: the frame of a GPU kernel that a family fills: one entry per launch, a parameter per slot.
 
 Coordinates and offsets are `index_bits` wide. With 32 bits, guards keep every operand within 2^31 elements. Accesses of several
-elements are guarded too: by the offset and the strides of the operands that they touch.
+elements are guarded too: by the offset and the strides of the operands that they touch. Kernels of a function with the attribute
+`tw.predicate` take the address of a byte last, and return at once where it is 0.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from tilewright.passes.codegen.emit import Memory, byte_width, integer_type, res
 from tilewright.passes.codegen.gpu_memory import WIDEST, GpuMemory
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame, TensorSlot
+from tilewright.passes.linalg.symbolic import PREDICATE
 from tilewright.passes.mlir import ir, llvm, nvvm, operations
 from tilewright.runtime.program.kernel import Launch, MicroKernel, Param, offset_symbol, stride_symbol
 from tilewright.runtime.program.tensor_map import ALIGNMENT, MAP_ALIGNMENT, MAP_BYTES
@@ -34,6 +36,7 @@ class GpuKernel(KernelFrame):
         self.workspace = Expr.of(0)
         self.shared_bytes = 0
         self.threads = 0
+        self._goes_by_byte = PREDICATE in self.fn.attributes
         self._workspace_at: ir.Value | None = None
         self._maps: list[ir.Value] = []
         if index_bits == 32:
@@ -132,10 +135,14 @@ class GpuKernel(KernelFrame):
         neighbouring blocks along x that may use each other's shared memory. persistent: Launch.persistent.
         """
         self.threads, self.shared_bytes = threads, 0
+        if self._goes_by_byte and not self.launches:
+            self._slot(self.pointer_type(), Param("predicate"))
         block = self._create(self.symbol + suffix, min_blocks_per_sm, cluster)
         arguments = list(block.arguments)
         of_kind = {kind: [a for a, p in zip(arguments, self.params, strict=True) if p.kind == kind]
                    for kind in ("workspace", "tensor_map")}
+        if self._goes_by_byte:
+            block = self._unless_zero(block, arguments[-1])
         with ir.InsertionPoint(block):
             self.bind(arguments)
             self._workspace_at = next(iter(of_kind["workspace"]), None)
@@ -144,6 +151,18 @@ class GpuKernel(KernelFrame):
             llvm.ReturnOp()
         x, y, z = map(str, grid)
         self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes, (cluster, 1, 1), persistent))
+
+    def _unless_zero(self, entry: ir.Block, pointer: ir.Value) -> ir.Block:
+        """The block behind the entry; where the byte is 0 all threads of the launch return, before any barrier."""
+        body, leave = entry.create_after(), entry.create_after()
+        byte = integer_type(8)
+        with ir.InsertionPoint(entry):
+            zero = llvm.ConstantOp(byte, ir.IntegerAttr.get(byte, 0)).result
+            runs = llvm.ICmpOp(llvm.ICmpPredicate.ne, llvm.LoadOp(byte, pointer).result, zero).result
+            llvm.CondBrOp(runs, [], [], body, leave)
+        with ir.InsertionPoint(leave):
+            llvm.ReturnOp()
+        return body
 
     def _create(self, symbol: str, min_blocks_per_sm: int, cluster: int) -> ir.Block:
         inputs = sum(not slot.result for slot in self.operands)

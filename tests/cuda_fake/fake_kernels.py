@@ -62,6 +62,7 @@ class KernelWork:
     shared: int
     args: tuple[bytes, ...]
     cluster: tuple[int, int, int]
+    early: bool = False
 
 
 _CONDITION = re.compile(rb"\.extern\s+\.func\s+cudaGraphSetConditional\s*\([^)]*\)\s*;")
@@ -81,6 +82,15 @@ _SET = b"""
 def _linked(image: bytes) -> bytes:
     """PTX with the function that a driver links: a handle is the address of its condition."""
     return _CONDITION.sub(_SET, image)
+
+
+def _early(config: int) -> bool:
+    """May a CUlaunchConfig's launch begin before those in front of it end?"""
+    listed = ctypes.c_uint64.from_address(config + 40).value
+    wanted = int(driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+    numbers = range(driver.CUlaunchConfig(_ptr=config).numAttrs)
+    found = [driver.CUlaunchAttribute(_ptr=listed + 72 * number) for number in numbers]
+    return any(a.id == wanted and a.value.programmaticStreamSerializationAllowed for a in found)
 
 
 class KernelCalls(FakeState):
@@ -159,7 +169,8 @@ class KernelCalls(FakeState):
         if self.device() != stream.device:
             raise FakeError(INVALID_VALUE)
         grid, block = (given.gridDimX, given.gridDimY, given.gridDimZ), (given.blockDimX, given.blockDimY, given.blockDimZ)
-        work = self.work_of(kernel, grid, block, given.sharedMemBytes, parameters, _cluster_of(config))
+        work = self.work_of(kernel, grid, block, given.sharedMemBytes, parameters, _cluster_of(config), _early(config))
+        self.early.append(work.early)
         self.launches.append((work.symbol, grid, block, given.sharedMemBytes, work.cluster, int(given.hStream)))
         self.do(stream, lambda: self.run_kernel(work))
 
@@ -173,7 +184,7 @@ class KernelCalls(FakeState):
         return self.work_of(function, grid, block, words[6], parameters)
 
     def work_of(self, kernel: int, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int, parameters: int,
-                cluster: tuple[int, int, int] | None = None) -> KernelWork:
+                cluster: tuple[int, int, int] | None = None, early: bool = False) -> KernelWork:
         """A launch on the current device, checked, with the arguments as they are now."""
         library, symbol = self.object(kernel, tuple)
         number = self.device()
@@ -194,14 +205,14 @@ class KernelCalls(FakeState):
             raise FakeError(INVALID_VALUE)
         places = (ctypes.c_void_p * len(program.parameters)).from_address(parameters) if program.parameters else ()
         args = tuple(ctypes.string_at(at, p.size) for at, p in zip(places, program.parameters, strict=True))
-        return KernelWork(number, kernel, symbol, program, grid, block, shared, args, cluster)
+        return KernelWork(number, kernel, symbol, program, grid, block, shared, args, cluster, early)
 
     def run_kernel(self, work: KernelWork) -> None:
         """On the emulator, now."""
         if self.lost:
             return
         try:
-            self.devices[work.device].launch(work.program, work.grid, work.block, work.shared, work.args, work.cluster)
+            self.devices[work.device].launch(work.program, work.grid, work.block, work.shared, work.args, work.cluster, early=work.early)
         except EmulatorError as error:
             self.errors.append(str(error))
             self.lost = LAUNCH_FAILED

@@ -56,7 +56,8 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     used = [(b.argument, b.layout) for b in plan.bound]
     constants, memory = stored_constants(used, model.bound, [a.name for a in ingested.inputs])
     kept = [i for i, _ in enumerate(ingested.inputs) if i not in model.bound]
-    visible = kept[: len(kept) - len(plan.ragged)]  # the offsets of ragged dims come last and belong to no structure
+    hidden = len(plan.ragged) + len([s for s in plan.sums if any(a.name == s for a in ingested.inputs)])
+    visible = kept[: len(kept) - hidden]  # offsets of ragged dims and sums of lengths come last and belong to no structure
     inputs = tuple(ingested.inputs[i] for i in kept)
     outputs = ingested.outputs if plan.ragged else tuple(
         replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))

@@ -26,11 +26,12 @@ Grid = tuple[Expr, Expr, Expr]
 
 
 class GpuKernel(KernelFrame):
-    """`launch` emits one entry each; `finish` erases the region; `describe` gives the metadata of all entries."""
+    """`launch` emits one entry each; `finish` erases the region; `describe` gives the metadata of all entries. early: entries
+    wait themselves for the launches in front of them (sm_90 on)."""
 
-    def __init__(self, module: ir.Module, symbol: str, index_bits: int = 32) -> None:
+    def __init__(self, module: ir.Module, symbol: str, index_bits: int = 32, early: bool = False) -> None:
         super().__init__(module, symbol, integer_type(index_bits))
-        self.index_bits = index_bits
+        self.index_bits, self.early = index_bits, early
         self.guards: dict[Expr, None] = {}
         self.launches: list[Launch] = []
         self.workspace = Expr.of(0)
@@ -39,6 +40,7 @@ class GpuKernel(KernelFrame):
         self._goes_by_byte = PREDICATE in self.fn.attributes
         self._workspace_at: ir.Value | None = None
         self._maps: list[ir.Value] = []
+        self._followed = False
         if index_bits == 32:
             for slot in self.operands:
                 self.bound(self._last(slot))
@@ -141,6 +143,7 @@ class GpuKernel(KernelFrame):
         arguments = list(block.arguments)
         of_kind = {kind: [a for a, p in zip(arguments, self.params, strict=True) if p.kind == kind]
                    for kind in ("workspace", "tensor_map")}
+        self._followed = False
         if self._goes_by_byte:
             block = self._unless_zero(block, arguments[-1])
         with ir.InsertionPoint(block):
@@ -149,14 +152,31 @@ class GpuKernel(KernelFrame):
             self._maps = of_kind["tensor_map"]
             grid = emit()
             llvm.ReturnOp()
+        if not self._followed:
+            with ir.InsertionPoint.at_block_begin(block):
+                self.follow()
         x, y, z = map(str, grid)
-        self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes, (cluster, 1, 1), persistent))
+        self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes, (cluster, 1, 1), persistent,
+                                    self.early))
+
+    def follow(self) -> None:
+        """Waits until all that was launched before has ended and its stores are seen; then the next launch may begin, as soon as
+        every block of this one is here. A family that has something to do before it touches global memory calls it behind that,
+        all threads at once; else it stands at the beginning. As text, since no access to memory may move in front of it."""
+        if self._followed or not self.early:
+            self._followed = True
+            return
+        self._followed = True
+        for text in ("griddepcontrol.wait;", "griddepcontrol.launch_dependents;"):
+            llvm.InlineAsmOp(None, [], text, "~{memory}", has_side_effects=True)
 
     def _unless_zero(self, entry: ir.Block, pointer: ir.Value) -> ir.Block:
-        """The block behind the entry; where the byte is 0 all threads of the launch return, before any barrier."""
+        """The block behind the entry; where the byte is 0 all threads of the launch return, before any barrier. The byte is read
+        once the launches in front are over."""
         body, leave = entry.create_after(), entry.create_after()
         byte = integer_type(8)
         with ir.InsertionPoint(entry):
+            self.follow()
             zero = llvm.ConstantOp(byte, ir.IntegerAttr.get(byte, 0)).result
             runs = llvm.ICmpOp(llvm.ICmpPredicate.ne, llvm.LoadOp(byte, pointer).result, zero).result
             llvm.CondBrOp(runs, [], [], body, leave)
@@ -240,4 +260,4 @@ class GpuKernel(KernelFrame):
         return MicroKernel(symbol=first.symbol, workload=workload_key, family=family, config=config, params=tuple(self.params),
                            grid=first.grid, workspace=str(self.workspace), threads=first.threads,
                            shared_bytes=first.shared_bytes, guards=tuple(map(str, self.guards)), then=tuple(rest),
-                           cluster=first.cluster, persistent=first.persistent)
+                           cluster=first.cluster, persistent=first.persistent, early=first.early)

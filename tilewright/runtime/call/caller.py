@@ -64,6 +64,9 @@ class Caller(ABC):
 
     def _call_ragged(self, ragged: RaggedCall, args: Sequence[Any], named: dict[str, Any], **options: Any) -> Any:
         """A call whose sequences are of any kind. Native code passes what it does not take here, as the program's own inputs."""
+        if self.native is not None and not named and options["stream"] is None and (simple := ragged.simple(args)) is not None:
+            made = self.native(*simple.inputs, **{n: v for n, v in options.items() if v is not None})
+            return ragged.result(simple, made)
         is_packed = len(args) == len(self.program.inputs) and not named
         call = ragged.pack(args, named)
         if self.native is None or is_packed or options["stream"] is not None:
@@ -112,8 +115,8 @@ class Caller(ABC):
             )
         if status > len(self.program.checks):
             dim = self.program.ragged[status - 1 - len(self.program.checks)]
-            raise ShapeError(f"argument {offsets_name(dim.name)}: wanted 0, then the end of each sequence up to all rows, with "
-                             f"lengths in {dim.dim()} (at {point}); pass such offsets")
+            raise ShapeError(f"argument {offsets_name(dim.name)}: wanted 0, then the end of each sequence up to the last "
+                             f"element, with lengths in {dim.dim()} (at {point}); pass such offsets")
         raise ShapeError(f"{self.program.checks[status - 1].message}{f' (at {point})' if point else ''}")
 
 

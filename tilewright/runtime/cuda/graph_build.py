@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.runtime.cuda.arena import relaxed
 from tilewright.runtime.cuda.control_table import CONTROL_KEY, WHILE_TURNS, Way
-from tilewright.runtime.cuda.cuda_table import RECORD_FIELDS
+from tilewright.runtime.cuda.cuda_table import EARLY, RECORD_FIELDS
 from tilewright.runtime.cuda.driver import CudaError, checked, start
 from tilewright.runtime.cuda.graph_plan import ConditionalPlan, Item, Launched, NodePlan, nodes_of
 from tilewright.runtime.cuda.graph_table import COPY_KEY, GRAPH_FIELDS, NODE_FIELDS, node_key
@@ -197,7 +197,7 @@ class BuiltGraph:
         params = driver.CUDA_KERNEL_NODE_PARAMS()
         params.func = record[_RECORD["function"]]
         params.gridDimX, params.gridDimY, params.gridDimZ = seen.grid or (1, 1, 1)
-        params.blockDimX, params.blockDimY, params.blockDimZ = record[_RECORD["threads"]], 1, 1
+        params.blockDimX, params.blockDimY, params.blockDimZ = record[_RECORD["threads"]] % EARLY, 1, 1
         params.sharedMemBytes = record[_RECORD["shared_bytes"]]
         params.kernelParams = ctypes.addressof(array)
         before = [] if last is None else [last]

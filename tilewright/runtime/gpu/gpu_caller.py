@@ -139,7 +139,7 @@ class GpuCaller(Caller):
                         else self._control.predicate if param.kind == "predicate" else word
                         for word, param in zip(words, params, strict=True)]
                 self.device.launch(image.kernel(launch.symbol), (x, y, z), (launch.threads, 1, 1), launch.shared_bytes, args,
-                                   launch.cluster)
+                                   launch.cluster, early=launch.early)
 
         self._guarded(run)
 

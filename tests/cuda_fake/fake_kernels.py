@@ -212,7 +212,8 @@ class KernelCalls(FakeState):
         if self.lost:
             return
         try:
-            self.devices[work.device].launch(work.program, work.grid, work.block, work.shared, work.args, work.cluster, early=work.early)
+            self.devices[work.device].launch(work.program, work.grid, work.block, work.shared, work.args, work.cluster,
+                                             early=work.early)
         except EmulatorError as error:
             self.errors.append(str(error))
             self.lost = LAUNCH_FAILED

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from tilewright.compiler.builder.codegen import compile_object, host_target, runtime_object
 from tilewright.compiler.builder.llvm_bridge import to_llvm22
 from tilewright.compiler.builder.lowering import to_llvm_text
-from tilewright.compiler.compilation.options import Activations, CompileOptions, OutOfRange, Precision
+from tilewright.compiler.compilation.options import Activations, CompileOptions, Graphs, OutOfRange, Precision
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.constants.stored_constants import stored_constants
 from tilewright.compiler.host.call_path import call_path_ir
 from tilewright.compiler.host.host_program import HostProgram, layout_of
 from tilewright.compiler.host.plan_steps import PlannedCall
-from tilewright.compiler.host.stored_steps import model_work, reads_memory, stored_tree
+from tilewright.compiler.host.stored_steps import model_work, stored_tree
 from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.passes.mlir import ir, new_context
 from tilewright.runtime.cuda.cuda_table import cuda_table_ir
@@ -49,9 +49,6 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     llvm_ir = dict(tables.llvm_ir)
     runtime = ""
     if compilation.target.kind is TargetKind.CUDA:
-        if reads_memory(plan):
-            raise IngestError(f"target {compilation.target}: a branch or loop of the model depends on data, which is compiled "
-                              "for hosts and the emulator alone; make it depend on shapes, or call its parts from Python")
         table = cuda_table_ir()
         runtime = _add(compile_object(table, near), table, code, llvm_ir)
     elif not gpu:
@@ -64,7 +61,7 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
     inputs = tuple(ingested.inputs[i] for i in kept)
     outputs = ingested.outputs if plan.ragged else tuple(
         replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
-    tree = stored_tree(plan)
+    tree = stored_tree(plan, gpu)
     shared = {call: number for number, calls in enumerate(plan.launches()) if len(calls) > 1 for call in calls}
     outer = plan.ragged[0].dim.over if plan.ragged else ""
     program = Program(
@@ -91,6 +88,8 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         input_structure=_input_structure(compilation.imported.input_structure, visible, inputs[: len(visible)]),
         output_structure=_output_structure(compilation.imported.output_structure, len(outputs)),
         tree=tree,
+        graphs=Graphs(options.graphs).value,
+        graph_memory=int(options.graph_memory),
         ragged=tuple(o.dim for o in plan.ragged),
     )
     program = msgspec.json.decode(stored_program(program), type=Program)  # as it will be read, which its seal is of

@@ -22,6 +22,7 @@ from tilewright.compiler.host.host_segments import (
     store_entry,
     table_bytes,
 )
+from tilewright.compiler.host.host_sites import Sites, state_bytes
 from tilewright.compiler.host.host_skeleton import skeleton
 from tilewright.compiler.host.host_steps import Scope, StepEmitter
 from tilewright.compiler.host.host_tensor_maps import TensorMaps, call_pointer
@@ -35,12 +36,13 @@ from tilewright.compiler.host.plan_steps import (
     Temp,
     all_steps,
     counters_of,
+    sites_of,
 )
 from tilewright.passes.codegen.emit import gep, integer_type, when
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm, operations
 from tilewright.runtime.counters import at_most
-from tilewright.runtime.device import KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, PARALLEL_FOR
+from tilewright.runtime.device import CONTROL_WORDS, KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, PARALLEL_FOR
 from tilewright.runtime.program.arena_plan import ALIGNMENT, workspace_stride
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node, symbols
 from tilewright.runtime.program.kernel import MicroKernel, offset_symbol, stride_symbol
@@ -172,7 +174,12 @@ class HostProgram:
 
     @cached_property
     def kept(self) -> Expr:
-        """Bytes of temporaries and of the table of launches over sequences; the workspaces come after them."""
+        """Bytes of temporaries, of the table of launches over sequences, and of the state of a GPU's branches and loops on data;
+        the workspaces come after them."""
+        return self._before_state + (state_bytes(self.plan.steps) if self.gpu else 0)
+
+    @property
+    def _before_state(self) -> Expr:
         return self.plan.arena.total + table_bytes(self.plan, self.tables, self.table_of)
 
     def arena(self) -> Expr:
@@ -225,6 +232,8 @@ class HostProgram:
         stopped = self._room([1]) if loops else None
         if stopped is not None:
             llvm.StoreOp(failed, stopped)
+        sites = sites_of(self.plan.steps) if self.gpu else []
+        words = self._room([len(CONTROL_WORDS) * len(sites)]) if sites else None
 
         def body() -> None:
             start = emit_expr(self.kept, env)
@@ -237,7 +246,12 @@ class HostProgram:
                 **{CallerMemory(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()},
                 **{Temp(name): gep(arena, emit_expr(at, env).value(self.i64), integer_type(8))
                    for name, at in self.plan.arena.offsets.items()}})
-            StepEmitter(table, self.gpu, self.arch, partial(self._launch_calls, run, rooms), stopped).emit(self.plan.steps, scope)
+            found = None
+            if words is not None:
+                state = gep(arena, emit_expr(self._before_state, env).value(self.i64), integer_type(8))
+                found = Sites(sites, state, words)
+            launch = partial(self._launch_calls, run, rooms)
+            StepEmitter(table, self.gpu, self.arch, launch, stopped, found).emit(self.plan.steps, scope)
 
         when(Index(failed).eq(0), body)
         return failed if stopped is None else self._word(stopped, 0)
@@ -374,6 +388,8 @@ class HostProgram:
                 word = local[p.name].value(self.i64)
             elif p.kind == "workspace":
                 word = run.work
+            elif p.kind == "predicate":
+                word = self._number(0)  # the device's table puts in the byte that goes for the launch
             elif p.kind == "tensor_map":
                 word = self.maps.emit(at, p, call, pointer(p.index), env, local)
             else:

@@ -21,10 +21,12 @@ from tilewright.runtime.cuda import cuda_arrays
 from tilewright.runtime.cuda.arena import Gpu, gpu
 from tilewright.runtime.cuda.cuda_arrays import DeviceArray
 from tilewright.runtime.cuda.driver import checked, reported, start, unavailable
+from tilewright.runtime.cuda.graphs import report_of
 from tilewright.runtime.cuda.loaded import LoadedProgram
 from tilewright.runtime.cuda.quick import QuickCalls
 from tilewright.runtime.errors import DeviceError, ShapeError
 from tilewright.runtime.program.artifact import Memory
+from tilewright.runtime.program.graph_report import GraphReport
 from tilewright.runtime.program.program import Program
 
 Make = Callable[[tuple[int, ...], np.dtype[Any]], tuple[DeviceArray, Any]]
@@ -69,7 +71,8 @@ class CudaCaller(Caller):
             if place.like is None:
                 return self._on_host(bound, args, out, place, loaded, held)
             inputs: list[Any] = [self._on_device(a, place, held) for a in bound.arrays]
-            results = _DeviceResults(self.program, cuda_arrays.maker(place.like, place.gpu, place.stream), place)
+            made = cuda_arrays.maker(place.like, place.gpu, place.stream, loaded.context(place.handle).ring)
+            results = _DeviceResults(self.program, made, place)
             outputs, returned = results.prepare(bound._replace(arrays=inputs), args, out)
             self._run(loaded, bound, inputs, outputs, place)
             if torch is not None:
@@ -85,6 +88,12 @@ class CudaCaller(Caller):
                 if found is None:
                     found = self._loaded[on.ordinal] = LoadedProgram(self.program, self._code, self._constants, on)
         return found
+
+    def graphs(self) -> GraphReport:
+        """As CompiledFunction.graphs."""
+        found = [self._loaded[n] for n in sorted(self._loaded)]
+        reports = [report_of(loaded) for loaded in found] or [report_of(None)]
+        return GraphReport(tuple(s for r in reports for s in r.streams), reports[0].why)
 
     # where
 

@@ -110,7 +110,7 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
 def asked_of(options: CompileOptions) -> Asked:
     """What a program keeps of the options."""
     return Asked(Deterministic(options.deterministic).value, options.winograd, options.threads, options.max_regret,
-                 options.max_kernels)
+                 options.max_kernels, Precision(options.precision).value, Activations(options.activations).value)
 
 
 def _constants(model: OutlinedModel) -> tuple[tuple[Constant, ...], Mapping[str, Memory]]:

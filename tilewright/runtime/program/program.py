@@ -113,6 +113,8 @@ class Asked(msgspec.Struct, frozen=True):
     threads: int | None = None
     max_regret: float = 0.05
     max_kernels: int | None = None
+    precision: str = "f32"
+    activations: str = "f32"
 
 
 class Program(msgspec.Struct, frozen=True):

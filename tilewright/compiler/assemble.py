@@ -15,7 +15,8 @@ from tilewright.compiler.compilation.options import Activations, CompileOptions,
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.constants.stored_constants import stored_constants
 from tilewright.compiler.host.call_path import call_path_ir
-from tilewright.compiler.host.host_program import HostProgram, layout_of
+from tilewright.compiler.host.decision_tree import layout_of
+from tilewright.compiler.host.host_program import HostProgram
 from tilewright.compiler.host.plan_steps import PlannedCall
 from tilewright.compiler.host.stored_steps import model_work, stored_tree
 from tilewright.compiler.tuning.dispatch_tables import Tables

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 
+from tilewright.compiler.host.decision_tree import emit_tree, layout_of, store_leaf
 from tilewright.compiler.host.host_groups import ENTRY, KERNEL, PIECES, SLOTS, UNITS, WORK, pieces
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.host_segments import (
@@ -44,8 +45,8 @@ from tilewright.passes.mlir import arith, ir, llvm, operations
 from tilewright.runtime.counters import at_most
 from tilewright.runtime.device import CONTROL_WORDS, KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, PARALLEL_FOR
 from tilewright.runtime.program.arena_plan import ALIGNMENT, workspace_stride
-from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node, symbols
-from tilewright.runtime.program.kernel import MicroKernel, offset_symbol, stride_symbol
+from tilewright.runtime.program.dispatch import DispatchTable, Leaf
+from tilewright.runtime.program.kernel import MicroKernel, offset_symbol
 from tilewright.runtime.program.program import Check
 from tilewright.runtime.ragged_dim import factors_of
 from tilewright.runtime.shape import Expr
@@ -479,26 +480,3 @@ class HostProgram:
             asked = [Index(call).eq(number) for number in group]
             when(reduce(arith.ori, asked), choose)
         return llvm.LoadOp(self.i64, slot).result
-
-
-def layout_of(call: PlannedCall, table: DispatchTable) -> dict[str, Expr]:
-    """The layout symbols of a table's tree for one call, over the model dims."""
-    wanted = symbols(table.root)
-    found: dict[str, Expr] = {}
-    for i, operand in enumerate(call.operands):
-        found[offset_symbol(i)] = operand.offset
-        found.update({stride_symbol(i, axis): s for axis, s in enumerate(operand.strides)})
-    return {name: e for name, e in found.items() if name in wanted}
-
-
-def store_leaf(value: ir.Value, slot: ir.Value) -> None:
-    llvm.StoreOp(value, slot)
-
-
-def emit_tree(node: Node, env: Mapping[str, Index], leaf: Callable[[Leaf], None]) -> None:
-    """Nested conditions of a decision tree; `leaf` emits the code of each leaf."""
-    if isinstance(node, Leaf):
-        leaf(node)
-        return
-    below = emit_expr(Expr.parse(node.expr), env).le(node.bound)
-    when(below, lambda: emit_tree(node.below, env, leaf), lambda: emit_tree(node.above, env, leaf))

@@ -24,7 +24,8 @@ def print_partitions(out: Output, found: Sequence[PartitionSummary]) -> None:
         out.event("kept_apart", **asdict(kept))
     rows = [(n, a.name, a.kind, _numbers(a.operations), _figures(a.bytes), _times(a.seconds)) for n, a in enumerate(taken.areas)]
     out.table("Areas", ("area", "operator", "kind", "operations", "bytes", "predicted"), rows)
-    out.table("Kept apart", ("rule", "reason", "pairs"), [(k.rule, k.reason, k.pairs) for k in (*taken.kept, *taken.cuts)])
+    if apart := [(k.rule, k.reason, k.pairs) for k in (*taken.kept, *taken.cuts)]:
+        out.table("Kept apart", ("rule", "reason", "pairs"), apart)
     ways = [(s.asked if s.asked == s.way else f"{s.asked}: {s.way}", len(s.areas), _figures(s.bytes), _times(s.seconds))
             for s in found]
     out.table("Partitions", ("way", "launches", "bytes", "predicted"), ways)

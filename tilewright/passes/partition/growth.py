@@ -170,9 +170,10 @@ def _beside(partition: Partition, model: CostModel) -> None:
     """Regions that read one tensor join, the largest tensors first."""
     graph, of = partition.graph, partition.region_of
     values = dict.fromkeys(v for op in of if graph.kinds[op] in (OpKind.ELEMENTWISE, OpKind.REDUCTION) for v in inputs(op)
-                           if _in_memory(v, partition) and v not in graph.bound and ir.RankedTensorType(v.type).rank)
+                           if _in_memory(v, partition) and v not in graph.bound)
     for value in sorted(values, key=lambda v: -model.bytes(v)[-1]):
-        readers = [u for u in graph.users(value) if u in of and partition.reader(of[u].root)]
+        rank = ir.RankedTensorType(value.type).rank
+        readers = [u for u in graph.users(value) if u in of and len(of[u].frame) == rank and partition.reader(of[u].root)]
         for n, user in enumerate(readers):
             for other in readers[n + 1 : n + 1 + MANY]:
                 if of[user] is not of[other]:

@@ -1,5 +1,5 @@
-"""A decode loop on a GPU with torch: one compiled step for every length of the key-value cache, launched as one CUDA graph that is
-updated to each step, with no capture and no buckets: python examples/decode_graphs.py [--tokens 64]."""
+"""A decode loop on a GPU with torch: one compiled step for every length of the key-value cache, launched as one CUDA graph that
+is updated to each step, with no capture and no buckets: python examples/decode_graphs.py [--tokens 64]."""
 
 from __future__ import annotations
 

@@ -33,7 +33,6 @@ MaxRegret = Annotated[float, typer.Option(help="Allowed slowness against the bes
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Json = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
 
-
 @dataclass(frozen=True)
 class CompileArguments:
     """Of `tilewright compile`, in the order of its help."""
@@ -57,7 +56,8 @@ class CompileArguments:
         typer.Option(help="error, or fallback: run shapes outside the range.", autocompletion=one_of("error", "fallback")),
     ] = "error"
     seed: Seed = 0
-    log: Annotated[Path | None, typer.Option(help="Tuning log (JSON Lines): what it knows of this machine is used.")] = None
+    log: Annotated[str | None, typer.Option(help="Tuning log: a file of JSON Lines, a folder or a URL; what it knows of this "
+                                            "machine is used.")] = None
     seconds: Annotated[float | None, typer.Option(help="Search for so long; the measurements go to --log.")] = None
     trials: Annotated[int | None, typer.Option(help="Search with so many measurements.")] = None
     max_regret: MaxRegret = 0.05
@@ -77,6 +77,16 @@ class CompileArguments:
                      autocompletion=one_of("auto", "on", "off")),
     ] = "auto"
     graph_memory: Annotated[str, typer.Option(help="Most GPU memory that the graphs may take, as in 64M.")] = "64M"
+    prior_from: Annotated[
+        Path | None, typer.Option(help="Start from the cost models in a folder of `tilewright logs train`.", exists=True,
+                                  file_okay=False)
+    ] = None
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Search on a Ray cluster: auto for the one that this machine is part of, an address, or local."),
+    ] = None
+    builders: Annotated[int | None, typer.Option(help="Of --ray: processes that build; one for each core that is left.")] = None
+    runners: Annotated[int | None, typer.Option(help="Of --ray: places that measure; one a node.")] = None
     isolate: Annotated[
         bool, typer.Option(help="Compile in a process of its own, so that a crash of MLIR or LLVM over a model is an error.")
     ] = True
@@ -96,6 +106,7 @@ class CompileArguments:
 
     def options(self, progress: Any = None) -> CompileOptions:
         """As `tilewright.compile` takes them. progress: told how a search goes."""
+        from tilewright.compiler.compilation.farm import Farm
         from tilewright.compiler.compilation.options import CompileOptions
 
         callback = None
@@ -106,9 +117,10 @@ class CompileArguments:
         return CompileOptions(
             threads=self.threads, seconds=self.seconds, trials=self.trials, max_regret=self.max_regret,
             max_kernels=self.max_kernels, precision=self.precision, deterministic=self.deterministic, winograd=self.winograd,
-            seed=self.seed, log=self.log, prior=self.prior, policy=self.policy, until_regret=self.until_regret,
-            out_of_range=self.out_of_range, graphs=self.graphs,
-            graph_memory=self.graph_memory, isolate=self.isolate, callback=callback, progress=progress,
+            seed=self.seed, log=self.log, prior=self.prior_from or self.prior, policy=self.policy, until_regret=self.until_regret,
+            out_of_range=self.out_of_range, graphs=self.graphs, graph_memory=self.graph_memory,
+            isolate=self.isolate, callback=callback, progress=progress,
+            farm=None if self.ray is None else Farm(self.ray, self.builders, self.runners),
         )  # fmt: skip
 
     def compile(self, options: CompileOptions) -> CompiledFunction:
@@ -125,8 +137,8 @@ class TuneArguments(CompileArguments):
     """Of `tilewright tune`: those of `compile`, with a search for a default."""
 
     log: Annotated[
-        Path, typer.Option(help="Tuning log (JSON Lines): read to resume, appended to.")
-    ] = Path("tuning.jsonl")
+        str, typer.Option(help="Tuning log: a file of JSON Lines, a folder or a URL; read to resume, appended to.")
+    ] = "tuning.jsonl"
     seconds: Annotated[float | None, typer.Option(help="Time of the search; 60 unless --trials is given.")] = None
     trials: Annotated[int | None, typer.Option(help="Measurements of the search.")] = None
     policy: Annotated[

@@ -99,6 +99,7 @@ class GpuCaller(Caller):
         finally:
             for place in {*inputs, *places}:
                 self.device.free(place)
+        self.counted(bound.dims)
         return single(returned)
 
     def _room(self, size: int) -> int:

@@ -29,8 +29,9 @@ from tilewright.runtime.tensor import DType, TensorSpec
 # 3: the code holds a seal of the program (runtime/program/seal.py); what came before cannot be held against its code
 # 4: the host program may branch and loop, which takes the last words of the device's table
 # 5: arguments of ragged programs may be blocks, and lengths follow from numbers
-# 6: branches and loops on data go through the device's table, kernels may go by a byte, calls on a GPU may be CUDA graphs
-SCHEMA = 6
+# 6: what was asked of the compile; the native call path counts calls by their shape
+# 7: branches and loops on data go through the device's table, kernels may go by a byte, calls on a GPU may be CUDA graphs
+SCHEMA = 7
 GRAPH_MEMORY = 64 << 20
 
 
@@ -104,6 +105,16 @@ class Check(msgspec.Struct, frozen=True):
     message: str
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """Options of the compile that a later tuning of the program has to keep to (tw.CompileOptions)."""
+
+    deterministic: str = "shape"
+    winograd: bool = True
+    threads: int | None = None
+    max_regret: float = 0.05
+    max_kernels: int | None = None
+
+
 class Program(msgspec.Struct, frozen=True):
     """A compiled model for one target.
 
@@ -144,6 +155,7 @@ class Program(msgspec.Struct, frozen=True):
     ragged: tuple[DimInfo, ...] = ()
     graphs: str = "auto"
     graph_memory: int = GRAPH_MEMORY
+    asked: Asked = Asked()
     schema: int = SCHEMA
 
     @property

@@ -46,6 +46,11 @@ class CompileArguments:
     donate: Annotated[list[str] | None, typer.Option(help="An argument whose buffer a result may reuse. Repeatable.")] = None
     threads: Annotated[int | None, typer.Option(help="Most threads that a call uses.")] = None
     precision: Precision = "f32"
+    activations: Annotated[
+        str,
+        typer.Option(help="f32, or int8 for the rows that products with weights in few bits read.",
+                     autocompletion=one_of("f32", "int8")),
+    ] = "f32"
     deterministic: Annotated[
         str,
         typer.Option(help="shape, or batch: same bits for a row in any batch.", autocompletion=one_of("shape", "batch")),
@@ -116,10 +121,18 @@ class CompileArguments:
             callback = PrintAfterAll()
         return CompileOptions(
             threads=self.threads, seconds=self.seconds, trials=self.trials, max_regret=self.max_regret,
+<<<<<<< HEAD
             max_kernels=self.max_kernels, precision=self.precision, deterministic=self.deterministic, winograd=self.winograd,
             seed=self.seed, log=self.log, prior=self.prior_from or self.prior, policy=self.policy, until_regret=self.until_regret,
             out_of_range=self.out_of_range, graphs=self.graphs, graph_memory=self.graph_memory,
             isolate=self.isolate, callback=callback, progress=progress,
+=======
+            max_kernels=self.max_kernels, precision=self.precision, activations=self.activations,
+            deterministic=self.deterministic, winograd=self.winograd, seed=self.seed, log=self.log,
+            prior=self.prior_from or self.prior, policy=self.policy, until_regret=self.until_regret,
+            out_of_range=self.out_of_range, graphs=self.graphs, graph_memory=self.graph_memory, isolate=self.isolate,
+            callback=callback, progress=progress,
+>>>>>>> main
             farm=None if self.ray is None else Farm(self.ray, self.builders, self.runners),
         )  # fmt: skip
 

@@ -35,6 +35,13 @@ class Precision(Enum):
     F16 = "f16"
 
 
+class Activations(Enum):
+    """What rows that meet weights in few bits are multiplied as."""
+
+    F32 = "f32"
+    INT8 = "int8"
+
+
 class Deterministic(Enum):
     """What gives the same bits: one shape, or (BATCH) also a row of a batch whatever the batch."""
 
@@ -73,6 +80,8 @@ class CompileOptions:
         max_regret: how much slower than the best kernel of a shape the dispatched one may be, as a fraction.
         max_kernels: most kernels per operator; None: as many as `max_regret` needs.
         precision: "f32", or "tf32", "bf16", "f16" for the contractions of f32 models.
+        activations: "f32", or "int8": rows that products with weights in few bits read are rounded to bytes, with a scale for
+            each group of the weights (`tw.ops.quantise`), and multiplied as integers.
         deterministic: "shape", or "batch" to keep the order of every sum equal over all kernels of an operator.
         winograd: whether 3x3 convolutions on the host may go through Winograd's transforms, of up to 4 x 4 pixels: a half to a
             quarter of the multiplications, rounded differently, and NaN and inf reach all pixels of their tile.
@@ -104,6 +113,7 @@ class CompileOptions:
     max_regret: float = 0.05
     max_kernels: int | None = None
     precision: Precision | str = Precision.F32
+    activations: Activations | str = Activations.F32
     deterministic: Deterministic | str = Deterministic.SHAPE
     winograd: bool = True
     traffic: Traffic = ()
@@ -172,6 +182,7 @@ class CompileOptions:
                                   + choices(n for n, p in policies().items() if p.believes))
         object.__setattr__(self, "log", _log("log", self.log))
         object.__setattr__(self, "precision", _member("precision", Precision, self.precision))
+        object.__setattr__(self, "activations", _member("activations", Activations, self.activations))
         object.__setattr__(self, "deterministic", _member("deterministic", Deterministic, self.deterministic))
         object.__setattr__(self, "out_of_range", _member("out_of_range", OutOfRange, self.out_of_range))
         object.__setattr__(self, "graphs", _member("graphs", Graphs, self.graphs))

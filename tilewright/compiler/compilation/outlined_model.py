@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.compiler.compilation.compilation import Compilation
-from tilewright.compiler.compilation.options import CompileOptions, Graphs, OutOfRange, Precision
+from tilewright.compiler.compilation.options import Activations, CompileOptions, Graphs, OutOfRange, Precision
 from tilewright.compiler.compilation.ragged_model import check_independent, for_one_sequence, packed, refuse_ragged_options
 from tilewright.compiler.constants.bind_constants import bind_constants
 from tilewright.compiler.constants.fold_constants import fold_constants
@@ -34,6 +34,7 @@ from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
 from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.loops_to_scans import LoopsToScans
 from tilewright.passes.transforms.lower_precision import LowerPrecision
+from tilewright.passes.transforms.quantise_activations import QuantiseActivations
 from tilewright.passes.transforms.split_reductions import SplitReductions
 from tilewright.runtime import knobs
 from tilewright.runtime.call.binder import describe
@@ -154,7 +155,7 @@ def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: S
 def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     """What every model goes through before its constants are folded: recover, narrow, fuse, outline."""
     graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits), _images(limits),
-                         _weights(options, limits))
+                         _weights(options, limits), _activations(options))
     return [*recover_passes(), *_scans(limits), *_precision(options, limits), *graph]
 
 
@@ -170,6 +171,10 @@ def _precision(options: CompileOptions, limits: Limits) -> list[Pass]:
         raise OptionError('precision="tf32": host targets have no tf32; wanted "f32", "bf16" or "f16"')
     narrow = options.precision not in (Precision.F32, Precision.TF32)
     return [LowerPrecision(Precision(options.precision).value, gpu)] if narrow else []
+
+
+def _activations(options: CompileOptions) -> QuantiseActivations | None:
+    return QuantiseActivations() if options.activations is Activations.INT8 else None
 
 
 def _integers(limits: Limits) -> IntegerProducts | None:

@@ -83,7 +83,8 @@ class GpuCaller(Caller):
         self.asked_threads(threads)
         bound = self.binder.bind(args)
         outputs, returned = self.results.prepare(bound, args, out)
-        inputs = [self._place(a) for a in bound.arrays]
+        hidden = self.offsets
+        inputs = [a.ctypes.data if i in hidden else self._place(a) for i, a in enumerate(bound.arrays)]
         donors = {o: inputs[i] for i, o in self.program.donated}
         places = [donors[i] if i in donors else self._room(a.nbytes) for i, a in enumerate(outputs)]
         pointers = (_P * (len(inputs) + len(self._constants) + len(places)))(*inputs, *self._constants, *places)
@@ -97,7 +98,7 @@ class GpuCaller(Caller):
                 if output.nbytes:
                     output[...] = self.device.copy_out(place, output.shape, output.dtype)
         finally:
-            for place in {*inputs, *places}:
+            for place in {*(p for i, p in enumerate(inputs) if i not in hidden), *places}:
                 self.device.free(place)
         self.counted(bound.dims)
         return single(returned)

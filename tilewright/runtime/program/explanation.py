@@ -122,6 +122,7 @@ def explain(program: Program, dims: Mapping[str, Any]) -> Explanation:
     dims, lengths = lengths_of(program, {name: value for name, value in dims.items() if name not in counted})
     point = with_counters(program.tree, {**resolve(program, dims), **counted})
     choices = []
+    together = "in one launch" if program.target.startswith("host") else "of a launch each"
     for number, call in enumerate(program.calls):
         table = program.tables[call.table]
         count = len(next(iter(lengths.values()))) if call.over else 1
@@ -148,7 +149,7 @@ def explain(program: Program, dims: Mapping[str, Any]) -> Explanation:
                 local,
                 known.predicted if known and exact else 0.0,
                 known.measured if known and exact else 0.0,
-                (f"{count} sequences in one launch, the longest as shown; " if call.over else "")
+                (f"{count} sequences {together}, the longest as shown; " if call.over else "")
                 + _why(program, table, known, local),
             )
         )

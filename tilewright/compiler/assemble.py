@@ -11,11 +11,7 @@ from msgspec.structs import replace
 from tilewright.compiler.builder.codegen import compile_object, host_target, runtime_object
 from tilewright.compiler.builder.llvm_bridge import to_llvm22
 from tilewright.compiler.builder.lowering import to_llvm_text
-<<<<<<< HEAD
-from tilewright.compiler.compilation.options import CompileOptions, Deterministic, Graphs, OutOfRange, Precision
-=======
 from tilewright.compiler.compilation.options import Activations, CompileOptions, Deterministic, Graphs, OutOfRange, Precision
->>>>>>> main
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.constants.stored_constants import stored_constants
 from tilewright.compiler.host.call_path import call_path_ir

@@ -121,18 +121,11 @@ class CompileArguments:
             callback = PrintAfterAll()
         return CompileOptions(
             threads=self.threads, seconds=self.seconds, trials=self.trials, max_regret=self.max_regret,
-<<<<<<< HEAD
-            max_kernels=self.max_kernels, precision=self.precision, deterministic=self.deterministic, winograd=self.winograd,
-            seed=self.seed, log=self.log, prior=self.prior_from or self.prior, policy=self.policy, until_regret=self.until_regret,
-            out_of_range=self.out_of_range, graphs=self.graphs, graph_memory=self.graph_memory,
-            isolate=self.isolate, callback=callback, progress=progress,
-=======
             max_kernels=self.max_kernels, precision=self.precision, activations=self.activations,
             deterministic=self.deterministic, winograd=self.winograd, seed=self.seed, log=self.log,
             prior=self.prior_from or self.prior, policy=self.policy, until_regret=self.until_regret,
             out_of_range=self.out_of_range, graphs=self.graphs, graph_memory=self.graph_memory, isolate=self.isolate,
             callback=callback, progress=progress,
->>>>>>> main
             farm=None if self.ray is None else Farm(self.ray, self.builders, self.runners),
         )  # fmt: skip
 

@@ -29,13 +29,8 @@ from tilewright.runtime.tensor import DType, TensorSpec
 # 3: the code holds a seal of the program (runtime/program/seal.py); what came before cannot be held against its code
 # 4: the host program may branch and loop, which takes the last words of the device's table
 # 5: arguments of ragged programs may be blocks, and lengths follow from numbers
-<<<<<<< HEAD
-# 6: what was asked of the compile; the native call path counts calls by their shape
-# 7: branches and loops on data go through the device's table, kernels may go by a byte, calls on a GPU may be CUDA graphs
-=======
 # 6: branches and loops on data go through the device's table, kernels may go by a byte, calls on a GPU may be CUDA graphs
 # 7: what was asked of the compile; the native call path counts calls by their shape
->>>>>>> main
 SCHEMA = 7
 GRAPH_MEMORY = 64 << 20
 

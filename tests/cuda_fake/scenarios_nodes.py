@@ -364,3 +364,100 @@ def structured_programs_with_an_old_driver(fake: FakeState) -> None:
 @alone(version=12040)
 def structured_programs_without_else(fake: FakeState) -> None:
     assert not compare(fake, torch_of(fake), 3)
+
+
+HALVING = """func.func @main(%x: tensor<?xf32> {tw.dims = ["N"]}, %least: tensor<f32>) -> tensor<?xf32> {
+  %c0 = arith.constant 0 : index
+  %half = arith.constant 0.5 : f32
+  %low = arith.constant -1.0e+30 : f32
+  %n = tensor.dim %x, %c0 : tensor<?xf32>
+  %room = tensor.empty(%n) : tensor<?xf32>
+  %word = tensor.empty() : tensor<f32>
+  %r = scf.while (%a = %x) : (tensor<?xf32>) -> tensor<?xf32> {
+    %start = linalg.fill ins(%low : f32) outs(%word : tensor<f32>) -> tensor<f32>
+    %most = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> ()>], iterator_types = ["reduction"]}
+        ins(%a : tensor<?xf32>) outs(%start : tensor<f32>) {
+    ^bb0(%p: f32, %o: f32):
+      %k = arith.maximumf %p, %o : f32
+      linalg.yield %k : f32
+    } -> tensor<f32>
+    %value = tensor.extract %most[] : tensor<f32>
+    %bound = tensor.extract %least[] : tensor<f32>
+    %more = arith.cmpf ogt, %value, %bound : f32
+    scf.condition(%more) %a : tensor<?xf32>
+  } do {
+  ^bb0(%b: tensor<?xf32>):
+    %y = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+        ins(%b : tensor<?xf32>) outs(%room : tensor<?xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %q = arith.mulf %p, %half : f32
+      linalg.yield %q : f32
+    } -> tensor<?xf32>
+    scf.yield %y : tensor<?xf32>
+  }
+  return %r : tensor<?xf32>
+}
+"""
+"""x halved until none of it is above a bound: a loop whose turns nobody knows beforehand."""
+
+
+def halved(x: np.ndarray, bound: float) -> np.ndarray:
+    while x.max() > bound:
+        x = x * np.float32(0.5)
+    return x
+
+
+def halvings(fake: FakeState, graphs: str) -> tw.CompiledFunction:
+    """Calls of 0 to 40 turns in random order, all enqueued before the first is waited for where there is a graph."""
+    fn, torch = through_graphs(HALVING, {"N": (1, 64)}, graphs=graphs), torch_of(fake)
+    rng = np.random.default_rng(0)
+    with on_stream(torch) as stream:
+        done = []
+        for turns in (3, 0, 1, 2, 7, 8, 9, 16, 15, 40, 0, 1):
+            x = rng.uniform(0.5, 1, rng.integers(1, 64)).astype(np.float32)
+            x[0] = 1
+            bound = np.float32(2.0**-turns)
+            done.append((x, bound, fn(torch.tensor(x), torch.tensor(np.asarray(bound)))))
+        stream.sync()
+        for x, bound, result in done:
+            np.testing.assert_array_equal(result.get(), halved(x, bound))
+    assert not fake.errors
+    return fn
+
+
+def loops_of_unknown_length_are_while_nodes(fake: FakeState) -> None:
+    waits = fake.calls("cuStreamSynchronize")
+    fn = halvings(fake, "on")
+    assert fake.calls("cuStreamSynchronize") - waits <= 3  # of loading, and of the test
+    (report,) = fn.graphs().streams
+    assert (report.instantiated, report.launches) == (1, 12)
+    assert "WHILE node (driver 12.4 or later)" in str(fn.explain(N=5))
+
+
+def loops_without_graphs_are_enqueued_ahead(fake: FakeState) -> None:
+    """The number of turns is read once for each eight of them."""
+    waits = fake.calls("cuStreamSynchronize")
+    halvings(fake, "off")
+    assert 12 <= fake.calls("cuStreamSynchronize") - waits <= 30
+
+
+@alone(version=12030)
+def a_driver_without_conditional_nodes_is_named(fake: FakeState) -> None:
+    torch = torch_of(fake)
+    with pytest.raises(DeviceError, match=r'graphs="on": a loop .* needs a CUDA driver of 12.4 or later; update the driver'):
+        through_graphs(HALVING, {"N": (1, 64)})(torch.tensor(np.ones(3, np.float32)), torch.tensor(np.ones((), np.float32)))
+    halvings(fake, "auto")
+
+
+def a_loop_of_unknown_length_cannot_be_captured(fake: FakeState) -> None:
+    fn, torch, stream = through_graphs(HALVING, {"N": (1, 64)}, graphs="off"), torch_of(fake), new_stream()
+    given = [torch.tensor(np.ones(3, np.float32)), torch.tensor(np.asarray(0.25, np.float32))]
+    fn(*given, stream=stream)
+    building = stream.create_graph_builder().begin_building("relaxed")
+    with pytest.raises(DeviceError, match="capture a loop whose end depends on data and that has no largest number of turns"):
+        fn(*given, stream=stream)
+    building.end_building()
+    building.close()
+    result = fn(*given, stream=stream)
+    stream.sync()
+    np.testing.assert_array_equal(result.get(), np.full(3, 0.25, np.float32))

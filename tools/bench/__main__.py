@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tune": ("tools.bench.policies.tuned", "tuning policies on this machine"),
     "gpu": ("tools.bench.gpu.compare_gpu", "a GPU target against torch, torch.compile and Triton"),
     "gpu-kernels": ("tools.bench.gpu.kernels", "registers, spills and main loops of the GPU families"),
+    "gpu-predicates": ("tools.bench.gpu.predicates", "what it costs kernels of the GPU families to go by a byte"),
     "gpu-table": ("tools.bench.gpu.gpu_table", "predicted share of peak of the default GPU kernels, from their SASS"),
     "gpu-ranking": ("tools.bench.gpu.ranking", "how well arithmetic ranks GPU kernels that nobody measured"),
     "report": ("tools.bench.harness.report", "a Markdown summary of results files"),

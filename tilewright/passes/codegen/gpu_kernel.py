@@ -144,9 +144,9 @@ class GpuKernel(KernelFrame):
         of_kind = {kind: [a for a, p in zip(arguments, self.params, strict=True) if p.kind == kind]
                    for kind in ("workspace", "tensor_map")}
         self._followed = False
-        if self._goes_by_byte:
-            block = self._unless_zero(block, arguments[-1])
         with ir.InsertionPoint(block):
+            if self._goes_by_byte:
+                self._end_where_zero(arguments[-1])
             self.bind(arguments)
             self._workspace_at = next(iter(of_kind["workspace"]), None)
             self._maps = of_kind["tensor_map"]
@@ -170,19 +170,13 @@ class GpuKernel(KernelFrame):
         for text in ("griddepcontrol.wait;", "griddepcontrol.launch_dependents;"):
             llvm.InlineAsmOp(None, [], text, "~{memory}", has_side_effects=True)
 
-    def _unless_zero(self, entry: ir.Block, pointer: ir.Value) -> ir.Block:
-        """The block behind the entry; where the byte is 0 all threads of the launch return, before any barrier. The byte is read
-        once the launches in front are over."""
-        body, leave = entry.create_after(), entry.create_after()
-        byte = integer_type(8)
-        with ir.InsertionPoint(entry):
-            self.follow()
-            zero = llvm.ConstantOp(byte, ir.IntegerAttr.get(byte, 0)).result
-            runs = llvm.ICmpOp(llvm.ICmpPredicate.ne, llvm.LoadOp(byte, pointer).result, zero).result
-            llvm.CondBrOp(runs, [], [], body, leave)
-        with ir.InsertionPoint(leave):
-            llvm.ReturnOp()
-        return body
+    def _end_where_zero(self, pointer: ir.Value) -> None:
+        """All threads of the launch end where the byte is 0, before any barrier. The byte is read once the launches in front are
+        over. As text: with a branch of LLVM's around the whole kernel its parameters would be loaded otherwise."""
+        self.follow()
+        text = ("{\n.reg .pred none;\n.reg .b16 byte;\nld.global.u8 byte, [$0];\nsetp.eq.u16 none, byte, 0;\n"
+                "@none exit;\n}")
+        llvm.InlineAsmOp(None, [pointer], text, "l,~{memory}", has_side_effects=True)
 
     def _create(self, symbol: str, min_blocks_per_sm: int, cluster: int) -> ir.Block:
         inputs = sum(not slot.result for slot in self.operands)

@@ -39,9 +39,14 @@ def workloads_of(module: ir.Module) -> dict[str, Workload]:
 
 def predicated(workload: Workload) -> Workload:
     """The same workload with kernels that take the address of a byte and do nothing where it is 0. GPU only."""
-    module = ir.Module.parse(workload.ir)
+    return replace(workload, ir=predicated_ir(workload.ir))
+
+
+def predicated_ir(text: str) -> str:
+    """The IR of a workload whose kernels go by a byte, in the current context."""
+    module = ir.Module.parse(text)
     next(functions(module)).attributes[PREDICATE] = ir.UnitAttr.get()
-    return replace(workload, ir=str(module))
+    return str(module)
 
 
 def workload_of(fn: ir.Operation, name: str) -> Workload:

@@ -46,13 +46,19 @@ def _two_parts(i: Expr, cache: ops.Tensor, h: ops.Tensor) -> tuple[ops.Tensor, .
     return twice, ops.sum(once, 0) * 0.25 + ops.max(twice, 0)
 
 
+def _moved(i: Expr, cache: ops.Tensor, h: ops.Tensor) -> tuple[ops.Tensor, ...]:
+    """What goes on is another tensor, made of the one that a part was put into."""
+    cache = ops.select_scatter(cache, h, 0, i)
+    return ops.flip(cache, 0), ops.max(cache, 0) * 0.5
+
+
 def _columns(i: Expr, cache: ops.Tensor, h: ops.Tensor) -> tuple[ops.Tensor, ...]:
     cache = ops.slice_scatter(cache, ops.broadcast_to(ops.sum(h), [cache.dims[0], 1]), 1, 2, 3)
     return cache, h + ops.select(cache, 0, i) * 0.125
 
 
-@pytest.mark.parametrize(("body", "puts", "copies"), [(_read_after, 1, 0), (_read_before, None, None), (_two_parts, 2, None),
-                                                     (_columns, 1, 0)])
+@pytest.mark.parametrize(("body", "puts", "copies"), [
+    (_read_after, 1, 0), (_read_before, None, None), (_two_parts, 2, None), (_moved, 1, 0), (_columns, 1, 0)])
 def test_a_part_is_put_where_a_carried_tensor_lies(body: Body, puts: int | None, copies: int | None) -> None:
     """Whatever is copied first, what was there is what its readers see."""
     g = ops.Graph()

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "optimizers": ("tools.bench.partition.optimizers", "AdamW and LAMB over the parameters of BERT-base, against torch"),
     "cuts": ("tools.bench.partition.cuts", "predicted times of partitions against measured ones, over random cuts"),
     "random": ("tools.bench.random_cases", "random programs against the float64 reference"),
+    "structured": ("tools.bench.structured", "random programs that branch and loop, and random scans, against the reference"),
     "thresholds": ("tools.bench.thresholds.command", "the thresholds of the heuristics measured again"),
     "ragged": ("tools.bench.ragged.command", "batches of different lengths: an encoder layer, attention, grouped products"),
     "graphs": ("tools.bench.graphs", "what it costs the CPU to update the nodes of a CUDA graph"),

@@ -137,6 +137,7 @@ class _Planner:
         self.names: dict[ir.Operation, str] = {}
         self.loops: list[ir.Operation] = []  # outer ones first
         self.in_place: set[str] = set()  # names of carried tensors that lie in one buffer all along
+        self.owned: set[str] = set()  # names of others into whose buffers parts are put, so that they begin in one of the loop's
         self.readers: dict[ir.Value, list[ir.Operation]] = {}  # of each buffer, what is run
         self.ops = operations(self.block)
         self.together = together
@@ -244,7 +245,9 @@ class _Planner:
         for op, moment in self.moments.items():
             for i, r in enumerate(op.results):
                 if isinstance(r.type, ir.RankedTensorType) and r not in self.places:
-                    if r not in self.wanted:
+                    if r not in self.wanted and UPDATE in op.attributes and (place := self._updated(op)) is not None:
+                        self.places[r] = place
+                    elif r not in self.wanted:
                         temporaries.append(self._temporary(r, f"{self.names[op]}.{i}", death))
                     else:
                         self.places[r] = self.wanted[r]
@@ -306,11 +309,28 @@ class _Planner:
         at = self.moments[update].first
         return all(op == update or self.moments[op].last < at for op in self.readers[self._buffer(update.operands[1])])
 
+    def _updated(self, update: ir.Operation) -> Place | None:
+        """Where what a loop carries lies, if a part can be put into it there."""
+        buffer = self._buffer(update.operands[1])
+        place = self.places.get(buffer)
+        if not isinstance(place, Current) or not self._last_read(update):
+            return None
+        if isinstance(buffer.owner, ir.Block):
+            loop, number = buffer.owner.owner.operation, list(buffer.owner.arguments).index(buffer)
+            if update.block != buffer.owner or buffer.owner != loop.regions[1].blocks[0] or not self._begins_dense(loop, number):
+                return None
+            self.owned.add(place.name)
+        return place
+
+    def _begins_dense(self, loop: ir.Operation, number: int) -> bool:
+        start = self._view(loop.operands[number])
+        return start.offset == Expr.of(0) and start.strides == dense_strides(self.shapes.dims(loop.operands[number]))
+
     def _stays(self, loop: ir.Operation, number: int) -> bool:
         """Does a carried tensor go on as itself with parts put into it, which nobody reads as it was then?"""
         after = loop.regions[1].blocks[0]
-        start, value = self._view(loop.operands[number]), self._buffer(operations(after)[-1].operands[number])
-        if start.offset != Expr.of(0) or start.strides != dense_strides(self.shapes.dims(loop.operands[number])):
+        value = self._buffer(operations(after)[-1].operands[number])
+        if not self._begins_dense(loop, number):
             return False
         while value != after.arguments[number]:
             made = owner(value)
@@ -369,7 +389,11 @@ class _Planner:
                     before.append(Copy(start.place, result, self._bytes(value)))
                     carried.append(Carried(name, replace(start, place=result), (result, result)))
                     continue
-                carried.append(Carried(name, start, (result, Temp(f"{name}.other"))))
+                other = Temp(f"{name}.other")
+                if name in self.owned:
+                    before.append(Copy(start.place, other, self._bytes(value)))
+                    start = replace(start, place=other)
+                carried.append(Carried(name, start, (result, other)))
                 after.append(Copy(Current(name), result, self._bytes(value)))
         test = self._steps(op.regions[0].blocks[0])
         condition = self._condition(op)
@@ -391,8 +415,7 @@ class _Planner:
             strides.append(target.strides[axis] * step)
         into = replace(target, offset=start, strides=tuple(strides))
         put = Insert(self._operand(op.operands[0]), into, self.shapes.dims(op.operands[0]))
-        stays = isinstance(source.place, Current) and source.place.name in self.in_place
-        if stays or source.place == target.place:
+        if source.place == target.place or (isinstance(source.place, Current) and source.place.name in self.in_place):
             return [put]
         return [Copy(source.place, target.place, self._bytes(op.results[0])), put]
 

@@ -9,14 +9,14 @@ from tilewright.passes.analysis.counted_loop import CountedLoop, KeptLoopError
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.structured import FRAME, UPDATE, uncast
 from tilewright.passes.linalg.symbolic import mixed
-from tilewright.passes.mlir import functions, ir, operations, owner
+from tilewright.passes.mlir import functions, ir, operations
 
 
 @dataclass(frozen=True)
 class UpdateInPlace(Pass):
-    """A carried tensor that goes on as itself with parts put into it, a cache say: `tensor.insert_slice` operations get
-    `tw.update`. Fusion leaves these alone, and the host program copies the part to its place. Where somebody still reads the
-    tensor as it was, the host program copies it first (compiler/host/host_plan.py).
+    """`tensor.insert_slice` operations that put parts into what a loop carries, a cache say, get `tw.update`. Fusion leaves these
+    alone, and the host program copies the part to its place. Where somebody still reads the tensor as it was, the host program
+    copies it first (compiler/host/host_plan.py).
     """
 
     name: ClassVar[str] = "update-in-place"
@@ -29,19 +29,9 @@ class UpdateInPlace(Pass):
                 loop = CountedLoop.of(frame)
             except KeptLoopError:
                 continue
-            argument_of = {number: value for value, number in loop.carried.items()}
-            for number, value in loop.following.items():
-                for op in _updates(value, argument_of[number]) if number in argument_of else ():
+            known = set(loop.carried)
+            for op in operations(loop.body):
+                if op.name == "tensor.insert_slice" and uncast(op.operands[1]) in known \
+                        and all(isinstance(s, int) for s in mixed(op, "static_strides", 4)):
                     op.attributes[UPDATE] = ir.UnitAttr.get()
-
-
-def _updates(value: ir.Value, argument: ir.Value) -> list[ir.Operation]:
-    """The operations that put parts into the argument to make the value, if nothing else does."""
-    found: list[ir.Operation] = []
-    while (value := uncast(value)) != argument:
-        op = owner(value)
-        if op is None or op.name != "tensor.insert_slice" or any(not isinstance(s, int) for s in mixed(op, "static_strides", 4)):
-            return []
-        found.append(op)
-        value = op.operands[1]
-    return found
+                    known.add(op.results[0])

@@ -9,6 +9,7 @@ a case (an operator, else a loop of theirs).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from tools.bench.control import decoding
 from tools.bench.operator_spec import Input, Operator
@@ -16,7 +17,7 @@ from tools.bench.operator_spec import Input, Operator
 SUITE = "control"
 CHANNELS, STATE = 256, 16  # of the selective scan
 MODEL, TOKENS = 128, 1000  # of greedy decoding
-WIDTH = 256  # of the recurrent layers
+WIDTHS = (64, 256, 512)  # of the recurrent layers
 STEPS = (64, 256, 1024)
 LENGTHS = (1, 16, 128)
 
@@ -30,7 +31,8 @@ def cases() -> Iterator[Operator]:
         "a": Input((CHANNELS, STATE), True, 0.5)}, ("T", CHANNELS), STEPS)
     for kind, gates in (("lstm", 4), ("gru", 3)):
         for batch in (1, 16):
-            yield _recurrent(kind, gates, batch, WIDTH)
+            for width in WIDTHS:
+                yield _recurrent(kind, gates, batch, width)
     yield _case("greedy", {
         "x": Input(("T", MODEL)), "e": Input((TOKENS, MODEL), True), "w": Input((MODEL, MODEL), True, 0.05),
         "u": Input((MODEL, TOKENS), True)}, ("T", MODEL), (16, 64))
@@ -43,7 +45,8 @@ def _recurrent(kind: str, gates: int, batch: int, width: int) -> Operator:
     weight = Input((gates * width, width), True, 0.05)
     bias = Input((gates * width,), True, 0.1)
     inputs = {"x": Input(("T", batch, width)), "w": weight, "r": weight, "b": bias, "s": bias}
-    return _case(kind, inputs, ("T", batch, width), LENGTHS, f"{kind}_{batch}x{width}")
+    case = _case(kind, inputs, ("T", batch, width), LENGTHS, f"{kind}_{batch}x{width}")
+    return replace(case, params={"width": width})
 
 
 def _case(kind: str, inputs: Mapping[str, Input], output: tuple[int | str, ...], steps: tuple[int, ...],

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tools.bench.control.cases import WIDTH
 from tools.bench.control.decoding import KINDS, onnx_decoded
 from tools.bench.onnx_graph import Graph
 
@@ -42,12 +41,12 @@ def greedy(g: Graph, _: Mapping[str, Any]) -> str:
     return _scan(g, step, starts, {"x_t": "x"}, row)
 
 
-def lstm(g: Graph, _: Mapping[str, Any]) -> str:
-    return _layer(g, "LSTM", (0, 3, 1, 2))  # its gates are input, output, forget, cell
+def lstm(g: Graph, params: Mapping[str, Any]) -> str:
+    return _layer(g, "LSTM", (0, 3, 1, 2), hidden_size=params["width"])  # its gates are input, output, forget, cell
 
 
-def gru(g: Graph, _: Mapping[str, Any]) -> str:
-    return _layer(g, "GRU", (1, 0, 2), linear_before_reset=1)  # update, reset, hidden
+def gru(g: Graph, params: Mapping[str, Any]) -> str:
+    return _layer(g, "GRU", (1, 0, 2), hidden_size=params["width"], linear_before_reset=1)  # update, reset, hidden
 
 
 def branch(g: Graph, _: Mapping[str, Any]) -> str:
@@ -69,7 +68,7 @@ def _layer(g: Graph, kind: str, order: Sequence[int], **attributes: Any) -> str:
 
     biases = g.node("Concat", [sorted_("b"), sorted_("s")], axis=0)
     operands = [g.node("Unsqueeze", [v, first]) for v in (sorted_("w"), sorted_("r"), biases)]
-    whole = g.node(kind, ["x", *operands], hidden_size=WIDTH, **attributes)  # [T, 1, B, WIDTH]
+    whole = g.node(kind, ["x", *operands], **attributes)  # [T, 1, B, width]
     return str(g.node("Squeeze", [whole, g.integers(1)]))
 
 

@@ -23,7 +23,8 @@ class Task:
     """points: shapes of the local dims that count, with weights; held_out: those that only the certificate may measure.
 
     configs: the space to search, when it is not the whole of the families'. ordered: only kernels whose sums have one order for
-    every number of rows (passes/spaces/in_order.py).
+    every number of rows (passes/spaces/in_order.py). incumbent: what runs now, where that is not what the rules of the family
+    say: a kernel takes its place only where it is measurably faster.
     """
 
     workload: Workload
@@ -33,6 +34,7 @@ class Task:
     held_out: tuple[Dims, ...] = ()
     configs: tuple[TileConfig, ...] = ()
     ordered: bool = False
+    incumbent: Untuned | None = None
 
     def lattice(self) -> Lattice:
         """The space, with the default configurations in it, so that tuning does not make it slower."""
@@ -45,12 +47,14 @@ class Task:
 
         small: effort up to which one thread runs it (passes/spaces/threads.py).
         """
+        if self.incumbent is not None:
+            return self.incumbent
         configs, root = self._default(self.families[0])
         return configs, one_thread_when_small(root, self.workload, small) if isinstance(self.limits, HostLimits) else root
 
     def defaults(self) -> list[TileConfig]:
-        """What each family runs untuned."""
-        return [c for f in self.families for c in self._default(f)[0]]
+        """What each family runs untuned, and what runs now."""
+        return [*(self.incumbent[0] if self.incumbent else ()), *(c for f in self.families for c in self._default(f)[0])]
 
     def _default(self, family: str) -> tuple[tuple[TileConfig, ...], Node]:
         return default_of(family, self.workload, self.limits, self.ordered)
@@ -64,6 +68,10 @@ class Task:
             held: most held-out shapes; fewer, down to none, where the range is small.
         """
         ranges, uses, traffic = demand.ranges, demand.uses, demand.traffic
+        if demand.local:
+            points = Points.of(demand.local, measured_weights=True)
+            apart = dict.fromkeys(tuple(shape.items()) for shape in demand.held)
+            return Task(workload, limits, tuple(families), points, tuple(s for s in apart if s not in points.shapes)[:held])
         points = evaluation_points(ranges, uses, traffic)
         size = math.prod(d.hi // d.multiple_of - -(-d.lo // d.multiple_of) + 1 for _, d in ranges.dims)
         taken = points.shapes if traffic or size > 4 * len(points) else _ends(points)

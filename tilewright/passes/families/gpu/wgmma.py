@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.passes.codegen.emit import gep, integer_type, loop, vector_type, when
+from tilewright.passes.codegen.emit import all_of, gep, integer_type, loop, vector_type, when
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
@@ -250,7 +250,8 @@ class _WgmmaBlock:
             when((number + self.stride).lt(total), lambda: self._give_turn(turn))
         if not self.product.promoted:
             nvvm.wgmma_wait_group_sync_aligned(0)
-            when(leader, lambda: release(Index(last)))
+            # with no step the other blocks of the cluster may have left
+            when(all_of([leader, Index(0).lt(self.steps.end)]), lambda: release(Index(last)))
         if self.parts is not None:
             pairs = [lambda column, half, sums=sums: self._pair(sums, column, half) for sums in found]
             self.parts.store(self._result(tile), tile, at, pairs)
@@ -273,7 +274,8 @@ class _WgmmaBlock:
         block there too: what is read came by copies and is overwritten by copies, so that nothing has to be made visible."""
         if self.config.cluster == 1:
             return lambda stage: nvvm.mbarrier_arrive(self.ring.empty(stage), results=[integer_type(64)])
-        block = (rank % self.config.cluster + (self.rank - self.rank % self.config.cluster)).value(self.i32)  # the others' too
+        apart = self.config.cluster  # lanes behind them do not tell
+        block = (rank % apart + (self.rank - self.rank % apart)).value(self.i32)
         there = nvvm.mapa(ir.Type.parse("!llvm.ptr<7>"), self.ring.empty(Index(0)), block)
         scope = ir.Attribute.parse("#nvvm.mem_scope<cta>")
         return lambda stage: nvvm.mbarrier_arrive(

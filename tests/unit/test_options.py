@@ -36,8 +36,8 @@ def test_texts_become_enums() -> None:
     ("precision", "f8", "'f32', 'tf32', 'bf16', 'f16'"),
     ("deterministic", "always", "'shape', 'batch'"),
     ("out_of_range", "", "'error', 'fallback'"),
-    ("log", 3, "a path"),
-    ("prior", "yes", "True or False"),
+    ("log", 3, "the path of a file or folder"),
+    ("prior", "yes", "True, False or the path of a folder"),
     ("winograd", 4, "True or False"),
     ("policy", "best", "'ucb', 'epsilon'"),
     ("until_regret", -0.1, "fraction >= 0"),
@@ -46,6 +46,10 @@ def test_texts_become_enums() -> None:
     ("traffic", [({"B": 1}, 0)], "weight > 0"),
     ("traffic", [({"B": "x"}, 1)], "pairs"),
     ("traffic", [3], "pairs"),
+    ("graphs", "always", "'auto', 'on', 'off'"),
+    ("graph_memory", "64X", "'64M' or '1G'"),
+    ("graph_memory", -1, "number of bytes"),
+    ("graph_memory", True, "number of bytes"),
 ])
 def test_bad_value(option: str, value: Any, says: str) -> None:
     with pytest.raises(OptionError, match=says) as caught:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 
+from tilewright.compiler.host.decision_tree import emit_tree, layout_of, store_leaf
 from tilewright.compiler.host.host_groups import ENTRY, KERNEL, PIECES, SLOTS, UNITS, WORK, pieces
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.host_segments import (
@@ -22,6 +23,7 @@ from tilewright.compiler.host.host_segments import (
     store_entry,
     table_bytes,
 )
+from tilewright.compiler.host.host_sites import Sites, state_bytes
 from tilewright.compiler.host.host_skeleton import skeleton
 from tilewright.compiler.host.host_steps import Scope, StepEmitter
 from tilewright.compiler.host.host_tensor_maps import TensorMaps, call_pointer
@@ -35,15 +37,16 @@ from tilewright.compiler.host.plan_steps import (
     Temp,
     all_steps,
     counters_of,
+    sites_of,
 )
 from tilewright.passes.codegen.emit import gep, integer_type, when
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm, operations
 from tilewright.runtime.counters import at_most
-from tilewright.runtime.device import KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, PARALLEL_FOR
+from tilewright.runtime.device import CONTROL_WORDS, KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, PARALLEL_FOR
 from tilewright.runtime.program.arena_plan import ALIGNMENT, workspace_stride
-from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node, symbols
-from tilewright.runtime.program.kernel import MicroKernel, offset_symbol, stride_symbol
+from tilewright.runtime.program.dispatch import DispatchTable, Leaf
+from tilewright.runtime.program.kernel import MicroKernel, offset_symbol
 from tilewright.runtime.program.program import Check
 from tilewright.runtime.ragged_dim import factors_of
 from tilewright.runtime.shape import Expr
@@ -172,7 +175,12 @@ class HostProgram:
 
     @cached_property
     def kept(self) -> Expr:
-        """Bytes of temporaries and of the table of launches over sequences; the workspaces come after them."""
+        """Bytes of temporaries, of the table of launches over sequences, and of the state of a GPU's branches and loops on data;
+        the workspaces come after them."""
+        return self._before_state + (state_bytes(self.plan.steps) if self.gpu else 0)
+
+    @property
+    def _before_state(self) -> Expr:
         return self.plan.arena.total + table_bytes(self.plan, self.tables, self.table_of)
 
     def arena(self) -> Expr:
@@ -225,6 +233,8 @@ class HostProgram:
         stopped = self._room([1]) if loops else None
         if stopped is not None:
             llvm.StoreOp(failed, stopped)
+        sites = sites_of(self.plan.steps) if self.gpu else []
+        words = self._room([len(CONTROL_WORDS) * len(sites)]) if sites else None
 
         def body() -> None:
             start = emit_expr(self.kept, env)
@@ -237,7 +247,12 @@ class HostProgram:
                 **{CallerMemory(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()},
                 **{Temp(name): gep(arena, emit_expr(at, env).value(self.i64), integer_type(8))
                    for name, at in self.plan.arena.offsets.items()}})
-            StepEmitter(table, self.gpu, self.arch, partial(self._launch_calls, run, rooms), stopped).emit(self.plan.steps, scope)
+            found = None
+            if words is not None:
+                state = gep(arena, emit_expr(self._before_state, env).value(self.i64), integer_type(8))
+                found = Sites(sites, state, words)
+            launch = partial(self._launch_calls, run, rooms)
+            StepEmitter(table, self.gpu, self.arch, launch, stopped, found).emit(self.plan.steps, scope)
 
         when(Index(failed).eq(0), body)
         return failed if stopped is None else self._word(stopped, 0)
@@ -392,6 +407,8 @@ class HostProgram:
                 word = local[p.name].value(self.i64)
             elif p.kind == "workspace":
                 word = run.work
+            elif p.kind == "predicate":
+                word = self._number(0)  # the device's table puts in the byte that goes for the launch
             elif p.kind == "tensor_map":
                 word = self.maps.emit(at, p, call, pointer(p.index), env, local)
             else:
@@ -463,26 +480,3 @@ class HostProgram:
             asked = [Index(call).eq(number) for number in group]
             when(reduce(arith.ori, asked), choose)
         return llvm.LoadOp(self.i64, slot).result
-
-
-def layout_of(call: PlannedCall, table: DispatchTable) -> dict[str, Expr]:
-    """The layout symbols of a table's tree for one call, over the model dims."""
-    wanted = symbols(table.root)
-    found: dict[str, Expr] = {}
-    for i, operand in enumerate(call.operands):
-        found[offset_symbol(i)] = operand.offset
-        found.update({stride_symbol(i, axis): s for axis, s in enumerate(operand.strides)})
-    return {name: e for name, e in found.items() if name in wanted}
-
-
-def store_leaf(value: ir.Value, slot: ir.Value) -> None:
-    llvm.StoreOp(value, slot)
-
-
-def emit_tree(node: Node, env: Mapping[str, Index], leaf: Callable[[Leaf], None]) -> None:
-    """Nested conditions of a decision tree; `leaf` emits the code of each leaf."""
-    if isinstance(node, Leaf):
-        leaf(node)
-        return
-    below = emit_expr(Expr.parse(node.expr), env).le(node.bound)
-    when(below, lambda: emit_tree(node.below, env, leaf), lambda: emit_tree(node.above, env, leaf))

@@ -21,6 +21,7 @@ from tilewright.passes.lowering.split_masked_stores import SplitMaskedStores
 from tilewright.passes.spaces.option_text import parse_specs
 from tilewright.passes.transforms.assert_to_facts import AssertToFacts
 from tilewright.passes.transforms.channels_last import ChannelsLast
+from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
 from tilewright.passes.transforms.decompose import Decompose
 from tilewright.passes.transforms.drop_dead_results import DropDeadResults
 from tilewright.passes.transforms.expand_layouts import ExpandLayouts
@@ -39,6 +40,7 @@ from tilewright.passes.transforms.lift_control_flow import LiftControlFlow
 from tilewright.passes.transforms.loops_to_scans import LoopsToScans
 from tilewright.passes.transforms.lower_precision import LowerPrecision
 from tilewright.passes.transforms.normalize import Normalize
+from tilewright.passes.transforms.quantise_activations import QuantiseActivations
 from tilewright.passes.transforms.resolve_reshape import ResolveReshape
 from tilewright.passes.transforms.simplify_shapes import SimplifyShapes
 from tilewright.passes.transforms.sink_reshapes import SinkReshapes
@@ -74,6 +76,8 @@ PASSES: tuple[type[Pass], ...] = (
     Normalize,
     IntegerProducts,
     FindCodes,
+    QuantiseActivations,
+    ConstantsAlongK,
     ChannelsLast,
     SinkReshapes,
     LiftControlFlow,

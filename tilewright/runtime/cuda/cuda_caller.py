@@ -21,10 +21,12 @@ from tilewright.runtime.cuda import cuda_arrays
 from tilewright.runtime.cuda.arena import Gpu, gpu
 from tilewright.runtime.cuda.cuda_arrays import DeviceArray
 from tilewright.runtime.cuda.driver import checked, reported, start, unavailable
+from tilewright.runtime.cuda.graphs import report_of
 from tilewright.runtime.cuda.loaded import LoadedProgram
 from tilewright.runtime.cuda.quick import QuickCalls
 from tilewright.runtime.errors import DeviceError, ShapeError
 from tilewright.runtime.program.artifact import Memory
+from tilewright.runtime.program.graph_report import GraphReport
 from tilewright.runtime.program.program import Program
 
 Make = Callable[[tuple[int, ...], np.dtype[Any]], tuple[DeviceArray, Any]]
@@ -51,7 +53,7 @@ class CudaCaller(Caller):
         self.ordinal = ordinal
         self._code, self._constants = code, constants
         self._loaded: dict[int, LoadedProgram] = {}
-        self._quick = QuickCalls(program)
+        self._quick = QuickCalls(program, self.counted)
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
@@ -69,7 +71,8 @@ class CudaCaller(Caller):
             if place.like is None:
                 return self._on_host(bound, args, out, place, loaded, held)
             inputs = self._inputs(bound, place, held)
-            results = _DeviceResults(self.program, cuda_arrays.maker(place.like, place.gpu, place.stream), place)
+            made = cuda_arrays.maker(place.like, place.gpu, place.stream, loaded.context(place.handle).ring)
+            results = _DeviceResults(self.program, made, place)
             outputs, returned = results.prepare(bound._replace(arrays=inputs), args, out)
             self._run(loaded, bound, inputs, outputs, place)
             if torch is not None and not self.program.ragged:
@@ -85,6 +88,12 @@ class CudaCaller(Caller):
                 if found is None:
                     found = self._loaded[on.ordinal] = LoadedProgram(self.program, self._code, self._constants, on)
         return found
+
+    def graphs(self) -> GraphReport:
+        """As CompiledFunction.graphs."""
+        found = [self._loaded[n] for n in sorted(self._loaded)]
+        reports = [report_of(loaded) for loaded in found] or [report_of(None)]
+        return GraphReport(tuple(s for r in reports for s in r.streams), reports[0].why)
 
     # where
 
@@ -134,6 +143,7 @@ class CudaCaller(Caller):
         given, made = [a.address for a in inputs], [a.address for a in outputs]
         status = loaded.call(given, made, bound.scalars, bound.dims, place.handle)
         self.check(status, bound.dims, place.gpu.device.name)
+        self.counted(bound.dims)
 
     def _on_host(self, bound: Bound, args: Sequence[Any], out: Any, place: _Place, loaded: LoadedProgram,
                  held: contextlib.ExitStack) -> Any:

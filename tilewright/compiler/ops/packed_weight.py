@@ -139,4 +139,5 @@ def _packed(codes: Array, bits: int) -> Array:
     n, k = codes.shape
     padded = np.zeros((n, -(-k // each), each), np.uint8)
     padded.reshape(n, -1)[:, :k] = codes
-    return np.bitwise_or.reduce(padded << (np.arange(each, dtype=np.uint8) * bits), axis=2)
+    found: Array = np.bitwise_or.reduce(padded << (np.arange(each, dtype=np.uint8) * bits), axis=2)
+    return found

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tilewright.compiler import ops as ops
     from tilewright.compiler.api import compile as compile  # noqa: A004 - the public name; written tw.compile
     from tilewright.compiler.api import tune as tune
+    from tilewright.compiler.compilation.farm import Farm as Farm
     from tilewright.compiler.compilation.options import CompileOptions as CompileOptions
     from tilewright.compiler.compilation.options import Precision as Precision
     from tilewright.compiler.compress.compress import compress as compress
@@ -34,13 +35,14 @@ if TYPE_CHECKING:
     from tilewright.runtime.target import Target as Target
 
 __version__ = VERSION
-__all__ = ["CompileOptions", "CompiledFunction", "Dim", "Jagged", "Precision", "Ragged", "Target", "__version__", "compile",
-           "compress", "errors", "frontends", "load", "ops", "partition", "torch_op", "tune"]
+__all__ = ["CompileOptions", "CompiledFunction", "Dim", "Farm", "Jagged", "Precision", "Ragged", "Target", "__version__",
+           "compile", "compress", "errors", "frontends", "load", "ops", "partition", "torch_op", "tune"]
 
 _HOMES = {
     "CompileOptions": "compiler.compilation.options",
     "CompiledFunction": "runtime.load.function",
     "Dim": "runtime.shape",
+    "Farm": "compiler.compilation.farm",
     "Jagged": "runtime.call.jagged",
     "Precision": "compiler.compilation.options",
     "Ragged": "runtime.ragged_dim",

@@ -39,6 +39,7 @@ REQUESTED = {
     "insert-to-select": "at reading, where a model inserts elements",
     "widen-sub-byte": "at reading, where a model holds 2 to 7 bit integers",
     "define-arithmetic": "at reading, where operands may be such that MLIR leaves the result undefined",
+    "constants-along-k": "graph, on sm_90a",
     "integer-products": "graph, on a host that multiplies bytes",
     "loops-to-scans": "between recover and graph, on the host",
     "lower-precision": "graph, with `precision=`",

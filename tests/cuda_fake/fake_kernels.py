@@ -47,6 +47,15 @@ def _cluster_of(config: int) -> tuple[int, int, int]:
     return 1, 1, 1
 
 
+def _early(config: int) -> bool:
+    """May a CUlaunchConfig's launch begin before those in front of it end?"""
+    listed = ctypes.c_uint64.from_address(config + 40).value
+    wanted = int(driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+    numbers = range(driver.CUlaunchConfig(_ptr=config).numAttrs)
+    found = [driver.CUlaunchAttribute(_ptr=listed + 72 * number) for number in numbers]
+    return any(a.id == wanted and a.value.programmaticStreamSerializationAllowed for a in found)
+
+
 class KernelCalls(FakeState):
     """Kernels run on the emulator of the stream's device."""
 
@@ -139,13 +148,14 @@ class KernelCalls(FakeState):
         places = (ctypes.c_void_p * len(program.parameters)).from_address(parameters) if program.parameters else ()
         args = [ctypes.string_at(at, p.size) for at, p in zip(places, program.parameters, strict=True)]
         self.launches.append((symbol, grid, block, given.sharedMemBytes, cluster, int(given.hStream)))
-        shared = given.sharedMemBytes
+        shared, early = given.sharedMemBytes, _early(config)
+        self.early.append(early)
 
         def work() -> None:
             if self.lost:
                 return
             try:
-                device.launch(program, grid, block, shared, args, cluster)
+                device.launch(program, grid, block, shared, args, cluster, early=early)
             except EmulatorError as error:
                 self.errors.append(str(error))
                 self.lost = LAUNCH_FAILED

@@ -90,7 +90,8 @@ class Library:
 
 class FakeState:
     """Attributes:
-        log: (function, stream) of every call in order. launches: (symbol, grid, block, shared bytes, cluster, stream).
+        log: (function, stream) of every call in order. launches: (symbol, grid, block, shared bytes, cluster, stream);
+        early: of each of them, may it begin before those in front of it end?
         errors: what the emulators found, and what no driver would forgive. unknown: functions called that are not here.
         libraries: all that were loaded, in order. assembled: beginning of machine code -> the PTX that runs in its place.
         consented: shared bytes allowed by (kernel, device). live: (device, address) -> bytes.
@@ -101,6 +102,7 @@ class FakeState:
         self.archs, self.version = archs, version
         self.log: list[tuple[str, int]] = []
         self.launches: list[tuple[str, tuple[int, ...], tuple[int, ...], int, tuple[int, ...], int]] = []
+        self.early: list[bool] = []
         self.errors: list[str] = []
         self.unknown: list[str] = []
         self.assembled: dict[bytes, bytes] = {}

@@ -18,7 +18,15 @@ import tilewright as tw
 from tilewright.compiler.builder.ptxas import find_tool
 from tilewright.runtime.cuda.arena import gpu, native_table
 from tilewright.runtime.cuda.cuda_device import CudaDevice, load_image
-from tilewright.runtime.cuda.cuda_table import ARENA_FIELDS, CONTEXT_FIELDS, KEPT_MAPS, KEPT_WORDS, RECORD_FIELDS, cuda_table_ir
+from tilewright.runtime.cuda.cuda_table import (
+    ARENA_FIELDS,
+    CONTEXT_FIELDS,
+    EARLY,
+    KEPT_MAPS,
+    KEPT_WORDS,
+    RECORD_FIELDS,
+    cuda_table_ir,
+)
 from tilewright.runtime.cuda.timer import KernelTimer
 from tilewright.runtime.device import CONTEXT, KERNELS, TABLE_WORDS
 from tilewright.runtime.gpu.gpu_image import GpuImage
@@ -31,6 +39,7 @@ FILL = """.version 8.0
 {
   .reg .b32 %r<4>;
   .reg .b64 %rd<4>;
+  griddepcontrol.wait;
   ld.param.u64 %rd1, [out];
   ld.param.u32 %r1, [value];
   mov.u32 %r2, %ctaid.x;
@@ -65,7 +74,8 @@ class Bare:
         self.loads: list[int] = []
         self.records = (ctypes.c_uint64 * (2 * len(RECORD_FIELDS)))()
         for step, cluster in enumerate(((1, 1, 1), (2, 1, 1))):
-            values = {"threads": 1, "cluster_x": cluster[0], "cluster_y": cluster[1], "cluster_z": cluster[2], "most_x": 16}
+            values = {"threads": 1 + step * EARLY, "most_x": 16,
+                      **dict(zip(("cluster_x", "cluster_y", "cluster_z"), cluster, strict=True))}
             for name, value in values.items():
                 self.records[step * len(RECORD_FIELDS) + RECORD_FIELDS.index(name)] = value
         self.kernels = (ctypes.c_uint64 * 600)()
@@ -101,14 +111,19 @@ def launches_of_one_kernel_and_clusters(fake: FakeState) -> None:
     bare = Bare(fake)
     out = bare.gpu.device.alloc(128)
     fake.launches.clear()
+    fake.early.clear()
     bare.launch(513, (16, 1, 1), [out, 7])
     bare.launch(513 + (1 << 32), (4, 1, 1), [out, 9])
+    assert fake.early == [False, True]
+    bare.arena[ARENA_FIELDS.index("capture")] = 1
+    bare.launch(513 + (1 << 32), (4, 1, 1), [out, 9])
+    assert fake.early == [False, True, False]
     bare.launch(513, (0, 1, 1), [out, 5])
     bare.launch(513, (2, 0, 3), [out, 5])
     bare.launch(513, (1, 1, 1), [out + 60, 3])
     bare.launch(513, (1 << 30, 1, 1), [out + 64, 3])  # more than the record allows along x
     assert bare.loads == [513, 513 + (1 << 32)]
-    assert [(grid[0], cluster[0]) for _, grid, _, _, cluster, _ in fake.launches] == [(16, 1), (4, 2), (1, 1), (16, 1)]
+    assert [(grid[0], cluster[0]) for _, grid, _, _, cluster, _ in fake.launches] == [(16, 1), (4, 2), (4, 2), (1, 1), (16, 1)]
     np.testing.assert_array_equal(bare.gpu.device.copy_out(out, 16, np.uint32), [9] * 4 + [7] * 11 + [3])
     bare.gpu.device.free(out)
 

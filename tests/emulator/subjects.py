@@ -101,6 +101,9 @@ def _tensor_cores() -> dict[str, Recipe]:
                                    arch="sm_90a"),
         "wgmma cluster": _recipe(product(nt), "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=2 group-m=2 cluster-m=2}", "MNK",
                                  [*tiles, (264, 72, 8)], gaps, arch="sm_90a"),
+        "wgmma square cluster": _recipe(
+            product(nn), "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=4 group-m=2 cluster-m=2 cluster-n=2 deep=2}", "MNK",
+            [(128, 136, 328), (8, 8, 8), (264, 128, 200), (72, 136, 0)], gaps, arch="sm_90a"),
     }
 
 

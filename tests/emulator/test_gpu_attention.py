@@ -57,7 +57,7 @@ def test_layouts(layout: str, element: str) -> None:
     assert sweep(case, f"gpu_attention{{bm=32 wm=32 bn=16 vec=1 queries-in-registers=false{more}", sizes, element) == 1
 
 
-@pytest.mark.parametrize("depth,columns", [(128, 128), (80, 48), (5, 7), (256, 128)])
+@pytest.mark.parametrize("depth,columns", [(128, 128), (80, 48), (5, 7), (256, 256)])
 def test_head_sizes(depth: int, columns: int) -> None:
     config = SMALL.replace("}", " queries-in-registers=false}") if depth > 128 else SMALL
     assert sweep(attention(depth=depth, columns=columns), config, [(1, 40, 72)]) == 1

@@ -61,6 +61,19 @@ def test_many_rows_are_multiplied_by_clusters() -> None:
     assert np.linalg.norm(fn(x, w) - wanted) <= 1e-3 * np.linalg.norm(wanted)
 
 
+def test_constants_of_tf32_are_turned_for_warpgroups() -> None:
+    """Weights [k, n] as an argument stay with `mma`."""
+    text = DENSE.replace("2304", "96")
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((100, 64), (64, 96)))
+    for constants, family in (({"arg1": w}, "wgmma"), ({}, "mma")):
+        fn = tw.compile(text, {"M": (1, 128)}, target="emulator:sm_90a", constants=constants,
+                        options=tw.CompileOptions(precision="tf32"))
+        assert [call.family for call in fn.explain(M=100).calls] == [family]
+        wanted = x.astype(np.float64) @ w
+        assert np.linalg.norm(fn(x, *([] if constants else [w])) - wanted) <= 2e-3 * np.linalg.norm(wanted)
+
+
 def test_a_saved_model_builds_its_tensor_maps(tmp_path: Path) -> None:
     text = (DATA / "dense_768x2304_dyn_m.mlir").read_text()
     fn = tw.compile(text, {"arg0.0": (0, 64)}, target="emulator:sm_90a", options=tw.CompileOptions(precision="bf16"))

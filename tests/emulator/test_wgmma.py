@@ -67,6 +67,28 @@ def test_clusters(layout: str, config: str, seed: int | None) -> None:
     assert sweep(product(LAYOUTS[layout]), config, "MNK", [(8, 8, 8), (136, 200, 136)], seed) == 2
 
 
+WIDE = ["wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=4 cluster-m=2 cluster-n=2 deep=2}",
+        "wgmma{bm=64 bn=128 stages=2 blocks=8 copied=true pingpong=true cluster-m=4 cluster-n=2}",
+        "wgmma{bm=64 bn=64 consumers=1 stages=3 blocks=0 cluster-m=2 cluster-n=2 cluster-k=2}",
+        "wgmma{bm=128 bn=64 stages=2 blocks=0 cluster-n=2 cluster-k=4 deep=2}"]
+
+
+@pytest.mark.parametrize("layout,config,seed", [("nn", WIDE[0], None), ("tn", WIDE[1], 0), ("nt", WIDE[2], 1),
+                                                ("nn", WIDE[3], 2)])
+def test_clusters_below_and_beside_each_other(layout: str, config: str, seed: int | None) -> None:
+    """Each with some of what it reads in common with others, alone or with parts of k too; steps of one and two rows."""
+    case = product(LAYOUTS[layout], out="f16")
+    assert sweep(case, config, "MNK", [(136, 264, 200), (8, 8, 8), (72, 136, 0)], seed) == 3
+
+
+@pytest.mark.parametrize("element", ["f16", "i8"])
+def test_steps_of_two_rows(element: str) -> None:
+    """More positions of k than a step, fewer, and none."""
+    case = product("m k,n k,m n", element)
+    config = "wgmma{bm=128 bn=64 stages=2 blocks=2 deep=2}"
+    assert sweep(case, config, "MNK", [(136, 80, 592), (16, 16, 16), (8, 16, 0)], seed=1) == 3
+
+
 def test_clusters_of_parts_batches_and_bytes() -> None:
     config = "wgmma{bm=64 bn=64 consumers=1 stages=3 blocks=0 split-k=2 cluster-m=2}"
     assert sweep(product("b m k,b n k,b m n", epilogue="relu"), config, "BMNK", [(2, 72, 40, 456)], seed=1) == 1

@@ -76,8 +76,8 @@ def test_merge_takes_what_is_new_once(tmp_path: Path) -> None:
     second.add(record(1))
     second.add(record(2))
     second.describe(dense())
-    assert first.merge([tmp_path / "b.jsonl"]) == 1
-    assert first.merge([tmp_path / "b.jsonl"]) == 0
+    assert first.merge([TuningLog(tmp_path / "b.jsonl")]) == 1
+    assert first.merge([TuningLog(tmp_path / "b.jsonl")]) == 0
     found = TuningLog(tmp_path / "a.jsonl")
     assert [r.dims["d0"] for r in found.records] == [1, 2]
     assert found.workloads[dense().key].workload() == dense()

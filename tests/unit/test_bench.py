@@ -176,7 +176,7 @@ def test_relative_error() -> None:
 def test_the_catalog() -> None:
     found = catalog()
     plain = [*operators.operators(), *models.models(), *cases.cases()]
-    assert len(found) == len([*plain, *modules.groups(), *modules.models()])
+    assert len(found) == len([*plain, *modules.groups(), *modules.layers(), *modules.models()])
     for operator in plain:
         for shape in (*operator.points, *operator.more_points):
             assert all(operator.ranges[n][0] <= v <= operator.ranges[n][1] for n, v in shape.items())

@@ -157,6 +157,8 @@ def test_a_model_is_cut() -> None:
     from tools.bench.zoo.exported import exported
     from tools.bench.zoo.group_module import module
     from tools.bench.zoo.make_groups import chosen, named, tried
+    from tools.bench.zoo.program_groups import groups as groups_of
+    from tools.bench.zoo.program_groups import whole as whole_of
 
     class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -175,7 +177,7 @@ def test_a_model_is_cut() -> None:
         "model": net, "dims": dims, "dyn": ({0: "B", 2: "H"},), "example": {"B": 3, "H": 12},
         "inputs": lambda p: (torch.randn(p["B"], 3, p["H"], 16),),
     })  # fmt: skip
-    groups = [g for g, _ in Cut(program).groups() if g]
+    groups = [g for g, _ in groups_of(Cut(program)) if g]
     calls = [[group_table.operator_of(line) for line in g.code if group_table.operator_of(line) not in group_table.VIEWS]
              for g in groups]
     assert calls == [["pad", "conv2d", "batch_norm", "relu"], ["linear"], ["linear", "add"]]
@@ -185,7 +187,7 @@ def test_a_model_is_cut() -> None:
     assert [(g.name, g.models) for g in table] == [("linear", ("net",)), ("linear_add", ("net",))]
     x = torch.randn(2, 3, 12, 16)
     cut = Cut(program)
-    whole, names = cut.whole("net")
+    whole, names = whole_of(cut, "net")
     with torch.no_grad():
         assert torch.allclose(module(whole, {n: state(cut)[p] for n, p in names.items()})(x), net.eval()(x), atol=1e-5)
 

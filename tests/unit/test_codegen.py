@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import math
 import re
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -309,3 +311,31 @@ def test_a_missing_symbol_is_a_device_error() -> None:
         HostDevice().load([code])
     with pytest.raises(DeviceError):
         OrcCode([code]).address("f")
+
+
+REFUSED = """
+import gc, sys
+from tilewright.compiler.builder.codegen import compile_object
+from tilewright.compiler.builder.ptx import to_ptx
+from tilewright.runtime.errors import BuildError
+from tilewright.runtime.target import Target
+
+gc.disable()
+for n in range(20):
+    for build in (lambda: to_ptx("define void @k() { call void @__nv_none() ret void }\\ndeclare void @__nv_none()", "sm_90a"),
+                  lambda: to_ptx("define void @k() { %x = add i32 %x, 1 ret void }", "sm_90a"),
+                  lambda: compile_object("define void @k() { %x = add i32 %x, 1 ret void }", Target.parse("host"))):
+        try:
+            build()
+        except BuildError as error:
+            kept = [error]
+            kept.append(kept)
+gc.collect()
+print("alive")
+"""
+
+
+def test_refused_modules_are_collected_in_any_order() -> None:
+    """A traceback in a circle holds modules and their contexts, which the collector ends in any order."""
+    done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout == "alive\n", done.stderr[-2000:]

@@ -30,6 +30,8 @@ def test_launch_config_and_attribute() -> None:
     assert (found.stream, found.attribute_count) == (0x1234_5678_9ABC, 1)
     first = found.attributes.contents
     assert (first.id, tuple(first.cluster)) == (abi.CLUSTER_DIMENSION, (2, 3, 4))
+    attribute.value.programmaticStreamSerializationAllowed = 5
+    assert abi.LaunchAttribute.from_address(attribute.getPtr()).cluster[0] == 5
     assert ctypes.sizeof(abi.LaunchAttribute) == 8 + 64  # a union of 64 bytes follows
     assert ctypes.sizeof(abi.LaunchConfig) == 56
 
@@ -63,6 +65,8 @@ def test_numbers_of_enumerations() -> None:
     assert int(driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == 0
     assert int(driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE) == abi.CAPTURE_ACTIVE
     assert int(driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) == abi.CLUSTER_DIMENSION
+    programmatic = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    assert int(programmatic) == abi.PROGRAMMATIC
     assert driver.CU_TENSOR_MAP_NUM_QWORDS * 8 == MAP_BYTES
 
 

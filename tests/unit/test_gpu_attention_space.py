@@ -64,7 +64,7 @@ def test_rules_name_what_a_workload_lacks() -> None:
 @pytest.mark.parametrize("limits", [A100, ADA, H100])
 @pytest.mark.parametrize("element", ["f16", "f32"])
 def test_defaults_are_legal_for_all_heads(element: str, limits: GpuLimits) -> None:
-    for depth, columns in itertools.product((1, 32, 64, 80, 128, 256), (1, 64, 80, 128)):
+    for depth, columns in itertools.product((1, 32, 64, 80, 128, 256), (1, 64, 80, 128, 160, 256)):
         w = heads(depth, columns, element)
         configs, root = gpu_attention_heuristics.default(w, limits)
         assert [gpu_attention.why_invalid(c, w, limits) for c in configs] == [None] * len(configs)
@@ -109,7 +109,7 @@ def test_what_warpgroups_take() -> None:
     assert first(computed) == "gpu_attention"
 
 
-@pytest.mark.parametrize("depth,columns", [(64, 64), (8, 128), (128, 128), (256, 128)])
+@pytest.mark.parametrize("depth,columns", [(64, 64), (8, 128), (80, 96), (128, 128), (256, 256)])
 def test_defaults_of_warpgroups(depth: int, columns: int) -> None:
     """Whatever has few queries, or is not aligned, is left to `gpu_attention`."""
     w = heads(depth, columns)

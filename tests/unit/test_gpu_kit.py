@@ -16,6 +16,7 @@ from tilewright.search.space.task import Task
 from tools.bench.gpu.compare_gpu import within
 from tools.gpu_kit import packages
 from tools.gpu_kit.__main__ import STEPS, arguments
+from tools.gpu_kit.build import Plan, _Steps
 from tools.gpu_kit.forms import difference, ends, neighbours
 from tools.gpu_kit.results import Step
 
@@ -69,6 +70,30 @@ def test_forms_are_the_defaults_and_what_differs_in_one_option() -> None:
     changed = [min((difference(d, c) for d in defaults), key=len) for c in found[len(defaults) :]]
     assert all(len(c) == 1 for c in changed) and len({c[0] for c in changed}) >= 4
     assert difference(defaults[0], defaults[0]) == []
+
+
+def test_a_build_that_was_ended_goes_on(tmp_path: Path) -> None:
+    """What was made is kept, what was begun is made again, another plan begins anew."""
+    told: list[str] = []
+
+    def fail(to: Path) -> None:
+        to.write_text("half")
+        raise KeyboardInterrupt
+
+    steps = _Steps(tmp_path / "kit", Plan(), told.append)
+    steps.file("artifacts/a.tw", lambda to: to.write_text("a"))
+    with pytest.raises(KeyboardInterrupt):
+        steps.file("artifacts/b.tw", fail)
+    again = _Steps(tmp_path / "kit", Plan(), told.append)
+    again.file("artifacts/a.tw", lambda to: to.write_text("other"))
+    again.file("artifacts/b.tw", lambda to: to.write_text("b"))
+    found = {p.name: p.read_text() for p in (tmp_path / "kit/data/artifacts").iterdir()}
+    assert found == {"a.tw": "a", "b.tw": "b"} and told == ["artifacts/a.tw"] * 2 + ["artifacts/b.tw"]
+    _Steps(tmp_path / "kit", Plan(kernels=3), told.append)
+    assert not (tmp_path / "kit/data/artifacts").exists()
+    (tmp_path / "kit/made_by").unlink()
+    with pytest.raises(SystemExit, match="no kit under way"):
+        _Steps(tmp_path / "kit", Plan(), told.append)
 
 
 def test_every_step_is_there() -> None:

@@ -82,6 +82,16 @@ def test_rows_are_moved(target: str) -> None:
     checks.add("rows by number", ops.gather(x, checks["r"]), lambda v, d: v["x"][np.minimum(v["r"], d["B"] - 1)])
     checks.add("twice as many", ops.interpolate(ops.reshape(x, [1, 1, "B", "S"]), ["2*B", "2*S"], "floor", "asymmetric"),
                lambda v, _: v["x"].repeat(2, 0).repeat(2, 1)[None, None])
+    image, codes = ops.reshape(x, [1, 1, "B", "S"]), ops.reshape(b, [1, 1, "B", "S"])
+    checks.add("three times as many", ops.interpolate(image, ["3*B", "3*S"], "floor", "asymmetric"),
+               lambda v, _: v["x"].repeat(3, 0).repeat(3, 1)[None, None])
+    checks.add("eight times along, codes", ops.interpolate(codes, ["B", "8*S"], "nearest"),
+               lambda v, _: v["b"].repeat(8, 1)[None, None])
+    larger = ops.interpolate(image * 2.0, ["4*B", "2*S"], "floor", "asymmetric")
+    checks.add("four times and twice, then more", ops.relu(larger + 1.0),
+               lambda v, _: np.maximum(v["x"] * 2 + 1, 0).repeat(4, 0).repeat(2, 1)[None, None])
+    checks.add("down alone", ops.interpolate(image, ["2*B", "S"], "floor", "asymmetric"),
+               lambda v, _: v["x"].repeat(2, 0)[None, None])
     checks.add("whole numbers", ops.sum(b, 1), lambda v, _: v["b"].sum(1, dtype="i4"))
     checks.add("the largest", ops.max(b, 1), lambda v, _: v["b"].max(1))
     checks.add("as it was", ops.pad(x, *whole), lambda v, _: v["x"])

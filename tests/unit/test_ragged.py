@@ -87,8 +87,6 @@ def test_mixing(function: Callable[..., Tensor], said: str) -> None:
 
 @pytest.mark.parametrize(("g", "dims", "options", "said"), [
     (model(ops.relu), {"B": (1, 8), "S": tw.Ragged(1, 40, over="N")}, {}, "ragged over 'N', which is no dimension"),
-    (model(ops.relu, "B", WIDTH, "S"), DIMS, {}, "S comes first beside B"),
-    (model(ops.relu, "B", "S", "S"), DIMS, {}, "S comes first beside B"),
     (model(ops.relu, "2*B", "S"), DIMS, {}, "B is no axis of its own"),
     (model(ops.relu), DIMS, {"out_of_range": "fallback"}, "ragged dims"),
     (model(ops.relu), DIMS, {"target": "emulator:sm_80"}, "ragged dims are compiled for the host"),

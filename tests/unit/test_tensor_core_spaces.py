@@ -54,7 +54,11 @@ def test_rules_of_mma(config: MmaConfig, rule: str | None) -> None:
     (WgmmaConfig(), None), (WgmmaConfig(consumers=4), "consumers"), (WgmmaConfig(bm=64), "rows"), (WgmmaConfig(bn=24), "columns"),
     (WgmmaConfig(bm=384), "box"), (WgmmaConfig(stages=1), "stages"), (WgmmaConfig(vec=16), "vector-fits"),
     (WgmmaConfig(bm=256, bn=256), "register-budget"), (WgmmaConfig(bm=192, bn=256, consumers=3), "register-budget"),
-    (WgmmaConfig(cluster_m=2), None), (WgmmaConfig(cluster_n=4), None), (WgmmaConfig(cluster_m=2, cluster_n=2), "cluster:"),
+    (WgmmaConfig(cluster_m=2), None), (WgmmaConfig(cluster_n=4), None), (WgmmaConfig(cluster_m=2, cluster_n=2), None),
+    (WgmmaConfig(blocks=128, cluster_m=4, cluster_n=2), None), (WgmmaConfig(blocks=128, cluster_m=4, cluster_n=4), "cluster:"),
+    (WgmmaConfig(blocks=0, cluster_m=2, cluster_n=2, cluster_k=2), None), (WgmmaConfig(cluster_n=2, cluster_k=2), "parts-in"),
+    (WgmmaConfig(bm=64, blocks=0, consumers=1, cluster_m=4, cluster_k=4), "cluster:"), (WgmmaConfig(deep=3), "deep"),
+    (WgmmaConfig(stages=3, deep=2), None), (WgmmaConfig(stages=4, deep=2), "shared-budget"),
     (WgmmaConfig(cluster_m=3), "cluster:"), (WgmmaConfig(cluster_m=2, blocks=131), "cluster:"),
     (WgmmaConfig(bn=16, cluster_m=4), "cluster-parts"), (WgmmaConfig(bn=96), "whole-rows"),
     (WgmmaConfig(pingpong=True), None), (WgmmaConfig(pingpong=True, blocks=0), "pingpong"),
@@ -87,9 +91,9 @@ def test_rules_name_what_a_target_or_a_workload_lacks() -> None:
     few = GpuLimits("sm_90a", H100.shared_bytes, registers=32768)
     assert str(wgmma.why_invalid(WgmmaConfig(bn=16), dense("M", 8, 8), few)).startswith("setmaxnreg-budget")
     assert str(wgmma.why_invalid(WgmmaConfig(vec=1, copied=True), dense("M", 8, 8), H100)).startswith("copied-results")
-    full = replace(H100, shared_bytes=WgmmaConfig().tile_bytes() + 63)
+    full = replace(H100, shared_bytes=WgmmaConfig().tile_bytes() + 71)
     assert wgmma.why_invalid(WgmmaConfig(), dense("M", 8, 8), full) == (
-        f"barriers: 8 of 8 bytes; 7 fit beside {WgmmaConfig().tile_bytes()} bytes of tiles")
+        f"barriers: 9 of 8 bytes; 8 fit beside {WgmmaConfig().tile_bytes()} bytes of tiles")
     assert wgmma.why_invalid(WgmmaConfig(), dense("M", 8, 8), replace(full, shared_bytes=full.shared_bytes + 1)) is None
     eight = dense("M", 16, 16, "f8E4M3FN")
     assert str(mma.why_invalid(MmaConfig(vec=16, bk=128), eight, A100)).startswith("architecture")

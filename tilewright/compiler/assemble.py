@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tilewright.compiler.builder.codegen import compile_object, host_target, runtime_object
 from tilewright.compiler.builder.llvm_bridge import to_llvm22
 from tilewright.compiler.builder.lowering import to_llvm_text
-from tilewright.compiler.compilation.options import Activations, CompileOptions, OutOfRange, Precision
+from tilewright.compiler.compilation.options import Activations, CompileOptions, Deterministic, OutOfRange, Precision
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.constants.stored_constants import stored_constants
 from tilewright.compiler.host.call_path import call_path_ir
@@ -23,9 +23,9 @@ from tilewright.passes.mlir import ir, new_context
 from tilewright.runtime.cuda.cuda_table import cuda_table_ir
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.host.thread_pool import runtime_object_ir
-from tilewright.runtime.program.artifact import Bundle
+from tilewright.runtime.program.artifact import Bundle, Memory
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node
-from tilewright.runtime.program.program import Argument, Call, Program
+from tilewright.runtime.program.program import Argument, Asked, Call, Constant, Program
 from tilewright.runtime.program.seal import seal_ir, stored_program
 from tilewright.runtime.program.steps import shown
 from tilewright.runtime.program.structure import Structure
@@ -34,8 +34,9 @@ from tilewright.runtime.target import Target, TargetKind
 LINES = 10_000  # of a function, from which code around the kernels is not optimised: LLVM's time grows faster than a function
 
 
-def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
-    """Emit and compile the host program. tables: of the model's workloads."""
+def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -> Bundle:
+    """Emit and compile the host program. tables: of the model's workloads. like: a bundle of the same model, whose constants and
+    nesting of arguments and results are taken over; the model's own constants are blank then."""
     compilation, ingested, plan, options = model.compilation, model.ingested, model.plan, model.compilation.options
     near, gpu = compilation.host, compilation.on_gpu
     arch = host_target(near).arch
@@ -56,10 +57,10 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         runtime = _add(compile_object(table, near), table, code, llvm_ir)
     elif not gpu:
         runtime = _add(runtime_object(near), runtime_object_ir(arch), code, llvm_ir)
-    used = [(b.argument, b.layout) for b in plan.bound]
-    constants, memory = stored_constants(used, model.bound, [a.name for a in ingested.inputs])
+    constants, memory = _constants(model) if like is None else (like.program.constants, like.constants)
     kept = [i for i, _ in enumerate(ingested.inputs) if i not in model.bound]
-    visible = kept[: len(kept) - len(plan.ragged)]  # the offsets of ragged dims come last and belong to no structure
+    hidden = len(plan.ragged) + len([s for s in plan.sums if any(a.name == s for a in ingested.inputs)])
+    visible = kept[: len(kept) - hidden]  # offsets of ragged dims and sums of lengths come last and belong to no structure
     inputs = tuple(ingested.inputs[i] for i in kept)
     outputs = ingested.outputs if plan.ragged else tuple(
         replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
@@ -87,10 +88,13 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         certificates=tuple(tables.certificates),
         refused=dict(tables.refused),
         precision=_precision(options),
-        input_structure=_input_structure(compilation.imported.input_structure, visible, inputs[: len(visible)]),
-        output_structure=_output_structure(compilation.imported.output_structure, len(outputs)),
+        input_structure=_input_structure(compilation.imported.input_structure, visible, inputs[: len(visible)])
+        if like is None else like.program.input_structure,
+        output_structure=_output_structure(compilation.imported.output_structure, len(outputs))
+        if like is None else like.program.output_structure,
         tree=tree,
         ragged=tuple(o.dim for o in plan.ragged),
+        asked=asked_of(options),
     )
     program = msgspec.json.decode(stored_program(program), type=Program)  # as it will be read, which its seal is of
     text += seal_ir("host", program)
@@ -102,6 +106,18 @@ def assemble(model: OutlinedModel, tables: Tables) -> Bundle:
         binder += seal_ir("binder", program)
         program = replace(program, binder_object=_add(_host_code(binder, near), binder, code, llvm_ir))
     return Bundle(program, code, memory, llvm_ir)
+
+
+def asked_of(options: CompileOptions) -> Asked:
+    """What a program keeps of the options."""
+    return Asked(Deterministic(options.deterministic).value, options.winograd, options.threads, options.max_regret,
+                 options.max_kernels)
+
+
+def _constants(model: OutlinedModel) -> tuple[tuple[Constant, ...], Mapping[str, Memory]]:
+    """The constants that the plan reads, laid out, and their memory by digest."""
+    used = [(b.argument, b.layout) for b in model.plan.bound]
+    return stored_constants(used, model.bound, [a.name for a in model.ingested.inputs])
 
 
 def _input_structure(given: Structure | None, kept: Sequence[int], inputs: Sequence[Argument]) -> Structure | None:

@@ -6,14 +6,17 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from tilewright.compiler.assemble import assemble
+from tilewright.compiler.builder.kernel_shelf import shelf_of
 from tilewright.compiler.builder.model_cache import ModelCache
 from tilewright.compiler.builder.worker_builder import WorkerBuilder
 from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.compiler.constants.stored_constants import StoredConstants
 from tilewright.compiler.tuning.choose_tables import choose_tables
+from tilewright.compiler.tuning.farm_session import farm_session
 from tilewright.passes.base import Callback
 from tilewright.passes.partition.rules import users_rules
+from tilewright.passes.spaces.family_registry import parse_config
 from tilewright.runtime import knobs
 from tilewright.runtime.log import LOG, timed
 from tilewright.runtime.program.artifact import Bundle
@@ -28,7 +31,7 @@ def bundle_of(compilation: Compilation, watch: Callback | None = None) -> Bundle
     """
     options = compilation.options
     watched = replace(compilation, options=replace(options, callback=watch)) if watch else compilation
-    if options.callback or options.builder or options.log or knobs.DUMP.get() or users_rules():
+    if options.callback or options.builder or options.farm or options.log or knobs.DUMP.get() or users_rules():
         return in_memory(compile_bundle(watched))
     cache, key = ModelCache(), compilation.key()
     found = cache.get(key)
@@ -52,14 +55,24 @@ def compile_bundle(compilation: Compilation) -> Bundle:
     """The table of contents of a compile."""
     options = compilation.options
     with ExitStack() as stack:
-        builder = options.builder
-        if builder is None:
-            builder = workers = stack.enter_context(WorkerBuilder(compilation.target, inspect=options.searches))
+        session, shelf = None, shelf_of(options.log)
+        workers: WorkerBuilder | None = None
+        if options.farm is not None and options.searches:
+            told = options.progress or (lambda state: None)
+            session = stack.enter_context(farm_session(options.farm, compilation.target, shelf, told))
+            workers = session.builder
+        elif options.builder is None:
+            workers = stack.enter_context(WorkerBuilder(compilation.target, inspect=options.searches, shelf=shelf))
             if options.searches:
                 workers.warm()  # they start while the passes run
+        builder = options.builder if workers is None else workers
+        assert builder is not None
         with timed("graph passes"):
             model = outline(compilation)
         with timed("kernels"):
-            tables = choose_tables(model, builder)
+            tables = choose_tables(model, builder, session)
+        if workers is not None and options.searches:
+            of_key = {w.key: w for w in model.workloads}
+            workers.publish([(of_key[key], parse_config(config)) for key, config in tables.used])
     with timed("host program"):
         return assemble(model, tables)

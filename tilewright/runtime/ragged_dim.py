@@ -9,6 +9,8 @@ from typing import Any
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.shape import Dim, Expr
 
+_LARGEST = (1 << 31) - 1  # length before it is known from `of`
+
 
 @dataclass(frozen=True, init=False)
 class Ragged(Dim):
@@ -20,31 +22,51 @@ class Ragged(Dim):
     Args:
         lo, hi, multiple_of, samples, at: as of Dim, of a single length; lo may be 0.
         over: the dim that counts the entries, by its name or its place.
+        of: the length as an expression of the entry's number, which goes by the name `over`: `tw.Ragged(of="i + 1", over="i")`
+            are the rows of a lower triangle. lo and hi follow from it, and calls need no lengths.
     Raises:
-        OptionError: as of Dim, or `over` is no text.
+        OptionError: as of Dim, `over` is no text, or `of` is no expression of it alone.
     """
 
     over: str = ""
+    length: str = ""
 
-    def __init__(self, lo: Any, hi: int | None = None, over: str = "", multiple_of: int = 1,
-                 samples: Iterable[int] | None = None, at: str | Iterable[str] | None = None) -> None:
+    def __init__(self, lo: Any = None, hi: int | None = None, over: str = "", multiple_of: int = 1,
+                 samples: Iterable[int] | None = None, at: str | Iterable[str] | None = None, of: str = "") -> None:
         if not isinstance(over, str) or not over:
             raise OptionError(f'Ragged: over={over!r}: wanted the name of the dim that counts the sequences; write over="B"')
         object.__setattr__(self, "over", over)
-        super().__init__(lo, hi, multiple_of, samples, at)
+        object.__setattr__(self, "length", of and _expression(of, over))
+        if lo is None and not of:
+            raise OptionError('Ragged: wanted the range of one length, as in Ragged(1, 512, over="B"), or its expression, as in '
+                              'Ragged(of="i + 1", over="i"), got neither; give one')
+        super().__init__(0 if lo is None else lo, _LARGEST if lo is None else hi, multiple_of, samples, at)
 
     def __str__(self) -> str:
         return f"{super().__str__()}, ragged over {self.over}"
 
 
-def total_name(name: str) -> str:
-    """What the sum of all lengths of a ragged dim is called in sizes."""
-    return f"sum({name})"
+def total_name(*names: str) -> str:
+    """What the sum over all sequences of a length, or of the product of several, is called in sizes."""
+    return f"sum({' * '.join(sorted(names))})"
 
 
-def total(name: str) -> Expr:
-    """The sum of all lengths of a ragged dim."""
-    return Expr.dim(total_name(name))
+def factors_of(name: str) -> tuple[str, ...]:
+    """The ragged dims whose product is summed, of what `total_name` gave; none of another dim."""
+    return tuple(name[len("sum("):-1].split(" * ")) if name.startswith("sum(") else ()
+
+
+def total(*names: str) -> Expr:
+    """The sum over all sequences of a length, or of the product of several."""
+    return Expr.dim(total_name(*names))
+
+
+def _expression(of: str, over: str) -> str:
+    """A length by the number of its entry, in one way of writing."""
+    found = Expr.parse(of) if isinstance(of, str) else None
+    if found is None or not found.symbols <= {over}:
+        raise OptionError(f"Ragged: of={of!r}: wanted an expression of the entry's number, {over}; write of=\"{over} + 1\"")
+    return str(found)
 
 
 def offsets_name(name: str) -> str:

@@ -34,13 +34,14 @@ class Measurement:
     """Times of one kernel at one shape, in seconds a launch, best first; `error` says why there are none.
 
     cache: the state of the operands before each launch, "warm": as the launch before left them. late: it was stopped, since the
-    time it had was over; that says nothing of the kernel.
+    time it had was over; that says nothing of the kernel. runner: which of several took it.
     """
 
     seconds: tuple[float, ...] = ()
     error: str = ""
     cache: str = "warm"
     late: bool = False
+    runner: str = ""
 
 
 class Builder(Protocol):

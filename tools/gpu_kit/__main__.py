@@ -31,6 +31,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--archives", help="build: patterns of the cases that `measure` searches")
     parser.add_argument("--forms", help="build: patterns of the cases whose forms are compared")
     parser.add_argument("--no-wheels", action="store_true", help="build: bring no Python packages")
+    parser.add_argument("--work", type=Path, help="build: folder where a build that was ended goes on")
     parser.add_argument("--logs", type=Path, help="build: folder with the logs of `measure`; tuned artifacts alone are built")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
     parser.add_argument("--target", default="cuda", help="cuda, or emulator:sm_90a to try the way")
@@ -58,7 +59,7 @@ def _build(args: argparse.Namespace) -> int:
     from tools.gpu_kit.build import LARGEST, Plan, build
 
     given = {n: getattr(args, n) for n in ("artifacts", "archives", "forms") if getattr(args, n) is not None}
-    plan = Plan(kernels=args.kernels, tests=args.tests, logs=args.logs, wheels=not args.no_wheels, **given)
+    plan = Plan(kernels=args.kernels, tests=args.tests, logs=args.logs, wheels=not args.no_wheels, work=args.work, **given)
     return int(build(args.output, plan, lambda text: print(text, flush=True)) > LARGEST)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tilewright.compiler.builder.fingerprint import fingerprint
@@ -38,7 +40,8 @@ PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" exec "${PYTHON:-python3}" -P -m too
 @dataclass(frozen=True)
 class Plan:
     """What the kit holds. kernels: candidates of an operator. tests: expression of the tests to replay, as for pytest -k.
-    logs: folder of logs that `measure` wrote; then the kit is the tuned artifacts alone. wheels: are they brought?"""
+    logs: folder of logs that `measure` wrote; then the kit is the tuned artifacts alone. wheels: are they brought? work: folder
+    where a build that was ended goes on, as long as the compiler is the same; None for one of its own."""
 
     target: str = "cuda:sm_90a"
     kernels: int = 12
@@ -48,11 +51,12 @@ class Plan:
     tests: str = ""
     logs: Path | None = None
     wheels: bool = True
+    work: Path | None = None
 
 
 def build(output: Path, plan: Plan, told: Callable[[str], None]) -> int:
     """Write the kit to `output`, a .tar.xz; its bytes."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() if plan.work is None else contextlib.nullcontext(plan.work) as folder:
         root = Path(folder) / "kit"
         fill(root, plan, told)
         with tarfile.open(output, "w:xz", preset=6) as packed:
@@ -72,24 +76,54 @@ def fill(root: Path, plan: Plan, told: Callable[[str], None]) -> None:
     if plan.logs is not None:
         _tuned(data / "tuned", plan, done)
         return
+    steps = _Steps(root, plan, done)
     _sources(root)
-    (data / "artifacts").mkdir(parents=True)
     for case in chosen(plan.artifacts):
-        cases.build(case, data / "artifacts", plan.target)
-        done(f"artifact {case.file}")
-    for folder, names, count in (("archives", plan.archives, plan.kernels), ("forms", plan.forms, plan.kernels)):
-        (data / folder).mkdir()
+        steps.file(f"artifacts/{case.file}", partial(_artifact, case, plan))
+    for folder, names in (("archives", plan.archives), ("forms", plan.forms)):
         for case in chosen(names):
-            choose = neighbours if folder == "forms" else None
-            archive_kernels(_compilation(case, plan.target), data / folder / case.file, count, choose=choose)
-            done(f"{folder} {case.file}")
-    command = [sys.executable, "-m", "tests.gpu.record", str(data / "replay"), "--arch", plan.target.partition(":")[2]]
-    subprocess.run([*command, "--tests", plan.tests], cwd=ROOT, check=True)
-    done("launches to replay")
+            steps.file(f"{folder}/{case.file}", partial(_archive, case, plan, folder == "forms"))
+    command = [sys.executable, "-m", "tests.gpu.record", "--arch", plan.target.partition(":")[2], "--tests", plan.tests]
+    steps.file("replay", lambda to: subprocess.run([*command, str(to)], cwd=ROOT, check=True))
     if plan.wheels:
-        packages.download(root / packages.SITE)
-        done("packages")
+        steps.file(f"../{packages.SITE}", packages.download)
     (root / "kit.json").write_text(json.dumps({"compiler": fingerprint(), "target": plan.target, "built": time.time()}))
+
+
+class _Steps:
+    """Files and folders of the kit's data, each made aside and then given its name; what is there already, of the same compiler
+    and plan, is kept."""
+
+    def __init__(self, root: Path, plan: Plan, done: Callable[[str], None]) -> None:
+        self.data, self.done = root / "data", done
+        made = repr((fingerprint(), plan))
+        mark = root / "made_by"
+        if root.exists() and not mark.exists():
+            raise SystemExit(f"{root} is no kit under way; name a new folder, or that of a build that was ended")
+        if root.exists() and mark.read_text() != made:
+            shutil.rmtree(root)
+        self.data.mkdir(parents=True, exist_ok=True)
+        mark.write_text(made)
+
+    def file(self, name: str, make: Callable[[Path], object]) -> None:
+        wanted = (self.data / name).resolve()
+        if not wanted.exists():
+            wanted.parent.mkdir(exist_ok=True)
+            aside = wanted.with_name(f"unfinished_{wanted.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            make(aside)
+            aside.rename(wanted)
+        self.done(name.removeprefix("../"))
+
+
+def _artifact(case: cases.Case, plan: Plan, to: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=to.parent) as folder:
+        cases.build(case, Path(folder), plan.target)
+        (Path(folder) / case.file).rename(to)
+
+
+def _archive(case: cases.Case, plan: Plan, forms: bool, to: Path) -> None:
+    archive_kernels(_compilation(case, plan.target), to, plan.kernels, choose=neighbours if forms else None)
 
 
 def _compilation(case: cases.Case, target: str) -> Compilation:
@@ -120,7 +154,7 @@ def _sources(root: Path) -> None:
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     """Without owners, times and compiled Python, so that equal kits are equal files."""
-    if "__pycache__" in member.name:
+    if "__pycache__" in member.name or member.name == "kit/made_by" or "/unfinished_" in member.name:
         return None
     member.uid = member.gid = member.mtime = 0
     member.uname = member.gname = ""

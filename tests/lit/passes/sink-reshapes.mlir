@@ -39,3 +39,37 @@ func.func @main(%arg0: tensor<2x3x?xf32> {tw.dims = [2, 3, "P"]}, %arg1: tensor<
   } -> tensor<8x?xf32>
   return %sum, %other : tensor<8x?xf32>, tensor<8x?xf32>
 }
+
+// What follows elements that are repeated runs over the axes that they are repeated along, unless another operand has them too.
+// CHECK-LABEL: func.func @repeated
+// CHECK: %[[WIDE:.*]] = linalg.generic {{.*}} ins(%arg0 : tensor<?xf32>)
+// CHECK: %[[TWICE:.*]] = linalg.generic {{.*}} ins(%[[WIDE]] : tensor<?x2xf32>)
+// CHECK: %[[WHOLE:.*]] = tensor.collapse_shape %[[TWICE]] {{\[}}[0, 1]]
+// CHECK: %[[SUM:.*]] = linalg.generic {{.*}} ins(%{{.*}}, %arg1 : tensor<?xf32>, tensor<?xf32>)
+// CHECK: return %[[WHOLE]], %[[SUM]]
+#flat = affine_map<(d0) -> (d0)>
+#read = affine_map<(d0, d1) -> (d0)>
+func.func @repeated(%arg0: tensor<?xf32> {tw.dims = ["P"]}, %arg1: tensor<?xf32> {tw.dims = ["2*P"]}) -> (tensor<?xf32>, tensor<?xf32>) attributes {tw.ranges = {P = [1, 128, 1]}} {
+  %c0 = arith.constant 0 : index
+  %c2 = arith.constant 2 : index
+  %p = tensor.dim %arg0, %c0 : tensor<?xf32>
+  %twice = arith.muli %p, %c2 : index
+  %empty = tensor.empty(%p) : tensor<?x2xf32>
+  %wide = linalg.generic {indexing_maps = [#read, #same], iterator_types = ["parallel", "parallel"]} ins(%arg0 : tensor<?xf32>) outs(%empty : tensor<?x2xf32>) {
+  ^bb0(%a: f32, %out: f32):
+    linalg.yield %a : f32
+  } -> tensor<?x2xf32>
+  %whole = tensor.collapse_shape %wide [[0, 1]] : tensor<?x2xf32> into tensor<?xf32>
+  %into = tensor.empty(%twice) : tensor<?xf32>
+  %double = linalg.generic {indexing_maps = [#flat, #flat], iterator_types = ["parallel"]} ins(%whole : tensor<?xf32>) outs(%into : tensor<?xf32>) {
+  ^bb0(%a: f32, %out: f32):
+    %s = arith.addf %a, %a : f32
+    linalg.yield %s : f32
+  } -> tensor<?xf32>
+  %sum = linalg.generic {indexing_maps = [#flat, #flat, #flat], iterator_types = ["parallel"]} ins(%whole, %arg1 : tensor<?xf32>, tensor<?xf32>) outs(%into : tensor<?xf32>) {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %s = arith.addf %a, %b : f32
+    linalg.yield %s : f32
+  } -> tensor<?xf32>
+  return %double, %sum : tensor<?xf32>, tensor<?xf32>
+}

@@ -24,8 +24,11 @@ from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime import knobs
 from tilewright.runtime.errors import BuildError, PassError
+from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.target import Target, TargetKind
+
+_EARLY = 90  # the first version whose launches may begin before those in front of them end
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ def kernel_passes(config: str, symbol: str, workload_key: str, target: Target) -
     masks = gpu or {"avx512f", "avx512vl"} <= host_target(target).required()
     expand = ExpandMath(keep_maximum=gpu, keep_library=gpu, scale=masks and not gpu, exp2=gpu)
     own = [expand, PromoteBf16(keep_conversion=gpu), *([] if masks else [SplitMaskedStores()])]
-    return [Tile(config), EmitMicroKernel(symbol, workload_key), *own, *lowering_passes(gpu)]
+    early = gpu and GpuLimits.of(target.arch).version >= _EARLY
+    return [Tile(config), EmitMicroKernel(symbol, workload_key, early), *own, *lowering_passes(gpu)]
 
 
 def kernel_symbol(workload: Workload, config: TileConfig) -> str:

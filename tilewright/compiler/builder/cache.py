@@ -88,8 +88,8 @@ class Cache:
             return None
         if found is None:
             return None
-        head, data = found[:_HEAD_BYTES], found[_HEAD_BYTES:]
-        if head != _head(key, data):
+        data = entry_content(key, found)
+        if data is None:
             LOG.warning("%s is damaged and is made anew", place)
             self.remove(key)
             return None
@@ -97,7 +97,7 @@ class Cache:
 
     def put(self, key: str, data: bytes) -> Path | None:
         """Store an entry; None (and one warning) when the folder cannot take it, or the entry exceeds the limit."""
-        return self.put_file(key, len(data), lambda file: file.write(_head(key, data) + data))
+        return self.put_file(key, len(data), lambda file: file.write(entry_of(key, data)))
 
     def put_file(self, key: str, least: int, write: Callable[[IO[bytes]], object]) -> Path | None:
         """Store what `write` puts into the file that it is given, of `least` bytes or more; None as of `put`. It has to hold what
@@ -187,6 +187,12 @@ class Cache:
             warnings.warn(message, CacheWarning, stacklevel=4)
 
 
-def _head(key: str, data: bytes) -> bytes:
-    """What an entry begins with. The key is part of it, so that no entry is taken for another one."""
-    return _MAGIC + bytes.fromhex(cache_key(key, data))
+def entry_of(key: str, data: bytes) -> bytes:
+    """An entry as it is stored: a hash in front of the data. The key is part of it, so that no entry is taken for another one."""
+    return _MAGIC + bytes.fromhex(cache_key(key, data)) + data
+
+
+def entry_content(key: str, stored: bytes) -> bytes | None:
+    """The data of a stored entry; None where it is damaged or another one's."""
+    data = stored[_HEAD_BYTES:]
+    return data if entry_of(key, data)[:_HEAD_BYTES] == stored[:_HEAD_BYTES] else None

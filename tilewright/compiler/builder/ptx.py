@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright.compiler.builder.llvm_bridge import to_llvm22
 from tilewright.runtime.errors import BuildError, OptionError
+from tilewright.runtime.host.llvm_module import first_line, llvm_module, optimise
 from tilewright.runtime.limits import BYTE_FLOATS, GpuLimits
 from tilewright.runtime.target import Target
 
@@ -43,23 +44,15 @@ def to_ptx(llvm_text: str, arch: str) -> str:
     """
     llvm = _llvm()
     text = to_llvm22(llvm_text)
-    try:
-        context = llvm.create_context()
-        module = llvm.parse_assembly(text, context)
+    with llvm_module(llvm, text) as (module, context):
         machine = _machine(llvm, check_arch(arch), text)
         module.triple, module.data_layout = TRIPLE, str(machine.target_data)
         needed = frozenset(re.findall(r"@(__nv_\w+)", text))
         if needed:
             _link(llvm, module, machine, needed, context)
         module.verify()
-    except RuntimeError as error:
-        raise BuildError(f"LLVM does not accept the module: {_first_line(error)}", f"{error}\n{text}") from error
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    options.loop_vectorization = options.slp_vectorization = False
-    options.loop_interleaving = options.loop_unrolling = False
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
-    ptx = str(machine.emit_assembly(module))
+        optimise(llvm, module, machine, 3)
+        ptx = str(machine.emit_assembly(module))
     unknown = sorted({*re.findall(r"\bllvm\.[\w.]+", ptx), *re.findall(r"call\.uni[^;]*?\b(__nv_\w+)", ptx, re.DOTALL)})
     if unknown:
         raise BuildError(f"{arch} has no instruction for {', '.join(unknown)}", ptx)
@@ -77,12 +70,12 @@ def _machine(llvm: Any, arch: str, text: str = "") -> Any:
 
 
 def _link(llvm: Any, module: Any, machine: Any, needed: frozenset[str], context: Any) -> None:
-    library = llvm.parse_bitcode(_libdevice(needed), context)
-    library.triple, library.data_layout = TRIPLE, str(machine.target_data)
-    missing = needed - {f.name for f in library.functions if not f.is_declaration}
-    if missing:
-        raise BuildError(f"libdevice has no {', '.join(sorted(missing))}; expand the operation before code generation")
-    module.link_in(library)
+    with llvm.parse_bitcode(_libdevice(needed), context) as library:
+        library.triple, library.data_layout = TRIPLE, str(machine.target_data)
+        missing = needed - {f.name for f in library.functions if not f.is_declaration}
+        if missing:
+            raise BuildError(f"libdevice has no {', '.join(sorted(missing))}; expand the operation before code generation")
+        module.link_in(library)
     for function in module.functions:
         if not function.is_declaration and function.name.startswith("__nv_"):
             function.linkage = "internal"
@@ -92,15 +85,17 @@ def _link(llvm: Any, module: Any, machine: Any, needed: frozenset[str], context:
 def _libdevice(needed: frozenset[str]) -> bytes:
     """Bitcode of the named functions and what they call."""
     llvm = _llvm()
-    library = llvm.parse_bitcode(_libdevice_path().read_bytes(), llvm.create_context())
-    for function in library.functions:
-        if not function.is_declaration and function.name not in needed:
-            function.linkage = "internal"
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_global_dead_code_eliminate_pass()
-    options = llvm.create_pipeline_tuning_options(speed_level=0)
-    passes.run(library, llvm.create_pass_builder(_machine(llvm, f"sm_{_OLDEST}"), options))
-    return bytes(library.as_bitcode())
+    code = _libdevice_path().read_bytes()
+    with llvm.create_context() as context, llvm.parse_bitcode(code, context) as library:
+        for function in library.functions:
+            if not function.is_declaration and function.name not in needed:
+                function.linkage = "internal"
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_global_dead_code_eliminate_pass()
+        options = llvm.create_pipeline_tuning_options(speed_level=0)
+        with llvm.create_pass_builder(_machine(llvm, f"sm_{_OLDEST}"), options) as builder:
+            passes.run(library, builder)
+        return bytes(library.as_bitcode())
 
 
 def _libdevice_path() -> Path:
@@ -110,12 +105,7 @@ def _libdevice_path() -> Path:
         return Path(find_bitcode_lib("device"))
     except BitcodeLibNotFoundError as error:
         raise BuildError("a math function of this kernel is in CUDA's libdevice, which is not installed: "
-                         f"pip install nvidia-nvvm ({_first_line(error)})") from error
-
-
-def _first_line(error: Exception) -> str:
-    lines = [x for x in str(error).splitlines() if x.strip() and not re.fullmatch(r"LLVM IR parsing error", x)]
-    return lines[0] if lines else str(error)
+                         f"pip install nvidia-nvvm ({first_line(error)})") from error
 
 
 def _llvm() -> Any:

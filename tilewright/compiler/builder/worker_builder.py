@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, wait
 from types import TracebackType
+from typing import Protocol
 
 import msgspec
 
@@ -12,8 +13,9 @@ from tilewright.compiler.builder.build import kernel_symbol
 from tilewright.compiler.builder.cache import Cache, cache_key
 from tilewright.compiler.builder.codegen import host_target
 from tilewright.compiler.builder.fingerprint import fingerprint
+from tilewright.compiler.builder.kernel_shelf import KernelShelf
 from tilewright.compiler.builder.ptxas import assembler
-from tilewright.compiler.builder.requests import KernelReply, KernelRequest
+from tilewright.compiler.builder.requests import KernelReply, KernelRequest, WorkerRequest
 from tilewright.compiler.builder.worker_pool import WorkerPool
 from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.tile_config import TileConfig
@@ -32,6 +34,22 @@ class _Entry(msgspec.Struct, frozen=True):
     llvm_ir: str
 
 
+class Workers(Protocol):
+    """What builds: WorkerPool, or one like it."""
+
+    def submit(self, request: WorkerRequest) -> Future[KernelReply]: ...
+
+    def abandon(self, futures: Collection[Future[KernelReply]]) -> None: ...
+
+    def warm(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _encoded(kernel: MicroKernel, code: bytes, llvm_ir: str) -> bytes:
+    return msgspec.msgpack.encode(_Entry(kernel, code, llvm_ir))
+
+
 def _machine(target: Target) -> tuple[str, ...]:
     """What the code of a kernel depends on besides the kernel. PTX is the same for a device and the emulator."""
     if target.kind is not TargetKind.HOST:
@@ -44,14 +62,17 @@ class WorkerBuilder:
     """A Builder. Workers start at the first kernel that is not in the cache and stop at `close`.
 
     Where ptxas is installed, kernels for CUDA devices have machine code beside their PTX, and are told with their registers and
-    spills. inspect: so are those for the emulator, without machine code.
+    spills. inspect: so are those for the emulator, without machine code. shelf: where kernels are looked for that the cache has
+    not, and which `publish` fills. pool: builds; None: worker processes of this machine.
     """
 
     def __init__(self, target: Target, cache: Cache | None = None, workers: int | None = None,
-                 time_limit: float | None = None, inspect: bool = False) -> None:
-        self.target, self.inspect = target, inspect
+                 time_limit: float | None = None, inspect: bool = False, shelf: KernelShelf | None = None,
+                 pool: Workers | None = None) -> None:
+        self.target, self.shelf = target, shelf
+        self.inspect = inspect and target.kind is not TargetKind.HOST  # which says nothing of a host kernel
         self.cache = cache or Cache()
-        self.pool = WorkerPool(workers, time_limit)
+        self.pool: Workers = pool or WorkerPool(workers, time_limit)
         self._machine = _machine(target)
 
     def warm(self) -> None:
@@ -75,6 +96,13 @@ class WorkerBuilder:
                  for key, future in pending.items()}
         return [result or built[key] for key, result in zip(keys, found, strict=True)]
 
+    def publish(self, candidates: Sequence[tuple[Workload, TileConfig]]) -> None:
+        """Put kernels that were built on the shelf, where there is one."""
+        if self.shelf is not None:
+            for (w, c), result in zip(candidates, self.build(candidates), strict=True):
+                if result.kernel is not None:
+                    self.shelf.put(self._key(w, c), _encoded(result.kernel, result.code, result.llvm_ir))
+
     def _request(self, workload: Workload, config: TileConfig) -> KernelRequest:
         return KernelRequest(workload.ir, workload.key, kernel_symbol(workload, config), config.family, config_text(config),
                              str(self.target), self.inspect)
@@ -84,7 +112,13 @@ class WorkerBuilder:
                          *(["inspected"] if self.inspect else []))
 
     def _cached(self, key: str) -> BuildResult | None:
-        data = None if knobs.DUMP.get() else self.cache.get(key)  # a kernel out of the cache leaves no dump
+        if knobs.DUMP.get():
+            return None  # a kernel out of the cache leaves no dump
+        data = self.cache.get(key)
+        if data is None and self.shelf is not None:
+            data = self.shelf.get(key)
+            if data is not None:
+                self.cache.put(key, data)
         if data is None:
             return None
         try:
@@ -97,7 +131,7 @@ class WorkerBuilder:
     def _result(self, key: str, reply: KernelReply) -> BuildResult:
         if reply.kernel is None:
             return BuildResult(None, error=reply.error, seconds=reply.seconds)
-        self.cache.put(key, msgspec.msgpack.encode(_Entry(reply.kernel, reply.code, reply.llvm_ir)))
+        self.cache.put(key, _encoded(reply.kernel, reply.code, reply.llvm_ir))
         return BuildResult(reply.kernel, reply.code, reply.llvm_ir, seconds=reply.seconds)
 
     def close(self) -> None:

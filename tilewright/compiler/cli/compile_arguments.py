@@ -33,7 +33,6 @@ MaxRegret = Annotated[float, typer.Option(help="Allowed slowness against the bes
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Json = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
 
-
 @dataclass(frozen=True)
 class CompileArguments:
     """Of `tilewright compile`, in the order of its help."""
@@ -62,7 +61,8 @@ class CompileArguments:
         typer.Option(help="error, or fallback: run shapes outside the range.", autocompletion=one_of("error", "fallback")),
     ] = "error"
     seed: Seed = 0
-    log: Annotated[Path | None, typer.Option(help="Tuning log (JSON Lines): what it knows of this machine is used.")] = None
+    log: Annotated[str | None, typer.Option(help="Tuning log: a file of JSON Lines, a folder or a URL; what it knows of this "
+                                            "machine is used.")] = None
     seconds: Annotated[float | None, typer.Option(help="Search for so long; the measurements go to --log.")] = None
     trials: Annotated[int | None, typer.Option(help="Search with so many measurements.")] = None
     max_regret: MaxRegret = 0.05
@@ -76,6 +76,16 @@ class CompileArguments:
         float | None, typer.Option(help="Stop when this share of the latency is left to gain, by a --policy that expects gains.")
     ] = None
     prior: Annotated[bool, typer.Option(help="Start from the cost model that ships with the package.")] = True
+    prior_from: Annotated[
+        Path | None, typer.Option(help="Start from the cost models in a folder of `tilewright logs train`.", exists=True,
+                                  file_okay=False)
+    ] = None
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Search on a Ray cluster: auto for the one that this machine is part of, an address, or local."),
+    ] = None
+    builders: Annotated[int | None, typer.Option(help="Of --ray: processes that build; one for each core that is left.")] = None
+    runners: Annotated[int | None, typer.Option(help="Of --ray: places that measure; one a node.")] = None
     isolate: Annotated[
         bool, typer.Option(help="Compile in a process of its own, so that a crash of MLIR or LLVM over a model is an error.")
     ] = True
@@ -95,6 +105,7 @@ class CompileArguments:
 
     def options(self, progress: Any = None) -> CompileOptions:
         """As `tilewright.compile` takes them. progress: told how a search goes."""
+        from tilewright.compiler.compilation.farm import Farm
         from tilewright.compiler.compilation.options import CompileOptions
 
         callback = None
@@ -106,8 +117,9 @@ class CompileArguments:
             threads=self.threads, seconds=self.seconds, trials=self.trials, max_regret=self.max_regret,
             max_kernels=self.max_kernels, precision=self.precision, activations=self.activations,
             deterministic=self.deterministic, winograd=self.winograd, seed=self.seed, log=self.log,
-            prior=self.prior, policy=self.policy, until_regret=self.until_regret, out_of_range=self.out_of_range,
-            isolate=self.isolate, callback=callback, progress=progress,
+            prior=self.prior_from or self.prior, policy=self.policy, until_regret=self.until_regret,
+            out_of_range=self.out_of_range, isolate=self.isolate, callback=callback, progress=progress,
+            farm=None if self.ray is None else Farm(self.ray, self.builders, self.runners),
         )  # fmt: skip
 
     def compile(self, options: CompileOptions) -> CompiledFunction:
@@ -124,8 +136,8 @@ class TuneArguments(CompileArguments):
     """Of `tilewright tune`: those of `compile`, with a search for a default."""
 
     log: Annotated[
-        Path, typer.Option(help="Tuning log (JSON Lines): read to resume, appended to.")
-    ] = Path("tuning.jsonl")
+        str, typer.Option(help="Tuning log: a file of JSON Lines, a folder or a URL; read to resume, appended to.")
+    ] = "tuning.jsonl"
     seconds: Annotated[float | None, typer.Option(help="Time of the search; 60 unless --trials is given.")] = None
     trials: Annotated[int | None, typer.Option(help="Measurements of the search.")] = None
     policy: Annotated[

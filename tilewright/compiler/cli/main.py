@@ -1,4 +1,6 @@
-"""The command line: `tilewright compile|tune|compress|build-kernels|measure|run|explain|export|verify|sign|report|opt|targets`.
+"""The command line.
+
+`tilewright compile|tune|compress|build-kernels|measure|refine|run|explain|export|verify|sign|report|opt|logs|targets`.
 
 Exit codes: 0 done, 1 an error or a failed check, 2 wrong usage, 130 interrupted.
 """
@@ -21,9 +23,11 @@ from tilewright.compiler.cli.compress import compress_command
 from tilewright.compiler.cli.declared import command_of
 from tilewright.compiler.cli.explain import explain_command
 from tilewright.compiler.cli.export import export_command
+from tilewright.compiler.cli.logs import logs_application
 from tilewright.compiler.cli.measure import measure_command
 from tilewright.compiler.cli.opt import opt_command
 from tilewright.compiler.cli.output import Output
+from tilewright.compiler.cli.refine import refine_command
 from tilewright.compiler.cli.report import report_command
 from tilewright.compiler.cli.run import run_command
 from tilewright.compiler.cli.targets import targets_command
@@ -55,6 +59,7 @@ def application() -> typer.Typer:
     app.command("compress")(compress_command)
     app.command("build-kernels")(build_kernels_command)
     app.command("measure")(measure_command)
+    app.command("refine")(refine_command)
     app.command("run")(run_command)
     app.command("explain")(explain_command)
     app.command("export")(export_command)
@@ -62,6 +67,7 @@ def application() -> typer.Typer:
     app.command("sign")(sign_command)
     app.command("report")(report_command)
     app.command("opt")(opt_command)
+    app.add_typer(logs_application(), name="logs")
     app.command("targets")(targets_command)
     return app
 

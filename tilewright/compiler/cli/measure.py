@@ -33,7 +33,7 @@ def measure_command(
     from tilewright.runtime.target import Target
     from tilewright.search.archive.archive_tuning import MeasurePlan, cases_of, measure_archive
     from tilewright.search.archive.kernel_archive import KernelArchive
-    from tilewright.search.database.records import TuningLog
+    from tilewright.search.database.stored_log import open_log
     from tilewright.search.libraries import load_libraries
     from tilewright.search.prior.transfer import prior_from_log
     from tilewright.search.runner.gpu_environment import device_name, measured_limits
@@ -47,7 +47,7 @@ def measure_command(
     check_target(found, where, ordinal)
     environment = Environment(device_name(where, ordinal), steady_clock(), dict(found.manifest.versions))
     with out.skipped_lines():
-        records = TuningLog(log, writes=True)
+        records = open_log(log, writes=True)
     out.event("device", name=environment.device)
     out.text(f"measuring on {environment.device}")
     time_limit = 60.0 if seconds is None and trials is None else seconds

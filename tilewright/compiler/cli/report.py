@@ -13,7 +13,7 @@ from tilewright.runtime.errors import OptionError
 
 
 def report_command(
-    file: Annotated[Path, typer.Argument(help="A tuning log (.jsonl) or a saved model (.tw).", exists=True, dir_okay=False)],
+    file: Annotated[Path, typer.Argument(help="A tuning log (a file or folder) or a saved model (.tw).", exists=True)],
     output: Annotated[Path, typer.Option("-o", "--output", help="The page to write.")] = Path("report.html"),
     json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
 ) -> None:

@@ -10,12 +10,14 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tilewright.compiler.cli.arm_view import ArmTable, arm_event
+from tilewright.compiler.cli.farm_view import farm_event, farm_line
 from tilewright.compiler.cli.layout import Column, FittedTable, abbreviated
 from tilewright.compiler.cli.output import Output, known
+from tilewright.search.search_strategy.outcome import Progress
 from tilewright.search.task_scheduler.model_tuner import ModelProgress
 
 if TYPE_CHECKING:
-    from tilewright.search.search_strategy.outcome import Progress
+    from tilewright.search.task_scheduler.farm_progress import FarmProgress
 
 _AFTER, _NOTE = ("verifying", "certifying"), 28  # phases after the last slot; characters of an operator's name in their note
 _EVERY = 0.5  # seconds between two events with --json
@@ -35,6 +37,7 @@ class TuneView:
         self._states: dict[str, Progress] = {}
         self._model: ModelProgress | None = None
         self._note = ""
+        self._farm: FarmProgress | None = None
         self._first: dict[str, float] = {}
         self._told: dict[str, float] = {}
         self._live: Any = None
@@ -62,10 +65,14 @@ class TuneView:
         self._interrupted = True
         raise KeyboardInterrupt
 
-    def update(self, state: Progress | ModelProgress) -> None:
-        """Take the state of an operator's search, or after a slot of a model's."""
+    def update(self, state: Progress | ModelProgress | FarmProgress) -> None:
+        """Take the state of an operator's search, or after a slot of a model's, or of a farm."""
         if self._interrupted:
             raise KeyboardInterrupt
+        if not isinstance(state, Progress | ModelProgress):
+            self._farm = state
+            self.out.event("farm", **farm_event(state))
+            return
         if isinstance(state, ModelProgress):
             self._model, self._note = state, ""
             self.out.event("slot", **arm_event(state))
@@ -81,6 +88,14 @@ class TuneView:
                            failed=state.failed, latency=known(state.latency), share=round(state.share, 4), eta=state.eta)
 
     def _table(self) -> Any:
+        if self._farm is not None:
+            from rich.console import Group
+            from rich.text import Text
+
+            return Group(Text(farm_line(self._farm), overflow="fold"), self._search())
+        return self._search()
+
+    def _search(self) -> Any:
         if self._model is not None:
             return ArmTable(self._model, self._note)
         rows = []

@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tilewright.compiler.compilation.farm import Farm
 from tilewright.runtime.errors import OptionError, perhaps
 from tilewright.runtime.shape import ShapeRange
 from tilewright.runtime.wording import choices, option
@@ -19,8 +20,6 @@ from tilewright.search.task_scheduler.policies import policies
 if TYPE_CHECKING:
     from tilewright.passes.base import Callback
     from tilewright.search.protocols import Builder
-    from tilewright.search.search_strategy.outcome import Progress
-    from tilewright.search.task_scheduler.model_tuner import ModelProgress
 
 E = TypeVar("E", bound=Enum)
 
@@ -62,7 +61,7 @@ Traffic = Sequence[tuple[Mapping[str, int] | tuple[tuple[str, int], ...], float]
 class CompileOptions:
     """Options of `compile`, as values: enums, paths and traffic are converted when it is made.
 
-    callback, builder, progress and isolate watch or serve one compile: they are no part of equality, hashes and cache keys.
+    callback, builder, progress, farm and isolate watch or serve one compile: they are no part of equality, hashes and cache keys.
 
     Args:
         threads: most threads a call uses, which work is divided for; None: all that the process may run on.
@@ -78,8 +77,10 @@ class CompileOptions:
             quarter of the multiplications, rounded differently, and NaN and inf reach all pixels of their tile.
         traffic: pairs (dims, weight): how often each shape is expected, e.g. [({"B": 1, "S": 57}, 0.2)].
         seed: seed of everything random in the search.
-        log: tuning log (JSON Lines), read to resume and appended to.
-        prior: whether a search starts from the cost model that ships with the package.
+        log: tuning log, read to resume and appended to: a file of JSON Lines; a folder, or a URL that fsspec opens, which many
+            may share, with the kernels beside the records.
+        prior: whether a search starts from the cost models that ship with the package; the path of a folder of `tilewright logs
+            train`: from those in it, and from what ships where it has none.
         policy: who gets the next slot of time of a search on the host (search/task_scheduler/policies.py), e.g. "ucb": what
             pays most for the whole model; None, and on other targets: operators one after the other.
         until_regret: with a policy, stop when so small a share of the model's latency is expected to be left to gain.
@@ -89,6 +90,7 @@ class CompileOptions:
         callback: called before and after every graph pass (passes/base.py).
         builder: builds kernels; None: worker processes.
         progress: told how a search goes.
+        farm: where a search builds and measures, tw.Farm(...); None: on this machine.
     Raises:
         OptionError: a bad value; names the option and what is legal.
     """
@@ -105,14 +107,15 @@ class CompileOptions:
     traffic: Traffic = ()
     seed: int = 0
     log: Path | str | None = None
-    prior: bool = True
+    prior: bool | Path | str = True
     policy: str | None = None
     until_regret: float | None = None
     out_of_range: OutOfRange | str = OutOfRange.ERROR
     isolate: bool = field(default=False, compare=False, repr=False)
     callback: Callback | None = field(default=None, compare=False, repr=False)
     builder: Builder | None = field(default=None, compare=False, repr=False)
-    progress: Callable[[Progress | ModelProgress], None] | None = field(default=None, compare=False, repr=False)
+    progress: Callable[[Any], None] | None = field(default=None, compare=False, repr=False)
+    farm: Farm | None = field(default=None, compare=False, repr=False)
 
     def __new__(cls, *args: Any, **named: Any) -> CompileOptions:
         """OptionError for a name that is no option."""
@@ -143,12 +146,16 @@ class CompileOptions:
         if self.seconds is not None:
             _check_real("seconds", self.seconds, "a number of seconds >= 0")
         _check_real("max_regret", self.max_regret, "a fraction >= 0, e.g. 0.05")
-        for name in ("prior", "winograd", "isolate"):
+        if not isinstance(self.prior, bool):
+            object.__setattr__(self, "prior", _prior(self.prior))
+        for name in ("winograd", "isolate"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(option(name, getattr(self, name)) + ": wanted True or False; leave it out for the default")
         for name in ("callback", "progress"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise OptionError(option(name, getattr(self, name)) + ": wanted a function; leave it out to watch nothing")
+        if self.farm is not None and not isinstance(self.farm, Farm):
+            raise OptionError(option("farm", self.farm) + ": wanted tw.Farm(...); leave it out to search on this machine")
         if self.builder is not None and not hasattr(self.builder, "build"):
             raise OptionError(option("builder", self.builder) + ": wanted an object with build(); leave it out for workers")
         if self.policy is not None and self.policy not in policies():
@@ -159,7 +166,7 @@ class CompileOptions:
             if self.policy is None or not policies()[self.policy].believes:
                 raise OptionError(option("until_regret", self.until_regret) + " needs a policy that expects gains; wanted one of "
                                   + choices(n for n, p in policies().items() if p.believes))
-        object.__setattr__(self, "log", _path("log", self.log))
+        object.__setattr__(self, "log", _log("log", self.log))
         object.__setattr__(self, "precision", _member("precision", Precision, self.precision))
         object.__setattr__(self, "activations", _member("activations", Activations, self.activations))
         object.__setattr__(self, "deterministic", _member("deterministic", Deterministic, self.deterministic))
@@ -195,13 +202,20 @@ def _check_real(name: str, value: object, wanted: str) -> None:
         raise OptionError(option(name, value) + f": wanted {wanted}; leave it out for the default")
 
 
-def _path(name: str, value: object) -> Path | None:
+def _log(name: str, value: object) -> Path | str | None:
+    """A path, or the text of a URL or of a folder that is yet to be made."""
     if value is None or isinstance(value, Path):
         return value
     if not isinstance(value, str) or not value:
-        raise OptionError(option(name, value) + ": wanted a path; leave it out where nothing is to be written")
-    if os.path.isdir(value):
-        raise OptionError(option(name, value) + ": wanted the path of a file, got a folder; name a file in it")
+        raise OptionError(option(name, value) + ": wanted the path of a file or folder, or a URL; leave it out where nothing is "
+                          "to be written")
+    return value if "://" in value or value.endswith(os.sep) else Path(value)
+
+
+def _prior(value: object) -> Path:
+    if not isinstance(value, str | Path) or not os.path.isdir(value):
+        raise OptionError(option("prior", value) + ": wanted True, False or the path of a folder of `tilewright logs train`; "
+                          "leave it out for the models that ship")
     return Path(value)
 
 

@@ -28,6 +28,7 @@ from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE
 from tilewright.passes.spaces.workload import Workload
 from tilewright.passes.transforms.channels_last import FEW_CHANNELS, NARROW_ROW, ChannelsLast
+from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
 from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.loops_to_scans import LoopsToScans
 from tilewright.passes.transforms.lower_precision import LowerPrecision
@@ -102,7 +103,7 @@ def outline(compilation: Compilation) -> OutlinedModel:
         plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits))
         if ragged:
             seen = (*whole.inputs, *ingested.inputs[len(whole.inputs):])
-            plan = pack_plan(plan, sequences_of(whole.dims, seen, whole.outputs, bound))
+            plan = pack_plan(plan, sequences_of(whole.dims, seen, whole.outputs, bound, ingested.dims))
     return OutlinedModel(compilation, ingested, bound, donated, distinct(workloads), plan)
 
 
@@ -139,7 +140,7 @@ def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: S
 def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     """What every model goes through before its constants are folded: recover, narrow, fuse, outline."""
     graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits), _images(limits),
-                         _activations(options))
+                         _activations(options), _weights(options, limits))
     return [*recover_passes(), *_scans(limits), *_precision(options, limits), *graph]
 
 
@@ -176,6 +177,13 @@ def _parts(limits: Limits) -> SplitReductions | None:
 def _images(limits: Limits) -> ChannelsLast:
     """On the host, images of few pixels a row run over channels, and those of few channels over pixels."""
     return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS) if isinstance(limits, HostLimits) else ChannelsLast()
+
+
+def _weights(options: CompileOptions, limits: Limits) -> ConstantsAlongK | None:
+    """On sm_90a, constants of elements that are not of two bytes, which warpgroups read along k only."""
+    if not isinstance(limits, GpuLimits) or limits.arch != "sm_90a":
+        return None
+    return ConstantsAlongK("f8E4M3FN,f8E5M2,i8" + (",f32" if options.precision is Precision.TF32 else ""))
 
 
 def _attention(options: CompileOptions, limits: Limits) -> FuseAttention:

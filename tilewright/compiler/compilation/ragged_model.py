@@ -9,7 +9,13 @@ from msgspec.structs import replace as replaced
 
 from tilewright.compiler.compilation.options import CompileOptions, OutOfRange
 from tilewright.compiler.dims.op_location import where
-from tilewright.compiler.dims.ragged_dims import offsets_arguments, one_sequence, packed_argument, packed_dims
+from tilewright.compiler.dims.ragged_dims import (
+    offsets_arguments,
+    one_sequence,
+    packed_argument,
+    packed_dims,
+    sums_arguments,
+)
 from tilewright.compiler.frontends.ingest import Ingested
 from tilewright.passes.analysis.independence import Independence, MixingError
 from tilewright.passes.base import PassPipeline
@@ -67,8 +73,9 @@ def packed(ingested: Ingested) -> Ingested:
     outputs = tuple(packed_argument(a, dims) for a in ingested.outputs)
     one = {d.over: 1 for d in dims if d.over}
     checks = tuple(Check(str(Expr.parse(c.expr).substitute(one)), c.message) for c in ingested.checks)
-    total = {a.dims[0]: a.name for a in inputs if a.ragged and a.dims}
-    own = tuple(replaced(d, at=(f"{total[d.name]}.0",)) if d.name in total else d for d in packed_dims(dims))
-    if missing := [d.name for d in dims if d.over and not any(a.ragged == d.name for a in inputs)]:
-        raise IngestError(f"dim {missing[0]} is ragged and no argument has its rows; give it to an axis of one")
-    return replace(ingested, dims=own, inputs=(*inputs, *offsets_arguments(dims)), outputs=outputs, checks=checks)
+    total = {a.dims[0]: f"{a.name}.0" for a in inputs if a.ragged and a.dims}
+    own = packed_dims(dims, (*inputs, *outputs))
+    scalars = sums_arguments(own, inputs)
+    total |= {a.name: a.name for a in scalars}
+    own = tuple(replaced(d, at=(total[d.name],)) if d.name in total else d for d in own)
+    return replace(ingested, dims=own, inputs=(*inputs, *offsets_arguments(dims), *scalars), outputs=outputs, checks=checks)

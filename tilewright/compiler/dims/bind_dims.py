@@ -254,7 +254,8 @@ def _info(name: str, dim: Dim, extents: Mapping[str, Expr], places: Places) -> D
             f"dimension {name} cannot be read from an argument ({held}); give an axis or an index argument that is "
             f"{name} itself, or a multiple of it"
         )
-    return DimInfo(name, dim.lo, dim.hi, dim.multiple_of, dim.samples, at, dim.over if isinstance(dim, Ragged) else "")
+    return DimInfo(name, dim.lo, dim.hi, dim.multiple_of, dim.samples, at,
+                   *((dim.over, dim.length) if isinstance(dim, Ragged) else ()))
 
 
 def _write(fn: ir.Operation, extents: Mapping[str, Expr], ranges: ShapeRange) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -12,7 +13,7 @@ from tilewright.passes.linalg.symbolic import DIMS, argument_attributes, read_di
 from tilewright.passes.mlir import ir, replace_all_uses, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.program import Argument, DimInfo
-from tilewright.runtime.ragged_dim import offsets_name, total, total_name
+from tilewright.runtime.ragged_dim import factors_of, offsets_name, total, total_name
 from tilewright.runtime.shape import Atom, Expr
 from tilewright.runtime.tensor import DType
 
@@ -30,23 +31,54 @@ def with_outer_dims(dims: Sequence[DimInfo]) -> tuple[DimInfo, ...]:
         if dim.over and not outer:
             raise IngestError(f"dim {dim.name} is ragged over {dim.over!r}, which is no dimension of the model; name one of "
                               f"{', '.join(d.name for d in plain) or 'none'}, which counts the sequences")
-        found.append(replace(dim, over=outer[0]) if dim.over else dim)
+        found.append(_with_range(replace(dim, over=outer[0]), dims) if dim.over else dim)
     if len(several := sorted({d.over for d in found if d.over})) > 1:
         raise IngestError(f"the ragged dims are over {' and '.join(several)}; wanted one dim that counts the sequences of all")
     return tuple(found)
 
 
-def packed_dims(dims: Sequence[DimInfo]) -> tuple[DimInfo, ...]:
-    """What a ragged program reads from its arguments: the number of sequences, and of each ragged dim the sum of the lengths."""
+def _with_range(dim: DimInfo, dims: Sequence[DimInfo]) -> DimInfo:
+    """A ragged dim with the range of its lengths, where these follow from the numbers of the sequences."""
+    if not dim.length:
+        return dim
+    count = next(d.hi for d in dims if d.name == dim.over)
+    lo, hi = Expr.parse(dim.length).bounds({dim.over: (0, max(0, count - 1))})
+    if not 0 <= lo <= hi < math.inf:
+        raise IngestError(f"dim {dim.name}: of={dim.length!r} is from {lo} to {hi} for {dim.over} below {count}; wanted "
+                          "lengths from 0 on: change the expression")
+    return replace(dim, lo=max(dim.lo, int(lo)), hi=min(dim.hi, int(hi)))
+
+
+def packed_dims(dims: Sequence[DimInfo], arguments: Sequence[Argument]) -> tuple[DimInfo, ...]:
+    """What a ragged program reads from its arguments: the number of sequences, the sum of the lengths of each ragged dim, and
+    those of products of them.
+
+    Args:
+        arguments: packed inputs and results.
+    """
     ranges = {d.name: d for d in dims}
     found = []
     for dim in dims:
         if dim.over:
-            outer = ranges[dim.over]
-            found.append(DimInfo(total_name(dim.name), outer.lo * dim.lo, outer.hi * dim.hi, dim.multiple_of, at=dim.at))
+            found.append(_sum_of((dim.name,), ranges))
         else:
             found.append(replace(dim, at=(), multiple_of=1) if any(d.over == dim.name for d in dims) else dim)
-    return tuple(found)
+    products = {a.dims[0]: None for a in arguments if a.block and a.dims}
+    return *found, *(_sum_of(factors_of(name), ranges) for name in products if len(factors_of(name)) > 1)
+
+
+def _sum_of(names: Sequence[str], ranges: Mapping[str, DimInfo]) -> DimInfo:
+    """The sum over all sequences of the product of some lengths."""
+    own = [ranges[n] for n in names]
+    outer = ranges[own[0].over]
+    lo, hi, multiple = (math.prod(values) for values in zip(*((d.lo, d.hi, d.multiple_of) for d in own), strict=True))
+    return DimInfo(total_name(*names), outer.lo * lo, outer.hi * hi, multiple)
+
+
+def sums_arguments(dims: Sequence[DimInfo], inputs: Sequence[Argument]) -> tuple[Argument, ...]:
+    """The inputs for the sums that are the extent of no packed input."""
+    given = {a.dims[0] for a in inputs if a.ragged and a.dims}
+    return tuple(Argument(d.name, DType.I64, None) for d in dims if factors_of(d.name) and d.name not in given)
 
 
 def packed_argument(argument: Argument, dims: Sequence[DimInfo]) -> Argument:
@@ -80,8 +112,19 @@ def packed_argument(argument: Argument, dims: Sequence[DimInfo]) -> Argument:
             raise _no_rows(argument, f"{outer} is its first axis")
         return argument
     if len(own) > 1 or rest[0].symbol != own[0] or any(own[0] in e.symbols for e in rest[1:]):
-        raise _no_rows(argument, f"{own[0]} comes first beside {outer} and is no other axis")
+        return _block(argument, rest, ragged)
     return replace(argument, dims=(total_name(own[0]), *map(str, rest[1:])), ragged=own[0])
+
+
+def _block(argument: Argument, axes: Sequence[Expr], ragged: Mapping[str, str]) -> Argument:
+    """An argument whose sequences are no rows: all elements of one, then those of the next."""
+    own = [e.symbol for e in axes if e.symbol in ragged]
+    if any(e.constant is None and e.symbol not in ragged for e in axes):
+        raise _no_rows(argument, "each axis of a sequence is a ragged dim or has one extent for all")
+    rest = math.prod(e.constant for e in axes if e.constant is not None)
+    names = [n for n in own if n is not None]
+    dims = (total_name(*names), *([str(rest)] if rest != 1 else []))
+    return replace(argument, dims=dims, ragged=names[0], block=tuple(map(str, axes)))
 
 
 def _depends(axes: Sequence[Expr], own: str, outer: str) -> bool:
@@ -124,11 +167,11 @@ def one_sequence(fn: ir.Operation, dims: Sequence[DimInfo]) -> None:
     fn.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], list(results)))
 
 
-def rows_of(expr: Expr, outer: str, ragged: Mapping[str, int]) -> Expr:
-    """The sum over all sequences of what `expr` is for one; at least that where lengths are multiplied.
+def rows_of(expr: Expr, outer: str, ragged: Mapping[str, int], sums: Collection[str] = ()) -> Expr:
+    """The sum over all sequences of what `expr` is for one; at least that where lengths are multiplied and their sum is no dim.
 
     Args:
-        ragged: the longest length of each ragged dim.
+        ragged: the longest length of each ragged dim. sums: the sums of products that are dims.
     """
     found = Expr.of(0)
     for factors, coefficient in expr.terms:
@@ -137,6 +180,9 @@ def rows_of(expr: Expr, outer: str, ragged: Mapping[str, int]) -> Expr:
         for atom in factors:
             if atom not in own:
                 term = term * _factor(atom)
+        if all(a.op == "dim" for a in own) and (whole := total_name(*(a.name for a in own))) in sums:
+            found = found + term * Expr.dim(whole)
+            continue
         first = next((a for a in own if a.op == "dim"), None)
         term = term * (Expr.dim(outer) if first is None else total(first.name))
         if first is not None:

@@ -17,9 +17,11 @@ from typing import NamedTuple
 from tilewright.compiler.builder.llvm_text import Value, fits
 from tilewright.compiler.host.call_arrays import ArrayText, NumpyText, Seen, TorchText
 from tilewright.compiler.host.call_helpers import COPIES, KEYWORDS, TENSOR, head
+from tilewright.compiler.host.count_shapes import count_ir
 from tilewright.runtime.call.binder import Binder, Site
 from tilewright.runtime.call.dlpack import DLPACK_TYPES
 from tilewright.runtime.call.python_abi import ALIGNED, CONTIGUOUS, LENGTH, TYPE, WORDS, WRITEABLE
+from tilewright.runtime.call.shape_counts import COUNTS
 from tilewright.runtime.float_environment import is_in_ir
 from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.host.native_call import ENTRY
@@ -66,7 +68,8 @@ def call_path_ir(program: Program, work: Sequence[tuple[Expr, Expr]], arch: str 
     path = _CallPath(program, binder, work, NumpyText(len(arrays), copies=not program.donated))
     if program.donated and not path.takes_out:
         return ""
-    parts = [head(len(WORDS) + len(arrays) + len(program.constants)), COPIES, KEYWORDS, is_in_ir(arch or machine())]
+    parts = [head(len(WORDS) + len(arrays) + len(program.constants)), COPIES, KEYWORDS, count_ir(len(program.dims)),
+             is_in_ir(arch or machine())]
     if not tensors or program.donated or len(arrays) > TENSORS or any(a.dtype not in DLPACK_TYPES for a in arrays):
         return "\n".join([*parts, path.emit(ENTRY)])
     torch = _CallPath(program, binder, work, TorchText(len(arrays)))
@@ -313,6 +316,12 @@ class _CallPath:
             self._drop()
             t.do("br label %python")
         t.label("good")
+        counts = t.value(f"load ptr, ptr @{COUNTS}")
+        t.do(f"br i1 {t.value(f'icmp eq ptr {counts}, null')}, label %uncounted, label %count")
+        t.label("count")
+        t.do(f"call void @count(ptr {counts}, ptr %dims)")
+        t.do("br label %uncounted")
+        t.label("uncounted")
         t.drop_copies()
         self._return()
         t.label("failed")

@@ -63,7 +63,7 @@ class Offsets:
 @dataclass
 class HostPlan:
     """Everything that the host program does. calls: by their numbers, which the steps launch in this order. ragged: the dims
-    whose lengths differ from sequence to sequence."""
+    whose lengths differ from sequence to sequence. sums: the dims that are sums over the sequences."""
 
     calls: list[PlannedCall] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -72,6 +72,7 @@ class HostPlan:
     outputs: list[Argument] = field(default_factory=list)
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of the dims, and of the counters of loops
     ragged: tuple[Offsets, ...] = ()
+    sums: tuple[str, ...] = ()
 
     def launches(self) -> list[tuple[int, ...]]:
         """Numbers of the calls of each launch, in order."""
@@ -220,7 +221,7 @@ class _Planner:
                 self.places[buffer] = target
             else:
                 death[buffer] = self.clock
-                temporary = self._temporary(buffer, self.names[made] + ".0", death)
+                temporary = self._temporary(buffer, f"{self.names[made]}.{list(made.results).index(buffer)}", death)
                 temporaries.append(temporary)
                 self.copies.append(Copy(Temp(temporary.name), target, self._bytes(value)))
         for op, moment in self.moments.items():

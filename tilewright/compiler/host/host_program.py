@@ -45,6 +45,7 @@ from tilewright.runtime.program.arena_plan import ALIGNMENT, workspace_stride
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node, symbols
 from tilewright.runtime.program.kernel import MicroKernel, offset_symbol, stride_symbol
 from tilewright.runtime.program.program import Check
+from tilewright.runtime.ragged_dim import factors_of
 from tilewright.runtime.shape import Expr
 
 THREADS = "threads"
@@ -205,7 +206,7 @@ class HostProgram:
         if not self.plan.ragged:
             return status
         offsets = [self._word(tensors, o.place.position, llvm.PointerType.get()) for o in self.plan.ragged]
-        self.sequences = SequenceLoop(self.plan.ragged, env, offsets)
+        self.sequences = SequenceLoop(self.plan.ragged, env, offsets, [n for n in self.plan.sums if len(factors_of(n)) > 1])
         checks = [(n, c) for n, c in enumerate(self.checks) if self._is_of_sequence(c)]
         found = self.sequences.lengths(checks, len(self.checks) + 1)
         return arith.select(Index(status).eq(0), found, status)

@@ -22,6 +22,7 @@ from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm
 from tilewright.runtime.program.dispatch import DispatchTable
 from tilewright.runtime.program.program import Check
+from tilewright.runtime.ragged_dim import factors_of
 from tilewright.runtime.shape import Atom, Expr
 
 HEAD = 8  # words before the first entry: the number of sequences
@@ -139,17 +140,19 @@ class SequenceLoop:
     """Emits loops over the sequences of a call.
 
     Args:
-        dims: of the model. offsets: address of each ragged dim's offsets.
+        dims: of the model. offsets: address of each ragged dim's offsets. products: dims that are sums of products of lengths.
     """
 
-    def __init__(self, ragged: Sequence[Offsets], dims: Mapping[str, Index], offsets: Sequence[ir.Value]) -> None:
-        self.ragged, self.dims, self.offsets = ragged, dims, offsets
+    def __init__(self, ragged: Sequence[Offsets], dims: Mapping[str, Index], offsets: Sequence[ir.Value],
+                 products: Sequence[str] = ()) -> None:
+        self.ragged, self.dims, self.offsets, self.products = ragged, dims, offsets, products
         self.i64 = integer_type(64)
         self.count = dims[ragged[0].dim.over]
 
     def lengths(self, checks: Sequence[tuple[int, Check]], first: int) -> ir.Value:
         """A status: 0, or 1 + the number of a check that a sequence fails, or `first` + the number of a dim whose offsets do not
-        begin at 0, do not end at the rows that there are, or make a length that is out of range."""
+        begin at 0, do not end at the rows that there are, or make a length that is out of range, or of one that is part of a
+        product that does not add up to its dim."""
         begin = [self._at(p, Index(0)) for p in self.offsets]
         status = Index(0).value(self.i64)
         for number, (offsets, start) in enumerate(zip(self.ragged, begin, strict=True)):
@@ -157,7 +160,7 @@ class SequenceLoop:
             for wrong in (start.eq(0), self._at(self.offsets[number], self.count).eq(rows)):
                 status = arith.select(wrong, status, self._number(first + number))
 
-        def body(b: Index, before: ir.Value) -> list[ir.Value]:
+        def body(b: Index, before: ir.Value, *sums: ir.Value) -> list[ir.Value]:
             sequence, after = self._sequence(b, {}), before
             for number, offsets in enumerate(self.ragged):
                 dim, length = offsets.dim, sequence.dims[offsets.dim.name]
@@ -171,9 +174,15 @@ class SequenceLoop:
                 holds = holds if not isinstance(holds, bool) else constant(integer_type(1), int(holds))
                 failed = arith.andi(good, arith.xori(holds, constant(integer_type(1), 1)))
                 after = arith.select(failed, self._number(number + 1), after)
-            return [after]
+            products = [reduce(mul, (sequence.dims[n] for n in factors_of(p)), Index(1)) for p in self.products]
+            return [after, *((Index(s) + p).value(self.i64) for s, p in zip(sums, products, strict=True))]
 
-        return loop(0, self.count, 1, body, [status], self.i64)[0]
+        status, *sums = loop(0, self.count, 1, body, [status, *(self._number(0) for _ in self.products)], self.i64)
+        names = [o.dim.name for o in self.ragged]
+        for product, found in zip(self.products, sums, strict=True):
+            wrong = arith.andi(Index(status).eq(0), arith.xori(Index(found).eq(self.dims[product]), constant(integer_type(1), 1)))
+            status = arith.select(wrong, self._number(first + names.index(factors_of(product)[0])), status)
+        return status
 
     def launch(self, call: PlannedCall, room: ir.Value, words: int,
                fill: Callable[[OneSequence, ir.Value], None]) -> Index:

@@ -33,18 +33,20 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.arena_plan import Temporary, plan
 from tilewright.runtime.program.program import Argument, DimInfo
-from tilewright.runtime.ragged_dim import total, total_name
-from tilewright.runtime.shape import Expr
+from tilewright.runtime.ragged_dim import factors_of, total
+from tilewright.runtime.shape import Atom, Expr
 
 
 @dataclass(frozen=True)
 class Sequences:
     """The ragged dims of a model. inputs: of the model for one sequence, tensors alone, in the order of their places, those of
-    the offsets last; whether each depends on the sequence. results: of the whole model."""
+    the offsets last; whether each depends on the sequence. results: of the whole model. sums: the sums over all sequences that
+    are dims of the program."""
 
     dims: tuple[DimInfo, ...]
     inputs: tuple[tuple[tuple[Expr, ...], bool], ...]
     results: tuple[Argument, ...]
+    sums: tuple[DimInfo, ...]
 
     @property
     def outer(self) -> str:
@@ -57,7 +59,7 @@ class Sequences:
 
     def rows(self, expr: Expr) -> Expr:
         """The sum over all sequences."""
-        return rows_of(expr, self.outer, self.longest)
+        return rows_of(expr, self.outer, self.longest, [d.name for d in self.sums])
 
 
 def pack_plan(single: HostPlan, sequences: Sequences) -> HostPlan:
@@ -91,12 +93,13 @@ class _Packer:
                 raise IngestError(f"result {result.name} depends on the sequence and has no axis for it; a ragged model gives "
                                   f"one for each: keep the axis of {sequences.outer} in the result")
         temporaries = self._temporaries()
-        ranges = {sequences.outer: self._range(sequences.outer), **{total_name(n): self._total_range(n) for n in self.ragged}}
+        ranges = {sequences.outer: self._range(sequences.outer), **{d.name: (d.lo, d.hi) for d in sequences.sums}}
         steps = [step for s in single.steps for step in self._steps(s, calls)]
         names = [d for d in sequences.dims if d.over]
         first = len(sequences.inputs) - len(names)
         return replace(single, calls=calls, steps=steps, arena=plan(temporaries, ranges),
-                       ragged=tuple(Offsets(d, CallerMemory(first + i)) for i, d in enumerate(names)))
+                       ragged=tuple(Offsets(d, CallerMemory(first + i)) for i, d in enumerate(names)),
+                       sums=tuple(d.name for d in sequences.sums))
 
     def _has_sequences(self, result: Argument) -> bool:
         used: frozenset[str] = frozenset().union(*(Expr.parse(d).symbols for d in result.dims or ()), frozenset())
@@ -104,10 +107,6 @@ class _Packer:
 
     def _range(self, name: str) -> tuple[int, int]:
         return next((d.lo, d.hi) for d in self.sequences.dims if d.name == name)
-
-    def _total_range(self, name: str) -> tuple[int, int]:
-        outer, own = self._range(self.sequences.outer), self._range(name)
-        return outer[0] * own[0], outer[1] * own[1]
 
     def _temporaries(self) -> list[Temporary]:
         """The buffers of the arena with the sizes they have now."""
@@ -136,6 +135,8 @@ class _Packer:
     def _steps(self, step: Step, calls: Sequence[PlannedCall]) -> list[Step]:
         """What a step becomes: a call that is made for each sequence is a launch of its own."""
         if isinstance(step, Copy) and step.source in self.elements:
+            if any(sum(_times(a, self.ragged) for a in factors) > 1 for factors, _ in step.bytes.terms):
+                raise IngestError("donate names an argument that a result of lengths times lengths is copied to; leave it out")
             return [replace(step, bytes=self.sequences.rows(step.bytes))]
         if not isinstance(step, Launch) or len(step.calls) == 1:
             return [step]
@@ -196,6 +197,10 @@ def _is_multiple(expr: Expr, dim: str) -> bool:
     return times.constant is not None and times * Expr.dim(dim) == expr
 
 
+def _times(atom: Atom, ragged: frozenset[str]) -> bool:
+    return bool(Expr((((atom,), 1),)).symbols & ragged)
+
+
 def _product(dims: Sequence[Expr]) -> Expr:
     return reduce(mul, dims, Expr.of(1))
 
@@ -206,8 +211,8 @@ def _symbols(operand: PlacedOperand) -> frozenset[str]:
 
 
 def sequences_of(dims: Sequence[DimInfo], inputs: Sequence[Argument], results: Sequence[Argument],
-                 bound: Mapping[int, object]) -> Sequences:
-    """From the arguments of the whole model, those of the offsets last, and what is bound of them."""
+                 bound: Mapping[int, object], own: Sequence[DimInfo]) -> Sequences:
+    """From the arguments of the whole model, those of the offsets last, what is bound of them, and the dims of the program."""
     outer = next(d.over for d in dims if d.over)
     names = {d.name for d in dims if d.over}
     found = []
@@ -217,4 +222,4 @@ def sequences_of(dims: Sequence[DimInfo], inputs: Sequence[Argument], results: S
         exprs = tuple(Expr.parse(d) for d in argument.dims)
         used = frozenset().union(*(e.symbols for e in exprs), frozenset())
         found.append((tuple(e.substitute({outer: 1}) for e in exprs), bool(used & {outer, *names})))
-    return Sequences(tuple(dims), tuple(found), tuple(results))
+    return Sequences(tuple(dims), tuple(found), tuple(results), tuple(d for d in own if factors_of(d.name)))

@@ -48,7 +48,7 @@ def model_work(plan: HostPlan) -> list[tuple[Expr, Expr]]:
         once = call.workload.flops, call.workload.bytes
         flops, moved = (at_most(e.substitute(local) * times, counters, plan.bounds) for e in once)
         if call.segments is not None:
-            flops, moved = (rows_of(e, plan.ragged[0].dim.over, longest) for e in (flops, moved))
+            flops, moved = (rows_of(e, plan.ragged[0].dim.over, longest, plan.sums) for e in (flops, moved))
         found.append((flops, moved))
     return found
 

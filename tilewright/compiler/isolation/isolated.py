@@ -29,7 +29,7 @@ def compiled_apart(compilation: Compilation) -> Bundle:
         BuildError: the worker crashed; names what it was at. What the compile itself raises is raised here.
     """
     options = compilation.options
-    if options.callback or options.builder or options.progress:
+    if options.callback or options.builder or options.progress or options.farm:
         tried_apart(compilation)
         return bundle_of(compilation)
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:

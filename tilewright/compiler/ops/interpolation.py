@@ -11,6 +11,7 @@ from tilewright.compiler.ops.body import Scalar, computed_in
 from tilewright.compiler.ops.creation import iota
 from tilewright.compiler.ops.graph import Number, Size, Tensor, element_type, shown, size, want_float
 from tilewright.compiler.ops.indexing import gather, take_axes
+from tilewright.compiler.ops.joining import broadcast_to
 from tilewright.compiler.ops.pointwise import cast, where
 from tilewright.compiler.ops.reshaping import reshape
 from tilewright.runtime.errors import OptionError, ShapeError
@@ -24,6 +25,7 @@ _NEAREST: Mapping[str, Callable[[Scalar], Scalar]] = {
     "floor": lambda p: p.math("floor"),
     "ceil": lambda p: p.math("ceil"),
 }
+_WHOLE = (("floor", "asymmetric"), ("nearest", "half_pixel"), ("nearest_left", "half_pixel"))  # name the element that is repeated
 _REACH = {"linear": 1, "cubic": 2}  # of the kernel to either side
 MODES = (*_NEAREST, *_REACH)
 
@@ -102,11 +104,14 @@ def interpolate(
     given = list(scales or [None] * len(axes))
     crops = list(options.get("crops", [(0.0, 1.0)] * len(axes)))
     found, value = cast(x, computed_in(x.dtype)) if mode in _REACH else x, options.get("outside")
-    moved = []
+    moved, repeats = [], dict[int, int]()
     for at, wanted, scale, crop in zip(axes, sizes, given, crops, strict=True):
         axis = _Axis(at, x.dims[at], size(name, wanted), scale, crop)
         if axis.after != axis.before or scale not in (None, 1.0) or coordinates == "crop":
-            moved.append((axis, _places(x, axis, kernel)))
+            if value is None and (times := _times(axis, kernel)):
+                repeats[at] = times
+            else:
+                moved.append((axis, _places(x, axis, kernel)))
     if mode in _NEAREST:
         found = take_axes(found, {a.axis: _inside(place, a, _NEAREST[mode]) for a, place in moved})
     else:
@@ -115,7 +120,27 @@ def interpolate(
             found = _along(found, axis, kernel, place)
     for axis, place in moved if value is not None else ():
         found = _beyond(found, axis, place, value or 0)
-    return cast(found, x.dtype)
+    return cast(_repeated(found, repeats), x.dtype)
+
+
+def _times(a: _Axis, kernel: _Kernel) -> int:
+    """How often each element of an axis is repeated in a row, where that is what the nearest ones are; 0 where it is not known.
+
+    Factors are powers of two, for which places are computed without rounding.
+    """
+    if (kernel.mode, kernel.coordinates) not in _WHOLE:
+        return 0
+    return next((n for n in (2, 4, 8) if a.after == a.before * n and a.scale in (None, float(n))), 0)
+
+
+def _repeated(x: Tensor, times: Mapping[int, int]) -> Tensor:
+    """x with every element of some axes several times in a row."""
+    if not times:
+        return x
+    parts = [[d, Expr.of(times[a])] if a in times else [d] for a, d in enumerate(x.dims)]
+    ones = [d for part in parts for d in (part[0], *(Expr.of(1) for _ in part[1:]))]
+    wide = broadcast_to(reshape(x, ones), [d for part in parts for d in part])
+    return reshape(wide, [d * times.get(a, 1) for a, d in enumerate(x.dims)])
 
 
 def _places(x: Tensor, a: _Axis, kernel: _Kernel) -> Tensor:

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.compiler.report.farm_section import farm_section
 from tilewright.compiler.report.report_page import ReportSection, Table, figure
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.program.artifact import Artifact, LazyBundle
 from tilewright.runtime.program.certificate import Certificate
 from tilewright.runtime.program.dispatch import DispatchTable
-from tilewright.search.database.records import TuningLog, TuningRecord
+from tilewright.search.database.records import TuningRecord
 from tilewright.search.database.slot_records import SlotRecord
+from tilewright.search.database.stored_log import open_log
 from tilewright.search.task_scheduler.tuning_curve import log_power, segment_start
 
 _SHOWN = 8  # arms whose curves are drawn, and operators with a figure of their own
@@ -23,10 +25,12 @@ _SHAPES = 160
 
 def from_log(path: Path) -> list[ReportSection]:
     """Schedule and beliefs where a bandit wrote the log; measurements of each operator."""
-    log = TuningLog(path)
+    log = open_log(path)
     run = log.slots[-1].run if log.slots else ""
     slots = [s for s in log.slots if s.run == run]
     found = [latency_over_time(slots), time_per_arm(slots), curve_fits(slots)] if slots else []
+    if log.farms:
+        found.append(farm_section(log.farms, log.marks))
     good = [r for r in log.records if r.seconds]
     if good:
         workloads = {key: form.workload() for key, form in log.workloads.items()}

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from pathlib import Path
 
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.tuning.dispatch_tables import Tables, default_tables, numerics_of
+from tilewright.compiler.tuning.farm_session import FarmSession
 from tilewright.compiler.tuning.gpu_tuning import gpu_runner
 from tilewright.compiler.tuning.model_tuning import tune_model
 from tilewright.compiler.tuning.operator_tuning import known_to_log, tables_from_log, tune_tables
-from tilewright.search.database.records import TuningLog
+from tilewright.search.database.stored_log import open_log
 from tilewright.search.libraries import load_libraries
 from tilewright.search.protocols import Builder
 from tilewright.search.runner.runner_process import ProcessRunner
 
 
-def choose_tables(model: OutlinedModel, builder: Builder) -> Tables:
-    """Tables of all operators, with their code.
+def choose_tables(model: OutlinedModel, builder: Builder, farm: FarmSession | None = None) -> Tables:
+    """Tables of all operators, with their code. farm: where a search measures; None: on this machine.
 
     Raises:
         BuildError: no family could build an operator. DeviceError: a search for a GPU that is not here.
         LogError: a log that cannot be read, or, for a search, not written.
     """
     compilation, options = model.compilation, model.compilation.options
-    log = TuningLog(None if options.log is None else Path(options.log), writes=options.searches)
+    log = open_log(options.log, writes=options.searches)
     numerics = numerics_of(options)
     if not options.searches:
         tables = default_tables(model.workloads, compilation.limits, builder, numerics)
@@ -33,6 +33,13 @@ def choose_tables(model: OutlinedModel, builder: Builder) -> Tables:
         return tables
     with ExitStack() as stack:
         stack.callback(log.finish)
+        if farm is not None:
+            load_libraries()
+            tables = default_tables(model.workloads, compilation.limits, builder, numerics)
+            known = known_to_log(model, log)
+            chosen = tune_model(model, tables, builder, farm.runner, log, farm)
+            tables_from_log(model, tables, builder, log, known - chosen)
+            return tables
         native = stack.enter_context(ProcessRunner())
         if not compilation.on_gpu:
             native.start()  # while kernels are built

@@ -31,6 +31,8 @@ class Tables:
     """Tables in the order of the workloads, with the object code and LLVM IR of their kernels by digest.
 
     refused: workload name -> why its preferred family did not take it. certificates: of the tables that a search made.
+    incumbent: do they run already, and were not made by the rules of their families alone? used: (workload key, configuration) of
+    all that was ever in a table, the untuned too: whoever compiles the same model asks for these.
     """
 
     tables: list[DispatchTable] = field(default_factory=list)
@@ -38,6 +40,8 @@ class Tables:
     llvm_ir: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     certificates: list[Certificate] = field(default_factory=list)
+    incumbent: bool = False
+    used: dict[tuple[str, str], None] = field(default_factory=dict)
 
 
 def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits, builder: Builder,
@@ -110,6 +114,7 @@ def _table(workload: Workload, built: Sequence[BuildResult], root: Node, made: T
         if result.kernel not in kernels:
             kernels.append(result.kernel)
         number[i] = kernels.index(result.kernel)
+        made.used[workload.key, result.kernel.config] = None
         made.code[result.kernel.object] = result.code
         made.llvm_ir[result.kernel.object] = result.llvm_ir
     return DispatchTable(workload.key, workload.name, workload.dims, tuple(kernels), renumbered(root, number))

@@ -7,6 +7,7 @@ from functools import partial
 
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.tuning.dispatch_tables import Tables, tuned_table
+from tilewright.compiler.tuning.farm_session import FarmSession
 from tilewright.compiler.tuning.operator_tuning import environment, prior_of, task_of, tune_options, weight_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.host.host_cpu import thread_count
@@ -15,26 +16,39 @@ from tilewright.search.protocols import Builder, Runner
 from tilewright.search.runner.measurer import MeasureContext
 from tilewright.search.search_strategy.tune_options import Budget
 from tilewright.search.search_strategy.tuner import Tuner
-from tilewright.search.task_scheduler.model_search import Opening, SearchPlan, search_model
+from tilewright.search.task_scheduler.candidate_jobs import ThreadedJobs
+from tilewright.search.task_scheduler.model_search import Flight, Opening, SearchPlan, search_model
 from tilewright.search.task_scheduler.model_tuner import ModelBudget, ModelTuneOptions
 from tilewright.search.task_scheduler.operator_arms import OperatorUse
+from tilewright.search.task_scheduler.parallel_tuner import ParallelTuner
 from tilewright.search.task_scheduler.peak import measure_peak
 from tilewright.search.task_scheduler.policies import Ucb, policies
 
 
-def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: Runner, log: TuningLog) -> set[str]:
+def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: Runner, log: TuningLog,
+               farm: FarmSession | None = None) -> set[str]:
     """Search all operators together and put the results in their tables; returns the keys of those that there was time for.
 
-    A schedule that the log holds is gone on with. An interrupt passes through: everything measured is in the log.
+    farm: where candidates are built and measured, several at once; None: one after the other. A schedule that the log holds is
+    gone on with. An interrupt passes through: everything measured is in the log.
     """
     wanted = model.compilation.options
-    context = MeasureContext(builder, runner, environment(model.compilation.target), log)
+    at_once = 1 if farm is None else farm.runner.size
+    context = MeasureContext(builder, runner, environment(model.compilation.target), log, at_once=at_once)
     policy = policies()[wanted.policy or Ucb.name]
     openings = [Opening(weight_of(w, model), partial(_open, w, model, tables, context)) for w in model.workloads]
-    peak = measure_peak(thread_count(wanted.threads))
+    peak = measure_peak(thread_count(wanted.threads) if farm is None else 1)
     plan = SearchPlan(ModelBudget(model.compilation.seconds_left, wanted.trials, wanted.until_regret), context.environment.clock,
-                      ModelTuneOptions(policy, seed=wanted.seed))
-    found = search_model(openings, plan, peak, log, wanted.progress or (lambda state: None))
+                      ModelTuneOptions(policy, seed=wanted.seed, device=context.environment.device))
+    told = wanted.progress or (lambda state: None)
+    if farm is None:
+        found = search_model(openings, plan, peak, log, told)
+    else:
+        farm.log = log
+        with ThreadedJobs(builder, runner, farm.workers.actors.size, farm.runner.size) as jobs:
+            found = search_model(openings, plan, peak, log, told, Flight(jobs, farm.farm.in_flight, farm.follow))
+        assert isinstance(found.tuner, ParallelTuner)
+        farm.finish(found.tuner.flown)
     for workload in model.workloads:
         if workload.key in found.tuned:
             tuned_table(workload, found.tuned[workload.key], builder, tables)
@@ -45,6 +59,8 @@ def _open(workload: Workload, model: OutlinedModel, tables: Tables, context: Mea
     """A search of an operator that can be stepped."""
     wanted = model.compilation.options
     task, options = task_of(workload, model, tables), tune_options(wanted, model.compilation.target)
-    prior = prior_of(task, context.log, context.environment.device) if wanted.prior else None
+    prior = prior_of(task, context.log, context.environment.device, wanted.prior)
+    if wanted.farm is not None:
+        options = replace(options, threads=min(options.threads, wanted.farm.cores))
     tuner = Tuner(task, context, Budget(), replace(options, first=0), prior, wanted.progress or (lambda state: None))
     return OperatorUse(tuner, len(model.uses[workload.key]))

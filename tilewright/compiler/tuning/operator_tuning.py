@@ -6,19 +6,22 @@ import math
 import time
 from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
 
 from tilewright.compiler.builder.codegen import host_target, limits
 from tilewright.compiler.builder.fingerprint import fingerprint
 from tilewright.compiler.compilation.options import CompileOptions, Deterministic
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.tuning.dispatch_tables import Tables, tuned_table
+from tilewright.passes.spaces.family_registry import parse_config
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.host.host_cpu import affinity, thread_count
 from tilewright.runtime.limits import HostLimits, Limits
+from tilewright.runtime.program.dispatch import DispatchTable, symbols
 from tilewright.runtime.target import Target, TargetKind
 from tilewright.search.cost_model.model import CostModel
 from tilewright.search.database.records import TuningLog
-from tilewright.search.prior.shipped import shipped
+from tilewright.search.prior.shipped import prior_in, shipped
 from tilewright.search.prior.transfer import prior_from_log
 from tilewright.search.protocols import Builder, Runner
 from tilewright.search.runner.gpu_environment import device_name, limits_of_name, logged_device, measured_limits
@@ -28,7 +31,7 @@ from tilewright.search.search_strategy.outcome import Progress, Tuned
 from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
 from tilewright.search.search_strategy.tuner import Tuner, tune
 from tilewright.search.space.shapes import ShapeDemand
-from tilewright.search.space.task import Task
+from tilewright.search.space.task import Task, Untuned
 from tilewright.search.time_left import steady_clock
 
 _LEAST = 4.0  # times what it takes to make the space of an operator, that a search of it gets: less would find nothing
@@ -75,7 +78,7 @@ def tune_tables(model: OutlinedModel, tables: Tables, builder: Builder, runner: 
                 wanted.progress(state)
 
         task = task_of(workload, model, tables, here_limits)
-        prior = prior_of(task, log, context.environment.device) if wanted.prior else None
+        prior = prior_of(task, log, context.environment.device, wanted.prior)
         found = tune(task, context, budget, options, prior, follow)
         trials += states[-1].trials if states else 0
         tuned_table(workload, found, builder, tables)
@@ -116,9 +119,13 @@ def logged_environment(model: OutlinedModel, log: TuningLog) -> Environment | No
     return None if device is None else Environment(device, time.time, {"compiler": fingerprint()[:12]})
 
 
-def prior_of(task: Task, log: TuningLog, device: str) -> CostModel | None:
-    """What ships with the package; for a GPU what the log knows of others."""
-    return shipped(task.families[0]) or prior_from_log(log, task.families, device)
+def prior_of(task: Task, log: TuningLog, device: str, wanted: bool | Path | str) -> CostModel | None:
+    """What a search starts from: a model of the folder that is wanted, or what ships with the package; for a GPU what the log
+    knows of others."""
+    if wanted is False:
+        return None
+    own = None if wanted is True else prior_in(Path(wanted), task.families[0])
+    return own or shipped(task.families[0]) or prior_from_log(log, task.families, device)
 
 
 def best_known(task: Task, builder: Builder, log: TuningLog, here: Environment, options: TuneOptions) -> Tuned:
@@ -129,15 +136,22 @@ def best_known(task: Task, builder: Builder, log: TuningLog, here: Environment, 
 
 
 def task_of(workload: Workload, model: OutlinedModel, tables: Tables, found: Limits | None = None) -> Task:
-    """The families are those that built the default table, its preferred one first. found: limits, where they are not the
-    target's."""
+    """The families are those that built the table, its preferred one first. found: limits, where they are not the target's."""
     table = next(t for t in tables.tables if t.workload == workload.key)
     families = dict.fromkeys(k.family for k in table.kernels)
     options = model.compilation.options
     traffic = [(dict(dims), weight) for dims, weight in options.traffic]
     demand = ShapeDemand(model.ranges, model.uses[workload.key], traffic)
     task = Task.of(workload, found or model.compilation.limits, tuple(families), demand, options.seed)
-    return replace(task, ordered=options.deterministic is Deterministic.BATCH)
+    incumbent = _incumbent(table) if tables.incumbent else None
+    return replace(task, ordered=options.deterministic is Deterministic.BATCH, incumbent=incumbent)
+
+
+def _incumbent(table: DispatchTable) -> Untuned | None:
+    """What a table dispatches to; None where that depends on more than the dims."""
+    if not symbols(table.root) <= set(table.dims):
+        return None
+    return tuple(parse_config(k.config) for k in table.kernels), table.root
 
 
 def tune_options(options: CompileOptions, target: Target) -> TuneOptions:

@@ -21,12 +21,13 @@ KERNEL = "tw.kernel"
 
 @dataclass(frozen=True)
 class EmitMicroKernel(Pass):
-    """Options: the kernel's symbol, the workload's key. The module attribute `tw.kernel` holds the launch metadata as JSON
-    (runtime/program/kernel.py)."""
+    """Options: the kernel's symbol, the workload's key, whether its launches may begin before those in front of them end. The
+    module attribute `tw.kernel` holds the launch metadata as JSON (runtime/program/kernel.py)."""
 
     name: ClassVar[str] = "emit-micro-kernel"
     symbol: str = "kernel"
     workload: str = ""
+    early: bool = False
 
     def run(self, module: ir.Module) -> None:
         made = self._kernel(module)
@@ -39,7 +40,7 @@ class EmitMicroKernel(Pass):
         config = parse_config(ir.StringAttr(attributes[CONFIG]).value)
         emit, text = family_of(config.family).emitter().emit, config_text(config)
         if isinstance(config, GpuConfig):
-            gpu = GpuKernel(module, self.symbol, config.index)
+            gpu = GpuKernel(module, self.symbol, config.index, self.early)
             emit(gpu, config)
             gpu.finish()
             return gpu.describe(self.workload, config.family, text)

@@ -24,11 +24,12 @@ Grid = tuple[Expr, Expr, Expr]
 
 
 class GpuKernel(KernelFrame):
-    """`launch` emits one entry each; `finish` erases the region; `describe` gives the metadata of all entries."""
+    """`launch` emits one entry each; `finish` erases the region; `describe` gives the metadata of all entries. early: entries
+    wait themselves for the launches in front of them (sm_90 on)."""
 
-    def __init__(self, module: ir.Module, symbol: str, index_bits: int = 32) -> None:
+    def __init__(self, module: ir.Module, symbol: str, index_bits: int = 32, early: bool = False) -> None:
         super().__init__(module, symbol, integer_type(index_bits))
-        self.index_bits = index_bits
+        self.index_bits, self.early = index_bits, early
         self.guards: dict[Expr, None] = {}
         self.launches: list[Launch] = []
         self.workspace = Expr.of(0)
@@ -36,6 +37,7 @@ class GpuKernel(KernelFrame):
         self.threads = 0
         self._workspace_at: ir.Value | None = None
         self._maps: list[ir.Value] = []
+        self._followed = False
         if index_bits == 32:
             for slot in self.operands:
                 self.bound(self._last(slot))
@@ -140,10 +142,25 @@ class GpuKernel(KernelFrame):
             self.bind(arguments)
             self._workspace_at = next(iter(of_kind["workspace"]), None)
             self._maps = of_kind["tensor_map"]
+            self._followed = False
             grid = emit()
             llvm.ReturnOp()
+        if not self._followed:
+            with ir.InsertionPoint.at_block_begin(block):
+                self.follow()
         x, y, z = map(str, grid)
-        self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes, (cluster, 1, 1), persistent))
+        self.launches.append(Launch(self.symbol + suffix, (x, y, z), threads, self.shared_bytes, (cluster, 1, 1), persistent,
+                                    self.early))
+
+    def follow(self) -> None:
+        """Waits until all that was launched before has ended and its stores are seen; then the next launch may begin, as soon as
+        every block of this one is here. A family that has something to do before it touches global memory calls it behind that,
+        all threads at once; else it stands at the beginning. As text, since no access to memory may move in front of it."""
+        self._followed = True
+        if not self.early:
+            return
+        for text in ("griddepcontrol.wait;", "griddepcontrol.launch_dependents;"):
+            llvm.InlineAsmOp(None, [], text, "~{memory}", has_side_effects=True)
 
     def _create(self, symbol: str, min_blocks_per_sm: int, cluster: int) -> ir.Block:
         inputs = sum(not slot.result for slot in self.operands)
@@ -221,4 +238,4 @@ class GpuKernel(KernelFrame):
         return MicroKernel(symbol=first.symbol, workload=workload_key, family=family, config=config, params=tuple(self.params),
                            grid=first.grid, workspace=str(self.workspace), threads=first.threads,
                            shared_bytes=first.shared_bytes, guards=tuple(map(str, self.guards)), then=tuple(rest),
-                           cluster=first.cluster, persistent=first.persistent)
+                           cluster=first.cluster, persistent=first.persistent, early=first.early)

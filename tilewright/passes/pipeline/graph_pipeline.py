@@ -9,6 +9,7 @@ from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.inline_control_flow import InlineControlFlow
 from tilewright.passes.dispatch_creation.outline import Outline
 from tilewright.passes.transforms.channels_last import ChannelsLast
+from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
 from tilewright.passes.transforms.decompose import Decompose
 from tilewright.passes.transforms.find_codes import FindCodes
 from tilewright.passes.transforms.fold_scales import FoldScales
@@ -23,13 +24,14 @@ from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
 
 def graph_passes(attention: FuseAttention | None = None, integers: IntegerProducts | None = None,
                  parts: SplitReductions | None = None, images: ChannelsLast | None = None,
-                 activations: QuantiseActivations | None = None) -> list[Pass]:
+                 activations: QuantiseActivations | None = None, weights: ConstantsAlongK | None = None) -> list[Pass]:
     """Recovered form -> outlined form: operations in one form, dispatch regions, functions.
 
     attention: what the target's family for fused attention takes; None for all that there is. integers: how the target multiplies
     bytes, where it is faster at it than at what they stand for.
     parts: how the target reduces along rows, where it does so in parts. images: which images it computes with channels last.
     activations: how rows that meet weights in few bits become bytes, where that is asked for.
+    weights: which constants its tensor cores read along k only.
     """
     return [
         Decompose(),
@@ -40,6 +42,7 @@ def graph_passes(attention: FuseAttention | None = None, integers: IntegerProduc
         *([integers, Mlir("canonicalize,cse")] if integers is not None else []),
         FindCodes(),
         *([activations, Mlir("canonicalize,cse")] if activations is not None else []),
+        *([weights] if weights is not None else []),
         images or ChannelsLast(),
         SinkReshapes(),
         FoldScales(),

@@ -21,6 +21,7 @@ from tilewright.passes.lowering.split_masked_stores import SplitMaskedStores
 from tilewright.passes.spaces.option_text import parse_specs
 from tilewright.passes.transforms.assert_to_facts import AssertToFacts
 from tilewright.passes.transforms.channels_last import ChannelsLast
+from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
 from tilewright.passes.transforms.decompose import Decompose
 from tilewright.passes.transforms.drop_dead_results import DropDeadResults
 from tilewright.passes.transforms.expand_layouts import ExpandLayouts
@@ -76,6 +77,7 @@ PASSES: tuple[type[Pass], ...] = (
     IntegerProducts,
     FindCodes,
     QuantiseActivations,
+    ConstantsAlongK,
     ChannelsLast,
     SinkReshapes,
     LiftControlFlow,

@@ -43,8 +43,9 @@ class GpuBlock:
     step: of `depth` elements of the extent `along` (none: one step). once: beside the steps. chain: cycles that a step takes
     beyond its instructions when nothing else runs. ahead: steps that are loaded before they are needed. parts: blocks that share
     the extent `along`; partial: bytes of sums that each leaves for a later launch, which joins them. launches: of all
-    that the kernel does. most: blocks that are launched at most, each taking one tile after
-    the other; 0 for one block a tile. beside: blocks that a unit is for; cluster: blocks that are launched together.
+    that the kernel does. most: blocks that are launched at most, each taking one tile after the other; 0 for one block a tile.
+    beside: blocks that a unit is for; cluster: blocks that are launched together. hidden: share of `once` that the steps of the
+    next tile hide.
     """
 
     threads: int
@@ -62,6 +63,7 @@ class GpuBlock:
     most: int = 0
     beside: int = 1
     cluster: int = 1
+    hidden: float = 0.0
 
 
 @dataclass(frozen=True)

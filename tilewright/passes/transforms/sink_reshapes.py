@@ -2,7 +2,8 @@
 
 A convolution in groups has an axis of groups and one of filters, which its readers see as one; a product over pixels has one axis
 of them, which its readers see as rows and columns. Each reader's loops are split, or merged, as the contraction's are, and the
-reshape moves behind it, so that both are one kernel. So do those that read a copy of its own kernel reshaped.
+reshape moves behind it, so that both are one kernel. So do those that read a copy of its own kernel reshaped, and those that read
+elements repeated by whole factors.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import ClassVar
 from tilewright.passes.analysis.contraction import sums_products
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.copies import COPY
+from tilewright.passes.linalg.data_movement import movement
 from tilewright.passes.linalg.loop_groups import can_merge, merge
 from tilewright.passes.linalg.reshape import RESHAPES, Reshaper
 from tilewright.passes.linalg.split_loop import can_split, split_loop
@@ -43,12 +45,26 @@ def _sink(op: ir.Operation, views: Reshaper, sunk: set[ir.Operation]) -> ir.Oper
     for number, value in enumerate(inputs(op)):
         reshape = defined_by(uncast(value), *RESHAPES)
         source = owner(uncast(reshape.operands[0])) if reshape is not None else None
-        if reshape is None or source is None or not (source in sunk or COPY in source.attributes or sums_products(source)):
+        if reshape is None or source is None or not (source in sunk or COPY in source.attributes or sums_products(source)
+                                                     or (_repeats(source) and _alone(op, number, reshape))):
             continue
         made = _along(op, number, reshape, views)
         if made is not None:
             return made
     return None
+
+
+def _repeats(op: ir.Operation) -> bool:
+    """Does it only repeat elements along axes that its operand does not have?"""
+    access = movement(op)
+    return access is not None and len(access.results) < access.n_dims
+
+
+def _alone(op: ir.Operation, number: int, reshape: ir.Operation) -> bool:
+    """Does no other operand run along the axes that the reshape of this one splits? It would be read with gaps."""
+    *maps, _ = maps_of(op)
+    split = {maps[number].results[a] for a, group in enumerate(reassociation(reshape)) if len(group) > 1}
+    return not any(e in split for n, m in enumerate(maps) if n != number for e in m.results)
 
 
 def _along(op: ir.Operation, number: int, reshape: ir.Operation, views: Reshaper) -> ir.Operation | None:

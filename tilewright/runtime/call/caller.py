@@ -14,6 +14,7 @@ from tilewright.runtime.call.binder import Binder, converted, shown
 from tilewright.runtime.call.interop import Wrap, view
 from tilewright.runtime.call.ragged_call import RaggedCall
 from tilewright.runtime.call.results import Results
+from tilewright.runtime.call.shape_counts import ShapeCounts
 from tilewright.runtime.call.signature import Signature
 from tilewright.runtime.device import STOPPED
 from tilewright.runtime.errors import DeviceError, OptionError, ShapeError
@@ -33,9 +34,11 @@ class Caller(ABC):
     Attributes:
         native: takes calls with numpy arrays without Python and passes those it does not like back to this object; None
             where there is none.
+        counts: where calls are counted by their shape; None: nowhere.
     """
 
     native: Callable[..., Any] | None = None
+    counts: ShapeCounts | None = None
 
     def __init__(self, program: Program, viewed: Callable[[Any, str], tuple[Any, Wrap | None]] = view,
                  converted: Callable[[Any, np.dtype[Any]], Any] = converted) -> None:
@@ -64,12 +67,25 @@ class Caller(ABC):
 
     def _call_ragged(self, ragged: RaggedCall, args: Sequence[Any], named: dict[str, Any], **options: Any) -> Any:
         """A call whose sequences are of any kind. Native code passes what it does not take here, as the program's own inputs."""
+        if self.native is not None and not named and options["stream"] is None and (simple := ragged.simple(args)) is not None:
+            made = self.native(*simple.inputs, **{n: v for n, v in options.items() if v is not None})
+            return ragged.result(simple, made)
         is_packed = len(args) == len(self.program.inputs) and not named
         call = ragged.pack(args, named)
         if self.native is None or is_packed or options["stream"] is not None:
             return ragged.result(call, self(*call.inputs, **options))
         given = {name: value for name, value in options.items() if value is not None}
         return ragged.result(call, self.native(*call.inputs, **given))
+
+    def count_in(self, counts: ShapeCounts | None) -> None:
+        """Count calls by their shape from now on, or, None, no more."""
+        self.counts = counts
+
+    def counted(self, dims: Sequence[int]) -> None:
+        """A call that Python took is done."""
+        counts = self.counts
+        if counts is not None:
+            counts.add(dims)
 
     def thread_count(self, threads: int | None = None) -> int:
         """Threads of a call, which is how many workspaces its arena holds. The host program of a GPU needs one."""
@@ -112,8 +128,8 @@ class Caller(ABC):
             )
         if status > len(self.program.checks):
             dim = self.program.ragged[status - 1 - len(self.program.checks)]
-            raise ShapeError(f"argument {offsets_name(dim.name)}: wanted 0, then the end of each sequence up to all rows, with "
-                             f"lengths in {dim.dim()} (at {point}); pass such offsets")
+            raise ShapeError(f"argument {offsets_name(dim.name)}: wanted 0, then the end of each sequence up to the last "
+                             f"element, with lengths in {dim.dim()} (at {point}); pass such offsets")
         raise ShapeError(f"{self.program.checks[status - 1].message}{f' (at {point})' if point else ''}")
 
 

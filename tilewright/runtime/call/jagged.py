@@ -43,6 +43,13 @@ class Jagged:
         values = joined(sequences, "Jagged")
         return Jagged(values, lengths=[len(s) for s in sequences])
 
+    @staticmethod
+    def checked(values: Any, offsets: Offsets) -> Jagged:
+        """From offsets that are known to be those of the rows."""
+        made = object.__new__(Jagged)
+        made.values, made.offsets = values, offsets
+        return made
+
     @property
     def lengths(self) -> Offsets:
         return np.diff(self.offsets)
@@ -93,7 +100,7 @@ def joined(sequences: Sequence[Any], what: str) -> Any:
     if torch is not None and all(isinstance(s, torch.Tensor) for s in sequences):
         join: Any = torch.cat
     else:
-        sequences, join = [_array(s, f"{what}: sequence {number}") for number, s in enumerate(sequences)], np.concatenate
+        sequences, join = [array_of(s, f"{what}: sequence {number}") for number, s in enumerate(sequences)], np.concatenate
     first = sequences[0]
     if not first.shape:
         raise ShapeError(f"{what}: sequence 0 is {first.dtype} without axes; wanted an array with its rows along axis 0")
@@ -105,7 +112,7 @@ def joined(sequences: Sequence[Any], what: str) -> Any:
 
 
 def _integers(given: Any, what: str) -> Offsets:
-    array = _array(given, what)
+    array = array_of(given, what)
     if array.size == 0:
         array = array.astype(np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -116,7 +123,7 @@ def _integers(given: Any, what: str) -> Offsets:
     return np.ascontiguousarray(array, np.int64)
 
 
-def _array(given: Any, what: str) -> npt.NDArray[Any]:
+def array_of(given: Any, what: str) -> npt.NDArray[Any]:
     """As NumPy has it; DTypeError for nested lists of different lengths."""
     try:
         return np.asarray(given)

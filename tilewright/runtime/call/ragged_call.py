@@ -3,42 +3,85 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from math import prod
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from tilewright.runtime.call.jagged import Jagged, Offsets, checked_offsets, joined, offsets_of
+from tilewright.runtime.call.jagged import Jagged, Offsets, checked_offsets, offsets_of
+from tilewright.runtime.call.ragged_arguments import Lengths, from_blocks, from_list, is_nested, nested, offsets_by_number
 from tilewright.runtime.call.signature import Signature
 from tilewright.runtime.errors import DTypeError, ShapeError
 from tilewright.runtime.program.program import Argument, DimInfo, Program
-from tilewright.runtime.ragged_dim import offsets_name
+from tilewright.runtime.ragged_dim import factors_of, offsets_name
 
-Kind = Callable[[Any, Offsets], Any]  # a result's rows and offsets as the caller has them
+
+class Kind(Enum):
+    """How a caller holds sequences."""
+
+    PACKED = "packed"
+    JAGGED = "jagged"
+    LIST = "list"
+    NESTED = "nested"
 
 
 @dataclass(frozen=True)
 class PackedCall:
-    """The program's inputs, offsets last, and what turns its results into the caller's kind."""
+    """The program's inputs, offsets and sums last, and what turns its results into the caller's kind. nested: of calls with
+    nested tensors of torch: the offsets as it has them."""
 
     inputs: list[Any]
     kind: Kind
     offsets: Mapping[str, Offsets]
+    nested: Any = None
 
 
 class RaggedCall:
     """How one program with ragged dims is called.
 
     Attributes:
-        signature: of what users pass, without the offsets.
+        signature: of what users pass, without the offsets and sums.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.inputs = program.inputs[: len(program.inputs) - len(program.ragged)]
+        self._hidden = len(program.ragged) + len(program.sums)
+        self.inputs = program.inputs[: len(program.inputs) - self._hidden]
         self.signature = Signature(msgspec.structs.replace(program, inputs=self.inputs))
+        self._rows = [i for i, a in enumerate(self.inputs) if a.ragged]
+        arguments = (*self.inputs, *program.outputs)
+        self._is_simple = (len(program.ragged) == 1 == self._hidden and bool(self._rows) and self.signature.is_flat
+                           and not any(a.block for a in arguments))
+
+    def simple(self, args: Sequence[Any]) -> PackedCall | None:
+        """A call by position whose sequences are all tw.Jagged or all lists, in a program of rows of one ragged dim; None of any
+        other. Native code looks at all else, and `pack` says what is wrong."""
+        if not self._is_simple or len(args) != len(self.inputs):
+            return None
+        kind = type(args[self._rows[0]])
+        if kind is not Jagged and kind is not list:
+            return None
+        flat, offsets = list(args), None
+        for number in self._rows:
+            value = flat[number]
+            if type(value) is not kind:
+                return None
+            found = value if kind is Jagged else from_list(value)
+            if found is None:
+                return None
+            flat[number] = found.values
+            if offsets is None:
+                offsets = found.offsets
+            elif found.offsets is not offsets and not np.array_equal(found.offsets, offsets):
+                return None
+        assert offsets is not None
+        flat.append(offsets)
+        return PackedCall(flat, Kind.JAGGED if kind is Jagged else Kind.LIST, {self.program.ragged[0].name: offsets})
 
     def pack(self, args: Sequence[Any], named: Mapping[str, Any]) -> PackedCall:
         """Arguments by position or by name: tw.Jagged, lists of arrays, jagged torch tensors, or arrays of packed rows with
@@ -47,44 +90,102 @@ class RaggedCall:
         Raises:
             ShapeError: lengths that differ, do not add up or are outside the range. DTypeError: arguments as of other calls.
         """
-        given = dict(named)
-        known = {d.name: o for d in self.program.ragged if (o := _stated(d, given)) is not None}
-        if len(args) == len(self.program.inputs) and not given:
-            ends = args[len(self.inputs):]
-            known |= {d.name: checked_offsets(e, offsets_name(d.name)) for d, e in zip(self.program.ragged, ends, strict=True)}
+        given, dims = dict(named), self.program.ragged
+        known = {d.name: o for d in dims if (o := _stated(d, given)) is not None}
+        if not given and len(args) in (len(self.inputs) + len(dims), len(self.inputs) + self._hidden):
+            ends = args[len(self.inputs): len(self.inputs) + len(dims)]
+            known |= {d.name: checked_offsets(e, offsets_name(d.name)) for d, e in zip(dims, ends, strict=True)}
             args = args[: len(self.inputs)]
         flat = self.signature.bind(args, given)
         kinds: list[Kind] = []
+        whole: Any = None
         sources: dict[str, str] = dict.fromkeys(known, "the call")
-        for number, argument in enumerate(self.inputs):
-            if not argument.ragged:
+        for number in self._rows:
+            argument, value = self.inputs[number], flat[number]
+            own: Lengths
+            if isinstance(value, list | tuple):
+                flat[number], own = from_blocks(value, argument)
+                kinds.append(Kind.LIST)
+            elif argument.block:
+                _refuse_kind(value, argument)
                 continue
-            found = _unpacked(flat[number], argument)
-            if found is None:
+            elif isinstance(value, Jagged):
+                flat[number], own = value.values, {argument.ragged: value.offsets}
+                kinds.append(Kind.JAGGED)
+            elif is_nested(value):
+                whole, flat[number], own = nested(value, argument)
+                kinds.append(Kind.NESTED)
+            else:
                 continue
-            rows, offsets, kind = found
-            flat[number] = rows
-            kinds.append(kind)
-            source = sources.setdefault(argument.ragged, f"argument {argument.name}")
-            _agree(known.setdefault(argument.ragged, offsets), offsets, argument, source)
-        for dim in self.program.ragged:
+            for name, offsets in own.items():
+                source = sources.setdefault(name, f"argument {argument.name}")
+                _agree(known.setdefault(name, offsets), offsets, name, f"argument {argument.name}", source)
+        self._by_number(known, flat, sources)
+        for dim in dims:
             if dim.name not in known:
                 raise ShapeError(f"dim {dim.name}: no argument says how long the sequences are; pass tw.Jagged(values, lengths), "
                                  f"or {dim.name}_lengths= beside the packed rows")
             check_lengths(dim, known[dim.name])
-        for value, argument in zip(flat, self.inputs, strict=True):
-            shape: tuple[int, ...] = tuple(getattr(value, "shape", ()))
-            if argument.ragged and shape and shape[0] != (end := known[argument.ragged][-1]):
-                raise ShapeError(f"argument {argument.name} has {shape[0]} rows, and the lengths of {argument.ragged} add up to "
-                                 f"{end}; pass one length for each sequence")
-        return PackedCall([*flat, *(known[d.name] for d in self.program.ragged)], kinds[0] if kinds else _rows, known)
+        self._same_count(known, sources)
+        sums = {d.name: _summed(d.name, known) for d in self.program.dims if factors_of(d.name)}
+        self._check_extents(flat, sums)
+        inputs = [*flat, *(known[d.name] for d in dims), *(sums[n] for n in self.program.sums)]
+        return PackedCall(inputs, kinds[0] if kinds else Kind.PACKED, known, whole)
 
     def result(self, call: PackedCall, returned: Any) -> Any:
         """The results as the caller has its sequences."""
         outputs = self.program.outputs
+        if call.kind is Kind.PACKED:
+            return self.signature.result(returned)
         values = [returned] if len(outputs) == 1 else list(returned)
-        made = [call.kind(v, call.offsets[o.ragged]) if o.ragged else v for v, o in zip(values, outputs, strict=True)]
+        made = [_as_kind(call, v, o) if o.ragged else v for v, o in zip(values, outputs, strict=True)]
         return self.signature.result(made[0] if len(made) == 1 else tuple(made))
+
+    def _by_number(self, known: dict[str, Offsets], flat: Sequence[Any], sources: Mapping[str, str]) -> None:
+        """The offsets of dims whose lengths follow from the numbers of the sequences."""
+        for dim in self.program.ragged:
+            if not dim.length:
+                continue
+            stated = known.get(dim.name, next(iter(known.values()), None))
+            count = self._count(dim, flat) if stated is None else len(stated) - 1
+            own = offsets_by_number(dim, count)
+            source = sources.get(dim.name, "the call")
+            _agree(own, known.setdefault(dim.name, own), dim.name, source, f"its expression {dim.length}")
+
+    def _count(self, dim: DimInfo, flat: Sequence[Any]) -> int:
+        """How many sequences there are, by an array with an axis for them or by the rows."""
+        outer = next(d for d in self.program.dims if d.name == dim.over)
+        for value, argument in zip(flat, self.inputs, strict=True):
+            shape: tuple[int, ...] = tuple(getattr(value, "shape", ()))
+            if argument.dims and dim.over in argument.dims and len(shape) == len(argument.dims):
+                return shape[argument.dims.index(dim.over)]
+        rows = next((len(v) for v, a in zip(flat, self.inputs, strict=True)
+                     if a.dims and factors_of(a.dims[0]) == (dim.name,) and len(getattr(v, "shape", ()))), None)
+        if rows is not None:
+            ends = offsets_by_number(dim, outer.hi)
+            at = int(np.searchsorted(ends, rows))
+            if at < len(ends) and ends[at] == rows:
+                return max(at, outer.lo)
+            raise ShapeError(f"dim {dim.name}: the lengths {dim.length} of no number of sequences add up to {rows} rows; pass "
+                             "all sequences")
+        raise ShapeError(f"dim {dim.name}: no argument says how many sequences there are; pass {offsets_name(dim.name)}=")
+
+    def _same_count(self, known: Mapping[str, Offsets], sources: Mapping[str, str]) -> None:
+        """One number of sequences for all ragged dims."""
+        first, *others = self.program.ragged
+        count = len(known[first.name])
+        for dim in others:
+            if len(known[dim.name]) != count:
+                raise ShapeError(f"dim {dim.name} has {len(known[dim.name]) - 1} lengths in {sources.get(dim.name, 'the call')}, "
+                                 f"and {first.name} {count - 1}; wanted one of each for each {dim.over}")
+
+    def _check_extents(self, flat: Sequence[Any], sums: Mapping[str, int]) -> None:
+        for number in self._rows:
+            argument, shape = self.inputs[number], tuple(getattr(flat[number], "shape", ()))
+            name = (argument.dims or ("",))[0]
+            if shape and name in sums and shape[0] != sums[name]:
+                raise ShapeError(f"argument {argument.name} has {shape[0]} rows, and the lengths of "
+                                 f"{' * '.join(factors_of(name))} add up to {sums[name]}; pass one length for each sequence")
 
 
 def check_lengths(dim: DimInfo, offsets: Offsets) -> None:
@@ -97,6 +198,17 @@ def check_lengths(dim: DimInfo, offsets: Offsets) -> None:
                          "with a wider range")
 
 
+def _summed(name: str, known: Mapping[str, Offsets]) -> int:
+    """The sum over all sequences that a dim of this name is."""
+    first, *others = (known[n] for n in factors_of(name))
+    if not others:
+        return int(first[-1])
+    found = np.diff(first)
+    for offsets in others:
+        found = found * np.diff(offsets)
+    return int(found.sum())
+
+
 def _stated(dim: DimInfo, named: dict[str, Any]) -> Offsets | None:
     """What the caller says of a ragged dim by name."""
     lengths, ends = named.pop(f"{dim.name}_lengths", None), named.pop(offsets_name(dim.name), None)
@@ -107,38 +219,41 @@ def _stated(dim: DimInfo, named: dict[str, Any]) -> Offsets | None:
     return None if ends is None else checked_offsets(ends, offsets_name(dim.name))
 
 
-def _unpacked(value: Any, argument: Argument) -> tuple[Any, Offsets, Kind] | None:
-    """Rows and offsets of an argument that has both; None for an array of packed rows."""
-    if isinstance(value, Jagged):
-        return value.values, value.offsets, lambda rows, offsets: Jagged(rows, offsets=offsets)
-    if isinstance(value, list | tuple):
-        what = f"argument {argument.name}"
-        rows = joined(value, what)
-        return rows, offsets_of([len(s) for s in value], what), lambda rows, ends: list(Jagged(rows, offsets=ends))
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor) and value.is_nested:
-        if value.layout != torch.jagged:
-            raise DTypeError(f"argument {argument.name}: wanted a nested tensor of layout torch.jagged, got {value.layout}; make "
-                             "it with torch.nested.nested_tensor(..., layout=torch.jagged)")
-        if isinstance(value.shape[1], int):
-            raise ShapeError(f"argument {argument.name}: wanted a nested tensor whose sequences lie along axis 1, "
-                             "got other lengths along a later axis; transpose it")
-        whole = value.contiguous()  # without rows between the sequences, as torch.nested.narrow leaves them
-        ends = np.ascontiguousarray(whole.offsets().numpy(), np.int64)
-        return whole.values(), ends, lambda rows, _: torch.nested.nested_tensor_from_jagged(rows, whole.offsets())
-    return None
+def _as_kind(call: PackedCall, value: Any, output: Argument) -> Any:
+    """A result as the caller has its sequences. What is no rows becomes a list of arrays."""
+    if output.block:
+        sizes = [[int(e)] * (len(next(iter(call.offsets.values()))) - 1) if e.isdigit() else np.diff(call.offsets[e]).tolist()
+                 for e in output.block]
+        flat, found, start = value.reshape(-1), [], 0
+        for shape in zip(*sizes, strict=True):
+            found.append(flat[start : start + prod(shape)].reshape(shape))
+            start += prod(shape)
+        return found
+    offsets = call.offsets[output.ragged]
+    if call.kind is Kind.NESTED:
+        torch: Any = sys.modules["torch"]
+        return torch.nested.nested_tensor_from_jagged(value, call.nested)
+    if call.kind is Kind.JAGGED:
+        return Jagged.checked(value, offsets)
+    ends = offsets.tolist()
+    return [value[a:b] for a, b in pairwise(ends)]
 
 
-def _rows(rows: Any, offsets: Offsets) -> Any:
-    return rows
+def _refuse_kind(value: Any, argument: Argument) -> None:
+    """DTypeError of sequences that have to be rows for an argument whose sequences are none."""
+    if isinstance(value, Jagged) or is_nested(value):
+        raise DTypeError(f"argument {argument.name}: wanted a list of arrays [{', '.join(argument.block)}], one for each sequence"
+                         f", or all their elements as [{', '.join(argument.dims or ())}], got {type(value).__name__}"
+                         "; pass a list")
 
 
-def _agree(known: Offsets, given: Offsets, argument: Argument, source: str) -> None:
-    """Two arguments whose sequences have the same lengths."""
+def _agree(known: Offsets, given: Offsets, dim: str, what: str, source: str) -> None:
+    """Two statements of the lengths of a dim."""
+    if known is given:
+        return
     if len(known) != len(given):
-        raise ShapeError(f"argument {argument.name} has {len(given) - 1} sequences, {source} has {len(known) - 1}; wanted as "
-                         f"many, of dim {argument.ragged}")
+        raise ShapeError(f"{what} has {len(given) - 1} sequences, {source} has {len(known) - 1}; wanted as many, of dim {dim}")
     if (wrong := np.flatnonzero(np.diff(known) != np.diff(given))).size:
         number = wrong[0]
-        raise ShapeError(f"argument {argument.name}: sequence {number} has {np.diff(given)[number]} rows, and "
-                         f"{np.diff(known)[number]} in {source}; wanted one length of dim {argument.ragged}")
+        raise ShapeError(f"{what}: sequence {number} has {np.diff(given)[number]} rows, and {np.diff(known)[number]} in {source}"
+                         f"; wanted one length of dim {dim}")

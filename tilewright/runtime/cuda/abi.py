@@ -8,6 +8,7 @@ from tilewright.runtime.program.tensor_map import DTYPES
 from tilewright.runtime.tensor import DType
 
 CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 CAPTURE_ACTIVE = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 PROMOTE_L2_128 = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # bytes -> CUtensorMapSwizzle
@@ -22,7 +23,7 @@ def map_type(dtype: DType) -> int:
 
 
 class LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute, of clusters."""
+    """CUlaunchAttribute, of clusters; another one has its number in the first word of them."""
 
     _fields_ = (
         ("id", ctypes.c_uint32),

@@ -51,7 +51,7 @@ class CudaCaller(Caller):
         self.ordinal = ordinal
         self._code, self._constants = code, constants
         self._loaded: dict[int, LoadedProgram] = {}
-        self._quick = QuickCalls(program)
+        self._quick = QuickCalls(program, self.counted)
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
@@ -131,6 +131,7 @@ class CudaCaller(Caller):
         given, made = [a.address for a in inputs], [a.address for a in outputs]
         status = loaded.call(given, made, bound.scalars, bound.dims, place.handle)
         self.check(status, bound.dims, place.gpu.device.name)
+        self.counted(bound.dims)
 
     def _on_host(self, bound: Bound, args: Sequence[Any], out: Any, place: _Place, loaded: LoadedProgram,
                  held: contextlib.ExitStack) -> Any:

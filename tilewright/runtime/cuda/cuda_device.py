@@ -167,10 +167,12 @@ class CudaDevice:
         return load_image(image, self.arch)
 
     def launch(self, kernel: ImageKernel, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
-               args: Sequence[int | bytes], cluster: tuple[int, int, int] = (1, 1, 1), stream: Any = None) -> None:
+               args: Sequence[int | bytes], cluster: tuple[int, int, int] = (1, 1, 1), stream: Any = None, *,
+               early: bool = False) -> None:
         """Enqueue a kernel of an Image.
 
         args: one per parameter: a word, or the bytes of a tensor map. grid: in blocks. stream: cuda.core's; None is the device's.
+        early: a kernel that waits itself for what was launched before may be, and is launched like any other here.
         """
         function = kernel.function(shared_bytes, self.context)
         words = [_word(a) for a in args]

@@ -12,7 +12,8 @@ arena (one per stream, shared by all programs): ARENA_FIELDS. `capture`: id of t
     `wanted_stream` and `wanted_capture` of the context then say what is needed.
 kernels (word KERNELS): by the low 32 bits of a launch number the address of RECORD_FIELDS, one record per launch. `function`:
     a CUfunction, or 0 before it is loaded. `most_x`: what blocks along x are lowered to; 0 for no bound. `maps`: how many
-    slots are tensor maps; `places`: address of their numbers.
+    slots are tensor maps; `places`: address of their numbers. `threads`: and EARLY where the launch may begin before those in
+    front of it end, which it then does outside of captures.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _KEPT_BITS = 9
 KEPT_MAPS = 1 << _KEPT_BITS
 ARENA_FIELDS = ("address", "bytes", "stream", "capture")
 RECORD_FIELDS = ("function", "threads", "shared_bytes", "cluster_x", "cluster_y", "cluster_z", "maps", "places", "most_x")
+EARLY = 1 << 32  # of the word `threads`
 SITES = {"tensor map": -1, "arena": -2, "copy": -3}
 SYMBOLS = ("tw_cuda_launch", "tw_cuda_alloc", "tw_cuda_release", "tw_cuda_tensor_map", "tw_cuda_copy", "tw_cuda_returned")
 _INVALID_VALUE = 1
@@ -44,7 +46,8 @@ def cuda_table_ir() -> str:
         for number, field in enumerate(fields):
             text = text.replace(f"${prefix}.{field}$", str(number))
     numbers = {"RECORD": len(RECORD_FIELDS), "CONTEXT": CONTEXT, "KERNELS": KERNELS, "CLUSTER": abi.CLUSTER_DIMENSION,
-               "INVALID": _INVALID_VALUE, "AXES": MOST_AXES, "ALIGNMENT": ALIGNMENT, "PROMOTION": abi.PROMOTE_L2_128,
+               "PROGRAMMATIC": abi.PROGRAMMATIC, "INVALID": _INVALID_VALUE, "AXES": MOST_AXES, "ALIGNMENT": ALIGNMENT,
+               "PROMOTION": abi.PROMOTE_L2_128,
                "ACTIVE": abi.CAPTURE_ACTIVE, "KINDS": len(DTYPES), "MAP_SITE": SITES["tensor map"], "ARENA_SITE": SITES["arena"],
                "COPY_SITE": SITES["copy"], "KEPT_WORDS": KEPT_WORDS, "KEY_WORDS": _KEY_WORDS, "MAP_BYTES": MAP_BYTES,
                "KEPT_SHIFT": 64 - _KEPT_BITS, "HEAD": HEAD_WORDS, "TYPES": ", ".join(f"i32 {t}" for t in abi.MAP_TYPES),
@@ -105,7 +108,7 @@ define void @tw_cuda_launch(ptr %table, i64 %number, i64 %gx, i64 %gy, i64 %gz, 
                             ptr %workspace, i64 %stride) nounwind {
 entry:
   %config = alloca %config
-  %attribute = alloca %attribute
+  %attributes = alloca [2 x %attribute]
   %context = call ptr @function(ptr %table, i64 $CONTEXT$)
   %before = call i1 @failed(ptr %context)
   br i1 %before, label %exit, label %size
@@ -200,26 +203,43 @@ configure:
   %kx = call i64 @word(ptr %record, i64 $R.cluster_x$)
   %ky = call i64 @word(ptr %record, i64 $R.cluster_y$)
   %kz = call i64 @word(ptr %record, i64 $R.cluster_z$)
+  %c8 = getelementptr %config, ptr %config, i32 0, i32 8
+  store ptr %attributes, ptr %c8
+  %c9 = getelementptr %config, ptr %config, i32 0, i32 9
+  store [2 x %attribute] zeroinitializer, ptr %attributes
   %kxy = mul i64 %kx, %ky
   %kxyz = mul i64 %kxy, %kz
   %clustered = icmp ugt i64 %kxyz, 1
-  br i1 %clustered, label %cluster, label %go
+  br i1 %clustered, label %cluster, label %order
 cluster:
-  store %attribute zeroinitializer, ptr %attribute
-  store i32 $CLUSTER$, ptr %attribute
-  %a2 = getelementptr %attribute, ptr %attribute, i32 0, i32 2
+  store i32 $CLUSTER$, ptr %attributes
+  %a2 = getelementptr %attribute, ptr %attributes, i32 0, i32 2
   %kx32 = trunc i64 %kx to i32
   store i32 %kx32, ptr %a2
-  %a3 = getelementptr %attribute, ptr %attribute, i32 0, i32 3
+  %a3 = getelementptr %attribute, ptr %attributes, i32 0, i32 3
   %ky32 = trunc i64 %ky to i32
   store i32 %ky32, ptr %a3
-  %a4 = getelementptr %attribute, ptr %attribute, i32 0, i32 4
+  %a4 = getelementptr %attribute, ptr %attributes, i32 0, i32 4
   %kz32 = trunc i64 %kz to i32
   store i32 %kz32, ptr %a4
-  %c8 = getelementptr %config, ptr %config, i32 0, i32 8
-  store ptr %attribute, ptr %c8
-  %c9 = getelementptr %config, ptr %config, i32 0, i32 9
   store i32 1, ptr %c9
+  br label %order
+order:
+  %early = lshr i64 %block, 32
+  %room = call ptr @function(ptr %context, i64 $C.arena$)
+  %graph = call i64 @word(ptr %room, i64 $A.capture$)
+  %waits = icmp ne i64 %early, 0
+  %outside = icmp eq i64 %graph, 0
+  %programmatic = and i1 %waits, %outside
+  br i1 %programmatic, label %overlap, label %go
+overlap:
+  %given = load i32, ptr %c9
+  %next = getelementptr %attribute, ptr %attributes, i32 %given
+  store i32 $PROGRAMMATIC$, ptr %next
+  %allowed = getelementptr %attribute, ptr %next, i32 0, i32 2
+  store i32 1, ptr %allowed
+  %given1 = add i32 %given, 1
+  store i32 %given1, ptr %c9
   br label %go
 go:
   %kernel = call ptr @function(ptr %record, i64 $R.function$)

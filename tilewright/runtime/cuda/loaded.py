@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.runtime.cuda.arena import Arena, Gpu, Wanted, native_table, relaxed
 from tilewright.runtime.cuda.cuda_device import Image, blocks_at_once, cannot_run, load_image
-from tilewright.runtime.cuda.cuda_table import CONTEXT_FIELDS, KEPT_MAPS, KEPT_WORDS, RECORD_FIELDS, SITES
+from tilewright.runtime.cuda.cuda_table import CONTEXT_FIELDS, EARLY, KEPT_MAPS, KEPT_WORDS, RECORD_FIELDS, SITES
 from tilewright.runtime.cuda.driver import CudaError, checked, fail, reported, start
 from tilewright.runtime.device import (
     ALLOC,
@@ -130,7 +130,7 @@ class LoadedProgram:
             maps = [slot for slot, p in enumerate(kernel.params) if p.kind == "tensor_map"]
             places = (ctypes.c_uint64 * max(1, len(maps)))(*maps)
             self._places.append(places)
-            values = {"threads": launch.threads, "shared_bytes": launch.shared_bytes, "maps": len(maps),
+            values = {"threads": launch.threads + EARLY * launch.early, "shared_bytes": launch.shared_bytes, "maps": len(maps),
                       "places": ctypes.addressof(places),
                       **dict(zip(("cluster_x", "cluster_y", "cluster_z"), launch.cluster, strict=True))}
             for name, value in values.items():

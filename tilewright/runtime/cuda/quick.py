@@ -7,7 +7,7 @@ and address. A call that is unlike those learned goes the long way (runtime/cuda
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tilewright.runtime.call.binder import Bound
@@ -20,19 +20,24 @@ _MOST = 4096  # shapes kept
 
 
 class _Plan(NamedTuple):
-    """dims: values for the native program, at `address`. outputs: shape and torch dtype of each result."""
+    """dims: values for the native program, `size` of them, at `address`. outputs: shape and torch dtype of each result."""
 
     loaded: LoadedProgram
     dims: Any
+    size: int
     address: int
     outputs: tuple[tuple[tuple[int, ...], Any], ...]
     device: Any
 
 
 class QuickCalls:
-    """The calls that one program has learned. Programs with scalar or donated arguments learn none."""
+    """The calls that one program has learned. Programs with scalar or donated arguments learn none.
 
-    def __init__(self, program: Program) -> None:
+    counted: is told the dims of each call that was taken.
+    """
+
+    def __init__(self, program: Program, counted: Callable[[Sequence[int]], None] = lambda dims: None) -> None:
+        self._counted = counted
         self._can_learn = not program.donated and all(a.dims is not None for a in program.inputs)
         self._count = len(program.inputs)
         self._wanted = tuple(a.dtype.numpy for a in program.inputs)
@@ -54,7 +59,8 @@ class QuickCalls:
             self._plans.clear()
         device = args[0].device
         self._dtypes = tuple(of[d] for d in self._wanted)
-        self._plans[(device.index, *[a.shape for a in args])] = _Plan(loaded, dims, ctypes.addressof(dims), outputs, device)
+        plan = _Plan(loaded, dims, len(bound.dims), ctypes.addressof(dims), outputs, device)
+        self._plans[(device.index, *[a.shape for a in args])] = plan
 
     def call(self, torch: Any, args: Sequence[Any]) -> Any:
         """The results, or None where the long way has to be gone: nothing has run then."""
@@ -91,6 +97,7 @@ class QuickCalls:
                 plan.loaded.fail(context)
         if status:
             return None
+        self._counted(plan.dims[: plan.size])
         return results[0] if len(results) == 1 else tuple(results)
 
 

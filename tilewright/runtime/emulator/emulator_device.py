@@ -13,6 +13,7 @@ from tilewright.runtime.emulator.alu.build_context import VariablePlace
 from tilewright.runtime.emulator.batch import Batch
 from tilewright.runtime.emulator.engine import Engine
 from tilewright.runtime.emulator.launch_budget import LaunchBudget
+from tilewright.runtime.emulator.launch_order import WAIT
 from tilewright.runtime.emulator.machine.findings import ALL_CHECKS, EmulatorError, Finding, FindingReport, KernelCheck, PtxSite
 from tilewright.runtime.emulator.machine.lanes import Array, Geometry
 from tilewright.runtime.emulator.machine.shared_memory import SharedMemory
@@ -199,15 +200,22 @@ class EmulatorDevice:
         args: Sequence[KernelArgument],
         cluster: tuple[int, int, int] = (1, 1, 1),
         only: Sequence[int] | None = None,
+        *,
+        early: bool = False,
     ) -> Statistics:
         """Run a kernel to its end.
 
         args: one per parameter: an int (truncated to the parameter's width), a NumPy scalar or bytes. only: linear numbers of the
-        blocks to run, where not all results are needed. Blocks run in batches, in linear order; blocks of a batch run together.
+        blocks to run, where not all results are needed. early: a GPU may begin before the launches in front of this one end, so
+        the kernel has to wait for them before it touches memory. Blocks run in batches, in linear order; blocks of a batch run
+        together.
         Raises EmulatorError for a launch that a device refuses and for findings.
         """
         geometry = Geometry(grid, block, cluster)
         self._check_launch(kernel, geometry, shared_bytes)
+        if early and kernel.before_wait is not None:
+            message = f"launched before others have ended, the kernel does this before {WAIT}"
+            self.report.add(Finding(KernelCheck.EARLY, kernel.before_wait, message))
         statistics = Statistics(profile=self._profile)
         rng = None if self.seed is None else np.random.default_rng((self.seed, len(self.launches)))
         launch = KernelLaunch(kernel, geometry, shared_bytes, _pack_arguments(kernel, args), statistics, rng)

@@ -13,6 +13,7 @@ from tilewright.runtime.emulator.alu.build_context import BuildContext, Slot, Va
 from tilewright.runtime.emulator.alu.convert import is_plain_move
 from tilewright.runtime.emulator.alu.instruction_kinds import Continuation, WarpStep, find
 from tilewright.runtime.emulator.instruction_set import CONTROL, ELEMENTWISE, ORDINARY, WARP_STEPS
+from tilewright.runtime.emulator.launch_order import before_wait
 from tilewright.runtime.emulator.machine.findings import EmulatorError, PtxSite
 from tilewright.runtime.emulator.machine.machine import InstructionRunner, Machine
 from tilewright.runtime.emulator.machine.storage import LOCAL_BASE, PARAM_BASE, SHARED_BASE
@@ -79,6 +80,7 @@ class PtxProgram:
     local_bytes: int
     race_granule: int
     directives: dict[str, tuple[int, ...]]
+    before_wait: PtxSite | None = None
 
     @property
     def register_bytes(self) -> int:
@@ -103,7 +105,7 @@ def build_program(module: Module, name: str, global_places: Mapping[str, Variabl
     segments = _Cutter(flat, cx).segments()
     return PtxProgram(
         name, segments, registers, parameters, parameter_bytes, static_shared, dynamic_align, local_bytes, granule,
-        flat.kernel.directives,
+        flat.kernel.directives, before_wait(flat),
     )  # fmt: skip
 
 

@@ -96,6 +96,7 @@ class GpuCaller(Caller):
         finally:
             for place in {*inputs, *places}:
                 self.device.free(place)
+        self.counted(bound.dims)
         return single(returned)
 
     def _room(self, size: int) -> int:
@@ -134,7 +135,7 @@ class GpuCaller(Caller):
                 args = [ctypes.string_at(word, MAP_BYTES) if param.kind == "tensor_map" else word
                         for word, param in zip(words, params, strict=True)]
                 self.device.launch(image.kernel(launch.symbol), (x, y, z), (launch.threads, 1, 1), launch.shared_bytes, args,
-                                   launch.cluster)
+                                   launch.cluster, early=launch.early)
 
         self._guarded(run)
 

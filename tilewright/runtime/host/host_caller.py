@@ -14,9 +14,10 @@ from tilewright.runtime.call.caller import TW_CALL, Caller, single
 from tilewright.runtime.call.interop import Wrap, result_view, to_torch
 from tilewright.runtime.call.python_abi import fill_more, torch_words
 from tilewright.runtime.call.results import address
+from tilewright.runtime.call.shape_counts import COUNTS, ShapeCounts
 from tilewright.runtime.device import KERNELS_PER_CALL, Device
 from tilewright.runtime.errors import ArtifactError
-from tilewright.runtime.host.fork_safe_lock import ForkSafeLock
+from tilewright.runtime.fork_safe_lock import ForkSafeLock
 from tilewright.runtime.host.host_cpu import affinity
 from tilewright.runtime.program import artifact
 from tilewright.runtime.program.artifact import ALIGNMENT, LazyConstants, Memory
@@ -81,7 +82,14 @@ class HostCaller(Caller):
         status = self._run(self.table_pointer, pointers, scalars, dims, count)
         if status:
             self.check(status, bound.dims, self.device.name)
+        self.counted(bound.dims)
         return single(returned)
+
+    def count_in(self, counts: ShapeCounts | None) -> None:
+        if self.program.binder_object:
+            address = 0 if counts is None else counts.address
+            ctypes.c_uint64.from_address(self.code.address(COUNTS)).value = address
+        super().count_in(counts)
 
     def hold_constants(self) -> None:
         """Read the constants where that is still to be done; ArtifactError where they are damaged."""

@@ -6,13 +6,15 @@ begin on a cache line: equal loops else differed by up to 28 % in slow spells of
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.host import host_cpu
 from tilewright.runtime.host.host_target import HostTarget
+from tilewright.runtime.host.llvm_module import llvm_module, optimise
 from tilewright.runtime.host.object_symbols import undefined_symbols
 from tilewright.runtime.host.soft_float import SOFT_FLOAT, soft_float_ir
 
@@ -55,49 +57,36 @@ def emit_object(text: str, host: HostTarget, opt_level: int = 3) -> bytes:
 
 def emit_assembly(text: str, host: HostTarget, opt_level: int = 3) -> str:
     """The assembly of what `emit_object` gives, to read."""
-    module, machine = _optimised(text, host, opt_level)
-    return str(machine.emit_assembly(module))
+    with _optimised(text, host, opt_level) as (module, machine):
+        return str(machine.emit_assembly(module))
 
 
 def optimised_ir(text: str, host: HostTarget, opt_level: int = 3) -> str:
     """The LLVM IR after optimisation, to read."""
-    return str(_optimised(text, host, opt_level)[0])
+    with _optimised(text, host, opt_level) as (module, _):
+        return str(module)
 
 
 def _emit(text: str, host: HostTarget, opt_level: int) -> bytes:
-    module, machine = _optimised(text, host, opt_level)
-    return bytes(machine.emit_object(module))
+    with _optimised(text, host, opt_level) as (module, machine):
+        return bytes(machine.emit_object(module))
 
 
-def _optimised(text: str, host: HostTarget, opt_level: int) -> tuple[Any, Any]:
+@contextmanager
+def _optimised(text: str, host: HostTarget, opt_level: int) -> Iterator[tuple[Any, Any]]:
     for name, feature in _INTRINSICS.items():
         if name in text and feature not in host.required():
             raise BuildError(f"the code has instructions of {feature}, which {host.cpu} lacks", text)
     llvm = _llvm()
-    # A context of its own: types and constants of a build are freed with it.
-    try:
-        module = llvm.parse_assembly(text, llvm.create_context())
+    with llvm_module(llvm, text) as (module, _):
         module.triple = host.triple
         machine = llvm.Target.from_triple(host.triple).create_target_machine(
             cpu=host.cpu, features=host.features, opt=opt_level, reloc="pic", codemodel="small"
         )
         module.data_layout = str(machine.target_data)
         module.verify()
-    except RuntimeError as error:
-        raise BuildError(f"LLVM does not accept the module: {_first_line(error)}", f"{error}\n{text}") from error
-    options = llvm.create_pipeline_tuning_options(speed_level=opt_level)
-    options.loop_vectorization = options.slp_vectorization = False
-    options.loop_interleaving = options.loop_unrolling = False
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
-    return module, machine
-
-
-def _first_line(error: Exception) -> str:
-    lines = [
-        line for line in str(error).splitlines() if line.strip() and not re.fullmatch(r"LLVM IR parsing error", line)
-    ]
-    return lines[0] if lines else str(error)
+        optimise(llvm, module, machine, opt_level)
+        yield module, machine
 
 
 @cache

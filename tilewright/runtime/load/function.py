@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.runtime.call.binder import describe
+from tilewright.runtime.call.shape_counts import SHAPES, ShapeCounts
 from tilewright.runtime.call.tvm_function import tvm_function
 from tilewright.runtime.errors import ArtifactError, BuildError, OptionError
 from tilewright.runtime.export.c_library import CLibrary, write_c_library
+from tilewright.runtime.fork_safe_lock import ForkSafeLock
 from tilewright.runtime.host import native_call
 from tilewright.runtime.host.host_caller import HostCaller, objects
 from tilewright.runtime.host.recompile import can_recompile, recompile
 from tilewright.runtime.host.required_features import foreign_machine, missing_features
 from tilewright.runtime.load.devices import AnyDevice, DeviceName, caller_for, device_for
+from tilewright.runtime.load.version import Version, refuse_other_signature
 from tilewright.runtime.program import artifact, explanation
 from tilewright.runtime.program.artifact import Bundle, Memory, Verify
 from tilewright.runtime.program.artifact_writer import artifact_bytes, write_artifact
@@ -24,6 +27,7 @@ from tilewright.runtime.program.explanation import Explanation, MemoryUse
 from tilewright.runtime.program.html_table import html_table
 from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.program.signing import Key, Keys
+from tilewright.runtime.program.traffic import Traffic, traffic_of
 from tilewright.runtime.shape import ShapeRange
 from tilewright.runtime.target import TargetKind
 
@@ -60,6 +64,9 @@ class CompiledFunction:
         self._bundle = Bundle(program, code, constants, llvm_ir or {})
         self._caller = caller_for(program, code, constants, device, threads)
         self._kept: tuple[object, ...] = ()
+        self._versions: list[Version] = []  # before each reload
+        self._left: tuple[Version, ...] = ()  # by rollback; calls may still run in them
+        self._reloading = ForkSafeLock()
         self._is_waiting = native_call.can_take(program) and type(self) is native_call.callable_type(CompiledFunction)
         if isinstance(self._caller, HostCaller) and self._caller.has_constants:
             self._start()
@@ -83,9 +90,10 @@ class CompiledFunction:
         """
         if self._is_waiting:
             self._start()
-        if named or self.program.ragged or not self._caller.signature.is_flat:
-            return self._caller.call(*args, out=out, threads=threads, stream=stream, **named)
-        return self._caller(*args, out=out, threads=threads, stream=stream)
+        caller = self._caller
+        if named or caller.ragged is not None or not caller.signature.is_flat:
+            return caller.call(*args, out=out, threads=threads, stream=stream, **named)
+        return caller(*args, out=out, threads=threads, stream=stream)
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
@@ -156,6 +164,86 @@ class CompiledFunction:
             self._start()
         return self._caller(*args, out=out)
 
+    def count(self, on: bool = True, *, shapes: int = SHAPES) -> None:
+        """Count calls by their shape from now on, anew, or no more; `traffic` tells. A native call then takes some 2 ns longer.
+
+        Args:
+            shapes: that are told apart, at least; further ones are counted together.
+        Raises:
+            OptionError: `shapes` is no integer >= 1.
+        """
+        self._caller.count_in(ShapeCounts(len(self.program.dims), shapes) if on else None)
+
+    def traffic(self) -> Traffic:
+        """The calls since `count`, by shape and by the kernels that served them; `.save(path)` for `tilewright refine`.
+
+        Raises:
+            OptionError: nothing is counted.
+        """
+        counts = self._caller.counts
+        if counts is None:
+            raise OptionError("traffic(): nothing is counted; call count() before the calls that are to be")
+        return traffic_of(self.program, *counts.read())
+
+    def reload(self, path: str | os.PathLike[str], *, key: Keys | None = None) -> None:
+        """Go on with another artifact of the same model, as `tilewright refine` writes it. A call goes the old way or the new one
+        whole; what runs is let finish. The code of versions that were is kept, for `rollback` and for calls that still run;
+        constants that both hold are held once.
+
+        Args:
+            key: as of `tw.load`.
+        Raises:
+            ArtifactError: as of `tw.load`, or arguments, results, dims or the order of sums differ; nothing has changed then.
+        """
+        opened = artifact.Artifact(path, keys=key)
+        other = _loaded(opened, self._device_text(), self._threads, _Plain)
+        refuse_other_signature(self.program, other.program, opened.path)
+        with self._reloading.of_process():
+            own = self._bundle.constants
+            if {c.digest for c in other.program.constants} <= set(own):
+                other._bundle = replace(other._bundle, constants=own)
+                other._caller = caller_for(other.program, other._bundle.code, own, other._device, self._threads)
+            version = Version(other.program, other._device, other._bundle, other._caller)
+            if isinstance(version.caller, HostCaller):
+                version.caller.hold_constants()
+            before = self._version()
+            self._go_on_with(version)
+            self._versions.append(before)
+
+    def rollback(self) -> None:
+        """Go back to what was before the last `reload`.
+
+        Raises:
+            OptionError: there was none.
+        """
+        with self._reloading.of_process():
+            if not self._versions:
+                raise OptionError("rollback(): there was no reload() to go back from; reload() another artifact instead")
+            current = self._version()
+            self._go_on_with(self._versions.pop())
+            self._left = (*self._left, current)
+
+    def _version(self) -> Version:
+        if self._is_waiting:
+            self._start()
+        return Version(self.program, self._device, self._bundle, self._caller, self._kept)
+
+    def _go_on_with(self, version: Version) -> None:
+        """The native entry comes last: until then native calls go the old way."""
+        caller, native = version.caller, type(self) is native_call.callable_type(CompiledFunction)
+        caller.count_in(self._caller.counts)
+        kept = version.kept
+        if native and isinstance(caller, HostCaller) and native_call.can_take(version.program) and not kept:
+            kept = native_call.attach(caller)
+        self.program, self._device, self._bundle = version.program, version.device, version.bundle
+        self._caller, self._kept = caller, kept
+        if native:
+            native_call.enter(self, CompiledFunction, caller if isinstance(caller, HostCaller) else None)
+
+    def _device_text(self) -> str:
+        kind, ordinal = self._device.name.partition(":")[0], getattr(self._device, "ordinal", 0)
+        return f"{kind}:{ordinal}" if kind == TargetKind.CUDA.value else kind
+
     def _start(self) -> None:
         """Read the constants, and let native code take the calls from now on. A fork in the middle does not hold up the child."""
         caller = self._caller
@@ -165,7 +253,8 @@ class CompiledFunction:
         caller.hold_constants()
         with caller.lock.of_process():
             if self._is_waiting:
-                self._kept = native_call.attach(self, CompiledFunction, caller)
+                self._kept = native_call.attach(caller)
+                native_call.enter(self, CompiledFunction, caller)
                 self._is_waiting = False
 
     def __repr__(self) -> str:
@@ -181,7 +270,7 @@ class CompiledFunction:
         return html_table(f"CompiledFunction for {self.program.target}", ("", "name", "type or range"), rows)
 
     def __copy__(self) -> CompiledFunction:
-        """Itself: nothing of it changes."""
+        """Itself: calls change nothing of it."""
         return self
 
     def __deepcopy__(self, memo: object) -> CompiledFunction:
@@ -190,9 +279,11 @@ class CompiledFunction:
     def __reduce__(self) -> tuple[Any, ...]:
         """By the bytes that `save` would write; like that file, a pickle is native code: take it from no stranger."""
         own = CompiledFunction if type(self) is native_call.callable_type(CompiledFunction) else type(self)
-        kind, ordinal = self._device.name.partition(":")[0], getattr(self._device, "ordinal", 0)
-        device = f"{kind}:{ordinal}" if kind == TargetKind.CUDA.value else kind
-        return _restored, (own, artifact_bytes([self._bundle]), device, self._threads)
+        return _restored, (own, artifact_bytes([self._bundle]), self._device_text(), self._threads)
+
+
+class _Plain(CompiledFunction):
+    """A function that nobody calls: what `reload` takes apart."""
 
 
 def _restored(kind: type[CompiledFunction], data: bytes, device: str, threads: int | None) -> CompiledFunction:

@@ -42,7 +42,8 @@ class Param(msgspec.Struct, frozen=True):
 class Launch(msgspec.Struct, frozen=True):
     """One launch of an entry of a GPU image: blocks per axis as texts of Expr, threads and dynamic shared bytes per block, blocks
     of a cluster. persistent: blocks take work in turn until there is none, as many as there are along x; who launches it lowers
-    that to what the device holds at once, by whole clusters."""
+    that to what the device holds at once, by whole clusters. early: it waits itself for the launches in front of it, so that it
+    may begin before they have ended."""
 
     symbol: str
     grid: tuple[str, str, str]
@@ -50,6 +51,7 @@ class Launch(msgspec.Struct, frozen=True):
     shared_bytes: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
     persistent: bool = False
+    early: bool = False
 
     def blocks(self, dims: Mapping[str, int]) -> tuple[int, int, int]:
         x, y, z = (Expr.parse(g).evaluate(dims) for g in self.grid)
@@ -60,7 +62,7 @@ class MicroKernel(msgspec.Struct, frozen=True):
     """A parametric kernel: tile sizes fixed, shapes free. Expressions are texts of Expr over the workload's local dims.
 
     grid: work units per axis (the host uses the first only). guards: expressions that must be 0 for the kernel to be legal.
-    workspace: bytes per host thread, or per launch on a GPU. threads, shared_bytes, cluster, persistent, then, and what an
+    workspace: bytes per host thread, or per launch on a GPU. threads, shared_bytes, cluster, persistent, early, then, and what an
     assembler told of all launches, registers of a thread and bytes spilled (0: not asked): GPU only. object: sha256 of the code.
     """
 
@@ -80,10 +82,12 @@ class MicroKernel(msgspec.Struct, frozen=True):
     registers: int = 0
     spills: int = 0
     persistent: bool = False
+    early: bool = False
 
     def launches(self) -> tuple[Launch, ...]:
         """Everything that a GPU runs for this kernel, in order."""
-        return (Launch(self.symbol, self.grid, self.threads, self.shared_bytes, self.cluster, self.persistent), *self.then)
+        first = Launch(self.symbol, self.grid, self.threads, self.shared_bytes, self.cluster, self.persistent, self.early)
+        return (first, *self.then)
 
     def units(self, dims: Mapping[str, int]) -> tuple[int, int, int]:
         x, y, z = (Expr.parse(g).evaluate(dims) for g in self.grid)

@@ -22,19 +22,22 @@ from tilewright.runtime.program.certificate import Certificate
 from tilewright.runtime.program.dispatch import DispatchTable
 from tilewright.runtime.program.steps import Step
 from tilewright.runtime.program.structure import Structure
-from tilewright.runtime.ragged_dim import Ragged
+from tilewright.runtime.ragged_dim import Ragged, factors_of
 from tilewright.runtime.shape import Dim, Expr, ShapeRange
 from tilewright.runtime.tensor import DType, TensorSpec
 
 # 3: the code holds a seal of the program (runtime/program/seal.py); what came before cannot be held against its code
 # 4: the host program may branch and loop, which takes the last words of the device's table
-SCHEMA = 4
+# 5: arguments of ragged programs may be blocks, and lengths follow from numbers
+# 6: what was asked of the compile; the native call path counts calls by their shape
+SCHEMA = 6
 
 
 class DimInfo(msgspec.Struct, frozen=True):
     """A model dim: its range and the places it is read from ("x.1": axis 1 of input x; "n": a scalar input).
 
-    over: of a ragged dim, whose range is that of one length: the dim that counts the sequences.
+    over: of a ragged dim, whose range is that of one length: the dim that counts the sequences. length: of one whose lengths
+    follow from the numbers of the sequences: text of an Expr over the name `over`.
     """
 
     name: str
@@ -44,23 +47,26 @@ class DimInfo(msgspec.Struct, frozen=True):
     samples: tuple[int, ...] | None = None
     at: tuple[str, ...] = ()
     over: str = ""
+    length: str = ""
 
     def dim(self) -> Dim:
         if self.over:
-            return Ragged(self.lo, self.hi, self.over, self.multiple_of, self.samples, self.at)
+            return Ragged(self.lo, self.hi, self.over, self.multiple_of, self.samples, self.at, self.length)
         return Dim(self.lo, self.hi, self.multiple_of, self.samples, self.at)
 
 
 class Argument(msgspec.Struct, frozen=True):
     """An input or output. `dims` are texts of Expr over model dims; None marks a scalar input.
 
-    ragged: the dim whose sequences lie one after the other along axis 0, of sum(ragged) rows; "" where there is none.
+    ragged: the dim whose sequences lie one after the other along axis 0, of sum(ragged) rows; "" where there is none. block: of
+    one whose sequences are no rows: the extents of a sequence's part, all of whose elements come before those of the next.
     """
 
     name: str
     dtype: DType
     dims: tuple[str, ...] | None
     ragged: str = ""
+    block: tuple[str, ...] = ()
 
     def spec(self) -> TensorSpec:
         return TensorSpec(self.dtype, tuple(Expr.parse(d) for d in self.dims or ()))
@@ -97,6 +103,16 @@ class Check(msgspec.Struct, frozen=True):
     message: str
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """Options of the compile that a later tuning of the program has to keep to (tw.CompileOptions)."""
+
+    deterministic: str = "shape"
+    winograd: bool = True
+    threads: int | None = None
+    max_regret: float = 0.05
+    max_kernels: int | None = None
+
+
 class Program(msgspec.Struct, frozen=True):
     """A compiled model for one target.
 
@@ -105,8 +121,9 @@ class Program(msgspec.Struct, frozen=True):
     reserved symbol "threads". host_object, runtime_object: digests of the host program and of launch, thread pool and arena pool;
     binder_object: of the native call path. precision: of the contractions of f32 models. `source`: the ingested MLIR, kept for
     --check and for recompiling. ragged: its ragged dims, each with an input of the name `offsets_name` gives, i64[over + 1]:
-    where each sequence begins among all rows, and their number. input_structure, output_structure: how callers nest
-    arguments and results; None: not at all. tree: what the host program does where it branches or loops; empty where it launches
+    where each sequence begins among all rows, and their number. The last inputs are scalars: sums over the sequences that are
+    dims and stand at no argument. input_structure, output_structure: how callers nest arguments and results; None: not at all.
+    tree: what the host program does where it branches or loops; empty where it launches
     its calls in order.
     """
 
@@ -134,7 +151,13 @@ class Program(msgspec.Struct, frozen=True):
     output_structure: Structure | None = None
     tree: tuple[Step, ...] = ()
     ragged: tuple[DimInfo, ...] = ()
+    asked: Asked = Asked()
     schema: int = SCHEMA
+
+    @property
+    def sums(self) -> tuple[str, ...]:
+        """The dims that are sums over the sequences and scalar inputs of their own, in the order of these."""
+        return tuple(a.name for a in self.inputs if a.dims is None and factors_of(a.name))
 
     def ranges(self) -> ShapeRange:
         return ShapeRange(tuple((d.name, d.dim()) for d in self.dims))

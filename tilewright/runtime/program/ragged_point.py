@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.runtime.dim_forms import as_integers
+from tilewright.runtime.dim_forms import as_integer, as_integers
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.program.program import Program
-from tilewright.runtime.ragged_dim import total_name
+from tilewright.runtime.ragged_dim import factors_of
+from tilewright.runtime.shape import Expr
 
 Lengths = Mapping[str, Sequence[int]]
 
@@ -21,6 +23,9 @@ def lengths_of(program: Program, dims: Mapping[str, Any]) -> tuple[dict[str, Any
     """
     found, lengths = dict(dims), {}
     for dim in program.ragged:
+        if dim.length and dim.name not in found and dim.over in found:
+            count = as_integer(found[dim.over], f"dim {dim.over}")
+            found[dim.name] = [Expr.parse(dim.length).evaluate({dim.over: b}) for b in range(count)]
         if dim.name not in found:
             raise OptionError(f"dim {dim.name}: wanted the length of each sequence, got none; give {dim.name}=[{dim.lo}, "
                               f"{dim.hi}]")
@@ -30,8 +35,14 @@ def lengths_of(program: Program, dims: Mapping[str, Any]) -> tuple[dict[str, Any
                 raise ShapeError(f"dim {dim.name} = {length} of sequence {number} is outside its range {dim.dim()}; give one "
                                  "inside")
         lengths[dim.name] = own
-        found[total_name(dim.name)] = sum(own)
         if found.setdefault(dim.over, len(own)) != len(own):
             raise ShapeError(f"dim {dim.name}: wanted {found[dim.over]} lengths, one for each {dim.over}, got {len(own)}; give "
                              "as many")
+    found |= {d.name: summed(d.name, lengths) for d in program.dims if factors_of(d.name)}
     return found, lengths
+
+
+def summed(name: str, lengths: Lengths) -> int:
+    """The sum over all sequences that a dim of this name is."""
+    return sum(map(math.prod, zip(*(lengths[n] for n in factors_of(name)), strict=True)))
+

@@ -18,6 +18,8 @@ import msgspec
 from tilewright.passes.spaces.family_registry import current_text
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.log import LOG
+from tilewright.search.database.farm_records import SCHEMA as FARM_SCHEMA
+from tilewright.search.database.farm_records import FarmRecord, MarkRecord
 from tilewright.search.database.log_file import LONGEST, LogFile
 from tilewright.search.database.slot_records import CURVE, SlotRecord
 from tilewright.search.database.slot_records import SCHEMA as SLOT_SCHEMA
@@ -25,7 +27,8 @@ from tilewright.search.database.workload_form import WorkloadForm
 from tilewright.search.space.kernel_facts import KernelFacts
 from tilewright.search.space.shapes import Dims
 
-SCHEMA = 1
+# 2: the runner
+SCHEMA, OLDEST = 2, 1
 TICK = 1e-9  # seconds between two times that a clock tells apart
 _TOLD = 20  # lines that are told of one by one
 
@@ -41,7 +44,7 @@ class TuningRecord(msgspec.Struct, frozen=True, tag="measurement", tag_field="re
 
     seconds: per launch, best first. object: digest of the machine code without its name; equal ones are measured once.
     cache: state of the operands before a launch. when: seconds since 1970. versions: package -> version. built: what the code
-    of a GPU kernel told.
+    of a GPU kernel told. runner: which of a farm's took it.
     """
 
     workload: Name
@@ -59,7 +62,8 @@ class TuningRecord(msgspec.Struct, frozen=True, tag="measurement", tag_field="re
     when: Spent = 0.0
     build_seconds: Spent = 0.0
     built: KernelFacts | None = None
-    schema: Annotated[int, msgspec.Meta(ge=SCHEMA, le=SCHEMA)] = SCHEMA
+    runner: Name = ""
+    schema: Annotated[int, msgspec.Meta(ge=OLDEST, le=SCHEMA)] = SCHEMA
 
     @property
     def time(self) -> float:
@@ -89,14 +93,15 @@ class _Header(msgspec.Struct):
     schema: int = 0
 
 
-Line = WorkloadForm | TuningRecord | SlotRecord
+Line = WorkloadForm | TuningRecord | SlotRecord | FarmRecord | MarkRecord
 _decode: Callable[[bytes], Line] = msgspec.json.Decoder(Line).decode
 
 
 class TuningLog:
     """Records in memory and, with a path, in a file: what it holds is read, what is added is appended.
 
-    Lines that are not read are in `skipped`, and in the package's log as warnings.
+    Lines that are not read are in `skipped`, and in the package's log as warnings. A log in a folder or behind a URL is a
+    StoredLog (stored_log.py).
 
     Args:
         path: of the file, made when first written to; None keeps the records in memory only.
@@ -111,11 +116,14 @@ class TuningLog:
         self.workloads: dict[str, WorkloadForm] = {}
         self.slots: list[SlotRecord] = []
         self.skipped: list[Skipped] = []
+        self._reader = LineReader(self.skipped)
+        self.farms, self.marks = self._reader.farms, self._reader.marks
         self._file = None if path is None else LogFile(path)
         if self._file is not None:
             if writes:
                 self._file.prepare()
-            self._read(self._file)
+            self._reader.read(self._file.lines(), str(path), self.records, self.workloads, self.slots)
+            self.records = self._reader.undoubted(self.records)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -129,6 +137,16 @@ class TuningLog:
         """Append a slot of a model's schedule."""
         self._write([record])
         self.slots.append(record)
+
+    def add_farm(self, record: FarmRecord) -> None:
+        """Append a state of a farm."""
+        self._write([record])
+        self.farms.append(record)
+
+    def mark(self, record: MarkRecord) -> None:
+        """Append that measurements are in doubt; whoever opens the log from now on does not see them."""
+        self._write([record])
+        self._reader.marks.append(record)
 
     def describe(self, workload: Workload) -> None:
         """Store what a workload is, once, so that its records can be read without the model."""
@@ -146,67 +164,91 @@ class TuningLog:
         """Records of a workload's key, of one device where it is given."""
         return (r for r in self.records if r.workload == workload and device in ("", r.device))
 
-    def merge(self, others: Iterable[Path]) -> int:
+    def merge(self, others: Iterable[TuningLog]) -> int:
         """Add the records of other logs that are not here yet; returns how many."""
-        have = {_identity(r) for r in self.records}
+        have = {identity(r) for r in self.records}
         before = len(self.records)
-        for path in others:
-            other = TuningLog(path)
+        for other in others:
             self.skipped += other.skipped
             forms = [form for key, form in other.workloads.items() if key not in self.workloads]
-            records = list({_identity(r): r for r in other.records if _identity(r) not in have}.values())
+            records = list({identity(r): r for r in other.records if identity(r) not in have}.values())
             self._write([*forms, *records])
-            self.workloads |= {form.key: form for form in forms}
+            self.workloads.update({form.key: form for form in forms})
             self.records += records
-            have.update(map(_identity, records))
+            have.update(map(identity, records))
         return len(self.records) - before
-
-    def _read(self, file: LogFile) -> None:
-        """Equal parts of records are one object, so that a long log fits in memory."""
-        current = functools.cache(current_text)
-        shared: dict[object, object] = {}
-        shapes: dict[tuple[object, ...], str] = {}
-        for number, line in file.lines():
-            try:
-                found = _decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                if line.strip():
-                    self._skip(number, _why_not(line, error))
-                continue
-            if isinstance(found, TuningRecord):
-                key = (found.workload, *found.dims.items())
-                if key not in shapes:
-                    form = self.workloads.get(found.workload)
-                    shapes[key] = "" if form is None or not (found.dims or found.seconds) else form.shape_fault(found.dims)
-                fault = _fault(found) or shapes[key]
-                if fault:
-                    self._skip(number, f"no record: {fault}")
-                else:
-                    _share(found, current(found.config), shared)
-                    self.records.append(found)
-            elif isinstance(found, SlotRecord):
-                if len(found.curve) in (0, CURVE):
-                    self.slots.append(found)
-                else:
-                    self._skip(number, f"no slot: a curve of {len(found.curve)} numbers; wanted {CURVE} or none")
-            elif found != self.workloads.get(found.key):
-                fault = found.fault()
-                if fault:
-                    self._skip(number, f"no workload: {fault}")
-                else:
-                    self.workloads[found.key] = found
-        if len(self.skipped) > _TOLD:
-            LOG.warning("log %s: %d more lines are skipped", self.path, len(self.skipped) - _TOLD)
-
-    def _skip(self, line: int, reason: str) -> None:
-        skipped = Skipped(str(self.path), line, reason)
-        self.skipped.append(skipped)
-        if len(self.skipped) <= _TOLD:
-            LOG.warning("%s; the line is skipped", skipped, extra={"skipped": skipped})
 
     def _write(self, lines: Iterable[Line]) -> None:
         if self._file is not None:
             self._file.append([msgspec.json.encode(line) + b"\n" for line in lines])
+
+
+class LineReader:
+    """From lines to records. Equal parts of records are one object, so that a long log fits in memory.
+
+    skipped: takes the lines that are not read.
+    """
+
+    def __init__(self, skipped: list[Skipped]) -> None:
+        self.skipped = skipped
+        self.farms: list[FarmRecord] = []
+        self.marks: list[MarkRecord] = []
+        self._current = functools.cache(current_text)
+        self._shared: dict[object, object] = {}
+        self._shapes: dict[tuple[object, ...], str] = {}
+
+    def read(self, lines: Iterable[tuple[int, bytes]], name: str, records: list[TuningRecord], workloads: dict[str, WorkloadForm],
+             slots: list[SlotRecord]) -> None:
+        """Put numbered lines of a file into `records`, `workloads` and `slots`."""
+        told = len(self.skipped)
+        shapes = self._shapes
+        for number, line in lines:
+            try:
+                found = _decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                if line.strip():
+                    self._skip(name, number, _why_not(line, error))
+                continue
+            if isinstance(found, TuningRecord):
+                key = (found.workload, *found.dims.items())
+                if key not in shapes:
+                    form = workloads.get(found.workload)
+                    shapes[key] = "" if form is None or not (found.dims or found.seconds) else form.shape_fault(found.dims)
+                fault = _fault(found) or shapes[key]
+                if fault:
+                    self._skip(name, number, f"no record: {fault}")
+                else:
+                    _share(found, self._current(found.config), self._shared)
+                    records.append(found)
+            elif isinstance(found, SlotRecord):
+                if len(found.curve) in (0, CURVE):
+                    slots.append(found)
+                else:
+                    self._skip(name, number, f"no slot: a curve of {len(found.curve)} numbers; wanted {CURVE} or none")
+            elif isinstance(found, FarmRecord):
+                self.farms.append(found)
+            elif isinstance(found, MarkRecord):
+                self.marks.append(found)
+            elif found != workloads.get(found.key):
+                fault = found.fault()
+                if fault:
+                    self._skip(name, number, f"no workload: {fault}")
+                else:
+                    workloads[found.key] = found
+        if len(self.skipped) > max(told, _TOLD):
+            LOG.warning("log %s: %d more lines are skipped", name, len(self.skipped) - max(told, _TOLD))
+
+    def undoubted(self, records: list[TuningRecord]) -> list[TuningRecord]:
+        """Without the measurements that marks, read so far, say are in doubt."""
+        if not self.marks:
+            return records
+        return [r for r in records if not (r.runner and any(m.covers(r.runner, r.when) for m in self.marks))]
+
+    def _skip(self, name: str, line: int, reason: str) -> None:
+        skipped = Skipped(name, line, reason)
+        self.skipped.append(skipped)
+        if len(self.skipped) <= _TOLD:
+            LOG.warning("%s; the line is skipped", skipped, extra={"skipped": skipped})
 
 
 def _fault(r: TuningRecord) -> str:
@@ -235,7 +277,7 @@ def _why_not(line: bytes, error: Exception) -> str:
         header = msgspec.json.decode(line, type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return f"no record: {error}"
-    wanted = {"measurement": SCHEMA, "slot": SLOT_SCHEMA}.get(header.record)
+    wanted = {"measurement": SCHEMA, "slot": SLOT_SCHEMA, "farm": FARM_SCHEMA, "mark": FARM_SCHEMA}.get(header.record)
     if wanted is None or header.schema in (0, wanted):
         return f"no record: {error}"
     return f"{header.record} of schema {header.schema}; this version of Tilewright reads schema {wanted}; another may read both"
@@ -280,5 +322,6 @@ def _quartile(turn: Sequence[float]) -> float:
     return sorted(turn)[len(turn) // 4]
 
 
-def _identity(r: TuningRecord) -> tuple[object, ...]:
+def identity(r: TuningRecord) -> tuple[object, ...]:
+    """Equal for copies of one measurement."""
     return (r.workload, r.config, r.shape, r.threads, r.device, r.when, r.seconds, r.error)

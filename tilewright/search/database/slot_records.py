@@ -6,7 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-SCHEMA = 1
+# 2: the device
+SCHEMA, OLDEST = 2, 1
 CURVE = 4  # parameters of an arm's likeliest curve, where there is a belief
 
 Latency = Annotated[float, msgspec.Meta(gt=0.0, le=1e12)]
@@ -36,6 +37,7 @@ class SlotRecord(msgspec.Struct, frozen=True, tag="slot", tag_field="record", fo
     points: (trials of the arm, its latency) after each trial. ideal: latency of the arm at the peak of the device.
     before, after: latency of the model. arms: latency of each arm afterwards. curve: likeliest a, b, c and logarithm of the
     deviation of the arm's belief when it was chosen. fits, fit_seconds: chains drawn for this choice and what it cost.
+    device: on which it measured; "" in logs from before it was told.
     """
 
     run: str
@@ -55,4 +57,5 @@ class SlotRecord(msgspec.Struct, frozen=True, tag="slot", tag_field="record", fo
     fits: Count = 0
     fit_seconds: Span = 0.0
     interrupted: bool = False
-    schema: Annotated[int, msgspec.Meta(ge=SCHEMA, le=SCHEMA)] = SCHEMA
+    device: str = ""
+    schema: Annotated[int, msgspec.Meta(ge=OLDEST, le=SCHEMA)] = SCHEMA

@@ -33,7 +33,8 @@ class Environment:
 class MeasureContext:
     """How kernels are built and measured, where, and the log that takes every outcome.
 
-    costs: part of a search -> the seconds it takes, which the searches of one model share.
+    costs: part of a search -> the seconds it takes, which the searches of one model share. at_once: measurements that the runner
+    takes at the same time, from as many threads.
     """
 
     builder: Builder
@@ -41,6 +42,7 @@ class MeasureContext:
     environment: Environment
     log: TuningLog = field(default_factory=TuningLog)
     costs: dict[str, float] = field(default_factory=dict)
+    at_once: int = 1
 
 
 class Measurer:
@@ -90,16 +92,20 @@ class Measurer:
         missing = [c for c in dict.fromkeys(configs) if config_text(c) not in self.built and config_text(c) not in self.refused]
         results = self.context.builder.build([(self.workload, c) for c in missing], self.time.limit)
         for config, result in zip(missing, results, strict=True):
-            text = config_text(config)
-            if result.late:
-                continue
-            if result.kernel is None:
-                self.refused[text] = result.error
-                self._record(config, (), 0, Measurement(error=result.error), build_seconds=result.seconds)
-            else:
-                self.built[text] = result
-                if family_of(config.family).gpu:
-                    self.note(text, KernelFacts.of(result.kernel))
+            self.take_build(config, result)
+
+    def take_build(self, config: TileConfig, result: BuildResult) -> None:
+        """A configuration was built, or was not, which is recorded once."""
+        text = config_text(config)
+        if result.late or text in self.built or text in self.refused:
+            return
+        if result.kernel is None:
+            self.refused[text] = result.error
+            self._record(config, (), 0, Measurement(error=result.error), build_seconds=result.seconds)
+        else:
+            self.built[text] = result
+            if family_of(config.family).gpu:
+                self.note(text, KernelFacts.of(result.kernel))
 
     def measure(self, config: TileConfig, shape: Dims, threads: int, again: bool = False) -> TuningRecord | None:
         """The record of a kernel at a shape, taken now unless it is known; None where it cannot be built, or not in time.
@@ -124,8 +130,32 @@ class Measurer:
                 return known
             return self._record(config, shape, threads, Measurement(error=f"not legal at {dict(shape)}"), digest)
         found = self.context.runner.run(self.workload, result.kernel, result.code, dict(shape), threads, self.time.limit)
+        return self.take_run(config, shape, threads, found)
+
+    def open_places(self, config: TileConfig, places: Sequence[tuple[Dims, int]], again: bool = False) -> list[tuple[Dims, int]]:
+        """Of places, those where a built configuration is still to be measured: it is not known there, nor is equal code, and it
+        is legal. What follows without a measurement is recorded."""
+        found = []
+        for shape, threads in places:
+            text = config_text(config)
+            result, known = self.built.get(text), self._known.get((text, shape, threads))
+            if result is None or result.kernel is None or (known is not None and not again):
+                continue
+            twin = self._same_code.setdefault(code_digest(result.kernel, result.code), text)
+            is_copied = twin != text and (twin, shape, threads) in self._known and not again
+            if is_copied or not result.kernel.legal(dense_symbols(self.workload, dict(shape))):
+                self.measure(config, shape, threads)
+            else:
+                found.append((shape, threads))
+        return found
+
+    def take_run(self, config: TileConfig, shape: Dims, threads: int, found: Measurement) -> TuningRecord | None:
+        """A built configuration was measured; None where there was no time for it, which says nothing."""
         if found.late:
             return None
+        result = self.built[config_text(config)]
+        assert result.kernel is not None, "what was measured was built"
+        digest = code_digest(result.kernel, result.code)
         self.trials += 1
         wrong = impossible(found.seconds)
         if wrong:
@@ -138,7 +168,7 @@ class Measurer:
         made = self.built.get(config_text(config))
         told = KernelFacts.of(made.kernel) if made and made.kernel and family_of(config.family).gpu else None
         record = TuningRecord(w.key, w.name, config.family, config_text(config), dict(shape), threads, found.seconds, found.error,
-                              found.cache, digest, at.device, dict(at.versions), at.clock(), build_seconds, told)
+                              found.cache, digest, at.device, dict(at.versions), at.clock(), build_seconds, told, found.runner)
         self.context.log.add(record)
         self._all.append(record)
         self._known[record.config, shape, threads] = record

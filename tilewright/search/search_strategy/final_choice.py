@@ -72,11 +72,11 @@ def verify(ledger: SearchLedger) -> None:
         taken = [measurer.turns(c, s, t) for s, both in rivals.items() for c, t in both if len(both) > 1]
         wanted = min(TURNS, 1 + min(taken, default=0))
         gain = dict(zip(ledger.task.points.shapes, chosen.untuned / chosen.seconds, strict=True))
+        groups = []
         for shape in sorted(order, key=lambda s: -gain[s]):
-            for config, threads in rivals[shape]:
-                turns = wanted if len(rivals[shape]) > 1 else 1
-                if ledger.verifying and measurer.turns(config, shape, threads) < turns:
-                    ledger.take("verifying", config, shape, threads, again=True)
+            turns = wanted if len(rivals[shape]) > 1 else 1
+            groups.append([(c, shape, t) for c, t in rivals[shape] if measurer.turns(c, shape, t) < turns])
+        ledger.take_all("verifying", groups, lambda: ledger.verifying)
         ledger.outdate()
         if ledger.trials == before:
             return
@@ -95,18 +95,29 @@ def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
     space = FeatureSpace(ledger.form, held_out)
     evidence = Evidence.of(space, None, ledger.model, ledger.records, options.thread_choices)
 
+    at_once = ledger.measurer.context.at_once > 1
+
+    def going() -> bool:
+        return ledger.budget.seconds is None or (ledger.spent < 1 and ledger.time.affords())
+
     def seconds(leaf: Leaf, shape: Dims) -> float:
         """Of a lattice number (as `kernel`) at a shape, measured now."""
-        record = ledger.measurer.measure(ledger.lattice.configs[leaf.kernel], shape, leaf.threads, again=True)
+        record = ledger.measurer.measure(ledger.lattice.configs[leaf.kernel], shape, leaf.threads, again=not at_once)
         return float("inf") if record is None else record.time
 
-    found = []
+    compared = []
     for number, shape in enumerate(held_out):
-        if ledger.budget.seconds is not None and (ledger.spent >= 1 or not ledger.time.affords()):
-            break
         leaf = chosen.leaf(dict(shape))
         rivals = [Leaf(c, t) for c, t in evidence.fastest(number, options.rivals)]
-        dispatched = Leaf(chosen.configs[leaf.kernel], leaf.threads or options.threads)
+        compared.append((shape, Leaf(chosen.configs[leaf.kernel], leaf.threads or options.threads), rivals))
+    if at_once:
+        configs = ledger.lattice.configs
+        groups = [[(configs[x.kernel], shape, x.threads) for x in dict.fromkeys((d, *rivals))] for shape, d, rivals in compared]
+        ledger.take_all("certifying", groups, going)
+    found = []
+    for shape, dispatched, rivals in compared:
+        if not going():
+            break
         entry = measure_entry(shape, dispatched, rivals, seconds)
         if entry is not None:
             found.append(entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 
 from tilewright.passes.spaces.family_registry import config_text
@@ -13,6 +14,7 @@ from tilewright.search.cost_model.forms import form_of
 from tilewright.search.cost_model.measured import refit_device, training_samples
 from tilewright.search.cost_model.model import CostModel
 from tilewright.search.database.records import TuningRecord
+from tilewright.search.protocols import Measurement
 from tilewright.search.runner.measurer import MeasureContext, Measurer
 from tilewright.search.search_strategy.evidence import Evidence
 from tilewright.search.search_strategy.outcome import Progress
@@ -27,6 +29,7 @@ _FINALISTS = 48
 _GROWTH = 1.15  # of the samples, before the model is trained again
 
 Place = tuple[int, int, int]  # numbers of the shape, threads, number of the configuration
+Variant = tuple[TileConfig, Dims, int]  # on so many threads
 
 
 class SearchLedger:
@@ -158,6 +161,35 @@ class SearchLedger:
         """Measure, unless it is known, and tell of it."""
         self.measurer.measure(config, shape, threads, again)
         self.report(phase)
+
+    def take_all(self, phase: str, groups: Sequence[Sequence[Variant]], going: Callable[[], bool]) -> None:
+        """Measure again what each group names, the groups at the same time where the runner takes several, while `going`."""
+        measurer, most = self.measurer, self.measurer.context.at_once
+        if most == 1:
+            for config, shape, threads in (v for group in groups for v in group):
+                if going():
+                    self.take(phase, config, shape, threads, again=True)
+            return
+        measurer.build([config for group in groups for config, _, _ in group])
+
+        def run(group: Sequence[Variant]) -> list[tuple[Variant, Measurement]]:
+            found = []
+            for config, shape, threads in group:
+                built = measurer.built.get(config_text(config))
+                if going() and built is not None and built.kernel is not None:
+                    found.append(((config, shape, threads), measurer.context.runner.run(
+                        self.task.workload, built.kernel, built.code, dict(shape), threads, self.time.limit)))
+            return found
+
+        open_ = [[v for v in group if measurer.open_places(v[0], [v[1:]], again=True)] for group in groups]
+        pool = ThreadPoolExecutor(most, "tilewright-run")
+        try:
+            for done in as_completed([pool.submit(run, group) for group in open_ if group]):
+                for (config, shape, threads), measured in done.result():
+                    measurer.take_run(config, shape, threads, measured)
+                self.report(phase)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # after an interrupt nothing more is begun
 
     def untuned(self) -> Untuned:
         """What runs untuned, on several threads from where they were seen to pay."""

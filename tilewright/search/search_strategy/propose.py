@@ -78,6 +78,13 @@ class Proposer:
             best = np.minimum(best, least[i])
         return found
 
+    def believed(self, model: CostModel, best: Floats, pending: Collection[int]) -> Floats:
+        """[shape] logarithm of the best seconds when these configurations, which are being measured, do as predicted."""
+        if not pending:
+            return best
+        mean, _ = self._predict(model, np.array(sorted(pending), np.int64))
+        return np.asarray(np.minimum(best, mean.min(axis=(0, 2))))
+
     def random(self, taken: Collection[int], count: int) -> list[Proposal]:
         """Configurations drawn evenly, each at shapes spread over the range."""
         free = np.setdiff1d(np.arange(len(self.space.lattice)), np.array(sorted(taken), np.int64))

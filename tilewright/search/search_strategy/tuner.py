@@ -99,7 +99,7 @@ class Tuner:
         ledger = self.ledger
         few = self.options.first if ledger.model.prior is None else self.options.first // 2
         known = ledger.kernels()
-        self._measure("first kernels", self._untuned())
+        self._measure("first kernels", self.untuned())
         self._compare_threads()
         if ledger.time.affords():
             self._measure("first kernels", self.proposer.random(ledger.taken(), max(0, few - len(known))))
@@ -123,8 +123,8 @@ class Tuner:
             if ledger.trials == before:
                 return
 
-    def _untuned(self) -> list[Proposal]:
-        """Each default at the ends of where it would run, and between."""
+    def untuned(self) -> list[Proposal]:
+        """What runs untuned: each default at the ends of where it would run, and between."""
         places: dict[int, list[tuple[int, int]]] = {}
         for shape, threads, number in self.ledger.untuned_at(range(len(self.ledger.points))):
             places.setdefault(number, []).append((shape, threads))
@@ -143,6 +143,32 @@ class Tuner:
         if found and self.ledger.gain > 10 * self.options.enough:
             found[-1:] = self.proposer.random(taken | {p.config for p in found}, 1)
         return found
+
+    def propose_beside(self, pending: Collection[int]) -> list[Proposal]:
+        """New kernels while those of these numbers are under way: what they are expected to do counts as known."""
+        ledger = self.ledger
+        evidence, taken = ledger.evidence, ledger.taken() | set(pending)
+        if not evidence.curves:
+            return self.proposer.random(taken, self.options.batch)
+        with ledger.time.part("proposing"):
+            best = self.proposer.believed(ledger.model, evidence.best, pending)
+            found = self.proposer.propose(ledger.model, best, evidence.importance, taken, self.options.batch)
+        if found and sum(p.gain for p in found) > 10 * self.options.enough:
+            found[-1:] = self.proposer.random(taken | {p.config for p in found}, 1)
+        return found
+
+    def unsure(self) -> list[Place]:
+        """Where it is open which of the measured kernels wins."""
+        enough = self.options.enough / len(self.ledger.points)
+        cells = self.ledger.evidence.open_cells(self.options.cells, enough)
+        return [(shape, threads, config) for config, shape, threads in cells]
+
+    def striking(self, places: Sequence[Place]) -> list[Place]:
+        """Those whose kernel seems fastest and much faster than the default kernel and all that was measured twice."""
+        if not self.ledger.form.drifts:
+            return []
+        usual = set(self.ledger.untuned_at({shape for shape, _, _ in places}))
+        return [place for place in places if self._is_striking(place, usual)]
 
     def _measure(self, phase: str, proposals: Sequence[Proposal]) -> None:
         """Build all, then measure shape by shape, so that operands are made once and building disturbs nothing."""
@@ -184,7 +210,5 @@ class Tuner:
         """Measure where it is open which of the measured kernels wins, when there is time to find out."""
         if not self.ledger.time.affords("evidence"):
             return
-        enough = self.options.enough / len(self.ledger.points)
-        unsure = self.ledger.evidence.open_cells(self.options.cells, enough)
-        self._take("settling", [(shape, threads, config) for config, shape, threads in unsure])
+        self._take("settling", self.unsure())
         self.ledger.outdate()

@@ -23,7 +23,8 @@ class Task:
     """points: shapes of the local dims that count, with weights; held_out: those that only the certificate may measure.
 
     configs: the space to search, when it is not the whole of the families'. ordered: only kernels whose sums have one order for
-    every number of rows (passes/spaces/in_order.py).
+    every number of rows (passes/spaces/in_order.py). incumbent: what runs now, where that is not what the rules of the family
+    say: a kernel takes its place only where it is measurably faster.
     """
 
     workload: Workload
@@ -33,6 +34,7 @@ class Task:
     held_out: tuple[Dims, ...] = ()
     configs: tuple[TileConfig, ...] = ()
     ordered: bool = False
+    incumbent: Untuned | None = None
 
     def lattice(self) -> Lattice:
         """The space, with the default configurations in it, so that tuning does not make it slower."""
@@ -45,12 +47,14 @@ class Task:
 
         small: effort up to which one thread runs it (passes/spaces/threads.py).
         """
+        if self.incumbent is not None:
+            return self.incumbent
         configs, root = self._default(self.families[0])
         return configs, one_thread_when_small(root, self.workload, small) if isinstance(self.limits, HostLimits) else root
 
     def defaults(self) -> list[TileConfig]:
-        """What each family runs untuned."""
-        return [c for f in self.families for c in self._default(f)[0]]
+        """What each family runs untuned, and what runs now."""
+        return [*(self.incumbent[0] if self.incumbent else ()), *(c for f in self.families for c in self._default(f)[0])]
 
     def _default(self, family: str) -> tuple[tuple[TileConfig, ...], Node]:
         return default_of(family, self.workload, self.limits, self.ordered)

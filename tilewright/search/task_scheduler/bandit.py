@@ -6,7 +6,7 @@ constant depends on its unit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from tilewright.search.task_scheduler.belief_pool import BeliefPool
 from tilewright.search.task_scheduler.policies import ArmView, Policy
 from tilewright.search.task_scheduler.tuning_curve import MOST
 
+_BATCH = 8  # trials under way that count as a slot
 _SAME = 1e-3  # relative change of a latency that counts as a gain
 
 
@@ -134,13 +135,18 @@ class Bandit:
             return left
         return awake
 
-    def choose(self) -> ArmState | None:
-        """The arm of the next slot; None when there is nothing left to try."""
-        candidates = self.open
+    def choose(self, pending: Mapping[str, int] | None = None, besides: Collection[str] = ()) -> ArmState | None:
+        """The arm of the next slot; None when there is nothing left to try.
+
+        Args:
+            pending: trials of arms that are under way: what a slot adds to what they will have come to is what counts.
+            besides: arms that are not to be chosen.
+        """
+        candidates = [s for s in self.open if s.arm.key not in besides]
         if not candidates:
             return None
         self.slot += 1
-        views = self._views(candidates)
+        views = self._views(candidates, pending or {})
         return candidates[self.policy.choose(views, self.slot, self._rng)]
 
     def run(self, state: ArmState, seconds: float, spent: float | None = None) -> list[tuple[int, float]]:
@@ -175,14 +181,15 @@ class Bandit:
             found += s.arm.latency / total * self.pool.predict(s.arm.key, float(y[-1]), float(x[-1]) * factor).gain
         return found
 
-    def _views(self, candidates: Sequence[ArmState]) -> list[ArmView]:
+    def _views(self, candidates: Sequence[ArmState], pending: Mapping[str, int]) -> list[ArmView]:
         total = self.latency
-        predictions = self._predict() if self.policy.believes else {}
+        predictions = self._predict(pending) if self.policy.believes else {}
         found = []
         for s in candidates:
             share = s.arm.latency / total
             p = predictions.get(s.arm.key)
-            view = ArmView(s.arm.key, s.arm.group, s.order, s.pulls, s.arm.latency, share, s.arm.flops, tuple(s.latencies))
+            pulls = s.pulls + -(-pending.get(s.arm.key, 0) // _BATCH)
+            view = ArmView(s.arm.key, s.arm.group, s.order, pulls, s.arm.latency, share, s.arm.flops, tuple(s.latencies))
             if p is not None:
                 self.last[s.arm.key] = Expectation(s.arm.key, share * p.gain, share * p.gain_deviation, p.mean, p.low, p.high)
                 view = ArmView(
@@ -202,7 +209,7 @@ class Bandit:
             found.append(view)
         return found
 
-    def _predict(self) -> Mapping[str, Prediction]:
+    def _predict(self, pending: Mapping[str, int]) -> Mapping[str, Prediction]:
         rates = [s.rate(0.0) for s in self.states if s.seconds > 0]
         usual = float(np.median(rates)) if rates else 2.0
         histories = {}
@@ -210,4 +217,10 @@ class Bandit:
             x, y = s.throughput()
             histories[s.arm.key] = (s.arm.group, x, y, max(1.0, round(self.slot_seconds * s.rate(usual))))
         self.pool.update(histories)
-        return {k: self.pool.predict(k, float(y[-1]), float(x[-1]) + ahead) for k, (_, x, y, ahead) in histories.items()}
+        found = {}
+        for key, (_, x, y, ahead) in histories.items():
+            under_way, best, at = pending.get(key, 0), float(y[-1]), float(x[-1])
+            found[key] = self.pool.predict(key, best, at + under_way + ahead)
+            if under_way:
+                found[key] = found[key].beyond(self.pool.predict(key, best, at + under_way))
+        return found

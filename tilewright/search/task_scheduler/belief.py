@@ -139,6 +139,13 @@ class Prediction:
     saved: Floats
     weights: Floats
 
+    def beyond(self, sooner: Prediction) -> Prediction:
+        """What is saved from an earlier trial to this one, by the same samples."""
+        saved = np.maximum(self.saved - sooner.saved, 0.0)
+        gain = float(self.weights @ saved)
+        spread = float(np.sqrt(self.weights @ (saved - gain) ** 2))
+        return replace(self, gain=gain, gain_deviation=spread, saved=saved)
+
 
 @dataclass(frozen=True)
 class Belief:

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from tilewright.search.database.records import TuningLog
 from tilewright.search.search_strategy.outcome import Tuned
 from tilewright.search.task_scheduler.belief_pool import BeliefPool
+from tilewright.search.task_scheduler.candidate_jobs import Jobs
 from tilewright.search.task_scheduler.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner
-from tilewright.search.task_scheduler.operator_arms import OperatorUse, finish, operator_arms
+from tilewright.search.task_scheduler.operator_arms import OperatorUse, batch_arms, finish, operator_arms
+from tilewright.search.task_scheduler.parallel_tuner import FlightProgress, ParallelTuner
 from tilewright.search.task_scheduler.peak import Peak
 
 _FIRST = 0.4  # share of the time in which the operators are opened and measured for the first time
@@ -41,6 +43,16 @@ class SearchPlan:
 
 
 @dataclass(frozen=True)
+class Flight:
+    """Where candidates of a search go. in_flight: most of them at a time; None: as many as keep the runners at work. told: how
+    many are under way, after each end."""
+
+    jobs: Jobs
+    in_flight: int | None = None
+    told: Callable[[FlightProgress], None] = lambda state: None
+
+
+@dataclass(frozen=True)
 class FoundModel:
     """tuner: with its schedule and history. tuned: workload key -> dispatch, of the operators that there was time for."""
 
@@ -49,14 +61,15 @@ class FoundModel:
 
 
 def search_model(openings: Sequence[Opening], plan: SearchPlan, peak: Peak, log: TuningLog,
-                 progress: Callable[[ModelProgress], None] = lambda state: None) -> FoundModel:
+                 progress: Callable[[ModelProgress], None] = lambda state: None, flight: Flight | None = None) -> FoundModel:
     """Open the operators, the weightiest first, give slots to their arms, then verify, choose and certify.
 
-    A schedule that the log holds is gone on with. An interrupt passes through: everything measured is in the log.
+    flight: where candidates go to be built and measured, several at once; None: one after the other. A schedule that the log
+    holds is gone on with. An interrupt passes through: everything measured is in the log.
     """
     clock, wanted = plan.clock, plan.budget
     begin = clock()
-    uses = opened(openings, clock, wanted.seconds)
+    uses = opened(openings, clock, wanted.seconds, flight is None)
     end = None if wanted.seconds is None else begin + wanted.seconds - _kept(uses, wanted.seconds)
     for use in uses:
         if end is not None:
@@ -67,8 +80,16 @@ def search_model(openings: Sequence[Opening], plan: SearchPlan, peak: Peak, log:
         None if wanted.trials is None else max(0, round((1 - _KEPT) * wanted.trials) - taken),
         wanted.until_regret,
     )
-    arms = operator_arms(uses, peak, clock, plan.buckets)
-    tuner = ModelTuner(arms, budget, clock, plan.options, log, BeliefPool(plan.options.beliefs, clock=clock), progress)
+    pool = BeliefPool(plan.options.beliefs, clock=clock)
+    tuner: ModelTuner
+    if flight is None:
+        tuner = ModelTuner(operator_arms(uses, peak, clock, plan.buckets), budget, clock, plan.options, log, pool, progress)
+    else:
+        arms = batch_arms(uses, peak, clock, plan.buckets)
+        tuner = ParallelTuner(arms, budget, clock, flight.jobs, plan.options, log, pool, progress, flight.in_flight, flight.told)
+        first = {arm.key.rpartition("/")[0]: arm for arm in reversed(arms)}
+        tuner.measure([(arm, c) for arm in first.values() for c in arm.untuned()])
+        tuner.begin_anew()
     tuner.resume()
     progress(tuner.state())
     tuner.run()
@@ -76,11 +97,12 @@ def search_model(openings: Sequence[Opening], plan: SearchPlan, peak: Peak, log:
     return FoundModel(tuner, finish(_by_gain(uses, tuner), left))
 
 
-def opened(openings: Sequence[Opening], clock: Callable[[], float], seconds: float | None) -> list[OperatorUse]:
+def opened(openings: Sequence[Opening], clock: Callable[[], float], seconds: float | None,
+           first: bool = True) -> list[OperatorUse]:
     """Operators with their default kernels measured: as many as there is time for, but one. Each has its part of the time, and
     some more where making its space took all of that.
 
-    seconds: of the whole search; None: as long as it takes.
+    seconds: of the whole search; None: as long as it takes. first: are the default kernels to be measured here?
     """
     start = clock()
     end = None if seconds is None else start + _FIRST * seconds
@@ -96,7 +118,8 @@ def opened(openings: Sequence[Opening], clock: Callable[[], float], seconds: flo
             now = clock()
             part = max(now + _TASTE * (now - begin), begin + (end - begin) / (len(ordered) - number))
             use.tuner.ledger.time.end = min(part, start + _MOST_KEPT * seconds)
-        use.tuner.step()
+        if first:
+            use.tuner.step()
         worst = max(worst, clock() - begin)
         found.append(use)
     return found

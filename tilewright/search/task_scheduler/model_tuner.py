@@ -42,7 +42,8 @@ class ModelBudget:
 
 @dataclass(frozen=True)
 class ModelTuneOptions:
-    """policy: who gets a slot. slot_seconds: None: long enough for the fits, and `least`. patience: trials without a gain."""
+    """device: that is measured on, by which slots of other machines are told apart. policy: who gets a slot.
+    slot_seconds: None: long enough for the fits, and `least`. patience: trials without a gain."""
 
     policy: Policy = field(default_factory=Ucb)
     beliefs: BeliefOptions = field(default_factory=BeliefOptions)
@@ -50,6 +51,7 @@ class ModelTuneOptions:
     least: float = 1.0
     patience: int = 32
     seed: int = 0
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class ModelProgress:
 
 
 @dataclass(frozen=True)
-class _EndedSlot:
+class EndedSlot:
     """A slot that ended, as it is recorded. before: latency of the model. fits, fit_seconds: what its choice took."""
 
     state: ArmState
@@ -191,7 +193,7 @@ class ModelTuner:
             points = tuple(state.curve[known:])
             self.trials += max(len(points), state.curve[-1][0] - state.curve[known - 1][0])
             chosen = self.pool.fits - fits, self.pool.seconds - fit_seconds
-            self._record(_EndedSlot(state, begin, spent, points, before, *chosen), not complete)
+            self.record(EndedSlot(state, begin, spent, points, before, *chosen), not complete)
         self.history.append((self.seconds, self.bandit.latency))
         self.progress(self.state(state.arm.key))
         return True
@@ -202,7 +204,8 @@ class ModelTuner:
         The arms are expected to know what was measured in them already.
         """
         states = {s.arm.key: s for s in self.bandit.states}
-        taken = [s for s in (self.log.slots if slots is None else slots) if s.arm in states]
+        here = ("", self.options.device)
+        taken = [s for s in (self.log.slots if slots is None else slots) if s.arm in states and s.device in here]
         for record in taken:
             state = states[record.arm]
             state.curve = [p for p in state.curve if p[0] < (record.points[0][0] if record.points else p[0] + 1)] or state.curve[
@@ -250,7 +253,8 @@ class ModelTuner:
             tuple(self.history),
         )
 
-    def _record(self, slot: _EndedSlot, interrupted: bool) -> None:
+    def record(self, slot: EndedSlot, interrupted: bool) -> None:
+        """Put a slot in the log."""
         believes = self.bandit.policy.believes
         last = self.bandit.last.values() if believes else ()
         beliefs = tuple(
@@ -277,6 +281,7 @@ class ModelTuner:
                 slot.fits,
                 slot.fit_seconds,
                 interrupted,
+                self.options.device,
             )
         )
 

@@ -6,15 +6,18 @@ The buckets of an operator share its cost model and its measurements, so a slot 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tilewright.passes.spaces.family_registry import config_text
+from tilewright.search.protocols import BuildResult
 from tilewright.search.search_strategy.outcome import Tuned
 from tilewright.search.search_strategy.tuner import Tuner
 from tilewright.search.space.array_types import Floats
 from tilewright.search.space.shapes import Points
+from tilewright.search.task_scheduler.candidate_jobs import At, Candidate, JobEnd
 from tilewright.search.task_scheduler.peak import Peak
 
 _IDLE = 2  # steps without a gain after which a bucket rests
@@ -105,14 +108,89 @@ class BucketArm:
         return points
 
 
+class BatchArm(BucketArm):
+    """A bucket whose candidates are built and measured elsewhere, several at once: a ParallelArm (parallel_tuner.py)."""
+
+    def __init__(self, use: OperatorUse, shapes: Sequence[int], bucket: str, peak: Peak, clock: Callable[[], float]) -> None:
+        super().__init__(use, shapes, bucket, peak, clock)
+        self._number = {shape: i for i, shape in enumerate(use.tuner.ledger.points.shapes)}
+        self._again: list[Candidate] = []
+        self._since = 0
+
+    def untuned(self) -> list[Candidate]:
+        """What runs untuned, at some shapes of the whole range."""
+        return [self._candidate(p.config, p.at) for p in self.tuner.untuned()]
+
+    def propose(self, in_flight: Sequence[Candidate]) -> list[Candidate]:
+        """Suspects to be measured again, then new kernels, then what is open among the measured ones."""
+        if self._again:
+            found, self._again = self._again, []
+            return found
+        ledger = self.tuner.ledger
+        pending = [n for n in (ledger.lattice.number(config_text(c.config)) for c in in_flight) if n is not None]
+        ledger.focus = self._focus
+        try:
+            proposals = self.tuner.propose_beside(pending)
+            ledger.gain = sum(p.gain for p in proposals)
+            if proposals and (ledger.gain >= ledger.options.enough or not ledger.evidence.curves):
+                self._idle = 0
+                return [self._candidate(p.config, p.at) for p in proposals]
+            unsure = self.tuner.unsure() if not in_flight else []
+        finally:
+            ledger.focus = None
+        self._idle += not in_flight
+        cells: dict[int, list[tuple[int, int]]] = {}
+        for shape, threads, config in unsure:
+            cells.setdefault(config, []).append((shape, threads))
+        return [self._candidate(config, tuple(at)) for config, at in cells.items()]
+
+    def places(self, candidate: Candidate, built: BuildResult) -> list[At]:
+        self.tuner.ledger.measurer.take_build(candidate.config, built)
+        return self.tuner.ledger.measurer.open_places(candidate.config, candidate.places, candidate.again)
+
+    def accept(self, candidate: Candidate, end: JobEnd) -> int:
+        ledger = self.tuner.ledger
+        taken = 0
+        for (shape, threads), found in zip(end.places, end.measured, strict=False):
+            taken += ledger.measurer.take_run(candidate.config, shape, threads, found) is not None
+        self._trials += taken
+        self._since += 1
+        if not ledger.evidence.curves or self._since >= ledger.options.batch:
+            self._since = 0
+            ledger.learn()
+        number = ledger.lattice.number(config_text(candidate.config))
+        if number is not None and not candidate.again:
+            places = [(self._number[shape], threads, number) for shape, threads in end.places if shape in self._number]
+            suspects = self.tuner.striking(places)
+            if suspects:
+                at = tuple((ledger.points.shapes[shape], threads) for shape, threads, _ in suspects)
+                built = ledger.measurer.built.get(config_text(candidate.config))
+                self._again.append(replace(candidate, places=at, built=built, again=True))
+        return taken
+
+    def _candidate(self, config: int, at: Sequence[tuple[int, int]]) -> Candidate:
+        ledger = self.tuner.ledger
+        shapes, chosen = ledger.points.shapes, ledger.lattice.configs[config]
+        built = ledger.measurer.built.get(config_text(chosen))
+        return Candidate(ledger.task.workload, chosen, tuple((shapes[s], t) for s, t in at), built)
+
+
+def batch_arms(uses: Sequence[OperatorUse], peak: Peak, clock: Callable[[], float], buckets: int = 3) -> list[BatchArm]:
+    """As `operator_arms`, for a ParallelTuner."""
+    return [BatchArm(*part, peak, clock) for part in _parts(uses, buckets)]
+
+
 def operator_arms(uses: Sequence[OperatorUse], peak: Peak, clock: Callable[[], float], buckets: int = 3) -> list[BucketArm]:
     """The arms of a model: each operator's points in up to `buckets` groups by volume."""
-    found = []
+    return [BucketArm(*part, peak, clock) for part in _parts(uses, buckets)]
+
+
+def _parts(uses: Sequence[OperatorUse], buckets: int) -> Iterator[tuple[OperatorUse, list[int], str]]:
+    """Each bucket: its operator, numbers of its shapes and its name."""
     for use in uses:
         parts = shape_buckets(use.tuner.ledger.points, use.tuner.ledger.task.workload.flops.evaluate, buckets)
         for name, part in zip(_NAMES.get(len(parts), tuple(map(str, range(len(parts))))), parts, strict=True):
-            found.append(BucketArm(use, part, name, peak, clock))
-    return found
+            yield use, part, name
 
 
 def shape_buckets(points: Points, work: Callable[[Mapping[str, int]], int], most: int) -> list[list[int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -183,6 +184,9 @@ class TableArm:
         return points
 
 
+A = TypeVar("A", bound=TableArm)
+
+
 def table_arms(
     tables: Sequence[OperatorTable],
     peak: Peak,
@@ -190,14 +194,15 @@ def table_arms(
     buckets: int = 2,
     advance: Callable[[float], None] = lambda seconds: None,
     from_defaults: bool = False,
-) -> list[TableArm]:
-    """The arms of a model: each operator's shapes in up to `buckets` groups of neighbours."""
-    found = []
+    kind: type[A] = TableArm,  # type: ignore[assignment]
+) -> list[A]:
+    """The arms of a model: each operator's shapes in up to `buckets` groups of neighbours. kind: of the arms."""
+    found: list[A] = []
     for table in tables:
         search = TableSearch(table, seed, from_defaults=from_defaults)
         parts = np.array_split(np.arange(len(table.shapes)), min(buckets, len(table.shapes)))
         for number, part in enumerate(parts):
-            found.append(TableArm(search, part.tolist(), str(number), peak, advance))
+            found.append(kind(search, part.tolist(), str(number), peak, advance))
     return found
 
 

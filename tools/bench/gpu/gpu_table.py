@@ -1,6 +1,7 @@
 """The kernels that run untuned, read as SASS: their main loops by pipe, and the share of an H100's peak that arithmetic gives.
 
     python -m tools.bench gpu-table [--filter 'square*'] [--precision f16] [--json predicted.jsonl] [--check]
+    python -m tools.bench gpu-table --filter dense_768x2304 --precision f16 --points 2048 --config 'wgmma{bm=256 bn=128}'
 
 Everything here is predicted, not measured: no GPU is asked. Each case is compiled for sm_90a, assembled by ptxas and disassembled
 by nvdisasm or cuobjdump (of NVIDIA's packages, a CUDA toolkit, or an installed Triton). `gpu_roofline.py` states the arithmetic,
@@ -22,7 +23,7 @@ from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.compiler.tuning.dispatch_tables import numerics_of
-from tilewright.passes.spaces.family_registry import config_text, cost_of, families_of
+from tilewright.passes.spaces.family_registry import config_text, cost_of, families_of, parse_config
 from tilewright.passes.spaces.in_order import default_of
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
@@ -46,9 +47,10 @@ _SLOTS = 0.9  # least share of products of warpgroups in what a step's instructi
 
 
 class Kernels:
-    """The default kernels of a case, each compiled once."""
+    """The default kernels of a case, or one in their place; each compiled once."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, instead: str = "") -> None:
+        self.instead = parse_config(instead) if instead else None
         self.case, self.limits, self.target = case, GpuLimits.of(ARCH), Target.parse(f"cuda:{ARCH}")
         options = CompileOptions(precision=case.precision if case.precision == "tf32" else "f32")
         model = outline(Compilation(graph(case), {"T": Dim(case.step, case.largest, case.step)}, self.target, options))
@@ -67,7 +69,7 @@ class Kernels:
 
     def chosen(self, dims: Mapping[str, int]) -> TileConfig:
         """What dispatch takes: the last, which has no guards, where those of the tree's choice do not hold."""
-        config = self.configs[select(self.tree, dims).kernel]
+        config = self.instead or self.configs[select(self.tree, dims).kernel]
         return config if self.built(config)[0].legal(dense_symbols(self.workload, dims)) else self.configs[-1]
 
     def at(self, point: int) -> dict[str, Any]:
@@ -151,11 +153,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--precision", default="", choices=["", "f32", "tf32", "f16"], help="only cases of it")
     parser.add_argument("--points", type=lambda text: {int(x) for x in text.split(",")}, help="only these values of T: 1,16,128")
     parser.add_argument("--json", type=Path, help="append a line per kernel and shape to this file")
+    parser.add_argument("--config", default="", help="this configuration in place of the default ones, where its guards hold")
     parser.add_argument("--check", action="store_true", help="fail where something has a flag")
     args = parser.parse_args(argv)
     rows = []
     for case in chosen(args.filter, args.precision):
-        kernels = Kernels(case)
+        kernels = Kernels(case, args.config)
         for point in case.points:
             if args.points is None or point in args.points:
                 rows.append(kernels.at(point))

@@ -4,6 +4,7 @@
     python -m tools.bench operators --avx2                code for CPUs without AVX-512
     python -m tools.bench operators --suite zoo           what real models compile to, against torch and ONNX Runtime
     python -m tools.bench models --suite zoo              whole models likewise, with the memory of each system
+    python -m tools.bench operators --suite layers        single layers at sizes of well-known models, likewise
     python -m tools.bench operators --neighbour hog       beside a process that streams through memory on the other core
     python -m tools.bench models --log tuning.jsonl
     python -m tools.bench control --seconds 1         loops and branches: Loop of ONNX, scan of torch.compile, Python
@@ -11,8 +12,9 @@
 
 Every system has a process per thread count, pinned to that many cores, and stands still while it is not its turn.
 All are prepared and bound first, each result is checked against float64, then they take turns in rounds; the figure of a
-case is the best peer's median over ours. Each call writes into memory bound beforehand where the system can do so. The peers of
-the suite `zoo` are torch (eager, and torch.compile with dynamic shapes) and ONNX Runtime, all of them given the same operators.
+case is the best peer's median over ours. Each call writes into memory bound beforehand where the system can do so. Peers of the
+suites `zoo` and `layers` are torch (eager, and torch.compile with dynamic shapes) and ONNX Runtime, all of them given the same
+operators.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ from tools.bench.zoo import modules
 
 PEERS, ZOO_PEERS = "numpy,onednn,ort,torch", "eager,inductor,ort:module"
 ZOO = {"operators": modules.SUITE, "models": modules.MODELS_SUITE}  # command -> suite
+MODULES = (*ZOO.values(), modules.LAYERS_SUITE)
+
 
 def arguments(name: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line of one of the commands; `suite` says what it measures."""
@@ -47,7 +51,8 @@ def arguments(name: str, argv: Sequence[str] | None = None) -> argparse.Namespac
     if name == "operators":
         parser.add_argument("--avx2", dest="suite", action="store_const", const="avx2", help="operators without AVX-512")
     if name in ZOO:
-        parser.add_argument("--suite", choices=["zoo"], help="of real models; default: the hand-written one")
+        parser.add_argument("--suite", choices=["zoo", "layers"] if name == "operators" else ["zoo"],
+                            help="zoo: of real models; layers: single layers at sizes of known models")
     parser.add_argument("--neighbour", choices=NEIGHBOURS, default="",
                         help="hog: a process that streams through memory; cold: half the last cache is read between calls")
     parser.add_argument("--threads", default="1", help="thread counts, such as 1,2")
@@ -62,7 +67,7 @@ def arguments(name: str, argv: Sequence[str] | None = None) -> argparse.Namespac
     parser.set_defaults(suite=name)
     args = parser.parse_args(argv)
     args.suite = ZOO[name] if args.suite == "zoo" else args.suite
-    args.peers = args.peers or (ZOO_PEERS if args.suite in ZOO.values() else PEERS)
+    args.peers = args.peers or (ZOO_PEERS if args.suite in MODULES else PEERS)
     return args
 
 

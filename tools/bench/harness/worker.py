@@ -34,7 +34,8 @@ COLD_CALLS = 3
 
 def catalog() -> dict[str, Operator]:
     """Every operator of every suite by name."""
-    return {o.name: o for o in (*operators.operators(), *models.models(), *cases.cases(), *modules.groups(), *modules.models())}
+    written = (*operators.operators(), *models.models(), *cases.cases())
+    return {o.name: o for o in (*written, *modules.groups(), *modules.layers(), *modules.models())}
 
 
 def time_cold(call: Callable[[], object], seconds: float, disturb: Callable[[], object]) -> float:

@@ -8,7 +8,7 @@ that reads them has its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -19,9 +19,7 @@ from torch.fx import Node
 
 from tilewright.compiler.frontends.torch.signature import ProgramDims, program_dims, user_placeholders
 from tilewright.compiler.frontends.torch.sizes import Sizes
-from tilewright.runtime.errors import IngestError
-from tools.bench.zoo.group_table import VIEWS, Group
-from tools.bench.zoo.group_text import GroupText, UncutError, tensor
+from tools.bench.zoo.group_table import VIEWS
 
 
 class Kind(Enum):
@@ -48,6 +46,7 @@ _OTHERS = frozenset((
     "col2im", "flip", "pixel_shuffle", "unfold", "diff", "any", "all",
 ))  # fmt: skip
 _LIGHT = frozenset((Kind.POINTWISE, Kind.ROWS, Kind.SOFTMAX, Kind.GATHER))
+BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
 _FREE = 4  # operators on sizes alone that a group repeats; longer chains are inputs
 _LONGEST = 40
 
@@ -106,27 +105,12 @@ class Cut:
         self.owner: dict[Node, Segment] = {}
         self.segments: list[Segment] = []
         for node in program.graph.nodes:
-            if node.op == "call_function" and _is_tensor(node):
+            if node.op == "call_function" and is_tensor(node):
                 self._place(node)
-
-    def groups(self) -> Iterator[tuple[Group | None, str]]:
-        """Every segment as a group, or None and why it cannot stand alone."""
-        for segment in self.segments:
-            try:
-                yield GroupText(self, segment.nodes, self._results(segment)).group(), ""
-            except (UncutError, IngestError) as error:
-                yield None, f"{[str(n.target) for n in segment.nodes]}: {error}"
-
-    def whole(self, name: str) -> tuple[Group, Mapping[str, str]]:
-        """The program as one group, and the placeholder of each of its weights."""
-        output = next(n for n in self.program.graph.nodes if n.op == "output")
-        nodes = [n for n in self.program.graph.nodes if n.op == "call_function" and _is_tensor(n)]
-        text = GroupText(self, nodes, [n for n in output.all_input_nodes if _is_tensor(n)])
-        return text.group(name), text.names()
 
     def is_free(self, node: Node) -> bool:
         """Does a group that reads this compute it itself?"""
-        return node.op == "call_function" and node not in self.owner and _is_tensor(node)
+        return node.op == "call_function" and node not in self.owner and is_tensor(node)
 
     def source(self, node: Node) -> Node:
         """What a chain of views begins with."""
@@ -135,7 +119,7 @@ class Cut:
         return node
 
     def _place(self, node: Node) -> None:
-        operands = [n for n in node.all_input_nodes if _is_tensor(n)]
+        operands = [n for n in node.all_input_nodes if is_tensor(n)]
         if any(n in self._on_data for n in operands):
             self._on_data.add(node)
         work = sum(self._work.get(n, 0) for n in operands) + (kind(node) is not Kind.VIEW)
@@ -170,15 +154,17 @@ class Cut:
     def _readers(self, node: Node) -> set[Node]:
         """The users of a value through views, but for those that ask for its sizes."""
         found: set[Node] = set()
-        for user in (u for u in node.users if u.op == "output" or _is_tensor(u)):
+        for user in (u for u in node.users if u.op == "output" or is_tensor(u)):
             found |= self._readers(user) if user.op == "call_function" and kind(user) is Kind.VIEW else {user}
         return found
 
-    def _results(self, segment: Segment) -> Sequence[Node]:
+    def results(self, segment: Segment) -> Sequence[Node]:
+        """What others than the segment read, or nobody."""
         return [n for n in segment.nodes if not self._readers(n) <= set(segment.nodes) or not n.users]
 
 
-def _is_tensor(node: Node) -> bool:
+def is_tensor(node: Node) -> bool:
+    """Does it make tensors?"""
     value = node.meta.get("val")
     parts: Iterable[Any] = value if isinstance(value, (tuple, list)) else (value,)
     return any(isinstance(p, torch.Tensor) for p in parts)
@@ -186,6 +172,13 @@ def _is_tensor(node: Node) -> bool:
 
 def _is_product(node: Node) -> bool:
     return any(part in str(node.target) for part in ("matmul", "bmm", ".mm."))
+
+
+def tensor(node: Node) -> torch.Tensor:
+    """What is known of a node's value, of the first of a batch norm's."""
+    value = node.meta["val"]
+    found: torch.Tensor = value[0] if str(node.target) == BATCH_NORM else value
+    return found
 
 
 def state(cut: Cut) -> Mapping[str, torch.Tensor]:

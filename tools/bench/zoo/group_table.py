@@ -24,6 +24,7 @@ import msgspec
 from tilewright.runtime.shape import Expr
 
 TABLE = Path(__file__).with_name("groups.jsonl")
+LAYERS = Path(__file__).with_name("layers.jsonl")  # single layers at sizes of well-known models, written by hand
 VIEWS = frozenset((
     "view", "reshape", "transpose", "permute", "expand", "unsqueeze", "squeeze", "slice", "select", "getitem", "contiguous",
     "flatten", "unflatten", "alias", "detach", "clone", "split", "split_with_sizes", "chunk", "unbind", "t", "expand_as",

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Node
 
 from tilewright.runtime.shape import Expr, combine
+from tools.bench.zoo.cut import BATCH_NORM, Cut, state, tensor
 from tools.bench.zoo.group_table import Group, spread
-
-if TYPE_CHECKING:
-    from tools.bench.zoo.cut import Cut
 
 _DTYPES = {torch.float32: "f32", torch.int64: "i64", torch.int32: "i32", torch.bool: "bool"}
 _SAME = ("aten.dropout.default", "aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default")
 _COPY = "aten.clone.default"  # what dropout becomes
 _INDEXED = {"aten.embedding.default": (0, 1), "aten.gather.default": (0, 2), "aten.index_select.default": (0, 2)}
-_BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"  # written as aten.batch_norm, which all systems know
-_CONVERSION = "aten._to_copy.default"  # likewise aten.to
+_CONVERSION = "aten._to_copy.default"  # written as aten.to, as BATCH_NORM is as aten.batch_norm: all systems know these
 _MOST = 1 << 21  # elements of an input; larger shapes are not measured
 _UNBOUNDED, _WIDE = 128, 8  # largest extent, or that many times the least, where a program states no bound
 _LIMIT = 1 << 14  # a larger bound is none
@@ -189,8 +186,6 @@ class GroupText:
         return f"{self._shape(node)} {float(wide.mean()):.2g} {deviation:.2g}{sign}"
 
     def _stored(self, node: Node) -> torch.Tensor:
-        from tools.bench.zoo.cut import state
-
         found = state(self._cut).get(node.name)
         if found is None:
             raise UncutError(f"{node} is no tensor of the program")
@@ -199,7 +194,7 @@ class GroupText:
     # -- code
 
     def _arguments(self, node: Node) -> str:
-        if str(node.target) == _BATCH_NORM:
+        if str(node.target) == BATCH_NORM:
             return ", ".join([*map(self._text, node.args[:5]), "False", *map(self._text, node.args[5:]), "False"])
         if str(node.target) == _CONVERSION:
             return f"{self._text(node.args[0])}, {node.kwargs['dtype']}"
@@ -231,19 +226,12 @@ def itself(node: Node) -> Node:
 
 def is_normalised(node: Node) -> bool:
     """Is this the tensor that batch norm makes, the first of its results in inference?"""
-    return getattr(node.target, "__name__", "") == "getitem" and str(node.args[0].target) == _BATCH_NORM and node.args[1] == 0
-
-
-def tensor(node: Node) -> torch.Tensor:
-    """What is known of a node's value."""
-    value = node.meta["val"]
-    found: torch.Tensor = value[0] if str(node.target) == _BATCH_NORM else value
-    return found
+    return getattr(node.target, "__name__", "") == "getitem" and str(node.args[0].target) == BATCH_NORM and node.args[1] == 0
 
 
 def _operator(node: Node) -> str:
     name = str(node.target)
-    if name == _BATCH_NORM:
+    if name == BATCH_NORM:
         return "aten.batch_norm.default"
     if name == _CONVERSION:
         return "aten.to.dtype"

@@ -57,10 +57,11 @@ def _kept(path: Path) -> Iterable[tuple[str, Group]]:
 def _groups(path: Path, names: str, exports: Path) -> Iterable[tuple[str, Group]]:
     from tools.bench.zoo.cut import Cut
     from tools.bench.zoo.exported import programs
+    from tools.bench.zoo.program_groups import groups
 
     for name, program in programs(path, names, exports):
         refused: Counter[str] = Counter()
-        for group, reason in Cut(program).groups():
+        for group, reason in groups(Cut(program)):
             if group is None:
                 refused[reason] += 1
             else:

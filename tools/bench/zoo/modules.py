@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,19 @@ from tools.bench.zoo.zoo_models import MODELS
 if TYPE_CHECKING:
     import torch
 
-KIND, SUITE, MODELS_SUITE = "module", "zoo", "zoo_models"
+KIND, SUITE, MODELS_SUITE, LAYERS_SUITE = "module", "zoo", "zoo_models", "layers"
 
 
 def groups() -> Iterator[Operator]:
     """The suite of operator groups."""
     for group in group_table.read():
         yield of_group(group)
+
+
+def layers() -> Iterator[Operator]:
+    """The suite of single layers at the sizes of well-known models."""
+    for group in group_table.read(group_table.LAYERS):
+        yield replace(of_group(group), name=group.name, suite=LAYERS_SUITE)
 
 
 def of_group(group: Group) -> Operator:
@@ -94,7 +100,7 @@ def _expr(extent: int | str) -> Expr:
 
 @cache
 def table() -> Mapping[str, Group]:
-    return {g.name: g for g in group_table.read()}
+    return {g.name: g for g in (*group_table.read(), *group_table.read(group_table.LAYERS))}
 
 
 def flat(results: Sequence[Any]) -> Array:
@@ -116,7 +122,7 @@ def reference(operator: Operator, arrays: Mapping[str, Array]) -> Array:
 @lru_cache(1)
 def _wide(name: str) -> Any:
     """The module of this name in float64."""
-    return subject(next(o for o in (*groups(), *models()) if o.name == name)).module.double()
+    return subject(next(o for o in (*groups(), *layers(), *models()) if o.name == name)).module.double()
 
 
 def leaves(results: Any) -> list[Any]:

@@ -75,9 +75,10 @@ def onnx_model(operator: Operator) -> bytes:
     else:
         from tools.bench.zoo.cut import Cut, state
         from tools.bench.zoo.exported import exported_module
+        from tools.bench.zoo.program_groups import whole
 
         cut = Cut(exported_module(found.module, found.example, found.dynamic_shapes))
-        group, names = cut.whole(operator.name)
+        group, names = whole(cut, operator.name)
         weights = {n: state(cut)[p] for n, p in names.items()}
     inputs, outputs = list(group.inputs), [f"y{i}" for i in range(len(group.outputs))]
     axes = {n: {a: f"{n}_{a}" for a, d in enumerate(v.dims) if d.constant is None} for n, v in group.values().items()}

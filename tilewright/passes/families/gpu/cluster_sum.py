@@ -1,6 +1,6 @@
 """ClusterSum: sums of what the blocks of a cluster have in their shared memory, in the order of their ranks.
 
-Blocks that share a tile of the result are neighbours along x, each with a part of k. Each leaves its sums in shared memory; then
+Blocks that share a tile of the result are of one cluster, each with a part of k. Each leaves its sums in shared memory; then
 each adds up its share of the tile out of the memory of all of them. There is no workspace and no second launch. A single block is
 a cluster of its own.
 """
@@ -20,21 +20,22 @@ from tilewright.passes.mlir import ir, nvvm
 
 @dataclass(frozen=True)
 class ClusterSum:
-    """Of `parts` blocks."""
+    """Of `parts` blocks, every `beside`th of their cluster, which has as many tiles."""
 
     kernel: GpuKernel
     product: ProductCode
     parts: int
+    beside: int = 1
 
     @property
     def rank(self) -> Index | None:
         """The part of this block; None where it has all of k, or parts are no matter of clusters."""
-        return self.kernel.block_id() % self.parts if self.parts > 1 else None
+        return self.kernel.block_id() // self.beside % self.parts if self.parts > 1 else None
 
     @property
     def tile(self) -> Index:
-        """The number of this cluster's tile."""
-        return self.kernel.block_id() // self.parts
+        """The number of this cluster's tiles among those of all clusters."""
+        return self.kernel.block_id() // (self.parts * self.beside)
 
     def grid(self, tiles: Grid) -> Grid:
         """Of so many blocks for each."""
@@ -64,7 +65,8 @@ class ClusterSum:
 
     def _of(self, tile: GpuMemory, rank: int) -> GpuMemory:
         """The same tile in the block of a rank."""
-        there = nvvm.mapa(ir.Type.parse("!llvm.ptr<7>"), tile.pointer, Index(rank).value(integer_type(32)))
+        block = self.kernel.block_id() % self.beside + rank * self.beside
+        there = nvvm.mapa(ir.Type.parse("!llvm.ptr<7>"), tile.pointer, block.value(integer_type(32)))
         return replace(tile, pointer=there)
 
     def _meet(self) -> None:

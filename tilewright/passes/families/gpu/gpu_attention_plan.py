@@ -52,15 +52,15 @@ class AttentionPlan:
     mixing: SimtPlan
 
     @staticmethod
-    def of(kernel: GpuKernel, tf32: bool, longest_value: int = LONGEST_VALUE) -> AttentionPlan:
+    def of(kernel: GpuKernel, tf32: bool) -> AttentionPlan:
         """ValueError when the region is no attention on tensor cores."""
         ops = kernel.ops()
         view = Attention.of(ops, kernel.shapes)
         product, mixing_product = (TensorProduct.of(v, tf32) for v in (view.scores, view.mixed))
         depth = view.scores.size(view.scores.k).constant
-        if depth is None or depth > LONGEST_QUERY or view.columns > longest_value:
+        if depth is None or depth > LONGEST_QUERY or view.columns > LONGEST_VALUE:
             sizes = f"{view.scores.size(view.scores.k)} and {view.columns}"
-            raise AttentionError("head-size", f"{sizes}, wanted at most {LONGEST_QUERY} and {longest_value}")
+            raise AttentionError("head-size", f"{sizes}, wanted at most {LONGEST_QUERY} and {LONGEST_VALUE}")
         if str(product.sum) != "f32" or byte_width(product.element) not in (2, 4) or product.element != mixing_product.element:
             raise AttentionError("tensor-cores", f"scores of {product.element}, weights of {mixing_product.element}")
         after = ops[ops.index(view.mixed.op) + 1 :]

@@ -39,7 +39,8 @@ class RingPlace:
 
 @dataclass(frozen=True)
 class MbarrierRing:
-    """full: completed by the bytes of a stage's copies; empty: by the arrivals of its readers."""
+    """full: completed by the bytes of a stage's copies; empty: by the arrivals of its readers. Rings of `of` have one more behind
+    them, at which a reader arrives in its first step as it does in others at `empty` of the step before; nobody waits for it."""
 
     stages: int
     stage_bytes: int
@@ -49,7 +50,7 @@ class MbarrierRing:
     @staticmethod
     def of(kernel: GpuKernel, stages: int, stage_bytes: int) -> MbarrierRing:
         tiles = kernel.shared(integer_type(8), [stages * stage_bytes])
-        barriers = kernel.shared(integer_type(8 * BARRIER), [2 * stages])
+        barriers = kernel.shared(integer_type(8 * BARRIER), [2 * stages + 1])
         return MbarrierRing(stages, stage_bytes, tiles.pointer, barriers)
 
     def place(self, step: Index) -> RingPlace:
@@ -63,9 +64,10 @@ class MbarrierRing:
         return RingPlace(select(last, Index(0), place.stage + 1, type_=i32),
                          select(last, 1 - place.parity, place.parity, type_=i32))
 
-    def before(self, place: RingPlace) -> Index:
-        """Stage of the step before."""
-        return select(place.stage.eq(0), Index(self.stages - 1), place.stage - 1, type_=integer_type(32))
+    @property
+    def none(self) -> Index:
+        """What stands for the stage before the first step: its `empty` is the one that nobody waits for."""
+        return Index(self.stages)
 
     def full(self, stage: Index) -> ir.Value:
         return self.barriers.address([stage])
@@ -86,6 +88,7 @@ class MbarrierRing:
 
     def start(self, readers: int) -> None:
         self.initialise(readers)
+        nvvm.mbarrier_init(self.empty(self.none), _i32(readers))
         nvvm.fence_mbarrier_init()
 
     def initialise(self, readers: int) -> None:

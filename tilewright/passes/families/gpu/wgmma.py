@@ -4,9 +4,9 @@ One warpgroup copies tiles by tensor copies into a ring of stages, the others mu
 which the bytes of its copies complete, and `empty`, at which every warp that has read it arrives. Blocks take tiles of the result
 one after the other; the ring goes on across tiles, so that copies run ahead while results are stored. A step past an edge is
 filled with zeros by the copies. Sums of 8-bit floats, of which the hardware keeps few bits, are taken out after each step and
-added up in f32. Blocks of a cluster take tiles below or beside each other: each fetches its part of the operand that they have in
-common for all of them, and a stage is empty when the warps of all of them have read it. Or they share a tile, each with a part of
-k.
+added up in f32. Blocks of a cluster take tiles below and beside each other: each fetches its part of an operand that it has in
+common with others for all of those, and a stage is empty when the warps of all of them have read it. Blocks may share a tile as
+well, each with a part of k.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from tilewright.passes.families.gpu.mma_tile import added, extract
 from tilewright.passes.families.gpu.simt_plan import SimtPlan
 from tilewright.passes.families.gpu.simt_store import Result, SplitSum
 from tilewright.passes.families.gpu.tile_grid import GridTile, TileGrid, part_of, tile_contraction
-from tilewright.passes.families.gpu.wgmma_operand import TmaOperand
+from tilewright.passes.families.gpu.wgmma_code import unknown
+from tilewright.passes.families.gpu.wgmma_operand import Common, TmaOperand
 from tilewright.passes.families.gpu.wgmma_parts import SharedParts
 from tilewright.passes.families.gpu.wgmma_result import CopiedResult
-from tilewright.passes.mlir import ir, llvm, nvvm, scf, vector
-from tilewright.passes.spaces.gpu.wgmma import BARRIER, GROUP, PAD, PAIRS, REGISTERS, ROW, ROWS, STEP, WgmmaConfig
+from tilewright.passes.mlir import arith, ir, llvm, nvvm, scf, vector
+from tilewright.passes.spaces.gpu.wgmma import BARRIER, GROUP, PAD, PAIRS, REGISTERS, ROWS, STEP, WgmmaConfig
 from tilewright.runtime.limits import WARP
 
 _WARPS = GROUP // WARP
@@ -42,8 +43,9 @@ def emit(kernel: GpuKernel, config: WgmmaConfig) -> None:
     """The whole kernel. ValueError when the region is no contraction that this family computes."""
     plan = SimtPlan.of(kernel)
     product = TensorProduct.of(plan.view, config.tf32)
-    left = TmaOperand(kernel, plan, plan.row_side, config.bm, 0, config.cluster_n)
-    right = TmaOperand(kernel, plan, plan.column_side, config.bn, left.bytes, config.cluster_m)
+    m, n, several = config.cluster_m, config.cluster_n, config.cluster_k > 1
+    left = TmaOperand(kernel, plan, plan.row_side, config.bm, config.deep, Common(n, 1, several or m > 1))
+    right = TmaOperand(kernel, plan, plan.column_side, config.bn, config.deep, Common(m, n, several or n > 1))
     split = SplitSum(kernel, plan, config.split_k) if config.split_k > 1 else None
     if split is not None:
         kernel.use_workspace(split.bytes())
@@ -92,7 +94,8 @@ class _WgmmaBlock:
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
         self.grid = TileGrid(kernel, c.group_m)
-        self.rank = kernel.block_id() % c.cluster
+        self.rank = kernel.block_id() % (c.cluster * c.cluster_k)  # parts of k, rows and columns, in this order
+        self.down, self.across = self.rank // c.cluster_n % c.cluster_m, self.rank % c.cluster_n
         kernel.bound(self.depth.size)
         grid = self.grid.blocks(c.split_k)
         if self.copied is not None:
@@ -102,10 +105,11 @@ class _WgmmaBlock:
             self.results = kernel.shared(self.product.sum, [_WARPS * c.consumers, 16, c.slab + PAD])
         self.parts = SharedParts(kernel, ProductCode(self.plan.view.product), c) if c.cluster_k > 1 else None
         part = None if self.parts is None else self.parts.cluster.rank
-        self.steps, _ = part_of(kernel, self.depth, ROW // self.left.size, c.split_k * c.cluster_k, part)
+        self.steps, _ = part_of(kernel, self.depth, c.deep * self.left.per, c.split_k * c.cluster_k, part)
         thread = kernel.thread()
-        when(thread.eq(0), lambda: self.ring.start(_WARPS * c.readers * c.cluster))
+        when(thread.eq(0), self._start)
         self._meet()
+        kernel.follow()
         group, member = thread // GROUP, thread % GROUP
         role = scf.IfOp(_value(group.eq(c.consumers)), has_else=True)
         with ir.InsertionPoint(role.then_block):
@@ -123,6 +127,11 @@ class _WgmmaBlock:
         tiles, parts, one = grid
         tiles = tiles * (c.cluster * c.cluster_k)
         return tiles.minimum(c.blocks) if c.blocks else tiles, parts, one
+
+    def _start(self) -> None:
+        """One thread, before all meet."""
+        self.kernel.prefetch_tensor_maps()
+        self.ring.start(_WARPS * self.config.readers * self.config.cluster)
 
     def _meet(self) -> None:
         """All threads of the cluster wait for each other; the fence of mbarriers tells of them, and there is nothing else."""
@@ -157,16 +166,12 @@ class _WgmmaBlock:
     def _mine(self, number: Index) -> GridTile:
         """This block's tile of those that its cluster takes at once."""
         c, tile = self.config, self.grid.place(number)
-        if c.cluster == 1:
-            return tile
-        return replace(tile, row=tile.row + self.rank * c.bm) if c.cluster_m > 1 else replace(
-            tile, column=tile.column + self.rank * c.bn)
+        return replace(tile, row=tile.row + self.down * c.bm, column=tile.column + self.across * c.bn)
 
     # -- the warpgroup that copies, one thread of it
 
     def _bring(self) -> None:
         """All tiles; in a cluster then waits for all who read, here and there, so that the block does not leave before them."""
-        self.kernel.prefetch_tensor_maps()
         done = self._tiles(self._copy, Index(0), 1)
         if self.config.cluster > 1:
             place = self.ring.place(done)
@@ -177,6 +182,8 @@ class _WgmmaBlock:
     def _copy(self, number: Index, done: Index) -> None:
         tile = self._mine(number)
         batch = self.batch.point(tile.batch)
+        sides = ((self.left, tile.row, 0), (self.right, tile.column, self.left.bytes))
+        shares = [side.share(self.rank) for side, _, _ in sides]
 
         def one(step: Index, *held: ir.Value) -> list[ir.Value]:
             place = RingPlace.of(held)
@@ -184,8 +191,8 @@ class _WgmmaBlock:
             full, stage = self.ring.full(place.stage), self.ring.at(place.stage)
             nvvm.mbarrier_arrive_expect_tx(full, _i32(self.config.stage_bytes), results=[])
             k = self.steps.origin + step * self.steps.depth
-            for operand, outer in ((self.left, tile.row), (self.right, tile.column)):
-                operand.fetch(stage, batch, outer, k, full, self.rank)
+            for (side, outer, at), share in zip(sides, shares, strict=True):
+                side.fetch(gep(stage, _i32(at), integer_type(8)), batch, (outer, k), full, share)
             return self.ring.after(place).values()
 
         loop(0, self.steps.end, 1, one, self.ring.place(done).values(), index=self.i32)
@@ -212,41 +219,47 @@ class _WgmmaBlock:
         first = Index(0) if c.readers == 1 else group * c.rows
         sums = ir.Type.parse(f"!llvm.struct<({', '.join([str(self.product.sum)] * (c.bn // 2))})>")
         address = Index(llvm.PtrToIntOp(self.i32, self.ring.base).result)
+        bases = [unknown(self.left.descriptor(address, first)),
+                 unknown(self.right.descriptor(address + self.left.bytes, Index(0)))]
         leader = (member % WARP).lt(c.cluster)
         release = self._releaser(member % WARP)
 
         def one(step: Index, *held: ir.Value) -> list[ir.Value]:
-            place, before = RingPlace.of(held[:2]), held[2:]
+            place, last, before = RingPlace.of(held[:2]), Index(held[2]), held[3:]
             self.ring.wait_full(place)
             nvvm.wgmma_fence_aligned()
-            stage = address + place.stage * c.stage_bytes
-            pair = (self.left.descriptor(stage, first), self.right.descriptor(stage, Index(0)))
+            stage, here = self._wide(place.stage * (c.stage_bytes // 16)), place.stage.value(self.i32)
+            pair = (arith.addi(bases[0], stage), arith.addi(bases[1], stage))
             if self.product.promoted:
                 apart = self._products(sums, [llvm.ZeroOp(sums).result] * self.blocks, pair, fresh=True)
                 nvvm.wgmma_wait_group_sync_aligned(0)
                 when(leader, lambda: release(place.stage))
-                return [*self.ring.after(place).values(), *(added(x, y) for x, y in zip(before, apart, strict=True))]
+                return [*self.ring.after(place).values(), here, *(added(x, y) for x, y in zip(before, apart, strict=True))]
             found = self._products(sums, before, pair)
             nvvm.wgmma_wait_group_sync_aligned(1)
-            when(all_of([leader, Index(0).lt(step)]), lambda: release(self.ring.before(place)))
-            return [*self.ring.after(place).values(), *found]
+            when(leader, lambda: release(last))
+            return [*self.ring.after(place).values(), here, *found]
 
         if c.pingpong:
             when(self.stride.le(number), lambda: self._take_turn(turn))
-        start = [*self.ring.place(done).values(), *[llvm.ZeroOp(sums).result] * self.blocks]
-        stage, parity, *found = loop(0, self.steps.end, 1, one, start, self.i32)
+        none = self.ring.none.value(self.i32)
+        start = [*self.ring.place(done).values(), none, *[llvm.ZeroOp(sums).result] * self.blocks]
+        _, _, last, *found = loop(0, self.steps.end, 1, one, start, self.i32)
         if c.pingpong:
             total = self.kernel.evaluator.emit(self.grid.tiles)
             when((number + self.stride).lt(total), lambda: self._give_turn(turn))
         if not self.product.promoted:
             nvvm.wgmma_wait_group_sync_aligned(0)
-            end = RingPlace.of([stage, parity])
-            when(all_of([leader, Index(0).lt(self.steps.end)]), lambda: release(self.ring.before(end)))
+            # with no step the other blocks of the cluster may have left
+            when(all_of([leader, Index(0).lt(self.steps.end)]), lambda: release(Index(last)))
         if self.parts is not None:
             pairs = [lambda column, half, sums=sums: self._pair(sums, column, half) for sums in found]
             self.parts.store(self._result(tile), tile, at, pairs)
             return
         self._store(replace(tile, row=tile.row + first), group, member, found)
+
+    def _wide(self, number: Index) -> ir.Value:
+        return arith.extui(integer_type(64), number.value(self.i32))
 
     def _take_turn(self, turn: Index) -> None:
         """Until the other warpgroup has issued the products of the tile before."""
@@ -261,7 +274,8 @@ class _WgmmaBlock:
         block there too: what is read came by copies and is overwritten by copies, so that nothing has to be made visible."""
         if self.config.cluster == 1:
             return lambda stage: nvvm.mbarrier_arrive(self.ring.empty(stage), results=[integer_type(64)])
-        block = (rank % self.config.cluster).value(self.i32)  # of those who do not tell too
+        apart = self.config.cluster  # lanes behind them do not tell
+        block = (rank % apart + (self.rank - self.rank % apart)).value(self.i32)
         there = nvvm.mapa(ir.Type.parse("!llvm.ptr<7>"), self.ring.empty(Index(0)), block)
         scope = ir.Attribute.parse("#nvvm.mem_scope<cta>")
         return lambda stage: nvvm.mbarrier_arrive(
@@ -271,7 +285,7 @@ class _WgmmaBlock:
                   fresh: bool = False) -> list[ir.Value]:
         """The sums of a warpgroup with the products of a step added, as one group in flight. fresh: sums of this step alone."""
         found = list(before)
-        for k in range(0, ROW // self.left.size, STEP // self.left.size):
+        for k in range(0, self.config.deep * self.left.per, STEP // self.left.size):
             for q in range(self.blocks):
                 a, b = self.left.advance(pair[0], q * ROWS, k), self.right.advance(pair[1], 0, k)
                 found[q] = self._product(sums, found[q], (a, b), fresh and k == 0)

@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.attention import Attention
-from tilewright.passes.codegen.emit import all_of, gep, integer_type, loop, when, when_values
+from tilewright.passes.codegen.emit import all_of, integer_type, loop, when, when_values
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
-from tilewright.passes.codegen.gpu_space import Point
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Tiler
@@ -27,13 +26,12 @@ from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
 from tilewright.passes.families.gpu.mbarrier_ring import MbarrierRing
 from tilewright.passes.families.gpu.simt_plan import SimtPlan
 from tilewright.passes.families.gpu.wgmma_code import WgmmaCode, commit, fence, wait
-from tilewright.passes.families.gpu.wgmma_operand import TmaOperand
+from tilewright.passes.families.gpu.wgmma_operand import MINE, TmaOperand
 from tilewright.passes.mlir import ir, llvm, nvvm, scf
 from tilewright.passes.spaces.gpu.wgmma import BARRIER, GROUP, ROWS, STEP
 from tilewright.passes.spaces.gpu.wgmma_attention import (
     BLOCK,
     COPIER,
-    LONGEST,
     MULTIPLIER,
     SIZE,
     WgmmaAttentionConfig,
@@ -52,7 +50,7 @@ _PER_STEP = STEP // SIZE  # positions along k of an instruction
 
 def emit(kernel: GpuKernel, config: WgmmaAttentionConfig) -> None:
     """The whole kernel. ValueError when the region is no attention that this family computes."""
-    plan = AttentionPlan.of(kernel, False, LONGEST).with_one_row_loop()
+    plan = AttentionPlan.of(kernel, False).with_one_row_loop()
     tiles = _Tiles.of(kernel, plan, config)
     parts = Parts(kernel, plan, config.split_kv) if config.split_kv > 1 else None
     if parts is not None:
@@ -70,34 +68,12 @@ def tile(frame: KernelFrame, config: WgmmaAttentionConfig, tiler: Tiler) -> None
 
 
 @dataclass(frozen=True)
-class _Tile:
-    """A tile of an operand that is several rows of 128 bytes deep: `deep` of the operand's tiles, one behind the other."""
-
-    operand: TmaOperand
-    deep: int
-
-    @property
-    def bytes(self) -> int:
-        return self.operand.bytes * self.deep
-
-    def fetch(self, stage: ir.Value, batch: Point, outer: Index, k: Index, barrier: ir.Value) -> None:
-        for i in range(self.deep):
-            to = gep(stage, Index(i * self.operand.bytes).value(integer_type(32)), integer_type(8)) if i else stage
-            self.operand.fetch(to, batch, outer, k + i * self.operand.per, barrier, Index(0))
-
-    def descriptor(self, stage: Index, first: Index, k: int) -> ir.Value:
-        """From position `first` of the outer axis and k on."""
-        block, within = divmod(k, self.operand.per)
-        return self.operand.advance(self.operand.descriptor(stage + block * self.operand.bytes, first), 0, within)
-
-
-@dataclass(frozen=True)
 class _Tiles:
     """Of queries, keys and values, and the products of them."""
 
-    query: _Tile
-    key: _Tile
-    value: _Tile
+    query: TmaOperand
+    key: TmaOperand
+    value: TmaOperand
     scores: WgmmaCode
     mixing: WgmmaCode
 
@@ -106,13 +82,13 @@ class _Tiles:
         view = plan.view
         depth = view.scores.size(view.scores.k).constant or 1
         factors = SimtPlan(view.scores, view.query, 1 - view.query, view.rows, (view.key,), (), False)
-        query, key = (_Tile(TmaOperand(kernel, factors, which, extent, 0), blocks(depth))
+        query, key = (TmaOperand(kernel, factors, which, extent, blocks(depth))
                       for which, extent in ((view.query, config.bm), (1 - view.query, config.bn)))
-        value = _Tile(TmaOperand(kernel, plan.mixing, 1 - view.weights, blocks(view.columns) * BLOCK, 0), config.bn // BLOCK)
-        if query.operand.size != SIZE:
+        value = TmaOperand(kernel, plan.mixing, 1 - view.weights, blocks(view.columns) * BLOCK, config.bn // BLOCK)
+        if query.size != SIZE:
             raise ValueError(f"{view.scores.op.name} at {view.scores.op.location}: operands have elements of "
-                             f"{query.operand.size} bytes, wanted {SIZE}")
-        turned = [not t.operand.along_k for t in (query, key, value)]
+                             f"{query.size} bytes, wanted {SIZE}")
+        turned = [not t.along_k for t in (query, key, value)]
         kinds, mixed = plan.product.kinds, plan.mixing_product.kinds
         scores = WgmmaCode(config.bn, _PER_STEP, (kinds[view.query], kinds[1 - view.query]), (turned[0], turned[1]))
         mixing = WgmmaCode(fragments(view.columns), _PER_STEP, (mixed[view.weights], mixed[1 - view.weights]), (False, turned[2]))
@@ -137,6 +113,7 @@ class _Block(AttentionBlock):
         thread = kernel.thread()
         when(thread.eq(0), self._start)
         kernel.barrier()
+        kernel.follow()
         group, member = thread // GROUP, thread % GROUP
         copies = group.eq(c.consumers)
 
@@ -180,12 +157,12 @@ class _Block(AttentionBlock):
 
     def _copy(self, queries: Queries, steps: KeySteps) -> None:
         t, at, mixed, nothing = self.tiles, queries.at, self.mixed_point(queries.at), Index(0)
-        self._fetch(self.query, nothing, lambda stage, full: t.query.fetch(stage, at, queries.row, nothing, full))
+        self._fetch(self.query, nothing, lambda stage, full: t.query.fetch(stage, at, (queries.row, nothing), full, MINE))
 
         def one(number: Index) -> None:
             key = (steps.end - 1 - number) * self.bn
-            self._fetch(self.key, number, lambda stage, full: t.key.fetch(stage, at, key, nothing, full))
-            self._fetch(self.value, number, lambda stage, full: t.value.fetch(stage, mixed, nothing, key, full))
+            self._fetch(self.key, number, lambda stage, full: t.key.fetch(stage, at, (key, nothing), full, MINE))
+            self._fetch(self.value, number, lambda stage, full: t.value.fetch(stage, mixed, (nothing, key), full, MINE))
 
         loop(0, steps.end - steps.first, 1, one, index=self.i32)
 
@@ -274,19 +251,21 @@ class _Block(AttentionBlock):
     def _scores(self, row: Index, number: Index) -> list[ir.Value]:
         """Begins a group of products of the warpgroup's queries, from `row` of the block on, with the keys of a step."""
         t, depth = self.tiles, self.plan.view.scores.size(self.plan.view.scores.k).constant or 1
-        left, right = self._stage(self.query, Index(0)), self._stage(self.key, number)
+        left = t.query.descriptor(self._stage(self.query, Index(0)), row)
+        right = t.key.descriptor(self._stage(self.key, number), Index(0))
         found: list[ir.Value] = []
         for k in range(0, -(-depth // _PER_STEP) * _PER_STEP, _PER_STEP):
-            found = t.scores.product(found, [t.query.descriptor(left, row, k)], t.key.descriptor(right, Index(0), k))
+            found = t.scores.product(found, [t.query.advance(left, 0, k)], t.key.advance(right, 0, k))
         commit()
         return found
 
     def _mixed(self, held: Sequence[ir.Value], weights: Sequence[ir.Value], number: Index) -> list[ir.Value]:
         """Begins a group of products of exponentials, four registers an instruction, with the values of a step."""
-        found, stage = list(held), self._stage(self.value, number)
+        found, value = list(held), self.tiles.value
+        start = value.descriptor(self._stage(self.value, number), Index(0))
         for k in range(0, self.bn, _PER_STEP):
             at = k // _PER_STEP * 4
-            found = self.tiles.mixing.product(found, weights[at : at + 4], self.tiles.value.descriptor(stage, Index(0), k))
+            found = self.tiles.mixing.product(found, weights[at : at + 4], value.advance(start, 0, k))
         commit()
         return found
 

@@ -53,6 +53,12 @@ def wait(groups: int, values: Sequence[ir.Value]) -> list[ir.Value]:
     return _emit(f"wgmma.wait_group.sync.aligned {groups};", [v.type for v in values], values, [])
 
 
+def unknown(value: ir.Value) -> ir.Value:
+    """The same value, of whose bits LLVM knows nothing: it then adds to a descriptor as a whole, in one instruction."""
+    letter = _LETTERS[str(value.type)]
+    return llvm.InlineAsmOp(value.type, [value], "mov.b64 $0, $1;", f"={letter},{letter}").results[0]
+
+
 def _emit(text: str, types: Sequence[ir.Type], tied: Sequence[ir.Value], more: Sequence[ir.Value]) -> list[ir.Value]:
     """tied: values in the registers of the first results."""
     made = [f"={_LETTERS[str(t)]}" for t in types]

@@ -6,6 +6,9 @@ memory does; then the tile is blocks of 128 bytes of the outer axis, one behind 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import product
+
 from tilewright.passes.codegen.emit import byte_width, gep, integer_type, resized
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.gpu_space import Point
@@ -19,13 +22,37 @@ _SWIZZLE_128, _PERIOD = 1 << 62, 1024  # of a descriptor; bytes of 8 rows
 _MASK = 0x3FFF
 
 
-class TmaOperand:
-    """`bytes`: of a tile. `along_k`: rows run along k. `parts`: blocks of a cluster that have the tile in common; each of them
-    fetches its part of the tile for all."""
+@dataclass(frozen=True)
+class Common:
+    """Which blocks of a cluster have a tile in common: `parts` of them, every `apart`th. several: there is more than one such
+    group in the cluster."""
 
-    def __init__(self, kernel: GpuKernel, plan: SimtPlan, which: int, extent: int, offset: int, parts: int = 1) -> None:
-        self.kernel, self.view, self.which, self.extent, self.offset = kernel, plan.view, which, extent, offset
-        self.parts = parts
+    parts: int
+    apart: int = 1
+    several: bool = False
+
+
+ALONE = Common(1)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a block fetches of a tile: its part; mask: of the ranks that get it, None for itself alone."""
+
+    part: Index
+    mask: ir.Value | None
+
+
+MINE = Share(Index(0), None)
+
+
+class TmaOperand:
+    """`bytes`: of what is fetched at once, tiles of one row along k each, `deep` of them. `along_k`: rows run along k. common:
+    which blocks of a cluster have them in common; each of those fetches its part of every tile for all."""
+
+    def __init__(self, kernel: GpuKernel, plan: SimtPlan, which: int, extent: int, deep: int = 1, common: Common = ALONE) -> None:
+        self.kernel, self.view, self.which, self.extent, self.deep, self.common = kernel, plan.view, which, extent, deep, common
+        parts = common.parts
         view, value = plan.view, plan.view.operand(which)
         where = f"{view.op.name} at {view.op.location}"
         slot = next((s for s in kernel.operands if s.value == value and not s.result), None)
@@ -48,7 +75,7 @@ class TmaOperand:
         if not self.along_k and extent % self.per:
             raise ValueError(f"tiles of {extent} elements of operand {slot.number} are no whole rows of {ROW} bytes")
         self.outer_loop, self.k_loop = outer_loops[0], view.k[0]
-        self.bytes = extent * ROW
+        self.bytes = deep * extent * ROW
         self._order = [slot.unit, *(a for a in reversed(range(slot.rank)) if a != slot.unit)]
         if extent % (8 * parts) or self.per % (8 * parts):
             raise ValueError(f"tiles of {extent} by {self.per} elements have no {parts} parts of whole groups of 8 rows")
@@ -61,36 +88,45 @@ class TmaOperand:
         """Copies of one tile."""
         return 1 if self.along_k else self.extent // self.per
 
-    def fetch(self, stage: ir.Value, batch: Point, outer: Index, k: Index, barrier: ir.Value, part: Index) -> None:
-        """Starts the copies of a part of the tile at (outer, k) into the stage at address `stage`; their bytes complete at
-        `barrier`, of every block that has the tile too."""
+    def share(self, rank: Index) -> Share:
+        """Of the block of that rank in its cluster."""
+        parts, apart = self.common.parts, self.common.apart
+        if parts == 1:
+            return Share(Index(0), None)
+        i32, part = integer_type(32), rank // apart % parts
+        mask = Index(sum(1 << apart * i for i in range(parts))).value(i32)
+        if self.common.several:
+            mask = arith.shli(mask, (rank - part * apart).value(i32))
+        return Share(part, arith.trunci(integer_type(16), mask))
+
+    def fetch(self, to: ir.Value, batch: Point, place: tuple[Index, Index], barrier: ir.Value, share: Share) -> None:
+        """Starts the copies of a share of the tiles at a place (outer, k) to an address; their bytes complete at `barrier`, of
+        every block that has them too."""
         cluster = ir.Type.parse("!llvm.ptr<7>")
         i32 = integer_type(32)
-        block, first = self.per * ROW, part * self._rows if self.parts > 1 else Index(0)
-        mask = Index((1 << self.parts) - 1).value(integer_type(16)) if self.parts > 1 else None
-        outer, k = (outer + first, k) if self.along_k else (outer, k + first)
-        for j in range(self.copies()):
-            at = loops_at(self.view, batch, {self.outer_loop: outer + j * self.per, self.k_loop: k})
+        part = share.part * self._rows
+        outer, k = (place[0] + part, place[1]) if self.along_k else (place[0], place[1] + part)
+        for deep, j in product(range(self.deep), range(self.copies())):
+            at = loops_at(self.view, batch, {self.outer_loop: outer + j * self.per, self.k_loop: k + deep * self.per})
             coords = coords_of(self.view, self.which, at)
             listed = [resized(coords[a].value(self.kernel.index), i32) for a in self._order if a is not None]
-            to = gep(stage, (first * ROW + (self.offset + j * block)).value(i32), integer_type(8))
+            begin = part * ROW + (deep * self.extent + j * self.per) * ROW
             nvvm.cp_async_bulk_tensor_shared_cluster_global(
-                llvm.AddrSpaceCastOp(cluster, to).result, self.kernel.tensor_map(self._number), listed, barrier, [],
-                multicast_mask=mask)
+                llvm.AddrSpaceCastOp(cluster, gep(to, begin.value(i32), integer_type(8))).result,
+                self.kernel.tensor_map(self._number), listed, barrier, [], multicast_mask=share.mask)
 
-    def descriptor(self, stage: Index, first: Index) -> ir.Value:
-        """Of the tile in the stage at byte `stage` of the shared space, from position `first` of the outer axis on."""
-        i64 = integer_type(64)
-        lead = 1 if self.along_k else self.per * ROW // 16
-        fixed = _SWIZZLE_128 | _PERIOD // 16 << 32 | lead << 16
-        start = (stage + self.offset + self._outer_bytes(first)) // 16
-        masked = arith.andi(start.value(integer_type(32)), Index(_MASK).value(integer_type(32)))
-        return arith.ori(arith.extui(i64, masked), Index(fixed).value(i64))
-
-    def _outer_bytes(self, first: Index) -> Index:
-        return first * ROW if self.along_k else first // self.per * (self.per * ROW)
+    def descriptor(self, address: Index, first: Index) -> ir.Value:
+        """Of the tiles at a byte of the shared space, from position `first` of the outer axis on. What lies further on differs
+        from it by a sixteenth of the bytes between: no place in shared memory overflows its bits."""
+        i32, i64, lead = integer_type(32), integer_type(64), 1 if self.along_k else self.per * ROW // 16
+        bytes_ = first * ROW if self.along_k else first // self.per * (self.per * ROW)
+        masked = arith.andi(((address + bytes_) // 16).value(i32), Index(_MASK).value(i32))
+        fixed = Index(_SWIZZLE_128 | _PERIOD // 16 << 32 | lead << 16).value(i64)
+        return arith.ori(arith.extui(i64, masked), fixed)
 
     def advance(self, descriptor: ir.Value, outer: int, k: int) -> ir.Value:
         """The descriptor of what lies `outer` and `k` elements further."""
+        deep, k = divmod(k, self.per)
         move = outer * ROW + k * self.size if self.along_k else outer // self.per * (self.per * ROW) + k * ROW
-        return descriptor if not move else arith.addi(descriptor, Index(move // 16).value(integer_type(64)))
+        step = (deep * self.extent * ROW + move) // 16
+        return arith.addi(descriptor, Index(step).value(integer_type(64))) if step else descriptor

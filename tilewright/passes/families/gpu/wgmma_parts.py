@@ -22,7 +22,7 @@ class SharedParts:
     """
 
     def __init__(self, kernel: GpuKernel, code: ProductCode, config: WgmmaConfig) -> None:
-        self.cluster, self.config, self.kernel = ClusterSum(kernel, code, config.cluster_k), config, kernel
+        self.cluster, self.config, self.kernel = ClusterSum(kernel, code, config.cluster_k, config.cluster), config, kernel
         self.tile = kernel.shared(code.product.accumulator, [config.bm, config.bn + PAD])
 
     def store(self, result: Result, tile: GridTile, at: tuple[Index, Index],

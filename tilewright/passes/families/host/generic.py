@@ -100,6 +100,8 @@ def _groups(frame: KernelFrame, config: GenericConfig) -> list[_ResultGroup]:
         walk: TransposeTiles | InterleavedTiles | RunningWalk | None = RunningWalk.of(frame, members, axis) if dims else None
         if walk is None and len(members) == 1 and config.lanes > 1 and (tiles := TransposeTiles.of(frame, members[0], axis)):
             walk = InterleavedTiles.of(tiles, dims[axis], config.lanes) or tiles
+        if walk is None and len(members) == 1 and config.lanes > 1:
+            walk = InterleavedTiles.of_repeated(frame, members[0], axis, config.lanes)
         row = max((a for a in range(len(dims)) if a != axis), default=None) if config.rows > 1 and walk is None else None
         groups.append(_ResultGroup(tuple(members), dims, axis, walk, row))
     return [*groups, *alone]

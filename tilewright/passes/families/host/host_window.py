@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from tilewright.passes.analysis.contraction import product_of
-from tilewright.passes.codegen.emit import lane_mask, loop
+from tilewright.passes.codegen.emit import lane_mask, loop, when
 from tilewright.passes.codegen.evaluator import evaluate
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
-from tilewright.passes.codegen.index import Index, splat_to
+from tilewright.passes.codegen.index import Index, select, splat_to
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.families.host.host_matmul_rows import Loops
@@ -33,6 +33,7 @@ from tilewright.passes.mlir import ir, maps_of
 from tilewright.passes.spaces.host.host_window import HostWindowConfig
 from tilewright.runtime.shape import Expr
 
+NEAR_BYTES = 24 << 10  # of copied rows that filters pass over together: three quarters of the smallest first-level cache
 _Sums = list[ir.Value]  # of a block: pixel by pixel, vector by vector
 
 
@@ -70,7 +71,7 @@ def emit(kernel: HostKernel, config: HostWindowConfig) -> Grid:
             low, high = here.span("pixels")
             if rows is not None:
                 rows.copy(loops, low, high)
-            emitter.filters(_Block(tuple(loops), low, low, high))
+            emitter.filters(_Block(tuple(loops), low, low, low, high))
 
         loop(begin, end, 1, unit, index=kernel.index)
         return Grid() if rows is None else Grid(workspace=rows.bytes)
@@ -82,12 +83,13 @@ def emit(kernel: HostKernel, config: HostWindowConfig) -> Grid:
 class _Block:
     """Results at some pixels from `first` on and at the vectors that begin at `starts`; mask: of their lanes.
 
-    loops: coordinates of the outer loops, and that of the first filter. low, high: pixels of the unit. bordered: may the windows
-    reach over the image?
+    loops: coordinates of the outer loops, and that of the first filter. copied: the first pixel of the unit, from whose rows on
+    these are copied. low, high: pixels to compute. bordered: may the windows reach over the image?
     """
 
     loops: tuple[Index | None, ...]
     first: Index
+    copied: Index
     low: Index
     high: Index
     pixels: int = 1
@@ -107,16 +109,35 @@ class _WindowEmitter:
     rows: PaddedRows | None
 
     def filters(self, unit: _Block) -> None:
-        """All filters of a unit, `filters` of them at a time."""
-        d = self.plan.filters
+        """All filters of a unit, `filters` of them at a time, for the rows of one block after the other: these stay in the
+        first-level cache while the filters pass."""
+        d, index = self.plan.filters, self.kernel.index
         if d is None:
             self.vectors(unit)
             return
 
-        def some(f: Index) -> None:
-            self.vectors(replace(unit, loops=tuple(f if n == d else x for n, x in enumerate(unit.loops))))
+        step = self._step()
 
-        loop(0, self.kernel.evaluator.emit(self.plan.extents[d]), self.config.filters, some, index=self.kernel.index)
+        def rows(low: Index) -> None:
+            part = replace(unit, first=low, low=low, high=(low + step).min(unit.high))
+
+            def some(f: Index) -> None:
+                self.vectors(replace(part, loops=tuple(f if n == d else x for n, x in enumerate(unit.loops))))
+
+            loop(0, self.kernel.evaluator.emit(self.plan.extents[d]), self.config.filters, some, index=index)
+
+        loop(unit.low, unit.high, step, rows, index=index)
+
+    def _step(self) -> Index:
+        """Rows that all filters pass over in turn: those that stay in the first-level cache, at least a block; of less than a
+        vector as many more as the block has vectors."""
+        pixels, ev = self.config.pixels, self.kernel.evaluator
+        block = pixels * self.config.nv
+        narrow = ev.emit(self.plan.extents[self.plan.along]).le(self.config.lanes)
+        least = select(narrow, Index(block), Index(pixels), type_=self.kernel.index)
+        if self.rows is None:
+            return least
+        return (ev.emit(self.rows.pixels_within(NEAR_BYTES) // block) * block).max(least)
 
     def vectors(self, unit: _Block) -> None:
         """All vectors of a unit. Where their number is known and enough, the last ones begin early enough to be whole."""
@@ -134,14 +155,33 @@ class _WindowEmitter:
             vectors = min(self.config.nv, -(-known // lanes))
             loop(0, known, vectors * lanes, whole(vectors), index=index)
             return
+        if known is None and self.plan.filters is not None:
+            self._some_vectors(unit, count, whole, masked)
+            return
         full = count - count % (self.config.nv * lanes)
         if known is None:
             loop(0, full, self.config.nv * lanes, whole(self.config.nv), index=index)
         loop(full if known is None else 0, count, lanes, masked, index=index)
 
+    def _some_vectors(self, unit: _Block, count: Index, whole: Callable[[int], Callable[[Index], None]],
+                      masked: Callable[[Index], None]) -> None:
+        """An unknown number of elements for blocks of filters: whole blocks while more than a vector is left, the last of them
+        from early enough on, then one vector. Less than a vector is masked."""
+        lanes, nv, index = self.config.lanes, self.config.nv, self.kernel.index
+
+        def many() -> None:
+            blocks = (count + (nv - 1) * lanes - 1) // (nv * lanes) if nv > 1 else count // lanes
+            loop(0, blocks * (nv * lanes), nv * lanes, whole(nv), index=index)
+            when((blocks * (nv * lanes)).lt(count), lambda: whole(1)(count - lanes))
+
+        when(count.ge(lanes), many, lambda: when(Index(0).lt(count), lambda: masked(Index(0))))
+
     def _pixels(self, unit: _Block) -> None:
-        """Blocks of pixels whose windows lie within the image, and the others one by one."""
+        """Blocks of pixels whose windows lie within the image, and the others one by one. Fewer vectors than a block of filters
+        takes leave registers for more pixels."""
         index, pixels = self.kernel.index, self.config.pixels if self.plan.across is not None else 1
+        if self.plan.filters is not None and self.plan.across is not None:
+            pixels *= self.config.nv // len(unit.starts)
         bordered, low, high = self.rows is None and self.plan.padded_across, unit.low, unit.high
         if bordered:
             low, high = self.plan.interior(self.kernel.evaluator, low, high)
@@ -282,7 +322,7 @@ class _Reader:
         point = emitter._point(block, _Member(0, 0, vector))
         loops = [x if x is not None else y for x, y in zip(self._loops, point, strict=True)]
         if emitter.rows is not None:
-            return emitter.rows.load(loops, block.first - block.low, across, along)
+            return emitter.rows.load(loops, block.first - block.copied, across, along)
         ev = emitter.kernel.evaluator
         at = plan.image_place(ev, [Index(0) if x is None else x for x in loops])
         for window, step in ((plan.window_across, across), (plan.window_along, along)):

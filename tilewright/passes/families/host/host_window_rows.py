@@ -61,6 +61,18 @@ class PaddedRows:
     def bytes(self) -> Expr:
         return self._total * byte_width(self._element)
 
+    def pixels_within(self, size: int) -> Expr:
+        """How many pixels of the pixel loop the copied rows of `size` bytes serve."""
+        across, sizes = self.plan.window_across, self._sizes()
+        count = len(self._deep)
+        row = Expr.of(byte_width(self._element))
+        for extent in (*sizes[:count], *sizes[count + 1 :]):
+            row = row * extent.maximum(1)
+        if across is None:
+            return Expr.of(1)
+        rest = (Expr.of(size) // row) - (self.plan.extents[across.tap] - 1) * across.dilation - 1
+        return rest.maximum(0) // across.stride + 1
+
     @property
     def _element(self) -> ir.Type:
         return ir.RankedTensorType(self.plan.reduction.source.type).element_type

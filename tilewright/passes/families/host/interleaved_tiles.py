@@ -1,20 +1,24 @@
-"""Transposed copies to few elements along the result: vectors along the source's unit axis, interleaved in registers.
+"""Copies to few elements along the result: vectors along the source's unit axis, interleaved in registers.
 
-Results a vector apart of what a transposition by square tiles would store piece by piece (transpose_tiles.py) are stored here as
-whole vectors, since the result's last two axes are one run in memory.
+These are transpositions, of which square tiles would store a piece of a vector at a time (transpose_tiles.py), and elements that
+are repeated (nearest resampling by whole factors). Results are stored as whole vectors, since the result's last two axes are one
+run in memory.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 from tilewright.passes.codegen.emit import Memory, all_of, lane_mask, loop, when
 from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.units import Unit
 from tilewright.passes.families.host.transpose_tiles import TransposeTiles
-from tilewright.passes.mlir import ir, vector
+from tilewright.passes.linalg.structured import body, inputs, iterator_kinds
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position, vector
 from tilewright.runtime.shape import Expr
 
 _LARGEST_ODD = 7  # sequences that are interleaved all at once, each by a shuffle of its own
@@ -22,10 +26,13 @@ _LARGEST_ODD = 7  # sequences that are interleaved all at once, each by a shuffl
 
 @dataclass(frozen=True)
 class InterleavedTiles:
-    """tiles: the transposition; count: elements along the result, fewer than there are lanes."""
+    """tiles: the transposition, or which axes elements are repeated along; count: elements along the result, fewer than there are
+    lanes. copies: axes of the result along which all elements are the same, each stored as often as that.
+    """
 
     tiles: TransposeTiles
     count: int
+    copies: tuple[int, ...] = ()
 
     @staticmethod
     def of(tiles: TransposeTiles, length: Expr, lanes: int) -> InterleavedTiles | None:
@@ -38,9 +45,30 @@ class InterleavedTiles:
             return None
         return InterleavedTiles(tiles, count) if count // (count & -count) <= _LARGEST_ODD else None
 
+    @staticmethod
+    def of_repeated(frame: KernelFrame, number: int, along: int, lanes: int) -> InterleavedTiles | None:
+        """Of a result whose elements are computed one by one from operands that lie along its last axis but one, or along
+        neither; None of others."""
+        result = frame.results[number]
+        root, reads, units = owner(result), _reads(result), frame.input_units()
+        axes = tuple(range(ir.RankedTensorType(result.type).rank))
+        if root is None or reads is None or along == 0 or along != axes[-1]:
+            return None
+        runs = {read[unit] for value, read in reads if (unit := units.get(value)) is not None}
+        if along in runs or along - 1 not in runs:
+            return None
+        dims, used = frame.shapes.dims(result), {a for _, read in reads for a in read}
+        found = InterleavedTiles.of(TransposeTiles(number, root, along - 1, along, axes), dims[along], lanes)
+        copies = tuple(a for a in axes[:-1] if a not in used and (dims[a].constant or lanes) < lanes)
+        return None if found is None else replace(found, copies=copies)
+
+    def outer(self) -> list[int]:
+        """The axes of which a unit has one place."""
+        return [a for a in self.tiles.outer() if a not in self.copies]
+
     def cuts(self, lanes: int, chunk: int) -> dict[int, int | None]:
         """The axes that units are cut along: `chunk` elements of the result in each, in whole vectors across it."""
-        return {**dict.fromkeys(self.tiles.outer()), self.tiles.across: max(1, chunk // self.count // lanes) * lanes}
+        return {**dict.fromkeys(self.outer()), self.tiles.across: max(1, chunk // self.count // lanes) * lanes}
 
 
 @dataclass(frozen=True)
@@ -62,7 +90,7 @@ class InterleavedEmitter:
     def emit(self, unit: Unit) -> None:
         """All elements of a work unit, one by one where the result's last two axes are no run in memory."""
         tiles, index, strides = self.walk.tiles, self.kernel.index, self._memory.strides
-        coords = [unit.first(f"d{a}") if a in tiles.outer() else Index(0) for a in range(len(tiles.axes))]
+        coords = [unit.first(f"d{a}") if a in self.walk.outer() else Index(0) for a in range(len(tiles.axes))]
         first, end = unit.span(f"d{tiles.across}")
         run = all_of([strides[tiles.across].eq(self.walk.count), strides[tiles.along].eq(1)])
 
@@ -80,10 +108,19 @@ class InterleavedEmitter:
         """The elements along the result at one place across it."""
 
         def element(i: Index) -> None:
-            at = self._at(coords, across, i)
-            self._memory.store(self.kernel.evaluator.element(self._result, at), at)
+            with self.kernel.evaluator.kept():
+                value = self.kernel.evaluator.element(self._result, self._at(coords, across, i))
+                for copy in self._copies(coords):
+                    self._memory.store(value, self._at(copy, across, i))
 
         loop(0, self.walk.count, 1, element, index=self.kernel.index)
+
+    def _copies(self, coords: list[Index]) -> list[list[Index]]:
+        """The places of a unit that elements are stored at."""
+        dims = self.kernel.shapes.dims(self._result)
+        places = [[Index(i) for i in range(dims[a].constant or 1)] if a in self.walk.copies else [x]
+                  for a, x in enumerate(coords)]
+        return [list(p) for p in product(*places)]
 
     def _at(self, coords: list[Index], across: Index, along: Index) -> list[Index]:
         """The coordinates of elements of a unit."""
@@ -97,9 +134,10 @@ class InterleavedEmitter:
         with ev.kept():
             rows = [ev.element(self._result, self._at(coords, Index.ramp(first, lanes), Index(i)), mask)
                     for i in range(self.walk.count)]
-        begin = memory.offset(self._at(coords, first, Index(0)))
+        begins = [memory.offset(self._at(copy, first, Index(0))) for copy in self._copies(coords)]
         flat = replace(memory, sizes=(Index(0),), strides=(Index(1),))
-        for k, value in enumerate(interleaved(rows)):
+        values = interleaved(rows)
+        for begin, (k, value) in product(begins, enumerate(values)):
             place = [Index.ramp(begin + k * lanes, lanes)]
             rest = Index(lanes) if left is None else left * self.walk.count - k * lanes
             kept = lane_mask(rest, lanes, index)
@@ -136,4 +174,31 @@ def _gathered(sequences: list[list[ir.Value]], places: list[tuple[int, int]], la
     for j, number in sources[1:]:
         lane_of = {lane: lanes + q % lanes for lane, (a, q) in enumerate(places) if (a, q // lanes) == (j, number)}
         found = vector.shuffle(found, sequences[j][number], [lane_of.get(lane, lane) for lane in range(lanes)])
+    return found
+
+
+def _reads(value: ir.Value) -> list[tuple[ir.Value, list[int | None]]] | None:
+    """The arguments that an element is computed from, with the axis of the value at each axis of theirs (None: the first place);
+    None where something else than elementwise operations makes it."""
+    op = owner(value)
+    if op is None:
+        return [(value, list(range(ir.RankedTensorType(value.type).rank)))]
+    if op.name == "tensor.empty":
+        return []
+    if op.name != "linalg.generic" or "reduction" in iterator_kinds(op) or len(op.results) != 1:
+        return None
+    if any(inner.name in ("linalg.index", "tensor.extract") for inner in operations(body(op))):
+        return None
+    *maps, written = maps_of(op)
+    if not written.is_permutation:
+        return None
+    axis_of = {position(e): a for a, e in enumerate(written.results)}
+    found = list[tuple[ir.Value, list[int | None]]]()
+    for operand, m in zip(inputs(op), maps, strict=True):
+        behind = _reads(operand)
+        at = [position(e) for e in m.results]
+        if behind is None or any(p is None and str(e) != "0" for p, e in zip(at, m.results, strict=True)):
+            return None
+        to = [None if d is None else axis_of[d] for d in at]
+        found += [(v, [None if a is None else to[a] for a in read]) for v, read in behind]
     return found

@@ -18,7 +18,8 @@ WIDEST = 16  # bytes of one copy
 STEP = 32  # bytes along k of one instruction
 SLAB = 64  # value columns of a warp's results that are in shared memory at once
 PAD = 8  # sums behind each row of them
-LONGEST_QUERY, LONGEST_VALUE = 256, 128
+LONGEST_QUERY, LONGEST_VALUE = 256, 256
+_KEPT_COLUMNS = 128
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,12 @@ class GpuAttentionConfig(GpuConfig):
         return max(self.bm * padded(depth) * size + ring, self.bm // self.wm * 16 * (slab(columns) + PAD) * 4)
 
     def registers(self, depth: int, columns: int, size: int) -> int:
-        """About what a thread needs: sums, scores, queries, single elements on their way, fragments and addresses."""
+        """About what a thread needs: sums, scores, queries, single elements on their way, fragments and addresses. Beside sums of
+        longer values there is no room for single elements; the assembler keeps those in memory."""
         sums, scores = self.wm * -(-columns // 16) * 16 // WARP, self.wm * self.bn // WARP
         queries = self.wm * -(-depth * size // STEP) * STEP // 4 // WARP if self.queries_in_registers else self.wm // 4
-        copies = self.bn * (padded(depth) + padded(columns)) // self.threads if self.vec * size < 4 else 0
+        single = self.vec * size < 4 and columns <= _KEPT_COLUMNS
+        copies = self.bn * (padded(depth) + padded(columns)) // self.threads if single else 0
         return sums + scores + queries + copies + self.wm // 4 + 44 * self.index // 32
 
 
@@ -71,10 +74,10 @@ def slab(columns: int) -> int:
     return min(padded(columns), SLAB)
 
 
-def heads_of(workload: Workload, longest_value: int = LONGEST_VALUE) -> tuple[int, int] | None:
+def heads_of(workload: Workload) -> tuple[int, int] | None:
     """Length of a query and of a value; None where one is not known or too long."""
     depth, columns = workload.size("k").constant, workload.size("e").constant
-    if depth is None or columns is None or not (0 < depth <= LONGEST_QUERY and 0 < columns <= longest_value):
+    if depth is None or columns is None or not (0 < depth <= LONGEST_QUERY and 0 < columns <= LONGEST_VALUE):
         return None
     return depth, columns
 

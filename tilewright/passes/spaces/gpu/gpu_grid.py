@@ -44,7 +44,7 @@ class Occupancy:
 class GpuGrid:
     """blocks, those of the busiest multiprocessor, residents, steps of a block; cycles of a block on the busiest pipe and alone,
     cycles that memory needs; launches, and cycles of the one that joins sums of parts; cycles before the first step where blocks
-    take tile after tile and only the first of them waits.
+    take tile after tile and only the first of them waits, and those behind the last one that nothing hides.
 
     multiprocessors: of the device.
     """
@@ -60,6 +60,7 @@ class GpuGrid:
     launches: Floats
     joining: Floats
     start: Floats
+    behind: Floats
 
     def only(self, which: np.ndarray) -> GpuGrid:
         """Of some pairs."""
@@ -70,7 +71,7 @@ class GpuGrid:
         share = self.blocks / float(self.multiprocessors)
         busy = np.maximum(share + occupancy.tail * (self.busiest - share), 1e-9)
         rounds = np.maximum(np.minimum(self.busiest, 1.0), busy / self.resident)
-        work = overlapped(np.maximum(busy * self.shared_out, rounds * self.alone) + self.start, self.memory)
+        work = overlapped(np.maximum(busy * self.shared_out, rounds * self.alone) + self.start + self.behind, self.memory)
         return np.asarray(np.log(occupancy.launch * self.launches + work + self.joining) + occupancy.slower, np.float64)
 
     @property
@@ -104,8 +105,9 @@ def grid_of(c: Mapping[str, Floats], units: Floats, extent: Floats, bytes_: Floa
     step = step + c["chain"]
     step = np.where(ahead > 0, np.maximum(step, rates.latency / np.maximum(ahead, 1.0)), step)
     start = np.broadcast_to(rates.latency + _TURN, blocks.shape)
-    alone = np.where(most > 0, 0.0, start) + steps * step + once
+    behind = once * c["hidden"]
+    alone = np.where(most > 0, 0.0, start) + steps * step + once - behind
     in_place = np.where(most > 0, np.minimum(c["resident"], np.maximum(1.0, most // every)), c["resident"])
     joining = np.where(c["partial"] > 0, rates.latency + _TURN + _JOIN * blocks * c["partial"] / (rates.l2 * every), 0.0)
     return GpuGrid(limits.multiprocessors, blocks, np.ceil(blocks / c["reached"]), in_place, steps, shared_out, alone,
-                   bytes_ / (rates.memory * every), c["launches"], joining, np.where(most > 0, start, 0.0))
+                   bytes_ / (rates.memory * every), c["launches"], joining, np.where(most > 0, start, 0.0), behind)

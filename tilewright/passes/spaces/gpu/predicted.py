@@ -22,6 +22,7 @@ from tilewright.runtime.limits import GpuLimits
 
 Config = TypeVar("Config", bound=TileConfig)
 _LINEAR, _GEOMETRIC = 256, 64  # numbers of rows that are looked at: every grain of the fewest, then ever fewer of more
+_LEAST = 1e-4  # of the time: what an exchange saves at least
 _WAVES = 12  # of tiles of 128 x 256: behind them the number of waves matters little
 
 
@@ -105,10 +106,13 @@ def _chosen(lost: Floats, weights: Floats, wanted: Wanted) -> list[int]:
             break
         loses = total
         found.append(best)
-        for place in range(len(found)):
-            total, best = beside(found[:place] + found[place + 1 :])
-            if total < loses:
-                found[place], loses = best, total
+        exchanged = True
+        while exchanged:
+            exchanged = False
+            for place in range(len(found)):
+                total, best = beside(found[:place] + found[place + 1 :])
+                if total < loses - _LEAST:
+                    found[place], loses, exchanged = best, total, True
     return found
 
 

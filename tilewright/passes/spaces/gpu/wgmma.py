@@ -11,7 +11,8 @@ from typing import ClassVar
 
 from tilewright.passes.spaces.gemm_operands import BYTE_FLOAT_TYPES, column_loop, row_and_column_roles, tensor_core_bytes
 from tilewright.passes.spaces.gpu import mma
-from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, why_invalid_block, why_invalid_cluster
+from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, is_power_of_two, why_invalid_block, why_invalid_cluster
+from tilewright.passes.spaces.gpu.gpu_rates import reached
 from tilewright.passes.spaces.numerics import Numerics
 from tilewright.passes.spaces.workload import Factor, Kind, Workload
 from tilewright.runtime.limits import GpuLimits
@@ -28,21 +29,24 @@ PAD = 8  # sums behind each row of a warp's results in shared memory
 _SLAB = 32  # columns of a warp's results that are in shared memory at once
 _LONGEST_BOX = 256
 _COPIED_AXES = 5
+CLUSTERS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 1, 1), (1, 4, 1), (2, 2, 1), (4, 2, 1), (2, 4, 1), (1, 1, 2), (1, 1, 4),
+            (1, 1, 8), (2, 1, 2), (1, 2, 2), (2, 2, 2), (2, 1, 4), (1, 2, 4), (4, 1, 2), (1, 4, 2))
+"""Blocks of clusters below each other, beside each other, and with parts of k."""
 REGISTERS = {2: (40, 232), 3: (32, 160)}
 """Warpgroups that multiply -> registers of a thread that copies, and of one that multiplies. A single one has enough as it is."""
 
 
 @dataclass(frozen=True)
 class WgmmaConfig(GpuConfig):
-    """bm x bn: rows and columns of a tile of the result; a step is 128 bytes deep; stages: steps in shared memory.
+    """bm x bn: rows and columns of a tile of the result; stages: steps in shared memory.
 
     consumers: warpgroups that multiply, each its share of the rows; one more copies. vec: elements of one store. group_m: rows
     of tiles that are walked together. blocks: blocks that take one tile after the other; 0 for a block per tile. split_k: parts
     that k is cut in, each of its own blocks, summed by a second launch in a fixed order. copied: results leave by tensor copies.
     pingpong: each of two warpgroups has tiles of its own, and multiplies while the other one stores.
-    tf32: f32 operands are read as tf32. cluster_m, cluster_n: blocks of a cluster that take tiles below or beside each other and
-    bring the operand that they have in common only once. cluster_k: blocks of a cluster that have a part of k of one tile each,
-    summed out of their shared memory in the order of their ranks.
+    tf32: f32 operands are read as tf32. cluster_m, cluster_n: blocks of a cluster that take tiles below and beside each other and
+    bring what they have in common only once. cluster_k: blocks of a cluster that have a part of k of one tile each,
+    summed out of their shared memory in the order of their ranks. deep: rows of 128 bytes along k of a step.
     """
 
     family: ClassVar[str] = "wgmma"
@@ -62,10 +66,11 @@ class WgmmaConfig(GpuConfig):
     cluster_n: int = 1
     pingpong: bool = False
     cluster_k: int = 1
+    deep: int = 1
 
     @property
     def cluster(self) -> int:
-        """Blocks of a cluster."""
+        """Blocks of a cluster that have tiles of their own."""
         return self.cluster_m * self.cluster_n
 
     @property
@@ -94,12 +99,13 @@ class WgmmaConfig(GpuConfig):
 
     @property
     def stage_bytes(self) -> int:
-        return (self.bm + self.bn) * ROW
+        return (self.bm + self.bn) * ROW * self.deep
 
     @property
     def barriers(self) -> int:
-        """mbarriers of a block: of every stage one that its copies complete and one that those who have read it do."""
-        return 2 * self.stages
+        """mbarriers of a block: of every stage one that its copies complete and one that those who have read it do; and one that
+        nobody waits for."""
+        return 2 * self.stages + 1
 
     def tile_bytes(self) -> int:
         """Shared memory without mbarriers: the ring of tiles, room for sums of every warp that multiplies and for its results."""
@@ -150,15 +156,15 @@ def why_not_copied(workload: Workload, factor: Factor, outer: int, k: int) -> st
 def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
     """All legal configurations."""
     blocks = product((64, 128, 192, 256), (16, 32, 64, 96, 128, 192, 256), (2, 3, 4, 5, 6, 8), (1, 2, 3))
-    one, tf32 = limits.multiprocessors, {f.dtype for f in workload.factors} == {DType.F32}
-    grids = ((one, 1, False, False), (one, 1, True, False), (one, 1, False, True), (one, 1, True, True),
+    tf32 = {f.dtype for f in workload.factors} == {DType.F32}
+    grids = ((1, 1, False, False), (1, 1, True, False), (1, 1, False, True), (1, 1, True, True),
              *((0, split, False, False) for split in (1, 2, 4, 8)))
-    clusters = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 1, 1), (1, 4, 1), *((1, 1, parts) for parts in (2, 4, 8)))
-    for (bm, bn, stages, consumers), vec, (count, split, copied, turns), (m, n, k) in product(blocks, (8, 1), grids, clusters):
-        config = WgmmaConfig(bm, bn, stages, consumers, vec, 8, count, split, copied, cluster_m=m, cluster_n=n,
-                             pingpong=turns, cluster_k=k, tf32=tf32)
-        if why_invalid(config, workload, limits) is None:
-            yield config
+    for (bm, bn, stages, consumers), vec, (many, split, copied, turns), (m, n, k) in product(blocks, (8, 1), grids, CLUSTERS):
+        for deep in (1, 2):
+            config = WgmmaConfig(bm, bn, stages, consumers, vec, 8, many * reached(m * n, limits), split, copied, cluster_m=m,
+                                 cluster_n=n, pingpong=turns, cluster_k=k, tf32=tf32, deep=deep)
+            if why_invalid(config, workload, limits) is None:
+                yield config
 
 
 def why_invalid(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> str | None:
@@ -225,6 +231,8 @@ def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
         return f"box: {max(c.bm, c.bn)} is above {_LONGEST_BOX}, the longest box of a copy"
     if c.stages < 2:
         return f"stages: {c.stages}; a step is loaded while another is computed"
+    if c.deep not in (1, 2):
+        return f"deep: {c.deep} rows of {ROW} bytes along k a step; wanted 1 or 2"
     if c.vec not in (1, 2, 4, 8) or c.slab % c.vec:
         return f"vector-fits: {c.vec} of {c.slab} columns"
     given = min(limits.registers // c.threads // 8 * 8, limits.thread_registers)
@@ -240,14 +248,14 @@ def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
         return f"barriers: {c.barriers} of {BARRIER} bytes; {left // BARRIER} fit beside {c.tile_bytes()} bytes of tiles"
     if c.group_m < 1 or c.blocks < 0 or c.split_k < 1 or (c.split_k > 1 and c.blocks):
         return f"grid: group_m {c.group_m}, blocks {c.blocks}, split_k {c.split_k}; a part of k has blocks of its own"
-    if c.cluster not in (1, 2, 4) or min(c.cluster_m, c.cluster_n) != 1 or c.blocks % c.cluster:
-        return f"cluster: {c.cluster_m} x {c.cluster_n}; wanted 1, 2 or 4 blocks in one direction, a multiple of them in the grid"
-    if c.cluster > 1 and (c.bm if c.cluster_n > 1 else c.bn) % (8 * c.cluster):
-        return f"cluster-parts: tiles of {c.bm} x {c.bn} have no {c.cluster} parts of whole groups of 8 rows"
-    if c.cluster_k > 1 and (c.blocks or c.split_k > 1 or c.cluster > 1 or c.copied):
-        return f"parts-in-cluster: cluster_k {c.cluster_k} beside blocks, split_k, copied or another cluster; wanted none of them"
+    if not is_power_of_two(c.cluster_m) or not is_power_of_two(c.cluster_n) or c.blocks % c.cluster:
+        return f"cluster: {c.cluster_m} x {c.cluster_n}; wanted powers of two, and a multiple of the blocks in the grid"
+    if c.bm % (8 * c.cluster_n) or c.bn % (8 * c.cluster_m):
+        return f"cluster-parts: tiles of {c.bm} x {c.bn} have no {c.cluster_m} x {c.cluster_n} parts of whole groups of 8 rows"
+    if c.cluster_k > 1 and (c.blocks or c.split_k > 1 or c.copied):
+        return f"parts-in-cluster: cluster_k {c.cluster_k} beside blocks, split_k or copied; wanted none of them"
     if c.copied and (c.split_k > 1 or c.vec == 1):
         return f"copied-results: parts of sums and single elements are stored by threads; split_k {c.split_k}, vec {c.vec}"
     if c.index != 32:
         return f"index-bits: {c.index}; tensor copies take coordinates of 32 bits"
-    return why_invalid_cluster(c.cluster_k, limits) or why_invalid_block(c.threads, c.index, limits.threads)
+    return why_invalid_cluster(c.cluster * c.cluster_k, limits) or why_invalid_block(c.threads, c.index, limits.threads)

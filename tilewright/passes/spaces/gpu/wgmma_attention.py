@@ -8,7 +8,7 @@ from itertools import product
 from typing import ClassVar
 
 from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
-from tilewright.passes.spaces.gpu.gpu_attention import PAD, SLAB, heads_of
+from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE, PAD, SLAB, heads_of
 from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, is_power_of_two, why_invalid_block
 from tilewright.passes.spaces.gpu.wgmma import BARRIER, GROUP, ROW, ROWS, why_not_copied
 from tilewright.passes.spaces.numerics import Numerics
@@ -19,7 +19,6 @@ from tilewright.runtime.shape import Expr
 SIZE = 2  # bytes of an element: what a second operand contiguous along the outer axis may have
 BLOCK = ROW // SIZE  # elements of a row of a tile; a tile is blocks of them side by side
 ALIGNED = 16 // SIZE  # elements; rows of operands of tensor copies begin at multiples of them
-LONGEST = 256  # elements of a query, and of a value
 COPIER, MULTIPLIER = {1: 0, 2: 24, 3: 32}, {1: 255, 2: 240, 3: 160}
 """Warpgroups that multiply -> registers of a thread that copies, and of one that multiplies. A single one has enough as it is."""
 
@@ -90,9 +89,9 @@ def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | No
         return f"architecture: {limits.arch} has no wgmma"
     if tensor_core_bytes(workload) != SIZE:
         return "element-type: operands are neither f16 nor bf16"
-    heads = heads_of(workload, LONGEST)
+    heads = heads_of(workload)
     if heads is None or any(x % ALIGNED for x in heads):
-        wanted = f"multiples of {ALIGNED} up to {LONGEST}"
+        wanted = f"multiples of {ALIGNED} up to {LONGEST_QUERY} and {LONGEST_VALUE}"
         return f"head-size: {workload.size('k')} and {workload.size('e')}; wanted {wanted}"
     loops = {role: [d for d, loop in enumerate(workload.loops) if loop.role == role] for role in ("m", "n", "k", "e")}
     if len(loops["k"]) != 1 or not loops["m"] or len(workload.factors) != 4:
@@ -125,9 +124,9 @@ def why_invalid(config: WgmmaAttentionConfig, workload: Workload, limits: GpuLim
         return f"architecture: {limits.arch} has no wgmma"
     if tensor_core_bytes(workload) != SIZE:
         return "element-type: operands are neither f16 nor bf16"
-    heads = heads_of(workload, LONGEST)
+    heads = heads_of(workload)
     if heads is None:
-        return f"head-size: {workload.size('k')} and {workload.size('e')}; wanted at most {LONGEST}"
+        return f"head-size: {workload.size('k')} and {workload.size('e')}; wanted at most {LONGEST_QUERY} and {LONGEST_VALUE}"
     return why_illegal(config, *heads, limits)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.passes.spaces.gpu.gpu_attention import heads_of
+from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE, heads_of
 from tilewright.passes.spaces.gpu.gpu_attention_cost import attention_cost, extents
 from tilewright.passes.spaces.gpu.wgmma import GROUP, ROW, STEP
-from tilewright.passes.spaces.gpu.wgmma_attention import LONGEST, SIZE, WgmmaAttentionConfig, blocks, fragments
+from tilewright.passes.spaces.gpu.wgmma_attention import SIZE, WgmmaAttentionConfig, blocks, fragments
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import WARP, GpuLimits
@@ -20,7 +20,7 @@ _ALONE = 112  # registers of a thread where a single warpgroup multiplies
 
 def kernel_cost(config: WgmmaAttentionConfig, workload: Workload, limits: GpuLimits) -> KernelCost:
     c = config
-    depth, columns = heads_of(workload, LONGEST) or (LONGEST, LONGEST)
+    depth, columns = heads_of(workload) or (LONGEST_QUERY, LONGEST_VALUE)
     warps = c.consumers * GROUP / WARP
     products = (blocks(depth) * ROW + c.bn * SIZE) / STEP  # instructions of a warpgroup in a step
     scores = 16 * c.bn / WARP * _A_SCORE + 16 * fragments(columns) / WARP

@@ -8,8 +8,8 @@ from itertools import product
 
 from tilewright.passes.spaces.gemm_operands import unaligned
 from tilewright.passes.spaces.gpu import gpu_attention_heuristics
-from tilewright.passes.spaces.gpu.gpu_attention import heads_of
-from tilewright.passes.spaces.gpu.wgmma_attention import ALIGNED, BLOCK, LONGEST, WgmmaAttentionConfig, row_loop, why_illegal
+from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE, heads_of
+from tilewright.passes.spaces.gpu.wgmma_attention import ALIGNED, BLOCK, WgmmaAttentionConfig, row_loop, why_illegal
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
@@ -33,7 +33,7 @@ def default(workload: Workload, limits: GpuLimits,
     """Warpgroups where their rows are filled and copies are aligned, `gpu_attention` for the rest, for which heads that share
     their keys are rows too. The last has no guards."""
     t = thresholds
-    depth, columns = heads_of(workload, LONGEST) or (LONGEST, LONGEST)
+    depth, columns = heads_of(workload) or (LONGEST_QUERY, LONGEST_VALUE)
 
     def legal(config: WgmmaAttentionConfig) -> WgmmaAttentionConfig:
         """With fewer keys in a step until it fits."""

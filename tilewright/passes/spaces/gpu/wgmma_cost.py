@@ -21,32 +21,31 @@ from tilewright.runtime.limits import WARP, GpuLimits
 
 __all__ = ["extents", "kernel_cost"]
 
-_A_PRODUCT, _AROUND, _A_STORE = 9.0, 60.0, 12.0  # instructions of a warp
+_A_PRODUCT, _AROUND, _A_STORE = 3.0, 22.0, 12.0  # instructions of a warp; the first two as in the SASS of main loops
 _SCATTERED = 8  # bytes of a store
 _CHAIN = 160.0  # cycles: an mbarrier, a fence, the wait for the products of the step before
-_SHOWN = 0.2  # of what storing takes, where another warpgroup multiplies meanwhile: a guess, not measured
+_HIDDEN = 0.8  # of what storing takes, where another warpgroup multiplies meanwhile: a guess, not measured
 _ALONE = 96  # registers of a thread where a single warpgroup multiplies
 
 
 def kernel_cost(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> KernelCost:
     c = config
     size = tensor_core_bytes(workload) or 4
-    depth = ROW // size
+    depth = ROW // size * c.deep
     warps = c.readers * GROUP / WARP
-    products = c.rows // ROWS * (ROW // STEP)  # instructions of a warpgroup in a step
+    products = c.rows // ROWS * (ROW // STEP) * c.deep  # instructions of a warpgroup in a step
     stores = c.bm * c.bn / (c.readers * GROUP) / (c.vec if not c.copied else 8)
-    reads = c.bm / ROWS * (ROWS + c.bn)  # rows of 128 bytes that the products read
-    brought = (c.bm / c.cluster_n + c.bn / c.cluster_m) * ROW  # blocks of a cluster share what they have in common
+    reads = c.bm / ROWS * (ROWS + c.bn) * c.deep  # rows of 128 bytes that the products read
+    brought = (c.bm / c.cluster_n + c.bn / c.cluster_m) * ROW * c.deep  # blocks of a cluster share what they have in common
     matrix = c.bm * c.bn * depth * size / 2
     registers = max(c.registers(promoted(workload)), _ALONE)
     given = limits.registers // c.threads // 8 * 8 if c.consumers in REGISTERS else registers
-    shown = _SHOWN if c.pingpong else 1.0
     block = GpuBlock(
         threads=c.threads,
         registers=min(given, limits.thread_registers),
         shared_bytes=c.shared_bytes(),
         step=Load(warps * (products * _A_PRODUCT + _AROUND), reads + c.stage_bytes / 128, brought, matrix),
-        once=Load(shown * once_issue(warps, stores, _A_STORE), shown * summed_cycles(c.bm * c.bn, c.cluster_k, limits),
+        once=Load(once_issue(warps, stores, _A_STORE), summed_cycles(c.bm * c.bn, c.cluster_k, limits),
                   stored_bytes(c.bm * c.bn, result_bytes(workload), 8 if c.copied else c.vec, c.split_k, _SCATTERED)),
         along="depth",
         depth=depth,
@@ -58,6 +57,7 @@ def kernel_cost(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> K
         most=c.blocks,
         beside=c.cluster,
         cluster=c.cluster * c.cluster_k,
+        hidden=_HIDDEN if c.pingpong else 0.0,
     )
     cost = contraction(c, limits, c.bm, c.bn, depth, block, {
         "consumers": c.consumers,

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from tilewright.passes.spaces.gemm_operands import row_and_column_extents, tensor_core_bytes, unaligned
-from tilewright.passes.spaces.gpu import mma_heuristics, wgmma_cost
-from tilewright.passes.spaces.gpu.default_tree import PartsOfK, decided, narrowed, reached
+from tilewright.passes.spaces.gpu import default_tree, mma_heuristics, wgmma_cost
+from tilewright.passes.spaces.gpu.default_tree import PartsOfK, decided, narrowed
+from tilewright.passes.spaces.gpu.gpu_rates import reached
 from tilewright.passes.spaces.gpu.predicted import Wanted, by_rows
-from tilewright.passes.spaces.gpu.wgmma import ROW, ROWS, WgmmaConfig, promoted, why_invalid
+from tilewright.passes.spaces.gpu.wgmma import CLUSTERS, ROW, ROWS, WgmmaConfig, promoted, why_invalid
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
@@ -20,7 +21,8 @@ from tilewright.runtime.shape import Expr
 
 _COLUMNS = (32, 64, 96, 128, 192, 256)
 _STAGES = 6
-_GAIN, _NEAR = 0.01, 0.03  # of the predicted time: what one more configuration saves on average, what a change of it saves
+_FEW = ROWS * 192  # sums of a warpgroup: with fewer, a tenth of the issue slots of a step of one row is for other than products
+_GAIN, _NEAR = 0.005, 0.03  # of the predicted time: what one more configuration saves on average, what a change of it saves
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,9 @@ class Thresholds:
     exact_gain: int = threshold(20, unit="one part of so many of the waves' area that tiles of 192 x 192 save at least",
                                 operator="dense_768x2304",
                                 results="not measured: 132 tiles of 2048 x 2304 are one wave of 36864 results, not of 49152")
-    predicted_kernels: int = threshold(6, unit="configurations whose predicted times are compared where only rows are unknown",
+    predicted_kernels: int = threshold(10, unit="configurations whose predicted times are compared where only rows are unknown",
                                        operator="dense_768x2304",
-                                       results="not measured: by gpu-table, more than these save less than 1 % on average")
+                                       results="not measured: by gpu-table, each further one saves less than .5 %")
 
 
 class _Made:
@@ -57,17 +59,21 @@ class _Made:
     def __init__(self, workload: Workload, limits: GpuLimits) -> None:
         self._workload, self._limits = workload, limits
         even, eight = limits.multiprocessors // 2 * 2, promoted(workload)
-        self.small, self.middle = self._made(64, 128, 6, 1), self._made(128, 128, 5, 2)
-        self.large = self.middle if eight else self._made(128, 256, 4, 2)
+        self.small, self.middle = self._made(64, 128, 1), self._made(128, 128, 2)
+        self.large = self.middle if eight else self._made(128, 256, 2)
         self.paired = replace(self.large, blocks=even, cluster_m=2)
-        self.turns = self.paired if eight else replace(self.middle, blocks=even, cluster_m=2, pingpong=True)
-        self.exact = self.middle if eight else self._made(192, 192, 4, 3)
+        turns = replace(self.middle, blocks=even, cluster_m=2, pingpong=True, deep=1)
+        self.turns = self.paired if eight else self.fitting(turns)
+        self.exact = self.middle if eight else self._made(192, 192, 3)
 
-    def _made(self, bm: int, bn: int, stages: int, consumers: int) -> WgmmaConfig:
+    def _made(self, bm: int, bn: int, consumers: int) -> WgmmaConfig:
         tf32 = tensor_core_bytes(self._workload) is None
-        config = WgmmaConfig(bm, bn, stages, consumers, blocks=self._limits.multiprocessors, tf32=tf32)
-        copied = replace(config, copied=True)
-        return copied if why_invalid(copied, self._workload, self._limits) is None else config
+        return self.fitting(WgmmaConfig(bm, bn, 2, consumers, blocks=self._limits.multiprocessors, tf32=tf32))
+
+    def fitting(self, config: WgmmaConfig) -> WgmmaConfig:
+        """With as many stages as have room, of steps two rows deep where products are few."""
+        found = (_fitting(replace(config, deep=deep), self._workload, self._limits) for deep in _depths(config))
+        return next((made for made in found if made is not None), config)
 
 
 def default(workload: Workload, limits: GpuLimits,
@@ -93,24 +99,38 @@ def default(workload: Workload, limits: GpuLimits,
     rest = renumbered(tree, {i: i + len(found) for i in range(len(others))})
     node = decided(rows, [(t.mma_rows, narrowed(rest, str(rows), -1, t.mma_rows))], narrowed(wide, str(rows), t.mma_rows))
     left = unaligned(workload, 16 // size)
-    return reached((*found, *others), Split(str(left), 0, node, rest) if left.symbols else node)
+    return default_tree.reached((*found, *others), Split(str(left), 0, node, rest) if left.symbols else node)
 
 
 def candidates(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
     """Tiles with as many stages as have room, in the forms that differ most: blocks that take tile after tile, by themselves or
-    in pairs, their warpgroups together or in turn, and parts of k over a cluster."""
+    in clusters, their warpgroups together or in turn, and parts of k over a cluster. Steps are two rows deep too where the
+    products of one are few."""
     tf32 = tensor_core_bytes(workload) is None
-    even, one = limits.multiprocessors // 2 * 2, limits.multiprocessors
-    pairs = ((one, 1, 1, 1), (even, 2, 1, 1), (even, 1, 2, 1), *((0, 1, 1, parts) for parts in (1, 2, 4, 8)))
-    for (bm, consumers), bn, (blocks, m, n, k) in product(((64, 1), (128, 2), (192, 3), (256, 2)), _COLUMNS, pairs):
-        plain = WgmmaConfig(bm, bn, _STAGES, consumers, blocks=blocks, tf32=tf32, cluster_m=m, cluster_n=n, cluster_k=k)
-        turns = [replace(plain, pingpong=True)] if consumers == 2 and blocks and bm == 128 else []
-        for config in (plain, *turns):
-            for copied, stages in product((True, False), range(_STAGES, 2, -1)):
-                made = replace(config, copied=copied, stages=stages)
-                if why_invalid(made, workload, limits) is None:
-                    yield made
-                    break
+    tiles = ((64, 1, False), (64, 2, True), (128, 2, False), (128, 2, True), (192, 3, False), (256, 2, False))
+    clusters = [(0 if k > 1 else reached(m * n, limits), m, n, k) for m, n, k in CLUSTERS]
+    for (bm, consumers, turns), bn, (blocks, m, n, k) in product(tiles, _COLUMNS, [*clusters, (0, 1, 1, 1)]):
+        if turns and not blocks:
+            continue
+        plain = WgmmaConfig(bm, bn, 2, consumers, blocks=blocks, tf32=tf32, cluster_m=m, cluster_n=n, cluster_k=k,
+                            pingpong=turns)
+        for deep in _depths(plain):
+            config = _fitting(replace(plain, deep=deep), workload, limits)
+            if config is not None:
+                yield config
+
+
+def _depths(config: WgmmaConfig) -> tuple[int, ...]:
+    return (2, 1) if config.rows * config.bn < _FEW else (1,)
+
+
+def _fitting(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> WgmmaConfig | None:
+    """With results by copies where they can, and as many stages as have room."""
+    for copied, stages in product((True, False), range(_STAGES, 2, -1)):
+        made = replace(config, copied=copied, stages=stages)
+        if why_invalid(made, workload, limits) is None:
+            return made
+    return None
 
 
 def _by_rules(workload: Workload, limits: GpuLimits, thresholds: Thresholds, leaf: Callable[[WgmmaConfig], Leaf]) -> Node:
@@ -122,8 +142,7 @@ def _by_rules(workload: Workload, limits: GpuLimits, thresholds: Thresholds, lea
     small, middle, large, exact = made.small, made.middle, made.large, made.exact
 
     def cut(config: WgmmaConfig, parts: int) -> Leaf:
-        stages = config.stages - (config.bm > ROWS)  # room for the sums beside them
-        return leaf(replace(config, blocks=0, stages=stages, copied=False, cluster_k=parts) if parts > 1 else config)
+        return leaf(made.fitting(replace(config, blocks=0, copied=False, cluster_k=parts)) if parts > 1 else config)
 
     rows, columns = row_and_column_extents(workload)
     batch, depth = workload.size("b"), workload.size("k")

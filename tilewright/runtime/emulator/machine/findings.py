@@ -26,6 +26,7 @@ class KernelCheck(Enum):
     PROXY = "missing-proxy-fence"
     UNFINISHED = "used-before-complete"
     REGISTERS = "setmaxnreg"
+    EARLY = "access-before-wait"
 
 
 ALL_CHECKS: frozenset[KernelCheck] = frozenset(KernelCheck)

@@ -1,0 +1,116 @@
+"""`tilewright refine`: a saved model tuned for its traffic, never slower, with its constants and its bits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.compiler import ops
+from tilewright.compiler.cli.main import main
+from tilewright.compiler.refinement.cpu_share import CpuShare, process_seconds
+from tilewright.compiler.refinement.verify_in_turns import compare
+from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.program.traffic import SeenShape, Traffic
+
+RNG = np.random.default_rng(0)
+W = RNG.standard_normal((48, 80)).astype(np.float32)
+
+
+def model(**options: Any) -> CompiledFunction:
+    graph = ops.Graph()
+    x = graph.input("x", ["M", 48])
+    graph.output(ops.relu(ops.add(ops.matmul(x, graph.input("w", [48, 80])), graph.input("b", [80]))))
+    return tw.compile(graph, {"M": (1, 64)}, constants={"w": W, "b": W[0]}, options=options)
+
+
+def refined(capsys: pytest.CaptureFixture[str], folder: Path, fn: CompiledFunction, *more: str) -> dict[str, Any]:
+    fn.save(folder / "m.tw")
+    fn.count()
+    for rows, calls in ((5, 8), (33, 3)):
+        for _ in range(calls):
+            fn(np.ones((rows, 48), np.float32))
+    fn.traffic().save(folder / "t.json")
+    capsys.readouterr()
+    line = ["refine", str(folder / "m.tw"), "--traffic", str(folder / "t.json"), "--seconds", "6", "--cpu-share", "1", "--json",
+            "-o", str(folder / "n.tw"), *more]
+    assert main(line) == 0
+    return next(e for e in map(json.loads, capsys.readouterr().out.splitlines()) if e["event"] == "refined")
+
+
+@pytest.mark.parametrize("deterministic", ["shape", "batch"])
+def test_refined_models_give_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str], deterministic: str,
+                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.compiler.cli.refine._yield_to_others", lambda: None)
+    fn = model(deterministic=deterministic, threads=1)
+    done = refined(capsys, tmp_path, fn)
+    assert done["worst"] >= 1 / 1.0301 and done["shapes"] == 2
+    new = tw.load(tmp_path / "n.tw")
+    assert new.program.constants == fn.program.constants and new.program.asked == fn.program.asked
+    for rows in (1, 5, 17, 33, 64):
+        x = RNG.standard_normal((rows, 48)).astype(np.float32)
+        np.testing.assert_allclose(new(x), np.maximum(x @ W + W[0], 0), rtol=2e-5, atol=2e-4)
+    x = RNG.standard_normal((33, 48)).astype(np.float32)
+    before = fn(x)
+    fn.reload(tmp_path / "n.tw")
+    np.testing.assert_allclose(fn(x), before, rtol=1e-5, atol=1e-5)
+    if deterministic == "batch":
+        np.testing.assert_array_equal(fn(x), before)
+    assert fn.traffic().calls == 13 + (deterministic == "batch")
+
+
+def test_what_cannot_be_refined_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.compiler.cli.refine._yield_to_others", lambda: None)
+    fn = model(threads=1)
+    fn.save(tmp_path / "m.tw")
+    Traffic((SeenShape({"N": 3}, 1),)).save(tmp_path / "t.json")
+    assert main(["refine", str(tmp_path / "m.tw"), "--traffic", str(tmp_path / "t.json")]) == 1
+    assert "wanted calls at dims M" in capsys.readouterr().err
+    (tmp_path / "bad.json").write_text("[]")
+    assert main(["refine", str(tmp_path / "m.tw"), "--traffic", str(tmp_path / "bad.json")]) == 1
+
+
+def test_slower_and_other_results_are_seen() -> None:
+    fn, other = model(threads=1), model(threads=1, winograd=False)
+
+    def arrays(dims: Any) -> list[np.ndarray]:
+        return [np.ones((dims["M"], 48), np.float32)]
+
+    same = compare(fn, other, {"M": 9}, arrays, bits=True)
+    assert not same.wrong and same.ratio > 0 and same.rounds >= 5
+
+    class Off:
+        def call_flat(self, x: np.ndarray) -> np.ndarray:
+            made: np.ndarray = fn.call_flat(x).copy()
+            made[0, 0] += 1
+            return made
+
+    assert "other bits" in compare(fn, Off(), {"M": 9}, arrays, bits=True).wrong  # type: ignore[arg-type]
+    assert "norm" in compare(fn, Off(), {"M": 9}, arrays, bits=False).wrong  # type: ignore[arg-type]
+
+
+def test_a_share_of_the_machine_is_kept() -> None:
+    now, used, slept = [0.0], [0.0], [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        slept[0] += seconds
+
+    cpu = CpuShare(0.5, lambda: used[0], lambda: now[0], sleep)
+    for _ in range(20):
+        now[0] += 0.1
+        used[0] += 0.4
+        cpu.rest()
+    from tilewright.runtime.host.host_cpu import affinity
+
+    assert used[0] / now[0] <= 0.5 * affinity() * 1.01 and cpu.rested == pytest.approx(slept[0])
+    before = now[0]
+    used[0] += 100.0
+    cpu.rest(before + 0.3)
+    assert now[0] == pytest.approx(before + 0.3)
+    assert process_seconds() > 0

@@ -1,0 +1,55 @@
+"""`tilewright logs train`: cost models of the kernel families from logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from tilewright.compiler.cli.compile_arguments import Json
+from tilewright.compiler.cli.output import Output
+
+
+def train_command(
+    logs: Annotated[list[str], typer.Argument(help="Logs: files of JSON Lines, folders or URLs.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="A folder for the models, one a family.")],
+    force: Annotated[bool, typer.Option(help="Write models also where the present one is better.")] = False,
+    json: Json = False,
+) -> None:
+    """Train a cost model for each kernel family of the logs, and write those that are no worse than what searches start from now.
+
+    Each is judged on workloads that it was not trained on, and so is the model that it would replace: the one in the folder, else
+    the one that ships with the package. `tilewright tune --prior-from FOLDER` starts from the folder.
+    """
+    from tilewright.compiler.builder.codegen import limits
+    from tilewright.runtime.limits import HostLimits
+    from tilewright.runtime.target import Target
+    from tilewright.search.database.stored_log import open_log
+    from tilewright.search.libraries import load_libraries
+    from tilewright.search.prior.shipped import SUFFIX, prior_in, shipped
+    from tilewright.search.prior.train import digest_of, groups_of, trained
+
+    out = Output(json)
+    load_libraries()
+    here = limits(Target.parse("host"))
+    assert isinstance(here, HostLimits)
+    with out.skipped_lines():
+        groups = groups_of([open_log(place) for place in logs], here)
+    output.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for family, found in groups.items():
+        before = prior_in(output, family) or shipped(family)
+        result, model = trained(family, found, before)
+        is_written = model is not None and (result.accepted or force)
+        if model is not None and is_written:
+            path = output / (family + SUFFIX)
+            model.save(path)
+            result = msgspec.structs.replace(result, digest=digest_of(path.read_bytes()))
+            (output / f"{family}.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
+        out.event("trained", written=is_written, **msgspec.to_builtins(result))
+        own, old = result.own, result.before
+        scores = (f"{own.order:.3f}" if own else "", f"{own.regret:.2%}" if own else "", f"{old.regret:.2%}" if old else "none")
+        rows.append((family, result.records, result.workloads, *scores, "written" if is_written else "kept as it was"))
+    out.table(str(output), ("family", "records", "workloads", "pairs in order", "regret of 4 tried", "before", "model"), rows)

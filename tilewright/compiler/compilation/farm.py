@@ -1,0 +1,51 @@
+"""Farm: where a search builds and measures when one machine is not enough, as an option of a compile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tilewright.runtime.errors import OptionError
+from tilewright.runtime.wording import option
+
+LOCAL, AUTO = "local", "auto"
+
+
+@dataclass(frozen=True)
+class Farm:
+    """A Ray cluster (extra `ray`).
+
+    Args:
+        address: "auto": the cluster that this machine is part of; "local": one of this process, on this machine; else its
+            address, as Ray takes it.
+        builders: processes that build kernels, a core each; None: one for each core that runners leave.
+        runners: places that measure; None: one a node.
+        cores: of a runner, which is pinned to them and measures with at most so many threads.
+        resources: custom resources that a runner asks for, by which nodes of one CPU are told from others, e.g. {"zen3": 1}.
+        in_flight: most candidates under way; None: as many as keep the runners at work.
+        join_seconds: that nodes may take to start what runs there.
+    Raises:
+        OptionError: a bad value; names the option and what is legal.
+    """
+
+    address: str = AUTO
+    builders: int | None = None
+    runners: int | None = None
+    cores: int = 1
+    resources: Mapping[str, float] = field(default_factory=dict)
+    in_flight: int | None = None
+    join_seconds: float = 120.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.address, str) or not self.address:
+            raise OptionError(option("farm.address", self.address) + ": wanted 'auto', 'local' or the address of a Ray cluster")
+        for name in ("builders", "runners", "cores", "in_flight"):
+            value = getattr(self, name)
+            if (value is None and name != "cores") or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+                continue
+            raise OptionError(option(f"farm.{name}", value) + ": wanted an integer >= 1")
+        if not isinstance(self.join_seconds, int | float) or not self.join_seconds > 0:
+            raise OptionError(option("farm.join_seconds", self.join_seconds) + ": wanted a number of seconds > 0")
+        amounts = self.resources.values() if isinstance(self.resources, Mapping) else [None]
+        if not all(isinstance(v, int | float) and v > 0 for v in amounts):
+            raise OptionError(option("farm.resources", self.resources) + ": wanted amounts by name, e.g. {'zen3': 1}")

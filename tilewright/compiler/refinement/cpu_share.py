@@ -1,0 +1,105 @@
+"""CpuShare: work that keeps to a share of the machine: after each piece it rests until what it used is no more than that."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.host.host_cpu import affinity
+from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.search.protocols import Builder, BuildResult, Measurement, Runner
+
+LOWEST = 19  # niceness
+_TICK = 0.05  # seconds of a rest, at most, between two looks at the time
+
+
+@dataclass
+class CpuShare:
+    """share: of the time of all cores that the process may use, in (0, 1]. used: processor seconds of this process and what it
+    started. clock, sleep: as of `time`."""
+
+    share: float
+    used: Callable[[], float] = field(default_factory=lambda: process_seconds)
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
+        self._begin, self._before = self.clock(), self.used()
+        self.rested = 0.0
+
+    def rest(self, until: float | None = None) -> None:
+        """Wait until the work so far is within the share, or, by `clock`, until then."""
+        begin = self.clock()
+        earliest = self._begin + (self.used() - self._before) / (self.share * affinity())
+        end = earliest if until is None else min(earliest, until)
+        while self.share < 1 and (left := end - self.clock()) > 0:
+            self.sleep(min(left, _TICK))
+        self.rested += self.clock() - begin
+
+
+@dataclass
+class SharedBuilder:
+    """A Builder that builds one kernel at a time and rests between two."""
+
+    builder: Builder
+    cpu: CpuShare
+
+    def build(self, candidates: Sequence[tuple[Workload, TileConfig]], seconds: float | None = None) -> list[BuildResult]:
+        end = None if seconds is None else self.cpu.clock() + seconds
+        found: list[BuildResult] = []
+        for candidate in candidates:
+            left = None if end is None else max(0.0, end - self.cpu.clock())
+            found += self.builder.build([candidate], left)
+            self.cpu.rest(end)
+        return found
+
+
+@dataclass
+class SharedRunner:
+    """A Runner that rests after each measurement."""
+
+    runner: Runner
+    cpu: CpuShare
+
+    def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1,
+            seconds: float | None = None) -> Measurement:
+        end = None if seconds is None else self.cpu.clock() + seconds
+        found = self.runner.run(workload, kernel, code, dims, threads, seconds)
+        self.cpu.rest(end)
+        return found
+
+
+def yield_to_others() -> None:
+    """Let every other process of the machine come first, from now on; processes that this one starts too."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, LOWEST)
+
+
+def process_seconds() -> float:
+    """Processor seconds of this process, its threads, the processes it started that run, and those that ended."""
+    own = os.times()
+    return own.user + own.system + own.children_user + own.children_system + sum(map(_seconds, _started(os.getpid())))
+
+
+def _started(process: int) -> list[int]:
+    found: list[int] = []
+    for listed in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(OSError, ValueError):
+            for child in map(int, listed.read_text().split()):
+                found += [child, *_started(child)]
+    return found
+
+
+def _seconds(process: int) -> float:
+    """Its own and those of what it started and waited for."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")

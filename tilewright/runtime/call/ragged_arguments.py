@@ -1,0 +1,101 @@
+"""Arguments of ragged calls that hold their sequences apart: lists of arrays and nested tensors of PyTorch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.call.jagged import Jagged, Offsets, array_of, joined, offsets_of
+from tilewright.runtime.errors import DTypeError, ShapeError
+from tilewright.runtime.program.program import Argument, DimInfo
+from tilewright.runtime.shape import Expr
+
+Lengths = Mapping[str, Offsets]
+
+
+def from_list(sequences: list[Any]) -> Jagged | None:
+    """Arrays of NumPy that agree in type and all axes but the first, or tensors of torch; None of any other list, `from_blocks`
+    says what is wrong with it."""
+    if not sequences:
+        return None
+    kind = type(sequences[0])
+    try:
+        if kind is np.ndarray:
+            dtype = sequences[0].dtype
+            if any(type(s) is not kind or s.dtype is not dtype for s in sequences):
+                return None
+            values = np.concatenate(sequences)
+        else:
+            torch = sys.modules.get("torch")
+            if torch is None or any(type(s) is not torch.Tensor or s.requires_grad for s in sequences):
+                return None
+            values = torch.cat(sequences)
+    except (ValueError, RuntimeError):
+        return None
+    if values.ndim != sequences[0].ndim:
+        return None
+    offsets = np.zeros(len(sequences) + 1, np.int64)
+    np.cumsum([s.shape[0] for s in sequences], out=offsets[1:])
+    return Jagged.checked(values, offsets) if offsets[-1] == values.shape[0] else None
+
+
+def from_blocks(sequences: Sequence[Any], argument: Argument) -> tuple[Any, Lengths]:
+    """The packed argument, and what the list says of the lengths of each ragged dim.
+
+    Raises:
+        ShapeError, DTypeError: the arrays do not agree with each other or with the argument.
+    """
+    what = f"argument {argument.name}"
+    if not argument.block:
+        rows = joined(sequences, what)
+        return rows, {argument.ragged: offsets_of([len(s) for s in sequences], what)}
+    torch = sys.modules.get("torch")
+    if torch is None or not all(isinstance(s, torch.Tensor) for s in sequences):
+        sequences = [array_of(s, f"{what}: sequence {number}") for number, s in enumerate(sequences)]
+    for number, sequence in enumerate(sequences):
+        shape = tuple(sequence.shape)
+        fits = len(shape) == len(argument.block)
+        if not fits or any(e.isdigit() and n != int(e) for n, e in zip(shape, argument.block, strict=True)):
+            raise ShapeError(f"{what}: sequence {number} is {sequence.dtype}{list(shape)}; wanted [{', '.join(argument.block)}]")
+        if sequence.dtype != sequences[0].dtype:
+            raise DTypeError(f"{what}: sequence {number} is {sequence.dtype}, sequence 0 is {sequences[0].dtype}; wanted one "
+                             "type")
+    known: dict[str, Offsets] = {}
+    for axis, name in enumerate(argument.block):
+        if name.isdigit():
+            continue
+        own = offsets_of([s.shape[axis] for s in sequences], what)
+        if (wrong := np.flatnonzero(np.diff(known.setdefault(name, own)) != np.diff(own))).size:
+            shown = list(sequences[wrong[0]].shape)
+            raise ShapeError(f"{what}: sequence {wrong[0]} is of {shown}; wanted one extent {name} in "
+                             f"[{', '.join(argument.block)}]")
+    return joined([s.reshape(-1) for s in sequences], what).reshape(-1, *map(int, (argument.dims or ())[1:])), known
+
+
+def is_nested(value: Any) -> bool:
+    """Is it a nested tensor of torch?"""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor) and bool(value.is_nested)
+
+
+def nested(value: Any, argument: Argument) -> tuple[Any, Any, Lengths]:
+    """The offsets of a nested tensor as torch has them, its rows, and its offsets by the name of the ragged dim."""
+    torch: Any = sys.modules["torch"]
+    if value.layout != torch.jagged:
+        raise DTypeError(f"argument {argument.name}: wanted a nested tensor of layout torch.jagged, got {value.layout}; make "
+                         "it with torch.nested.nested_tensor(..., layout=torch.jagged)")
+    if isinstance(value.shape[1], int):
+        raise ShapeError(f"argument {argument.name}: wanted a nested tensor whose sequences lie along axis 1, "
+                         "got other lengths along a later axis; transpose it")
+    whole = value.contiguous()  # without rows between the sequences, as torch.nested.narrow leaves them
+    return whole.offsets(), whole.values(), {
+        argument.ragged: np.ascontiguousarray(whole.offsets().numpy(), np.int64)}
+
+
+def offsets_by_number(dim: DimInfo, count: int) -> Offsets:
+    """Where the sequences begin of a dim whose lengths follow from their numbers."""
+    length = Expr.parse(dim.length)
+    return offsets_of([length.evaluate({dim.over: number}) for number in range(count)], f"dim {dim.name}")

@@ -1,0 +1,66 @@
+"""Batches of sequences of different lengths against what users of PyTorch and ONNX Runtime write.
+
+    python -m tools.bench ragged [encoder|attention|grouped|products] [--sets mnli,race] [--batch 32] [--threads 1] [--rounds 9]
+                                 [--json out.jsonl]
+
+The lengths of encoder and attention are the first sequences of eight data sets (lengths.json). In one process all systems take
+turns; ratios are medians over the rounds of peer time / ours.
+
+encoder    a layer of 512, 8 heads, FF 2048. `padded`: torch with a padding mask; `nested`: its fast path of
+           nn.TransformerEncoder; `ort`: ONNX Runtime on the padded layer; `careful`: dense layers over packed rows and one
+           attention for each sequence. `even`: this layer on as many sequences of one length, `alone`: this layer compiled for
+           one sequence, called for each of these; both work by work, which is the ragged efficiency.
+attention  its attention alone, of q, k, v as packed rows. `padded`: one masked attention; `loop`: one for each sequence.
+grouped    rows by expert times the expert's 512 x 2048. `loop`: a torch matmul for each expert.
+products   100 products of own M, N and K. `padded`: one bmm; `loop`: a torch matmul for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from tools.bench import command
+from tools.bench.ragged import attention, encoder, grouped, products
+from tools.bench.ragged.case import Case, first_lengths
+from tools.bench.turns import rounds_of
+
+PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Case]]] = {
+    "encoder": encoder.cases, "attention": attention.cases, "grouped": grouped.cases, "products": products.cases}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a part and print a line for each of its cases."""
+    parser = command.parser("ragged", __doc__)
+    parser.add_argument("part", nargs="?", default="encoder", choices=PARTS)
+    parser.add_argument("--sets", default=",".join(first_lengths()), help="data sets (default all)")
+    parser.add_argument("--batch", type=int, default=32, help="sequences, at most 128")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--without", default="", help="peers that are left out, joined by commas")
+    parser.add_argument("--json", type=Path, default=None, help="append a record for each case")
+    given = parser.parse_args(argv)
+    import torch
+
+    torch.set_num_threads(given.threads)
+    torch.manual_seed(0)
+    ratios: dict[str, list[float]] = {}
+    with torch.inference_mode():
+        for case in PARTS[given.part](given):
+            turns = rounds_of({n: c for n, c in case.calls.items() if n not in given.without.split(",")}, given.rounds)
+            found = {peer: ratio * case.factors.get(peer, 1.0) for peer, ratio in turns.ratios("ours").items()}
+            for peer, ratio in found.items():
+                ratios.setdefault(peer, []).append(ratio)
+            shown = "  ".join(f"{peer} {ratio:.3f}x" for peer, ratio in found.items())
+            print(f"{case.name:14} {turns.seconds['ours'] * 1e3:9.3f} ms  {shown}  error {case.error:.1e}", flush=True)
+            if given.json is not None:
+                record = {"part": given.part, "case": case.name, "threads": given.threads, "seconds": turns.seconds,
+                          "ratios": found, "error": case.error}
+                with given.json.open("a") as file:
+                    file.write(json.dumps(record) + "\n")
+    for peer, each in ratios.items():
+        print(f"{peer}: geomean {statistics.geometric_mean(each):.3f}x, worst {min(each):.3f}x")
+    return 0

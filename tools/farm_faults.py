@@ -1,0 +1,184 @@
+"""Faults on a real Ray cluster of this machine: what is lost of a search while its actors and nodes are.
+
+    python -m tools.farm_faults --faults 200 --every 2.5 [--seconds 280] [--seed 0]
+
+A cluster of three nodes (ray.cluster_utils) searches kernels of a small model while faults are made, in a random order: a builder
+or a runner is killed, stopped for good, stopped for a second, its process has no memory (killed as Linux does), a node is cut
+off (its raylet is stopped) or removed, and comes back. Counted are runs that did not end in time, measurements that the log does
+not hold, and processes that are left. Exit code 1 where any is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tilewright.search.database.records import TuningLog
+
+FAULTS = ("kill builder", "kill runner", "hang builder", "hang runner", "slow builder", "slow runner", "memory", "partition",
+          "node")
+_STORE = 80 << 20
+_WEIGHTS = (5, 5, 2, 2, 4, 4, 3, 1, 1)
+
+
+def processes(word: str) -> list[int]:
+    """Processes of this user whose title or command line holds a word."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if word in line and int(entry.name) != os.getpid():
+                    found.append(int(entry.name))
+    return found
+
+
+class Faults:
+    """Makes faults in a thread until it is told to stop."""
+
+    def __init__(self, cluster: Any, every: float, seed: int) -> None:
+        self.cluster, self.every, self.rng = cluster, every, random.Random(seed)
+        self.made: Counter[str] = Counter()
+        self.stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="faults", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        self.stop.set()
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        while not self.stop.wait(self.every * self.rng.uniform(0.5, 1.5)):
+            fault = self.rng.choices(FAULTS, _WEIGHTS)[0]
+            with suppress(ProcessLookupError, PermissionError):
+                if self._make(fault):
+                    self.made[fault] += 1
+
+    def _make(self, fault: str) -> bool:
+        """False where there was nothing to do it to."""
+        if fault == "node":
+            return self._lose_node()
+        if fault == "partition":
+            return self._cut_off()
+        what = "ray::BuilderActor" if "builder" in fault else "ray::RunnerActor"
+        found = processes(what)
+        if not found:
+            return False
+        process = self.rng.choice(found)
+        if fault.startswith("slow"):
+            os.kill(process, signal.SIGSTOP)
+            self.stop.wait(1.0)
+            os.kill(process, signal.SIGCONT)
+        else:
+            os.kill(process, signal.SIGSTOP if fault.startswith("hang") else signal.SIGKILL)
+        return True
+
+    def _workers(self) -> list[Any]:
+        return [n for n in self.cluster.list_all_nodes() if n is not self.cluster.head_node]
+
+    def _lose_node(self) -> bool:
+        nodes = self._workers()
+        if not nodes:
+            return False
+        self.cluster.remove_node(self.rng.choice(nodes), allow_graceful=False)
+        self.cluster.add_node(num_cpus=2, object_store_memory=_STORE)
+        return True
+
+    def _cut_off(self) -> bool:
+        """A raylet that answers nobody: the cluster takes its node for dead; then it is gone, and another one comes."""
+        nodes = self._workers()
+        if not nodes:
+            return False
+        node = self.rng.choice(nodes)
+        for made in node.all_processes.get("raylet", []):
+            os.kill(made.process.pid, signal.SIGSTOP)
+        self.stop.wait(6.0)
+        for made in node.all_processes.get("raylet", []):
+            with suppress(ProcessLookupError):
+                os.kill(made.process.pid, signal.SIGCONT)
+        self.cluster.remove_node(node, allow_graceful=False)
+        self.cluster.add_node(num_cpus=2, object_store_memory=_STORE)
+        return True
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--faults", type=int, default=200, help="to make before the end")
+    parser.add_argument("--every", type=float, default=2.5, help="seconds between two, on average")
+    parser.add_argument("--seconds", type=float, default=280.0, help="of the search; faults end with it")
+    parser.add_argument("--builders", type=int, default=2)
+    parser.add_argument("--runners", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--model", type=Path, default=Path(__file__).parents[1] / "examples" / "bert_layer.mlir")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = arguments(argv)
+    import ray
+    from ray.cluster_utils import Cluster
+
+    import tilewright as tw
+
+    os.environ.setdefault("RAY_health_check_period_ms", "1000")
+    os.environ.setdefault("RAY_health_check_timeout_ms", "1000")
+    os.environ.setdefault("RAY_health_check_failure_threshold", "3")
+    before = set(processes("ray::")) | set(processes("tilewright.search.runner.host_worker"))
+    head = {"num_cpus": 2, "object_store_memory": _STORE, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    states: list[Any] = []
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log.jsonl"
+        hung, faults = 0, Faults(cluster, args.every, args.seed)
+        try:
+            for _ in range(2):
+                cluster.add_node(num_cpus=2, object_store_memory=_STORE)
+            ray.init(cluster.address, logging_level="ERROR", log_to_driver=False)
+            faults.start()
+            begin = time.monotonic()
+            farm = tw.Farm(cluster.address, args.builders, args.runners, join_seconds=120.0)
+
+            def told(state: Any) -> None:
+                states.append(state)
+                if sum(faults.made.values()) >= args.faults:
+                    faults.stop.set()
+
+            tw.tune(args.model, {"T": (1, 128)}, options={"seconds": args.seconds, "farm": farm, "log": log, "threads": 1,
+                                                           "progress": told})
+            taken = time.monotonic() - begin
+            hung = int(taken > args.seconds * 1.5 + 120)
+        finally:
+            faults.end()
+            ray.shutdown()
+            cluster.shutdown()
+        farms = [s.record for s in states if type(s).__name__ == "FarmProgress"]
+        found = TuningLog(log)
+    last = farms[-1]
+    time.sleep(2.0)
+    left = (set(processes("ray::")) | set(processes("tilewright.search.runner.host_worker"))) - before
+    good = sum(1 for r in found.records if r.seconds)
+    failed = Counter(r.error[:60] for r in found.records if r.error)
+    lost = max(0, last.measurements - sum(1 for r in found.records if r.dims))
+    print(f"{sum(faults.made.values())} faults {dict(faults.made)} in {taken:.0f} s: {good} good measurements, "
+          f"{last.builds} builds, {last.lost} actors lost, {last.retried} requests tried twice; hung runs {hung}, "
+          f"records lost {lost}, processes left {len(left)}; driver {last.driver:.1%} of a core")
+    for reason, count in failed.most_common(5):
+        print(f"  {count} failed: {reason}")
+    return int(bool(hung or lost or left))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

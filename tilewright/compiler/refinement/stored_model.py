@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.compiler.assemble import assemble
 from tilewright.compiler.compilation.compilation import Compilation, full_target
-from tilewright.compiler.compilation.options import Activations, CompileOptions, Precision
+from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.compilation.outlined_model import OutlinedModel, outline
 from tilewright.compiler.dims.places import argument_names
 from tilewright.compiler.frontends.source import select_function
@@ -55,11 +55,10 @@ def stored_model(bundle: Bundle, options: CompileOptions) -> StoredModel:
         what = "ragged models" if program.ragged else f"target {program.target}"
         raise OptionError(f"refine: {what} cannot be refined from a saved model; wanted one of dense dims for a host. Compile it "
                           "again with the option traffic")
-    asked, bytes_ = program.asked, program.precision == Activations.INT8.value
-    options = replace(options, precision=Precision.F32 if bytes_ else program.precision,
-                      activations=Activations.INT8 if bytes_ else Activations.F32,
-                      out_of_range=program.out_of_range, deterministic=asked.deterministic, winograd=asked.winograd,
-                      threads=asked.threads, max_regret=asked.max_regret, max_kernels=asked.max_kernels)
+    asked = program.asked
+    options = replace(options, precision=asked.precision, activations=asked.activations, out_of_range=program.out_of_range,
+                      deterministic=asked.deterministic, winograd=asked.winograd, threads=asked.threads,
+                      max_regret=asked.max_regret, max_kernels=asked.max_kernels)
     names, blank = _arguments(program)
     inputs = [n for n in names if n not in blank]
     donate = tuple(inputs[i] for i, _ in program.donated)

@@ -24,14 +24,14 @@ from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
 
 def graph_passes(attention: FuseAttention | None = None, integers: IntegerProducts | None = None,
                  parts: SplitReductions | None = None, images: ChannelsLast | None = None,
-                 activations: QuantiseActivations | None = None, weights: ConstantsAlongK | None = None) -> list[Pass]:
+                 weights: ConstantsAlongK | None = None, activations: QuantiseActivations | None = None) -> list[Pass]:
     """Recovered form -> outlined form: operations in one form, dispatch regions, functions.
 
     attention: what the target's family for fused attention takes; None for all that there is. integers: how the target multiplies
     bytes, where it is faster at it than at what they stand for.
     parts: how the target reduces along rows, where it does so in parts. images: which images it computes with channels last.
-    activations: how rows that meet weights in few bits become bytes, where that is asked for.
     weights: which constants its tensor cores read along k only.
+    activations: how rows that meet weights in few bits become bytes, where that is asked for.
     """
     return [
         Decompose(),

@@ -58,3 +58,33 @@ def test_product_between_quantised_tensors() -> None:
     total = (x.astype(np.int64) - 77) @ w.astype(np.int64)
     wanted = total * scale.astype(np.float64) * scales + bias
     np.testing.assert_allclose(fn(x, np.array(scale), np.array(zero)), wanted, rtol=3e-7, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind,axis,block,zeros", [("INT4", 0, 16, True), ("UINT4", 1, 16, False), ("INT4", 1, 0, True),
+                                                   ("UINT4", 0, 32, True)])  # fmt: skip
+def test_weights_of_four_bits_stay_in_codes(kind: str, axis: int, block: int, zeros: bool) -> None:
+    """DequantizeLinear of a constant [K, N], or [N, K] read transposed, with blocks along K or a scale for each column."""
+    rng, k, n = np.random.default_rng(2), 64, 24
+    low, high = (-8, 8) if kind == "INT4" else (0, 16)
+    shape = (n, k) if block and axis == 1 else (k, n)
+    at = (n,) if not block else (k // block, n) if axis == 0 else (n, k // block)
+    codes, points = rng.integers(low, high, shape), rng.integers(low, high, at)
+    scales = (0.1 + rng.random(at)).astype(np.float32)
+
+    def stored(name: str, array: np.ndarray) -> Any:
+        return onnx.helper.make_tensor(name, getattr(onnx.TensorProto, kind), array.shape, array.reshape(-1))
+
+    swap = "t = Transpose(c)" if shape == (n, k) else "t = Identity(c)"
+    model = onnx.parser.parse_model(HEAD + f"""g (float[B, {k}] x) => (float[B, {n}] y) {{
+        c = DequantizeLinear<axis = {axis}, block_size = {block}>(w, s{', z' if zeros else ''})
+        {swap}
+        y = MatMul(x, t)
+    }}""")
+    model.graph.initializer.extend([stored("w", codes), onnx.numpy_helper.from_array(scales, "s")])
+    model.graph.initializer.extend([stored("z", points)] if zeros else [])
+    fn = tw.compile(model, {"B": tw.Dim(1, 4)})
+    spread = (lambda a: np.repeat(a, block, axis)) if block else (lambda a: a[None])
+    want = (codes - (spread(points) if zeros else 0)) * spread(scales.astype(np.float64))
+    x = rng.standard_normal((3, k)).astype(np.float32)
+    assert "host_codes" in str(fn.explain(B=3))
+    np.testing.assert_allclose(fn(x), x @ (want.T if shape == (n, k) else want), rtol=1e-4, atol=1e-3)

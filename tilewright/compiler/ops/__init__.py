@@ -26,6 +26,7 @@ from tilewright.compiler.ops.normalization import (
     rmsnorm,
     softmax,
 )
+from tilewright.compiler.ops.packed_weight import PackedWeight
 from tilewright.compiler.ops.padding import pad
 from tilewright.compiler.ops.pointwise import (
     absolute,
@@ -88,6 +89,7 @@ __all__ = [
     "EncoderWeights",
     "Graph",
     "InterpolationOptions",
+    "PackedWeight",
     "Promotion",
     "Tensor",
     "WindowOptions",

@@ -18,6 +18,7 @@ from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
 _ONE = Expr.of(1)
+_FEW = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 
 
 def spread(context: Context, parameter: ops.Tensor, x: ops.Tensor, axis: int, block: int) -> ops.Tensor:
@@ -42,10 +43,15 @@ def spread(context: Context, parameter: ops.Tensor, x: ops.Tensor, axis: int, bl
     return ops.slice(whole, [0] * x.rank, [d if a == at else None for a, d in enumerate(x.dims)])
 
 
-@operator("DequantizeLinear", "com.microsoft.DequantizeLinear", either=[2])
-def dequantize(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: Zero | None = None) -> ops.Tensor:
+@operator("DequantizeLinear", "com.microsoft.DequantizeLinear", either=[0, 1, 2])
+def dequantize(context: Context, x: Known | ops.Tensor, scale: Known | ops.Tensor, zero: Zero | None = None) -> ops.Tensor:
     axis, block = context.attribute("axis", 1), context.attribute("block_size", 0)
     wanted = context.attribute("output_dtype", 0)
+    if isinstance(x, Known) and isinstance(scale, Known) and not isinstance(zero, ops.Tensor):
+        found = _few_bits(context, x, scale, zero)
+        if found is not None:
+            return found
+    x, scale = context.tensor(x), context.tensor(scale)
     kind = context.element(wanted) if wanted else scale.dtype
     factor = spread(context, scale, x, axis, block)
     wide = DType.F32 if kind.bytes < 4 else kind
@@ -56,6 +62,28 @@ def dequantize(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: Zero | 
         codes = context.binary("DequantizeLinear", Scalar.__sub__, codes, shift)
     found = context.binary("DequantizeLinear", Scalar.__mul__, ops.cast(codes, wide), ops.cast(factor, wide))
     return ops.cast(found, kind)
+
+
+def _few_bits(context: Context, x: Known, scale: Known, zero: Known | None) -> ops.Tensor | None:
+    """A constant matrix of 2 or 4-bit integers as it is stored, decoded where it is read; None for anything else."""
+    bits = _FEW.get(x.dtype.name)
+    if bits is None or x.elements.ndim != 2 or scale.dtype != np.float32 or not x.elements.size:
+        return None
+    axis, block = context.attribute("axis", 1) % 2, context.attribute("block_size", 0)
+    blocked = scale.elements.ndim == 2 and block > 0
+    down = axis == 0 if blocked else scale.elements.size == 1 or axis == 1  # are scales shared down the columns?
+    n, k = x.elements.shape[::-1] if down else x.elements.shape
+    codes, *factors = (np.asarray(v.elements, np.int64 if v is not scale else np.float32)
+                       for v in (x, scale, *([] if zero is None else [zero])))
+    if blocked:
+        factors = [f.T if down else f for f in factors]
+    elif all(f.size in (1, n) for f in factors):
+        factors = [np.broadcast_to(f.reshape(-1, 1), (n, 1)) for f in factors]
+    if any(f.ndim != 2 or f.shape[0] != n or not f.shape[1] or k != f.shape[1] * (block if blocked else k) for f in factors):
+        return None
+    made = ops.PackedWeight.plain(codes.T if down else codes, factors[0], factors[1] if zero is not None else None, bits=bits,
+                                  signed=not x.dtype.name.startswith("u")).tensor(context.graph)
+    return ops.transpose(made, [1, 0]) if down else made
 
 
 @operator("QuantizeLinear", "com.microsoft.QuantizeLinear", either=[2])

@@ -15,8 +15,9 @@ from typing import Annotated
 
 import msgspec
 
-from tilewright.passes.spaces.family_registry import current_text
+from tilewright.passes.spaces.family_registry import current_text, has_former_names
 from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.errors import OptionError
 from tilewright.runtime.log import LOG
 from tilewright.search.database.farm_records import SCHEMA as FARM_SCHEMA
 from tilewright.search.database.farm_records import FarmRecord, MarkRecord
@@ -193,7 +194,7 @@ class LineReader:
         self.skipped = skipped
         self.farms: list[FarmRecord] = []
         self.marks: list[MarkRecord] = []
-        self._current = functools.cache(current_text)
+        self._renamed, self._texts = functools.cache(_had_other_names), functools.cache(current_text)
         self._shared: dict[object, object] = {}
         self._shapes: dict[tuple[object, ...], str] = {}
 
@@ -218,7 +219,9 @@ class LineReader:
                 if fault:
                     self._skip(name, number, f"no record: {fault}")
                 else:
-                    _share(found, self._current(found.config), self._shared)
+                    config = found.config
+                    current = self._texts(config) if self._renamed(config.partition("{")[0]) else config
+                    _share(found, current, self._shared)
                     records.append(found)
             elif isinstance(found, SlotRecord):
                 if len(found.curve) in (0, CURVE):
@@ -249,6 +252,13 @@ class LineReader:
         self.skipped.append(skipped)
         if len(self.skipped) <= _TOLD:
             LOG.warning("%s; the line is skipped", skipped, extra={"skipped": skipped})
+
+
+def _had_other_names(family: str) -> bool:
+    try:
+        return has_former_names(family)
+    except OptionError:
+        return False
 
 
 def _fault(r: TuningRecord) -> str:

@@ -23,6 +23,7 @@ from tilewright.search.database.farm_records import SCHEMA as FARM_SCHEMA
 from tilewright.search.database.farm_records import FarmRecord, MarkRecord
 from tilewright.search.database.log_file import LONGEST, LogFile
 from tilewright.search.database.slot_records import CURVE, SlotRecord
+from tilewright.search.database.slot_records import OLDEST as OLDEST_SLOT
 from tilewright.search.database.slot_records import SCHEMA as SLOT_SCHEMA
 from tilewright.search.database.workload_form import WorkloadForm
 from tilewright.search.space.kernel_facts import KernelFacts
@@ -287,10 +288,13 @@ def _why_not(line: bytes, error: Exception) -> str:
         header = msgspec.json.decode(line, type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return f"no record: {error}"
-    wanted = {"measurement": SCHEMA, "slot": SLOT_SCHEMA, "farm": FARM_SCHEMA, "mark": FARM_SCHEMA}.get(header.record)
-    if wanted is None or header.schema in (0, wanted):
+    known = {"measurement": (OLDEST, SCHEMA), "slot": (OLDEST_SLOT, SLOT_SCHEMA), "farm": (FARM_SCHEMA, FARM_SCHEMA),
+             "mark": (FARM_SCHEMA, FARM_SCHEMA)}
+    first, last = known.get(header.record, (0, 0))
+    if not last or header.schema == 0 or first <= header.schema <= last:
         return f"no record: {error}"
-    return f"{header.record} of schema {header.schema}; this version of Tilewright reads schema {wanted}; another may read both"
+    return (f"{header.record} of schema {header.schema}; this version of Tilewright reads schema {last}, from {first} on; another "
+            "may read both")
 
 
 def latest(records: Iterable[TuningRecord]) -> Mapping[tuple[str, Dims, int], TuningRecord]:

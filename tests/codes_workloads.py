@@ -24,7 +24,8 @@ from tilewright.runtime.limits import HostLimits
 
 @dataclass(frozen=True)
 class Coded:
-    """x [M, k] @ W^T, W [n, k]. zero: "middle", "u8" or "f32" for zero points of their own, or a number for all of them."""
+    """x [M, k] @ W^T, W [n, k]. zero: "middle", "u8" or "f32" for zero points of their own, or a number for all of them.
+    rows: values of k that share a scale of x, 0 for all, where x is bytes."""
 
     n: int
     k: int
@@ -32,6 +33,7 @@ class Coded:
     group: int = 32
     zero: str | float = "middle"
     seed: int = 0
+    rows: int | None = None
 
     @cached_property
     def arrays(self) -> list[np.ndarray]:
@@ -56,11 +58,17 @@ class Coded:
 
     def graph(self, rows: int | str = "M", bias: np.ndarray | None = None) -> ops.Graph:
         g = ops.Graph()
-        x, (codes, scale, *points) = g.input("x", [rows, self.k]), (g.constant(a) for a in self.arrays)
+        x, (codes, scale, *points) = self._x(g, rows), (g.constant(a) for a in self.arrays)
         zero = points[0] if points else None if self.zero == "middle" else float(self.zero)
         w = ops.decode(codes, scale, zero, bits=self.bits, group=self.group, depth=self.k)
         g.output(ops.dense(x, w, None if bias is None else g.constant(bias), transposed=True))
         return g
+
+    def _x(self, g: ops.Graph, rows: int | str) -> ops.Tensor:
+        if self.rows is None:
+            return g.input("x", [rows, self.k])
+        scale = g.input("s", [rows, self.k // self.rows] if self.rows else [rows])
+        return ops.decode(g.input("x", [rows, self.k], "i8"), scale, bits=8, group=self.rows)
 
     def workload(self, limits: HostLimits) -> tuple[Workload, list[np.ndarray | None]]:
         """As outlined and laid out, with what is bound to each tensor argument; None for x."""

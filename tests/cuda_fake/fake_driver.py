@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from cuda.bindings import driver
-from cuda_fake.fake_kernels import KernelCalls
+from cuda_fake.fake_graphs import CONDITIONAL_SINCE, GraphCalls
 from cuda_fake.fake_library import FakeLibrary, write_library
 from cuda_fake.fake_memory import MemoryCalls
 from cuda_fake.fake_state import CONTEXT_BASE, INVALID_VALUE, FakeError, entry, put
@@ -19,6 +19,7 @@ from cuda_fake.fake_streams import StreamCalls
 
 from tilewright.runtime.gpu.gpu_image import GpuImage
 
+_SINCE = {"cuGraphConditionalHandleCreate": CONDITIONAL_SINCE, "cuGraphAddNode": 12020}  # driver versions
 _LOADERS = ("cuGetProcAddress_v2", "cuGetProcAddress")
 _ATTRIBUTES = {
     "MAX_THREADS_PER_BLOCK": 1024, "WARP_SIZE": 32, "L2_CACHE_SIZE": 1 << 16,
@@ -27,7 +28,7 @@ _ATTRIBUTES = {
 }
 
 
-class FakeDriver(StreamCalls, MemoryCalls, KernelCalls):
+class FakeDriver(StreamCalls, MemoryCalls, GraphCalls):
     """`install` makes it the libcuda.so.1 of this process; that must come before the first use of CUDA."""
 
     def install(self) -> FakeDriver:
@@ -55,7 +56,8 @@ class FakeDriver(StreamCalls, MemoryCalls, KernelCalls):
 
     @entry("cuGetProcAddress", "ppiqp")
     def get_proc_address(self, name: int, out: int, version: int, flags: int, status: int | None) -> None:
-        put(out, self._function(ctypes.string_at(name).decode()) if version <= self.version else 0)
+        wanted = ctypes.string_at(name).decode()
+        put(out, self._function(wanted) if max(version, _SINCE.get(wanted, 0)) <= self.version else 0)
         put(status, 0, ctypes.c_int)
 
     @entry("cuInit", "u")

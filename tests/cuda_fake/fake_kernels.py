@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import math
 import re
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
@@ -45,6 +47,41 @@ def _cluster_of(config: int) -> tuple[int, int, int]:
             of = attribute.value.clusterDim
             return of.x, of.y, of.z
     return 1, 1, 1
+
+
+@dataclass(frozen=True)
+class KernelWork:
+    """A kernel with all that it is launched with. kernel: its handle; program: the emulator's."""
+
+    device: int
+    kernel: int
+    symbol: str
+    program: Any
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    args: tuple[bytes, ...]
+    cluster: tuple[int, int, int]
+    early: bool = False
+
+
+_CONDITION = re.compile(rb"\.extern\s+\.func\s+cudaGraphSetConditional\s*\([^)]*\)\s*;")
+_SET = b"""
+.func cudaGraphSetConditional(.param .b64 tw_handle, .param .b32 tw_value)
+{
+  .reg .b64 %at;
+  .reg .b32 %value;
+  ld.param.b64 %at, [tw_handle];
+  ld.param.b32 %value, [tw_value];
+  st.global.b32 [%at], %value;
+  ret;
+}
+"""
+
+
+def _linked(image: bytes) -> bytes:
+    """PTX with the function that a driver links: a handle is the address of its condition."""
+    return _CONDITION.sub(_SET, image)
 
 
 def _early(config: int) -> bool:
@@ -128,40 +165,59 @@ class KernelCalls(FakeState):
     @entry("cuLaunchKernelEx", "pppp")
     def launch(self, config: int, kernel: int, parameters: int, extra: int | None) -> None:
         given = driver.CUlaunchConfig(_ptr=config)
-        library, symbol = self.object(kernel, tuple)
         stream = self.stream(int(given.hStream))
-        device = self.devices[stream.device]
         if self.device() != stream.device:
             raise FakeError(INVALID_VALUE)
         grid, block = (given.gridDimX, given.gridDimY, given.gridDimZ), (given.blockDimX, given.blockDimY, given.blockDimZ)
-        cluster = _cluster_of(config)
-        if min(*grid, *block) < 1 or any(g % c for g, c in zip(grid, cluster, strict=True)):
+        work = self.work_of(kernel, grid, block, given.sharedMemBytes, parameters, _cluster_of(config), _early(config))
+        self.early.append(work.early)
+        self.launches.append((work.symbol, grid, block, given.sharedMemBytes, work.cluster, int(given.hStream)))
+        self.do(stream, lambda: self.run_kernel(work))
+
+    def node_work(self, at: int) -> KernelWork:
+        """From CUDA_KERNEL_NODE_PARAMS_v2. Clusters of a node without attributes are those that its kernel is compiled for."""
+        words = (ctypes.c_uint32 * 7).from_address(at + 8)
+        function, parameters = (ctypes.c_uint64.from_address(at + offset).value for offset in (0, 40))
+        if ctypes.c_uint64.from_address(at + 48).value or not function:
             raise FakeError(INVALID_VALUE)
-        if given.sharedMemBytes > self.consented.get((kernel, stream.device), _PLAIN_SHARED):
+        grid, block = (words[0], words[1], words[2]), (words[3], words[4], words[5])
+        return self.work_of(function, grid, block, words[6], parameters)
+
+    def work_of(self, kernel: int, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int, parameters: int,
+                cluster: tuple[int, int, int] | None = None, early: bool = False) -> KernelWork:
+        """A launch on the current device, checked, with the arguments as they are now."""
+        library, symbol = self.object(kernel, tuple)
+        number = self.device()
+        device = self.devices[number]
+        if min(*grid, *block) < 1:
+            raise FakeError(INVALID_VALUE)
+        if shared > self.consented.get((kernel, number), _PLAIN_SHARED):
             raise FakeError(INVALID_VALUE)
         arch = re.search(r"\.target\s+(sm_\w+)", library.image.decode())
         if arch and arch[1].endswith("a") and arch[1] != device.arch:
             raise FakeError(_NO_BINARY)
-        if stream.device not in library.modules:
-            library.modules[stream.device] = device.load(library.image)
-        program = library.modules[stream.device].kernel(symbol)
+        if number not in library.modules:
+            library.modules[number] = device.load(_linked(library.image))
+        program = library.modules[number].kernel(symbol)
+        x, y, z = (*program.directives.get("reqnctapercluster", ()), 1, 1, 1)[:3]
+        cluster = (x, y, z) if cluster is None else cluster
+        if any(g % c for g, c in zip(grid, cluster, strict=True)):
+            raise FakeError(INVALID_VALUE)
         places = (ctypes.c_void_p * len(program.parameters)).from_address(parameters) if program.parameters else ()
-        args = [ctypes.string_at(at, p.size) for at, p in zip(places, program.parameters, strict=True)]
-        self.launches.append((symbol, grid, block, given.sharedMemBytes, cluster, int(given.hStream)))
-        shared, early = given.sharedMemBytes, _early(config)
-        self.early.append(early)
+        args = tuple(ctypes.string_at(at, p.size) for at, p in zip(places, program.parameters, strict=True))
+        return KernelWork(number, kernel, symbol, program, grid, block, shared, args, cluster, early)
 
-        def work() -> None:
-            if self.lost:
-                return
-            try:
-                device.launch(program, grid, block, shared, args, cluster, early=early)
-            except EmulatorError as error:
-                self.errors.append(str(error))
-                self.lost = LAUNCH_FAILED
-            self.clock += 1e-6
-
-        self.do(stream, work)
+    def run_kernel(self, work: KernelWork) -> None:
+        """On the emulator, now."""
+        if self.lost:
+            return
+        try:
+            self.devices[work.device].launch(work.program, work.grid, work.block, work.shared, work.args, work.cluster,
+                                             early=work.early)
+        except EmulatorError as error:
+            self.errors.append(str(error))
+            self.lost = LAUNCH_FAILED
+        self.clock += 1e-6
 
     @entry("cuTensorMapEncodeTiled", "piuq" + "pppp" + "iiii")
     def tensor_map(self, out: int, dtype: int, rank: int, address: int, sizes: int, strides: int, box: int, steps: int,

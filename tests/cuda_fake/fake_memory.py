@@ -9,6 +9,7 @@ from cuda.bindings import driver
 from cuda_fake.fake_state import INVALID_VALUE, OUT_OF_MEMORY, FakeError, FakeState, Stream, entry, put
 
 _POOL = 0x2000
+TOTAL = 1 << 34
 
 
 class MemoryCalls(FakeState):
@@ -18,7 +19,7 @@ class MemoryCalls(FakeState):
         device = self.device()
         if not size:
             raise FakeError(INVALID_VALUE)
-        if sum(n for (d, _), n in self.live.items() if d == device) + size > 1 << 34:
+        if sum(n for (d, _), n in self.live.items() if d == device) + size > TOTAL:
             raise FakeError(OUT_OF_MEMORY)
         address = self.devices[device].alloc(size)
         self.live[device, address] = size
@@ -29,6 +30,13 @@ class MemoryCalls(FakeState):
             self.errors.append(f"0x{address:x} is freed and was not allocated")
         else:
             self.devices[device].free(address)
+
+    @entry("cuMemGetInfo", "pp")
+    def memory_info(self, free: int, total: int) -> None:
+        device = self.device()
+        used = sum(n for (d, _), n in self.live.items() if d == device) + self.graph_bytes.get(device, 0)
+        put(free, TOTAL - used)
+        put(total, TOTAL)
 
     @entry("cuMemAlloc", "pq")
     def alloc(self, out: int, size: int) -> None:

@@ -54,7 +54,10 @@ class Event:
 
 @dataclass
 class Graph:
-    """What a capture recorded."""
+    """What a capture recorded as work, or what was added as nodes.
+
+    conditions: handle -> device, default value, flags. parent: of a conditional node's body the graph that has the node.
+    """
 
     number: int
     mode: int = 0
@@ -62,6 +65,9 @@ class Graph:
     broken: bool = False
     references: int = 1
     owners: list[tuple[int, int]] = field(default_factory=list)
+    nodes: list[Any] = field(default_factory=list)
+    conditions: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    parent: Graph | None = None
 
 
 @dataclass
@@ -72,6 +78,7 @@ class Stream:
     number: int
     queue: deque[Callable[[], None]] = field(default_factory=deque)
     capture: Graph | None = None
+    running: bool = False
 
 
 def machine_code_key(address: int) -> bytes:
@@ -113,6 +120,7 @@ class FakeState:
         self.lost = 0
         self.libraries: list[Library] = []
         self._failures: dict[str, tuple[int, int, int]] = {}
+        self._actions: dict[str, Callable[[], None]] = {}
         self._streams: dict[int, Stream] = {}
         self._objects: dict[int, Any] = {}
         self._handles = itertools.count(0x7000_0000_1000, 64)
@@ -121,11 +129,21 @@ class FakeState:
         self.lock = threading.RLock()
         self._callbacks: dict[str, Any] = {}
         self._texts: dict[str, Any] = {}
+        self.handle_of: dict[int, int] = {}
+        self.updates: list[tuple[int, bool | None]] = []
+        self.graph_bytes: dict[int, int] = {}
+        self.instantiated = 0
+        self.flights = 0
+        self.kept: list[Any] = []
         self.entries = {m.entry[0]: (m, m.entry[1]) for n in dir(self) if hasattr(m := getattr(self, n), "entry")}
 
     def fail(self, function: str, code: int, after: int = 0, times: int = 1) -> None:
         """The next calls of `function` but `after` return `code`."""
         self._failures[function] = (code, after, times)
+
+    def at(self, function: str, action: Callable[[], None]) -> None:
+        """Before the next call of `function`, something else happens."""
+        self._actions[function] = action
 
     def calls(self, function: str) -> int:
         """How often a function was called."""
@@ -141,6 +159,9 @@ class FakeState:
 
     def _call(self, name: str, method: Callable[..., Any] | None, given: tuple[Any, ...]) -> int:
         with self.lock:
+            action = self._actions.pop(name, None)
+            if action is not None:
+                action()
             self.log.append((name, 0))
             code, after, times = self._failures.pop(name, (0, 0, 0))
             if code and (after or times > 1):
@@ -211,10 +232,16 @@ class FakeState:
 
     def drain(self, stream: Stream) -> None:
         """Run what is queued."""
-        while stream.queue:
-            work = stream.queue.popleft()
-            if not self.lost:
-                work()
+        if stream.running:
+            return  # what a garbage collection waits for comes when the work under way is over
+        stream.running = True
+        try:
+            while stream.queue:
+                work = stream.queue.popleft()
+                if not self.lost:
+                    work()
+        finally:
+            stream.running = False
         if self.lost:
             raise FakeError(self.lost)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import weakref
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -20,6 +21,25 @@ class Name(NamedTuple):
 
     name: str
 
+    @property
+    def itemsize(self) -> int:
+        return np.dtype(_DTYPES[self.name]).itemsize
+
+
+class Storage:
+    """Memory, and the tensors and Python storages that hold it."""
+
+    def __init__(self) -> None:
+        self.holders: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class UntypedStorage:
+    """What `untyped_storage` gives."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._cdata = storage
+        storage.holders.add(self)
+
 
 class Tensor:
     """A tensor in device memory, or on the host where `device.index` is None."""
@@ -29,6 +49,8 @@ class Tensor:
 
     def __init__(self, torch: FakeTorch, address: int, shape: tuple[int, ...], dtype: str, index: int) -> None:
         self._torch, self._address, self._dense = torch, address, True
+        self._storage = Storage()
+        self._storage.holders.add(self)
         self.shape, self.dtype, self.layout = shape, getattr(torch, dtype), torch.strided
         self.device = SimpleNamespace(index=index)
         self.used_on: list[int] = []
@@ -47,6 +69,16 @@ class Tensor:
 
     def is_neg(self) -> bool:
         return False
+
+    def untyped_storage(self) -> UntypedStorage:
+        return UntypedStorage(self._storage)
+
+    def as_strided(self, shape: tuple[int, ...], strides: list[int]) -> Tensor:
+        """A tensor over the same memory, dense."""
+        made = Tensor(self._torch, self._address, shape, self.dtype.name, self.device.index)
+        made._storage = self._storage
+        self._storage.holders.add(made)
+        return made
 
     def contiguous(self) -> Tensor:
         return self.clone()
@@ -82,7 +114,8 @@ class FakeTorch(ModuleType):
         self.Tensor, self.strided = Tensor, "strided"
         for name in _DTYPES:
             setattr(self, name, Name(name))
-        self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda index: self.current, _disabled_torch_function_impl="disabled")
+        self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda index: self.current, _disabled_torch_function_impl="disabled",
+                                  _storage_Use_Count=lambda storage: len(storage.holders))
         self.cuda = SimpleNamespace(ExternalStream=lambda handle, device: SimpleNamespace(cuda_stream=handle), stream=self._using)
 
     @contextlib.contextmanager

@@ -92,7 +92,7 @@ def main() -> None:
                 scenario(fake, *[Path(folder)][: len(inspect.signature(scenario).parameters) - 1])
             failure = f"unknown to the fake driver: {fake.unknown}" if fake.unknown else ""
         except BaseException:
-            failure = traceback.format_exc()
+            failure = traceback.format_exc() + f"errors of the fake driver: {fake.errors}"
         replies.write(json.dumps(failure) + "\n")
         replies.flush()
         if fake.lost:

@@ -1,14 +1,15 @@
 """Random ragged models, built with tilewright.compiler.ops, and batches of random lengths for them.
 
 A model begins with x [B, S, F] and does row work, attention, sums over a sequence, values by the sequence alone or the position
-alone, scans and reshapes, in a random order. `python tests/e2e/random_ragged.py CASES SEED` runs many.
+alone, scans and reshapes, in a random order. `python tests/e2e/random_ragged.py CASES SEED [TARGET]` runs many; on a GPU or the
+emulator some are of 16-bit floats.
 """
 
 from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,8 +37,8 @@ class RaggedModel:
         used = {d for dims in self.arguments.values() for d in dims}
         return {"B": tw.Dim(0, 64), **{n: tw.Ragged(0, LONGEST, over="B") for n in ("S", "T") if n in used}}
 
-    def compile(self, **options: object) -> tw.CompiledFunction:
-        return tw.compile(self.graph, self.dims, options=dict(options))
+    def compile(self, target: str = "host", **options: object) -> tw.CompiledFunction:
+        return tw.compile(self.graph, self.dims, target=target, options=dict(options))
 
     def lengths(self, rng: random.Random) -> dict[str, list[int]]:
         """Of a random batch: zeros, ones, equal ones, one long one."""
@@ -62,7 +63,7 @@ class RaggedModel:
 
     def inputs(self, lengths: dict[str, list[int]], rng: np.random.Generator) -> list[npt.NDArray[np.generic]]:
         count = len(next(iter(lengths.values())))
-        numpy = {"f32": np.float32, "f64": np.float64}[self.dtype]
+        numpy = {"f32": np.float32, "f64": np.float64, "f16": np.float16}[self.dtype]
         found: list[npt.NDArray[np.generic]] = []
         for name, dims in self.arguments.items():
             shape = [sum(lengths[d]) if d in lengths else count if d == "B" else int(d) for d in dims]
@@ -72,9 +73,9 @@ class RaggedModel:
 
 
 class _Draw:
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, dtypes: Sequence[str]) -> None:
         self.rng = rng
-        self.dtype = rng.choice(("f32", "f32", "f32", "f64"))
+        self.dtype = rng.choice(dtypes)
         self.model = RaggedModel(ops.Graph(), self.dtype, {})
         self.width = rng.choice((1, 4, 8, 12, 24))
         self.x = self.input("x", "B", "S", self.width)
@@ -177,8 +178,8 @@ class _Draw:
         return self.model
 
 
-def draw(rng: random.Random) -> RaggedModel:
-    return _Draw(rng).run()
+def draw(rng: random.Random, dtypes: Sequence[str] = ("f32", "f32", "f32", "f64")) -> RaggedModel:
+    return _Draw(rng, dtypes).run()
 
 
 def wrong(model: RaggedModel, fn: tw.CompiledFunction, lengths: dict[str, list[int]],
@@ -197,13 +198,14 @@ def wrong(model: RaggedModel, fn: tw.CompiledFunction, lengths: dict[str, list[i
 
 
 def main() -> None:
-    cases, seed = int(sys.argv[1]), int(sys.argv[2])
+    cases, seed, target = int(sys.argv[1]), int(sys.argv[2]), (*sys.argv[3:], "host")[0]
+    dtypes = ("f32", "f32", "f32", "f64") if target == "host" else ("f32", "f16")
     done = 0
     for number in range(cases):
         rng = random.Random(seed * 1_000_003 + number)
-        model = draw(rng)
+        model = draw(rng, dtypes)
         try:
-            fn = model.compile()
+            fn = model.compile(target)
         except tw.errors.TilewrightError as error:
             print("refused", seed, number, model.steps, error, flush=True)
             continue

@@ -85,6 +85,14 @@ def test_compile_then_run_and_explain(model: Path, tmp_path: Path, capsys: Captu
     assert main(["explain", str(saved), "--dispatch"]) == 0
     assert main(["explain", str(saved), "--source"]) == 0
     assert "linalg.matmul" in capsys.readouterr().out
+    assert main(["explain", str(saved), "--partition", "--json"]) == 0
+    found = events(capsys)
+    ways = {e["asked"]: e for e in found if e["event"] == "partition"}
+    assert list(ways) == ["alone", "greedy", "gain", "cost"] and ways["alone"]["launches"] > ways["cost"]["launches"] == 1
+    areas = [e for e in found if e["event"] == "area"]
+    assert [(a["name"], a["kind"]) for a in areas] == [("matmul_max", "contraction")] and len(areas[0]["seconds"]) == 3
+    assert main(["explain", str(saved), "--partition"]) == 0
+    assert "matmul_max" in capsys.readouterr().out
 
 
 def test_constants_are_bound(model: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.runtime.call import results
 from tilewright.runtime.device import TABLE_WORDS
 from tilewright.runtime.errors import DeviceError, DTypeError, OptionError, ShapeError
 from tilewright.runtime.load.function import CompiledFunction
@@ -234,6 +236,37 @@ def test_memory_that_touches_is_no_overlap(given: int, cache: int) -> None:
     assert not np.shares_memory(fn(x, nearer), nearer)
     with pytest.raises(ShapeError, match="out overlaps the input arg0"):
         function(VECTOR, double)(x, out=nearer)
+
+
+def test_many_arrays_overlap_as_few_do() -> None:
+    """What is looked for by sorting is what all pairs say, of spans that touch, lie in each other, are empty."""
+    chance = random.Random(0)
+
+    def drawn() -> tuple[int, int]:
+        begin = chance.randrange(40)
+        return begin, begin + chance.randrange(4)
+
+    def overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
+        return max(a[0], b[0]) < min(a[1], b[1])
+
+    for _ in range(400):
+        inputs, outputs = ([drawn() for _ in range(chance.randrange(6))] for _ in range(2))
+        donors = {n: chance.randrange(len(inputs)) for n in range(len(outputs)) if inputs and chance.random() < 0.5}
+        outputs = [inputs[donors[n]] if n in donors and chance.random() < 0.7 else o for n, o in enumerate(outputs)]
+        clear = not any(overlap(o, i) and not (o[0] == i[0] and donors.get(n) == m)
+                        for n, o in enumerate(outputs) for m, i in enumerate(inputs))
+        clear = clear and not any(overlap(a, b) for n, a in enumerate(outputs) for b in outputs[:n])
+        assert results._are_apart(inputs, outputs, donors) == clear
+        free = {n for n, a in enumerate(inputs) if not any(overlap(a, b) for m, b in enumerate(inputs) if m != n)}
+        assert results._apart(inputs) == free
+    count = results.FEW
+    many, room = function(program([(F, ("T",))], [(F, ("T",))] * count, [T])), np.zeros(4 * count + 4, np.float32)
+    given, apart = np.zeros(4, np.float32), [room[4 * n : 4 * n + 4] for n in range(count)]
+    assert all(a is b for a, b in zip(many(given, out=apart), apart, strict=True))
+    with pytest.raises(ShapeError, match=rf"out\[{count - 1}\] overlaps out\[{count - 2}\]"):
+        many(given, out=[*apart[:-1], room[4 * count - 5 : 4 * count - 1]])
+    with pytest.raises(ShapeError, match=r"out\[3\] overlaps the input arg0"):
+        many(apart[3], out=apart)
 
 
 def test_zero_extents() -> None:

@@ -50,7 +50,7 @@ def model(text: str, result: str = "%r") -> str:
 
 
 @pytest.mark.parametrize(("seed", "target"), [
-    (5, "host"), (0, "host:x86-64-v3"), (7, "emulator:sm_90a")])
+    (5, "host"), (0, "host:x86-64-v3"), (7, "emulator:sm_90a"), (3, "emulator:sm_90a")])
 def test_structured_programs(seed: int, target: str) -> None:
     text = Structured(seed).text
     fn = compiled(text, target, N=(0, 6), T=(0, 7))
@@ -245,3 +245,11 @@ def test_builders_say_what_does_not_fit() -> None:
         ops.while_loop(lambda v: v, lambda v: v, x)
     with pytest.raises(OptionError, match="wanted one tensor or more to carry"):
         ops.fori_loop(0, 3, lambda _: ())
+
+
+def test_graphs_are_for_cuda_alone() -> None:
+    for target in ("host", "emulator:sm_90a"):
+        with pytest.raises(OptionError, match=rf"graphs='on': only CUDA targets have graphs, and the target is {target}"):
+            tw.compile(LOOP, {"N": (0, 64), "T": (0, 9)}, target, options={"graphs": "on"})
+    with pytest.raises(OptionError, match="only functions for CUDA"):
+        compiled(LOOP, N=(0, 64), T=(0, 9)).graphs()

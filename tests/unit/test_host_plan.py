@@ -40,3 +40,18 @@ def test_a_result_is_copied_where_its_own_call_still_reads_the_buffer(body: str,
     last = plan.calls[-1]
     assert last.operands[-1].place == copy.source and isinstance(copy.source, Temp)
     assert copy.source.name in plan.arena.offsets
+
+
+def test_results_of_one_call_that_take_buffers_which_it_reads_are_copied_each() -> None:
+    """As in a step of an optimizer: a call gives new values of two arguments that it reads."""
+    y = '%y: tensor<?x8xf32> {tw.dims = ["B", 8]}'
+    body = (generic("a", "%x, %y", f"{T}, {T}", "%e", T, ADD, "#id, #id, #id")
+            + generic("b", "%a, %y", f"{T}, {T}", "%e", T, ADD, "#id, #id, #id"))
+    text = run(model([X, y], body, "%a, %b", f"{T}, {T}"), graph_passes())
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        plan = plan_of(module, workloads_of(module), [(0, 0), (1, 1)])
+    assert len(plan.calls) == 1
+    copies = [step for step in plan.steps if isinstance(step, Copy)]
+    assert [c.target for c in copies] == [CallerMemory(2), CallerMemory(3)]
+    assert [c.source for c in copies] == [o.place for o in plan.calls[0].operands[2:]]

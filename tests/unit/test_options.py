@@ -46,6 +46,10 @@ def test_texts_become_enums() -> None:
     ("traffic", [({"B": 1}, 0)], "weight > 0"),
     ("traffic", [({"B": "x"}, 1)], "pairs"),
     ("traffic", [3], "pairs"),
+    ("graphs", "always", "'auto', 'on', 'off'"),
+    ("graph_memory", "64X", "'64M' or '1G'"),
+    ("graph_memory", -1, "number of bytes"),
+    ("graph_memory", True, "number of bytes"),
 ])
 def test_bad_value(option: str, value: Any, says: str) -> None:
     with pytest.raises(OptionError, match=says) as caught:

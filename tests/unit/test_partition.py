@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
-from unit.graph_models import ADD, EXP, SUM, R, T, W, X, assert_same, generic, matmul, model, run
+from unit.graph_models import ADD, EXP, START, SUM, R, T, W, X, assert_same, generic, matmul, model, run, workloads
 
+from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.passes.analysis.op_kinds import OpKind
 from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.dispatch_creation.fuse import Fuse
@@ -22,7 +23,9 @@ from tilewright.passes.partition.region import Region
 from tilewright.passes.partition.rules import Rule, register, rules_named, unregister
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.pass_registry import passes_from_text
+from tilewright.passes.spaces.host.generic import GenericConfig
 from tilewright.runtime.errors import OptionError
+from tilewright.runtime.target import Target
 
 SQUARE = "%r = arith.mulf %a0, %a0 : f32\n    linalg.yield %r : f32"
 SIBLINGS = generic("y", "%x", T, "%e", T, EXP, "#id, #id") + generic("s", "%x", T, "%f1", R, SUM, "#id, #row", "pr")
@@ -118,6 +121,12 @@ def assert_partition(plan: Plan) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_however_a_graph_is_cut_its_results_are_the_same(seed: int) -> None:
+    assert_right(seed, {"B": 3})
+
+
+def assert_right(seed: int, *shapes: dict[str, int]) -> None:
+    """A random graph gives what it gives before fusion, as it is taken, by gain, and by gain with random cuts. A sweep of many:
+    `python -m tools.bench cuts --random 500`."""
     passes, chance = graph_passes(), random.Random(seed)
     at = next(n for n, p in enumerate(passes) if p.name == "fuse")
     text = run(random_model(seed), passes[:at])
@@ -125,7 +134,7 @@ def test_however_a_graph_is_cut_its_results_are_the_same(seed: int) -> None:
     cuts = tuple(chance.randrange(count) for _ in range(2 * chance.randint(1, 6)))
     for fuse in (Fuse(), Fuse(partition="gain"), Fuse(partition="gain", apart=cuts)):
         assert_partition(fuse.plan(parsed(text)))
-        assert_same(text, run(text, [fuse, *passes[at + 1 :]]), {"B": 3})
+        assert_same(text, run(text, [fuse, *passes[at + 1 :]]), *shapes)
 
 
 def test_the_plan_costs_no_more_than_program_order() -> None:
@@ -149,6 +158,34 @@ def test_what_would_have_to_be_kept_stays_apart() -> None:
             + generic("z", "%x, %t", f"{T}, {R}", "%e", T, ADD, "#id, #row, #id"))
     plan = planned(model([X, W], body, "%z, %s", f"{T}, {R}"), partition="gain")
     assert "same-point" in [r.rule for r in plan.partition.refusals]
+
+
+def scalar(name: str, inputs: str, body: str) -> str:
+    """An operation on single values."""
+    maps = ", ".join(["affine_map<() -> ()>"] * (inputs.count("%") + 1))
+    types = ", ".join(["tensor<f32>"] * inputs.count("%"))
+    return generic(name, inputs, types, "%z0", "tensor<f32>", body, maps, "")
+
+
+def test_sums_of_single_values_let_reductions_run_side_by_side() -> None:
+    """Norms of many tensors: their sum is one region, and a reduction joins what follows from it alone."""
+    start = (START + "  %e0 = tensor.empty() : tensor<f32>\n"
+             + "  %z0 = linalg.fill ins(%zero : f32) outs(%e0 : tensor<f32>) -> tensor<f32>\n")
+    names, wide = [f"%x{n}" for n in range(70)], [T.replace("8", str(n + 9)) for n in range(70)]
+    body, last = "", ""
+    for n, (name, kind) in enumerate(zip(names, wide, strict=True)):
+        body += generic(f"s{n}", name, kind, "%z0", "tensor<f32>", SUM, "#id, affine_map<(d0, d1) -> ()>", "rr")
+        body += scalar(f"t{n}", f"%s{n}, {last}" if last else f"%s{n}", ADD if last else SQUARE)
+        last = f"%t{n}"
+    arguments = [X, *(X.replace("8", str(n + 9)).replace("%x", name) for n, name in enumerate(names))]
+    text = model(arguments, body, last, "tensor<f32>", start)
+    for way in ("greedy", "gain"):
+        plan = planned(text, partition=way)
+        assert sizes(plan)[:69] == [1] * 69 and sizes(plan)[-1] >= 69 and len(sizes(plan)) <= 71
+        assert {r.rule for r in plan.partition.refusals} <= {"waits", "largest"}
+        assert_partition(plan)
+    workload = max(workloads(run(text, graph_passes())).values(), key=lambda w: len(w.inputs))
+    assert LocalBuilder(Target.parse("host")).build([(workload, GenericConfig(lanes=8))])[0].error == ""
 
 
 def test_operations_that_are_to_stay_apart_do() -> None:

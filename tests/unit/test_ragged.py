@@ -89,7 +89,6 @@ def test_mixing(function: Callable[..., Tensor], said: str) -> None:
     (model(ops.relu), {"B": (1, 8), "S": tw.Ragged(1, 40, over="N")}, {}, "ragged over 'N', which is no dimension"),
     (model(ops.relu, "2*B", "S"), DIMS, {}, "B is no axis of its own"),
     (model(ops.relu), DIMS, {"out_of_range": "fallback"}, "ragged dims"),
-    (model(ops.relu), DIMS, {"target": "emulator:sm_80"}, "ragged dims are compiled for the host"),
     (model(lambda x: ops.full(x.graph, (3,), x.dims[1], "f32")), DIMS, {}, "has no axis for it"),
 ])  # fmt: skip
 def test_declarations(g: ops.Graph, dims: dict[str, Any], options: dict[str, Any], said: str) -> None:

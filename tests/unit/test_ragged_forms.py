@@ -103,6 +103,15 @@ def test_square_blocks() -> None:
         fn([np.ones((2, 2), np.float32), np.ones((2, 3), np.float32)])
 
 
+def test_donated_blocks() -> None:
+    g = ops.Graph()
+    g.output(ops.transpose(g.input("x", ["B", "S", "S"]), (0, 2, 1)))
+    fn = tw.compile(g, {"B": (0, 8), "S": tw.Ragged(0, 9, over="B")}, donate=("x",))
+    x = np.arange(13, dtype=np.float32)
+    wanted = np.concatenate([x[:9].reshape(3, 3).T.reshape(-1), x[9:].reshape(2, 2).T.reshape(-1)])
+    assert np.array_equal(fn(x, S_lengths=[3, 2]), wanted)
+
+
 def test_lengths_by_number() -> None:
     """The rows of a lower triangle."""
     g = ops.Graph()

@@ -130,7 +130,7 @@ def test_the_command_line_signs_and_verifies(fn: CompiledFunction, ours: Keys, t
     capsys.readouterr()
     assert main(["verify", str(other), "--json"]) == 0
     event = json.loads(capsys.readouterr().out)
-    assert len(event["signers"]) == 2 and event["trusted"] is None and event["format"] == 5
+    assert len(event["signers"]) == 2 and event["trusted"] is None and event["format"] == 7
 
 
 def test_a_damaged_model_is_not_signed(signed: Path, ours: Keys, capsys: Capture) -> None:

@@ -11,13 +11,14 @@ from msgspec.structs import replace
 from tilewright.compiler.builder.codegen import compile_object, host_target, runtime_object
 from tilewright.compiler.builder.llvm_bridge import to_llvm22
 from tilewright.compiler.builder.lowering import to_llvm_text
-from tilewright.compiler.compilation.options import CompileOptions, Deterministic, OutOfRange, Precision
+from tilewright.compiler.compilation.options import Activations, CompileOptions, Deterministic, Graphs, OutOfRange, Precision
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.constants.stored_constants import stored_constants
 from tilewright.compiler.host.call_path import call_path_ir
-from tilewright.compiler.host.host_program import HostProgram, layout_of
+from tilewright.compiler.host.decision_tree import layout_of
+from tilewright.compiler.host.host_program import HostProgram
 from tilewright.compiler.host.plan_steps import PlannedCall
-from tilewright.compiler.host.stored_steps import model_work, reads_memory, stored_tree
+from tilewright.compiler.host.stored_steps import model_work, stored_tree
 from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.passes.mlir import ir, new_context
 from tilewright.runtime.cuda.cuda_table import cuda_table_ir
@@ -50,9 +51,6 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
     llvm_ir = dict(tables.llvm_ir)
     runtime = ""
     if compilation.target.kind is TargetKind.CUDA:
-        if reads_memory(plan):
-            raise IngestError(f"target {compilation.target}: a branch or loop of the model depends on data, which is compiled "
-                              "for hosts and the emulator alone; make it depend on shapes, or call its parts from Python")
         table = cuda_table_ir()
         runtime = _add(compile_object(table, near), table, code, llvm_ir)
     elif not gpu:
@@ -64,7 +62,7 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
     inputs = tuple(ingested.inputs[i] for i in kept)
     outputs = ingested.outputs if plan.ragged else tuple(
         replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
-    tree = stored_tree(plan)
+    tree = stored_tree(plan, gpu)
     shared = {call: number for number, calls in enumerate(plan.launches()) if len(calls) > 1 for call in calls}
     outer = plan.ragged[0].dim.over if plan.ragged else ""
     program = Program(
@@ -87,12 +85,14 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
         out_of_range=OutOfRange(options.out_of_range).value,
         certificates=tuple(tables.certificates),
         refused=dict(tables.refused),
-        precision=Precision(options.precision).value,
+        precision=_precision(options),
         input_structure=_input_structure(compilation.imported.input_structure, visible, inputs[: len(visible)])
         if like is None else like.program.input_structure,
         output_structure=_output_structure(compilation.imported.output_structure, len(outputs))
         if like is None else like.program.output_structure,
         tree=tree,
+        graphs=Graphs(options.graphs).value,
+        graph_memory=int(options.graph_memory),
         ragged=tuple(o.dim for o in plan.ragged),
         asked=asked_of(options),
     )
@@ -111,7 +111,7 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
 def asked_of(options: CompileOptions) -> Asked:
     """What a program keeps of the options."""
     return Asked(Deterministic(options.deterministic).value, options.winograd, options.threads, options.max_regret,
-                 options.max_kernels)
+                 options.max_kernels, Precision(options.precision).value, Activations(options.activations).value)
 
 
 def _constants(model: OutlinedModel) -> tuple[tuple[Constant, ...], Mapping[str, Memory]]:
@@ -147,6 +147,13 @@ def _host_code(text: str, near: Target) -> bytes:
     """Object code of what runs around the kernels, such as 200 arguments that are looked at."""
     longest = max(function.count("\n") for function in text.split("\n}\n"))
     return compile_object(text, near, 3 if longest < LINES else 0)
+
+
+def _precision(options: CompileOptions) -> str:
+    """What a check against the model should expect."""
+    if options.precision is Precision.F32 and options.activations is Activations.INT8:
+        return Activations.INT8.value
+    return Precision(options.precision).value
 
 
 def _add(code: bytes, text: str, codes: dict[str, bytes], texts: dict[str, str]) -> str:

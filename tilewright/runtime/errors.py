@@ -54,6 +54,10 @@ class DeviceError(TilewrightError):
     """A device, driver or target is missing or refused the work."""
 
 
+class GraphWarning(UserWarning):
+    """Calls go without a CUDA graph, since one takes more memory than `graph_memory`."""
+
+
 def perhaps(name: object, known: Iterable[str]) -> str:
     """The end of a message about a name that is not known: the one that it is close to, or nothing."""
     close = get_close_matches(str(name), list(known), 1)

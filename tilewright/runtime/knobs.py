@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from tilewright.runtime.errors import OptionError
+from tilewright.runtime.sizes import parse_size
 
 T = TypeVar("T")
 
@@ -52,15 +53,6 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _bytes(text: str) -> int:
-    """`512`, `64K`, `200M`, `2G`: binary multiples."""
-    scale = {"K": 10, "M": 20, "G": 30, "T": 40}.get(text[-1].upper())
-    value = float(text if scale is None else text[:-1]) * (1 << (scale or 0))
-    if not 0 <= value < float("inf"):
-        raise ValueError(text)
-    return int(value)
-
-
 def _folder(text: str) -> Path:
     return Path(text).expanduser()
 
@@ -74,7 +66,7 @@ CACHE_BYTES: Knob[int] = Knob(
     2 << 30,
     "2G",
     "most bytes of the cache; the entries not used for longest go first",
-    _bytes,
+    parse_size,
 )
 THREADS: Knob[int | None] = Knob(
     "TILEWRIGHT_THREADS",

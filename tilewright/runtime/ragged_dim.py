@@ -20,7 +20,8 @@ class Ragged(Dim):
     Arguments and results hold the entries one after the other (`tw.Jagged`).
 
     Args:
-        lo, hi, multiple_of, samples, at: as of Dim, of a single length; lo may be 0.
+        lo, hi, multiple_of, at: as of Dim, of a single length; lo may be 0.
+        samples: lengths as they come, each as often as it does: a search tunes for batches of these.
         over: the dim that counts the entries, by its name or its place.
         of: the length as an expression of the entry's number, which goes by the name `over`: `tw.Ragged(of="i + 1", over="i")`
             are the rows of a lower triangle. lo and hi follow from it, and calls need no lengths.

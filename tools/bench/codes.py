@@ -1,6 +1,7 @@
-"""Products with weights in few bits against f32 and ONNX Runtime's MatMulNBits.
+"""Products with weights in few bits, by rows of f32 and of bytes, against f32 and ONNX Runtime's MatMulNBits.
 
-    python -m tools.bench codes [--threads 1] [--rows 1,4,16,64] [--sizes 2048x2048] [--ring 128] [--json out.jsonl]
+    python -m tools.bench codes [--threads 1] [--formats 4g32,2g128] [--rows 1,4,16,64] [--sizes 2048x2048] [--ring 128]
+        [--levels 4] [--json out.jsonl]
 
 Systems take turns, call by call; the figure is the least time of a product. A model multiplies its rows by a ring of weights of
 so many MiB, one after the other, so that weights come from memory; --ring 0 keeps one weight, which stays in the caches where it
@@ -59,7 +60,7 @@ def ring_of(k: int, n: int, form: tuple[int, int], ring: int) -> Case:
     return Case(k, n, *form, max(1, -(-ring * (1 << 20) // one.bytes)))
 
 
-def ours(case: Case, rows: int, threads: int) -> Call:
+def ours(case: Case, rows: int, threads: int, activations: str = "f32") -> Call:
     """One model of all products."""
     g = ops.Graph()
     x = g.input("x", [rows, case.k])
@@ -70,7 +71,7 @@ def ours(case: Case, rows: int, threads: int) -> Call:
             codes, scale = (g.constant(a) for a in case.arrays(number))
             w = ops.decode(codes, scale, bits=case.bits, group=case.group)
         g.output(ops.matmul(x, w, transpose_b=True))
-    fn = tw.compile(g, {}, options={"threads": threads})
+    fn = tw.compile(g, {}, options={"threads": threads, "activations": activations})
     outs = [np.empty((rows, case.n), np.float32) for _ in range(case.weights)]
     out: Any = outs if case.weights > 1 else outs[0]
     return lambda x: fn(x, out=out)
@@ -127,8 +128,9 @@ def least(calls: dict[str, Call], x: np.ndarray) -> dict[str, float]:
 def measure(size: tuple[int, int], form: tuple[int, int], rows: int, given: Any, memory: float) -> list[dict[str, object]]:
     """A record for each system."""
     case, plain = (ring_of(*size, f, given.ring) for f in (form, (32, 1)))
-    calls = {"ours": ours(case, rows, given.threads), "ours f32": ours(plain, rows, given.threads)}
-    for level in (4, 0):
+    calls = {"ours": ours(case, rows, given.threads), "ours int8": ours(case, rows, given.threads, "int8"),
+             "ours f32": ours(plain, rows, given.threads)}
+    for level in (int(e) for e in given.levels.split(",")):
         calls[f"onnxruntime level {level}"] = onnx_runtime(case, rows, given.threads, level)
     x = np.random.default_rng(rows).standard_normal((rows, size[0]), dtype=np.float32)
     found = []
@@ -146,15 +148,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rows", default="1,4,16,64")
     parser.add_argument("--sizes", default=SIZES, help="K x N, comma separated")
+    parser.add_argument("--formats", default=",".join(f"{b}g{g}" for b, g in FORMATS), help="bits and values of a group")
+    parser.add_argument("--levels", default="4", help="accuracy levels of ONNX Runtime: 4 rounds rows to bytes, 0 does not")
     parser.add_argument("--ring", type=int, default=128, help="MiB of weights")
     parser.add_argument("--json", type=Path, help="append the records to this file")
     given = parser.parse_args(argv)
     memory = bandwidth(given.threads)
+    formats = [(int(b), int(g)) for b, g in (e.split("g") for e in given.formats.split(","))]
     print(f"memory: {memory / 1e9:.1f} GB/s")
     print(f"{'K x N':14}{'bits':>5}{'group':>6}{'rows':>5}  {'system':22}{'us':>10}{'GB/s':>8}{'of memory':>10}")
     for size in given.sizes.split(","):
         k, n = (int(e) for e in size.split("x"))
-        for form in FORMATS:
+        for form in formats:
             for rows in (int(r) for r in given.rows.split(",")):
                 for record in measure((k, n), form, rows, given, memory):
                     print(f"{size:14}{form[0]:>5}{form[1]:>6}{rows:>5}  {record['system']:22}{record['us']:>10}"

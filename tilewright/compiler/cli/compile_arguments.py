@@ -46,6 +46,11 @@ class CompileArguments:
     donate: Annotated[list[str] | None, typer.Option(help="An argument whose buffer a result may reuse. Repeatable.")] = None
     threads: Annotated[int | None, typer.Option(help="Most threads that a call uses.")] = None
     precision: Precision = "f32"
+    activations: Annotated[
+        str,
+        typer.Option(help="f32, or int8 for the rows that products with weights in few bits read.",
+                     autocompletion=one_of("f32", "int8")),
+    ] = "f32"
     deterministic: Annotated[
         str,
         typer.Option(help="shape, or batch: same bits for a row in any batch.", autocompletion=one_of("shape", "batch")),
@@ -71,6 +76,12 @@ class CompileArguments:
         float | None, typer.Option(help="Stop when this share of the latency is left to gain, by a --policy that expects gains.")
     ] = None
     prior: Annotated[bool, typer.Option(help="Start from the cost model that ships with the package.")] = True
+    graphs: Annotated[
+        str,
+        typer.Option(help="Launch calls as CUDA graphs: auto where it is faster, on, off.",
+                     autocompletion=one_of("auto", "on", "off")),
+    ] = "auto"
+    graph_memory: Annotated[str, typer.Option(help="Most GPU memory that the graphs may take, as in 64M.")] = "64M"
     prior_from: Annotated[
         Path | None, typer.Option(help="Start from the cost models in a folder of `tilewright logs train`.", exists=True,
                                   file_okay=False)
@@ -110,9 +121,11 @@ class CompileArguments:
             callback = PrintAfterAll()
         return CompileOptions(
             threads=self.threads, seconds=self.seconds, trials=self.trials, max_regret=self.max_regret,
-            max_kernels=self.max_kernels, precision=self.precision, deterministic=self.deterministic, winograd=self.winograd,
-            seed=self.seed, log=self.log, prior=self.prior_from or self.prior, policy=self.policy, until_regret=self.until_regret,
-            out_of_range=self.out_of_range, isolate=self.isolate, callback=callback, progress=progress,
+            max_kernels=self.max_kernels, precision=self.precision, activations=self.activations,
+            deterministic=self.deterministic, winograd=self.winograd, seed=self.seed, log=self.log,
+            prior=self.prior_from or self.prior, policy=self.policy, until_regret=self.until_regret,
+            out_of_range=self.out_of_range, graphs=self.graphs, graph_memory=self.graph_memory, isolate=self.isolate,
+            callback=callback, progress=progress,
             farm=None if self.ray is None else Farm(self.ray, self.builders, self.runners),
         )  # fmt: skip
 

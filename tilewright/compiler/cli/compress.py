@@ -11,6 +11,7 @@ from tilewright.compiler.cli.arguments import load_constants, parse_dims
 from tilewright.compiler.cli.compile_arguments import Constants, Dims, Json, ModelFile, Target
 from tilewright.compiler.cli.model_files import model_file, place_to_write
 from tilewright.compiler.cli.output import Output
+from tilewright.compiler.cli.values import one_of
 
 
 def compress_command(
@@ -20,6 +21,10 @@ def compress_command(
     bits: Annotated[int, typer.Option(help="Of a weight: 1, 2, 4 or 8.")] = 4,
     group: Annotated[int, typer.Option(help="Values along the sum that share a scale; 0 for one scale a row.")] = 32,
     max_error: Annotated[float, typer.Option(help="A weight stays plain where more of its norm would be lost.")] = 0.2,
+    activations: Annotated[
+        str,
+        typer.Option(help="f32, or int8: rows that the weights meet are rounded to bytes.", autocompletion=one_of("f32", "int8")),
+    ] = "f32",
     keep: Annotated[list[str] | None, typer.Option(help="A weight that stays plain, as the report calls it. Repeatable.")] = None,
     constants: Constants = None,
     target: Target = "host",
@@ -41,7 +46,7 @@ def compress_command(
               [(x.name, "x".join(map(str, x.shape)), f"{x.bits:.2f}", f"{x.error:.2%}", f"{x.share:.1%}", x.reason)
                for x in found.layers])
     with out.progress("compiling"):
-        compile_model(found.model, ranges, target=target).save(output)
+        compile_model(found.model, ranges, target=target, options={"activations": activations}).save(output)
     size = output.stat().st_size
     out.event("saved", output=str(output), bytes=size, before=found.before, after=found.after)
     out.text(f"constants: {found.before / 1024:.0f} KiB before, {found.after / 1024:.0f} KiB after\n"

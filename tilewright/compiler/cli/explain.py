@@ -27,6 +27,7 @@ def explain_command(
     function: Function = None,
     dispatch: Annotated[bool, typer.Option("--dispatch", help="Print the source of the dispatch function.")] = False,
     source: Annotated[bool, typer.Option("--source", help="Print the MLIR that was compiled.")] = False,
+    partition: Annotated[bool, typer.Option("--partition", help="Print how the model is cut into kernels, and why so.")] = False,
     json: Json = False,
 ) -> None:
     """Show the operators of a model and, with --dim, the kernels and memory of one shape."""
@@ -39,7 +40,14 @@ def explain_command(
     if source:
         out.event("source", mlir=program.source)
         out.text(program.source)
-    if dispatch or source:
+    if partition:
+        from tilewright.compiler.builder.codegen import limits
+        from tilewright.compiler.cli.partition_tables import print_partitions
+        from tilewright.compiler.compilation.compilation import full_target
+        from tilewright.compiler.compilation.partitions import partitions_of
+
+        print_partitions(out, partitions_of(program.source, limits(full_target(target), None)))
+    if dispatch or source or partition:
         return
     describe(out, program)
     values = arguments.values

@@ -46,7 +46,7 @@ def tolerance_of(dtypes: Sequence[DType]) -> Tolerance:
     return Tolerance(0.0, 0.0)
 
 
-_ROUNDING = {"f32": DType.F32, "tf32": DType.F16, "f16": DType.F16, "bf16": DType.BF16}
+_ROUNDING = {"f32": DType.F32, "tf32": DType.F16, "f16": DType.F16, "bf16": DType.BF16, "int8": DType.BF16}
 
 
 def run_command(

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.compiler.compilation.farm import Farm
 from tilewright.runtime.errors import OptionError, perhaps
+from tilewright.runtime.program.program import GRAPH_MEMORY
 from tilewright.runtime.shape import ShapeRange
+from tilewright.runtime.sizes import parse_size
 from tilewright.runtime.wording import choices, option
 from tilewright.search.task_scheduler.policies import policies
 
@@ -33,6 +35,13 @@ class Precision(Enum):
     F16 = "f16"
 
 
+class Activations(Enum):
+    """What rows that meet weights in few bits are multiplied as."""
+
+    F32 = "f32"
+    INT8 = "int8"
+
+
 class Deterministic(Enum):
     """What gives the same bits: one shape, or (BATCH) also a row of a batch whatever the batch."""
 
@@ -45,6 +54,14 @@ class OutOfRange(Enum):
 
     ERROR = "error"
     FALLBACK = "fallback"
+
+
+class Graphs(Enum):
+    """Whether calls on a GPU are launched as CUDA graphs: where it was measured to be faster, always, or never."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
 
 
 Traffic = Sequence[tuple[Mapping[str, int] | tuple[tuple[str, int], ...], float]]
@@ -63,6 +80,8 @@ class CompileOptions:
         max_regret: how much slower than the best kernel of a shape the dispatched one may be, as a fraction.
         max_kernels: most kernels per operator; None: as many as `max_regret` needs.
         precision: "f32", or "tf32", "bf16", "f16" for the contractions of f32 models.
+        activations: "f32", or "int8": rows that products with weights in few bits read are rounded to bytes, with a scale for
+            each group of the weights (`tw.ops.quantise`), and multiplied as integers.
         deterministic: "shape", or "batch" to keep the order of every sum equal over all kernels of an operator.
         winograd: whether 3x3 convolutions on the host may go through Winograd's transforms, of up to 4 x 4 pixels: a half to a
             quarter of the multiplications, rounded differently, and NaN and inf reach all pixels of their tile.
@@ -75,6 +94,8 @@ class CompileOptions:
         policy: who gets the next slot of time of a search on the host (search/task_scheduler/policies.py), e.g. "ucb": what
             pays most for the whole model; None, and on other targets: operators one after the other.
         until_regret: with a policy, stop when so small a share of the model's latency is expected to be left to gain.
+        graphs: "auto", "on" or "off": CUDA targets only, whether calls are launched as CUDA graphs (docs/graphs.md).
+        graph_memory: most bytes of GPU memory that the graphs of the function may take, a number or a text such as "64M".
         isolate: compile in a process of its own: a crash of MLIR or LLVM over a model is a BuildError here. With a callback, a
             builder or progress the compile itself stays in this process, after a trial of import and graph passes in another.
         out_of_range: "error", or "fallback" to run shapes outside the declared range too.
@@ -92,6 +113,7 @@ class CompileOptions:
     max_regret: float = 0.05
     max_kernels: int | None = None
     precision: Precision | str = Precision.F32
+    activations: Activations | str = Activations.F32
     deterministic: Deterministic | str = Deterministic.SHAPE
     winograd: bool = True
     traffic: Traffic = ()
@@ -101,6 +123,8 @@ class CompileOptions:
     policy: str | None = None
     until_regret: float | None = None
     out_of_range: OutOfRange | str = OutOfRange.ERROR
+    graphs: Graphs | str = Graphs.AUTO
+    graph_memory: int | str = GRAPH_MEMORY
     isolate: bool = field(default=False, compare=False, repr=False)
     callback: Callback | None = field(default=None, compare=False, repr=False)
     builder: Builder | None = field(default=None, compare=False, repr=False)
@@ -158,8 +182,11 @@ class CompileOptions:
                                   + choices(n for n, p in policies().items() if p.believes))
         object.__setattr__(self, "log", _log("log", self.log))
         object.__setattr__(self, "precision", _member("precision", Precision, self.precision))
+        object.__setattr__(self, "activations", _member("activations", Activations, self.activations))
         object.__setattr__(self, "deterministic", _member("deterministic", Deterministic, self.deterministic))
         object.__setattr__(self, "out_of_range", _member("out_of_range", OutOfRange, self.out_of_range))
+        object.__setattr__(self, "graphs", _member("graphs", Graphs, self.graphs))
+        object.__setattr__(self, "graph_memory", _size("graph_memory", self.graph_memory))
         object.__setattr__(self, "traffic", _traffic(self.traffic))
 
     @property
@@ -184,6 +211,16 @@ def _check_count(name: str, value: object, least: int) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise OptionError(option(name, value) + f": wanted an integer >= {least}; leave it out for the default")
+
+
+def _size(name: str, value: object) -> int:
+    try:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError(value)
+        return parse_size(str(value))
+    except ValueError:
+        raise OptionError(option(name, value) + ": wanted a number of bytes, or a text such as '64M' or '1G'; leave it out for "
+                          "the default") from None
 
 
 def _check_real(name: str, value: object, wanted: str) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.compiler.compilation.compilation import Compilation
-from tilewright.compiler.compilation.options import CompileOptions, OutOfRange, Precision
+from tilewright.compiler.compilation.options import Activations, CompileOptions, Graphs, OutOfRange, Precision
 from tilewright.compiler.compilation.ragged_model import check_independent, for_one_sequence, packed, refuse_ragged_options
 from tilewright.compiler.constants.bind_constants import bind_constants
 from tilewright.compiler.constants.fold_constants import fold_constants
@@ -17,9 +17,11 @@ from tilewright.compiler.frontends.imported import ImportedModel
 from tilewright.compiler.frontends.ingest import Ingested, ingest
 from tilewright.compiler.host.host_plan import HostPlan, plan_of
 from tilewright.compiler.host.pack_plan import pack_plan, sequences_of
+from tilewright.compiler.host.plan_steps import conditional_calls
 from tilewright.passes.base import Mlir, Pass, PassPipeline
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.outline import workloads_of
+from tilewright.passes.dispatch_creation.outlined import predicated
 from tilewright.passes.dispatch_creation.pack_constants import PackConstants
 from tilewright.passes.mlir import ir, new_context
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
@@ -32,12 +34,15 @@ from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
 from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.loops_to_scans import LoopsToScans
 from tilewright.passes.transforms.lower_precision import LowerPrecision
+from tilewright.passes.transforms.quantise_activations import QuantiseActivations
 from tilewright.passes.transforms.split_reductions import SplitReductions
 from tilewright.runtime import knobs
 from tilewright.runtime.call.binder import describe
 from tilewright.runtime.errors import OptionError, perhaps
 from tilewright.runtime.limits import GpuLimits, HostLimits, Limits
 from tilewright.runtime.shape import Expr, ShapeRange
+from tilewright.runtime.target import TargetKind
+from tilewright.runtime.wording import option
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,9 @@ def outline(compilation: Compilation) -> OutlinedModel:
         IngestError, OptionError: the model, or what is asked of it, does not fit.
     """
     options = compilation.options
+    if options.graphs is Graphs.ON and compilation.target.kind is not TargetKind.CUDA:
+        raise OptionError(option("graphs", "on") + f": only CUDA targets have graphs, and the target is {compilation.target}; "
+                          "leave it out, or compile for cuda:sm_90a or the like")
     model = compilation.model
     source = model.text if isinstance(model, ImportedModel) else model
     everywhere = options.out_of_range is OutOfRange.FALLBACK
@@ -103,7 +111,15 @@ def outline(compilation: Compilation) -> OutlinedModel:
         if ragged:
             seen = (*whole.inputs, *ingested.inputs[len(whole.inputs):])
             plan = pack_plan(plan, sequences_of(whole.dims, seen, whole.outputs, bound, ingested.dims))
+        if isinstance(limits, GpuLimits):
+            workloads = dict(with_predicates(workloads, plan))
     return OutlinedModel(compilation, ingested, bound, donated, distinct(workloads), plan)
+
+
+def with_predicates(workloads: Mapping[str, Workload], plan: HostPlan) -> Mapping[str, Workload]:
+    """The workloads, of which those that a branch or loop on data launches have kernels that go by a byte."""
+    keys = {plan.calls[number].workload.key for number in conditional_calls(plan.steps)}
+    return {name: predicated(w) if w.key in keys else w for name, w in workloads.items()}
 
 
 def distinct(workloads: Mapping[str, Workload]) -> tuple[Workload, ...]:
@@ -139,7 +155,7 @@ def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: S
 def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     """What every model goes through before its constants are folded: recover, narrow, fuse, outline."""
     graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits), _images(limits),
-                         _weights(options, limits))
+                         _weights(options, limits), _activations(options))
     return [*recover_passes(), *_scans(limits), *_precision(options, limits), *graph]
 
 
@@ -155,6 +171,10 @@ def _precision(options: CompileOptions, limits: Limits) -> list[Pass]:
         raise OptionError('precision="tf32": host targets have no tf32; wanted "f32", "bf16" or "f16"')
     narrow = options.precision not in (Precision.F32, Precision.TF32)
     return [LowerPrecision(Precision(options.precision).value, gpu)] if narrow else []
+
+
+def _activations(options: CompileOptions) -> QuantiseActivations | None:
+    return QuantiseActivations() if options.activations is Activations.INT8 else None
 
 
 def _integers(limits: Limits) -> IntegerProducts | None:

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 def refuse_ragged_options(compilation: Compilation) -> None:
     """OptionError for what a ragged model cannot be compiled with."""
     options: CompileOptions = compilation.options
-    if compilation.on_gpu:
-        raise OptionError(f"target {compilation.target}: ragged dims are compiled for the host alone; wanted target='host', or "
-                          "pass padded arrays to a model with plain dims")
     if options.out_of_range is OutOfRange.FALLBACK:
         raise OptionError(f"{option('out_of_range', 'fallback')} with ragged dims: wanted 'error', since the memory of a call "
                           "follows from the ranges; widen them")

@@ -221,7 +221,7 @@ class _Planner:
                 self.places[buffer] = target
             else:
                 death[buffer] = self.clock
-                temporary = self._temporary(buffer, self.names[made] + ".0", death)
+                temporary = self._temporary(buffer, f"{self.names[made]}.{list(made.results).index(buffer)}", death)
                 temporaries.append(temporary)
                 self.copies.append(Copy(Temp(temporary.name), target, self._bytes(value)))
         for op, moment in self.moments.items():

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 
+from tilewright.compiler.host.decision_tree import emit_tree, layout_of, store_leaf
 from tilewright.compiler.host.host_groups import ENTRY, KERNEL, PIECES, SLOTS, UNITS, WORK, pieces
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.host_segments import (
@@ -22,6 +23,7 @@ from tilewright.compiler.host.host_segments import (
     store_entry,
     table_bytes,
 )
+from tilewright.compiler.host.host_sites import Sites, state_bytes
 from tilewright.compiler.host.host_skeleton import skeleton
 from tilewright.compiler.host.host_steps import Scope, StepEmitter
 from tilewright.compiler.host.host_tensor_maps import TensorMaps, call_pointer
@@ -35,15 +37,16 @@ from tilewright.compiler.host.plan_steps import (
     Temp,
     all_steps,
     counters_of,
+    sites_of,
 )
 from tilewright.passes.codegen.emit import gep, integer_type, when
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm, operations
 from tilewright.runtime.counters import at_most
-from tilewright.runtime.device import KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, PARALLEL_FOR
+from tilewright.runtime.device import CONTROL_WORDS, KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, PARALLEL_FOR
 from tilewright.runtime.program.arena_plan import ALIGNMENT, workspace_stride
-from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node, symbols
-from tilewright.runtime.program.kernel import MicroKernel, offset_symbol, stride_symbol
+from tilewright.runtime.program.dispatch import DispatchTable, Leaf
+from tilewright.runtime.program.kernel import MicroKernel, offset_symbol
 from tilewright.runtime.program.program import Check
 from tilewright.runtime.ragged_dim import factors_of
 from tilewright.runtime.shape import Expr
@@ -172,7 +175,12 @@ class HostProgram:
 
     @cached_property
     def kept(self) -> Expr:
-        """Bytes of temporaries and of the table of launches over sequences; the workspaces come after them."""
+        """Bytes of temporaries, of the table of launches over sequences, and of the state of a GPU's branches and loops on data;
+        the workspaces come after them."""
+        return self._before_state + (state_bytes(self.plan.steps) if self.gpu else 0)
+
+    @property
+    def _before_state(self) -> Expr:
         return self.plan.arena.total + table_bytes(self.plan, self.tables, self.table_of)
 
     def arena(self) -> Expr:
@@ -225,6 +233,8 @@ class HostProgram:
         stopped = self._room([1]) if loops else None
         if stopped is not None:
             llvm.StoreOp(failed, stopped)
+        sites = sites_of(self.plan.steps) if self.gpu else []
+        words = self._room([len(CONTROL_WORDS) * len(sites)]) if sites else None
 
         def body() -> None:
             start = emit_expr(self.kept, env)
@@ -237,7 +247,12 @@ class HostProgram:
                 **{CallerMemory(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()},
                 **{Temp(name): gep(arena, emit_expr(at, env).value(self.i64), integer_type(8))
                    for name, at in self.plan.arena.offsets.items()}})
-            StepEmitter(table, self.gpu, self.arch, partial(self._launch_calls, run, rooms), stopped).emit(self.plan.steps, scope)
+            found = None
+            if words is not None:
+                state = gep(arena, emit_expr(self._before_state, env).value(self.i64), integer_type(8))
+                found = Sites(sites, state, words)
+            launch = partial(self._launch_calls, run, rooms)
+            StepEmitter(table, self.gpu, self.arch, launch, stopped, found).emit(self.plan.steps, scope)
 
         when(Index(failed).eq(0), body)
         return failed if stopped is None else self._word(stopped, 0)
@@ -256,7 +271,9 @@ class HostProgram:
         def pointer(index: int) -> ir.Value:
             return scope.pointer(call.operands[index])
 
-        if call.segments is not None:
+        if call.segments is not None and self.gpu:
+            self._launch_each_sequence(number, run, scope)
+        elif call.segments is not None:
             self._launch_sequences(number, run, scope)
         elif number in self.shared:
             self._launch_shared(number, pointer, run)
@@ -330,18 +347,11 @@ class HostProgram:
         """One launch over the units of all sequences."""
         call, tab = self.plan.calls[number], self.tables[self.table_of[number]]
         kernels = self._word(run.table, KERNELS, llvm.PointerType.get())
-        segments, words = call.segments or (), entry_words(tab)
+        words = entry_words(tab)
 
         def entry_of(sequence: OneSequence, entry: ir.Value) -> None:
-            bases = [Index(0) if e is None else sequence.base(e) for e in segments]
+            pointer, layout = self._of_sequence(number, sequence, scope)
             local = self._local(call, sequence.dims)
-            layout = self._layout(number, call, sequence.dims)
-            layout |= {n: e + bases[i] for i in range(len(bases)) if (e := layout.get(n := offset_symbol(i))) is not None}
-
-            def pointer(index: int) -> ir.Value:
-                operand = call.operands[index]
-                moved = (bases[index] * operand.dtype.bytes).value(self.i64)
-                return gep(replace(scope, dims=sequence.dims).pointer(operand), moved, integer_type(8))
 
             def leaf(chosen: Leaf) -> None:
                 kernel = tab.kernels[chosen.kernel]
@@ -357,6 +367,29 @@ class HostProgram:
         fn = self._word(run.table, PARALLEL_FOR, llvm.PointerType.get())
         count = arith.select(total.le(PIECES), self._number(1), run.threads)
         call_pointer([fn, run.table, code, self.table_at, total.value(self.i64), count, run.work, run.stride.value(self.i64)])
+
+    def _launch_each_sequence(self, number: int, run: _Run, scope: Scope) -> None:
+        """A launch for each sequence, one after the other on a GPU's stream."""
+        def one(sequence: OneSequence) -> None:
+            pointer, layout = self._of_sequence(number, sequence, scope)
+            self._launch(number, pointer, Index(number * KERNELS_PER_CALL), replace(run, dims=sequence.dims), layout)
+
+        self.sequences.each(self.plan.calls[number], one)
+
+    def _of_sequence(self, number: int, sequence: OneSequence,
+                     scope: Scope) -> tuple[Callable[[int], ir.Value], dict[str, Index]]:
+        """Where each operand of a call begins for a sequence, and the layout symbols that the call's decision tree asks for."""
+        call = self.plan.calls[number]
+        bases = [Index(0) if e is None else sequence.base(e) for e in call.segments or ()]
+        layout = self._layout(number, call, sequence.dims)
+        layout |= {n: e + bases[i] for i in range(len(bases)) if (e := layout.get(n := offset_symbol(i))) is not None}
+
+        def pointer(index: int) -> ir.Value:
+            operand = call.operands[index]
+            moved = (bases[index] * operand.dtype.bytes).value(self.i64)
+            return gep(replace(scope, dims=sequence.dims).pointer(operand), moved, integer_type(8))
+
+        return pointer, layout
 
     def _local(self, call: PlannedCall, env: Mapping[str, Index]) -> dict[str, Index]:
         return {name: emit_expr(e, env) for name, e in zip(call.workload.dims, call.dims, strict=True)}
@@ -374,14 +407,18 @@ class HostProgram:
                 word = local[p.name].value(self.i64)
             elif p.kind == "workspace":
                 word = run.work
+            elif p.kind == "predicate":
+                word = self._number(0)  # the device's table puts in the byte that goes for the launch
             elif p.kind == "tensor_map":
                 word = self.maps.emit(at, p, call, pointer(p.index), env, local)
             else:
                 word = self._word(run.scalars, call.scalars[p.index])
             llvm.StoreOp(word, self._element(run.slots, at))
 
-    def _launch(self, number: int, pointer: Callable[[int], ir.Value], first: Index, run: _Run) -> None:
-        """Fill the slots of a call's kernel and launch it. pointer: of an operand; first: number of the call's first kernel."""
+    def _launch(self, number: int, pointer: Callable[[int], ir.Value], first: Index, run: _Run,
+                layout: Mapping[str, Index] | None = None) -> None:
+        """Fill the slots of a call's kernel and launch it. pointer: of an operand; first: number of the call's first kernel;
+        layout: the layout symbols that its decision tree asks for, where they are not those of the call."""
         tab, env, call = self.tables[self.table_of[number]], run.dims, self.plan.calls[number]
         local = self._local(call, env)
 
@@ -409,7 +446,7 @@ class HostProgram:
                 passed = self._number(len(kernel.params))
                 call_pointer([fn, run.table, launch, *grid, run.slots, passed, count, run.work, run.stride.value(self.i64)])
 
-        emit_tree(tab.root, {**local, **self._layout(number, call, env)}, leaf)
+        emit_tree(tab.root, {**local, **(self._layout(number, call, env) if layout is None else layout)}, leaf)
 
     def _enter(self, kernel: MicroKernel, call: PlannedCall, launch: Index, local: dict[str, Index], run: _Run) -> None:
         """Fill the entry of a call whose kernel is chosen."""
@@ -443,26 +480,3 @@ class HostProgram:
             asked = [Index(call).eq(number) for number in group]
             when(reduce(arith.ori, asked), choose)
         return llvm.LoadOp(self.i64, slot).result
-
-
-def layout_of(call: PlannedCall, table: DispatchTable) -> dict[str, Expr]:
-    """The layout symbols of a table's tree for one call, over the model dims."""
-    wanted = symbols(table.root)
-    found: dict[str, Expr] = {}
-    for i, operand in enumerate(call.operands):
-        found[offset_symbol(i)] = operand.offset
-        found.update({stride_symbol(i, axis): s for axis, s in enumerate(operand.strides)})
-    return {name: e for name, e in found.items() if name in wanted}
-
-
-def store_leaf(value: ir.Value, slot: ir.Value) -> None:
-    llvm.StoreOp(value, slot)
-
-
-def emit_tree(node: Node, env: Mapping[str, Index], leaf: Callable[[Leaf], None]) -> None:
-    """Nested conditions of a decision tree; `leaf` emits the code of each leaf."""
-    if isinstance(node, Leaf):
-        leaf(node)
-        return
-    below = emit_expr(Expr.parse(node.expr), env).le(node.bound)
-    when(below, lambda: emit_tree(node.below, env, leaf), lambda: emit_tree(node.above, env, leaf))

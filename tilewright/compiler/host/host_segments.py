@@ -192,20 +192,37 @@ class SequenceLoop:
             room: address of the table. fill: writes one sequence's entry, all words but its first piece.
         """
         llvm.StoreOp(self.count.value(self.i64), room)
-        terms = [own for e in call.segments or () if e is not None for own, _ in split(e, self._names)]
-        products = sorted({t for t in terms if t != Expr.of(1) and t.symbol is None})
         entries = gep(room, self._number(HEAD), self.i64)
 
-        def body(b: Index, pieces: ir.Value, *sums: ir.Value) -> list[ir.Value]:
-            sequence = self._sequence(b, dict(zip(products, map(Index, sums), strict=True)))
-            entry = gep(entries, (b * words).value(self.i64), self.i64)
+        def body(sequence: OneSequence, pieces: ir.Value) -> ir.Value:
+            entry = gep(entries, (sequence.number * words).value(self.i64), self.i64)
             fill(sequence, entry)
             llvm.StoreOp(pieces, gep(entry, self._number(FIRST), self.i64))
             own = Index(llvm.LoadOp(self.i64, gep(entry, self._number(WORK), self.i64)).result)
-            later = [(Index(s) + emit_expr(p, sequence.dims)).value(self.i64) for p, s in zip(products, sums, strict=True)]
-            return [(Index(pieces) + own).value(self.i64), *later]
+            return (Index(pieces) + own).value(self.i64)
 
-        return Index(loop(0, self.count, 1, body, [self._number(0) for _ in ("pieces", *products)], self.i64)[0])
+        return Index(self._over(call, body))
+
+    def each(self, call: PlannedCall, body: Callable[[OneSequence], None]) -> None:
+        """The body once for each sequence."""
+        def one(sequence: OneSequence, carried: ir.Value) -> ir.Value:
+            body(sequence)
+            return carried
+
+        self._over(call, one)
+
+    def _over(self, call: PlannedCall, body: Callable[[OneSequence, ir.Value], ir.Value]) -> ir.Value:
+        """Loop over the sequences with a value that begins at 0. call: whose operands say which sums of products are needed."""
+        terms = [own for e in call.segments or () if e is not None for own, _ in split(e, self._names)]
+        products = sorted({t for t in terms if t != Expr.of(1) and t.symbol is None})
+
+        def one(b: Index, carried: ir.Value, *sums: ir.Value) -> list[ir.Value]:
+            sequence = self._sequence(b, dict(zip(products, map(Index, sums), strict=True)))
+            after = body(sequence, carried)
+            return [after, *((Index(s) + emit_expr(p, sequence.dims)).value(self.i64)
+                             for p, s in zip(products, sums, strict=True))]
+
+        return loop(0, self.count, 1, one, [self._number(0) for _ in ("carried", *products)], self.i64)[0]
 
     @property
     def _names(self) -> dict[str, Offsets]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tilewright.compiler.host.host_sites import SettledLoop, Sites
 from tilewright.compiler.host.host_tensor_maps import call_pointer
 from tilewright.compiler.host.plan_steps import (
     Condition,
@@ -16,6 +17,7 @@ from tilewright.compiler.host.plan_steps import (
     Current,
     If,
     Launch,
+    Loaded,
     Loop,
     Next,
     Place,
@@ -26,7 +28,7 @@ from tilewright.compiler.host.plan_steps import (
 from tilewright.passes.codegen.emit import byte_width, gep, integer_type, when
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm, scf
-from tilewright.runtime.device import COPY, POLL, READ, STOPPED
+from tilewright.runtime.device import CONTROL, COPY, POLL, STOPPED, ControlOp
 from tilewright.runtime.shape import Expr
 
 _CYCLES = 1 << 26  # between two polls of a loop that may never end: some 20 ms
@@ -51,10 +53,11 @@ class Scope:
 
 @dataclass
 class StepEmitter:
-    """Emits steps at the insertion point. table: the device's; launch: emits one launch of calls. gpu: memory is a device's, so
-    that a byte of it is read through the table. arch: of the code, in LLVM's words.
+    """Emits steps at the insertion point. table: the device's; launch: emits one launch of calls. gpu: memory is a device's.
+    arch: of the code, in LLVM's words.
 
-    stopped: memory of the word that is not 0 once a loop has been left early; there is none without loops.
+    stopped: memory of the word that is not 0 once a loop has been left early; there is none without loops. sites: the branches
+    and loops on data of a GPU's program, where the device decides how they are run.
     """
 
     table: ir.Value
@@ -62,6 +65,7 @@ class StepEmitter:
     arch: str
     launch: Callable[[Sequence[int], Scope], None]
     stopped: ir.Value | None = None
+    sites: Sites | None = None
     i64: ir.Type = field(default_factory=lambda: integer_type(64))
 
     def emit(self, steps: Sequence[Step], scope: Scope) -> Scope:
@@ -78,6 +82,10 @@ class StepEmitter:
         return scope
 
     def _copy(self, copy: Copy, scope: Scope) -> None:
+        settled = self.sites.settled.get(copy.source) if self.sites is not None else None
+        if settled is not None:
+            self._settle(copy, settled, scope)
+            return
         target, source = scope.pointers[copy.target], scope.pointers[copy.source]
         size = emit_expr(copy.bytes, scope.dims).value(self.i64)
 
@@ -93,10 +101,31 @@ class StepEmitter:
         else:
             move()
 
+    def _settle(self, copy: Copy, loop: SettledLoop, scope: Scope) -> None:
+        """Copy the result of a loop on data: now, where it is known where it lies, else on the device."""
+        assert self.sites is not None
+        words = self.sites.words(loop.site, {
+            "target": scope.pointers[copy.target], "start": loop.start, "second": loop.second,
+            "bytes": emit_expr(copy.bytes, scope.dims).value(self.i64)})
+        plain = replace(self, sites=None)
+        when(Index(loop.turns).lt(0), lambda: _nothing(self._control(ControlOp.SETTLE, words)), lambda: plain._copy(copy, scope))
+
+    def _control(self, op: ControlOp, words: ir.Value) -> ir.Value:
+        return _called(self.i64, [self._entry(CONTROL), self.table, Index(int(op)).value(self.i64), words])
+
     def _if(self, step: If, scope: Scope) -> None:
         def side(steps: Sequence[Step]) -> Callable[[], None]:
             return lambda: _nothing(self.emit(steps, scope))
 
+        if self.sites is not None and isinstance(step.condition, Loaded):
+            words = self.sites.words(self.sites.number(step), {"byte": scope.pointer(step.condition.operand)})
+            sides = self._control(ControlOp.BRANCH, words)
+            when(_bit(sides, 1), side(step.then))
+            if step.otherwise:
+                self._control(ControlOp.ELSE, words)
+                when(_bit(sides, 2), side(step.otherwise))
+            self._control(ControlOp.JOIN, words)
+            return
         when(self._holds(step.condition, scope), side(step.then), side(step.otherwise) if step.otherwise else None)
 
     def _loop(self, loop: Loop, scope: Scope) -> Scope:
@@ -107,6 +136,7 @@ class StepEmitter:
         clock = _CYCLE_COUNTER.get(self.arch) if loop.trips is None else None
         start = [*counters, *pointers, self._now(clock, Index(0).value(self.i64))]
         types = [v.type for v in start]
+        self._begin(loop, scope)
         op = scf.WhileOp(types, start)
         before, after = (region.blocks.append(*types) for region in (op.before, op.after))
 
@@ -119,7 +149,7 @@ class StepEmitter:
 
         with ir.InsertionPoint(before):
             values = list(before.arguments)
-            holds = self._holds(loop.condition, self.emit(loop.test, inside(values)))
+            holds = self._goes_on(loop, self.emit(loop.test, inside(values)))
             scf.ConditionOp(self._unless_stopped(holds), values)
         with ir.InsertionPoint(after):
             values = list(after.arguments)
@@ -131,16 +161,43 @@ class StepEmitter:
             at = values[len(counters) :]
             turned = [p for i, _ in enumerate(loop.carried) for p in (at[3 * i + 1], at[3 * i + 2], at[3 * i + 1])]
             scf.YieldOp([*words, *turned, polled])
-        return replace(scope, pointers=inside(list(op.results)).pointers)
+        return self._behind(loop, pointers, replace(scope, pointers=inside(list(op.results)).pointers))
+
+    def _begin(self, loop: Loop, scope: Scope) -> None:
+        if self.sites is not None and isinstance(loop.condition, Loaded):
+            limit = loop.limit()
+            words = {"limit": Index(-1).value(self.i64) if limit is None else emit_expr(limit, scope.dims).value(self.i64)}
+            self._control(ControlOp.LOOP, self.sites.words(self.sites.number(loop), words))
+
+    def _goes_on(self, loop: Loop, scope: Scope) -> ir.Value | bool:
+        """Whether there is to be another turn, the test having been launched."""
+        if self.sites is None or not isinstance(loop.condition, Loaded):
+            return self._holds(loop.condition, scope)
+        words = self.sites.words(self.sites.number(loop), {"byte": scope.pointer(loop.condition.operand)})
+        return _bit(self._control(ControlOp.TURN, words), 1)
+
+    def _behind(self, loop: Loop, pointers: Sequence[ir.Value], scope: Scope) -> Scope:
+        """The scope behind a loop. Of one on data the device says how often it ran, which is where its tensors lie.
+
+        pointers: of each carried tensor where it began and its two buffers."""
+        if self.sites is None or not isinstance(loop.condition, Loaded):
+            return scope
+        site = self.sites.number(loop)
+        turns = self._control(ControlOp.DONE, self.sites.words(site, {}))
+        found = dict(scope.pointers)
+        for i, c in enumerate(loop.carried):
+            start, first, second = pointers[3 * i : 3 * i + 3]
+            none = arith.cmpi(arith.CmpIPredicate.eq, turns, Index(0).value(self.i64))
+            found[Current(c.name)] = arith.select(none, start, arith.select(_bit(turns, 1), first, second))
+            self.sites.settled[Current(c.name)] = SettledLoop(site, turns, start, second)
+        return replace(scope, pointers=found)
 
     def _holds(self, condition: Condition, scope: Scope) -> ir.Value | bool:
         if isinstance(condition, Positive):
             return Index(0).lt(emit_expr(condition.expr, scope.dims))
+        assert not self.gpu, "conditions on a device's memory are sites"
         place = scope.pointer(condition.operand)
         byte = integer_type(8 * byte_width(integer_type(1)))
-        if self.gpu:
-            word = _called(self.i64, [self._entry(READ), self.table, place, Index(1).value(self.i64)])
-            return arith.cmpi(arith.CmpIPredicate.ne, word, Index(0).value(self.i64))
         return arith.trunci(integer_type(1), llvm.LoadOp(byte, place).result)
 
     def _unless_stopped(self, holds: ir.Value | bool) -> ir.Value:
@@ -187,6 +244,12 @@ class StepEmitter:
 def _called(result: ir.Type, operands: Sequence[ir.Value]) -> ir.Value:
     """The result of the function pointer operands[0] for the other operands."""
     return call_pointer(operands, [result]).results[0]
+
+
+def _bit(value: ir.Value, bit: int) -> ir.Value:
+    """Is a bit of a word set?"""
+    one = Index(bit).value(value.type)
+    return arith.cmpi(arith.CmpIPredicate.ne, arith.andi(value, one), Index(0).value(value.type))
 
 
 def _nothing(_: object) -> None:

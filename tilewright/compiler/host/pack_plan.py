@@ -33,8 +33,8 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.arena_plan import Temporary, plan
 from tilewright.runtime.program.program import Argument, DimInfo
-from tilewright.runtime.ragged_dim import factors_of, total
-from tilewright.runtime.shape import Atom, Expr
+from tilewright.runtime.ragged_dim import factors_of, total, total_name
+from tilewright.runtime.shape import Expr
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class _Packer:
     def _steps(self, step: Step, calls: Sequence[PlannedCall]) -> list[Step]:
         """What a step becomes: a call that is made for each sequence is a launch of its own."""
         if isinstance(step, Copy) and step.source in self.elements:
-            if any(sum(_times(a, self.ragged) for a in factors) > 1 for factors, _ in step.bytes.terms):
+            if not self._is_exact(step.bytes):
                 raise IngestError("donate names an argument that a result of lengths times lengths is copied to; leave it out")
             return [replace(step, bytes=self.sequences.rows(step.bytes))]
         if not isinstance(step, Launch) or len(step.calls) == 1:
@@ -143,6 +143,15 @@ class _Packer:
         alone = [n for n in step.calls if calls[n].segments is not None]
         rest = tuple(n for n in step.calls if n not in alone)
         return [*([Launch(rest)] if rest else []), *(Launch((n,)) for n in alone)]
+
+    def _is_exact(self, expr: Expr) -> bool:
+        """Is the sum over all sequences known, or only what is no less?"""
+        known = {d.name for d in self.sequences.sums}
+        for factors, _ in expr.terms:
+            own = [a for a in factors if Expr((((a,), 1),)).symbols & self.ragged]
+            if own and (any(a.op != "dim" for a in own) or total_name(*(a.name for a in own)) not in known):
+                return False
+        return True
 
     def _call(self, call: PlannedCall) -> PlannedCall:
         """What a call becomes; what its results are in their buffers is written down."""
@@ -195,10 +204,6 @@ def _is_multiple(expr: Expr, dim: str) -> bool:
     """Is it so many times the dim, whatever that is?"""
     times = expr // Expr.dim(dim)
     return times.constant is not None and times * Expr.dim(dim) == expr
-
-
-def _times(atom: Atom, ragged: frozenset[str]) -> bool:
-    return bool(Expr((((atom,), 1),)).symbols & ragged)
 
 
 def _product(dims: Sequence[Expr]) -> Expr:

@@ -139,6 +139,18 @@ class Loop:
     body: tuple[Step, ...]
     trips: Expr | None
 
+    def limit(self) -> Expr | None:
+        """At most so many turns, over the dims: by the trips, or until a counter passes its largest value; None: unknown."""
+        if self.trips is not None:
+            return self.trips.maximum(0)
+        found: Expr | None = None
+        for c in self.counters:
+            step = c.step.constant
+            if step is not None and step > 0:
+                turns = ((c.largest - c.start) // step + 1).maximum(0)
+                found = turns if found is None else found.minimum(turns)
+        return found
+
 
 Step = Launch | Copy | If | Loop
 
@@ -163,3 +175,14 @@ def counters_of(steps: Sequence[Step]) -> Iterator[Counter]:
     for step in all_steps(steps):
         if isinstance(step, Loop):
             yield from step.counters
+
+
+def sites_of(steps: Sequence[Step]) -> list[If | Loop]:
+    """The branches and loops that depend on data, outer ones first. Their places in it are the sites of a program for a GPU."""
+    return [s for s in all_steps(steps) if isinstance(s, If | Loop) and isinstance(s.condition, Loaded)]
+
+
+def conditional_calls(steps: Sequence[Step]) -> set[int]:
+    """Numbers of the calls inside them."""
+    inside = [step for site in sites_of(steps) for part in parts(site) for step in all_steps(part)]
+    return {number for step in inside if isinstance(step, Launch) for number in step.calls}

@@ -6,7 +6,19 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.compiler.dims.ragged_dims import rows_of
 from tilewright.compiler.host.host_plan import HostPlan
-from tilewright.compiler.host.plan_steps import Condition, Copy, If, Launch, Loaded, Loop, Positive, Step, all_steps, counters_of
+from tilewright.compiler.host.plan_steps import (
+    Condition,
+    Copy,
+    Current,
+    If,
+    Launch,
+    Loop,
+    Positive,
+    Step,
+    all_steps,
+    counters_of,
+    sites_of,
+)
 from tilewright.runtime.counters import at_most
 from tilewright.runtime.program.steps import CopyStep, IfStep, LaunchStep, LoopCounter, LoopStep
 from tilewright.runtime.program.steps import Step as Stored
@@ -15,21 +27,59 @@ from tilewright.runtime.shape import Expr
 MANY = 1 << 40  # times around a loop whose end depends on data, where its work is estimated: it may never end
 
 
-def stored_tree(plan: HostPlan) -> tuple[Stored, ...]:
-    """The steps, unless they do no more than launch the calls in order."""
-    return tuple(map(_stored, plan.steps)) if any(isinstance(s, If | Loop) for s in plan.steps) else ()
+def stored_tree(plan: HostPlan, gpu: bool = False) -> tuple[Stored, ...]:
+    """The steps, unless they do no more than launch the calls in order. gpu: with the sites of its branches and loops on data."""
+    sites = sites_of(plan.steps) if gpu else []
+    if not any(isinstance(s, If | Loop) for s in plan.steps):
+        return ()
+    return _StoredSteps(plan, sites).of(plan.steps)
 
 
-def _stored(step: Step) -> Stored:
-    if isinstance(step, Launch):
-        return LaunchStep(step.calls)
-    if isinstance(step, Copy):
-        return CopyStep(str(step.bytes))
-    if isinstance(step, If):
-        return IfStep(_condition(step.condition), tuple(map(_stored, step.then)), tuple(map(_stored, step.otherwise)))
-    counters = tuple(LoopCounter(c.name, str(c.start), str(c.step), str(c.largest)) for c in step.counters)
-    carried = tuple(c.name for c in step.carried)
-    return LoopStep(counters, carried, tuple(map(_stored, step.test)), _condition(step.condition), tuple(map(_stored, step.body)))
+class _StoredSteps:
+    """The steps of a plan as an artifact stores them."""
+
+    def __init__(self, plan: HostPlan, sites: Sequence[If | Loop]) -> None:
+        self._plan, self._sites = plan, sites
+        self._carried = {Current(c.name): n for n, s in enumerate(sites) if isinstance(s, Loop) for c in s.carried}
+
+    def of(self, steps: Sequence[Step]) -> tuple[Stored, ...]:
+        return tuple(map(self._stored, steps))
+
+    def _stored(self, step: Step) -> Stored:
+        if isinstance(step, Launch):
+            return LaunchStep(step.calls)
+        if isinstance(step, Copy):
+            site = self._carried.get(step.source, -1) if isinstance(step.source, Current) else -1
+            return CopyStep(str(step.bytes), site)
+        site = next((n for n, s in enumerate(self._sites) if s is step), -1)
+        condition = _condition(step.condition)
+        if isinstance(step, If):
+            return IfStep(condition, self.of(step.then), self.of(step.otherwise), site)
+        counters = tuple(LoopCounter(c.name, str(c.start), str(c.step), str(c.largest)) for c in step.counters)
+        carried = tuple(c.name for c in step.carried)
+        limit = step.limit()
+        return LoopStep(counters, carried, self.of(step.test), condition, self.of(step.body), site,
+                        "" if limit is None else str(limit), self._varies(step))
+
+    def _varies(self, loop: Loop) -> bool:
+        """Does a launch of a turn depend on the counters of the loop?"""
+        names = {c.name for c in loop.counters}
+        inside = list(all_steps((*loop.test, *loop.body)))
+        found: list[Expr] = []
+        for step in inside:
+            if isinstance(step, Launch):
+                for call in (self._plan.calls[n] for n in step.calls):
+                    found += [*call.dims, *(e for o in call.operands for e in (o.offset, *o.strides))]
+            elif isinstance(step, Copy):
+                found.append(step.bytes)
+            elif isinstance(step.condition, Positive):
+                found.append(step.condition.expr)
+            else:
+                found.append(step.condition.operand.offset)
+            if isinstance(step, Loop):
+                found += [e for c in step.counters for e in (c.start, c.step, c.largest)]
+                found += [c.start.offset for c in step.carried]
+        return any(names & e.symbols for e in found)
 
 
 def _condition(condition: Condition) -> str:
@@ -51,11 +101,6 @@ def model_work(plan: HostPlan) -> list[tuple[Expr, Expr]]:
             flops, moved = (rows_of(e, plan.ragged[0].dim.over, longest, plan.sums) for e in (flops, moved))
         found.append((flops, moved))
     return found
-
-
-def reads_memory(plan: HostPlan) -> bool:
-    """Does a branch or loop go by data?"""
-    return any(isinstance(s, If | Loop) and isinstance(s.condition, Loaded) for s in all_steps(plan.steps))
 
 
 def times_called(steps: Sequence[Step], times: Expr | int = 1) -> Iterator[tuple[int, Expr]]:

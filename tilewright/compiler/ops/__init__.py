@@ -7,7 +7,7 @@
 """
 
 from tilewright.compiler.ops.attention import attention
-from tilewright.compiler.ops.codes import decode
+from tilewright.compiler.ops.codes import decode, quantise
 from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
 from tilewright.compiler.ops.control import cond, fori_loop, scan, while_loop
 from tilewright.compiler.ops.convolutions import conv1d, conv2d, conv3d, conv_transpose
@@ -172,6 +172,7 @@ __all__ = [
     "pad",
     "prod",
     "promote_types",
+    "quantise",
     "relu",
     "repeat",
     "reshape",

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from tilewright.compiler.ops.body import Body, Scalar
 from tilewright.compiler.ops.graph import Tensor, shown, want_float, want_rank
+from tilewright.compiler.ops.reshaping import reshape
 from tilewright.compiler.ops.slicing import slice_axis
+from tilewright.passes.analysis.codes import LARGEST_BYTE, SMALLEST
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -22,10 +24,12 @@ def decode(codes: Tensor, scale: Tensor, zero: Tensor | float | None = None, *, 
     is stored, and kernels decode them as they read.
 
     Args:
-        codes: ui8 [N, bytes], 8 / bits codes a byte, the first in its low bits. Bytes beyond K codes are not read.
+        codes: ui8 [N, bytes], 8 / bits codes a byte, the first in its low bits. Bytes beyond K codes are not read. Or si8 [N, K],
+            codes of 8 bits with a sign, as `quantise` gives them.
         scale: [N, groups], or [N] where all of a row share one; of the type of the result, or a narrower float. Products of few
             rows multiply the sums of a group by it, so that one that is not finite may give infinity in place of NaN.
-        zero: float or ui8 like the scale, or one number for all; default 2 ** (bits - 1), the middle of the codes.
+        zero: float or ui8 like the scale, or one number for all; default 2 ** (bits - 1), the middle of the codes, or 0 where
+            they have a sign.
         bits: 1, 2, 4 or 8. group: codes along K that share a scale; 0 for all of them. depth: K; default all codes.
     Raises:
         OptionError: another number of bits, a negative group. DTypeError, ShapeError: an operand does not fit.
@@ -37,8 +41,8 @@ def decode(codes: Tensor, scale: Tensor, zero: Tensor | float | None = None, *, 
                           "codes in 4 bits and 5 to 7-bit codes in 8")
     want_rank("decode", "the tensor of codes", codes, 2)
     want_float("decode", scale)
-    if codes.dtype is not DType.U8:
-        raise DTypeError(f"decode: codes of {codes.dtype.value}; wanted ui8, packed bytes")
+    if codes.dtype is not DType.U8 and (codes.dtype is not DType.I8 or bits != 8):
+        raise DTypeError(f"decode: codes of {codes.dtype.value}; wanted ui8, packed bytes, or si8 where bits=8")
     each = 8 // bits
     rows, held = codes.dims[0], codes.dims[1] * each
     if held.constant is None:
@@ -54,7 +58,7 @@ def decode(codes: Tensor, scale: Tensor, zero: Tensor | float | None = None, *, 
                              f"each {size} of {total} codes")
     if isinstance(zero, Tensor) and not (zero.dtype.is_float or zero.dtype is DType.U8):
         raise DTypeError(f"decode: zero points of {zero.dtype.value}; wanted ui8 or a float type")
-    middle = float(1 << (bits - 1)) if zero is None else zero
+    middle = (float(1 << (bits - 1)) if codes.dtype is DType.U8 else 0.0) if zero is None else zero
 
     def body(region: Body, scalars: Sequence[Scalar], _: Scalar) -> Scalar:
         code, factor, *point = scalars
@@ -78,6 +82,47 @@ def decode(codes: Tensor, scale: Tensor, zero: Tensor | float | None = None, *, 
         inputs.append((zero, along[: zero.rank]))
     result = codes.graph.empty(DType.F32, [rows, Expr.of(total)])
     return codes.graph.generic(inputs, (result, ["d0", "d1"]), ["parallel", "parallel"], body)
+
+
+def quantise(x: Tensor, group: int = 0) -> tuple[Tensor, Tensor]:
+    """x [M, K] as codes si8 [M, K] and an f32 scale [M, groups], or [M] where a row is one group.
+
+    `decode(*quantise(x, g), bits=8, group=g)` is x, each value off by half a scale at most; NaN throughout a group that holds NaN
+    or an infinity; 0 where all of a group is below 1e-30. The scale of a group is its largest magnitude over 127. Products of it
+    and `decode`d constants, of groups that nest, are sums of integers on hosts that multiply bytes.
+
+    Args:
+        x: f32 [M, K], K static. group: values along K that share a scale, a divisor of K; 0 for all of a row.
+    Raises:
+        DTypeError, ShapeError: x is no such tensor. OptionError: groups that do not divide K.
+    """
+    want_rank("quantise", "the tensor", x, 2)
+    depth = x.dims[1].constant
+    if x.dtype is not DType.F32:
+        raise DTypeError(f"quantise: a tensor of {x.dtype.value}; wanted f32")
+    if depth is None:
+        raise ShapeError(f"quantise: the tensor is {shown(x.dims)}; wanted a static number of values a row")
+    if group < 0 or (group and depth % group):
+        raise OptionError(f"quantise: group={group}; wanted a divisor of the {depth} values of a row, or 0 for one group")
+    size = group or depth
+    parts = reshape(x, [x.dims[0], depth // size if size else 1, size])
+    start = x.graph.filled(0.0, DType.F32, parts.dims[:2])
+    top = x.graph.generic([(parts, ["d0", "d1", "d2"])], (start, ["d0", "d1"]), ["parallel", "parallel", "reduction"],
+                          lambda _, values, total: total.maximum(values[0].math("absf")))
+    factor = x.graph.pointwise("quantise", lambda t: t.body.select(t.compare("ge", SMALLEST), LARGEST_BYTE / t, t * 0.0), top)
+
+    def body(region: Body, scalars: Sequence[Scalar], _: Scalar) -> Scalar:
+        value, by = scalars
+        code = (value * by).math("roundeven")
+        safe = region.select(code.compare("ge", -LARGEST_BYTE), code, 0.0)
+        whole = region.emit(f"arith.fptosi {safe.ssa} : f32 to i32", "i32")
+        return region.emit(f"arith.trunci {whole.ssa} : i32 to i8", "i8")
+
+    into = x.graph.empty(DType.I8, parts.dims)
+    codes = x.graph.generic([(parts, ["d0", "d1", "d2"]), (factor, ["d0", "d1"])], (into, ["d0", "d1", "d2"]), ["parallel"] * 3,
+                            body)
+    scale = top * (1.0 / LARGEST_BYTE)
+    return reshape(codes, x.dims), scale if group else reshape(scale, [x.dims[0]])
 
 
 def _first(t: Tensor, columns: int) -> Tensor:

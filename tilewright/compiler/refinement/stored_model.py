@@ -56,9 +56,9 @@ def stored_model(bundle: Bundle, options: CompileOptions) -> StoredModel:
         raise OptionError(f"refine: {what} cannot be refined from a saved model; wanted one of dense dims for a host. Compile it "
                           "again with the option traffic")
     asked = program.asked
-    options = replace(options, precision=program.precision, out_of_range=program.out_of_range, deterministic=asked.deterministic,
-                      winograd=asked.winograd, threads=asked.threads, max_regret=asked.max_regret,
-                      max_kernels=asked.max_kernels)
+    options = replace(options, precision=asked.precision, activations=asked.activations, out_of_range=program.out_of_range,
+                      deterministic=asked.deterministic, winograd=asked.winograd, threads=asked.threads,
+                      max_regret=asked.max_regret, max_kernels=asked.max_kernels)
     names, blank = _arguments(program)
     inputs = [n for n in names if n not in blank]
     donate = tuple(inputs[i] for i, _ in program.donated)

@@ -18,7 +18,9 @@ from tilewright.passes.linalg.symbolic import integer
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 
 WORD = 4  # bytes of codes that lie side by side
-_BYTE = 8  # bits
+BYTE_BITS = 8
+LARGEST_BYTE = 127.0  # code of an activation
+SMALLEST = 1e-30  # magnitude of a group of activations that has codes other than 0
 _CASTS = ("arith.extui", "arith.extf", "arith.uitofp")
 _SHIFTED = {"arith.muli": lambda a, b: a * b, "arith.shli": lambda a, b: a << b, "arith.remui": lambda a, b: a % b,
             "arith.remsi": lambda a, b: a % b, "arith.andi": lambda a, b: a & b}  # fmt: skip
@@ -57,8 +59,9 @@ class Codes:
 
     @property
     def text(self) -> str:
-        """What a workload's operand says of it: u4g32 for codes of 4 bits, groups of 32."""
-        zero = "z" if self.zero is not None else ""
+        """What a workload's operand says of it: u4g32 for codes of 4 bits, groups of 32; z for zero points of groups, p for one
+        of all codes that have a sign."""
+        zero = "z" if self.zero is not None else "p" if self.signed and self.point else ""
         return f"{'s' if self.signed else 'u'}{self.bits}{f'g{self.group}' if self.group else ''}{zero}"
 
     @staticmethod
@@ -165,7 +168,7 @@ def _defined(made: ir.Operation | None) -> ir.Operation | None:
     if made is None or made.name != "arith.select" or _number(made.operands[2]) != 0:
         return made
     within, shifted = owner(made.operands[0]), owner(made.operands[1])
-    if within is None or shifted is None or within.name != "arith.cmpi" or _number(within.operands[1]) != _BYTE:
+    if within is None or shifted is None or within.name != "arith.cmpi" or _number(within.operands[1]) != BYTE_BITS:
         return made
     return shifted if shifted.name == "arith.shrui" and shifted.operands[1] == within.operands[0] else made
 

@@ -1,7 +1,8 @@
 """GpuKernel: the frame of a GPU kernel that a family fills: one entry per launch, a parameter per slot.
 
 Coordinates and offsets are `index_bits` wide. With 32 bits, guards keep every operand within 2^31 elements. Accesses of several
-elements are guarded too: by the offset and the strides of the operands that they touch.
+elements are guarded too: by the offset and the strides of the operands that they touch. Kernels of a function with the attribute
+`tw.predicate` take the address of a byte last, and return at once where it is 0.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from tilewright.passes.codegen.emit import Memory, byte_width, integer_type, res
 from tilewright.passes.codegen.gpu_memory import WIDEST, GpuMemory
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame, TensorSlot
+from tilewright.passes.linalg.symbolic import PREDICATE
 from tilewright.passes.mlir import ir, llvm, nvvm, operations
 from tilewright.runtime.program.kernel import Launch, MicroKernel, Param, offset_symbol, stride_symbol
 from tilewright.runtime.program.tensor_map import ALIGNMENT, MAP_ALIGNMENT, MAP_BYTES
@@ -35,6 +37,7 @@ class GpuKernel(KernelFrame):
         self.workspace = Expr.of(0)
         self.shared_bytes = 0
         self.threads = 0
+        self._goes_by_byte = PREDICATE in self.fn.attributes
         self._workspace_at: ir.Value | None = None
         self._maps: list[ir.Value] = []
         self._followed = False
@@ -134,15 +137,19 @@ class GpuKernel(KernelFrame):
         neighbouring blocks along x that may use each other's shared memory. persistent: Launch.persistent.
         """
         self.threads, self.shared_bytes = threads, 0
+        if self._goes_by_byte and not self.launches:
+            self._slot(self.pointer_type(), Param("predicate"))
         block = self._create(self.symbol + suffix, min_blocks_per_sm, cluster)
         arguments = list(block.arguments)
         of_kind = {kind: [a for a, p in zip(arguments, self.params, strict=True) if p.kind == kind]
                    for kind in ("workspace", "tensor_map")}
+        self._followed = False
         with ir.InsertionPoint(block):
+            if self._goes_by_byte:
+                self._end_where_zero(arguments[-1])
             self.bind(arguments)
             self._workspace_at = next(iter(of_kind["workspace"]), None)
             self._maps = of_kind["tensor_map"]
-            self._followed = False
             grid = emit()
             llvm.ReturnOp()
         if not self._followed:
@@ -156,11 +163,20 @@ class GpuKernel(KernelFrame):
         """Waits until all that was launched before has ended and its stores are seen; then the next launch may begin, as soon as
         every block of this one is here. A family that has something to do before it touches global memory calls it behind that,
         all threads at once; else it stands at the beginning. As text, since no access to memory may move in front of it."""
-        self._followed = True
-        if not self.early:
+        if self._followed or not self.early:
+            self._followed = True
             return
+        self._followed = True
         for text in ("griddepcontrol.wait;", "griddepcontrol.launch_dependents;"):
             llvm.InlineAsmOp(None, [], text, "~{memory}", has_side_effects=True)
+
+    def _end_where_zero(self, pointer: ir.Value) -> None:
+        """All threads of the launch end where the byte is 0, before any barrier. The byte is read once the launches in front are
+        over. As text: with a branch of LLVM's around the whole kernel its parameters would be loaded otherwise."""
+        self.follow()
+        text = ("{\n.reg .pred none;\n.reg .b16 byte;\nld.global.u8 byte, [$0];\nsetp.eq.u16 none, byte, 0;\n"
+                "@none exit;\n}")
+        llvm.InlineAsmOp(None, [pointer], text, "l,~{memory}", has_side_effects=True)
 
     def _create(self, symbol: str, min_blocks_per_sm: int, cluster: int) -> ir.Block:
         inputs = sum(not slot.result for slot in self.operands)

@@ -16,7 +16,7 @@ from tilewright.passes.analysis.window_reduction import WindowReduction
 from tilewright.passes.analysis.windows import argument_windows, argument_zeros
 from tilewright.passes.dispatch_creation.region_function import PANEL, UNIT
 from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
-from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, integer, read_dims
+from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, PREDICATE, SymbolicShapes, argument_attributes, integer, read_dims
 from tilewright.passes.mlir import functions, ir, operations, owner, walk
 from tilewright.passes.spaces.workload import Axes, Factor, Kind, Loop, Operand, Window, Workload
 from tilewright.runtime.errors import PassError
@@ -35,6 +35,18 @@ def workloads_of(module: ir.Module) -> dict[str, Workload]:
         for fn in functions(module)
         if KEY in fn.attributes
     }
+
+
+def predicated(workload: Workload) -> Workload:
+    """The same workload with kernels that take the address of a byte and do nothing where it is 0. GPU only."""
+    return replace(workload, ir=predicated_ir(workload.ir))
+
+
+def predicated_ir(text: str) -> str:
+    """The IR of a workload whose kernels go by a byte, in the current context."""
+    module = ir.Module.parse(text)
+    next(functions(module)).attributes[PREDICATE] = ir.UnitAttr.get()
+    return str(module)
 
 
 def workload_of(fn: ir.Operation, name: str) -> Workload:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.passes.analysis.op_kinds import OpKind, arithmetic, expensive
-from tilewright.passes.linalg.clone import users
 from tilewright.passes.linalg.structured import loop_extents
 from tilewright.passes.mlir import ir
 from tilewright.passes.partition.graph import Graph
@@ -153,17 +152,17 @@ def predicted(partition: Partition, model: CostModel, loads: bool = True) -> Pre
     for region in regions:
         reads[region] = {}
         for op in region.ops:
-            chain = [o for v in op.operands for o in (found.read_by(op, v, region) or ())] if loads else []
+            chain = [o for v in partition.graph.operands(op) for o in (found.read_by(op, v, region) or ())] if loads else []
             made = {r for o in chain for r in o.results}
             for reader in (op, *chain):
-                own = (v for v in reader.operands if v not in made and _is_read(v, region, partition))
+                own = (v for v in partition.graph.operands(reader) if v not in made and _is_read(v, region, partition))
                 reads[region].update(dict.fromkeys(v for v in own if reader is not op or not loads
                                                    or found.read_by(op, v, region) is None))
     wanted = {v for values in reads.values() for v in values}
     launched = []
     for region in regions:
         writes = [r for op in region.ops for r in op.results
-                  if r in wanted or any(u not in partition.region_of for u in users(r))]
+                  if r in wanted or any(u not in partition.region_of for u in partition.graph.users(r))]
         if writes:
             traffic = Traffic(reads[region], dict.fromkeys(writes))
             launched.append((region, traffic, model.region_seconds(region, traffic), model.moved(traffic)))

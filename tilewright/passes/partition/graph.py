@@ -9,16 +9,20 @@ from tilewright.passes.linalg.clone import captured, users
 from tilewright.passes.linalg.strides import Views
 from tilewright.passes.linalg.structured import inputs
 from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes
-from tilewright.passes.mlir import ir, operations, owner
+from tilewright.passes.mlir import ir, maps_of, operations, owner
 
 COMPUTE = (OpKind.CONTRACTION, OpKind.REDUCTION, OpKind.PARTS, OpKind.WINDOW, OpKind.ELEMENTWISE, OpKind.MOVEMENT)
 
 
 class Graph:
-    """The operations of `fn`. bound: values known at compile time. `kinds` grows where a pass copies operations."""
+    """The operations of `fn`. bound: values known at compile time. `kinds` grows where a pass copies operations; what `operands`,
+    `maps` and `users` say is kept, so that these hold while the function does not change."""
 
     def __init__(self, fn: ir.Operation) -> None:
         self.block = fn.regions[0].blocks[0]
+        self._operands: dict[ir.Operation, list[ir.Value]] = {}
+        self._maps: dict[ir.Operation, list[ir.AffineMap]] = {}
+        self._users: dict[ir.Value, list[ir.Operation]] = {}
         self.shapes = SymbolicShapes(fn)
         self.views = Views(self.shapes)
         self.order = {op: i for i, op in enumerate(operations(self.block))}
@@ -34,11 +38,28 @@ class Graph:
         """Of each operation those whose values it needs."""
         return {op: [p for v in captured(op) if (p := owner(v)) is not None] for op in self.order}
 
+    def operands(self, op: ir.Operation) -> list[ir.Value]:
+        if op not in self._operands:
+            self._operands[op] = list(op.operands)
+        return self._operands[op]
+
+    def maps(self, op: ir.Operation) -> list[ir.AffineMap]:
+        """Indexing maps of a linalg operation, one an operand."""
+        if op not in self._maps:
+            self._maps[op] = maps_of(op)
+        return self._maps[op]
+
+    def users(self, value: ir.Value) -> list[ir.Operation]:
+        """Operations of the function's block that use a value, directly or inside."""
+        if value not in self._users:
+            self._users[value] = users(value)
+        return self._users[value]
+
     def computes(self, op: ir.Operation) -> bool:
         """Does the operation need a kernel?"""
         if self.kinds[op] in COMPUTE:
             return True
-        return op.name == "linalg.fill" and any(self.kinds[u] not in COMPUTE for u in users(op.results[0]))
+        return op.name == "linalg.fill" and any(self.kinds[u] not in COMPUTE for u in self.users(op.results[0]))
 
     def known(self, op: ir.Operation) -> bool:
         """Does `op` read nothing but tensors that are bound at compile time?"""

@@ -6,7 +6,6 @@ import heapq
 from collections.abc import Collection, Sequence
 
 from tilewright.passes.analysis.op_kinds import OpKind
-from tilewright.passes.linalg.clone import users
 from tilewright.passes.linalg.structured import inputs
 from tilewright.passes.mlir import ir, owner
 from tilewright.passes.partition.cost import CostModel, total
@@ -70,11 +69,12 @@ class _Growth:
         self.age: dict[Region, int] = {}
         self.reads: dict[Region, dict[ir.Value, None]] = {}
         self.work: dict[Region, tuple[float, ...]] = {}
-        self.readers = {r: users(r) for op in partition.region_of for r in op.results}
+        self.alone: dict[Region, tuple[float, ...]] = {}  # predicted times of the regions as they are
+        self.readers = {r: partition.graph.users(r) for op in partition.region_of for r in op.results}
         count = len(model.shapes)
         for op, region in partition.region_of.items():
             self.age[region] = 0
-            self.reads[region] = dict.fromkeys(v for v in op.operands if _in_memory(v, partition))
+            self.reads[region] = dict.fromkeys(v for v in partition.graph.operands(op) if _in_memory(v, partition))
             self.work[region] = model.work(op)
         whole = total((self._seconds([r]) for r in partition.regions()), count)
         self.weights = [1 / max(t, 1e-12) for t in whole]
@@ -96,7 +96,7 @@ class _Growth:
     def _offer(self, op: ir.Operation) -> None:
         if self.partition.reader(op):
             for source in self.partition.sources(op):
-                producers = (owner(v) for v in op.operands)
+                producers = (owner(v) for v in self.partition.graph.operands(op))
                 self._push(op, next(p for p in producers if p is not None and self.partition.region_of.get(p) is source))
 
     def _push(self, op: ir.Operation, producer: ir.Operation) -> None:
@@ -109,9 +109,14 @@ class _Growth:
 
     def _gain(self, region: Region, source: Region) -> float:
         """Share of the time of the whole that the join saves, rounded so that equal savings count as equal."""
-        parts = total((self._seconds([region]), self._seconds([source])), len(self.weights))
+        parts = total((self._alone(region), self._alone(source)), len(self.weights))
         saved = (a - b for a, b in zip(parts, self._seconds([source, region]), strict=True))
         return float(f"{sum(w * s for w, s in zip(self.weights, saved, strict=True)):.6g}")
+
+    def _alone(self, region: Region) -> tuple[float, ...]:
+        if region not in self.alone:
+            self.alone[region] = self._seconds([region])
+        return self.alone[region]
 
     def _seconds(self, regions: Sequence[Region]) -> tuple[float, ...]:
         """Predicted time of regions as one."""
@@ -130,6 +135,7 @@ class _Growth:
         own = {r for member in made.ops for r in member.results}
         self.reads[made] = {v: None for v in reads if v not in own}
         self.work[made] = total((self.work[region], self.work[source]), len(self.weights))
+        self.alone.pop(made, None)
         self.age[made] = self.age[region] + self.age[source] + 1
         self._neighbours(made)
 
@@ -154,7 +160,7 @@ def _parts_beside(partition: Partition, region: Region) -> None:
     of = partition.region_of
     shared = [v for op in region.ops for v in inputs(op) if of.get(owner(v)) is not of[op]]
     for value in dict.fromkeys(shared):
-        for user in dict.fromkeys(users(value)) if isinstance(value.type, ir.RankedTensorType) else ():
+        for user in partition.graph.users(value) if isinstance(value.type, ir.RankedTensorType) else ():
             mine, other = of[region.root], of.get(user)
             if other is not None and other is not mine:
                 partition.join_beside(value, mine, other)
@@ -166,7 +172,8 @@ def _beside(partition: Partition, model: CostModel) -> None:
     values = dict.fromkeys(v for op in of if graph.kinds[op] in (OpKind.ELEMENTWISE, OpKind.REDUCTION) for v in inputs(op)
                            if _in_memory(v, partition) and v not in graph.bound)
     for value in sorted(values, key=lambda v: -model.bytes(v)[-1]):
-        readers = [u for u in users(value) if u in of and partition.reader(of[u].root)]
+        rank = ir.RankedTensorType(value.type).rank
+        readers = [u for u in graph.users(value) if u in of and len(of[u].frame) == rank and partition.reader(of[u].root)]
         for n, user in enumerate(readers):
             for other in readers[n + 1 : n + 1 + MANY]:
                 if of[user] is not of[other]:

@@ -6,7 +6,6 @@ from tilewright.passes.analysis.contraction import Groups
 from tilewright.passes.analysis.op_kinds import OpKind, arithmetic, expensive
 from tilewright.passes.analysis.window_reduction import rows_for_filters
 from tilewright.passes.analysis.windows import zeros_of
-from tilewright.passes.linalg.clone import users
 from tilewright.passes.linalg.copies import COPY
 from tilewright.passes.linalg.data_movement import constant_pad
 from tilewright.passes.mlir import ir, owner
@@ -63,7 +62,7 @@ class Loads:
             if inner is not None:
                 chain = [o for o in inner if o not in chain] + chain
         count = sum(arithmetic(o) for o in chain)
-        if count > LOAD_ARITHMETIC or (count and len(users(op.results[0])) > 1):
+        if count > LOAD_ARITHMETIC or (count and len(graph.users(op.results[0])) > 1):
             return None
         return chain
 

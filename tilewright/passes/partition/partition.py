@@ -8,16 +8,17 @@ from functools import cached_property
 from tilewright.passes.analysis.gates import Running, Updates, gated
 from tilewright.passes.analysis.op_kinds import OpKind, scatters
 from tilewright.passes.analysis.row_program import RowProgram
-from tilewright.passes.linalg.clone import users
 from tilewright.passes.linalg.copies import COPY
 from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
-from tilewright.passes.mlir import ir, maps_of, owner, position
+from tilewright.passes.mlir import ir, owner, position
 from tilewright.passes.partition.graph import Graph
 from tilewright.passes.partition.region import ROOTED, Place, Refusal, Region, extend, misread, positions
 from tilewright.passes.partition.region_order import RegionOrder
 from tilewright.passes.partition.rules import Rule
 
 LARGEST = 64  # operations of a region: what walks one does so by recursion, and its kernel has a slot for each tensor it reads
+
+VALUES = 256  # of a region of single values
 
 
 class Partition:
@@ -71,7 +72,8 @@ class Partition:
     def sources(self, op: ir.Operation) -> list[Region]:
         """Regions other than its own that an operation reads, the latest first."""
         own = self.region_of[op]
-        found = {id(r): r for v in op.operands if (p := owner(v)) is not None and (r := self.region_of.get(p)) is not None}
+        made = (self.region_of.get(p) for v in self.graph.operands(op) if (p := owner(v)) is not None)
+        found = {id(r): r for r in made if r is not None}
         return sorted((r for r in found.values() if r is not own), key=lambda r: -self.graph.order[r.root])
 
     def join(self, op: ir.Operation, source: Region) -> bool:
@@ -109,7 +111,7 @@ class Partition:
             fits = not scatters(op)
             places = {r: whole for r in op.results if fits and ir.RankedTensorType(r.type).rank == len(frame)}
             return Region(shown, op, frame, ops=[op], places=places)
-        maps = maps_of(op)
+        maps = self.graph.maps(op)
         frame = loop_extents(op, self.graph.shapes)
         parts = kind is OpKind.PARTS
         columns = {d for d, k in enumerate(iterator_kinds(op)) if k == "reduction" and not parts}
@@ -154,9 +156,9 @@ class Partition:
     def _reads(self, value: ir.Value, region: Region) -> Place | None:
         """The frame axis that a region's reader moves along on each axis of a value; None where that is not one place."""
         found = set()
-        for op in users(value):
-            if self.region_of.get(op) is region and op in region.loops:
-                for operand, m in zip(op.operands, maps_of(op), strict=True):
+        for op in region.ops:
+            if op in region.loops and value in (operands := self.graph.operands(op)):
+                for operand, m in zip(operands, self.graph.maps(op), strict=True):
                     if operand == value:
                         at = positions(m)
                         found.add(None if at is None else tuple(region.loops[op][d] for d in at))
@@ -165,7 +167,7 @@ class Partition:
     def _not_in_rows(self, ops: Sequence[ir.Operation]) -> str | None:
         """Why operations, some of which reduce in parts, are no program over rows and columns; None where they are one."""
         members = set(ops)
-        results = [r for op in ops for r in op.results if any(u not in members for u in users(r))]
+        results = [r for op in ops for r in op.results if any(u not in members for u in self.graph.users(r))]
         try:
             RowProgram(sorted(ops, key=self.graph.order.__getitem__), results, self.graph.shapes)
         except ValueError as reason:
@@ -185,8 +187,9 @@ class Partition:
     def _merge(self, op: ir.Operation, region: Region, source: Region) -> tuple[str, str] | None:
         """`region` (that of the reader `op`) and `source` become one, or stay apart by the rule that forbids it."""
 
-        if len(region.ops) + len(source.ops) > LARGEST:
-            return "largest", f"a region has at most {LARGEST} operations"
+        largest = LARGEST if region.frame or source.frame else VALUES
+        if len(region.ops) + len(source.ops) > largest:
+            return "largest", f"a region has at most {largest} operations"
         gate = gated(source.root)
         if isinstance(gate, Updates):
             return "updates", "its elements are done when all updates are"
@@ -201,8 +204,10 @@ class Partition:
             return refusal
         if parts and self.graph.kinds[source.root] is OpKind.MOVEMENT:
             return "one-root", f"what {source.root.name} places is a value before it is reduced in parts"
+        if self._waits(region, source):
+            return "waits", "the reduction would wait for other kernels that give single values, and these for it"
         unplaced = {r for o in source.ops for r in o.results if r not in source.places}
-        if unplaced and any(v in unplaced for o in region.ops for v in o.operands):
+        if unplaced and any(v in unplaced for o in region.ops for v in self.graph.operands(o)):
             return "one-map", "the value has no place in its region"
         pairs = self._pairs(op, region, source)
         if isinstance(pairs, str):
@@ -233,16 +238,26 @@ class Partition:
         self._unite(into, other, loops, places)
         return None
 
+    def _waits(self, region: Region, source: Region) -> bool:
+        """Is `region` arithmetic on single values, some of which come from kernels that `source`, a reduction, does not need and
+        cannot be one with? Reductions that do not wait for each other run side by side; a sum of what they give is nothing
+        beside them."""
+        if region.frame or not (source.columns or source.parts):
+            return False
+        others = {r for o in region.ops for r in self.sources(o)} - {source}
+        return any(not (other.columns and other.frame == source.frame) and not self.paths.leads(other.root, source.root)
+                   for other in others)
+
     def _readers(self, region: Region, source: Region) -> Iterable[ir.Operation]:
         """The operations of `region` that may read values of `source`."""
         if len(region.ops) <= len(source.ops):
             return region.ops
-        return dict.fromkeys(u for v in source.places for u in users(v) if self.region_of.get(u) is region)
+        return dict.fromkeys(u for v in source.places for u in self.graph.users(v) if self.region_of.get(u) is region)
 
     def _pairs(self, op: ir.Operation, region: Region, source: Region) -> dict[int, int] | str:
         """Axis of the source's frame -> axis of the region's frame, from how `op` reads the source's values."""
         pairs: dict[int, int] = {}
-        for value, m in zip(op.operands, maps_of(op), strict=False):
+        for value, m in zip(self.graph.operands(op), self.graph.maps(op), strict=False):
             if owner(value) is None or self.region_of.get(owner(value)) is not source:
                 continue
             for axis, e in zip(source.places[value], m.results, strict=True):

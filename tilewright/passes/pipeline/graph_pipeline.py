@@ -15,6 +15,7 @@ from tilewright.passes.transforms.find_codes import FindCodes
 from tilewright.passes.transforms.fold_scales import FoldScales
 from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.normalize import Normalize
+from tilewright.passes.transforms.quantise_activations import QuantiseActivations
 from tilewright.passes.transforms.sink_reshapes import SinkReshapes
 from tilewright.passes.transforms.split_init import SplitInit
 from tilewright.passes.transforms.split_reductions import SplitReductions
@@ -23,13 +24,14 @@ from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
 
 def graph_passes(attention: FuseAttention | None = None, integers: IntegerProducts | None = None,
                  parts: SplitReductions | None = None, images: ChannelsLast | None = None,
-                 weights: ConstantsAlongK | None = None) -> list[Pass]:
+                 weights: ConstantsAlongK | None = None, activations: QuantiseActivations | None = None) -> list[Pass]:
     """Recovered form -> outlined form: operations in one form, dispatch regions, functions.
 
     attention: what the target's family for fused attention takes; None for all that there is. integers: how the target multiplies
     bytes, where it is faster at it than at what they stand for.
     parts: how the target reduces along rows, where it does so in parts. images: which images it computes with channels last.
     weights: which constants its tensor cores read along k only.
+    activations: how rows that meet weights in few bits become bytes, where that is asked for.
     """
     return [
         Decompose(),
@@ -39,6 +41,7 @@ def graph_passes(attention: FuseAttention | None = None, integers: IntegerProduc
         Mlir("canonicalize,cse"),
         *([integers, Mlir("canonicalize,cse")] if integers is not None else []),
         FindCodes(),
+        *([activations, Mlir("canonicalize,cse")] if activations is not None else []),
         *([weights] if weights is not None else []),
         images or ChannelsLast(),
         SinkReshapes(),

@@ -40,6 +40,7 @@ from tilewright.passes.transforms.lift_control_flow import LiftControlFlow
 from tilewright.passes.transforms.loops_to_scans import LoopsToScans
 from tilewright.passes.transforms.lower_precision import LowerPrecision
 from tilewright.passes.transforms.normalize import Normalize
+from tilewright.passes.transforms.quantise_activations import QuantiseActivations
 from tilewright.passes.transforms.resolve_reshape import ResolveReshape
 from tilewright.passes.transforms.simplify_shapes import SimplifyShapes
 from tilewright.passes.transforms.sink_reshapes import SinkReshapes
@@ -75,6 +76,7 @@ PASSES: tuple[type[Pass], ...] = (
     Normalize,
     IntegerProducts,
     FindCodes,
+    QuantiseActivations,
     ConstantsAlongK,
     ChannelsLast,
     SinkReshapes,

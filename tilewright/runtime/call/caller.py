@@ -48,6 +48,12 @@ class Caller(ABC):
         self.ragged = RaggedCall(program) if program.ragged else None
         self.signature = Signature(program) if self.ragged is None else self.ragged.signature
 
+    @property
+    def offsets(self) -> frozenset[int]:
+        """Which of the tensor inputs, by their numbers among these, only the host program reads: the offsets of ragged dims."""
+        names = {offsets_name(d.name) for d in self.program.ragged}
+        return frozenset(i for i, (*_, argument) in enumerate(self.binder.tensors) if argument.name in names)
+
     @abstractmethod
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
         """Run with the program's inputs in order; its results as they are."""

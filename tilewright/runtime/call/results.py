@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from tilewright.runtime.call.python_abi import DATA, is_supported
 from tilewright.runtime.errors import DTypeError, ShapeError
 from tilewright.runtime.program.program import Program
 
+FEW = 32  # arrays whose pairs are looked at one by one
 _pointer_at = ctypes.c_void_p.from_address
 
 
@@ -59,9 +62,10 @@ class Results:
     def _allocate(self, bound: Bound, args: Sequence[Any]) -> tuple[list[Array], list[Any]]:
         arrays: list[Array] = []
         returned: list[Any] = []
+        free = _apart([self._span(array) for array in bound.arrays]) if self._donors else set()
         for index, (shape, dtype) in enumerate(zip(bound.outputs, self.dtypes, strict=True)):
             donor = self._donors.get(index)
-            if donor is None or not self._may_donate(bound, donor, shape, dtype):
+            if donor is None or donor not in free or not self._may_donate(bound, donor, shape, dtype):
                 array, made = self._empty(bound, shape, dtype)
             else:
                 array = bound.arrays[donor]
@@ -86,14 +90,9 @@ class Results:
         return _span(array)
 
     def _may_donate(self, bound: Bound, donor: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-        """The buffer fits, may be written, and is no other argument's."""
+        """Does the buffer fit, and may it be written?"""
         array = bound.arrays[donor]
-        return (
-            array.shape == shape
-            and array.dtype == dtype
-            and array.flags.writeable
-            and not any(_overlap(self._span(array), self._span(other)) for i, other in enumerate(bound.arrays) if i != donor)
-        )
+        return array.shape == shape and array.dtype == dtype and bool(array.flags.writeable)
 
     def _checked(self, index: int, value: Any, shape: tuple[int, ...]) -> Array:
         argument, dtype, name = self._outputs[index], self.dtypes[index], self._name(index)
@@ -117,10 +116,12 @@ class Results:
         return array
 
     def _check_overlap(self, bound: Bound, arrays: list[Array]) -> None:
-        inputs = [self._span(array) for array in bound.arrays]
+        inputs, outputs = [self._span(array) for array in bound.arrays], [self._span(array) for array in arrays]
+        if len(inputs) + len(outputs) > FEW and _are_apart(inputs, outputs, self._donors):
+            return
         earlier: list[tuple[int, int]] = []
-        for index, array in enumerate(arrays):
-            begin, end = span = self._span(array)
+        for index, span in enumerate(outputs):
+            begin, end = span
             for tensor, (first, last) in enumerate(inputs):
                 if begin < last and first < end and not (begin == first and self._donors.get(index) == tensor):
                     raise ShapeError(
@@ -138,13 +139,35 @@ class Results:
         return "out" if len(self._outputs) == 1 else f"out[{index}]"
 
 
+def _are_apart(inputs: Sequence[tuple[int, int]], outputs: Sequence[tuple[int, int]], donors: Mapping[int, int]) -> bool:
+    """Does no output share a byte with an input that it does not take the memory of, or with another output?"""
+    found = sorted((span, index) for index, span in enumerate(outputs) if span[0] < span[1])
+    if any(a[1] > b[0] for (a, _), (b, _) in pairwise(found)):
+        return False
+    begins = [begin for (begin, _), _ in found]
+    for number, (begin, end) in enumerate(inputs):
+        at = bisect_left(begins, end) - 1  # the last output that begins before the input ends
+        if begin < end and at >= 0 and found[at][0][1] > begin:
+            (first, _), index = found[at]
+            if first != begin or donors.get(index) != number:
+                return False
+    return True
+
+
 def _wrapped(bound: Bound, array: Array) -> Any:
     return array if bound.wrap is None else bound.wrap(array)
 
 
-def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
-    """Do two spans share bytes?"""
-    return a[0] < b[1] and b[0] < a[1]
+def _apart(spans: Sequence[tuple[int, int]]) -> set[int]:
+    """Numbers of the spans that share no byte with another one."""
+    order = sorted((span, number) for number, span in enumerate(spans) if span[0] < span[1])
+    found = {number for number, (begin, end) in enumerate(spans) if begin >= end}
+    reached = 0
+    for at, ((begin, end), number) in enumerate(order):
+        if reached <= begin and (at + 1 == len(order) or order[at + 1][0][0] >= end):
+            found.add(number)
+        reached = max(reached, end)
+    return found
 
 
 def _span(array: Array) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from tilewright.runtime.call.binder import converted as host_converted
 from tilewright.runtime.call.interop import refuse_gradient
 from tilewright.runtime.cuda.arena import LEGACY, Gpu
 from tilewright.runtime.cuda.driver import checked, reported, start
+from tilewright.runtime.cuda.result_ring import ResultRing, can_keep, is_unshared, room, torch_result
 from tilewright.runtime.errors import DTypeError, ShapeError
 from tilewright.runtime.program.tensor_map import ALIGNMENT
 from tilewright.runtime.tensor import DType
@@ -57,10 +58,14 @@ class CudaArray:
         shape, dtype: numpy's. address: of the first element. stream: cuda.core's Stream.
     """
 
-    def __init__(self, gpu: Gpu, stream: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(self, gpu: Gpu, stream: Any, shape: tuple[int, ...], dtype: np.dtype[Any],
+                 ring: ResultRing[Any, Any] | None = None) -> None:
         size = math.prod(shape) * dtype.itemsize
-        with gpu.current(), reported(f"take {size} bytes of GPU memory for a result"):
-            self._buffer = gpu.device.core.memory_resource.allocate(max(size, 1), stream=stream)
+        if ring is None:
+            self._buffer = _buffer(gpu, stream, size)
+        else:
+            taken = room(size)
+            self._buffer = ring.take(taken, lambda: _buffer(gpu, stream, taken), is_unshared, lambda buffer: buffer)
         self._gpu, self.stream, self.shape, self.dtype = gpu, stream, shape, dtype
         self.address = int(self._buffer.handle)
 
@@ -90,6 +95,11 @@ class CudaArray:
 
     def __repr__(self) -> str:
         return f"CudaArray({self.shape}, {self.dtype}, device {self._gpu.ordinal})"
+
+
+def _buffer(gpu: Gpu, stream: Any, size: int) -> Any:
+    with gpu.current(), reported(f"take {size} bytes of GPU memory for a result"):
+        return gpu.device.core.memory_resource.allocate(max(size, 1), stream=stream)
 
 
 def torch_module() -> Any:
@@ -198,21 +208,26 @@ def stream_handle(stream: Any) -> int:
     raise DTypeError(f"stream: wanted an object with __cuda_stream__, got {type(stream).__name__}")
 
 
-def maker(like: Any, gpu: Gpu, stream: Any) -> Callable[[tuple[int, ...], np.dtype[Any]], tuple[DeviceArray, Any]]:
-    """How results are made for callers with arrays such as `like`: uninitialised memory, and what they get."""
+def maker(like: Any, gpu: Gpu, stream: Any, ring: ResultRing[Any, Any] | None = None
+          ) -> Callable[[tuple[int, ...], np.dtype[Any]], tuple[DeviceArray, Any]]:
+    """How results are made for callers with arrays such as `like`: uninitialised memory, and what they get. ring: where memory
+    comes from, if there is one."""
     torch = torch_module()
     if torch is not None and isinstance(like, torch.Tensor):
         types = {d: t for t, d in torch_dtypes(torch).items()}
 
         def tensor(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[DeviceArray, Any]:
-            made = torch.empty(shape, dtype=types[dtype], device=like.device)
+            if ring is not None and can_keep(torch):
+                made = torch_result(torch, ring, shape, types[dtype], like.device)
+            else:
+                made = torch.empty(shape, dtype=types[dtype], device=like.device)
             return DeviceArray(made.data_ptr(), shape, dtype, gpu.ordinal, made), made
 
         return tensor
     namespace = _namespace(like)
 
     def array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[DeviceArray, Any]:
-        made = CudaArray(gpu, stream, shape, dtype)
+        made = CudaArray(gpu, stream, shape, dtype, ring)
         seen = DeviceArray(made.address, shape, dtype, gpu.ordinal, made)
         return seen, made if namespace is None else namespace.from_dlpack(made)
 

@@ -21,10 +21,12 @@ from tilewright.runtime.cuda import cuda_arrays
 from tilewright.runtime.cuda.arena import Gpu, gpu
 from tilewright.runtime.cuda.cuda_arrays import DeviceArray
 from tilewright.runtime.cuda.driver import checked, reported, start, unavailable
+from tilewright.runtime.cuda.graphs import report_of
 from tilewright.runtime.cuda.loaded import LoadedProgram
 from tilewright.runtime.cuda.quick import QuickCalls
 from tilewright.runtime.errors import DeviceError, ShapeError
 from tilewright.runtime.program.artifact import Memory
+from tilewright.runtime.program.graph_report import GraphReport
 from tilewright.runtime.program.program import Program
 
 Make = Callable[[tuple[int, ...], np.dtype[Any]], tuple[DeviceArray, Any]]
@@ -68,11 +70,12 @@ class CudaCaller(Caller):
             bound = self._bind(args, place)
             if place.like is None:
                 return self._on_host(bound, args, out, place, loaded, held)
-            inputs: list[Any] = [self._on_device(a, place, held) for a in bound.arrays]
-            results = _DeviceResults(self.program, cuda_arrays.maker(place.like, place.gpu, place.stream), place)
+            inputs = self._inputs(bound, place, held)
+            made = cuda_arrays.maker(place.like, place.gpu, place.stream, loaded.context(place.handle).ring)
+            results = _DeviceResults(self.program, made, place)
             outputs, returned = results.prepare(bound._replace(arrays=inputs), args, out)
             self._run(loaded, bound, inputs, outputs, place)
-            if torch is not None:
+            if torch is not None and not self.program.ragged:
                 self._quick.learn(torch, args, bound, loaded)
             return single(returned)
 
@@ -85,6 +88,12 @@ class CudaCaller(Caller):
                 if found is None:
                     found = self._loaded[on.ordinal] = LoadedProgram(self.program, self._code, self._constants, on)
         return found
+
+    def graphs(self) -> GraphReport:
+        """As CompiledFunction.graphs."""
+        found = [self._loaded[n] for n in sorted(self._loaded)]
+        reports = [report_of(loaded) for loaded in found] or [report_of(None)]
+        return GraphReport(tuple(s for r in reports for s in r.streams), reports[0].why)
 
     # where
 
@@ -115,9 +124,12 @@ class CudaCaller(Caller):
     def _bind(self, args: Sequence[Any], place: _Place) -> Bound:
         seen = list(args)
         wrap: Wrap | None = None
-        for position, _, _, argument in self.binder.tensors:
+        for number, (position, _, _, argument) in enumerate(self.binder.tensors):
             if position < len(args) and type(args[position]) is not np.ndarray:
                 value = args[position]
+                if number in self.offsets and cuda_arrays.device_of(value) is not None:
+                    found = cuda_arrays.view(value, argument.name, place.stream)
+                    value = cuda_arrays.copy_out(found.address, found.shape, found.dtype, place.stream)
                 if cuda_arrays.device_of(value) is None:
                     seen[position], kind = host_view(value, argument.name)
                     wrap = wrap or kind
@@ -141,7 +153,7 @@ class CudaCaller(Caller):
         outputs, returned = self.results.prepare(bound, args, out)
         donors = {output: source for source, output in self.program.donated}
         tensors = [position for position, *_ in self.binder.tensors]
-        inputs = [self._on_device(a, place, held) for a in bound.arrays]
+        inputs = self._inputs(bound, place, held)
         places = [inputs[tensors.index(donors[i])] if i in donors else self._room(a, place, held) for i, a in enumerate(outputs)]
         self._run(loaded, bound, inputs, places, place)
         for array, at in zip(outputs, places, strict=True):
@@ -151,6 +163,10 @@ class CudaCaller(Caller):
         with reported("finish a call"):
             place.stream.sync()
         return single(returned)
+
+    def _inputs(self, bound: Bound, place: _Place, held: contextlib.ExitStack) -> list[Any]:
+        """The tensor inputs, each with an address: on the device, of offsets on the host."""
+        return [_HostArray(a) if i in self.offsets else self._on_device(a, place, held) for i, a in enumerate(bound.arrays)]
 
     def _on_device(self, array: Any, place: _Place, held: contextlib.ExitStack) -> DeviceArray:
         """The array itself, or a copy of a host array."""
@@ -168,6 +184,13 @@ class CudaCaller(Caller):
             buffer = place.gpu.device.core.memory_resource.allocate(max(like.nbytes, 1), stream=place.stream)
         held.callback(buffer.close, place.stream)
         return DeviceArray(int(buffer.handle), like.shape, like.dtype, place.gpu.ordinal, buffer)
+
+
+class _HostArray:
+    """An array of the host that the host program reads itself."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array, self.address = array, int(array.ctypes.data)
 
 
 class _DeviceResults(Results):

@@ -13,48 +13,85 @@ arena (one per stream, shared by all programs): ARENA_FIELDS. `capture`: id of t
 kernels (word KERNELS): by the low 32 bits of a launch number the address of RECORD_FIELDS, one record per launch. `function`:
     a CUfunction, or 0 before it is loaded. `most_x`: what blocks along x are lowered to; 0 for no bound. `maps`: how many
     slots are tensor maps; `places`: address of their numbers. `threads`: and EARLY where the launch may begin before those in
-    front of it end, which it then does outside of captures.
+    front of it end, which it then does outside of captures and graphs. `predicate`: 1 + the number of the slot that takes the
+    address of the byte that the kernel goes by; 0 where there is none.
+controls (word of the context): address of a record for each ControlKernel, loaded. `predicate`: address of the byte that the
+    launches now go by; `always`: that of a byte that is 1, where nothing depends on data. `graph`: see graph_table.py.
 """
 
 from __future__ import annotations
 
 from tilewright.runtime.cuda import abi
-from tilewright.runtime.device import CONTEXT, KERNELS
+from tilewright.runtime.cuda.control_table import CONTROL_IR, CONTROL_KEY, CONTROL_SYMBOLS, WHILE_TURNS
+from tilewright.runtime.cuda.graph_table import (
+    COPY_KEY,
+    GRAPH_FIELDS,
+    GRAPH_FUNCTIONS,
+    GRAPH_IR,
+    GRAPH_SYMBOLS,
+    NODE_FIELDS,
+)
+from tilewright.runtime.cuda.tensor_map_table import TENSOR_MAP_IR
+from tilewright.runtime.device import CONTEXT, CONTROL_WORDS, KERNELS, ControlOp
+from tilewright.runtime.gpu.control_kernels import (
+    COPY_BLOCKS,
+    COPY_THREADS,
+    COPY_UNIT,
+    FLAG,
+    OTHERWISE,
+    ControlKernel,
+)
+from tilewright.runtime.program.data_branches import AHEAD
 from tilewright.runtime.program.tensor_map import ALIGNMENT, DTYPES, HEAD_WORDS, MAP_BYTES, MOST_AXES
 
-FUNCTIONS = ("cuLaunchKernelEx", "cuTensorMapEncodeTiled", "cuMemcpyDtoDAsync", "cuStreamGetCaptureInfo", "cuStreamGetId",
-             "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent")
+FUNCTIONS = ("cuLaunchKernelEx", "cuTensorMapEncodeTiled", "cuMemcpyDtoDAsync", "cuMemcpyDtoHAsync", "cuStreamSynchronize",
+             "cuStreamGetCaptureInfo", "cuStreamGetId", "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent",
+             *GRAPH_FUNCTIONS)
 CONTEXT_FIELDS = ("stream", "cuda_context", "error", "site", "arena", "pushed", "load", "maps", "wanted", "wanted_stream",
-                  "wanted_capture", "wanted_graph", *FUNCTIONS)
+                  "wanted_capture", "wanted_graph", "graph", "predicate", "always", "controls", *FUNCTIONS)
 _KEY_WORDS = HEAD_WORDS + 3 * MOST_AXES  # what a tensor map is made of
 KEPT_WORDS = _KEY_WORDS + MAP_BYTES // 8
 _KEPT_BITS = 9
 KEPT_MAPS = 1 << _KEPT_BITS
 ARENA_FIELDS = ("address", "bytes", "stream", "capture")
-RECORD_FIELDS = ("function", "threads", "shared_bytes", "cluster_x", "cluster_y", "cluster_z", "maps", "places", "most_x")
+RECORD_FIELDS = ("function", "threads", "shared_bytes", "cluster_x", "cluster_y", "cluster_z", "maps", "places", "most_x",
+                 "predicate")
 EARLY = 1 << 32  # of the word `threads`
-SITES = {"tensor map": -1, "arena": -2, "copy": -3}
-SYMBOLS = ("tw_cuda_launch", "tw_cuda_alloc", "tw_cuda_release", "tw_cuda_tensor_map", "tw_cuda_copy", "tw_cuda_returned")
-_INVALID_VALUE = 1
+SITES = {"tensor map": -1, "arena": -2, "copy": -3, "graph": -4, "control": -5, "loop": -6}
+SYMBOLS = ("tw_cuda_launch", "tw_cuda_alloc", "tw_cuda_release", "tw_cuda_tensor_map", "tw_cuda_copy", "tw_cuda_returned",
+           *GRAPH_SYMBOLS, *CONTROL_SYMBOLS)
+_INVALID_VALUE, _CAPTURED = 1, 900
 
 
 def cuda_table_ir() -> str:
     """LLVM IR that defines SYMBOLS; the same for every machine. tw_cuda_returned(flag) sets a word: the graph that used an
     arena is gone."""
-    text = _FUNCTIONS
-    for prefix, fields in (("C", CONTEXT_FIELDS), ("A", ARENA_FIELDS), ("R", RECORD_FIELDS)):
+    text = _FUNCTIONS + TENSOR_MAP_IR + GRAPH_IR + CONTROL_IR
+    for prefix, fields in (("C", CONTEXT_FIELDS), ("A", ARENA_FIELDS), ("R", RECORD_FIELDS), ("G", GRAPH_FIELDS),
+                           ("N", NODE_FIELDS), ("W", CONTROL_WORDS)):
         for number, field in enumerate(fields):
             text = text.replace(f"${prefix}.{field}$", str(number))
-    numbers = {"RECORD": len(RECORD_FIELDS), "CONTEXT": CONTEXT, "KERNELS": KERNELS, "CLUSTER": abi.CLUSTER_DIMENSION,
-               "PROGRAMMATIC": abi.PROGRAMMATIC, "INVALID": _INVALID_VALUE, "AXES": MOST_AXES, "ALIGNMENT": ALIGNMENT,
-               "PROMOTION": abi.PROMOTE_L2_128,
-               "ACTIVE": abi.CAPTURE_ACTIVE, "KINDS": len(DTYPES), "MAP_SITE": SITES["tensor map"], "ARENA_SITE": SITES["arena"],
-               "COPY_SITE": SITES["copy"], "KEPT_WORDS": KEPT_WORDS, "KEY_WORDS": _KEY_WORDS, "MAP_BYTES": MAP_BYTES,
-               "KEPT_SHIFT": 64 - _KEPT_BITS, "HEAD": HEAD_WORDS, "TYPES": ", ".join(f"i32 {t}" for t in abi.MAP_TYPES),
-               "BYTES": ", ".join(f"i64 {d.bytes}" for d in DTYPES)}
-    for name, value in numbers.items():
+    for name, value in _numbers().items():
         text = text.replace(f"${name}$", str(value))
     return text
+
+
+def _numbers() -> dict[str, int | str]:
+    """What stands between dollars in the text, besides the fields."""
+    sites = {f"{name.upper().replace('TENSOR MAP', 'MAP')}_SITE": site for name, site in SITES.items()}
+    kernels = {k.name: int(k) for k in ControlKernel if k is not ControlKernel.SETTLE}
+    ops = {op.name: int(op) for op in ControlOp if op is not ControlOp.TURN}
+    copies = {"COPY_EACH": COPY_UNIT * COPY_THREADS, "COPY_LESS": COPY_UNIT * COPY_THREADS - 1, "COPY_BLOCKS": COPY_BLOCKS}
+    return {**sites, **kernels, **ops, **copies,
+            "SETTLE_KERNEL": int(ControlKernel.SETTLE), "TURN_OP": int(ControlOp.TURN), "RECORD": len(RECORD_FIELDS),
+            "CONTEXT": CONTEXT, "KERNELS": KERNELS, "CLUSTER": abi.CLUSTER_DIMENSION,
+            "PROGRAMMATIC": abi.PROGRAMMATIC, "INVALID": _INVALID_VALUE,
+            "CAPTURED": _CAPTURED, "AXES": MOST_AXES, "ALIGNMENT": ALIGNMENT, "PROMOTION": abi.PROMOTE_L2_128,
+            "ACTIVE": abi.CAPTURE_ACTIVE, "KINDS": len(DTYPES), "KEPT_WORDS": KEPT_WORDS, "KEY_WORDS": _KEY_WORDS,
+            "MAP_BYTES": MAP_BYTES, "MAP_WORDS": MAP_BYTES // 8, "KEPT_SHIFT": 64 - _KEPT_BITS, "HEAD": HEAD_WORDS,
+            "NODE": len(NODE_FIELDS), "COPY_KEY": COPY_KEY, "CONTROL_KEY": CONTROL_KEY, "FLAG": FLAG, "OTHERWISE": OTHERWISE,
+            "AHEAD": AHEAD, "AFTER_WHILE": WHILE_TURNS + 1,
+            "TYPES": ", ".join(f"i32 {t}" for t in abi.MAP_TYPES), "BYTES": ", ".join(f"i64 {d.bytes}" for d in DTYPES)}
 
 
 _FUNCTIONS = """
@@ -104,30 +141,32 @@ define internal i1 @failed(ptr %context) alwaysinline nounwind {
   ret i1 %bad
 }
 
-define void @tw_cuda_launch(ptr %table, i64 %number, i64 %gx, i64 %gy, i64 %gz, ptr %slots, i64 %count, i64 %threads,
-                            ptr %workspace, i64 %stride) nounwind {
+; Are there blocks to launch? A grid that no device takes is an error.
+define internal i1 @has_blocks(ptr %context, i64 %site, i64 %gx, i64 %gy, i64 %gz) alwaysinline nounwind {
 entry:
-  %config = alloca %config
-  %attributes = alloca [2 x %attribute]
-  %context = call ptr @function(ptr %table, i64 $CONTEXT$)
-  %before = call i1 @failed(ptr %context)
-  br i1 %before, label %exit, label %size
-size:
   %x0 = icmp eq i64 %gx, 0
   %y0 = icmp eq i64 %gy, 0
   %z0 = icmp eq i64 %gz, 0
   %xy0 = or i1 %x0, %y0
   %none = or i1 %xy0, %z0
-  br i1 %none, label %exit, label %bounds
+  br i1 %none, label %no, label %bounds
 bounds:
   %xy = or i64 %gx, %gy
   %xyz = or i64 %xy, %gz
   %huge = icmp ugt i64 %xyz, 2147483647
-  br i1 %huge, label %refuse, label %find
+  br i1 %huge, label %refuse, label %yes
 refuse:
-  call void @note(ptr %context, i32 $INVALID$, i64 %number)
-  br label %exit
-find:
+  call void @note(ptr %context, i32 $INVALID$, i64 %site)
+  br label %no
+no:
+  ret i1 false
+yes:
+  ret i1 true
+}
+
+; The record of a launch, loaded now where it is the first; null where it cannot be.
+define internal ptr @ready(ptr %table, ptr %context, i64 %number) alwaysinline nounwind {
+entry:
   %kernels = call ptr @function(ptr %table, i64 $KERNELS$)
   %low = and i64 %number, 4294967295
   %step = lshr i64 %number, 32
@@ -136,18 +175,73 @@ find:
   %record = getelementptr i64, ptr %records, i64 %skip
   %known = call i64 @word(ptr %record, i64 $R.function$)
   %first = icmp eq i64 %known, 0
-  br i1 %first, label %load, label %ready
+  br i1 %first, label %load, label %good
 load:
   %loader = call ptr @function(ptr %context, i64 $C.load$)
   %loaded = call i32 %loader(ptr %context, i64 %number)
   call void @note(ptr %context, i32 %loaded, i64 %number)
   %unloaded = icmp ne i32 %loaded, 0
-  br i1 %unloaded, label %exit, label %ready
-ready:
+  br i1 %unloaded, label %bad, label %good
+bad:
+  ret ptr null
+good:
+  ret ptr %record
+}
+
+; Puts the byte that the current launches go by into the slot of a kernel that asks for it.
+define internal void @predicate(ptr %context, ptr %record, ptr %slots) alwaysinline nounwind {
+entry:
+  %slot = call i64 @word(ptr %record, i64 $R.predicate$)
+  %none = icmp eq i64 %slot, 0
+  br i1 %none, label %exit, label %put
+put:
+  %place = sub i64 %slot, 1
+  %byte = call i64 @word(ptr %context, i64 $C.predicate$)
+  call void @set(ptr %slots, i64 %place, i64 %byte)
+  br label %exit
+exit:
+  ret void
+}
+
+define internal i64 @blocks_along_x(ptr %record, i64 %gx) alwaysinline nounwind {
+  %most = call i64 @word(ptr %record, i64 $R.most_x$)
+  %unbounded = icmp eq i64 %most, 0
+  %lowered = call i64 @llvm.umin.i64(i64 %gx, i64 %most)
+  %bx = select i1 %unbounded, i64 %gx, i64 %lowered
+  ret i64 %bx
+}
+
+define void @tw_cuda_launch(ptr %table, i64 %number, i64 %gx, i64 %gy, i64 %gz, ptr %slots, i64 %count, i64 %threads,
+                            ptr %workspace, i64 %stride) nounwind {
+entry:
+  %context = call ptr @function(ptr %table, i64 $CONTEXT$)
+  %before = call i1 @failed(ptr %context)
+  br i1 %before, label %exit, label %size
+size:
+  %runs = call i1 @has_blocks(ptr %context, i64 %number, i64 %gx, i64 %gy, i64 %gz)
+  br i1 %runs, label %find, label %exit
+find:
+  %record = call ptr @ready(ptr %table, ptr %context, i64 %number)
+  %unloaded = icmp eq ptr %record, null
+  br i1 %unloaded, label %exit, label %go
+go:
+  call void @predicate(ptr %context, ptr %record, ptr %slots)
+  %bx = call i64 @blocks_along_x(ptr %record, i64 %gx)
+  call void @launch(ptr %context, ptr %record, i64 %bx, i64 %gy, i64 %gz, ptr %slots, i64 %count, i64 %number)
+  br label %exit
+exit:
+  ret void
+}
+
+; Launches a loaded record on the stream.
+define internal void @launch(ptr %context, ptr %record, i64 %gx, i64 %gy, i64 %gz, ptr %slots, i64 %count, i64 %site) nounwind {
+entry:
+  %config = alloca %config
+  %attributes = alloca [2 x %attribute]
   %parameters = alloca ptr, i64 %count
   br label %fill
 fill:
-  %i = phi i64 [ 0, %ready ], [ %i1, %one ]
+  %i = phi i64 [ 0, %entry ], [ %i1, %one ]
   %more = icmp ult i64 %i, %count
   br i1 %more, label %one, label %filled
 one:
@@ -173,11 +267,7 @@ by_value:
   br label %map
 configure:
   store %config zeroinitializer, ptr %config
-  %most = call i64 @word(ptr %record, i64 $R.most_x$)
-  %unbounded = icmp eq i64 %most, 0
-  %lowered = call i64 @llvm.umin.i64(i64 %gx, i64 %most)
-  %bx = select i1 %unbounded, i64 %gx, i64 %lowered
-  %x = trunc i64 %bx to i32
+  %x = trunc i64 %gx to i32
   %y = trunc i64 %gy to i32
   %z = trunc i64 %gz to i32
   store i32 %x, ptr %config
@@ -245,9 +335,7 @@ go:
   %kernel = call ptr @function(ptr %record, i64 $R.function$)
   %launch = call ptr @function(ptr %context, i64 $C.cuLaunchKernelEx$)
   %code = call i32 %launch(ptr %config, ptr %kernel, ptr %parameters, ptr null)
-  call void @note(ptr %context, i32 %code, i64 %number)
-  br label %exit
-exit:
+  call void @note(ptr %context, i32 %code, i64 %site)
   ret void
 }
 
@@ -346,140 +434,29 @@ exit:
   ret void
 }
 
-; Words: address, number of the element type, axes, swizzle; then size, stride in elements and box of each axis. A map is a
-; function of them, unless an axis is empty, so it is kept at the place that they hash to and found there again.
-define void @tw_cuda_tensor_map(ptr %table, ptr %target, ptr %words) nounwind {
-entry:
-  %sizes = alloca [$AXES$ x i64]
-  %strides = alloca [$AXES$ x i64]
-  %box = alloca [$AXES$ x i32]
-  %steps = alloca [$AXES$ x i32]
-  %context = call ptr @function(ptr %table, i64 $CONTEXT$)
-  %before = call i1 @failed(ptr %context)
-  br i1 %before, label %exit, label %read
-read:
-  %address = call i64 @word(ptr %words, i64 0)
-  %kind = call i64 @word(ptr %words, i64 1)
-  %rank = call i64 @word(ptr %words, i64 2)
-  %swizzle = call i64 @word(ptr %words, i64 3)
-  %type_at = getelementptr i32, ptr @types, i64 %kind
-  %type = load i32, ptr %type_at
-  %bytes = call i64 @word(ptr @sizes, i64 %kind)
-  br label %look
-look:
-  %i = phi i64 [ 0, %read ], [ %i1, %looked ]
-  %empty = phi i1 [ false, %read ], [ %empty1, %looked ]
-  %hash = phi i64 [ %address, %read ], [ %hash2, %looked ]
-  %more = icmp ult i64 %i, %rank
-  br i1 %more, label %looked, label %place
-looked:
-  %at = mul i64 %i, 3
-  %field = add i64 %at, 4
-  %extent = call i64 @word(ptr %words, i64 %field)
-  %nothing = icmp eq i64 %extent, 0
-  %empty1 = or i1 %empty, %nothing
-  %hash1 = mul i64 %hash, -7046029254386353131
-  %hash2 = xor i64 %hash1, %extent
-  %i1 = add i64 %i, 1
-  br label %look
-place:
-  %kept = call ptr @function(ptr %context, i64 $C.maps$)
-  %nowhere = icmp eq ptr %kept, null
-  %unkept = or i1 %empty, %nowhere
-  %mixed = mul i64 %hash, -7046029254386353131
-  %slot = lshr i64 %mixed, $KEPT_SHIFT$
-  %skip = mul i64 %slot, $KEPT_WORDS$
-  %entry_at = getelementptr i64, ptr %kept, i64 %skip
-  %map_at = getelementptr i64, ptr %entry_at, i64 $KEY_WORDS$
-  %for_axes = mul i64 %rank, 3
-  %key = add i64 %for_axes, $HEAD$
-  %key_bytes = shl i64 %key, 3
-  br i1 %unkept, label %axes, label %compare
-compare:
-  %k = phi i64 [ 0, %place ], [ %k1, %alike ]
-  %more_words = icmp ult i64 %k, %key
-  br i1 %more_words, label %alike, label %hit
-alike:
-  %wanted = call i64 @word(ptr %words, i64 %k)
-  %held = call i64 @word(ptr %entry_at, i64 %k)
-  %same = icmp eq i64 %wanted, %held
-  %k1 = add i64 %k, 1
-  br i1 %same, label %compare, label %axes
-hit:
-  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %map_at, i64 $MAP_BYTES$, i1 false)
-  br label %exit
-axes:
-  %j = phi i64 [ 0, %place ], [ 0, %alike ], [ %j1, %stored ]
-  %another = icmp ult i64 %j, %rank
-  br i1 %another, label %axis, label %describe
-axis:
-  %from = mul i64 %j, 3
-  %size_field = add i64 %from, 4
-  %stride_field = add i64 %from, 5
-  %box_field = add i64 %from, 6
-  %given = call i64 @word(ptr %words, i64 %size_field)
-  %size = call i64 @llvm.umax.i64(i64 %given, i64 1)
-  %size_at = getelementptr i64, ptr %sizes, i64 %j
-  store i64 %size, ptr %size_at
-  %tile = call i64 @word(ptr %words, i64 %box_field)
-  %tile32 = trunc i64 %tile to i32
-  %box_at = getelementptr i32, ptr %box, i64 %j
-  store i32 %tile32, ptr %box_at
-  %step_at = getelementptr i32, ptr %steps, i64 %j
-  store i32 1, ptr %step_at
-  %innermost = icmp eq i64 %j, 0
-  br i1 %innermost, label %stored, label %outer
-outer:
-  %elements = call i64 @word(ptr %words, i64 %stride_field)
-  %pitch = mul i64 %elements, %bytes
-  %single = icmp eq i64 %given, 1
-  %any = or i1 %single, %empty
-  %stride = select i1 %any, i64 $ALIGNMENT$, i64 %pitch
-  %before_j = sub i64 %j, 1
-  %stride_at = getelementptr i64, ptr %strides, i64 %before_j
-  store i64 %stride, ptr %stride_at
-  br label %stored
-stored:
-  %j1 = add i64 %j, 1
-  br label %axes
-describe:
-  %arena = call ptr @function(ptr %context, i64 $C.arena$)
-  %anywhere = call i64 @word(ptr %arena, i64 $A.address$)
-  %base = select i1 %empty, i64 %anywhere, i64 %address
-  %pointer = inttoptr i64 %base to ptr
-  %rank32 = trunc i64 %rank to i32
-  %plain = icmp eq i64 %swizzle, 0
-  %log = call i64 @llvm.cttz.i64(i64 %swizzle, i1 false)
-  %mode = sub i64 %log, 4
-  %swizzled = select i1 %plain, i64 0, i64 %mode
-  %swizzle32 = trunc i64 %swizzled to i32
-  %encode = call ptr @function(ptr %context, i64 $C.cuTensorMapEncodeTiled$)
-  %code = call i32 %encode(ptr %target, i32 %type, i32 %rank32, ptr %pointer, ptr %sizes, ptr %strides, ptr %box, ptr %steps,
-                           i32 0, i32 %swizzle32, i32 $PROMOTION$, i32 0)
-  call void @note(ptr %context, i32 %code, i64 $MAP_SITE$)
-  %bad = icmp ne i32 %code, 0
-  %lost = or i1 %bad, %unkept
-  br i1 %lost, label %exit, label %keep
-keep:
-  call void @llvm.memcpy.p0.p0.i64(ptr %entry_at, ptr %words, i64 %key_bytes, i1 false)
-  call void @llvm.memcpy.p0.p0.i64(ptr %map_at, ptr %target, i64 $MAP_BYTES$, i1 false)
-  br label %exit
-exit:
-  ret void
-}
-
 define void @tw_cuda_copy(ptr %table, ptr %target, ptr %source, i64 %bytes) nounwind {
 entry:
+  %slots = alloca [4 x i64]
   %context = call ptr @function(ptr %table, i64 $CONTEXT$)
   %before = call i1 @failed(ptr %context)
   %none = icmp eq i64 %bytes, 0
   %skip = or i1 %before, %none
   br i1 %skip, label %exit, label %copy
 copy:
+  %flag = call i64 @word(ptr %context, i64 $C.predicate$)
+  %always = call i64 @word(ptr %context, i64 $C.always$)
+  %unconditional = icmp eq i64 %flag, %always
+  br i1 %unconditional, label %move, label %maybe
+move:
   %stream = call ptr @function(ptr %context, i64 $C.stream$)
-  %move = call ptr @function(ptr %context, i64 $C.cuMemcpyDtoDAsync$)
-  %code = call i32 %move(ptr %target, ptr %source, i64 %bytes, ptr %stream)
+  %mover = call ptr @function(ptr %context, i64 $C.cuMemcpyDtoDAsync$)
+  %code = call i32 %mover(ptr %target, ptr %source, i64 %bytes, ptr %stream)
   call void @note(ptr %context, i32 %code, i64 $COPY_SITE$)
+  br label %exit
+maybe:
+  %record = call ptr @copy_slots(ptr %context, ptr %slots, ptr %target, ptr %source, i64 %bytes)
+  %blocks = call i64 @copy_blocks(i64 %bytes)
+  call void @launch(ptr %context, ptr %record, i64 %blocks, i64 1, i64 1, ptr %slots, i64 4, i64 $COPY_SITE$)
   br label %exit
 exit:
   ret void

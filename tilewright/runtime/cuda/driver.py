@@ -13,7 +13,7 @@ from tilewright.runtime.errors import DeviceError
 
 OLDEST = 12000  # CUDA 12.0: PTX 8.0, thread block clusters, tensor maps
 SUCCESS = 0
-_STICKY = frozenset((214, 219, 220, 226, 700, 702, 708, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999))
+STICKY = frozenset((214, 219, 220, 226, 700, 702, 708, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999))
 _REMEDIES = {
     "CUDA_ERROR_OUT_OF_MEMORY": "the GPU has no memory left; free arrays, call with smaller shapes, or use another device",
     "CUDA_ERROR_NOT_INITIALIZED": "CUDA cannot be used in a process forked after its first use; start processes by spawn",
@@ -34,7 +34,7 @@ class CudaError(DeviceError):
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
         self.code = code
-        self.sticky = code in _STICKY
+        self.sticky = code in STICKY
 
 
 def unavailable() -> str:
@@ -97,10 +97,10 @@ def checked(result: tuple[Any, ...], doing: str) -> Any:
 
 def fail(code: int, doing: str) -> NoReturn:
     """Raise the error of a CUresult."""
-    name = _name(code)
+    name = name_of(code)
     if name.startswith("CUDA_ERROR_STREAM_CAPTURE"):
         remedy = _CAPTURE
-    elif code in _STICKY:
+    elif code in STICKY:
         remedy = _LOST
     else:
         remedy = _REMEDIES.get(name, "")
@@ -125,7 +125,8 @@ def reported(doing: str) -> Iterator[None]:
         raise CudaError(f"cannot {doing}: {_first_line(error)}") from error
 
 
-def _name(code: int) -> str:
+def name_of(code: int) -> str:
+    """Of a CUresult."""
     from cuda.bindings import driver
 
     try:

@@ -12,26 +12,41 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tilewright.runtime.cuda.arena import Arena, Gpu, Wanted, native_table, relaxed
+from tilewright.runtime.cuda.control_records import ControlRecords
 from tilewright.runtime.cuda.cuda_device import Image, blocks_at_once, cannot_run, load_image
-from tilewright.runtime.cuda.cuda_table import CONTEXT_FIELDS, EARLY, KEPT_MAPS, KEPT_WORDS, RECORD_FIELDS, SITES
+from tilewright.runtime.cuda.cuda_table import (
+    ARENA_FIELDS,
+    CONTEXT_FIELDS,
+    EARLY,
+    KEPT_MAPS,
+    KEPT_WORDS,
+    RECORD_FIELDS,
+    SITES,
+)
 from tilewright.runtime.cuda.driver import CudaError, checked, fail, reported, start
+from tilewright.runtime.cuda.graphs import ProgramGraphs, StreamGraph
+from tilewright.runtime.cuda.result_ring import ResultRing
 from tilewright.runtime.device import (
     ALLOC,
     CONTEXT,
+    CONTROL,
     COPY,
     KERNELS,
     KERNELS_PER_CALL,
     LAUNCH,
     NEXT_LAUNCH,
+    POLL,
     RELEASE,
     TABLE_WORDS,
     TENSOR_MAP,
 )
 from tilewright.runtime.errors import DeviceError, TilewrightError
+from tilewright.runtime.gpu.control_kernels import ControlKernel
 from tilewright.runtime.host.cpu import load_native
 from tilewright.runtime.program.artifact import Memory, raw_bytes
 from tilewright.runtime.program.kernel import Launch, MicroKernel
 from tilewright.runtime.program.program import Program
+from tilewright.runtime.program.steps import LaunchStep, all_steps
 from tilewright.runtime.target import Target
 
 _FIELD = {name: number for number, name in enumerate(CONTEXT_FIELDS)}
@@ -40,7 +55,10 @@ _RECORD = {name: number for number, name in enumerate(RECORD_FIELDS)}
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 4, ctypes.c_int64)
 _LOAD = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64)
 _TABLE = {LAUNCH: "tw_cuda_launch", ALLOC: "tw_cuda_alloc", RELEASE: "tw_cuda_release", TENSOR_MAP: "tw_cuda_tensor_map",
-          COPY: "tw_cuda_copy"}
+          COPY: "tw_cuda_copy", CONTROL: "tw_cuda_control"}
+_GRAPH_TABLE = {LAUNCH: "tw_graph_launch", ALLOC: "tw_graph_alloc", RELEASE: "tw_graph_release", COPY: "tw_graph_copy",
+                CONTROL: "tw_graph_control"}
+_POLL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 _UNKNOWN = 999
 
 
@@ -69,6 +87,10 @@ class LoadedProgram:
         self._failures: dict[int, BaseException] = {}
         self._load = _LOAD(_weak_loader(self))
         self.contexts: dict[int, StreamContext] = {}
+        self.driver_version = int(checked(start().cuDriverGetVersion(), "ask the driver for its version"))
+        self.controls = ControlRecords(gpu) if _needs_controls(program) else None
+        self.always = self.controls.always if self.controls is not None else 0
+        self.graphs = None if program.graphs == "off" else ProgramGraphs(self)
         self.constants = self._place_constants(constants)
 
     def call(self, inputs: list[int], outputs: list[int], scalars: Sequence[int], dims: Sequence[int], stream: int) -> int:
@@ -87,6 +109,9 @@ class LoadedProgram:
                 status = found.run(inputs, outputs, ctypes.addressof(bits), ctypes.addressof(extents))
             if found.error:
                 self.fail(found)
+            interrupt, found.interrupt = found.interrupt, None
+            if interrupt is not None:
+                raise interrupt
             return status
 
     def context(self, stream: int) -> StreamContext:
@@ -98,7 +123,23 @@ class LoadedProgram:
         width = len(RECORD_FIELDS)
         return sum(bool(self._records[i]) for i in range(_RECORD["function"], len(self._records), width))
 
+    def record(self, number: int) -> Any:
+        """The record of a launch, as a view of its words."""
+        word, width = ctypes.sizeof(ctypes.c_uint64), len(RECORD_FIELDS)
+        at = self._kernels[number & 0xFFFFFFFF] + word * width * (number >> 32)
+        return (ctypes.c_uint64 * width).from_address(at)
+
+    def control_record(self, kernel: ControlKernel) -> int:
+        """Address of the record of a control kernel."""
+        if self.controls is None:
+            raise DeviceError(f"the program has no use for {kernel.name}")
+        return self.controls.record(kernel)
+
     # loading
+
+    def has_failure(self) -> bool:
+        """Has a kernel failed to load in the calling thread's call?"""
+        return threading.get_ident() in self._failures
 
     def load(self, number: int) -> int:
         """Make a launch ready; a CUresult. The error itself is kept for the calling thread's `call`."""
@@ -113,10 +154,9 @@ class LoadedProgram:
         except (TilewrightError, KeyError) as error:
             self._failures[threading.get_ident()] = error
             return getattr(error, "code", 0) or _UNKNOWN
-        word = ctypes.sizeof(ctypes.c_uint64)
-        at = self._kernels[number & 0xFFFFFFFF] + word * len(RECORD_FIELDS) * (number >> 32)
-        ctypes.c_uint64.from_address(at + word * _RECORD["most_x"]).value = most
-        ctypes.c_uint64.from_address(at + word * _RECORD["function"]).value = function
+        record = self.record(number)
+        record[_RECORD["most_x"]] = most
+        record[_RECORD["function"]] = function
         return 0
 
     def _make_records(self) -> tuple[Any, Any]:
@@ -130,8 +170,9 @@ class LoadedProgram:
             maps = [slot for slot, p in enumerate(kernel.params) if p.kind == "tensor_map"]
             places = (ctypes.c_uint64 * max(1, len(maps)))(*maps)
             self._places.append(places)
+            predicate = next((slot + 1 for slot, p in enumerate(kernel.params) if p.kind == "predicate"), 0)
             values = {"threads": launch.threads + EARLY * launch.early, "shared_bytes": launch.shared_bytes, "maps": len(maps),
-                      "places": ctypes.addressof(places),
+                      "places": ctypes.addressof(places), "predicate": predicate,
                       **dict(zip(("cluster_x", "cluster_y", "cluster_z"), launch.cluster, strict=True))}
             for name, value in values.items():
                 records[width * position + _RECORD[name]] = value
@@ -168,7 +209,10 @@ class LoadedProgram:
         for name, number in SITES.items():
             if site == number:
                 return {"tensor map": "describe an operand to the copy engine", "arena": "begin a call",
-                        "copy": "copy a result"}[name]
+                        "copy": "copy a result", "graph": "launch a call as a CUDA graph",
+                        "control": "run a branch or loop that depends on data",
+                        "loop": "capture a loop whose end depends on data and that has no largest number of turns; declare one "
+                                "(tw.loops), or call outside of the capture"}[name]
         kernel, launch = self._launches[site]
         size = f"{launch.threads} threads, {launch.shared_bytes} bytes of shared memory"
         return f"launch {launch.symbol} ({kernel.config or kernel.family}, {size})"
@@ -182,7 +226,9 @@ class StreamContext:
         self.arena: Arena = gpu.arena(stream)
         self._words = (ctypes.c_uint64 * len(CONTEXT_FIELDS))()
         self._maps = (ctypes.c_uint64 * (KEPT_WORDS * KEPT_MAPS))()
+        self.stream = stream
         values = {"stream": stream, "cuda_context": gpu.device.context, "arena": ctypes.addressof(self.arena.words),
+                  "predicate": of.always, "always": of.always, "controls": of.controls.address if of.controls is not None else 0,
                   "maps": ctypes.addressof(self._maps),
                   "load": ctypes.cast(of._load, ctypes.c_void_p).value or 0, **gpu.functions}
         for name, value in values.items():
@@ -192,18 +238,61 @@ class StreamContext:
         self._table[KERNELS] = ctypes.addressof(of._kernels)
         for field, symbol in _TABLE.items():
             self._table[field] = of._functions[symbol]
+        self._poll = _POLL(_interrupted(self))
+        self._table[POLL] = ctypes.cast(self._poll, ctypes.c_void_p).value or 0
+        self.interrupt: BaseException | None = None
         self._inputs = sum(a.dims is not None for a in of.program.inputs)
         self._first_output = self._inputs + len(of.constants)
         self._tensors = (ctypes.c_uint64 * max(1, self._first_output + len(of.program.outputs)))()
         self._tensors[self._inputs : self._first_output] = list(of.constants)
-        self._call, self._arguments = of.run, (ctypes.addressof(self._table), ctypes.addressof(self._tensors))
+        self._call, self._tail = of.run, ctypes.addressof(self._tensors)
+        self._own_table = ctypes.addressof(self._table)
+        self._through = self.copied_table()
+        for field, symbol in _GRAPH_TABLE.items():
+            self._through[field] = of._functions[symbol]
+        self._graph_table = ctypes.addressof(self._through)
+        self._always = of.always
+        self.graph: StreamGraph | None = None if of.graphs is None else of.graphs.of_stream(self)
 
     def run(self, inputs: list[int], outputs: list[int], scalars: int, dims: int) -> int:
         """tw_call. The caller holds the arena's lock. scalars, dims: addresses."""
         tensors: Any = self._tensors
         tensors[: self._inputs] = inputs
         tensors[self._first_output :] = outputs
-        return int(self._call(*self._arguments, scalars, dims, 1))
+        graph = self.graph
+        if graph is None:
+            return int(self._call(self._own_table, self._tail, scalars, dims, 1))
+        return graph.run(scalars, dims)
+
+    @property
+    def ring(self) -> ResultRing[Any, Any] | None:
+        """Where results come from while calls may go through a graph."""
+        return None if self.graph is None or self.graph.off else self.graph.ring
+
+    def run_stream(self, scalars: int, dims: int) -> int:
+        """The call whose tensors are in place, launch by launch."""
+        return int(self._call(self._own_table, self._tail, scalars, dims, 1))
+
+    def run_graph(self, graph: int, scalars: int, dims: int) -> int:
+        """The same through the graph whose words are at this address."""
+        self._words[_FIELD["graph"]] = graph
+        return int(self._call(self._graph_table, self._tail, scalars, dims, 1))
+
+    def run_recorded(self, table: Any, scalars: int, dims: int) -> int:
+        """The same against another table."""
+        return int(self._call(ctypes.addressof(table), self._tail, scalars, dims, 1))
+
+    def copied_table(self) -> Any:
+        """A table as this stream's, to change."""
+        return (ctypes.c_uint64 * TABLE_WORDS)(*self._table)
+
+    def is_captured(self) -> bool:
+        """Is the arena that of a capture of the user's?"""
+        return bool(self.arena.words[ARENA_FIELDS.index("capture")])
+
+    def set_error(self, code: int, site: int) -> None:
+        """Note an error as native code does."""
+        self._words[_ERROR], self._words[_FIELD["site"]] = code, site & (1 << 64) - 1
 
     @property
     def error(self) -> int:
@@ -217,7 +306,7 @@ class StreamContext:
     def take_error(self) -> tuple[int, int]:
         """The CUresult and where it was met; the context is good again."""
         code, site = self.error, ctypes.c_int64(self._words[_FIELD["site"]]).value
-        self._words[_ERROR] = 0
+        self._words[_ERROR], self._words[_FIELD["predicate"]] = 0, self._always
         return code, site
 
 
@@ -227,6 +316,27 @@ def _launches(program: Program) -> Sequence[tuple[int, tuple[MicroKernel, Launch
             for number, call in enumerate(program.calls)
             for index, kernel in enumerate(program.tables[call.table].kernels)
             for step, launch in enumerate(kernel.launches())]
+
+
+def _needs_controls(program: Program) -> bool:
+    """Does it copy on the device, or go by data?"""
+    return bool(program.donated) or any(not isinstance(s, LaunchStep) for s in all_steps(program.tree))
+
+
+def _interrupted(context: StreamContext) -> Any:
+    """Whether the user has pressed Ctrl-C: to come back to Python is to be told."""
+    reference = weakref.ref(context)
+
+    def poll(table: int) -> int:
+        found = reference()
+        try:
+            return int(found is None or found.interrupt is not None)
+        except KeyboardInterrupt as error:
+            if found is not None:
+                found.interrupt = error
+            return 1
+
+    return poll
 
 
 def _weak_loader(of: LoadedProgram) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from tilewright.runtime.call.binder import Bound
 from tilewright.runtime.cuda.cuda_arrays import torch_dtypes
 from tilewright.runtime.cuda.loaded import LoadedProgram
+from tilewright.runtime.cuda.result_ring import can_keep, torch_result
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.program.tensor_map import ALIGNMENT
 
@@ -90,7 +91,11 @@ class QuickCalls:
         context = plan.loaded.contexts.get(stream)
         if context is None:
             return None
-        results = [torch.empty(shape, dtype=dtype, device=plan.device) for shape, dtype in plan.outputs]
+        ring = context.ring if can_keep(torch) else None
+        if ring is None:
+            results = [torch.empty(shape, dtype=dtype, device=plan.device) for shape, dtype in plan.outputs]
+        else:
+            results = [torch_result(torch, ring, shape, dtype, plan.device) for shape, dtype in plan.outputs]
         with context.arena.lock:
             status = context.run(pointers, [r.data_ptr() for r in results], 0, plan.address)
             if context.error:

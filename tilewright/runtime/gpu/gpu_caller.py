@@ -15,18 +15,20 @@ import numpy as np
 from tilewright.runtime.call.caller import TW_CALL, Caller, single
 from tilewright.runtime.device import (
     ALLOC,
+    CONTROL,
     COPY,
     KERNELS_PER_CALL,
     LAUNCH,
     NEXT_LAUNCH,
     POLL,
-    READ,
     RELEASE,
     TABLE_WORDS,
     TENSOR_MAP,
+    ControlOp,
 )
 from tilewright.runtime.errors import DeviceError
 from tilewright.runtime.gpu.accelerator import Accelerator
+from tilewright.runtime.gpu.gpu_control import GpuControl
 from tilewright.runtime.host.cpu import load_native
 from tilewright.runtime.program.artifact import Memory, raw_bytes
 from tilewright.runtime.program.kernel import Launch, Param
@@ -39,7 +41,7 @@ _ALLOC = ctypes.CFUNCTYPE(_P, _P, _I64)
 _RELEASE = ctypes.CFUNCTYPE(None, _P, _P)
 _COPY = ctypes.CFUNCTYPE(None, _P, _P, _P, _I64)
 _TENSOR_MAP = ctypes.CFUNCTYPE(None, _P, _P, _P)
-_READ = ctypes.CFUNCTYPE(_I64, _P, _P, _I64)
+_CONTROL = ctypes.CFUNCTYPE(_I64, _P, _I64, _P)
 _POLL = ctypes.CFUNCTYPE(_I64, _P)
 
 
@@ -54,11 +56,12 @@ class GpuCaller(Caller):
         self._run = TW_CALL(self._native.address("tw_call"))
         self._entries = self._load(code)
         self._constants = [self._place(np.frombuffer(raw_bytes(constants[c.digest]), np.uint8)) for c in program.constants]
+        self._control = GpuControl(device)
         self._failure: BaseException | None = None
         self._callbacks = (_LAUNCH(self._launch), _ALLOC(self._alloc), _RELEASE(self._release), _COPY(self._copy),
-                           _TENSOR_MAP(self._tensor_map), _READ(self._read), _POLL(self._poll))
+                           _TENSOR_MAP(self._tensor_map), _CONTROL(self._on_control), _POLL(self._poll))
         self._table = (ctypes.c_uint64 * TABLE_WORDS)()
-        for word, callback in zip((LAUNCH, ALLOC, RELEASE, COPY, TENSOR_MAP, READ, POLL), self._callbacks, strict=True):
+        for word, callback in zip((LAUNCH, ALLOC, RELEASE, COPY, TENSOR_MAP, CONTROL, POLL), self._callbacks, strict=True):
             self._table[word] = ctypes.cast(callback, _P).value or 0
 
     def _load(self, code: Mapping[str, Memory]) -> dict[int, tuple[Any, Launch, tuple[Param, ...]]]:
@@ -80,7 +83,8 @@ class GpuCaller(Caller):
         self.asked_threads(threads)
         bound = self.binder.bind(args)
         outputs, returned = self.results.prepare(bound, args, out)
-        inputs = [self._place(a) for a in bound.arrays]
+        hidden = self.offsets
+        inputs = [a.ctypes.data if i in hidden else self._place(a) for i, a in enumerate(bound.arrays)]
         donors = {o: inputs[i] for i, o in self.program.donated}
         places = [donors[i] if i in donors else self._room(a.nbytes) for i, a in enumerate(outputs)]
         pointers = (_P * (len(inputs) + len(self._constants) + len(places)))(*inputs, *self._constants, *places)
@@ -94,7 +98,7 @@ class GpuCaller(Caller):
                 if output.nbytes:
                     output[...] = self.device.copy_out(place, output.shape, output.dtype)
         finally:
-            for place in {*inputs, *places}:
+            for place in {*(p for i, p in enumerate(inputs) if i not in hidden), *places}:
                 self.device.free(place)
         self.counted(bound.dims)
         return single(returned)
@@ -111,6 +115,7 @@ class GpuCaller(Caller):
     def _reraise(self) -> None:
         """What a callback of this call raised."""
         failure, self._failure = self._failure, None
+        self._control.reset()
         if failure is not None:
             raise failure
 
@@ -132,7 +137,8 @@ class GpuCaller(Caller):
             image, launch, params = self._entries[number]
             if math.prod((x, y, z)):
                 words = (ctypes.c_uint64 * count).from_address(slots)
-                args = [ctypes.string_at(word, MAP_BYTES) if param.kind == "tensor_map" else word
+                args = [ctypes.string_at(word, MAP_BYTES) if param.kind == "tensor_map"
+                        else self._control.predicate if param.kind == "predicate" else word
                         for word, param in zip(words, params, strict=True)]
                 self.device.launch(image.kernel(launch.symbol), (x, y, z), (launch.threads, 1, 1), launch.shared_bytes, args,
                                    launch.cluster, early=launch.early)
@@ -154,10 +160,10 @@ class GpuCaller(Caller):
         self._guarded(lambda: self.device.free(address))
 
     def _copy(self, table: int, target: int, source: int, size: int) -> None:
-        self._guarded(lambda: self.device.copy_within(target, source, size))
+        self._guarded(lambda: self._control.copy(target, source, size))
 
-    def _read(self, table: int, source: int, size: int) -> int:
-        return self._guarded(lambda: int.from_bytes(self.device.copy_out(source, (size,), np.uint8).tobytes(), "little"))
+    def _on_control(self, table: int, op: int, words: int) -> int:
+        return self._guarded(lambda: self._control.run(ControlOp(op), words))
 
     def _poll(self, table: int) -> int:
         """A loop ends where a callback of this call has failed, or where the user has pressed Ctrl-C."""

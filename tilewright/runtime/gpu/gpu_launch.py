@@ -51,6 +51,10 @@ def place(device: Accelerator, kernel: MicroKernel, dims: Mapping[str, int], arr
             a = arrays[p.index]
             wanted = TensorMap.of_operand(p, DType.of(a.dtype), pointers[p.index], a.shape, strides[p.index])
             args.append(device.tensor_map(wanted))
+        elif p.kind == "predicate":
+            pointers.append(device.alloc(1))
+            device.copy_in(pointers[-1], np.ones(1, np.uint8))
+            args.append(pointers[-1])
         else:
             args.append(0)
     return Operands(tuple(pointers), workspace, tuple(args))

@@ -11,6 +11,7 @@ from typing import Any
 from tilewright.runtime.call.binder import describe
 from tilewright.runtime.call.shape_counts import SHAPES, ShapeCounts
 from tilewright.runtime.call.tvm_function import tvm_function
+from tilewright.runtime.cuda.cuda_caller import CudaCaller
 from tilewright.runtime.errors import ArtifactError, BuildError, OptionError
 from tilewright.runtime.export.c_library import CLibrary, write_c_library
 from tilewright.runtime.fork_safe_lock import ForkSafeLock
@@ -24,6 +25,7 @@ from tilewright.runtime.program import artifact, explanation
 from tilewright.runtime.program.artifact import Bundle, Memory, Verify
 from tilewright.runtime.program.artifact_writer import artifact_bytes, write_artifact
 from tilewright.runtime.program.explanation import Explanation, MemoryUse
+from tilewright.runtime.program.graph_report import GraphReport
 from tilewright.runtime.program.html_table import html_table
 from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.program.signing import Key, Keys
@@ -121,6 +123,17 @@ class CompiledFunction:
     def memory(self, shape: Mapping[str, Any] | None = None, /, *, threads: int | None = None, **dims: Any) -> MemoryUse:
         """Bytes of arena, constants and results at these dims; arguments and errors as of `explain`."""
         return explanation.memory(self.program, _point(shape, dims), self._caller.thread_count(threads))
+
+    def graphs(self) -> GraphReport:
+        """What the CUDA graphs of this function's calls take and do, stream by stream: nodes, bytes, updates a call.
+
+        Raises:
+            OptionError: compiled for a target without them.
+        """
+        if not isinstance(self._caller, CudaCaller):
+            raise OptionError(f"graphs: only functions for CUDA have them, and this one is for {self.program.target}; compile "
+                              "for cuda")
+        return self._caller.graphs()
 
     def dispatch_source(self) -> str:
         """The dispatch function as text."""

@@ -11,11 +11,12 @@ import msgspec
 from tilewright.runtime.dim_forms import as_integer
 from tilewright.runtime.errors import OptionError, ShapeError, perhaps
 from tilewright.runtime.program.certificate import Expected
+from tilewright.runtime.program.data_branches import how
 from tilewright.runtime.program.dispatch import DispatchTable
 from tilewright.runtime.program.html_table import html_table
 from tilewright.runtime.program.program import Call, Program
 from tilewright.runtime.program.ragged_point import lengths_of
-from tilewright.runtime.program.steps import counters_of, shown, with_counters
+from tilewright.runtime.program.steps import IfStep, LoopStep, all_steps, counters_of, shown, with_counters
 from tilewright.runtime.shape import Expr
 
 _UNTUNED = "by the rules of its family, not tuned"
@@ -121,6 +122,7 @@ def explain(program: Program, dims: Mapping[str, Any]) -> Explanation:
     dims, lengths = lengths_of(program, {name: value for name, value in dims.items() if name not in counted})
     point = with_counters(program.tree, {**resolve(program, dims), **counted})
     choices = []
+    together = "in one launch" if program.target.startswith("host") else "of a launch each"
     for number, call in enumerate(program.calls):
         table = program.tables[call.table]
         count = len(next(iter(lengths.values()))) if call.over else 1
@@ -147,12 +149,18 @@ def explain(program: Program, dims: Mapping[str, Any]) -> Explanation:
                 local,
                 known.predicted if known and exact else 0.0,
                 known.measured if known and exact else 0.0,
-                (f"{count} sequences in one launch, the longest as shown; " if call.over else "")
+                (f"{count} sequences {together}, the longest as shown; " if call.over else "")
                 + _why(program, table, known, local),
             )
         )
     launches = len({("alone", n) if call.launch < 0 else call.launch for n, call in enumerate(program.calls)})
-    return Explanation(program.target, point, tuple(choices), launches, tuple(shown(program.tree)))
+    return Explanation(program.target, point, tuple(choices), launches, (*shown(program.tree), *_on_data(program)))
+
+
+def _on_data(program: Program) -> list[str]:
+    """How the branches and loops on data are run, and why."""
+    sites = [s for s in all_steps(program.tree) if isinstance(s, IfStep | LoopStep) and s.site >= 0]
+    return [f"{'branch' if isinstance(s, IfStep) else 'loop'} on data {s.site}: {how(s)}" for s in sites]
 
 
 def _local(table: DispatchTable, call: Call, point: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:

@@ -24,13 +24,14 @@ from tilewright.runtime.shape import Expr
 
 
 class Param(msgspec.Struct, frozen=True):
-    """One launch slot. `index` counts operands (inputs, then outputs) or scalars; `name` is a local dim.
+    """One launch slot. `index` counts operands (inputs, then outputs) or scalars; `name` is a local dim. A predicate, which
+    is the last, is the address of a byte: where that is 0 the kernel does nothing.
 
     Of a tensor map: `axes` of the operand, the one of stride 1 first, with the elements of a `box` along each; `swizzle` in
     bytes.
     """
 
-    kind: Literal["pointer", "stride", "dim", "scalar", "workspace", "tensor_map"]
+    kind: Literal["pointer", "stride", "dim", "scalar", "workspace", "tensor_map", "predicate"]
     index: int = 0
     axis: int = 0
     name: str = ""

@@ -29,8 +29,10 @@ from tilewright.runtime.tensor import DType, TensorSpec
 # 3: the code holds a seal of the program (runtime/program/seal.py); what came before cannot be held against its code
 # 4: the host program may branch and loop, which takes the last words of the device's table
 # 5: arguments of ragged programs may be blocks, and lengths follow from numbers
-# 6: what was asked of the compile; the native call path counts calls by their shape
-SCHEMA = 6
+# 6: branches and loops on data go through the device's table, kernels may go by a byte, calls on a GPU may be CUDA graphs
+# 7: what was asked of the compile; the native call path counts calls by their shape
+SCHEMA = 7
+GRAPH_MEMORY = 64 << 20
 
 
 class DimInfo(msgspec.Struct, frozen=True):
@@ -111,6 +113,8 @@ class Asked(msgspec.Struct, frozen=True):
     threads: int | None = None
     max_regret: float = 0.05
     max_kernels: int | None = None
+    precision: str = "f32"
+    activations: str = "f32"
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -123,8 +127,8 @@ class Program(msgspec.Struct, frozen=True):
     --check and for recompiling. ragged: its ragged dims, each with an input of the name `offsets_name` gives, i64[over + 1]:
     where each sequence begins among all rows, and their number. The last inputs are scalars: sums over the sequences that are
     dims and stand at no argument. input_structure, output_structure: how callers nest arguments and results; None: not at all.
-    tree: what the host program does where it branches or loops; empty where it launches
-    its calls in order.
+    tree: what the host program does where it branches or loops; empty where it launches its calls in order. graphs: are calls on
+    a GPU launched as CUDA graphs, "auto", "on" or "off"; graph_memory: bytes that those may take.
     """
 
     target: str
@@ -151,6 +155,8 @@ class Program(msgspec.Struct, frozen=True):
     output_structure: Structure | None = None
     tree: tuple[Step, ...] = ()
     ragged: tuple[DimInfo, ...] = ()
+    graphs: str = "auto"
+    graph_memory: int = GRAPH_MEMORY
     asked: Asked = Asked()
     schema: int = SCHEMA
 

@@ -16,17 +16,20 @@ class LaunchStep(msgspec.Struct, frozen=True, tag="launch"):
 
 
 class CopyStep(msgspec.Struct, frozen=True, tag="copy"):
-    """A buffer moved to another one; `bytes`: text of an Expr over the dims."""
+    """A buffer moved to another one; `bytes`: text of an Expr over the dims. site: of the loop on data whose result it is."""
 
     bytes: str
+    site: int = -1
 
 
 class IfStep(msgspec.Struct, frozen=True, tag="if"):
-    """One of two lists. condition: over the dims, or what is read from memory."""
+    """One of two lists. condition: over the dims, or what is read from memory. site: number among the branches and loops on data
+    of a program for a GPU; -1: none of these."""
 
     condition: str
     then: tuple[Step, ...]
     otherwise: tuple[Step, ...]
+    site: int = -1
 
 
 class LoopCounter(msgspec.Struct, frozen=True):
@@ -42,16 +45,33 @@ class LoopCounter(msgspec.Struct, frozen=True):
 
 
 class LoopStep(msgspec.Struct, frozen=True, tag="loop"):
-    """`test`, then `body` where the condition holds, and again. carried: what lies in one of two buffers in turn."""
+    """`test`, then `body` where the condition holds, and again. carried: what lies in one of two buffers in turn. site: as of
+    IfStep. trips: at most so often, text of an Expr over the dims; "": unknown. varies: do launches differ from turn to turn in
+    more than which of the two buffers they use?"""
 
     counters: tuple[LoopCounter, ...]
     carried: tuple[str, ...]
     test: tuple[Step, ...]
     condition: str
     body: tuple[Step, ...]
+    site: int = -1
+    trips: str = ""
+    varies: bool = False
 
 
 Step = LaunchStep | CopyStep | IfStep | LoopStep
+
+
+def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
+    """Each step, then those inside it."""
+    for step in steps:
+        yield step
+        inside: tuple[Step, ...] = ()
+        if isinstance(step, IfStep):
+            inside = (*step.then, *step.otherwise)
+        elif isinstance(step, LoopStep):
+            inside = (*step.test, *step.body)
+        yield from all_steps(inside)
 
 
 def counters_of(steps: Sequence[Step]) -> Iterator[LoopCounter]:

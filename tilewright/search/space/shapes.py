@@ -69,11 +69,14 @@ class Points:
 @dataclass(frozen=True)
 class ShapeDemand:
     """What a model asks of an operator: the range of its dims; for each call, each local dim over them; joint shapes of the model
-    with their weights, where they are known."""
+    with their weights, where they are known. local, held: the operator's own shapes with their weights, and those that nothing is
+    tuned for, where these are known instead."""
 
     ranges: ShapeRange
     uses: Sequence[Mapping[str, Expr]]
     traffic: Traffic = ()
+    local: Traffic = ()
+    held: Sequence[Mapping[str, int]] = ()
 
 
 def evaluation_points(ranges: ShapeRange, uses: Sequence[Mapping[str, Expr]], traffic: Traffic = (), count: int = 512) -> Points:

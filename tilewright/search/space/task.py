@@ -68,6 +68,10 @@ class Task:
             held: most held-out shapes; fewer, down to none, where the range is small.
         """
         ranges, uses, traffic = demand.ranges, demand.uses, demand.traffic
+        if demand.local:
+            points = Points.of(demand.local, measured_weights=True)
+            apart = dict.fromkeys(tuple(shape.items()) for shape in demand.held)
+            return Task(workload, limits, tuple(families), points, tuple(s for s in apart if s not in points.shapes)[:held])
         points = evaluation_points(ranges, uses, traffic)
         size = math.prod(d.hi // d.multiple_of - -(-d.lo // d.multiple_of) + 1 for _, d in ranges.dims)
         taken = points.shapes if traffic or size > 4 * len(points) else _ends(points)

@@ -43,8 +43,8 @@ def gpt2_block() -> Any:
     x, width, heads = graph.input("x", ["T", 768]), 768, 12
     weights = {n: graph.input(n, [768, columns]) for n, columns in (("q", 768), ("k", 768), ("v", 768), ("o", 768), ("up", 3072))}
     down = graph.input("down", [3072, 768])
-    split = [ops.transpose(ops.reshape(ops.matmul(x, weights[n]), ["T", heads, width // heads]), [1, 0, 2]) for n in "qkv"]
-    mixed = ops.attention(*split, causal=True)
+    q, k, v = (ops.transpose(ops.reshape(ops.matmul(x, weights[n]), ["T", heads, width // heads]), [1, 0, 2]) for n in "qkv")
+    mixed = ops.attention(q, k, v, causal=True)
     y = ops.add(x, ops.matmul(ops.reshape(ops.transpose(mixed, [1, 0, 2]), ["T", width]), weights["o"]))
     graph.output(ops.add(y, ops.matmul(ops.gelu(ops.matmul(y, weights["up"])), down)))
     return graph, {"T": (1, LONGEST)}
@@ -157,7 +157,7 @@ def measured(fn: CompiledFunction, lengths: Sequence[int], args: argparse.Namesp
                 "--cpu-share", str(args.cpu_share), "-o", str(new), "--json"]
         ran = subprocess.run(line, capture_output=True, text=True, cwd=ROOT)
         refined = time.perf_counter()
-        event = next((e for e in map(json.loads, ran.stdout.splitlines()) if e["event"] == "refined"), {})
+        event: dict[str, Any] = next((e for e in map(json.loads, ran.stdout.splitlines()) if e["event"] == "refined"), {})
         compared = [e for e in map(json.loads, ran.stdout.splitlines()) if e["event"] == "compared"]
         for i in range(10):
             served.reload(new if i % 2 == 0 else old)

@@ -3,28 +3,30 @@
 Few rows: each register block reads words of codes, makes floats of them in registers and multiplies these with the rows; where
 rows are one or two, the sums of a group of k are multiplied by its scale, else the values before. Memory then sees the codes
 alone. Many rows: a panel of columns is decoded to [k][column] in the workspace once, and multiplied as in `host_matmul`, whose
-work units and epilogues these are.
+work units and epilogues these are. Rows that are bytes themselves are multiplied as integers (host_codes_dot.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.passes.analysis.codes import Codes
-from tilewright.passes.codegen.emit import Memory, loop
+from tilewright.passes.codegen.emit import Memory, byte_width, integer_type, loop, when
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.product_code import ProductCode
 from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.host import host_matmul
+from tilewright.passes.families.host.host_codes_dot import CodedRows, DotBlock, step_of
 from tilewright.passes.families.host.host_codes_values import CodesPanel, CodeValues
-from tilewright.passes.families.host.host_matmul import MatmulEmitter
+from tilewright.passes.families.host.host_matmul import MatmulEmitter, MatmulUnit
 from tilewright.passes.families.host.host_matmul_block import Block, Columns, Loops
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.mlir import arith, ir, owner
 from tilewright.passes.spaces.host.host_codes import SCALED_ROWS, HostCodesConfig, sets_of_sums
+from tilewright.runtime.shape import Expr
 
 _UNROLLED = 16  # values of k in one turn of the innermost loop
 
@@ -34,7 +36,9 @@ def emit(kernel: HostKernel, config: HostCodesConfig) -> Grid:
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
         plan, codes = _planned(kernel, config)
-        return _CodesEmitter(kernel, config.product, plan, workspace, None, codes, config.table).units(begin, end)
+        rows = _coded_rows(plan) if config.dot else None
+        return _CodesEmitter(kernel, config.product, plan, workspace, None, codes, config.table, rows,
+                             fours=config.dot > 2).units(begin, end)
 
     return kernel.build(body)
 
@@ -58,6 +62,14 @@ def _planned(frame: KernelFrame, config: HostCodesConfig) -> tuple[Plan, Codes]:
     return (plan if config.decode else _in_panels(plan, codes.tile)), codes
 
 
+def _coded_rows(plan: Plan) -> Codes:
+    """What the rows are decoded from. ValueError where they are no bytes with a sign and no zero point."""
+    found = Codes.of(owner(plan.view.operand(plan.narrow)))
+    if found is None or not found.signed or found.zero is not None or found.point or found.tile or len(plan.rows) != 1:
+        raise ValueError(f"{plan.view.op.name} at {plan.view.op.location}: wanted rows of bytes with a sign")
+    return found
+
+
 def _in_panels(plan: Plan, tile: int) -> Plan:
     return Plan(plan.view, plan.column, plan.wide, plan.rows, plan.shared, tile, 1, True, False, plan.runs_along, plan.places,
                 plan.heavy)
@@ -65,15 +77,70 @@ def _in_panels(plan: Plan, tile: int) -> Plan:
 
 @dataclass(frozen=True)
 class _CodesEmitter(MatmulEmitter):
-    """`host_matmul` on columns that are decoded."""
+    """`host_matmul` on columns that are decoded. rows: what rows are decoded from that are multiplied as integers; low: the first
+    one of those in the workspace;
+    fours: are four products added at once?"""
 
     codes: Codes | None = None
     table: bool = False
+    rows: Codes | None = None
+    low: Index | int = 0
+    fours: bool = False
 
     @property
     def _values(self) -> CodeValues:
         assert self.codes is not None
         return CodeValues(self.kernel.evaluator, self.codes, self.config.lanes, self.table)
+
+    def _areas(self) -> dict[str, Expr]:
+        areas = super()._areas()
+        if self.rows is None:
+            return areas
+        most = Expr.of(self.config.mc) if self.config.mc else self.plan.row_count
+        return {**areas, "bytes": most * CodedRows.words(self._total, self._step)}
+
+    @property
+    def _total(self) -> int:
+        total = self.plan.view.extents[self.plan.view.k[0]].constant
+        assert total is not None
+        return total
+
+    @property
+    def _step(self) -> int:
+        assert self.codes is not None and self.rows is not None
+        return step_of(self.rows, self.codes, self._total)
+
+    @property
+    def _coded(self) -> CodedRows | None:
+        if self.rows is None:
+            return None
+        assert self.codes is not None
+        memory = self._memory("bytes", CodedRows.words(self._total, self._step))
+        memory = replace(memory, element=integer_type(32))
+        return CodedRows(self.kernel.evaluator, self.rows, self.codes, self._total, self._step, memory)
+
+    def units(self, begin: Index, end: Index) -> Grid:
+        """Consecutive units of the same rows copy them once."""
+        if self.rows is None:
+            return super().units(begin, end)
+        ev, plan = self.kernel.evaluator, self.plan
+        count, at, index = ev.emit(plan.view.extents[plan.column]), self.kernel.loops[0].numbers(ev), self.kernel.index
+        coded = self._coded
+        assert coded is not None
+
+        def unit(u: Index, before: ir.Value) -> list[ir.Value]:
+            here = at(u)
+            (low, high), first = here.span("rows"), here.first("columns")
+            when(arith.cmpi(arith.CmpIPredicate.ne, low.value(index), before), lambda: coded.copy(low, high))
+            loops: Loops = [None for _ in plan.view.extents]
+            replace(self, low=low)._pieces(MatmulUnit(loops, first, count, low, high))
+            return [low.value(index)]
+
+        loop(begin, end, 1, unit, [Index(-1).value(index)], index=index)
+        space = Expr.of(0)
+        for elements in self._areas().values():
+            space = space + elements
+        return Grid(workspace=space * byte_width(self._element))
 
     def copying(self, panel: Memory, span: tuple[Index, Index] | None) -> CodesPanel:
         return CodesPanel(self.kernel.evaluator, self.plan, self.config, panel, span, self._values)
@@ -81,6 +148,9 @@ class _CodesEmitter(MatmulEmitter):
     def reading(self, panel: Memory | None, span: tuple[Index, Index] | None) -> Block:
         if panel is not None:
             return super().reading(panel, span)
+        if (coded := self._coded) is not None:
+            return DotBlock(self.kernel.evaluator, self.plan, self.config, None, values=self._values, coded=coded, low=self.low,
+                            fours=self.fours)
         return _CodesBlock(self.kernel.evaluator, self.plan, self.config, None, values=self._values)
 
 

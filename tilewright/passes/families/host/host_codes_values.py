@@ -32,14 +32,18 @@ class CodeValues:
     def word(self, column: Index, k: Index) -> ir.Value:
         """The words of the vector of columns from `column` on that hold value k, the first of a word; where the zero point is the
         middle of the codes, less that, so that a shift extends their sign."""
-        codes = self.codes
-        memory = self.evaluator.memories[codes.op.operands[codes.codes]]
-        at = memory.address([column // codes.tile, k // codes.word, column % codes.tile, Index(0)])
-        word = llvm.LoadOp(vector_type(integer_type(_WORD_BITS), self.lanes), at, alignment=4).result
+        codes, word = self.codes, self.raw(column, k)
         if self.table or not self._centred:
             return word
         middle = sum(1 << (i * codes.bits + codes.bits - 1) for i in range(codes.word))
         return arith.xori(word, self._constant(middle - (1 << _WORD_BITS)))
+
+    def raw(self, column: Index, k: Index) -> ir.Value:
+        """The words of the vector of columns from `column` on that hold value k, the first of a word, as they are stored."""
+        codes = self.codes
+        memory = self.evaluator.memories[codes.op.operands[codes.codes]]
+        at = memory.address([column // codes.tile, k // codes.word, column % codes.tile, Index(0)])
+        return llvm.LoadOp(vector_type(integer_type(_WORD_BITS), self.lanes), at, alignment=4).result
 
     def value(self, word: ir.Value, i: int, zero: ir.Value | None) -> ir.Value:
         """Value i of the words, less the zero point, as f32."""

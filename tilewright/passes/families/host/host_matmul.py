@@ -111,7 +111,7 @@ def _possible(config: HostMatmulConfig, plan: Plan) -> HostMatmulConfig:
 
 
 @dataclass(frozen=True)
-class _MatmulUnit:
+class MatmulUnit:
     """Rows [low, high) of the columns from `first` on, of `extent` columns in all; loops: coordinates of the shared loops."""
 
     loops: Loops
@@ -138,7 +138,7 @@ class _Piece:
     gives what the sums are.
     """
 
-    unit: _MatmulUnit
+    unit: MatmulUnit
     span: tuple[Index, Index] | None
     rows: RowCopy | None
     sums: tuple[Memory, bool] | None
@@ -232,14 +232,14 @@ class MatmulEmitter:
             if config.stream:
                 self._stream(loops, first, count - first, low, high)
             elif self.taps is not None:
-                self._each_tap(self.taps, _MatmulUnit(loops, first, count, low, high))
+                self._each_tap(self.taps, MatmulUnit(loops, first, count, low, high))
             else:
-                self._pieces(_MatmulUnit(loops, first, count, low, high))
+                self._pieces(MatmulUnit(loops, first, count, low, high))
 
         loop(begin, end, 1, unit, index=self.kernel.index)
         return Grid(workspace=space * byte_width(self._element))
 
-    def _pieces(self, unit: _MatmulUnit) -> None:
+    def _pieces(self, unit: MatmulUnit) -> None:
         """All of k, or one piece of it after the other with the sums in the workspace in between."""
         kc, span = self.config.kc, self._needed(unit)
         if not kc:
@@ -251,7 +251,7 @@ class MatmulEmitter:
         loop(begin, last, kc, lambda k: self._piece(unit, (k, k + kc), (sums, False)), index=self.kernel.index)
         self._piece(unit, (last, end), (sums, True))
 
-    def _needed(self, unit: _MatmulUnit) -> tuple[Index, Index] | None:
+    def _needed(self, unit: MatmulUnit) -> tuple[Index, Index] | None:
         """The part of k that the rows or the columns of a unit have factors other than 0 for; None for all."""
         spans = self._spans
         if spans is None:
@@ -260,7 +260,7 @@ class MatmulEmitter:
             return spans.whole(unit.low, unit.high)
         return spans.whole(unit.first, (unit.first + self.config.columns * self.config.panels).min(unit.extent))
 
-    def _zero_sums(self, unit: _MatmulUnit) -> Memory:
+    def _zero_sums(self, unit: MatmulUnit) -> Memory:
         width, lanes = self.config.panels * self.config.columns, self.config.lanes
         sums = self._memory("sums", width)
         zero = ProductCode(self.plan.view.product).zero(lanes)
@@ -268,7 +268,7 @@ class MatmulEmitter:
              lambda i: sums.store(zero, [Index(0), Index.ramp(i, lanes)]), index=self.kernel.index)
         return sums
 
-    def _each_tap(self, taps: Taps, unit: _MatmulUnit) -> None:
+    def _each_tap(self, taps: Taps, unit: MatmulUnit) -> None:
         """The products of one tap after the other with the rows that it reads no padding for, then the results."""
         sums = self._zero_sums(unit)
 
@@ -279,7 +279,7 @@ class MatmulEmitter:
         taps.each(self.kernel.evaluator, unit.loops, tap)
         self._panels(_Piece(unit, None, None, (sums, True), multiplies=False))
 
-    def _piece(self, unit: _MatmulUnit, span: tuple[Index, Index] | None, sums: tuple[Memory, bool] | None) -> None:
+    def _piece(self, unit: MatmulUnit, span: tuple[Index, Index] | None, sums: tuple[Memory, bool] | None) -> None:
         """span: of k; sums: where they lie between pieces, and whether this piece is the last."""
         rows = None
         if self.config.copy_rows:

@@ -25,6 +25,8 @@ def kernel_cost(config: HostCodesConfig, workload: Workload, limits: HostLimits)
     form = Format.of(workload)
     assert form is not None
     rows, vectors = config.mr, config.nv
+    if config.dot:
+        return _dotted(config, form)
     each = (_LOOKED_UP if config.table else _DECODED) + form.zero
     products = max(rows * vectors / 2, (rows + vectors) / 2)
     cycles = products if config.decode else max(products, (vectors * each + rows * vectors + rows) / _ISSUE)
@@ -41,4 +43,29 @@ def kernel_cost(config: HostCodesConfig, workload: Workload, limits: HostLimits)
         footprints={"panel": Footprint(config.columns * 4 if config.decode else config.columns * form.bits // 8 or 1, "depth"),
                     "chunk": Footprint(max(config.mc, rows) * 4, "depth")},
         features={"sums": rows * vectors, "bits": form.bits, "instructions_a_vector": each, "group": form.group},
+    )
+
+
+def _dotted(config: HostCodesConfig, form: Format) -> KernelCost:
+    """Integers: the codes of a word are masked once for all rows; a product of four bytes and its addition are one instruction or
+    two. rate and alone count values of k a vector, as of floats."""
+    rows, vectors, each = config.mr, config.nv, 8 // form.bits
+    halves = 2 if form.bits == 8 and config.dot < 4 else 1
+    masked, added = 2 * each * halves, (1 if config.dot > 2 else 2) * each * halves
+
+    def cycles(count: int) -> float:
+        return (vectors * (1 + masked) + count * (vectors * added + each)) / _ISSUE / form.word
+
+    return KernelCost(
+        coordinates={**fields_of(config), "mc": float(config.mc // max(1, rows))},
+        tiles={"rows": rows, "columns": config.columns},
+        pads={"columns": config.lanes},
+        least={"rows": max(1, round(cycles(1) / cycles(rows) * rows))},
+        halved={"rows": 0 if config.exact_tails else 1},
+        units={"batch": 1, "rows": config.mc, "columns": config.columns},
+        rate=rows * vectors / 2 / cycles(rows),
+        copied=None,
+        footprints={"panel": Footprint(config.columns * form.bits // 8 or 1, "depth"),
+                    "chunk": Footprint(max(config.mc, rows), "depth")},
+        features={"sums": rows * vectors, "bits": form.bits, "instructions_a_vector": cycles(rows) * _ISSUE, "group": form.group},
     )

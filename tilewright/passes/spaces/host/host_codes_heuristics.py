@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.passes.spaces.host import host_matmul_heuristics
@@ -13,6 +14,7 @@ from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, switch
+from tilewright.runtime.shape import Expr
 
 _BUSY = "not kept: blocks of 4, 6 and 8 rows beside panels at 8 and 16 rows of 2048 x 2048 on a busy CPU with AVX-512"
 
@@ -23,12 +25,17 @@ class Thresholds:
 
     few_rows: int = threshold(4, unit="rows, up to which a block of as many decodes the columns in registers",
                               operator="codes_u4g32_768x768", results=_BUSY)
+    dot_rows: int = threshold(4, unit="rows of a block of integers", operator="codes_u4g32_768x768", results=_BUSY)
+    dot_chunk: int = threshold(32, unit="rows of bytes in the workspace", operator="codes_u4g32_768x768", results=_BUSY)
 
 
 def default(workload: Workload, limits: HostLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
     """One row; a few, in one block or two; many, from panels that are decoded once."""
     extents, lanes, tile = extents_of(workload), limits.lanes(4), prepacked(workload)
+    dotted = _dotted(workload, limits, thresholds)
+    if dotted:
+        return _by_rows(extents.rows, dotted[:-1], dotted[-1][1])
     most, nv = register_block(extents.columns.constant, lanes, limits)
     nv = next(n for n in (nv, 3, 2, 1) if tile % (n * lanes) == 0)
     cases = [(1, HostCodesConfig(1, nv, lanes)),
@@ -36,10 +43,30 @@ def default(workload: Workload, limits: HostLimits,
     cases = [(rows, _by_table(config, workload, limits)) for rows, config in cases]
     found = [(rows, config) for rows, config in cases if why_invalid(config, workload, limits) is None]
     many = _by_table(_decoded(workload, limits, (most, nv, lanes)), workload, limits)
-    if extents.rows.constant is not None:
-        return (next((c for rows, c in found if extents.rows.constant <= rows), many),), Leaf(0)
-    leaves: list[tuple[int, Node]] = [(rows, Leaf(number)) for number, (rows, _) in enumerate(found)]
-    return (*(c for _, c in found), many), switch(str(extents.rows), leaves, Leaf(len(found)))
+    return _by_rows(extents.rows, found, many)
+
+
+def _by_rows(rows: Expr, few: Sequence[tuple[int, HostCodesConfig]],
+             many: HostCodesConfig) -> tuple[tuple[TileConfig, ...], Node]:
+    """The first of the few whose rows suffice, else the other."""
+    if rows.constant is not None:
+        return (next((c for most, c in few if rows.constant <= most), many),), Leaf(0)
+    leaves: list[tuple[int, Node]] = [(most, Leaf(number)) for number, (most, _) in enumerate(few)]
+    return (*(c for _, c in few), many), switch(str(rows), leaves, Leaf(len(few)))
+
+
+def _dotted(workload: Workload, limits: HostLimits, thresholds: Thresholds) -> list[tuple[int, HostCodesConfig]]:
+    """Rows of bytes as integers: of one row, of two, of more, each with the rows up to which it serves; none where they are no
+    bytes."""
+    lanes, tile, found = limits.lanes(4), prepacked(workload), list[tuple[int, HostCodesConfig]]()
+    for most, heights in ((1, (1,)), (2, (2,)), (0, range(thresholds.dot_rows, 2, -1))):
+        tried = (HostCodesConfig(mr, nv, lanes, dot=limits.byte_products, mc=thresholds.dot_chunk // mr * mr, exact_tails=True)
+                 for mr in heights for nv in (3, 2, 1) if tile % (nv * lanes) == 0)
+        config = next((c for c in tried if why_invalid(c, workload, limits) is None), None)
+        if config is None:
+            return []
+        found.append((most, config))
+    return found
 
 
 def _by_table(config: HostCodesConfig, workload: Workload, limits: HostLimits) -> HostCodesConfig:

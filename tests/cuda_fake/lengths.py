@@ -1,0 +1,145 @@
+"""Layers of GPT-2 small through one graph, at every length up and down and in random order, counted on a fake driver:
+`PYTHONPATH=.:tests python -m cuda_fake.lengths [--layers 12] [--lengths 1024] [--dtype f16]`. Then layers of GPT-2's form and a
+width that an emulator can run: the same bits as without graphs.
+
+Every call is held against a full comparison: the nodes that were updated are those whose function, grid or arguments differ from
+those of the call before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from cuda_fake.fake_graphs import Executable
+from cuda_fake.fake_state import CONTEXT_BASE, FakeState
+from cuda_fake.fake_torch import FakeTorch
+from cuda_fake.structured import use_graphs
+
+import tilewright as tw
+from tilewright import ops
+
+COPIES = ("cuMemcpyDtoDAsync", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync")
+ALLOCATIONS = ("cuMemAlloc", "cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemFree", "cuMemFreeAsync")
+
+
+def layers(count: int, width: int, heads: int, longest: int, dtype: str, graphs: str) -> tw.CompiledFunction:
+    """GPT-2's layers: norms first, causal attention, GELU."""
+    g = ops.Graph()
+    x = g.input("x", [1, "S", width], dtype)
+    for n in range(count):
+        weights = ops.EncoderWeights.inputs(g, width, 4 * width, f"h{n}_", dtype)
+        x = ops.transformer_encoder_layer(x, weights, heads, causal=True, norm_first=True)
+    g.output(x)
+    return tw.compile(g, {"S": (1, longest)}, target="cuda:sm_90a", options={"graphs": graphs})
+
+
+def orders(longest: int, seed: int = 0) -> Iterator[tuple[str, list[int]]]:
+    """The lengths of each pass."""
+    up = list(range(1, longest + 1))
+    mixed = list(up)
+    random.Random(seed).shuffle(mixed)
+    yield from (("up", up), ("down", up[::-1]), ("random", mixed))
+
+
+def counted(fake: Any, torch: FakeTorch, fn: tw.CompiledFunction, longest: int, width: int, dtype: str) -> list[str]:
+    """The passes, with no kernel run. What is said of each; AssertionError where an update is missing or too many."""
+    numpy = {"f16": np.float16, "f32": np.float32}[dtype]
+    inputs = {a.name: a for a in fn.inputs}
+    weights = [torch.tensor(np.zeros(tuple(map(int, a.dims)), numpy)) for a in fn.inputs if a.name != "x"]
+    x = torch.tensor(np.zeros((1, longest, width), numpy))  # a caller's buffer, of which calls take the first rows
+    assert next(iter(inputs)) == "x"
+    lines = []
+    for name, lengths in orders(longest):
+        fake.log.clear()
+        made, before, start, wrong = len(torch.made), fake.instantiated, time.process_time(), 0
+        updates: list[int] = []
+        for length in lengths:
+            found = _executable(fake)
+            old = {} if found is None else _seen(found)
+            fake.updates.clear()
+            result = fn(x.as_strided((1, length, width), []), *weights)
+            use_graphs(fn)
+            del result
+            for stream in fake._streams.values():
+                stream.queue.clear()  # a launch that is never waited for
+            now = _executable(fake)
+            if found is not None and now is found:
+                new = _seen(now)
+                differ = {node for node in new if new[node] != old[node]}
+                told = {node for node, enabled in fake.updates if enabled is None}
+                wrong += told != differ
+                updates.append(len(told))
+        calls = Counter(n for n, _ in fake.log)
+        copies, allocations = (sum(calls[n] for n in names) for names in (COPIES, ALLOCATIONS))
+        lines.append(f"{name}: {len(lengths)} calls, {fake.instantiated - before} graphs made, {copies} copies, {allocations} "
+                     f"allocations of the driver, {len(torch.made) - made} of torch, updates a call "
+                     f"{sum(updates) / max(1, len(updates)):.1f} (most {max(updates)}), {wrong} unlike a full comparison, "
+                     f"{time.process_time() - start:.1f} s")
+        assert not wrong
+        assert name == "up" or not copies + allocations + fake.instantiated - before
+    return lines
+
+
+def _executable(fake: FakeState) -> Executable | None:
+    return next((o for o in fake._objects.values() if isinstance(o, Executable)), None)
+
+
+def _seen(executable: Executable) -> dict[int, tuple[Any, ...]]:
+    """What the driver knows of each node."""
+    return {n: (w.kernel, w.grid, w.block, w.shared, w.args, w.cluster) for n, w in executable.works.items()}
+
+
+def equal(fake: FakeState, torch: FakeTorch, dtype: str) -> int:
+    """Narrow layers with a graph and without: how many calls gave the same bits."""
+    numpy, width = {"f16": np.float16, "f32": np.float32}[dtype], 64
+    functions = [layers(2, width, 2, 64, dtype, graphs) for graphs in ("on", "off")]
+    rng = np.random.default_rng(0)
+    weights = [torch.tensor((rng.standard_normal(tuple(map(int, a.dims))) / 8).astype(numpy)) for a in functions[0].inputs[1:]]
+    lengths = [1, 2, 3, 17, 16, 15, 64, 63, 33, 5]
+    for length in lengths:
+        x = torch.tensor(rng.standard_normal((1, length, width)).astype(numpy))
+        results = [fn(x, *weights) for fn in functions]
+        _drain(fake)
+        a, b = (r.get() for r in results)
+        assert np.isfinite(a).all()
+        np.testing.assert_array_equal(a, b)
+    return len(lengths)
+
+
+def _drain(fake: Any) -> None:
+    for stream in fake._streams.values():
+        fake.drain(stream)
+
+
+def main() -> None:
+    from cuda_fake.fake_driver import FakeDriver
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--lengths", type=int, default=1024)
+    parser.add_argument("--dtype", choices=("f16", "f32"), default="f16")
+    given = parser.parse_args()
+    fake = FakeDriver().install()
+    fake.contexts()[:] = [CONTEXT_BASE]
+    sys.modules["torch"] = torch = FakeTorch(fake)
+    fn = layers(given.layers, 768, 12, given.lengths, given.dtype, "auto")
+    print(f"{given.layers} layers of GPT-2 small in {given.dtype}, S in 1..{given.lengths}: {len(fn.program.calls)} calls")
+    for line in counted(fake, torch, fn, given.lengths, 768, given.dtype):
+        print(line, flush=True)
+    (report,) = fn.graphs().streams
+    print(fn.graphs())
+    print(f"bytes: {report.bytes} of one graph for all lengths; {given.lengths} graphs, one a length, by the same count: "
+          f"{report.bytes * given.lengths}, 1/{given.lengths * report.bytes // report.bytes} of that")
+    print(f"{equal(fake, torch, given.dtype)} calls of 2 layers of width 64: the bits of calls without a graph")
+    print(f"errors: {fake.errors}, unknown: {fake.unknown}")
+
+
+if __name__ == "__main__":
+    main()

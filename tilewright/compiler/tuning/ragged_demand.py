@@ -1,0 +1,67 @@
+"""What batches ask of the operators of a ragged model: its declared lengths, drawn as batches, are what a search tunes for.
+
+The time of a batch is that of its calls over all rows, and of each sequence in the other calls, which choose a kernel for each.
+So a batch is one shape of the first, and one for each sequence of the others, and weights add up to the time of all batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from tilewright.compiler.compilation.outlined_model import OutlinedModel
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.program import DimInfo
+from tilewright.runtime.ragged_dim import factors_of
+
+TAKEN, HELD = 48, 8  # batches that are tuned for, and that the certificate is about
+_SIZES = 4  # numbers of sequences that batches have, where there are no samples of these
+Lengths = Mapping[str, Sequence[int]]
+Local = list[tuple[Mapping[str, int], float]]
+
+
+def declares_batches(model: OutlinedModel) -> bool:
+    """Says the model which lengths its sequences have?"""
+    return any(o.dim.samples for o in model.plan.ragged)
+
+
+def batches_of(model: OutlinedModel, count: int, seed: int) -> Iterator[Lengths]:
+    """Batches of lengths: of a dim with samples drawn from these, of any other evenly from its range.
+
+    Args:
+        seed: of the draw; batches of different seeds are different ones.
+    """
+    rng = np.random.default_rng([seed, 0xBA7C])
+    dims = [o.dim for o in model.plan.ragged]
+    outer = next(d for d in model.ingested.dims if d.name == dims[0].over)
+    sizes = [n for n in outer.samples or outer.dim().values(_SIZES) if n]
+    for _ in range(count if sizes else 0):
+        number = int(rng.choice(sizes))
+        yield {d.name: _lengths(d, number, rng) for d in dims}
+
+
+def _lengths(dim: DimInfo, count: int, rng: np.random.Generator) -> list[int]:
+    legal = dim.samples or range(-(-dim.lo // dim.multiple_of) * dim.multiple_of, dim.hi + 1, dim.multiple_of)
+    return [legal[i] for i in rng.integers(len(legal), size=count)]
+
+
+def shapes_of(workload: Workload, model: OutlinedModel, batches: Sequence[Lengths]) -> Local:
+    """The shapes of a workload's local dims in these batches, each with how often it is run; none without work. Free dims are at
+    their middle."""
+    free = {name: dim.values(3)[len(dim.values(3)) // 2] for name, dim in model.ranges.dims}
+    found: Local = []
+    for lengths in batches:
+        sequences = [dict(zip(lengths, own, strict=True)) for own in zip(*lengths.values(), strict=True)]
+        sums = {d.name: sum(prod(s[n] for n in factors_of(d.name)) for s in sequences)
+                for d in model.ingested.dims if factors_of(d.name)}
+        whole = {**free, **sums, model.plan.ragged[0].dim.over: len(sequences)}
+        for call in model.plan.calls:
+            if call.workload.key != workload.key:
+                continue
+            for one in sequences if call.segments is not None else [{}]:
+                point = {**whole, **one}
+                local = {n: e.evaluate(point) for n, e in zip(call.workload.dims, call.dims, strict=True)}
+                found += [(local, 1.0)] if all(local.values()) else []
+    return found

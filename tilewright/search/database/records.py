@@ -293,8 +293,8 @@ def _why_not(line: bytes, error: Exception) -> str:
     first, last = known.get(header.record, (0, 0))
     if not last or header.schema == 0 or first <= header.schema <= last:
         return f"no record: {error}"
-    return (f"{header.record} of schema {header.schema}; this version of Tilewright reads schema {last}, from {first} on; another "
-            "may read both")
+    return (f"{header.record} of schema {header.schema}; this version of Tilewright reads schema {last}, from {first} on; "
+            "another may read both")
 
 
 def latest(records: Iterable[TuningRecord]) -> Mapping[tuple[str, Dims, int], TuningRecord]:

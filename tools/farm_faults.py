@@ -180,8 +180,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         farms = [s.record for s in states if type(s).__name__ == "FarmProgress"]
         found = TuningLog(log)
     last = farms[-1]
-    time.sleep(2.0)
-    left = (everywhere("ray::") | everywhere("tilewright.search.runner.host_worker --with-parent")) - before
+    end = time.monotonic() + 20.0  # Ray's own agents take some seconds
+    while True:
+        left = (everywhere("ray::") | everywhere("tilewright.search.runner.host_worker --with-parent")) - before
+        if not left or time.monotonic() > end:
+            break
+        time.sleep(0.5)
     good = sum(1 for r in found.records if r.seconds)
     failed = Counter(r.error[:60] for r in found.records if r.error)
     lost = max(0, last.measurements - sum(1 for r in found.records if r.dims))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tilewright.compiler.ops.body import Body, Scalar, computed_in
+from tilewright.compiler.ops.creation import iota
 from tilewright.compiler.ops.graph import Axes, Tensor, axes_of, axis_of, shown, want_float
 from tilewright.compiler.ops.pointwise import absolute, cast, compare, exp, log, sqrt
 from tilewright.compiler.ops.reductions import SUM, Reduction, accumulate, divided, max, min, sum  # noqa: A004
@@ -14,6 +15,7 @@ from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
+_LARGEST_I32 = (1 << 31) - 1
 _NO_PLACE = (1 << 63) - 1
 
 
@@ -40,19 +42,22 @@ def _place(name: str, extreme: Callable[..., Tensor], x: Tensor, axis: int | Non
         raise ShapeError(f"{name}: axis {at} of {shown(x.dims)} has no element")
     best = extreme(x, at)
     kept = [a for a in range(x.rank) if a != at]
+    narrow = x.graph.bounds(x.dims[at])[1] <= _LARGEST_I32  # which AVX2 has minima of
+    kind, none = (DType.I32, _LARGEST_I32) if narrow else (DType.I64, _NO_PLACE)
 
     def body(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
-        value, wanted = scalars
+        value, wanted, here = scalars
         same = value.compare("eq", wanted)
         if x.dtype.is_float:
             same = same | value.compare("ne", value)
-        here = region.index(at).cast("i64")
-        return out.maximum(region.select(same, here, -1)) if last else out.minimum(region.select(same, here, _NO_PLACE))
+        return out.maximum(region.select(same, here, -1)) if last else out.minimum(region.select(same, here, none))
 
     g, loops = x.graph, [f"d{a}" for a in range(x.rank)]
     own = [loops[a] for a in kept]
-    into = (g.filled(-1 if last else _NO_PLACE, DType.I64, best.dims), own)
-    found = g.generic([(x, loops), (best, own)], into, ["reduction" if a == at else "parallel" for a in range(x.rank)], body)
+    into = (g.filled(-1 if last else none, kind, best.dims), own)
+    places = iota(g, [x.dims[at]], 0, kind)  # as an operand: a reduction along rows of nothing but its operands
+    roles = ["reduction" if a == at else "parallel" for a in range(x.rank)]
+    found = cast(g.generic([(x, loops), (best, own), (places, [loops[at]])], into, roles, body), DType.I64)
     return unsqueeze(found, at) if keepdims else found
 
 

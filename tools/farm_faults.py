@@ -32,35 +32,41 @@ _STORE = 80 << 20
 _WEIGHTS = (5, 5, 2, 2, 4, 4, 3, 1, 1)
 
 
-def processes(word: str) -> list[int]:
-    """Processes of this user whose title or command line holds a word."""
-    found = []
+def everywhere(word: str) -> set[int]:
+    """Processes whose title or command line holds a word, whoever started them."""
+    found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                if word in line and int(entry.name) != os.getpid():
-                    found.append(int(entry.name))
+                if word in (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
+                    found.add(int(entry.name))
+    return found
+
+
+def processes(word: str) -> list[int]:
+    """Those that this process started, or that they started."""
+    return [process for process in everywhere(word) if os.getpid() in ancestors(process)]
+
+
+def ancestors(process: int) -> list[int]:
+    """The process that started it, that one's, and so on."""
+    found: list[int] = []
+    with suppress(OSError):
+        while process > 1:
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+            found.append(process)
     return found
 
 
 class Faults:
-    """Makes faults in a thread until it is told to stop."""
+    """Makes faults until it is told to stop. Ray starts nodes from the main thread alone, so it is there that this runs."""
 
     def __init__(self, cluster: Any, every: float, seed: int) -> None:
         self.cluster, self.every, self.rng = cluster, every, random.Random(seed)
         self.made: Counter[str] = Counter()
         self.stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="faults", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def end(self) -> None:
-        self.stop.set()
-        self._thread.join(60)
-
-    def _run(self) -> None:
+    def run(self) -> None:
         while not self.stop.wait(self.every * self.rng.uniform(0.5, 1.5)):
             fault = self.rng.choices(FAULTS, _WEIGHTS)[0]
             with suppress(ProcessLookupError, PermissionError):
@@ -136,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("RAY_health_check_period_ms", "1000")
     os.environ.setdefault("RAY_health_check_timeout_ms", "1000")
     os.environ.setdefault("RAY_health_check_failure_threshold", "3")
-    before = set(processes("ray::")) | set(processes("tilewright.search.runner.host_worker"))
+    before = everywhere("ray::") | everywhere("tilewright.search.runner.host_worker --with-parent")
     head = {"num_cpus": 2, "object_store_memory": _STORE, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     states: list[Any] = []
@@ -147,7 +153,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             for _ in range(2):
                 cluster.add_node(num_cpus=2, object_store_memory=_STORE)
             ray.init(cluster.address, logging_level="ERROR", log_to_driver=False)
-            faults.start()
             begin = time.monotonic()
             farm = tw.Farm(cluster.address, args.builders, args.runners, join_seconds=120.0)
 
@@ -156,19 +161,31 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if sum(faults.made.values()) >= args.faults:
                     faults.stop.set()
 
-            tw.tune(args.model, {"T": (1, 128)}, options={"seconds": args.seconds, "farm": farm, "log": log, "threads": 1,
-                                                           "progress": told})
+            def search() -> None:
+                try:
+                    tw.tune(args.model, {"T": (1, 128)}, options={"seconds": args.seconds, "farm": farm, "log": log, "threads": 1,
+                                                                  "progress": told})
+                finally:
+                    faults.stop.set()
+
+            searching = threading.Thread(target=search, name="search")
+            searching.start()
+            faults.run()
+            searching.join(args.seconds * 1.5 + 120)
             taken = time.monotonic() - begin
-            hung = int(taken > args.seconds * 1.5 + 120)
+            hung = int(searching.is_alive())
         finally:
-            faults.end()
             ray.shutdown()
             cluster.shutdown()
         farms = [s.record for s in states if type(s).__name__ == "FarmProgress"]
         found = TuningLog(log)
     last = farms[-1]
-    time.sleep(2.0)
-    left = (set(processes("ray::")) | set(processes("tilewright.search.runner.host_worker"))) - before
+    end = time.monotonic() + 20.0  # Ray's own agents take some seconds
+    while True:
+        left = (everywhere("ray::") | everywhere("tilewright.search.runner.host_worker --with-parent")) - before
+        if not left or time.monotonic() > end:
+            break
+        time.sleep(0.5)
     good = sum(1 for r in found.records if r.seconds)
     failed = Counter(r.error[:60] for r in found.records if r.error)
     lost = max(0, last.measurements - sum(1 for r in found.records if r.dims))

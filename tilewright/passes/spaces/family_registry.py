@@ -144,8 +144,7 @@ def parse_config(text: str) -> TileConfig:
     if len(specs) != 1:
         raise OptionError(f"wanted one tile configuration, got {text!r}")
     family, options = specs[0]
-    space = space_of(family)
-    kind = next(v for v in vars(space).values() if isinstance(v, type) and issubclass(v, TileConfig) and v.family == family)
+    kind = _kind(family)
     config: TileConfig = from_options(kind, family, {kind.former.get(o, o): value for o, value in options.items()})
     return config
 
@@ -157,7 +156,17 @@ def config_text(config: TileConfig) -> str:
 def current_text(text: str) -> str:
     """A configuration's text with the option names of today; a text that no family reads stays as it is."""
     try:
-        config = parse_config(text)
+        return config_text(parse_config(text)) if has_former_names(text.partition("{")[0]) else text
     except OptionError:
         return text
-    return config_text(config) if config.former else text
+
+
+def has_former_names(family: str) -> bool:
+    """Had options of a family's configurations other names once? OptionError for a family that is not known."""
+    return bool(_kind(family).former)
+
+
+def _kind(family: str) -> type[TileConfig]:
+    """The class of a family's configurations."""
+    space = space_of(family)
+    return next(v for v in vars(space).values() if isinstance(v, type) and issubclass(v, TileConfig) and v.family == family)

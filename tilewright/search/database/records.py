@@ -15,13 +15,15 @@ from typing import Annotated
 
 import msgspec
 
-from tilewright.passes.spaces.family_registry import current_text
+from tilewright.passes.spaces.family_registry import current_text, has_former_names
 from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.errors import OptionError
 from tilewright.runtime.log import LOG
 from tilewright.search.database.farm_records import SCHEMA as FARM_SCHEMA
 from tilewright.search.database.farm_records import FarmRecord, MarkRecord
 from tilewright.search.database.log_file import LONGEST, LogFile
 from tilewright.search.database.slot_records import CURVE, SlotRecord
+from tilewright.search.database.slot_records import OLDEST as OLDEST_SLOT
 from tilewright.search.database.slot_records import SCHEMA as SLOT_SCHEMA
 from tilewright.search.database.workload_form import WorkloadForm
 from tilewright.search.space.kernel_facts import KernelFacts
@@ -193,7 +195,7 @@ class LineReader:
         self.skipped = skipped
         self.farms: list[FarmRecord] = []
         self.marks: list[MarkRecord] = []
-        self._current = functools.cache(current_text)
+        self._renamed, self._texts = functools.cache(_had_other_names), functools.cache(current_text)
         self._shared: dict[object, object] = {}
         self._shapes: dict[tuple[object, ...], str] = {}
 
@@ -218,7 +220,9 @@ class LineReader:
                 if fault:
                     self._skip(name, number, f"no record: {fault}")
                 else:
-                    _share(found, self._current(found.config), self._shared)
+                    config = found.config
+                    current = self._texts(config) if self._renamed(config.partition("{")[0]) else config
+                    _share(found, current, self._shared)
                     records.append(found)
             elif isinstance(found, SlotRecord):
                 if len(found.curve) in (0, CURVE):
@@ -251,6 +255,13 @@ class LineReader:
             LOG.warning("%s; the line is skipped", skipped, extra={"skipped": skipped})
 
 
+def _had_other_names(family: str) -> bool:
+    try:
+        return has_former_names(family)
+    except OptionError:
+        return False
+
+
 def _fault(r: TuningRecord) -> str:
     """Why a record whose fields are well formed says nothing, or what cannot be; empty for a good one."""
     if r.seconds:
@@ -277,10 +288,13 @@ def _why_not(line: bytes, error: Exception) -> str:
         header = msgspec.json.decode(line, type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return f"no record: {error}"
-    wanted = {"measurement": SCHEMA, "slot": SLOT_SCHEMA, "farm": FARM_SCHEMA, "mark": FARM_SCHEMA}.get(header.record)
-    if wanted is None or header.schema in (0, wanted):
+    known = {"measurement": (OLDEST, SCHEMA), "slot": (OLDEST_SLOT, SLOT_SCHEMA), "farm": (FARM_SCHEMA, FARM_SCHEMA),
+             "mark": (FARM_SCHEMA, FARM_SCHEMA)}
+    first, last = known.get(header.record, (0, 0))
+    if not last or header.schema == 0 or first <= header.schema <= last:
         return f"no record: {error}"
-    return f"{header.record} of schema {header.schema}; this version of Tilewright reads schema {wanted}; another may read both"
+    return (f"{header.record} of schema {header.schema}; this version of Tilewright reads schema {last}, from {first} on; "
+            "another may read both")
 
 
 def latest(records: Iterable[TuningRecord]) -> Mapping[tuple[str, Dims, int], TuningRecord]:

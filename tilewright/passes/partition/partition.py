@@ -17,7 +17,6 @@ from tilewright.passes.partition.region_order import RegionOrder
 from tilewright.passes.partition.rules import Rule
 
 LARGEST = 64  # operations of a region: what walks one does so by recursion, and its kernel has a slot for each tensor it reads
-
 VALUES = 256  # of a region of single values
 
 

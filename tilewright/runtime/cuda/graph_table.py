@@ -28,6 +28,8 @@ def node_key(number: int) -> int:
 
 
 GRAPH_IR = """
+declare i64 @llvm.vector.reduce.or.v$MAP_WORDS$i64(<$MAP_WORDS$ x i64>)
+declare i64 @llvm.vector.reduce.or.v4i64(<4 x i64>)
 %node_params = type { ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr, ptr }
 
 ; Enables (1) or disables (0) a node of the executable.
@@ -117,7 +119,7 @@ map:
   %j = phi i64 [ 0, %compare ], [ %j1, %mapped ]
   %d4 = phi i64 [ %d3, %compare ], [ %d6, %mapped ]
   %another = icmp ult i64 %j, %maps
-  br i1 %another, label %one_map, label %words
+  br i1 %another, label %one_map, label %wide_first
 one_map:
   %place = call i64 @word(ptr %places, i64 %j)
   %map_at = call ptr @function(ptr %slots, i64 %place)
@@ -126,23 +128,39 @@ one_map:
   %kept_words = mul i64 %j, $MAP_WORDS$
   %kept_place = add i64 %kept_words, %count
   %kept_at = getelementptr i64, ptr %values, i64 %kept_place
-  br label %map_words
-map_words:
-  %k = phi i64 [ 0, %one_map ], [ %k1, %map_words ]
-  %d5 = phi i64 [ %d4, %one_map ], [ %d6, %map_words ]
-  %new_word = call i64 @word(ptr %map_at, i64 %k)
-  %old_word = call i64 @word(ptr %kept_at, i64 %k)
-  %dm = xor i64 %new_word, %old_word
-  %d6 = or i64 %d5, %dm
-  %k1 = add i64 %k, 1
-  %map_done = icmp eq i64 %k1, $MAP_WORDS$
-  br i1 %map_done, label %mapped, label %map_words
+  %new_map = load <$MAP_WORDS$ x i64>, ptr %map_at, align 8
+  %old_map = load <$MAP_WORDS$ x i64>, ptr %kept_at, align 8
+  %map_bits = xor <$MAP_WORDS$ x i64> %new_map, %old_map
+  %map_word_bits = call i64 @llvm.vector.reduce.or.v$MAP_WORDS$i64(<$MAP_WORDS$ x i64> %map_bits)
+  %d6 = or i64 %d4, %map_word_bits
+  br label %mapped
 mapped:
   %j1 = add i64 %j, 1
   br label %map
+wide_first:
+  %whole = and i64 %count, -4
+  br label %wide
+wide:
+  %w = phi i64 [ 0, %wide_first ], [ %w4, %four ]
+  %bits = phi <4 x i64> [ zeroinitializer, %wide_first ], [ %bits1, %four ]
+  %wide_more = icmp ult i64 %w, %whole
+  br i1 %wide_more, label %four, label %wide_last
+four:
+  %new_at = getelementptr i64, ptr %slots, i64 %w
+  %old_at = getelementptr i64, ptr %values, i64 %w
+  %new_four = load <4 x i64>, ptr %new_at, align 8
+  %old_four = load <4 x i64>, ptr %old_at, align 8
+  %four_bits = xor <4 x i64> %new_four, %old_four
+  %bits1 = or <4 x i64> %bits, %four_bits
+  %w4 = add i64 %w, 4
+  br label %wide
+wide_last:
+  %wide_bits = call i64 @llvm.vector.reduce.or.v4i64(<4 x i64> %bits)
+  %d5 = or i64 %d4, %wide_bits
+  br label %words
 words:
-  %i = phi i64 [ 0, %map ], [ %i1, %one_word ]
-  %d7 = phi i64 [ %d4, %map ], [ %d8, %one_word ]
+  %i = phi i64 [ %whole, %wide_last ], [ %i1, %one_word ]
+  %d7 = phi i64 [ %d5, %wide_last ], [ %d8, %one_word ]
   %more = icmp ult i64 %i, %count
   br i1 %more, label %one_word, label %decide
 one_word:

@@ -52,7 +52,7 @@ class InterleavedTiles:
         result = frame.results[number]
         root, reads, units = owner(result), _reads(result), frame.input_units()
         axes = tuple(range(ir.RankedTensorType(result.type).rank))
-        if root is None or reads is None or along == 0 or along != axes[-1]:
+        if root is None or reads is None or not axes or along == 0 or along != axes[-1]:
             return None
         runs = {read[unit] for value, read in reads if (unit := units.get(value)) is not None}
         if along in runs or along - 1 not in runs:

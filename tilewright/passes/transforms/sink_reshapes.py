@@ -22,6 +22,8 @@ from tilewright.passes.linalg.structured import defined_by, erase_unused, inputs
 from tilewright.passes.linalg.symbolic import reassociation
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 
+_MOST = 32  # operations that are looked at behind one
+
 
 @dataclass(frozen=True)
 class SinkReshapes(Pass):
@@ -67,13 +69,28 @@ def _alone(op: ir.Operation, number: int, reshape: ir.Operation) -> bool:
     return not any(e in split for n, m in enumerate(maps) if n != number for e in m.results)
 
 
+def _is_reduced(op: ir.Operation) -> bool:
+    """Is the result, or what elementwise operations make of it, read by a reduction? That is fused over the axes it has."""
+    seen, wanted = {op}, [op]
+    while wanted and len(seen) < _MOST:
+        for use in (u for r in wanted.pop().results for u in r.uses):
+            reader = use.owner.operation if isinstance(use.owner, ir.OpView) else use.owner
+            if reader in seen or not reader.results:
+                continue
+            if reader.name.startswith("linalg.") and "reduction" in iterator_kinds(reader):
+                return True
+            seen.add(reader)
+            wanted.append(reader)
+    return False
+
+
 def _along(op: ir.Operation, number: int, reshape: ir.Operation, views: Reshaper) -> ir.Operation | None:
     """`op` with the loops that it reads operand `number` by split or merged as the axes of the reshape are."""
     made = None
     expands = reshape.name == "tensor.expand_shape"
     split = views.shapes.dims(reshape.results[0] if expands else reshape.operands[0])
     for axis, group in reversed(list(enumerate(reassociation(reshape)))):
-        if len(group) < 2 or (expands and sum(split[a].constant != 1 for a in group) < 2):  # no loop is lost
+        if len(group) < 2 or (sum(split[a].constant != 1 for a in group) < 2 and (expands or _is_reduced(op))):  # no loop is lost
             continue
         here = made or op
         read = maps_of(here)[number].results

@@ -197,6 +197,7 @@ class LineReader:
         self.marks: list[MarkRecord] = []
         self._renamed, self._texts = functools.cache(_had_other_names), functools.cache(current_text)
         self._shared: dict[object, object] = {}
+        self._configs: dict[str, str] = {}
         self._shapes: dict[tuple[object, ...], str] = {}
 
     def read(self, lines: Iterable[tuple[int, bytes]], name: str, records: list[TuningRecord], workloads: dict[str, WorkloadForm],
@@ -221,7 +222,8 @@ class LineReader:
                     self._skip(name, number, f"no record: {fault}")
                 else:
                     config = found.config
-                    current = self._texts(config) if self._renamed(config.partition("{")[0]) else config
+                    renamed = self._renamed(config.partition("{")[0])
+                    current = self._texts(config) if renamed else self._configs.setdefault(config, config)
                     _share(found, current, self._shared)
                     records.append(found)
             elif isinstance(found, SlotRecord):

@@ -8,7 +8,7 @@ from tilewright.compiler.ops.body import Body, Scalar
 from tilewright.compiler.ops.graph import Tensor, shown, want_float, want_rank
 from tilewright.compiler.ops.reshaping import reshape
 from tilewright.compiler.ops.slicing import slice_axis
-from tilewright.passes.analysis.codes import LARGEST_BYTE, SMALLEST
+from tilewright.passes.spaces.byte_rows import LARGEST_BYTE, SMALLEST
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType

@@ -19,8 +19,6 @@ from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 
 WORD = 4  # bytes of codes that lie side by side
 BYTE_BITS = 8
-LARGEST_BYTE = 127.0  # code of an activation
-SMALLEST = 1e-30  # magnitude of a group of activations that has codes other than 0
 _CASTS = ("arith.extui", "arith.extf", "arith.uitofp")
 _SHIFTED = {"arith.muli": lambda a, b: a * b, "arith.shli": lambda a, b: a << b, "arith.remui": lambda a, b: a % b,
             "arith.remsi": lambda a, b: a % b, "arith.andi": lambda a, b: a & b}  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.passes.analysis.codes import LARGEST_BYTE, SMALLEST, Codes, multiplies
+from tilewright.passes.analysis.codes import Codes, multiplies
 from tilewright.passes.analysis.contraction import Contraction, is_contraction
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise, fill, reduction
@@ -13,6 +13,7 @@ from tilewright.passes.linalg.reshape import Reshaper
 from tilewright.passes.linalg.structured import main_of
 from tilewright.passes.linalg.symbolic import SymbolicShapes
 from tilewright.passes.mlir import arith, ir, math, operations, owner, position
+from tilewright.passes.spaces.byte_rows import LARGEST_BYTE, SMALLEST
 from tilewright.passes.transforms.find_codes import CODES
 from tilewright.runtime.shape import Expr
 

@@ -28,7 +28,7 @@ from tilewright.runtime.program.artifact import Artifact, Bundle
 from tilewright.runtime.program.artifact_writer import write_artifact
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf
 from tilewright.runtime.program.kernel import MicroKernel
-from tilewright.runtime.program.program import Argument, Call, Constant, DimInfo, Program
+from tilewright.runtime.program.program import SCHEMA, Argument, Call, Constant, DimInfo, Program
 from tilewright.runtime.program.seal import seal_ir
 from tilewright.runtime.tensor import DType
 
@@ -226,14 +226,14 @@ def test_other_files(saved: Path, tmp_path: Path) -> None:
 
 def test_another_version(saved: Path) -> None:
     damage(saved, 8, struct.pack("<I", 99))
-    with pytest.raises(ArtifactError, match="has format 99 and this Tilewright reads 6; compile the model again"):
+    with pytest.raises(ArtifactError, match=f"has format 99 and this Tilewright reads {SCHEMA}; compile the model again"):
         load(saved)
 
 
-@pytest.mark.parametrize("schema", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("schema", range(1, SCHEMA))
 def test_versions_that_cannot_be_held_against_their_code_are_refused(saved: Path, schema: int) -> None:
     damage(saved, 8, struct.pack("<I", schema))
-    with pytest.raises(ArtifactError, match=f"has format {schema} and this Tilewright reads 6; compile the model again"):
+    with pytest.raises(ArtifactError, match=f"has format {schema} and this Tilewright reads {SCHEMA}; compile the model again"):
         load(saved)
 
 

@@ -153,7 +153,7 @@ OPTION_MISTAKES = [
     ("an unknown CPU", compiled(target="cpu:avx512"), "wanted host or one of", "level 'avx512'", "host:x86-64-v4"),
     ("a target that is no text", compiled(target=0), "wanted a text such as 'host'", "got 0", "write it as text"),
     ("a callback that is none", compiled(options={"callback": 5}), "wanted a function", "callback=5", "leave it out"),
-    ("a file as a store", compiled(options={"log": f"{__file__}/"}), "wanted a folder", "is a file", "leave the / at its end out"),
+    ("a file as a store", compiled(options={"log": f"{__file__}/"}), "wanted a folder", "is a file", "leave the / at its end"),
     ("a constant by number", compiled(constants={2: B}), "name one of x, w, bias", "constants name 2", "name one of"),
     ("a donation by number", compiled(donate=(0,)), "name one of x, w, bias", "donate names 0", "name one of"),
     ("a constant of another name", compiled(constants={"baias": B}), "name one of x, w, bias", "'baias'", "'bias' is meant"),

@@ -60,7 +60,8 @@ def _said_in_python(path: Path) -> list[str]:
 
 # Raised where only Python comes through: an argument is an object of another type.
 OBJECTS = ("frontends/import_model.py",)
-TYPES = ("target: wanted a text", "dynamic_dims: wanted a dict", "dynamic_dims: wanted the name", "options: wanted tw.")
+TYPES = ("target: wanted a text", "dynamic_dims: wanted a dict", "dynamic_dims: wanted the name", "options: wanted tw.",
+         ": wanted tw.Farm(")
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -9,7 +9,6 @@ grids and parameters is not in it.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import statistics
@@ -24,6 +23,7 @@ from tilewright.runtime.cuda.graph_table import GRAPH_FIELDS, NODE_FIELDS, node_
 from tilewright.runtime.device import ALLOC, CONTEXT, KERNELS, KERNELS_PER_CALL, LAUNCH, RELEASE, TABLE_WORDS
 from tilewright.runtime.host.cpu import load_native
 from tilewright.runtime.program.tensor_map import MAP_BYTES
+from tools.bench import command
 
 WORDS, MAPS = 24, 2  # parameters of a launch, and tensor maps among them: those of a product by wgmma with an epilogue
 _PASS = """
@@ -162,13 +162,13 @@ def _fill(words: Any, fields: Sequence[str], number: int, **values: int) -> None
         words[len(fields) * number + fields.index(name)] = value
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(argv: Sequence[str]) -> int:
+    """Print what is found."""
+    parser = command.parser("graphs", __doc__)
     parser.add_argument("--nodes", type=int, default=200)
     parser.add_argument("--changed", type=int, default=20)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args(arguments)
+    given = parser.parse_args(argv)
     for changed in dict.fromkeys((0, given.changed, given.nodes)):
         found = update_cost(given.nodes, changed)
         if given.json:
@@ -176,7 +176,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             print(f"{found.nodes} nodes of {WORDS} words and {MAPS} tensor maps, {found.updates} changed: "
                   f"{found.microseconds:.2f} us a pass, {found.calls} calls of the driver")
-
-
-if __name__ == "__main__":
-    main()
+    return 0

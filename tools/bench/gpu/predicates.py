@@ -7,7 +7,6 @@ Instructions are those of the PTX, of all entries of a kernel, divided by the en
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
 import importlib
 import re
@@ -20,6 +19,7 @@ from tilewright.compiler.builder.ptxas import assemble_ptx, find_tool
 from tilewright.passes.dispatch_creation.outlined import predicated_ir
 from tilewright.passes.mlir import ir, new_context
 from tilewright.runtime.target import Target
+from tools.bench import command
 from tools.bench.gpu.kernels import cases
 
 
@@ -68,18 +68,15 @@ def _instructions(ptx: str) -> int:
     return sum(statement.match(line) is not None for line in ptx.splitlines())
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(argv: Sequence[str]) -> int:
+    """Print what is found."""
+    parser = command.parser("gpu-predicates", __doc__)
     parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--filter", default="*")
-    given = parser.parse_args(arguments)
+    given = parser.parse_args(argv)
     for name, (text, config) in {**cases(), **attention_cases()}.items():
         if fnmatch.fnmatch(f"{name} {config}", f"*{given.filter}*"):
             found = cost(name, text, config, given.arch)
             print(f"{name} ({config}): {found.instructions:+.1f} instructions, {found.registers:+d} registers, {found.spills:+d} "
                   "bytes spilled", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    return 0

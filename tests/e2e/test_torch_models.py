@@ -174,7 +174,6 @@ class Refused(nn.Module):
         (lambda x: x[x > 0], ("aten.index.Tensor", "mask")),
         (lambda x: x + torch.rand_like(x), ("aten.rand_like.default", "argument")),
         (lambda x: torch.linalg.eigvalsh(x @ x.T), ("linalg", "tw.frontends.register")),
-        (lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), ("cond", "control flow")),
     ],
 )
 def test_what_cannot_be_compiled_is_refused_with_the_line_of_the_model(function: Any, words: tuple[str, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from allpairspy import AllPairs
 
 import tilewright as tw
 from tilewright.compiler import ops
@@ -27,9 +28,8 @@ def graph(layout: str, size: tuple[int | str, int | str], stride: int, dilation:
     return g
 
 
-@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
-@pytest.mark.parametrize("constant", [True, False])
-@pytest.mark.parametrize("stride,dilation", [(1, 1), (2, 1), (1, 2)])
+@pytest.mark.parametrize("stride,dilation,layout,constant", [
+    (*steps, *rest) for steps, *rest in AllPairs([[(1, 1), (2, 1), (1, 2)], ["nchw", "nhwc"], [True, False]])])
 def test_small_images(layout: str, constant: bool, stride: int, dilation: int) -> None:
     g = graph(layout, (7, 5), stride, dilation)
     shape = (CHANNELS, 7, 5) if layout == "nchw" else (7, 5, CHANNELS)

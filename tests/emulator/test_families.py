@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from allpairspy import AllPairs
 from gpu_harness import Placed, build, check, random, run
 from gpu_workloads import (
     RELU,
@@ -173,9 +174,8 @@ def test_rows(kind: str, config: str) -> None:
     assert ran == len(sizes) if "vec=1" in config else ran > 0
 
 
-@pytest.mark.parametrize("columns", [1, 2, 31, 32, 33, 61, 127, 128, 129, 255, 256, 257, 1021])
-@pytest.mark.parametrize("element", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize("kind", ["sum", "softmax"])
+@pytest.mark.parametrize("columns,element,kind", list(AllPairs([
+    [1, 2, 31, 32, 33, 61, 127, 128, 129, 255, 256, 257, 1021], ["f32", "f16", "bf16"], ["sum", "softmax"]])))
 def test_rows_with_gaps_between_them(kind: str, element: str, columns: int) -> None:
     """Lengths around those of a warp, of a block and of what several blocks take, by odd strides."""
     gaps = {0: (0, 3)} if kind == "sum" else {0: (0, 3), 1: (0, 5)}

@@ -1,4 +1,4 @@
-"""Models in f16, bf16 and tf32 on the emulated GPU: tensor cores serve them, and they stay near the f32 reference."""
+"""Models in f16, bf16 and tf32 on the emulated GPU: tensor cores serve them, they stay near the f32 reference, nothing spills."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.compiler.builder.ptxas import assemble_ptx, find_tool
 from tilewright.compiler.reference import evaluate
+from tilewright.runtime.gpu.gpu_image import GpuImage
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -34,6 +36,18 @@ def test_model(name: str, dims: dict[str, tuple[int, int]], shapes: list[dict[st
         used |= {call.family for call in fn.explain(**shape).calls}
     assert families <= used
     assert "simt" not in used
+    if find_tool("ptxas"):
+        assert_no_spills(fn, arch)
+
+
+_BY_CHOICE = 8  # bytes that ptxas keeps on the stack where nothing bounds it, with 72 registers of 255: a convolution's addresses
+
+
+def assert_no_spills(fn: tw.CompiledFunction, arch: str) -> None:
+    """ptxas assembles every kernel of a model, and has registers enough."""
+    for image in {k.object for t in fn.program.tables for k in t.kernels}:
+        report = assemble_ptx(GpuImage.of(bytes(fn._bundle.code[image])).ptx.decode(), arch)
+        assert all(entry.spills <= _BY_CHOICE for entry in report.entries.values())
 
 
 DENSE = """

@@ -111,8 +111,7 @@ def clean(report: PtxasReport) -> EntryReport:
 
 
 @needs_ptxas
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("name", MMA)
+@pytest.mark.parametrize("name,arch", list(zip(MMA, itertools.cycle(["sm_80", "sm_90a"]))))
 def test_mma_has_no_spills(name: str, arch: str) -> None:
     case, config = MMA[name]
     entry = clean(assemble_ptx(ptx_of(case, config, arch), arch))
@@ -121,8 +120,7 @@ def test_mma_has_no_spills(name: str, arch: str) -> None:
 
 
 @needs_ptxas
-@pytest.mark.parametrize("arch", ["sm_89", "sm_90a"])
-@pytest.mark.parametrize("name", BYTES)
+@pytest.mark.parametrize("name,arch", list(zip(BYTES, itertools.cycle(["sm_89", "sm_90a"]))))
 def test_products_of_8_bit_floats_have_no_spills(name: str, arch: str) -> None:
     case, config = BYTES[name]
     text = ptx_of(case, config, arch)
@@ -151,8 +149,7 @@ def workload_of(case: Case, maps: str) -> Workload:
 
 
 @needs_ptxas
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("name", ATTENTION)
+@pytest.mark.parametrize("name,arch", list(zip(ATTENTION, itertools.cycle(["sm_80", "sm_90a"]))))
 def test_attention_has_no_spills(name: str, arch: str) -> None:
     case, config = ATTENTION[name]
     entry = clean(assemble_ptx(ptx_of(case, config, arch), arch))

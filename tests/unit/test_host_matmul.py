@@ -7,6 +7,7 @@ import platform
 
 import numpy as np
 import pytest
+from allpairspy import AllPairs
 from kernel_harness import Dim, T, empty, filled, load, workload
 from matmul_workloads import AVX2, AVX512, LAYOUTS, check, described, generic, matmul, multiply_add, windows
 
@@ -208,10 +209,11 @@ def test_prepacked_operand_is_read_panel_by_panel(columns: int) -> None:
         load(text, "host_matmul{mr=6 nv=4}")
 
 
-@pytest.mark.parametrize("config", [*CONFIGS[:2], PIECES[1]])
-@pytest.mark.parametrize("stride,dilation", [(1, 1), (2, 1), (1, 2)])
-@pytest.mark.parametrize("op", ["nhwc_hwcf", "nhwc_fhwc", "nchw_fchw", "ngchw_gfchw", "depthwise_nhwc_hwc"])
-def test_convolutions(op: str, stride: int, dilation: int, config: str) -> None:
+@pytest.mark.parametrize("op,steps,config", list(AllPairs([
+    ["nhwc_hwcf", "nhwc_fhwc", "nchw_fchw", "ngchw_gfchw", "depthwise_nhwc_hwc"], [(1, 1), (2, 1), (1, 2)],
+    [*CONFIGS[:2], PIECES[1]]])))
+def test_convolutions(op: str, steps: tuple[int, int], config: str) -> None:
+    stride, dilation = steps
     h = w = 11
     out = (h - dilation * 2 - 1) // stride + 1
     dims: dict[str, tuple[tuple[Dim, ...], tuple[Dim, ...], tuple[Dim, ...]]] = {

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from allpairspy import AllPairs
 from convolution_workloads import WHOLE, Zeros, convolution, image, layer, padded, values
 from kernel_harness import T, at_edge, guarded, load
 from matmul_workloads import AVX512, TOLERANCE, windows
@@ -52,19 +53,14 @@ CASES = [((7, 7), (3, 3), 1, 1, ((1, 1), (1, 1))), ((1, 1), (3, 3), 1, 1, ((1, 1
          ((4, 9), (1, 3), 1, 1, ((0, 0), (1, 1))), ((4, 3), (2, 4), 1, 1, ((3, 0), (0, 5)))]
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("config", TAPS)
-@pytest.mark.parametrize("size,kernel,stride,dilation,zeros", CASES)
-def test_windows_over_padding(size: tuple[int, int], kernel: tuple[int, int], stride: int, dilation: int, zeros: Zeros,
-                              config: str, dynamic: bool) -> None:
-    check(config, size, kernel, stride, dilation, zeros, dynamic=dynamic)
+@pytest.mark.parametrize("case,config,dynamic", list(AllPairs([CASES, TAPS, [False, True]])))
+def test_windows_over_padding(case: tuple[tuple[int, int], tuple[int, int], int, int, Zeros], config: str, dynamic: bool) -> None:
+    check(config, *case, dynamic=dynamic)
 
 
-@pytest.mark.parametrize("filters", [3, 8, 64, 130])
-@pytest.mark.parametrize("batch", [0, 1, 5])
-def test_batches_and_panels(batch: int, filters: int) -> None:
-    for config in TAPS:
-        check(config, (5, 4), (3, 3), 1, 1, ((1, 1), (1, 1)), channels=3, filters=filters, batch=batch)
+@pytest.mark.parametrize("batch,filters,config", list(AllPairs([[0, 1, 5], [3, 8, 64, 130], TAPS])))
+def test_batches_and_panels(batch: int, filters: int, config: str) -> None:
+    check(config, (5, 4), (3, 3), 1, 1, ((1, 1), (1, 1)), channels=3, filters=filters, batch=batch)
 
 
 @pytest.mark.parametrize("element", ["f64", "f16", "bf16"])

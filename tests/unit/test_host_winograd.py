@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from allpairspy import AllPairs
 from convolution_workloads import WHOLE, Zeros, convolution, image, layer, padded, values
 from kernel_harness import Dim, T, at_edge, filled, guarded, load, workload
 from matmul_workloads import AVX2, AVX512, described, generic, multiply_add, windows
@@ -61,19 +62,18 @@ def check(config: str, size: tuple[int, int], zeros: Zeros = SAME, channels: int
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("size,zeros", [((8, 8), SAME), ((7, 7), SAME), ((1, 1), SAME), ((5, 1), SAME), ((2, 13), SAME),
-                                        ((3, 3), WHOLE), ((6, 9), WHOLE), ((4, 5), ((2, 0), (0, 3)))])
-def test_sizes(size: tuple[int, int], zeros: Zeros, config: str, dynamic: bool) -> None:
-    check(config, size, zeros, dynamic=dynamic)
+SIZES = [((8, 8), SAME), ((7, 7), SAME), ((1, 1), SAME), ((5, 1), SAME), ((2, 13), SAME), ((3, 3), WHOLE), ((6, 9), WHOLE),
+         ((4, 5), ((2, 0), (0, 3)))]
 
 
-@pytest.mark.parametrize("filters", [3, 8, 64, 130])
-@pytest.mark.parametrize("channels", [1, 16, 37])
-def test_channels_and_filters(channels: int, filters: int) -> None:
-    for config in CONFIGS:
-        check(config, (5, 6), channels=channels, filters=filters)
+@pytest.mark.parametrize("image,config,dynamic", list(AllPairs([SIZES, CONFIGS, [False, True]])))
+def test_sizes(image: tuple[tuple[int, int], Zeros], config: str, dynamic: bool) -> None:
+    check(config, *image, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("channels,filters,config", list(AllPairs([[1, 16, 37], [3, 8, 64, 130], CONFIGS])))
+def test_channels_and_filters(channels: int, filters: int, config: str) -> None:
+    check(config, (5, 6), channels=channels, filters=filters)
 
 
 @pytest.mark.parametrize("batch", [0, 1, 9])

@@ -28,6 +28,7 @@ COPIED_BYTES = (2, 4)  # of elements of results that leave by tensor copies
 PAD = 8  # sums behind each row of a warp's results in shared memory
 _SLAB = 32  # columns of a warp's results that are in shared memory at once
 _LONGEST_BOX = 256
+_EPILOGUE = 8  # registers of addresses and values of further operands, where warpgroups take turns: by ptxas, 128 x 192 spilled
 _COPIED_AXES = 5
 CLUSTERS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 1, 1), (1, 4, 1), (2, 2, 1), (4, 2, 1), (2, 4, 1), (1, 1, 2), (1, 1, 4),
             (1, 1, 8), (2, 1, 2), (1, 2, 2), (2, 2, 2), (2, 1, 4), (1, 2, 4), (4, 1, 2), (1, 4, 2))
@@ -188,6 +189,8 @@ def _why_not_of(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> s
     given = REGISTERS.get(c.consumers, (0, limits.thread_registers))[1]
     if c.registers(promoted(workload)) > given:
         return f"register-budget: about {c.registers(True)} of {given} registers where sums of 8-bit floats are promoted"
+    if c.pingpong and len(workload.inputs) > 2 and c.registers() + _EPILOGUE > given:
+        return f"register-budget: about {c.registers() + _EPILOGUE} of {given} registers with what is done to the sums"
     if c.copied and _box_columns(workload) is None:
         return "copied-results: wanted one result of elements of 2 or 4 bytes, a matrix along one axis and the columns"
     if c.copied and c.bn % (_box_columns(workload) or 1):

@@ -30,12 +30,13 @@ def test_times_are_over_the_least_of_the_run() -> None:
 
 
 @pytest.mark.parametrize("states,turns,near", [([1.0, 2.0, 1.0], 3, 1.0), ([1.0, 2.0, 2.0, 2.0], 4, 2.0)])
-def test_what_was_measured_with_slow_caches_is_measured_again(states: list[float], turns: int, near: float, tmp_path: Path) -> None:
+def test_measured_again_while_caches_are_slow(states: list[float], turns: int, near: float, tmp_path: Path) -> None:
     state = iter(states)
     taken = []
 
     class Worker:
-        near: list[float] = []
+        def __init__(self) -> None:
+            self.near: list[float] = []
 
         def turn(self, seconds: float) -> float:
             taken.append(seconds)

@@ -55,8 +55,8 @@ class Bench:
                        round(near, 2))
 
     def _measure(self, systems: Sequence[str]) -> tuple[dict[str, list[float]], float, float]:
-        """Rounds in seconds, the cores that others used, and how much slower the second cache was than at its best; again, at most
-        twice, while others disturb."""
+        """Rounds in seconds, the cores that others used, and how much slower the second cache was than at its best; again, at
+        most twice, while others disturb."""
         workers = {system: self.team.worker(system) for system in systems}
         for _ in range(ATTEMPTS):
             for worker in workers.values():

@@ -217,7 +217,7 @@ def main() -> None:
             if found:
                 print("WRONG", seed, number, found, flush=True)
                 break
-    print(done, "batches of", cases, "models", flush=True)
+        print(done, "batches of", number + 1, "models", flush=True)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ class Widen:
         """The nodes. What was seen and is not in the tree, copies behind it, comes last."""
         self._seen, self._at = seen, 0
         prelude = node_key(len(self._program.calls) * KERNELS_PER_CALL)
-        items = [self._node(prelude, 0)] if self._program.prelude is not None else []
+        items: list[Item] = [self._node(prelude, 0)] if self._program.prelude is not None else []
         items += self._steps(tree_of(self._program))
         rest = [NodePlan(e.key, _words_of(e), e) for e in seen[self._at :]]
         return (*items, *rest)

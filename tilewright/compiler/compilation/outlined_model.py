@@ -15,6 +15,7 @@ from tilewright.compiler.constants.bind_constants import bind_constants
 from tilewright.compiler.constants.fold_constants import fold_constants
 from tilewright.compiler.frontends.imported import ImportedModel
 from tilewright.compiler.frontends.ingest import Ingested, ingest
+from tilewright.compiler.host.block_tables import with_block_tables
 from tilewright.compiler.host.host_plan import HostPlan, plan_of
 from tilewright.compiler.host.pack_plan import pack_plan, sequences_of
 from tilewright.compiler.host.plan_steps import conditional_calls
@@ -112,6 +113,9 @@ def outline(compilation: Compilation) -> OutlinedModel:
         if ragged:
             seen = (*whole.inputs, *ingested.inputs[len(whole.inputs):])
             plan = pack_plan(plan, sequences_of(whole.dims, seen, whole.outputs, bound, ingested.dims))
+            if isinstance(limits, GpuLimits):
+                plan = with_block_tables(plan)
+                workloads = {str(number): c.workload for number, c in enumerate(plan.calls)}
         if isinstance(limits, GpuLimits):
             workloads = dict(with_predicates(workloads, plan))
     return OutlinedModel(compilation, ingested, bound, donated, distinct(workloads), plan)

@@ -182,8 +182,13 @@ class StateWalker:
                     if not set(w.places[self.kernel.results[n]]) & set(w.columns):
                         self._store(n, where, mask)
                 inner = [n for n in self.members if set(w.places[self.kernel.results[n]]) & set(w.columns)]
+
+                def stored(at: Sequence[Index]) -> None:
+                    for n in inner:
+                        self._store(n, at, mask)
+
                 if inner:
-                    each(lambda at: [self._store(n, at, mask) for n in inner] and None, False)
+                    each(stored, False)
             if w.running.exclusive:
                 each(lambda _: None, True)
 

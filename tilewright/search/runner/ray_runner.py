@@ -279,7 +279,9 @@ class RayRunner:
     def _look(self, name: str, times: Sequence[float]) -> None:
         """Put a runner whose reference kernel takes longer or shorter than its own noise explains in quarantine."""
         with self._lock:
-            seen = self._seen.setdefault(name, _Seen(Reference.of(times), self.clock()))
+            if name not in self._seen:
+                self._seen[name] = _Seen(Reference.of(times), self.clock())
+            seen = self._seen[name]
             drift = seen.reference.drift(times)
             if not drift:
                 seen.since = self.clock()

@@ -29,7 +29,7 @@ from tilewright.passes.pipeline.instruments import standard
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE
 from tilewright.passes.spaces.workload import Workload
-from tilewright.passes.transforms.channels_last import FEW_CHANNELS, NARROW_ROW, ChannelsLast
+from tilewright.passes.transforms.channels_last import FEW_CHANNELS, NARROW_ROW, SHORT_ROW, ChannelsLast
 from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
 from tilewright.passes.transforms.hoist_from_loops import HoistFromLoops
 from tilewright.passes.transforms.integer_products import IntegerProducts
@@ -192,7 +192,9 @@ def _parts(limits: Limits) -> SplitReductions | None:
 
 def _images(limits: Limits) -> ChannelsLast:
     """On the host, images of few pixels a row run over channels, and those of few channels over pixels."""
-    return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS) if isinstance(limits, HostLimits) else ChannelsLast()
+    if not isinstance(limits, HostLimits):
+        return ChannelsLast()
+    return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS, short=SHORT_ROW)
 
 
 def _weights(options: CompileOptions, limits: Limits) -> ConstantsAlongK | None:

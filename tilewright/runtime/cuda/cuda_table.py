@@ -31,6 +31,7 @@ from tilewright.runtime.cuda.graph_table import (
     GRAPH_SYMBOLS,
     NODE_FIELDS,
 )
+from tilewright.runtime.cuda.launch_entry import launch_entry
 from tilewright.runtime.cuda.tensor_map_table import TENSOR_MAP_IR
 from tilewright.runtime.device import CONTEXT, CONTROL_WORDS, KERNELS, ControlOp
 from tilewright.runtime.gpu.control_kernels import (
@@ -66,7 +67,7 @@ _INVALID_VALUE, _CAPTURED = 1, 900
 def cuda_table_ir() -> str:
     """LLVM IR that defines SYMBOLS; the same for every machine. tw_cuda_returned(flag) sets a word: the graph that used an
     arena is gone."""
-    text = _FUNCTIONS + TENSOR_MAP_IR + GRAPH_IR + CONTROL_IR
+    text = _FUNCTIONS + launch_entry("tw_cuda_launch", "failed", _LAUNCHED) + TENSOR_MAP_IR + GRAPH_IR + CONTROL_IR
     for prefix, fields in (("C", CONTEXT_FIELDS), ("A", ARENA_FIELDS), ("R", RECORD_FIELDS), ("G", GRAPH_FIELDS),
                            ("N", NODE_FIELDS), ("W", CONTROL_WORDS)):
         for number, field in enumerate(fields):
@@ -94,6 +95,9 @@ def _numbers() -> dict[str, int | str]:
             "TYPES": ", ".join(f"i32 {t}" for t in abi.MAP_TYPES), "BYTES": ", ".join(f"i64 {d.bytes}" for d in DTYPES)}
 
 
+_LAUNCHED = """
+  call void @launch(ptr %context, ptr %record, i64 %bx, i64 %gy, i64 %gz, ptr %slots, i64 %count, i64 %number)
+"""
 _FUNCTIONS = """
 %config = type { i32, i32, i32, i32, i32, i32, i32, ptr, ptr, i32 }
 %attribute = type { i32, [4 x i8], i32, i32, i32, [52 x i8] }
@@ -209,28 +213,6 @@ define internal i64 @blocks_along_x(ptr %record, i64 %gx) alwaysinline nounwind 
   %lowered = call i64 @llvm.umin.i64(i64 %gx, i64 %most)
   %bx = select i1 %unbounded, i64 %gx, i64 %lowered
   ret i64 %bx
-}
-
-define void @tw_cuda_launch(ptr %table, i64 %number, i64 %gx, i64 %gy, i64 %gz, ptr %slots, i64 %count, i64 %threads,
-                            ptr %workspace, i64 %stride) nounwind {
-entry:
-  %context = call ptr @function(ptr %table, i64 $CONTEXT$)
-  %before = call i1 @failed(ptr %context)
-  br i1 %before, label %exit, label %size
-size:
-  %runs = call i1 @has_blocks(ptr %context, i64 %number, i64 %gx, i64 %gy, i64 %gz)
-  br i1 %runs, label %find, label %exit
-find:
-  %record = call ptr @ready(ptr %table, ptr %context, i64 %number)
-  %unloaded = icmp eq ptr %record, null
-  br i1 %unloaded, label %exit, label %go
-go:
-  call void @predicate(ptr %context, ptr %record, ptr %slots)
-  %bx = call i64 @blocks_along_x(ptr %record, i64 %gx)
-  call void @launch(ptr %context, ptr %record, i64 %bx, i64 %gy, i64 %gz, ptr %slots, i64 %count, i64 %number)
-  br label %exit
-exit:
-  ret void
 }
 
 ; Launches a loaded record on the stream.

@@ -1,12 +1,13 @@
 """What a graph of a program holds: nodes in the order of the launches, for the widest call that it is to serve.
 
-Both sides of a branch on shapes have nodes, a loop on shapes has them for so many turns, and a call for as many launches as any
-kernel of its table has; what a call leaves out is disabled. Branches and loops on data are held in a Way of control_table.py.
+Both sides of a branch on shapes have nodes, a loop on shapes has them for so many turns, a call for as many launches as any
+kernel of its table has, and one that is made for each sequence of a batch for so many sequences; what a call leaves out is
+disabled. Branches and loops on data are held in a Way of control_table.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.runtime.cuda.control_table import CONTROL_KEY, WHILE_TURNS, Way
@@ -88,7 +89,7 @@ def ways_of(program: Program, version: int) -> tuple[dict[int, Way], str]:
 
 class Widen:
     """The nodes of a graph, from the launches of one call. turns: of the loops on shapes so far, by the number of the loop in the
-    tree; loops that ran more often are given twice the room."""
+    tree, and of the calls made for each sequence, by -1 - the call's number; what ran more often is given twice the room."""
 
     def __init__(self, program: Program, ways: Mapping[int, Way], turns: dict[int, int]) -> None:
         self._program, self._ways, self._turns = program, ways, turns
@@ -108,8 +109,7 @@ class Widen:
 
     def _step(self, step: Step) -> Sequence[Item]:
         if isinstance(step, LaunchStep):
-            return [self._node(node_key(call * KERNELS_PER_CALL + number * NEXT_LAUNCH), self._room(call))
-                    for call in step.calls for number in range(self._most_launches(call))]
+            return [item for call in step.calls for item in self._call(call)]
         if isinstance(step, CopyStep):
             return [self._node(COPY_KEY, 4) if step.site < 0 else self._control(ControlKernel.SETTLE)]
         if isinstance(step, InsertStep):
@@ -135,19 +135,30 @@ class Widen:
             return [*test, ConditionalPlan(False, (then,)), *second, ConditionalPlan(False, (otherwise,))]
         return [*test, ConditionalPlan(False, (then, (*second, *otherwise)) if otherwise else (then,))]
 
+    def _call(self, call: int) -> Sequence[Item]:
+        def one() -> list[NodePlan]:
+            return [self._node(node_key(call * KERNELS_PER_CALL + number * NEXT_LAUNCH), self._room(call))
+                    for number in range(self._most_launches(call))]
+
+        return self._as_often(-1 - call, one) if self._program.calls[call].over else one()
+
     def _shape_loop(self, step: LoopStep) -> Sequence[Item]:
+        return self._as_often(self._numbers[id(step)], lambda: self._steps((*step.test, *step.body)))
+
+    def _as_often(self, number: int, turn: Callable[[], Sequence[Item]]) -> Sequence[Item]:
+        """The nodes of as many turns as were seen, then of those that there is to be room for."""
         items: list[Item] = []
         found = 0
         while True:
-            before, turn = self._at, self._steps((*step.test, *step.body))
-            if self._at == before and found >= self._room_of(step, found):
+            before, made = self._at, turn()
+            if self._at == before and found >= self._room_of(number, found):
                 return items
-            items += turn
+            items += made
             found += 1
 
-    def _room_of(self, step: LoopStep, turns: int) -> int:
-        """Turns that a loop is given nodes for: a power of two no less than those of any call so far."""
-        number, room = self._numbers[id(step)], 1
+    def _room_of(self, number: int, turns: int) -> int:
+        """Turns that there are nodes for: a power of two no less than those of any call so far."""
+        room = 1
         while room < turns:
             room *= 2
         self._turns[number] = max(self._turns.get(number, 1), room)

@@ -12,7 +12,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tilewright.runtime.cuda.driver import STICKY, CudaError, name_of
 from tilewright.runtime.cuda.graph_build import BuiltGraph, Recorder
@@ -123,7 +123,7 @@ class StreamGraph:
         self._seen = [0, 0]
         self._measures = of.mode == "auto"
         self.calls = self.instantiated = 0
-        self.ring: ResultRing[Any, Any] = ResultRing()
+        self.ring = ResultRing()
         self._totals = {"updates": 0, "switches": 0, "launches": 0}  # of graphs that are gone
         of.used(self)
 
@@ -207,6 +207,8 @@ class StreamGraph:
         recorder = Recorder(of, context, self._of.ways)
         status = context.run_recorded(recorder.table, scalars, dims)
         recorder.close()
+        if of.has_failure():
+            of.fail(context)
         if status != 0 or context.error or all(s.grid is None for s in recorder.seen) or context.is_captured():
             if context.error:
                 context.take_error()  # the way without a graph meets it too, and says it

@@ -151,7 +151,7 @@ class LoadedProgram:
                 found = self._images[kernel.object].kernel(launch.symbol)
                 function = found.function(launch.shared_bytes, self.gpu.device.context)
                 most = blocks_at_once(function, launch, self.gpu.ordinal) if launch.persistent else 0
-        except (TilewrightError, KeyError) as error:
+        except (TilewrightError, KeyError, MemoryError, KeyboardInterrupt) as error:  # native code calls this
             self._failures[threading.get_ident()] = error
             return getattr(error, "code", 0) or _UNKNOWN
         record = self.record(number)
@@ -192,7 +192,7 @@ class LoadedProgram:
                             f"copy the constant {constant.name} to the GPU")
             if buffers:
                 device.sync()
-        weakref.finalize(self, _discard, self.gpu, buffers, self._images).atexit = False
+        weakref.finalize(self, _discard, self.gpu, buffers, self._images, self.contexts).atexit = False
         return tuple(found)
 
     # errors
@@ -265,7 +265,7 @@ class StreamContext:
         return graph.run(scalars, dims)
 
     @property
-    def ring(self) -> ResultRing[Any, Any] | None:
+    def ring(self) -> ResultRing | None:
         """Where results come from while calls may go through a graph."""
         return None if self.graph is None or self.graph.off else self.graph.ring
 
@@ -350,10 +350,13 @@ def _weak_loader(of: LoadedProgram) -> Any:
     return load
 
 
-def _discard(gpu: Gpu, buffers: list[Any], images: dict[str, Image]) -> None:
-    """Free constants and kernels once nothing can be using them; a lost context or a capture keeps the constants."""
+def _discard(gpu: Gpu, buffers: list[Any], images: dict[str, Image], contexts: dict[int, StreamContext]) -> None:
+    """Free graphs, constants and kernels once nothing can be using them; a lost context or a capture keeps the constants."""
     with contextlib.suppress(CudaError), gpu.current():
         checked(start().cuCtxSynchronize(), "finish the work given to the GPU")
+        for context in contexts.values():
+            if context.graph is not None:
+                context.graph.drop()
         for buffer in buffers:
             buffer.close(gpu.device.stream)
     images.clear()

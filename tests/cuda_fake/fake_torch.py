@@ -47,7 +47,7 @@ class UntypedStorage:
 class Tensor:
     """A tensor in device memory, or on the host where `device.index` is None."""
 
-    is_cuda, requires_grad = True, False
+    is_cuda, requires_grad, is_nested = True, False, False
     __torch_function__, __torch_dispatch__ = "of operators", "none"
 
     def __init__(self, torch: FakeTorch, address: int, shape: tuple[int, ...], dtype: str, index: int) -> None:

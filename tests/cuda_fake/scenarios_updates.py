@@ -144,6 +144,67 @@ def conditions_in_conditions_need_a_driver(fake: FakeState) -> None:
     assert not fake.errors
 
 
+def conditional(driver: Any, graph: Any, kind: str, size: int, handle: Any = None) -> int:
+    """Add a conditional node; the CUresult."""
+    if handle is None:
+        code, handle = driver.cuGraphConditionalHandleCreate(graph, gpu(0).device.context, 0, 1)
+        if int(code):
+            return int(code)
+    params = driver.CUgraphNodeParams()
+    params.type = driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
+    params.conditional.handle, params.conditional.size = handle, size
+    params.conditional.type = getattr(driver.CUgraphConditionalNodeType, f"CU_GRAPH_COND_TYPE_{kind}")
+    params.conditional.ctx = gpu(0).device.context
+    return int(driver.cuGraphAddNode(graph, [], None, 0, params)[0])
+
+
+def the_fake_driver_refuses_what_drivers_refuse(fake: FakeState) -> None:
+    """Conditions of too many bodies, used twice or of another graph, executables of unused ones, updates of what is no kernel
+    node of the executable."""
+    from tilewright.runtime.cuda.driver import start
+
+    driver = start()
+    sizes = [("IF", 1, 0), ("IF", 2, 0), ("IF", 3, 1), ("WHILE", 1, 0), ("WHILE", 2, 1), ("SWITCH", 5, 0), ("IF", 0, 1)]
+    for kind, size, wanted in sizes:
+        assert conditional(driver, driver.cuGraphCreate(0)[1], kind, size) == wanted, (kind, size)
+    graph, other = driver.cuGraphCreate(0)[1], driver.cuGraphCreate(0)[1]
+    handle = driver.cuGraphConditionalHandleCreate(graph, gpu(0).device.context, 0, 1)[1]
+    assert int(driver.cuGraphInstantiate(graph, 0)[0])  # a handle of no node
+    assert conditional(driver, other, "IF", 1, handle)
+    assert not conditional(driver, graph, "IF", 1, handle)
+    assert conditional(driver, graph, "IF", 1, handle)
+    code, executable = driver.cuGraphInstantiate(graph, 0)
+    assert not int(code)
+    (node,) = (n for n in fake._objects[int(graph)].nodes)
+    assert int(driver.cuGraphNodeSetEnabled(executable, fake.handle_of[id(node)], 0)[0])
+    fn, torch = through_graphs(), torch_of(fake)
+    fn(*given_tensors(torch, 5), stream=(stream := new_stream()))
+    (loaded,) = fn._caller._loaded.values()
+    (of,) = loaded.graphs.streams.values()
+    assert of.built is not None
+    kernel = of.built._words[0]
+    assert int(driver.cuGraphNodeSetEnabled(executable, kernel, 0)[0])  # a node of another graph
+    assert not int(driver.cuGraphNodeSetEnabled(of.built["exec"], kernel, 0)[0])
+    stream.sync()
+    building = stream.create_graph_builder().begin_building("relaxed")
+    assert int(driver.cuGraphUpload(of.built["exec"], stream.handle)[0]) == 900
+    building.end_building()
+    building.close()
+    for made in (graph, other):
+        driver.cuGraphDestroy(made)
+    assert not fake.errors
+
+
+@alone(version=12040)
+def the_fake_driver_of_12_4_has_no_else(fake: FakeState) -> None:
+    from tilewright.runtime.cuda.driver import start
+
+    driver = start()
+    gpu(0)
+    for kind, size, wanted in (("IF", 1, 0), ("IF", 2, 1), ("WHILE", 1, 0), ("SWITCH", 2, 1)):
+        assert conditional(driver, driver.cuGraphCreate(0)[1], kind, size) == wanted, (kind, size)
+
+
 def threads_share_graphs(fake: FakeState) -> None:
     """Six threads, three on one stream and three on streams of their own, each with shapes that change."""
     fn, torch, shared = through_graphs(), torch_of(fake), new_stream()
@@ -195,6 +256,26 @@ def graphs_are_made_on_the_arrays_device(fake: FakeState) -> None:
     fake.contexts()[:] = [0x1000]
     assert fn(*on[0]).device.index == 0
     assert {s.device for s in fn.graphs().streams} == {0, 1}
+    assert not fake.errors
+
+
+def a_stream_in_a_call_keeps_its_graph(fake: FakeState) -> None:
+    """Another stream that finds no room but for that goes without for as long."""
+    probe, torch = through_graphs(), torch_of(fake)
+    given = given_tensors(torch, 7)
+    probe(*given, stream=new_stream())
+    fn, streams = through_graphs(graph_memory=probe.graphs().bytes), [new_stream(), new_stream()]
+    fn(*given, stream=streams[0])
+    (first,) = fn._caller._loaded[0].contexts.values()
+    with first.arena.lock:
+        results = [fn(*given, stream=streams[1]) for _ in range(2)]
+    assert [s.launches for s in fn.graphs().streams] == [1, 0]
+    results.append(fn(*given, stream=streams[1]))
+    assert [s.launches for s in fn.graphs().streams] == [1, 1]
+    assert [s.bytes > 0 for s in fn.graphs().streams] == [False, True]
+    streams[1].sync()
+    for result in results:
+        np.testing.assert_array_equal(result.get(), product(*inputs(7)))
     assert not fake.errors
 
 

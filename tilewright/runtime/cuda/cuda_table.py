@@ -10,11 +10,11 @@ context (word CONTEXT of the table): CONTEXT_FIELDS. `error` is a CUresult, `sit
 arena (one per stream, shared by all programs): ARENA_FIELDS. `capture`: id of the capture that may use it, 0 outside of one.
     tw_alloc gives null, the error being 0, when the arena is too small, of another stream or of another capture: `wanted`,
     `wanted_stream` and `wanted_capture` of the context then say what is needed.
-kernels (word KERNELS): by the low 32 bits of a launch number the address of RECORD_FIELDS, one record per launch. `function`:
-    a CUfunction, or 0 before it is loaded. `most_x`: what blocks along x are lowered to; 0 for no bound. `maps`: how many
-    slots are tensor maps; `places`: address of their numbers. `threads`: and EARLY where the launch may begin before those in
-    front of it end, which it then does outside of captures and graphs. `predicate`: 1 + the number of the slot that takes the
-    address of the byte that the kernel goes by; 0 where there is none.
+kernels (word KERNELS): by the number of a call the address of as many words as its table has kernels, which lie close together:
+    each the address of RECORD_FIELDS, one record per launch. `function`: a CUfunction, or 0 before it is loaded. `most_x`: what
+    blocks along x are lowered to; 0 for no bound. `maps`: how many slots are tensor maps; `places`: address of their numbers.
+    `threads`: and EARLY where the launch may begin before those in front of it end, which it then does outside of captures and
+    graphs. `predicate`: 1 + the number of the slot that takes the address of the byte that the kernel goes by; 0 for none.
 controls (word of the context): address of a record for each ControlKernel, loaded. `predicate`: address of the byte that the
     launches now go by; `always`: that of a byte that is 1, where nothing depends on data. `graph`: see graph_table.py.
 """
@@ -33,7 +33,7 @@ from tilewright.runtime.cuda.graph_table import (
 )
 from tilewright.runtime.cuda.launch_entry import launch_entry
 from tilewright.runtime.cuda.tensor_map_table import TENSOR_MAP_IR
-from tilewright.runtime.device import CONTEXT, CONTROL_WORDS, KERNELS, ControlOp
+from tilewright.runtime.device import CONTEXT, CONTROL_WORDS, KERNELS, KERNELS_PER_CALL, ControlOp
 from tilewright.runtime.gpu.control_kernels import (
     COPY_BLOCKS,
     COPY_THREADS,
@@ -85,7 +85,7 @@ def _numbers() -> dict[str, int | str]:
     copies = {"COPY_EACH": COPY_UNIT * COPY_THREADS, "COPY_LESS": COPY_UNIT * COPY_THREADS - 1, "COPY_BLOCKS": COPY_BLOCKS}
     return {**sites, **kernels, **ops, **copies,
             "SETTLE_KERNEL": int(ControlKernel.SETTLE), "TURN_OP": int(ControlOp.TURN), "RECORD": len(RECORD_FIELDS),
-            "CONTEXT": CONTEXT, "KERNELS": KERNELS, "CLUSTER": abi.CLUSTER_DIMENSION,
+            "CONTEXT": CONTEXT, "KERNELS": KERNELS, "KERNELS_PER_CALL": KERNELS_PER_CALL, "CLUSTER": abi.CLUSTER_DIMENSION,
             "PROGRAMMATIC": abi.PROGRAMMATIC, "INVALID": _INVALID_VALUE,
             "CAPTURED": _CAPTURED, "AXES": MOST_AXES, "ALIGNMENT": ALIGNMENT, "PROMOTION": abi.PROMOTE_L2_128,
             "ACTIVE": abi.CAPTURE_ACTIVE, "KINDS": len(DTYPES), "KEPT_WORDS": KEPT_WORDS, "KEY_WORDS": _KEY_WORDS,
@@ -174,7 +174,10 @@ entry:
   %kernels = call ptr @function(ptr %table, i64 $KERNELS$)
   %low = and i64 %number, 4294967295
   %step = lshr i64 %number, 32
-  %records = call ptr @function(ptr %kernels, i64 %low)
+  %call = udiv i64 %low, $KERNELS_PER_CALL$
+  %kernel = urem i64 %low, $KERNELS_PER_CALL$
+  %of_call = call ptr @function(ptr %kernels, i64 %call)
+  %records = call ptr @function(ptr %of_call, i64 %kernel)
   %skip = mul i64 %step, $RECORD$
   %record = getelementptr i64, ptr %records, i64 %skip
   %known = call i64 @word(ptr %record, i64 $R.function$)

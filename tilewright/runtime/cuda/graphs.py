@@ -71,7 +71,8 @@ class ProgramGraphs:
             self.streams[graph.stream] = graph
 
     def room_for(self, graph: StreamGraph, built: BuiltGraph) -> bool:
-        """Is there room for what a stream's graph takes, once those that were not used for longest are gone?
+        """Is there room for what a stream's graph takes, once those that were not used for longest are gone? Not those of streams
+        that are in a call now: where there is no room but for them, this call goes without.
 
         Raises:
             DeviceError: one graph takes more than the budget, and graphs were asked for.
@@ -88,8 +89,8 @@ class ProgramGraphs:
                     other.drop()
                 finally:
                     other.arena.lock.release()
-        if total <= self.budget:
-            return True
+        if total <= self.budget or built.bytes <= self.budget:
+            return total <= self.budget
         message = f"a CUDA graph of this model takes {size_text(built.bytes)} and graph_memory is {size_text(self.budget)}"
         if self.mode == "on":
             raise DeviceError(f'graphs="on": {message}; give graph_memory="{size_text(built.bytes)}" or more')
@@ -231,7 +232,8 @@ class StreamGraph:
             raise
         if not fits:
             built.close()
-            self.off = f"graph_memory is {size_text(self._of.budget)} and a graph takes {size_text(built.bytes)}"
+            if built.bytes > self._of.budget:
+                self.off = f"graph_memory is {size_text(self._of.budget)} and a graph takes {size_text(built.bytes)}"
             return False
         self.built = built
         return True

@@ -69,7 +69,7 @@ def models() -> dict[str, tuple[ops.Graph, dict[str, Dim | Ragged]]]:
     weight = ops.decode(codes, scale, bits=4, group=32)
     for found in (ops.cumsum(x), *ops.topk(x, 4), ops.argmax(x, 1), ops.softmax(x), ops.rmsnorm(x), ops.sum(x, 0),
                   ops.gather(table, index), ops.index_put(table, [index], x, reduce="add"), ops.max_pool2d(image, 2),
-                  ops.interpolate(image, [x.dims[0], 8, 28, 28]), ops.dense(x, weight, transposed=True), ops.transpose(x)):
+                  ops.interpolate(image, [28, 28]), ops.dense(x, weight, transposed=True), ops.transpose(x)):
         various.output(found)
     dims: dict[str, Dim | Ragged] = {"B": Dim(1, 64), "S": Ragged(1, 512, over="B")}
     for n, element in enumerate(("f32", "f16")):

@@ -2,9 +2,10 @@
 
     python -m tools.bench gpu-predicates [--arch sm_90a] [--filter simt]
 
-Kernels are those of `gpu-kernels`, tiles and attention of tensor cores, and all that the families that take the kernels of some
-models run untuned: row programs, scans, sorts, scatters, windows, weights in few bits, sequences of a ragged batch. Instructions
-are those of the PTX, of all entries of a kernel, divided by the entries; registers and spills are ptxas's.
+Kernels are those of `gpu-kernels`, tiles and attention of tensor cores, and what the preferred family of each workload of some
+models runs untuned, its first and its last configuration: row programs, scans, sorts, scatters, windows, weights in few bits,
+sequences of a ragged batch. Instructions are those of the PTX, of all entries of a kernel, divided by the entries; registers and
+spills are ptxas's.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.passes.dispatch_creation.outlined import predicated_ir
 from tilewright.passes.mlir import ir, new_context
-from tilewright.passes.spaces.family_registry import families_of
+from tilewright.passes.spaces.family_registry import config_text, families_of
 from tilewright.passes.spaces.in_order import default_of
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.ragged_dim import Ragged
@@ -83,13 +84,13 @@ def models() -> dict[str, tuple[ops.Graph, dict[str, Dim | Ragged]]]:
 
 
 def model_cases(arch: str) -> Iterator[tuple[str, str, str]]:
-    """Name, workload text and configuration: what every family that takes a kernel of the models runs untuned."""
+    """Name, workload text and configuration."""
     for name, (graph, dims) in models().items():
         compilation = Compilation(graph, dims, full_target(f"cuda:{arch}"))
         for workload in outline(compilation).workloads:
-            for family in families_of(workload, compilation.limits):
-                for config in default_of(family, workload, compilation.limits)[0]:
-                    yield f"{name}, {workload.kind.value} {workload.name}", workload.ir, str(config)
+            configs = default_of(families_of(workload, compilation.limits)[0], workload, compilation.limits)[0]
+            for config in dict.fromkeys((configs[0], configs[-1])):
+                yield f"{name}, {workload.kind.value} {workload.name}", workload.ir, config_text(config)
 
 
 def cost(name: str, text: str, config: str, arch: str) -> PredicateCost:

@@ -420,33 +420,6 @@ def results_of_a_capture_are_its_graphs(fake: FakeState) -> None:
     assert not fake.errors
 
 
-def ragged_batches_go_through_graphs(fake: FakeState) -> None:
-    """A launch for each sequence: batches of any number and lengths, with room for twice as many each time there are more."""
-    g = ops.Graph()
-    x, w = g.input("x", ["B", "S", 16], "f16"), g.input("w", [16, 16], "f16")
-    rows = ops.dense(x, w)
-    g.output(ops.add(x, ops.attention(rows, rows, rows)), ops.max(rows, 1))
-    dims = {"B": (0, 16), "S": tw.Ragged(0, 40, over="B")}
-    fn, torch = tw.compile(g, dims, target="cuda:sm_90a", options={"graphs": "on"}), torch_of(fake)
-    plain = tw.compile(g, dims, target="cuda:sm_90a", options={"graphs": "off"})
-    rng = np.random.default_rng(0)
-    w = torch.tensor((rng.standard_normal((16, 16)) / 4).astype(np.float16))
-    with on_stream(torch) as stream:
-        done = []
-        for count in (3, 1, 2, 4, 5, 8, 6, 0, 7, 1):
-            lengths = [int(n) for n in rng.integers(0, 41, count)]
-            x = torch.tensor(rng.standard_normal((sum(lengths), 16)).astype(np.float16))
-            done.append([f(x, w, S_lengths=lengths) for f in (fn, plain)])
-        stream.sync()
-        for results in done:
-            for a, b in zip(*results, strict=True):
-                np.testing.assert_array_equal(a.get(), b.get())
-    (report,) = fn.graphs().streams
-    assert report.instantiated == 2  # up to 4 sequences, up to 8
-    assert report.launches == 9
-    assert not fake.errors
-
-
 def unusual_arguments_go_through_graphs(fake: FakeState) -> None:
     """One tensor as both arguments, a given result, a donated tensor, no rows, and shapes outside of the range."""
     torch = torch_of(fake)

@@ -1,13 +1,12 @@
 """What a graph of a program holds: nodes in the order of the launches, for the widest call that it is to serve.
 
-Both sides of a branch on shapes have nodes, a loop on shapes has them for so many turns, a call for as many launches as any
-kernel of its table has, and one that is made for each sequence of a batch for so many sequences; what a call leaves out is
-disabled. Branches and loops on data are held in a Way of control_table.py.
+Both sides of a branch on shapes have nodes, a loop on shapes has them for so many turns, and a call for as many launches as any
+kernel of its table has; what a call leaves out is disabled. Branches and loops on data are held in a Way of control_table.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.runtime.cuda.control_table import CONTROL_KEY, WHILE_TURNS, Way
@@ -89,7 +88,7 @@ def ways_of(program: Program, version: int) -> tuple[dict[int, Way], str]:
 
 class Widen:
     """The nodes of a graph, from the launches of one call. turns: of the loops on shapes so far, by the number of the loop in the
-    tree, and of the calls made for each sequence, by -1 - the call's number; what ran more often is given twice the room."""
+    tree; loops that ran more often are given twice the room."""
 
     def __init__(self, program: Program, ways: Mapping[int, Way], turns: dict[int, int]) -> None:
         self._program, self._ways, self._turns = program, ways, turns
@@ -100,7 +99,9 @@ class Widen:
     def plan(self, seen: Sequence[Launched]) -> tuple[Item, ...]:
         """The nodes. What was seen and is not in the tree, copies behind it, comes last."""
         self._seen, self._at = seen, 0
-        items = self._steps(tree_of(self._program))
+        prelude = node_key(len(self._program.calls) * KERNELS_PER_CALL)
+        items: list[Item] = [self._node(prelude, 0)] if self._program.prelude is not None else []
+        items += self._steps(tree_of(self._program))
         rest = [NodePlan(e.key, _words_of(e), e) for e in seen[self._at :]]
         return (*items, *rest)
 
@@ -109,7 +110,8 @@ class Widen:
 
     def _step(self, step: Step) -> Sequence[Item]:
         if isinstance(step, LaunchStep):
-            return [item for call in step.calls for item in self._call(call)]
+            return [self._node(node_key(call * KERNELS_PER_CALL + number * NEXT_LAUNCH), self._room(call))
+                    for call in step.calls for number in self._launches(call)]
         if isinstance(step, CopyStep):
             return [self._node(COPY_KEY, 4) if step.site < 0 else self._control(ControlKernel.SETTLE)]
         if isinstance(step, InsertStep):
@@ -135,30 +137,19 @@ class Widen:
             return [*test, ConditionalPlan(False, (then,)), *second, ConditionalPlan(False, (otherwise,))]
         return [*test, ConditionalPlan(False, (then, (*second, *otherwise)) if otherwise else (then,))]
 
-    def _call(self, call: int) -> Sequence[Item]:
-        def one() -> list[NodePlan]:
-            return [self._node(node_key(call * KERNELS_PER_CALL + number * NEXT_LAUNCH), self._room(call))
-                    for number in range(self._most_launches(call))]
-
-        return self._as_often(-1 - call, one) if self._program.calls[call].over else one()
-
     def _shape_loop(self, step: LoopStep) -> Sequence[Item]:
-        return self._as_often(self._numbers[id(step)], lambda: self._steps((*step.test, *step.body)))
-
-    def _as_often(self, number: int, turn: Callable[[], Sequence[Item]]) -> Sequence[Item]:
-        """The nodes of as many turns as were seen, then of those that there is to be room for."""
         items: list[Item] = []
         found = 0
         while True:
-            before, made = self._at, turn()
-            if self._at == before and found >= self._room_of(number, found):
+            before, turn = self._at, self._steps((*step.test, *step.body))
+            if self._at == before and found >= self._room_of(step, found):
                 return items
-            items += made
+            items += turn
             found += 1
 
-    def _room_of(self, number: int, turns: int) -> int:
-        """Turns that there are nodes for: a power of two no less than those of any call so far."""
-        room = 1
+    def _room_of(self, step: LoopStep, turns: int) -> int:
+        """Turns that a loop is given nodes for: a power of two no less than those of any call so far."""
+        number, room = self._numbers[id(step)], 1
         while room < turns:
             room *= 2
         self._turns[number] = max(self._turns.get(number, 1), room)
@@ -191,8 +182,12 @@ class Widen:
             return NodePlan(key, max(words, _words_of(seen)), seen if seen.grid is not None else None)
         return NodePlan(key, words, None)
 
-    def _most_launches(self, call: int) -> int:
-        return max(len(k.launches()) for k in self._program.tables[self._program.calls[call].table].kernels)
+    def _launches(self, call: int) -> list[int]:
+        """Which of its kernel's launches each launch of a call is; all its kernels are launched where it goes by block tables."""
+        kernels = self._program.tables[self._program.calls[call].table].kernels
+        if self._program.calls[call].over:
+            return [0] * len(kernels)
+        return list(range(max(len(k.launches()) for k in kernels)))
 
     def _room(self, call: int) -> int:
         kernels = self._program.tables[self._program.calls[call].table].kernels

@@ -226,3 +226,10 @@ def test_filters_lie_along_the_vectors_of_short_rows(short: int, lanes: int, cop
     after = rewritten(text, options)
     np.testing.assert_allclose(evaluate(after, arrays)[0], evaluate(text, arrays)[0], rtol=1e-5, atol=1e-5)
     assert after.count(COPY) == (copies if n <= short else 0)
+
+
+@pytest.mark.parametrize("waste,copies", [(15, 2), (300, 1)])
+def test_a_1x1_window_with_steps_reads_a_copy_of_its_pixels(waste: int, copies: int) -> None:
+    """25 pixels of 90, in two vectors of 16 with 7 lanes off."""
+    text = function("%wy: tensor<5x3x1x1xf32>", convolution("y", "x", (5, 3, 1, 1), (9, 10), 2), "y", "tensor<?x5x5x5xf32>")
+    assert check(text, [(5, 3, 1, 1)], ChannelsLast(waste=waste)).count(COPY) == copies

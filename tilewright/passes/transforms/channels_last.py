@@ -3,10 +3,11 @@
 So the filters lie along the vectors and a block of pixels reads runs of channels. Images are transposed by copies of their
 own (`tw.copy`); behind convolutions elementwise operations, pooling, convolutions of each channel by itself, concatenations and
 windows of images follow in the same layout, and the copies that meet cancel. Filters of each channel by itself go first where
-rows are so narrow that pixels would leave most of a vector empty. A 1x1 convolution of enough pixels is a product
-with pixels along the vectors instead, and moves nothing; so is a transposed one whose phases read one place each, whose result
-is copied (phased_convolution.py). Images of few channels, such as colours, are read as they are by a convolution whose result
-no other reads. Convolutions over one axis have filters along the vectors where their rows are short.
+rows are so narrow that pixels would leave most of a vector empty. A 1x1 convolution of enough pixels is a product with pixels
+along the vectors instead, and moves nothing but, where it steps over pixels, those that it reads; so is a transposed one whose
+phases read one place each, whose result is copied (phased_convolution.py). Images of few channels, such as colours, are read as
+they are by a convolution whose result no other reads. Convolutions over one axis have filters along the vectors where their rows
+are short.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import ClassVar
 
 from tilewright.passes.analysis.contraction import linear_terms, product_of
 from tilewright.passes.base import Pass
+from tilewright.passes.linalg.builders import elementwise
 from tilewright.passes.linalg.clone import clone
-from tilewright.passes.linalg.copies import transposed
+from tilewright.passes.linalg.copies import COPY, transposed
 from tilewright.passes.linalg.data_movement import constant_pad
 from tilewright.passes.linalg.reshape import Reshaper, collapses_free, product
 from tilewright.passes.linalg.shape_values import tensor_type
@@ -82,10 +84,12 @@ class _Rewriter:
     def visit(self, op: ir.Operation) -> None:
         with ir.InsertionPoint(op), op.location:
             if _is_convolution(op):
-                if self._stays_first(op):
-                    self._product(op)
+                if self._skips(op):
+                    self._product(op, self._read_pixels(op))
+                elif self._stays_first(op):
+                    self._product(op, op.operands[0])
                 elif not self._has_few_channels(op):
-                    self._convolve(op)
+                    self._convolve(op, self._image(op.operands[0]), *_steps(op))
             elif self._is_short(op):
                 self._over_filters(op)
             elif _is_window(op):
@@ -105,8 +109,10 @@ class _Rewriter:
     def _fills_vectors(self, image: ir.Value) -> bool:
         """Are all pixels of a channel one run that fills its vectors?"""
         extents = self.views.shapes.dims(image)[2:]
-        if not collapses_free(image, range(2, 2 + len(extents)), self.views.shapes):
-            return False
+        return collapses_free(image, range(2, 2 + len(extents)), self.views.shapes) and self._fill(extents)
+
+    def _fill(self, extents: Sequence[Expr]) -> bool:
+        """Do so many pixels fill vectors?"""
         pixels = product(extents).constant
         lanes = self.options.lanes
         return pixels is None or -(-pixels // lanes) * lanes * 100 <= pixels * (100 + self.options.waste)
@@ -128,9 +134,26 @@ class _Rewriter:
         return few and shapes.bounds(shapes.dims(op.results[0])[3])[1] >= self.options.lanes and \
             self._known(image) is None and not _wanted(op.results[0])
 
-    def _product(self, op: ir.Operation) -> None:
+    def _skips(self, op: ir.Operation) -> bool:
+        """A 1x1 window that steps over pixels, of which it reads enough to fill their vectors, of no channels-last image."""
+        window = list(ir.RankedTensorType(op.operands[1].type).shape)[2:]
+        return window == [1, 1] and min(_steps(op)[0]) > 1 and self._known(op.operands[0]) is None and \
+            self._fill(self.views.shapes.dims(op.results[0])[2:])
+
+    def _read_pixels(self, op: ir.Operation) -> ir.Value:
+        """A copy of the pixels that a 1x1 window reads."""
+        image, steps = op.operands[0], _steps(op)[0]
+        dims = [*self.views.shapes.dims(image)[:2], *self.views.shapes.dims(op.results[0])[2:]]
+        empty = self.views.empty(dims, ir.RankedTensorType(image.type).element_type)
+        d = [ir.AffineExpr.get_dim(i) for i in range(4)]
+        access = ir.AffineMap.get(4, 0, [d[0], d[1], d[2] * steps[0], d[3] * steps[1]])
+        read = elementwise([image], empty, lambda x: x[0], [access])
+        read.owner.attributes[COPY] = ir.UnitAttr.get()
+        return read
+
+    def _product(self, op: ir.Operation, image: ir.Value) -> None:
         """out[n, f, p] = sum over c of image[n, c, p] * filter[f, c]."""
-        image, filters = inputs(op)
+        filters = inputs(op)[1]
         n, c, h, w = self.views.shapes.dims(image)
         f = self.views.shapes.dims(filters)[0]
         ins = [self.views.reshape(image, [n, c, h * w]), self.views.reshape(filters, [f, c])]
@@ -139,14 +162,13 @@ class _Rewriter:
         made = rebuild(op, ins, [start], maps, ["parallel", "parallel", "parallel", "reduction"])
         self._replace(op, self.views.reshape(made.results[0], [n, f, h, w]))
 
-    def _convolve(self, op: ir.Operation) -> None:
-        """Loops image, row, column, filter, then window row, window column, channel."""
-        image, filters = inputs(op)
-        strides, dilations = _steps(op)
+    def _convolve(self, op: ir.Operation, image: ir.Value, strides: Sequence[int], dilations: Sequence[int]) -> None:
+        """Of a channels-last image. Loops image, row, column, filter, then window row, window column, channel."""
+        filters = inputs(op)[1]
         d = [ir.AffineExpr.get_dim(i) for i in range(7)]
         window = [d[1 + i] * strides[i] + d[4 + i] * dilations[i] for i in range(2)]
         maps = [ir.AffineMap.get(7, 0, [d[0], *window, d[6]]), _map(7, 3, 6, 4, 5), _map(7, 0, 1, 2, 3)]
-        made = rebuild(op, [self._image(image), filters], [self._start(op)], maps, ["parallel"] * 4 + ["reduction"] * 3)
+        made = rebuild(op, [image, filters], [self._start(op)], maps, ["parallel"] * 4 + ["reduction"] * 3)
         self._back(op, made.results[0])
 
     def _is_short(self, op: ir.Operation) -> bool:
